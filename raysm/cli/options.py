@@ -190,7 +190,11 @@ METRIC = Flag("--metric NAME=REGEX", "metrics", "metric in the printed lines: th
 SCRIPT = (
     *SOURCE,
     METRIC,
-    Flag("--ray-init", "workload.ray_init", "join the cluster before the script starts, if it calls no ray.init()"),
+    Flag(
+        "--ray-init",
+        "workload.ray_init",
+        "join the cluster first, for a script without ray.init() or with ray.init(num_cpus=…)",
+    ),
     IN_STATE,
     Flag("--drop-files", "workload.drop_files", "keep only $SM_MODEL_DIR, not what the script leaves where it runs"),
 )

@@ -83,8 +83,8 @@ class Script(Program):
     and 10,000 files, become part of the result."""
 
     ray_init: bool = False
-    """Join the cluster before the script begins, for a script that does not call ``ray.init()``; Ray would refuse such
-    a call as a second one."""
+    """Join the cluster before the script begins, for a script that does not call ``ray.init()``, or calls it with
+    arguments that start a cluster (``num_cpus``), which are then left out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -36,6 +36,13 @@ TASK_ADDRESS = re.compile(r"ray::.*\(pid=\d+, ip=([^,)]+)")
 """What Ray writes before the traceback of a task; the task that raised comes last."""
 ACTOR = re.compile(r", actor_id=.*\)$", re.MULTILINE)
 
+HINTS = {
+    "When connecting to an existing cluster, ": "the script runs on the job's cluster, whose instances have their own "
+    "resources: leave out these arguments of ray.init, or run it with --ray-init (ray_init=True), which does so",
+    "Maybe you called ray.init twice by accident?": "raysm has joined the cluster before: leave out ray.init()",
+}
+"""Remedies by the start of a message of Ray's that a program which was written for one machine meets here."""
+
 INTERNAL = re.compile(r"raysm/workloads/(driver\.py$|script_main\.py$|runners/|session/)")
 
 
@@ -71,6 +78,9 @@ def failure_of(error: BaseException) -> Failure | None:
         message = _end_of_worker() or message
     elif host := _host_of_task(lines):
         message = f"{message} (on {host})"
+    for start, hint in HINTS.items():
+        if message.startswith(start):
+            message = f"{message.rstrip('.')}; {hint}"
     return Failure(error_type=kind, message=message, remote_traceback=lines, exit_code=code)
 
 

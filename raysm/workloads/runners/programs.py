@@ -22,6 +22,7 @@ from raysm.request.programs import PickledFunction, Script
 from raysm.workloads.command_line import command_line
 from raysm.workloads.failure import failure_of, pickled_value, unpickled
 from raysm.workloads.folders import fill_folders, keep_new_files, make_state_folder
+from raysm.workloads.joined_ray import join
 from raysm.workloads.runner import Runner, naming_what_is_missing
 from raysm.workloads.script_main import run_script
 
@@ -42,8 +43,8 @@ class ScriptRunner(Runner[Script]):
         atexit.register(describe)
         if self.workload.ray_init:
             with naming_what_is_missing(self.workload):
-                import ray
-            ray.init(address=address)
+                import ray  # noqa: F401
+            join(address)
         if self.workload.in_state:
             os.chdir(make_state_folder(self.environment, self.payload.source, remark))
         args = fill_folders(self.request.script_args, self.environment)

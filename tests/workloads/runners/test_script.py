@@ -47,6 +47,43 @@ def test_a_script_that_calls_no_ray_init_finds_itself_joined_where_the_request_s
     assert done.stdout == "['auto']\n", done.stderr
 
 
+STAND_IN = """
+joined = []
+
+def init(address=None, **options):
+    joined.append((address, options))
+    return f"context {len(joined)}"
+
+def is_initialized():
+    return bool(joined)
+
+def shutdown():
+    joined.clear()
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "joined", "left_out"),
+    [
+        ("ray.init()", [("auto", {})], None),
+        ("ray.init(ignore_reinit_error=True)", [("auto", {})], None),
+        ("ray.init(num_cpus=4, resources={'a': 1})", [("auto", {})], "num_cpus=4, resources={'a': 1} is left out"),
+        ("ray.init('local')", [("auto", {})], "address='local' is left out"),
+        ("ray.init(namespace='n', num_gpus=1)", [("auto", {"namespace": "n"})], "num_gpus=1 is left out"),
+    ],
+)
+def test_a_script_that_would_start_a_cluster_joins_that_of_the_job_with_its_other_options(
+    instance, tmp_path, call, joined, left_out
+):
+    (tmp_path / "train.py").write_text(f"import ray\nprint({call} is not None, ray.joined)\n")
+    workload = Script(str(tmp_path / "train.py"), ray_init=True)
+    pack_payload(JobRequest(name="job", workload=workload), instance.payload)
+    done, _ = drive(instance, tmp_path, PYTHONPATH=stand_in_for_ray(tmp_path, STAND_IN))
+    assert done.stdout == f"True {joined}\n", done.stderr
+    remarks = [line for line in done.stderr.splitlines() if line.startswith("raysm: ray.init joins")]
+    assert [left_out in remark for remark in remarks] == ([True] if left_out else [])
+
+
 @pytest.mark.parametrize(
     ("script", "fields"),
     [("job.sh", {"args": ("a b",)}), ("sh", {"args": ("job.sh", "a b"), "command": True, "source_dir": "src"})],
@@ -77,10 +114,10 @@ def test_a_command_that_fails_is_named_with_its_exit_status(instance, tmp_path, 
     assert failure.headline.startswith(reason)
 
 
-def stand_in_for_ray(folder):
+def stand_in_for_ray(folder, code="joined = []\ndef init(address): joined.append(address)\n"):
     """Return a folder with a Ray that only remembers where it was told to join."""
     (folder / "image").mkdir()
-    (folder / "image" / "ray.py").write_text("joined = []\ndef init(address): joined.append(address)\n")
+    (folder / "image" / "ray.py").write_text(code)
     return str(folder / "image")
 
 
@@ -243,6 +280,27 @@ def test_a_function_that_leaves_with_0_has_the_value_none(address, base, tmp_pat
     done, failure = driven(leave, base, tmp_path)
     assert (done.returncode, failure) == (0, None)
     assert pickle.loads((Paths(base).model / VALUE).read_bytes()) is None
+
+
+def call_twice():
+    import ray
+
+    ray.init(num_cpus=1)
+
+
+def start_own():
+    import ray
+
+    ray.shutdown()
+    ray.init(num_cpus=1)
+
+
+@pytest.mark.parametrize(
+    ("function", "remedy"), [(call_twice, "leave out ray.init()"), (start_own, "--ray-init (ray_init=True)")]
+)
+def test_a_program_that_would_start_a_cluster_fails_with_the_remedy(address, base, tmp_path, function, remedy):
+    _, failure = driven(function, base, tmp_path)
+    assert remedy in failure.headline
 
 
 def test_what_a_function_raises_is_recorded_as_the_very_exception_with_its_traceback(address, base, tmp_path):
