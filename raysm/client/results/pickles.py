@@ -42,7 +42,7 @@ def read_pickle(uri: str, name: str, chain: Chain, *, unverified: bool) -> bytes
     if expected is None and not unverified:
         raise Unverified(
             f"{uri} was not read: it is a pickle, which can run code here, and the log of {chain.name} has no digest "
-            "of it, because the lines have expired or are of an earlier version of raysm",
+            "of it: the lines have expired, the job's role may not write a log, or an earlier raysm ran the job",
             remedy="if only people whom you trust may write there, read it all the same: raysm result "
             f"{chain.name} --unverified (in Python: result(unverified=True))",
         )
