@@ -1,0 +1,83 @@
+"""``python3 -m tests.simulate grid --seeds 1000``: search for a seed that breaks a promise."""
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from tests.simulate.grid import Simulation
+
+MEMORY = Path("/dev/shm")
+BATCH = 50
+
+
+def run_seed(seed: int) -> tuple[list[str], list[str]]:
+    """Return the promises that a seed breaks, and what happened."""
+    # In memory, because a run commits hundreds of transactions.
+    folder = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
+    try:
+        simulation = Simulation(folder, seed)
+        broken = simulation.run()
+        return broken, simulation.schedule.trace
+    finally:
+        shutil.rmtree(folder)
+
+
+def run_seeds(seeds: range) -> list[tuple[int, list[str]]]:
+    return [(seed, broken) for seed in seeds if (broken := run_seed(seed)[0])]
+
+
+def search(first: int, count: int, *, keeps_on: bool) -> int:
+    """Run seeds on all cores; return how many break a promise."""
+    began_s = time.monotonic()
+    kinds: Counter[str] = Counter()
+    failed = 0
+    batches = [range(at, min(at + BATCH, first + count)) for at in range(first, first + count, BATCH)]
+    done = 0
+    with ProcessPoolExecutor() as pool:
+        for batch, found in zip(batches, pool.map(run_seeds, batches), strict=True):
+            done += len(batch)
+            for seed, broken in found:
+                failed += 1
+                for line in broken:
+                    kind = line.partition(":")[0]
+                    kinds[kind] += 1
+                    if kinds[kind] <= 3:
+                        print(f"seed {seed} after {done} seeds: {line}", flush=True)
+            if failed and not keeps_on:
+                pool.shutdown(cancel_futures=True)
+                break
+    seconds = time.monotonic() - began_s
+    print(f"{done:,} seeds, {failed:,} broken, {done / seconds:.0f} seeds/s; {dict(kinds)}")
+    return failed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python3 -m tests.simulate", description=__doc__)
+    parser.add_argument("what", choices=["grid"])
+    parser.add_argument("--seeds", type=int, default=1000, help="how many seeds (default: 1000)")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seed", type=int, help="run one seed and print what happened")
+    parser.add_argument("--all", action="store_true", help="do not end at the first that breaks a promise")
+    arguments = parser.parse_args()
+    if arguments.seed is not None:
+        broken, trace = run_seed(arguments.seed)
+        print(*trace, *broken, sep="\n")
+        return bool(broken)
+    return bool(search(arguments.first, arguments.seeds, keeps_on=arguments.all))
+
+
+if __name__ == "__main__":
+    # The order of sets of texts depends on it, and some queries' results do.
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "tests.simulate", *sys.argv[1:]],
+            {**os.environ, "PYTHONHASHSEED": "0"},
+        )
+    sys.exit(main())
