@@ -12,7 +12,7 @@ from raysm.grid.capacity import back_off_region, learn_quota, record_refusal, re
 from raysm.grid.endings import Verdict, ending, same_reason
 from raysm.grid.records import GridRecord, TaskRecord
 from raysm.grid.store import Store
-from raysm.grid.task import Attempt, AttemptState, TaskState
+from raysm.grid.task import Attempt, AttemptState, TaskState, most_billed_s
 
 LANDING_S = 120.0
 """Seconds after a lost answer in which the Create may still be carried out: twice botocore's read timeout."""
@@ -51,7 +51,7 @@ def conclude(store: Store, attempt: Attempt, verdict: Verdict, description: Desc
         sent_s=attempt.sent_s if attempt.sent_s is not None else now,
         started_s=started.timestamp() if started else attempt.started_s,
         training_s=description.training_s if description else None,
-        billable_s=billed_s(description) if description else None,
+        billable_s=_billed_s(attempt, description),
         **(interrupted(description) if description else {}),
         **attempt.settled(description.selected_type if description else None),
     )
@@ -71,17 +71,26 @@ def settle(store: Store, attempt: Attempt) -> None:
     store.add_cost(attempt, saved, is_waste=ending(attempt.ending).is_waste)
 
 
-def end_stray(store: Store, name: str, description: Description, now: float) -> None:
+def end_stray(store: Store, name: str, description: Description | None, now: float) -> None:
+    """Record the end of an orphaned job; ``description`` is None if the service no longer knows it."""
     row = store.stray(name)
-    if row is None or row["ended_s"] is not None or not description.status.is_terminal:
+    if row is None or row["ended_s"] is not None:
         return
-    billable = billed_s(description)
-    store.change_stray(name, ended_s=now, billable_s=billable)
-    cost = Attempt(
-        task=row["task"] or "", number=0, name=name, region=row["region"], instance_type="", count=row["count"],
-        billable_s=billable, usd_per_hour=row["usd_per_hour"],
-    )  # fmt: skip
-    store.add_cost(cost, 0.0, is_waste=True)
+    if description is not None and not description.status.is_terminal:
+        return
+    job = Attempt(
+        task=row["task"] or "",
+        number=0,
+        name=name,
+        region=row["region"],
+        instance_type="",
+        count=row["count"],
+        max_runtime_s=row["max_runtime_s"],
+        usd_per_hour=row["usd_per_hour"],
+    )
+    billable_s = _billed_s(job, description)
+    store.change_stray(name, ended_s=now, billable_s=billable_s)
+    store.add_cost(replace(job, billable_s=billable_s), 0.0, is_waste=True)
 
 
 def interrupted(description: Description) -> dict[str, Any]:
@@ -100,6 +109,12 @@ def billed_s(description: Description) -> float | None:
     return description.billable_s if description.started or description.billable_s is not None else 0.0
 
 
+def _billed_s(attempt: Attempt, description: Description | None) -> float:
+    """Return the billed seconds of a job; the most that it can be billed for if the service does not say."""
+    seconds = None if description is None else billed_s(description)
+    return most_billed_s(attempt.max_runtime_s) if seconds is None else seconds
+
+
 def _judge_place(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
     if verdict.ending.backoff_after:
         # If the service could choose among types, none of them was available.
@@ -113,6 +128,8 @@ def _follow(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> Non
     record, kind = store.task(attempt.task), verdict.ending
     state, reason = kind.then, verdict.reason
     changes: dict[str, Any] = {}
+    if kind.stays:
+        store.bind(record.task, attempt.region)
     if state is TaskState.WAITING:
         state, why = _again(store, record, verdict)
         reason = _noted(reason, why)

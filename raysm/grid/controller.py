@@ -47,7 +47,7 @@ class Controller:
         self.left = tuple(left)
         self._regions = list(regions)
         every = {**regions, **left}
-        self._api = RegionApi(every, limiter, store.database.between, store.database.turns, guard)
+        self._api = RegionApi(every, limiter, store, guard)
         self._sweeps = {name: Sweep(name, store, self._api) for name in every}
         self._gauge = Gauge(store, self._api, pause_s=gauge_s)
         self._forecast = Forecast()
@@ -55,7 +55,9 @@ class Controller:
 
     def step(self, now: float) -> float | None:
         # First, since two controllers would send every task twice.
-        self.store.database.take_lease(self._owner, now)
+        if self.store.database.take_lease(self._owner, now):
+            with self.store.database.transaction("doubt"):
+                self.store.doubt_owed()
         self._api.begin(now)
         self._look(now)
         self._gauge.step(now)
@@ -111,12 +113,8 @@ class Controller:
 
     def _end_or_wait(self, grid: GridRecord, moments: list[float], now: float) -> float | None:
         if not self.store.open_count() and not self.store.is_watching(now):
-            state = self.store.grid().state
             # If the user stopped the grid during this step, the next step stops the waiting rows.
-            if state == grid.state == "stopping" or (state == "open" and self.store.is_over()):
-                self.store.change_grid("closed", now)
-            if self.store.grid().state in ("closed", "paused"):
-                self.store.database.release_lease()
+            if self.store.close_if_over(now):
                 return None
         moments = [now + LONGEST_S, *moments]
         for name, sweep in self._sweeps.items():

@@ -72,6 +72,9 @@ MEMORY = ":memory:"
 LEASE_S = 30.0
 """Seconds of silence after which another controller may take over."""
 
+RELEASED_S = 0.0
+"""End of a lease that its owner has released."""
+
 NETWORKED = ("nfs", "cifs", "smb", "9p", "lustre", "fuse.sshfs", "fuse.s3fs", "fuse.mount-s3", "ceph", "glusterfs")
 """Beginnings of the types of file systems on which SQLite's locks do not work (https://sqlite.org/howtocorrupt.html)."""
 
@@ -200,7 +203,15 @@ class Database:
         row = self.lease()
         return row is not None and row["until_s"] > now and not is_gone(row["owner"])
 
-    def take_lease(self, owner: str, now: float) -> None:
+    def take_lease(self, owner: str, now: float) -> bool:
+        """Take or renew the lease.
+
+        Returns:
+            True if an earlier owner held it who did not release it, and may still make calls.
+
+        Raises:
+            LeaseLost: Another process has the lease.
+        """
         with self.transaction("lease", fenced=False):
             row = self.lease()
             # Compare the fence, not the time: a clock that jumps must not cost the holder its lease.
@@ -213,6 +224,11 @@ class Database:
             fence = self.fence if mine else (row["fence"] if row else 0) + 1
             self.connection.execute("INSERT OR REPLACE INTO lease VALUES (1, ?, ?, ?)", (owner, fence, now + LEASE_S))
         self.fence = fence
+        return row is not None and not mine and row["until_s"] != RELEASED_S
+
+    def has_lease(self) -> bool:
+        row = self.lease()
+        return row is not None and row["fence"] == self.fence
 
     def lend_lease(self, owner: str) -> None:
         """Leave the lease to a Batch job: no process of this machine gets it until the grid is taken back."""
@@ -224,8 +240,12 @@ class Database:
         if self.fence:
             # On a full disk the lease stays; the next controller on this machine sees that its holder has ended.
             with contextlib.suppress(LeaseLost, sqlite3.OperationalError), self.transaction("release"):
-                self.connection.execute("UPDATE lease SET until_s = 0")
+                self.end_lease()
             self.fence = 0
+
+    def end_lease(self) -> None:
+        """Give the lease up, within a transaction of its owner."""
+        self.connection.execute("UPDATE lease SET until_s = ?", (RELEASED_S,))
 
 
 def this_process() -> str:

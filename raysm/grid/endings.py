@@ -5,11 +5,12 @@ that match no pattern are UNKNOWN, a class with its own consequences, so that ne
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from raysm.client.job.description import NEVER_RAN, Description, SecondaryStatus, Status
 from raysm.errors import CredentialsExpired, InvalidRequest, ServiceError
-from raysm.grid.task import TaskState
+from raysm.grid.task import Attempt, TaskState
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +34,7 @@ class Ending:
     """Like ``max_count``, for attempts that got their instances and so cost money."""
     closes_region: bool = False
     stays: bool = False
-    """True if the next attempt must be in the same region."""
+    """True if later attempts must be in the same region: the row's checkpoints are in its bucket."""
     is_waste: bool = True
     advice: str = ""
 
@@ -82,6 +83,11 @@ ENDINGS: dict[str, Ending] = {
 
 def ending(name: str) -> Ending:
     return ENDINGS.get(name, ENDINGS["UNKNOWN"])
+
+
+def region_of_checkpoints(attempts: Sequence[Attempt]) -> str | None:
+    """Return the region whose bucket has a row's checkpoints; None if the row has none."""
+    return next((each.region for each in reversed(attempts) if ending(each.ending).stays), None)
 
 
 REFUSALS: tuple[tuple[str, str, str], ...] = (

@@ -5,14 +5,15 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
+from raysm.client.units import duration
 from raysm.grid.capacity import last_refusal, read_market
-from raysm.grid.endings import ending
+from raysm.grid.endings import region_of_checkpoints
 from raysm.grid.limiter import Limiter
 from raysm.grid.place import Choice, Offer
 from raysm.grid.placement import Cheapest, Forecast
 from raysm.grid.records import GridRecord, TaskRecord
 from raysm.grid.store import Store
-from raysm.grid.task import MAX_RUNTIME_S, Attempt, AttemptState, Task, TaskState
+from raysm.grid.task import MAX_RUNTIME_S, Attempt, AttemptState, Task, TaskState, most_billed_s
 
 PROBE_S = 120.0
 """Seconds that a first job must run before more are sent: most errors of a program show within them."""
@@ -67,7 +68,9 @@ class Placing:
         if not chosen:
             return []
         with self._store.database.transaction("intents", durable=True):
-            return [(record.task, self._keep(record, offer)) for record, offer in chosen]
+            # A user may have corrected a row since it was read: it is placed in the next step.
+            unchanged = ((record, offer) for record, offer in chosen if self._store.task(record.task.key) == record)
+            return [(record.task, self._keep(record, offer)) for record, offer in unchanged]
 
     def _chosen(self, room: int) -> Iterator[tuple[TaskRecord, Offer]]:
         closed: set[str] = set()
@@ -103,10 +106,10 @@ class Placing:
     def _choose(self, record: TaskRecord) -> Choice:
         task = record.task
         attempts = self._store.attempts(task.key) if record.attempts else []
-        if attempts and ending(attempts[-1].ending).stays:
-            # The row's checkpoints are in the bucket of that region.
-            task = replace(task, region=attempts[-1].region)
-            if task.region not in self._regions:
+        region = region_of_checkpoints(attempts)
+        if region is not None:
+            task = replace(task, region=region)
+            if region not in self._regions:
                 retry = f"to continue there, raysm grid retry {self._grid.name}, and raysm grid run with that region"
                 removed = f"its checkpoints are in {task.region}, which was removed from the grid; {retry}"
                 return Choice(reasons={"nowhere": removed})
@@ -122,12 +125,12 @@ class Placing:
         task, place, now = record.task, offer.place, self._now
         count, max_runtime_s = task.count or offer.count, task.max_runtime_s or MAX_RUNTIME_S
         budget, price = self._grid.rules.budget_usd, offer.most_usd_per_hour
-        usd = 0.0 if price is None else price * count * max_runtime_s / 3600
+        usd = 0.0 if price is None else price * count * most_billed_s(max_runtime_s) / 3600
         if budget is not None and price is not None and self._cost + usd > budget:
             self.over_budget = (
                 f"the budget of ${budget:,.2f} does not allow a further job: row {task.key!r} may take "
-                f"${usd:,.2f} ({max_runtime_s / 3600:g} h at most in {place}), and "
-                f"${max(0.0, budget - self._cost):,.2f} are left; raise the budget, lower max_runtime_s, or stop"
+                f"${usd:,.2f} ({duration(max_runtime_s)} at most in {place}), and "
+                f"${max(0.0, budget - self._cost):,.2f} are left; raise --budget, lower --max-runtime, or stop"
             )
             return Choice(again_s=now + 60, reasons={str(place): "the budget does not allow a job now"})
         if not self._limiter.take(place.region, "create", now):

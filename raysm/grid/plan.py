@@ -16,6 +16,8 @@ from typing import Any
 from raysm.client.account.quotas import listed_quotas
 from raysm.client.costs.prices import OLD_DAYS, PriceTable, RegionPrices, fetch_prices, known_prices
 from raysm.client.service import Service
+from raysm.client.units import duration
+from raysm.contract.names import counted
 from raysm.contract.service_model import knows_preferences
 from raysm.contract.source import source_of
 from raysm.errors import InvalidRequest, RaysmError, ServiceError
@@ -23,9 +25,12 @@ from raysm.grid.filling import Services
 from raysm.grid.grid_request import GridRequest, check_types
 from raysm.grid.place import Market, Offer, Place, Quota
 from raysm.grid.placement import Cheapest, CostRate, Worth, offers_of, placement_of, refusal
-from raysm.grid.task import Task
+from raysm.grid.task import Task, most_billed_s
 from raysm.request import Limits, Target
 from raysm.request.cluster import LOCAL_TYPE
+
+SHORTER_S = (6 * 3600, 3600, 1800, 600, 300, 60)
+"""Time limits that a plan suggests, where the budget allows too few jobs at a time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -215,7 +220,7 @@ def plan_grid(
         request.template.job(each.task, offer.place, each.task.count or offer.count)
     limits, budget_usd = request.template.options.get("limits") or Limits(), request.rules.budget_usd
     if budget_usd is not None:
-        notes = [*notes, f"no job is sent with which the grid could cost more than its budget, {budget_usd:,.2f} USD"]
+        notes = [*notes, *_budget_notes(request, assigned, placement, limits.max_runtime_s)]
     plan = GridPlan(
         name=request.name,
         assigned=tuple(assigned),
@@ -226,6 +231,38 @@ def plan_grid(
     )
     _check_budget(plan, budget_usd)
     return plan
+
+
+def _budget_notes(
+    request: GridRequest, assigned: Sequence[Assigned], placement: Cheapest, max_runtime_s: int
+) -> list[str]:
+    """Say what a budget means: how many jobs may run at a time, and which time limit allows more."""
+    budget_usd = request.rules.budget_usd
+    assert budget_usd is not None, "only called with a budget"
+    notes = [f"no job is sent with which the grid could cost more than its budget, {budget_usd:,.2f} USD"]
+    rows = [each for each in assigned if each.offer is not None]
+    most = [_max_usd(each, placement, max_runtime_s) for each in rows]
+    known = [usd for usd in most if usd]
+    if not known or len(known) < len(most):
+        return notes
+    wanted = min(request.rules.parallel, len(rows))
+    each_usd = max(known)
+    count = int(budget_usd / each_usd)
+    if count >= wanted:
+        return notes
+    longest_s = max(each.task.max_runtime_s or max_runtime_s for each in rows)
+    note = (
+        f"{counted(count, 'job')} at a time, because each could cost up to {each_usd:,.2f} USD "
+        f"until its time limit of {duration(longest_s)}"
+    )
+    # The price of a second follows from the dearest row.
+    usd_per_s = each_usd / most_billed_s(longest_s)
+    for limit_s in SHORTER_S:
+        more = min(wanted, int(budget_usd / (usd_per_s * most_billed_s(limit_s))))
+        if limit_s < longest_s and more > count:
+            note += f"; --max-runtime {limit_s // 60}m allows {more}"
+            break
+    return [*notes, note]
 
 
 def _check_budget(plan: GridPlan, budget_usd: float | None) -> None:
@@ -293,7 +330,8 @@ def _max_usd(each: Assigned, placement: Cheapest, max_runtime_s: int) -> float |
     usd_per_hour = replace(first, alternatives=tuple(others)).most_usd_per_hour
     if usd_per_hour is None:
         return None
-    return usd_per_hour * each.count * (each.task.max_runtime_s or max_runtime_s) / 3600
+    seconds = most_billed_s(each.task.max_runtime_s or max_runtime_s)
+    return usd_per_hour * each.count * seconds / 3600
 
 
 def _sum(parts: Iterable[float | None]) -> float | None:

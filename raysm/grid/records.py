@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raysm.contract.home import Clock
-from raysm.grid.task import Attempt, AttemptState, Rules, Task, TaskState
+from raysm.grid.task import STOP_S, Attempt, AttemptState, Rules, Task, TaskState
 from raysm.request.codec import from_json
 
 VERSION = 13
@@ -87,15 +87,15 @@ CREATE INDEX ended ON event (seq) WHERE now = 'ended';
 CREATE TABLE outbox (task TEXT PRIMARY KEY, seq INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 """
 
-_ADD = """
+_ADD = f"""
     INSERT INTO in_use VALUES (NEW.region, NEW.instance_type, NEW.spot, coalesce(NEW.usd_per_hour, 0), 1, NEW.count,
-        NEW.count * NEW.max_runtime_s)
+        NEW.count * (NEW.max_runtime_s + {STOP_S}))
     ON CONFLICT DO UPDATE SET attempts = attempts + 1, instances = instances + excluded.instances,
         instance_s = instance_s + excluded.instance_s;
 """
-_SUBTRACT = """
+_SUBTRACT = f"""
     UPDATE in_use SET attempts = attempts - 1, instances = instances - OLD.count,
-        instance_s = instance_s - OLD.count * OLD.max_runtime_s
+        instance_s = instance_s - OLD.count * (OLD.max_runtime_s + {STOP_S})
     WHERE region = OLD.region AND instance_type = OLD.instance_type AND spot = OLD.spot
         AND usd_per_hour = coalesce(OLD.usd_per_hour, 0);
 """
@@ -169,14 +169,24 @@ class Event:
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(Task)}
 
 
+def shape_of(task: Task) -> str:
+    """Return all that a row's place depends on, as text."""
+    return json.dumps([task.region, task.instance_types, task.count, task.spot, task.image])
+
+
 def task_row(task: Task) -> tuple[Any, ...]:
     # Without default values: in 100,000 rows they would be most of the file.
     values = {name: getattr(task, name) for name in _DEFAULTS}
     content = {name: value for name, value in values.items() if value != _DEFAULTS[name] and value != {}}
-    shape = json.dumps([task.region, task.instance_types, task.count, task.spot, task.image])
     return (
-        task.key, task.position, json.dumps(content), task.region, shape, task.priority, task.expected_s or 0.0,
-    )  # fmt: skip
+        task.key,
+        task.position,
+        json.dumps(content),
+        task.region,
+        shape_of(task),
+        task.priority,
+        task.expected_s or 0.0,
+    )
 
 
 def grid_record(row: Any) -> GridRecord:

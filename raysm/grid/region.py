@@ -3,6 +3,7 @@
 Every call may raise ``ServiceError``; ``raysm.grid.endings`` says what it means.
 """
 
+import contextlib
 import functools
 import hashlib
 import hmac
@@ -19,10 +20,11 @@ from raysm.client.storage.payload import remove_payload
 from raysm.client.submit import Prepared
 from raysm.contract.job_api import TRAINING
 from raysm.errors import ServiceError
-from raysm.grid.database import Turns
+from raysm.grid.database import LeaseLost
 from raysm.grid.endings import classify_refusal
 from raysm.grid.limiter import Limiter
-from raysm.grid.task import Attempt, Task
+from raysm.grid.store import Store
+from raysm.grid.task import Attempt, AttemptState, Task
 
 RATES_PAGE = 500
 """Jobs whose metric one call reads: the most that GetMetricData takes
@@ -155,15 +157,15 @@ class RegionApi:
         self,
         regions: Mapping[str, Region],
         limiter: Limiter,
-        between: Callable[[str], None],
-        turns: Turns,
+        store: Store,
         guard: Guard | None = None,
     ) -> None:
         self.regions = dict(regions)
         self.limiter = limiter
         self._guard = guard or (lambda attempt: None)
-        self._between = between
-        self._turns = turns
+        self._store = store
+        self._between = store.database.between
+        self._turns = store.database.turns
         self._now = 0.0
         self._behind_s = 0.0
         # Seconds from the beginning of a step to the answer to a Create, by region.
@@ -196,8 +198,12 @@ class RegionApi:
         region = attempt.region
         self._between("before create")
         self._guard(attempt.name)
+        if not self._store.database.has_lease():
+            raise LeaseLost(f"{attempt.name} was not sent: another process runs the grid")
         with self._turns.released():
             self.regions[region].create(task, attempt)
+        if not self._store.database.has_lease():
+            self._disown(attempt)
         if self.limiter.moment is not None:
             # Create is called after uploads, seconds after the step began.
             now, leads = self.limiter.moment() - self._behind_s, self._leads[region]
@@ -205,6 +211,21 @@ class RegionApi:
             # The next call will take as long; if it started only when its token is there, it would always be late.
             self.limiter.made(region, "create", now, ahead_s=min(leads) if len(leads) == LEAD_CALLS else 0.0)
         self._between("after create")
+
+    def _disown(self, attempt: Attempt) -> None:
+        """Stop a job that was made after the lease was lost, unless the lease's new owner counts it.
+
+        Raises:
+            LeaseLost: In any case.
+        """
+        known = self._store.attempt(attempt.name)
+        if known is None or known.state is AttemptState.ENDED:
+            with self._store.database.transaction("stray", fenced=False):
+                if self._store.stray(attempt.name) is None:
+                    self._store.add_stray(attempt.name, attempt.region, known, self._now)
+            with contextlib.suppress(ServiceError):
+                self.regions[attempt.region].stop(attempt.name)
+        raise LeaseLost(f"another process runs the grid since before {attempt.name} was sent")
 
     def ask(self, region: str, operation: str, now: float, call: Callable[[Region], T]) -> T:
         if operation == "stop":

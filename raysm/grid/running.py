@@ -9,7 +9,7 @@ import functools
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from raysm.grid.sweep import FREE_S, GAUGE_S
 from raysm.grid.task import Attempt, Task
 from raysm.request import Target
 from raysm.request.codec import to_json
+from raysm.request.workload import plain
 
 WRITE_BACK_S = 10.0
 """Seconds between two writes to the user's database, since steps may follow each other fast."""
@@ -195,12 +196,12 @@ def _store_request(grid: ReadyGrid, store: Store, now: float, clock: Clock) -> i
     kept = store.make(
         request.name, rules=request.rules, now=now, template=template, source=json.dumps(request.source.description)
     )
-    if kept.template != template:
+    if changed := changed_options(kept.template, template):
         raise InvalidRequest(
-            f"a grid {request.name!r} exists with another script, arguments or options; give this one another "
-            f"--name, or remove {store.database.path}"
+            f"a grid {request.name!r} exists with other options: {'; '.join(changed)}",
+            remedy=f"give this one another --name, or remove {store.database.path}",
         )
-    store.change_rules(request.rules)
+    store.change_rules(request.rules, template=template)
     store.change_clock(clock)
     if isinstance(grid, Planned):
         store.note_plan(grid.plan.usd)
@@ -227,6 +228,30 @@ def identity_of(request: GridRequest) -> str:
     # A script's path counts, not its text, so that the grid continues after the user has corrected the script.
     template["workload"].pop("code", None)
     return json.dumps(template, sort_keys=True, default=str)
+
+
+TIME_LIMIT = "limits.max_runtime_s"
+"""An option that may change while a grid runs: jobs that are sent later have the new limit."""
+
+
+def changed_options(before: str, after: str) -> list[str]:
+    """Return each option that differs between two identities of a grid, with both values."""
+    was, now = _flat(json.loads(before)), _flat(json.loads(after))
+    names = sorted(name for name in {*was, *now} - {TIME_LIMIT} if was.get(name) != now.get(name))
+    return [f"{name} was {plain(name, was.get(name))!r}, is {plain(name, now.get(name))!r}" for name in names]
+
+
+def _flat(value: Any, name: str = "") -> dict[str, Any]:
+    """Return the values of nested objects by names such as ``cluster.count``."""
+    if not isinstance(value, Mapping):
+        return {name: value}
+    flat: dict[str, Any] = {}
+    for key, inner in value.items():
+        # The options themselves, and those of the workload, are named as the user names them.
+        is_part = name == "" and key in ("workload", "options")
+        prefix = "" if is_part else f"{name}.{key}".lstrip(".")
+        flat |= _flat(inner, prefix)
+    return flat
 
 
 def account_of(target: Target) -> str:

@@ -109,8 +109,18 @@ def _keep(
         with store.database.transaction("refused"):
             for attempt, verdict in refused:
                 _refused(store, attempt, verdict, now)
+            if refused[-1][1].ending.closes_region:
+                # What was never sent takes another place at once. What a killed controller may have
+                # sent stays, because its job may appear.
+                store.take_back((each for each in held_up if not _may_be_known(each)), now)
+                held_up = [each for each in held_up if _may_be_known(each)]
             for attempt in held_up:
                 store.move(attempt, now, retry_s=now + _pause_s(*refused[-1]))
+
+
+def _may_be_known(attempt: Attempt) -> bool:
+    """Whether a call that sends the attempt may have been made."""
+    return attempt.is_doubtful or attempt.calls > 0
 
 
 def _pause_s(attempt: Attempt, verdict: Verdict) -> float:

@@ -15,8 +15,28 @@ from typing import Any
 from raysm.contract.home import Clock, home
 from raysm.errors import InvalidRequest
 from raysm.grid.database import Database, LeaseLost
-from raysm.grid.records import Event, GridRecord, TaskRecord, attempt_record, grid_record, task_record, task_row
-from raysm.grid.task import DIFFERS, Attempt, Difference, Rules, Task, TaskState, differences
+from raysm.grid.endings import region_of_checkpoints
+from raysm.grid.records import (
+    Event,
+    GridRecord,
+    TaskRecord,
+    attempt_record,
+    grid_record,
+    shape_of,
+    task_record,
+    task_row,
+)
+from raysm.grid.task import (
+    DIFFERS,
+    STOP_S,
+    Attempt,
+    AttemptState,
+    Difference,
+    Rules,
+    Task,
+    TaskState,
+    differences,
+)
 from raysm.request.codec import to_json
 
 ENDED = "ended"
@@ -100,9 +120,45 @@ class Store:
                 self._execute("UPDATE grid SET state = ?, why = ?", (state, why))
                 self.log(now, was, state, why)
 
-    def change_rules(self, rules: Rules) -> None:
+    def close_if_over(self, now: float) -> bool:
+        """Close the grid and release the lease, if nothing is left to do; return whether that is so.
+
+        In one transaction: a row that another process adds comes before it, and the grid stays
+        open, or after it, and that process gets the lease.
+        """
+        with self.database.transaction("grid closed", durable=True):
+            was = self._execute("SELECT state FROM grid").fetchone()[0]
+            is_over = was in ("open", "stopping") and self.is_over()
+            if is_over and not self.open_count() and not self.is_watching(now):
+                self._execute("UPDATE grid SET state = 'closed', why = ''")
+                self.log(now, was, "closed", "")
+                was = "closed"
+            if was not in ("closed", "paused") or self.open_count() or self.is_watching(now):
+                return False
+            self.database.end_lease()
+        return True
+
+    def doubt_owed(self) -> None:
+        """Record that an earlier controller, which did not end by itself, may still send its intents."""
+        self._execute("UPDATE attempt SET is_doubtful = 1 WHERE state IN ('intended', 'maybe')")
+
+    def take_back(self, attempts: Iterable[Attempt], now: float) -> None:
+        """Remove intents that were never sent, within a transaction; their rows wait again."""
+        for attempt in attempts:
+            # The sums of open attempts follow the change of the state.
+            self.move(attempt, now, state=AttemptState.ENDED, ending="LEFT")
+            self._execute("DELETE FROM attempt WHERE name = ?", (attempt.name,))
+            record = self.task(attempt.task)
+            reason = f"{attempt.region} does not answer"
+            self.move_task(attempt.task, TaskState.PLACED, TaskState.WAITING, now, reason=reason)
+            if record.attempts == attempt.number:
+                self._execute("UPDATE task SET attempts = ? WHERE key = ?", (attempt.number - 1, attempt.task))
+
+    def change_rules(self, rules: Rules, *, template: str | None = None) -> None:
         with self.database.transaction("rules", fenced=False):
             self._execute("UPDATE grid SET rules = ?", (json.dumps(to_json(rules)),))
+            if template is not None:
+                self._execute("UPDATE grid SET template = ?", (template,))
 
     def change_clock(self, clock: Clock) -> None:
         with self.database.transaction("clock", fenced=False):
@@ -142,12 +198,18 @@ class Store:
             for task in tasks:
                 record = self.task(task.key)
                 changes = differences(record.task, task)
+                if record.state is TaskState.DONE:
+                    # Its job is over: another time limit changes nothing of it.
+                    changes.pop("max_runtime_s", None)
                 reason = record.reason.partition(DIFFERS)[0].removesuffix("; ")
                 if changes:
                     difference = Difference(grid=grid.name, key=task.key, state=record.state, changes=changes)
                     differing.append(difference)
                     if difference.is_taken:
-                        _, _, *values = task_row(task)
+                        region = region_of_checkpoints(self.attempts(task.key))
+                        placed = task if region is None else dataclasses.replace(task, region=region)
+                        _, _, content, home, _, priority, expected_s = task_row(task)
+                        values = (content, home, shape_of(placed), priority, expected_s)
                         self._execute(
                             "UPDATE task SET content = ?, region = ?, shape = ?, priority = ?, expected_s = ?, "
                             "retries_left = ?, forgiven = attempts WHERE key = ?",
@@ -208,6 +270,11 @@ class Store:
         seq = self.log(now, was, state, str(changes.get("reason", "")), task=key)
         # In the same transaction, so that no state is missing in the user's database.
         self._execute("INSERT OR REPLACE INTO outbox VALUES (?, ?)", (key, seq))
+
+    def bind(self, task: Task, region: str) -> None:
+        """Let a row wait apart from those that may run elsewhere, which it must not hold up."""
+        shape = shape_of(dataclasses.replace(task, region=region))
+        self._execute("UPDATE task SET shape = ? WHERE key = ?", (shape, task.key))
 
     def explain(self, key: str, reason: str, now: float) -> None:
         self._execute("UPDATE task SET reason = ? WHERE key = ?", (reason, key))
@@ -410,6 +477,11 @@ class Store:
         digits = name.removeprefix(self.grid().prefix).partition("-")[0]
         return next((record.task.key for record in self.tasks() if record.task.key_hash == digits), None)
 
+    def open_strays(self, region: str) -> dict[str, float]:
+        """Return the orphaned jobs of a region that have not ended, with the time when each was seen."""
+        query = "SELECT name, seen_s FROM stray WHERE ended_s IS NULL AND region = ?"
+        return {row[0]: row[1] for row in self._execute(query, (region,))}
+
     def strays_to_stop(self, asked_before_s: float) -> list[tuple[str, str]]:
         """Return region and name of the orphaned jobs that were last asked to stop before a time, or never."""
         rows = self._execute(
@@ -440,7 +512,7 @@ class Store:
             "coalesce(sum(again_usd), 0), coalesce(sum(unpriced), 0) FROM spent WHERE ?1 IS NULL OR region = ?1",
             (region,),
         ).fetchone()
-        worst = "coalesce(usd_per_hour, 0) * count * max_runtime_s"
+        worst = f"coalesce(usd_per_hour, 0) * count * (max_runtime_s + {STOP_S})"
         staked = 0.0
         for part in (
             "usd_per_hour * instance_s / 3600) FROM in_use WHERE true",

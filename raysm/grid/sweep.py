@@ -115,6 +115,7 @@ class Sweep:
         attempts = self._store.sent(self.region)
         self._seen = {name: seen for name, (seen, _) in attempts.items()}
         self._unlisted = {name: sent_s for name, (_, sent_s) in attempts.items()}
+        self._unlisted |= self._store.open_strays(self.region)
         # If an orphaned job may exist, List is read on by MARGIN_S, since it may be older than all open jobs. Otherwise
         # reading stops with the last open job, which saves a page for jobs of three minutes.
         self._is_thorough = not self._swept or self._store.is_doubtful(self.region, now)
@@ -146,7 +147,7 @@ class Sweep:
             self._in_progress, self._whole_s = False, self._begun_s
             for name, sent_s in self._unlisted.items():
                 if now - sent_s > UNLISTED_S:
-                    self._changed.setdefault(name, self._seen[name])
+                    self._changed.setdefault(name, self._seen.get(name, ""))
         return True
 
     def _is_last(self, page: Page, since: float | None) -> bool:
@@ -202,20 +203,30 @@ class Sweep:
             for name, answer in answers.items():
                 attempt = attempts.get(name)
                 if attempt is None or attempt.state is AttemptState.ENDED:
-                    if not isinstance(answer, JobNotFound) and (attempt is None or attempt.sent_s is None):
-                        end_stray(self._store, name, answer, now)
+                    if attempt is None or attempt.sent_s is None:
+                        self._end_stray(name, answer, now)
                 elif not isinstance(answer, JobNotFound):
                     apply(self._store, attempt, answer, self._changed[name], now)
                     if answer.status.is_terminal:
                         keep_last_rate(self._store, name, answer, now)
                 # List and Describe may lag behind Create.
                 elif attempt.sent_s is not None and now - attempt.sent_s >= GONE_S:
-                    reason = f"the service no longer knows the job: {answer}"
+                    reason = (
+                        f"the service no longer knows the job, which is counted as if it ran to its limit: {answer}"
+                    )
                     conclude(self._store, attempt, Verdict(ending=ENDINGS["UNKNOWN"], reason=reason), None, now)
         for name in answers:
             # The value from the start of the sweep is outdated.
             self._seen.pop(name, None)
             del self._changed[name]
+
+    def _end_stray(self, name: str, answer: Description | JobNotFound, now: float) -> None:
+        if not isinstance(answer, JobNotFound):
+            end_stray(self._store, name, answer, now)
+            return
+        row = self._store.stray(name)
+        if row is not None and now - row["seen_s"] >= GONE_S:
+            end_stray(self._store, name, None, now)
 
 
 def apply(store: Store, attempt: Attempt, description: Description, noticed: str, now: float) -> None:

@@ -20,8 +20,17 @@ HASH_CHARACTERS = 8
 MAX_RUNTIME_S = 86_400
 """Time limit of a row that sets none, the default of ``raysm.Limits``."""
 
+STOP_S = 120
+"""Seconds that the service gives a job to save its work after its time limit, and bills.
+https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StopTrainingJob.html"""
+
 UNKNOWN_S = 3600.0
 """Assumed duration of a row whose duration is unknown, so that places are compared by their prices."""
+
+
+def most_billed_s(max_runtime_s: int) -> int:
+    """Return the most seconds that one instance of a job with this time limit is billed for."""
+    return max_runtime_s + STOP_S
 
 
 class TaskState(StrEnum):

@@ -172,8 +172,8 @@ def test_a_budget_that_is_used_up_pauses_the_grid_and_says_so(tmp_path):
     bench.run()
     assert bench.store.grid().state == "paused"
     assert re.match(
-        r"the budget of \$2.50 does not allow a further job: row 'row-\d' may take \$2.00 \(2 h at most in "
-        r"ml.m5.large in us-east-1\), and \$\d.\d\d are left; raise the budget, lower max_runtime_s, or stop",
+        r"the budget of \$2.50 does not allow a further job: row 'row-\d' may take \$2.03 \(2 h 0 min at most in "
+        r"ml.m5.large in us-east-1\), and \$\d.\d\d are left; raise --budget, lower --max-runtime, or stop",
         bench.store.grid().why,
     )
     assert bench.store.money(bench.clock.now).spent_usd <= 2.5

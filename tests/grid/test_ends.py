@@ -12,7 +12,7 @@ from raysm.grid.endings import ENDINGS, Verdict, classify_end, classify_refusal,
 from raysm.grid.place import Offer, Place
 from raysm.grid.placement import Cheapest
 from raysm.grid.store import Store
-from raysm.grid.task import AGAIN, Attempt, AttemptState, Rules, Task, TaskState
+from raysm.grid.task import AGAIN, STOP_S, Attempt, AttemptState, Rules, Task, TaskState
 from tests.support.budgets import USER
 from tests.support.grid_world import Behaviour
 from tests.support.grids import TYPE, Bench
@@ -314,7 +314,7 @@ def test_what_is_not_known_is_counted_as_unknown(store, unknown):
 
 def test_a_refused_one_that_may_still_land_is_at_stake_until_it_cannot(store):
     store.insert(attempt(state=AttemptState.ENDED, max_runtime_s=3_600, watch_s=900.0))
-    assert store.money(899).at_stake_usd == pytest.approx(72.0)
+    assert store.money(899).at_stake_usd == pytest.approx(72.0 + STOP_S * 2 * 36.0 / 3600)
     assert store.money(901).at_stake_usd == 0
 
 

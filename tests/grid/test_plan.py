@@ -17,11 +17,13 @@ from raysm.grid.place import Market, Offer, Place, Quota
 from raysm.grid.placement import WAIT_S, Cheapest
 from raysm.grid.plan import ask_quotas, assign, plan_grid, planned, prices_of, quota_place
 from raysm.grid.rows.source import source_of
-from raysm.grid.task import Rules, Task
+from raysm.grid.task import STOP_S, Rules, Task
 from raysm.local.scenario import Market as LocalMarket
 from raysm.local.scenario import Scenario
 from raysm.local.server.market import MarketService
 from raysm.request import AWS, Cluster, Limits, Local, Script
+
+STOP_H = STOP_S / 3600
 
 
 def offers(*prices, kind="ml.g5.xlarge"):
@@ -77,7 +79,7 @@ def test_places_dollars_and_hours_of_rows_that_say_how_long_they_take():
     assert (place.price_version, place.price_as_of) == ("v1", "2026-11-01")
     assert made.usd == (10.0, 10.0)
     assert made.hours == pytest.approx((7200 + 240) / 3600)
-    assert made.most_usd == pytest.approx(2.0 * 24 * 3)
+    assert made.most_usd == pytest.approx(2.0 * 3 * (24 + STOP_H))
     assert made.notes == ()
 
 
@@ -90,7 +92,7 @@ def test_of_spot_the_range_is_from_nine_tenths_saved_to_nothing():
 def test_rows_without_a_time_cost_what_nobody_knows_and_at_most_their_limit():
     made = plan(grid({"lr": 1}, {"lr": 2, "max_runtime_s": 1800}, options={"limits": Limits(max_runtime_s=3600)}))
     assert (made.usd, made.hours) == (None, None)
-    assert made.most_usd == 3.0
+    assert made.most_usd == pytest.approx(2.0 * (1 + 0.5 + 2 * STOP_H))
     assert any("expected_s" in note for note in made.notes)
 
 
@@ -100,7 +102,7 @@ def test_the_volumes_of_jobs_count_in_what_rows_cost_and_in_the_budget():
     options = {"cluster": Cluster(volume_gb=10), "limits": Limits(max_runtime_s=3600)}
     rows = grid({"expected_s": 3600}, instance_types=("ml.m5.large",), options=options)
     made = plan(rows, table=table)
-    assert (made.usd, made.most_usd) == ((2.0, 2.0), 2.0)
+    assert (made.usd, made.most_usd) == ((2.0, 2.0), pytest.approx(2.0 * (1 + STOP_H)))
     with pytest.raises(InvalidRequest, match=r"at least 2\.00 USD, but the budget is 1\.50 USD"):
         plan(replace(rows, rules=Rules(budget_usd=1.5)), table=table)
 
@@ -110,10 +112,10 @@ def test_of_types_among_which_the_service_chooses_the_range_has_the_cheapest_and
     types = {"instance_types": (G5, "ml.p3.2xlarge"), "options": {"limits": Limits(max_runtime_s=7200)}}
     row = {"expected_s": 3600}
     alone = plan(grid(row, **types), table=PriceTable.of(prices))
-    assert (alone.usd, alone.most_usd) == ((2.0, 2.0), 4.0)
+    assert (alone.usd, alone.most_usd) == ((2.0, 2.0), pytest.approx(2.0 * (2 + STOP_H)))
     any_type = grid(row, **types, rules=Rules(any_type=True))
     made = plan(any_type, table=PriceTable.of(prices))
-    assert (made.usd, made.most_usd) == ((2.0, 5.0), 10.0)
+    assert (made.usd, made.most_usd) == ((2.0, 5.0), pytest.approx(5.0 * (2 + STOP_H)))
     # One of them without a price: what it costs at most nobody knows.
     made = plan(any_type)
     assert (made.usd, made.most_usd) == (None, None)
@@ -134,6 +136,16 @@ def test_a_budget_that_the_rows_exceed_at_best_is_refused():
     assert plan(grid({"expected_s": 3600}, rules=Rules(budget_usd=2))).usd == (2.0, 2.0)
     with pytest.raises(InvalidRequest, match="cost at least 2.00 USD, but the budget is 1.90"):
         plan(grid({"expected_s": 3600}, rules=Rules(budget_usd=1.9)))
+
+
+def test_a_budget_that_allows_few_jobs_at_a_time_says_so_and_which_time_limit_allows_more():
+    rows = [{"lr": number} for number in range(30)]
+    made = plan(grid(*rows, rules=Rules(budget_usd=50)))
+    (note,) = [note for note in made.notes if "at a time" in note]
+    assert note.startswith("1 job at a time, because each could cost up to 48.07 USD")
+    assert note.endswith("--max-runtime 360m allows 4")
+    within = grid(*rows, rules=Rules(budget_usd=50), options={"limits": Limits(max_runtime_s=600)})
+    assert not any("at a time" in note for note in plan(within).notes)
 
 
 def test_data_that_move_are_paid_for_and_of_unknown_size_unknown():

@@ -104,6 +104,13 @@ class Bench:
                 self.open()
         raise AssertionError(f"the grid did not end within {most_s} s: {self.store.states()}")
 
+    def run_until(self, is_so, most_s=86_400):
+        """Run until something is so, and not to the end of the grid."""
+        began_s = self.clock.now
+        while not is_so():
+            assert self.step(), self.states()
+            assert self.clock.now - began_s < most_s, self.states()
+
     def states(self):
         return self.store.states()
 

@@ -111,7 +111,7 @@ def test_who_mends_the_model_goes_on_with_the_same_grid_and_another_batch_size_i
     mended.__qualname__ = "brightness"
     again = batch_grid(rows, fake, raysm.Batch(mended, batch_size=8, read="images"), name="brightness")
     assert (again.run().states, len(fake.submitted)) == ({"done": 1}, 1)
-    with pytest.raises(InvalidRequest, match="another script, arguments or options"):
+    with pytest.raises(InvalidRequest, match="batch_size was 8, is 9"):
         batch_grid(rows, fake, raysm.Batch(brightness, batch_size=9, read="images")).run()
 
 
