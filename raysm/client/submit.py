@@ -13,10 +13,11 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from raysm import __version__
 from raysm.client.account.images import has_ray
@@ -52,7 +53,12 @@ from raysm.request.codec import from_json, to_json
 from raysm.request.job import NAME_PATTERN
 from raysm.request.programs import TorchScript
 
+if TYPE_CHECKING:
+    from raysm.client.source.function import Function
+
 _log = logging.getLogger("raysm")
+
+FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial)
 
 ENDING = (SecondaryStatus.UPLOADING, SecondaryStatus.STOPPING, SecondaryStatus.MAX_RUNTIME_EXCEEDED)
 MAX_LISTED = 10_000
@@ -327,7 +333,7 @@ REFERENCE = "job:"
 
 
 def submit(
-    workload: "Workload | Wrapped | JobRequest",
+    workload: "Workload | Wrapped | Callable[[], Any] | JobRequest",
     *,
     on: "Target | Service | None" = None,
     if_done: IfDone = "run",
@@ -338,7 +344,8 @@ def submit(
 
     Args:
         workload: ``Script``, ``Function``, ``Similarity``, ``TorchScript``, ``DataParallel``, or one of a kind of your
-            own. Or a whole ``JobRequest``, whose name is the task's; then ``wheels`` is the only option allowed.
+            own. A function without arguments may be given as it is. Or a whole ``JobRequest``, whose name is the
+            task's; then ``wheels`` is the only option allowed.
         on: ``AWS(…)`` or ``Local(…)``; None is ``Local()``.
         if_done: ``skip`` returns the task's earlier job, completed or still running, if its source, inputs, parameters
             and raysm are unchanged.
@@ -357,7 +364,7 @@ def submit(
 
 
 def prepare(
-    workload: "Workload | Wrapped | Package | JobRequest",
+    workload: "Workload | Wrapped | Callable[[], Any] | Package | JobRequest",
     *,
     on: "Target | Service | None" = None,
     resume: bool = False,
@@ -381,6 +388,9 @@ def prepare(
         workload = workload.workload
     _check_types(chosen)
     service = connect(on)
+    # Not every callable: a class may be the model of a batch, and an object may be a model.
+    if isinstance(workload, FUNCTIONS):
+        workload = _call_of(workload)
     package = package_of(workload)
     task = _task(chosen.get("name"), package.title)
     id_columns = getattr(package.workload, "id_columns", ())
@@ -479,6 +489,17 @@ def _check_resumable(request: JobRequest, task: str, service: Service) -> None:
             if 0 < before < request.cluster.size:
                 text = "%s ran on %s, and this job has %s: the new ones find no state"
                 _log.warning(text, latest.job, counted(before, "instance"), request.cluster.size)
+
+
+def _call_of(fn: Callable[[], Any]) -> "Function":
+    from raysm.client.source.function import Function
+
+    try:
+        return Function(fn)
+    except InvalidRequest as error:
+        raise InvalidRequest(
+            str(error), remedy="give the arguments with the function: raysm.submit(raysm.Function(fn, …))"
+        ) from error
 
 
 def _check_types(options: Mapping[str, Any]) -> None:

@@ -16,6 +16,7 @@ from raysm.client.service import Service, connect
 from raysm.client.submit import Prepared, prepare
 from raysm.client.sweep import Sweep, TrialTable
 from raysm.contract.events import Trial
+from raysm.contract.names import natural
 from raysm.contract.paths import Paths
 from raysm.contract.seal import START
 from raysm.contract.service_model import violations
@@ -122,7 +123,8 @@ class Tuning:
         query: dict[str, Any] = {NAME: self.name, "MaxResults": 100}
         pages = self._service.pages("sagemaker", "list_training_jobs_for_hyper_parameter_tuning_job", **query)
         summaries = [item for page in pages for item in page["TrainingJobSummaries"]]
-        summaries.sort(key=lambda item: item["TrainingJobName"])
+        # The names end with the trial's number and a digest; from the thousandth on the number has four digits.
+        summaries.sort(key=lambda item: natural(item["TrainingJobName"]))
         trials = [self._trial(number, item) for number, item in enumerate(summaries)]
         return TrialTable(trials, self.metric, self.mode)
 

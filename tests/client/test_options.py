@@ -135,6 +135,35 @@ def test_the_options_of_a_decorated_function_can_be_laid_over(remote):
     assert job.name.startswith("b-")
 
 
+class Model:
+    def __init__(self, factor):
+        self.factor = factor
+
+    @raysm.remote(cluster=M5)
+    def scaled(self, number):
+        return self.factor * number
+
+
+def test_a_decorated_method_is_called_and_submitted_with_its_instance(remote):
+    assert Model(3).scaled(2) == 6
+    assert Model.scaled(Model(3), 2) == 6
+    scaled = Model(3).scaled.options(on=remote.service)
+    assert scaled.submit(2).name.startswith("scaled-")
+    with pytest.raises(InvalidRequest, match="does not take these arguments"):
+        scaled.submit()
+
+
+def test_a_function_without_arguments_is_submitted_as_it_is(remote):
+    assert prepare(double_of_one, cluster=M5, on=remote.service).request.workload.kind == "function"
+    with pytest.raises(InvalidRequest) as refused:
+        prepare(double, cluster=M5, on=remote.service)
+    assert "raysm.Function(fn, …)" in refused.value.remedy
+
+
+def double_of_one():
+    return double(1)
+
+
 def test_only_a_function_is_decorated():
     with pytest.raises(InvalidRequest, match="decorates a function, got 3"):
         raysm.remote(name="task")(3)

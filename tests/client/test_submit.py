@@ -87,7 +87,7 @@ def test_a_task_without_a_name_is_named_by_its_workload(remote, tmp_path):
     [
         ({"cluster": None}, "AWS needs a cluster"),
         ({"if_done": "maybe"}, "'run' or 'skip'"),
-        ({"workload": print}, "wrap the function"),
+        ({"workload": dict}, "wrap the function"),
         ({"workload": 3}, "must be Script, Function, Similarity"),
         ({"workload": remote(cluster=M5)(print)}, r"its own submit"),
         ({"workload": Script("no/such.py")}, "is not there"),

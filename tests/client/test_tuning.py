@@ -31,6 +31,12 @@ def test_the_trials_of_all_pages_are_there_by_their_numbers_with_values_of_their
     assert trials[1].reason == "AlgorithmError: typo"
 
 
+def test_the_thousandth_trial_comes_after_the_hundred_and_first():
+    names = [f"tuned-{number:03}-abc" for number in (1000, 101, 99)]
+    jobs = [summary(0, TrainingJobName=name) for name in names]
+    assert [trial.host for trial in scripted_tuning(SageMaker(pages=[jobs])).trials] == names[::-1]
+
+
 def test_as_long_as_there_is_no_best_one_it_is_said_so_and_why():
     with pytest.raises(NotDone, match="has a value of 'loss' yet"):
         _ = scripted_tuning(SageMaker(["InProgress"])).best

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TextIO, TypeVar
 
@@ -487,37 +487,106 @@ def gather(calls: Any, *, return_exceptions: bool = False) -> Any:
     return filled(calls)
 
 
-def progress(calls: Iterable[Call[Any]], out: TextIO | None = None) -> None:
+class MapResults(Iterator[T]):
+    """The results of a map, one by one, which ``progress`` can fetch ahead.
+
+    Attributes:
+        total: Number of items; None if an iterable of the items does not know its length.
+    """
+
+    def __init__(self, results: Generator[T, None, None], total: int | None) -> None:
+        self.total = total
+        self._results = results
+        self._fetched: deque[T] = deque()
+        self._error: BaseException | None = None
+
+    def __next__(self) -> T:
+        if self._fetched:
+            return self._fetched.popleft()
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        return next(self._results)
+
+    def fetch(self) -> Iterator[bool]:
+        """Fetch all results, which stay for ``next``; yield for each whether its item succeeded.
+
+        An exception that ends the map is raised when ``next`` comes to it.
+        """
+        try:
+            for result in self._results:
+                self._fetched.append(result)
+                yield not isinstance(result, BaseException)
+        except Exception as error:
+            self._error = error
+            yield False
+
+    def close(self) -> None:
+        """End the map, and interrupt the items that run."""
+        self._fetched.clear()
+        self._results.close()
+
+
+def progress(calls: "Iterable[Call[Any]] | MapResults[Any]", out: TextIO | None = None) -> None:
     """Draw a progress bar until all calls have ended; Ctrl-C stops the bar, and the calls keep running.
 
     Args:
-        calls: Calls of any sessions.
+        calls: Calls of any sessions; or what ``session.map`` returned, which is then fetched to its end into memory,
+            and yields its results afterwards.
         out: Where to draw; None is stderr.
 
     Raises:
         InvalidRequest: An element is not a call.
     """
-    waited, began_s = _checked("progress", calls), time.monotonic()
+    bar = _Bar(out or sys.stderr)
+    if isinstance(calls, MapResults):
+        done = failed = 0
+        bar.draw(done, calls.total)
+        for is_good in calls.fetch():
+            done, failed = done + 1, failed + (not is_good)
+            bar.draw_sometimes(done, calls.total, failed)
+        bar.draw(done, calls.total, failed)
+        bar.end()
+        return
+    waited = _checked("progress", calls)
     news = threading.Event()
     for call in waited:
         call.on_end(lambda _: news.set())
     while True:
         news.clear()
-        done = [call for call in waited if call.is_over()]
-        failed = sum(call.exception() is not None for call in done)
-        filled = BAR_CHARACTERS * len(done) // max(1, len(waited))
-        bar = "█" * filled + "·" * (BAR_CHARACTERS - filled)
-        stream = out or sys.stderr
-        failures = f", {failed} failed" if failed else ""
-        stream.write(f"\r{bar} {len(done)}/{len(waited)}{failures}, {time.monotonic() - began_s:.0f} s")
-        if len(done) == len(waited):
-            stream.write("\n")
-        stream.flush()
-        if len(done) == len(waited):
+        over = [call for call in waited if call.is_over()]
+        bar.draw(len(over), len(waited), sum(call.exception() is not None for call in over))
+        if len(over) == len(waited):
+            bar.end()
             return
         news.wait()
         # Limits the redraws if calls take only milliseconds.
         time.sleep(DRAWN_S)
+
+
+class _Bar:
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._began_s = self._drawn_s = time.monotonic()
+
+    def draw(self, done: int, total: int | None, failed: int = 0) -> None:
+        self._drawn_s = time.monotonic()
+        bar = count = ""
+        if total is not None:
+            filled = BAR_CHARACTERS * done // max(1, total)
+            bar = "█" * filled + "·" * (BAR_CHARACTERS - filled) + " "
+            count = f"/{total}"
+        failures = f", {failed} failed" if failed else ""
+        self._out.write(f"\r{bar}{done}{count}{failures}, {self._drawn_s - self._began_s:.0f} s")
+        self._out.flush()
+
+    def draw_sometimes(self, done: int, total: int | None, failed: int) -> None:
+        if time.monotonic() - self._drawn_s >= DRAWN_S:
+            self.draw(done, total, failed)
+
+    def end(self) -> None:
+        self._out.write("\n")
+        self._out.flush()
 
 
 def _checked(name: str, calls: Any) -> list[Call[Any]]:

@@ -3,11 +3,11 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import Any, ParamSpec, TypeVar
 
 from raysm.client.session.arguments import check_instance, check_number, check_text, check_whole
-from raysm.client.session.calls import Call, CellResult, gather
+from raysm.client.session.calls import Call, CellResult, MapResults, gather
 from raysm.client.session.connected import ConnectedSession
 from raysm.client.session.mapping import Mapped
 from raysm.client.source.function import Function, parcel_of_call, pickled_call
@@ -66,11 +66,12 @@ class SessionFunctions(ConnectedSession):
         return_exceptions: bool = False,
         num_cpus: float = 1.0,
         num_gpus: float = 0.0,
-    ) -> Iterator[R]:
-        """Call ``fn(item)`` for each item on all instances, and yield the results.
+    ) -> MapResults[R]:
+        """Call ``fn(item)`` for each item on all instances; return an iterator over the results.
 
         With further iterables the call is ``fn(item, other, …)``. There may be any number of items, because the map
         takes items only as fast as the caller takes results. Closing the iterator interrupts the running items.
+        ``raysm.progress`` draws a bar while it fetches all results.
 
         The processes have a working folder of their own, without the files of ``put``: pass data as arguments, or send
         a large value once with ``scatter``.
@@ -109,7 +110,8 @@ class SessionFunctions(ConnectedSession):
         opened.call(function, [pickled]).result()
         how: dict[str, Any] = {"unpack": bool(more), "retries": retries, "return_exceptions": return_exceptions}
         request = dataclasses.replace(function, kind=BATCH, num_cpus=num_cpus, num_gpus=num_gpus, **how)
-        return Mapped(
+        sized = [len(each) for each in (items, *more) if isinstance(each, Sized)]
+        mapped = Mapped(
             zip(items, *more, strict=False) if more else items,
             lambda first, batch: opened.call(dataclasses.replace(request, first=first), [batch]),
             opened.pickled_item,
@@ -119,7 +121,8 @@ class SessionFunctions(ConnectedSession):
             line=opened.line,
             ordered=ordered,
             return_exceptions=return_exceptions,
-        ).results()
+        )
+        return MapResults(mapped.results(), min(sized) if len(sized) == 1 + len(more) else None)
 
     def scatter(self, value: Any) -> Scattered:
         """Send a value once into Ray's shared memory, and return a reference to it.

@@ -8,7 +8,7 @@ and long items do not wait for others.
 import contextlib
 import pickle
 import queue
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,7 +68,7 @@ class Mapped:
         self._batches: list[_Batch] = []
         self._ended: queue.SimpleQueue[_Batch] = queue.SimpleQueue()
 
-    def results(self) -> Iterator[Any]:
+    def results(self) -> Generator[Any, None, None]:
         try:
             while True:
                 while len(self._batches) < self._window and self._send():

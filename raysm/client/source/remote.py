@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from raysm.client.job.handle import Job
@@ -28,6 +29,16 @@ class RemoteFunction(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call it here, in this process."""
         return self._fn(*args, **kwargs)
+
+    @overload
+    def __get__(self, instance: None, owner: Any = None) -> "RemoteFunction[P, R]": ...
+
+    @overload
+    def __get__(self, instance: object, owner: Any = None) -> "RemoteFunction[..., R]": ...
+
+    def __get__(self, instance: object | None, owner: Any = None) -> Any:
+        """Return the method of an instance, so that the decorator works in a class, too."""
+        return self if instance is None else RemoteFunction(MethodType(self._fn, instance), self._options)
 
     def options(self, **options: Unpack[SubmitKeywords]) -> "RemoteFunction[P, R]":
         """Return the same function with more options of ``raysm.submit``, which override its own.

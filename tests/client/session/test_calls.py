@@ -231,6 +231,23 @@ def test_progress_is_a_bar_on_one_line(session):
     assert out.getvalue().count("\n") == 1
 
 
+def test_progress_of_a_map_is_a_bar_and_leaves_its_results(session):
+    out, squares = io.StringIO(), session.map(pow, [2, 3, 4], [2, 2, 2])
+    raysm.progress(squares, out)
+    assert "3/3, " in out.getvalue().split("\r")[-1]
+    assert out.getvalue().count("\n") == 1
+    assert list(squares) == [4, 9, 16]
+
+
+def test_progress_of_a_map_counts_a_failure_which_is_raised_where_its_result_would_come(session):
+    out, quotients = io.StringIO(), session.map(divmod, iter([1, 7]), [1, 0])
+    raysm.progress(quotients, out)
+    assert "2, 1 failed" in out.getvalue().split("\r")[-1]
+    assert next(quotients) == (1, 0)
+    with pytest.raises(ZeroDivisionError):
+        next(quotients)
+
+
 @pytest.mark.parametrize("function", [raysm.gather, raysm.progress, lambda calls: next(raysm.as_completed(calls))])
 def test_an_element_that_is_no_call_is_refused(function):
     with pytest.raises(InvalidRequest, match="got 3"):
