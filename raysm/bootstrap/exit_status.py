@@ -1,6 +1,7 @@
 """The exit code of an instance, and the text that SageMaker keeps as FailureReason."""
 
 import contextlib
+import os
 import re
 import signal
 import traceback
@@ -32,12 +33,29 @@ class ExitStatus:
         return (self.reason or "").split("\n")[0]
 
     def write(self, path: Path) -> None:
-        """Write the reason into the failure file; without a reason, or on a full disk, write nothing."""
+        """Write the reason, if there is one, into the failure file; on a full disk only if room was reserved for it."""
+        with contextlib.suppress(OSError):
+            _reserve(path).unlink()
         if self.reason:
             # The text may contain lone surrogates, from a file name that is not UTF-8.
             text = self.reason.encode(errors="backslashreplace").decode()[:MAX_REASON]
             with contextlib.suppress(OSError):
                 put(path, text)
+
+
+RESERVE_BYTES = 64 << 10
+
+
+def reserve_room(failure: Path) -> None:
+    """Keep some room on the disk of the failure file, for the reason of a job that has filled it."""
+    with contextlib.suppress(OSError):
+        failure.parent.mkdir(parents=True, exist_ok=True)
+        # Zeros may take no room on a disk that compresses.
+        _reserve(failure).write_bytes(os.urandom(RESERVE_BYTES))
+
+
+def _reserve(failure: Path) -> Path:
+    return failure.with_name(".raysm-reserve")
 
 
 def exit_by_signal(number: int, frame: FrameType | None) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from raysm.bootstrap.children import Children, Commands
 from raysm.bootstrap.environment import inherited
-from raysm.bootstrap.exit_status import ExitStatus, exit_status_of_error, report_startup_failure
+from raysm.bootstrap.exit_status import ExitStatus, exit_status_of_error, report_startup_failure, reserve_room
 from raysm.bootstrap.gpus import check_torch_sees_gpus
 from raysm.bootstrap.head import Head
 from raysm.bootstrap.instance import Instance, prepare
@@ -59,6 +59,7 @@ async def supervise(instance: Instance) -> ExitStatus:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, role.stop)
+    reserve_room(instance.environment.paths.failure)
     memory = PeakMemory()
     beside = [asyncio.create_task(memory.run()), asyncio.create_task(_check_gpus(instance, role))]
     try:

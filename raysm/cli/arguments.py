@@ -2,11 +2,11 @@
 
 import argparse
 import shlex
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from raysm import __version__
+from raysm.cli.console import now_s
 from raysm.cli.examples import EXAMPLES
 from raysm.cli.grid_arguments import add_grid
 from raysm.cli.job_arguments import add_config, add_entering, add_jobs, add_sending, add_sessions
@@ -69,7 +69,7 @@ def parse(argv: Sequence[str]) -> Arguments:
     if theirs and not arguments.is_scripted:
         arguments.refuse(f"{arguments.command} takes nothing behind --, got {' '.join(theirs)}")
     arguments.script_args = tuple(theirs)
-    arguments.started_s = time.time()
+    arguments.started_s = now_s()
     arguments.has_sent = False
     # Checked last, so that a misspelt option is reported before what is missing because of it.
     if lacks := arguments.lacks(arguments):

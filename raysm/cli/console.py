@@ -1,6 +1,7 @@
 """Consoles, and printing answers."""
 
 import contextlib
+import errno
 import json
 import os
 import sys
@@ -65,6 +66,15 @@ def say_last(console: rich.console.Console, text: str) -> None:
             terminal.write(line)
 
 
+OF_THE_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
+
+
+def is_of_output(error: OSError) -> bool:
+    """Return whether stdout or stderr could not be written, for example to a full disk, although it has a reader."""
+    # An error of a file that was opened by its name has the name.
+    return error.errno in OF_THE_OUTPUT and error.filename is None
+
+
 def discard_unread_output() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -92,6 +102,17 @@ def print_answer(
     for line in lines(answer):
         # As Text, because names and failure reasons may contain square brackets, rich's markup.
         console.print(Text(line), soft_wrap=True)
+
+
+_BEGAN_S = time.time() - time.monotonic()
+
+
+def now_s() -> float:
+    """Return the time since the epoch by a clock that was set at the start: nothing takes less than no time.
+
+    A clock of the day may be set back while a command runs.
+    """
+    return _BEGAN_S + time.monotonic()
 
 
 def process_started_s() -> float:

@@ -2,13 +2,12 @@
 
 import csv
 import gzip
-import time
 from pathlib import Path
 
 from rich.console import Console
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.console import say
+from raysm.cli.console import now_s, say
 from raysm.cli.display import Times
 from raysm.cli.report import print_result
 from raysm.cli.sending import check_output, follow_and_fetch, send
@@ -24,7 +23,7 @@ ROWS = 5
 
 def run(arguments: Arguments, console: Console) -> None:
     """Send the job, follow it, and show a part of its result."""
-    times = Times(started_s=time.time())
+    times = Times(started_s=now_s())
     # Checked before the job runs.
     check_output(arguments.output)
     labels = _labels()
@@ -37,7 +36,7 @@ def run(arguments: Arguments, console: Console) -> None:
     inputs, cluster = {"matrix": DATA / "digits.csv.gz"}, Cluster(count=arguments.instances)
     job = send(prepare(Similarity(top_k=TOP_K), cluster=cluster, inputs=inputs, name="demo"), console)
     arguments.has_sent = True
-    times.sent_s = time.time()
+    times.sent_s = now_s()
     result = follow_and_fetch(job, console, times, output=arguments.output)
     say(f"\n{job!r}\n", console)
     neighbors = result.table().to_pylist()

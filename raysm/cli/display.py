@@ -67,7 +67,8 @@ class Times:
         return whole_s, {name: seconds for name, seconds in parts.items() if seconds >= MIN_PART_S or name in phases_s}
 
     def _spent_s(self, statuses: tuple[SecondaryStatus, ...]) -> float:
-        return sum(end - begin for begin, end in self._transitions(statuses))
+        # A clock that was set back gives the service's steps less than no time.
+        return sum(max(0.0, end - begin) for begin, end in self._transitions(statuses))
 
     def _transitions(self, statuses: tuple[SecondaryStatus, ...]) -> list[tuple[float, float]]:
         return [

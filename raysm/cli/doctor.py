@@ -6,7 +6,6 @@ import importlib.util
 import json
 import re
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
@@ -16,7 +15,7 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import NO_ROLE, read_settings
-from raysm.cli.console import say_aside
+from raysm.cli.console import now_s, say_aside
 from raysm.cli.display import Times
 from raysm.cli.report import print_result
 from raysm.cli.sending import follow_and_fetch, prepared, send
@@ -127,7 +126,7 @@ def run(arguments: Arguments, console: Console, connect: Callable[[Target], Serv
 
 
 def _run_job(service: Service, options: dict[str, Any], console: Console, *, agreed: bool) -> None:
-    times = Times(started_s=time.time())
+    times = Times(started_s=now_s())
     # A file of zero bytes, which AWS may leave out, and one that makes the channel.
     folder = private_folder(service.home, "doctor")
     (folder / probe.EMPTY).touch()
@@ -151,7 +150,7 @@ def _run_job(service: Service, options: dict[str, Any], console: Console, *, agr
             if input("send this job? [y/N] ").strip().lower() not in ("y", "yes"):
                 raise InvalidRequest("no job was sent")
     job = send(ready, console)
-    times.sent_s = time.time()
+    times.sent_s = now_s()
     result = follow_and_fetch(job, console, times)
     print_result(console, result, workload=Script.kind, times=times, bill=job.cost())
 

@@ -105,7 +105,7 @@ def _status() -> dict[str, Any]:
         "running": True,
         "pid": running.pid,
         "home": str(folder),
-        "since_s": round(time.time() - running.started_s),
+        "since_s": max(0, round(time.time() - running.started_s)),
         "active_jobs": active,
         **_client_variables(running.url, folder),
     }

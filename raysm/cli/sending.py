@@ -5,7 +5,6 @@ import json
 import os
 import re
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import read_settings
-from raysm.cli.console import Console, say_aside, say_last
+from raysm.cli.console import Console, is_of_output, now_s, say_aside, say_last
 from raysm.cli.display import Display, Times
 from raysm.cli.interrupts import OF_THE_PROCESS, REPEATED_S, STOPPING_S, Interrupted, Interrupts, interruptible
 from raysm.cli.report import brought, described, print_result
@@ -185,7 +184,7 @@ def send(ready: Prepared, console: rich.console.Console) -> Job:
 def follow(job: Job, display: Display, first: Sequence[str] = ()) -> None:
     """Show the job's lines until it has ended. On this machine Ctrl-C stops the job; on AWS it only ends the display.
 
-    A closed stdout counts as Ctrl-C: the reader of a pipe has gone.
+    A stdout that cannot be written counts as Ctrl-C: the reader of a pipe has gone, or its disk is full.
     """
     with interruptible() as interrupts:
         try:
@@ -200,8 +199,10 @@ def follow(job: Job, display: Display, first: Sequence[str] = ()) -> None:
                         display.line(line.host, line.text)
         except KeyboardInterrupt:
             raise Interrupted(end_showing(job, display.console, interrupts)) from None
-        except BrokenPipeError:
-            say_last(display.console, end_showing(job, display.console, interrupts))
+        except OSError as error:
+            # Nobody would see the rest, nor how to stop the job.
+            if isinstance(error, BrokenPipeError) or is_of_output(error):
+                say_last(display.console, end_showing(job, display.console, interrupts))
             raise
 
 
@@ -224,7 +225,7 @@ def follow_and_fetch(
             raise
         # The display has already shown the traceback.
         raise RaysmError(error.headline) from error
-    times.ended_s, times.described = time.time(), job.describe()
+    times.ended_s, times.described = now_s(), job.describe()
     return result
 
 
@@ -281,7 +282,7 @@ def run(arguments: Arguments, console: rich.console.Console) -> int | None:
     with Silence(say_aside, lambda: f"waiting: {doing}"):
         job = done or send(ready, shown)
     arguments.has_sent = True
-    times.sent_s = time.time()
+    times.sent_s = now_s()
     lines = [] if done is not None else [f"{label} {fact}" for _, label, fact in facts(ready)]
     if arguments.detach:
         for line in lines:

@@ -159,7 +159,7 @@ class Tuning:
             metrics={} if value is None else {self.metric: value},
             reason=item.get("FailureReason", ""),
             host=item["TrainingJobName"],
-            seconds=(ended - began).total_seconds() if began and ended else 0.0,
+            seconds=max(0.0, (ended - began).total_seconds()) if began and ended else 0.0,
             time_s=(ended or item["CreationTime"]).timestamp(),
         )
 

@@ -135,7 +135,7 @@ class LocalJob:
         self._logs: LogPump | None = None
         self._sync: CheckpointSync | None = None
         self._instances: dict[str, Instance] = {}
-        self._started_s = 0.0
+        self._started_s = self._started_monotonic_s = 0.0
         self._stop = threading.Event()
         self._changed = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -225,6 +225,7 @@ class LocalJob:
         # The instances have the pipes now; with an end open here, the logs would never end.
         self._logs.release()
         self._started_s = time.time()
+        self._started_monotonic_s = time.monotonic()
         if self._sync is not None:
             self._sync.follow(self._scenario.checkpoints.sync_s)
         for instance in self._instances.values():
@@ -285,7 +286,7 @@ class LocalJob:
             self._changed.clear()
             for host, instance in self._instances.items():
                 if host not in exits.codes and instance.exited.done():
-                    exits.add(host, instance.exited.result(), time.time())
+                    exits.add(host, instance.exited.result(), self._now_s())
                     if self._sync is not None and exits.codes[host] == 128 + signal.SIGKILL:
                         # AWS does not promise to upload what an instance wrote just before it was killed.
                         assert self.spec.checkpoints is not None
@@ -320,7 +321,11 @@ class LocalJob:
             for host in self._instances:
                 channels.relink(self.paths(host).base, DEFAULT_BASE)
         self._finish_logs(self._keep_checkpoints())
-        return exits.outcome(self.reason, stopped=stopped, started_s=self._started_s, ended_s=time.time())
+        return exits.outcome(self.reason, stopped=stopped, started_s=self._started_s, ended_s=self._now_s())
+
+    def _now_s(self) -> float:
+        # The clock may have been set since the start.
+        return self._started_s + time.monotonic() - self._started_monotonic_s
 
     def _keep_checkpoints(self) -> list[str]:
         """Collect checkpoints for the last time; return lines for the log on what is not kept, which fails no job."""

@@ -1,8 +1,19 @@
 """Exit codes and failure texts."""
 
+import contextlib
+import os
+import subprocess
+import sys
+
 import pytest
 
-from raysm.bootstrap.exit_status import ExitStatus, blames_cluster, exit_status_of_driver, exit_status_of_error
+from raysm.bootstrap.exit_status import (
+    ExitStatus,
+    blames_cluster,
+    exit_status_of_driver,
+    exit_status_of_error,
+    reserve_room,
+)
 from raysm.contract.result import MAX_REASON, Failure
 
 
@@ -19,9 +30,37 @@ def test_a_driver_blames_the_cluster_by_the_errors_of_ray_and_of_lost_instances(
     assert blames_cluster(Failure(error_type=error_type, message="why")) is blames
 
 
+@pytest.fixture
+def small_disk(tmp_path):
+    if not sys.platform.startswith("linux") or os.getuid() != 0:
+        pytest.skip("mounting a disk needs Linux and root")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=True)
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
 pytestmark = pytest.mark.smoke
 
 GIB = 2**30
+
+
+def test_the_reason_of_a_job_that_has_filled_its_disk_is_written_into_the_room_that_was_kept_for_it(small_disk):
+    failure = small_disk / "output" / "failure"
+    reserve_room(failure)
+    with contextlib.suppress(OSError), (small_disk / "big").open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+    ExitStatus(1, "the disk is full").write(failure)
+    assert failure.read_text() == "the disk is full"
+    assert [path.name for path in failure.parent.iterdir()] == ["failure"]
+
+
+def test_nothing_is_left_of_the_room_that_was_kept_for_the_reason_of_a_job_that_ends_well(tmp_path):
+    reserve_room(tmp_path / "failure")
+    ExitStatus(0).write(tmp_path / "failure")
+    assert list(tmp_path.iterdir()) == []
 
 
 def of_driver(status, *, failure=None, tail="", kills=None):

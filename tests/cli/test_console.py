@@ -1,6 +1,7 @@
 """Tests of ``raysm.cli.console``."""
 
 import contextlib
+import errno
 import io
 import os
 import signal
@@ -117,6 +118,22 @@ def test_a_job_is_stopped_though_its_output_has_no_reader_any_more(unread_consol
         follow(job, Display(unread_console))
     assert job.stops == 1
     assert "stopping digits-1" in capfd.readouterr().err
+
+
+class FullDisk(io.StringIO):
+    """Takes no line about the job."""
+
+    def write(self, text):
+        if "job" in text:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(text)
+
+
+def test_a_job_whose_lines_no_disk_takes_is_stopped(capfd):
+    job = RunningJob()
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)), Display(Console(file=FullDisk())) as display:
+        follow(job, display, ("job digits-1",))
+    assert job.stops
 
 
 def test_a_job_is_stopped_though_the_exception_of_ctrl_c_was_lost():

@@ -2,6 +2,8 @@
 
 import io
 import re
+import subprocess
+import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -12,6 +14,7 @@ from raysm.client.job.description import Description, Status
 from raysm.contract.events import Progress, State, line
 from raysm.contract.job_api import TRAINING
 from raysm.request import AWS, Local
+from tests.support.shifted_clock import ShiftedClock, why_not
 
 
 def at(seconds):
@@ -57,6 +60,36 @@ def test_the_parts_add_up_to_the_whole_and_each_wait_is_apart():
         "bringing the result": 2,
     }
     assert sum(parts.values()) == whole_s
+
+
+def test_no_part_is_negative_though_the_service_s_clock_was_set_back():
+    times = Times(started_s=1000, sent_s=1002, formed_s=1050, done_s=1090, ended_s=1097)
+    times.described = described(("Pending", 1003, -2600), ("Downloading", -2600, -2590), ("Uploading", -2500, -2490))
+    whole_s, parts = times.parts({})
+    assert min(parts.values()) >= 0
+    assert sum(parts.values()) <= whole_s
+
+
+CLOCK = """
+import sys
+from raysm.cli.console import now_s
+began_s = now_s()
+print("began", flush=True)
+sys.stdin.readline()
+print(now_s() - began_s)
+"""
+
+
+@pytest.mark.skipif(why_not() is not None, reason=f"{why_not()}")
+def test_a_command_takes_no_less_than_no_time_though_its_clock_is_set_back(tmp_path):
+    clock = ShiftedClock(tmp_path)
+    clock.jump(0)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", CLOCK], env=clock.variables, text=True, **pipes) as command:
+        assert command.stdout.readline() == "began\n"
+        clock.jump(-3600)
+        out, _ = command.communicate("\n", timeout=60)
+    assert 0 <= float(out) < 60
 
 
 def test_of_the_time_of_a_short_job_at_most_a_twentieth_is_left_out():

@@ -5,6 +5,7 @@ import io
 import json
 import subprocess
 import sys
+import time
 
 import pytest
 from rich.console import Console
@@ -13,7 +14,7 @@ from raysm.cli import jobs, local_server
 from raysm.cli.arguments import parse
 from raysm.contract.home import VARIABLE, ServerRecord
 from raysm.errors import InvalidRequest, JobNotFound
-from tests.support.homes import serving
+from tests.support.homes import in_home, serving
 from tests.support.leftovers import assert_nothing_left
 from tests.support.sagemaker_server import Server, channel
 from tests.support.waiting import until
@@ -214,6 +215,15 @@ def test_down_waits_for_a_server_that_is_already_ending_and_still_saves(tmp_path
         assert server.stdout.readline() == b"ready\n"
         command("local", "down")
         assert (tmp_path / "saved").exists()
+
+
+def test_down_does_not_wait_for_a_server_of_a_home_whose_lock_cannot_be_read(tmp_path):
+    (tmp_path / "server.lock").mkdir()
+    began_s = time.monotonic()
+    with in_home(tmp_path), pytest.raises(InvalidRequest) as refused:
+        local_server.run(parse(["local", "down"]), Console(file=io.StringIO()))
+    assert str(tmp_path) in str(refused.value)
+    assert time.monotonic() - began_s < local_server.END_S / 2
 
 
 def test_up_keeps_a_scenario_for_the_home_until_it_is_taken_down(tmp_path, monkeypatch):

@@ -192,6 +192,26 @@ def test_what_cannot_be_is_refused_with_2_before_anything_starts(tmp_path, comma
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
+def test_a_working_folder_that_was_deleted_is_a_sentence(tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    # ``-P``, because Python itself looks up the folder for -m.
+    line = f"rmdir {gone}; exec {sys.executable} -P -m raysm jobs"
+    done = subprocess.run(["sh", "-c", line], cwd=gone, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, "the working folder was deleted" in done.stderr) == (1, True)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is a device of Linux")
+@pytest.mark.parametrize("argv", [("config",), ("config", "--json")])
+def test_an_output_that_cannot_be_written_is_a_sentence(tmp_path, argv):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*RAYSM, *argv], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=300, check=False
+        )
+    assert (done.returncode, "the output cannot be written" in done.stderr) == (1, True)
+    assert "Traceback" not in done.stderr
+
+
 def test_ctrl_c_during_the_imports_ends_with_the_status_of_an_interruption_and_no_traceback():
     interrupting = (
         "import signal, sys\n"

@@ -153,7 +153,7 @@ def _share(
     billed_s: float | None = job.billable_s
     # Describe has no billable time for Processing jobs, which have no secondary status.
     if billed_s is None and job.started is not None and job.ended is not None and not job.api.has_secondary_status:
-        billed_s = (job.ended - job.started).total_seconds()
+        billed_s = max(0.0, (job.ended - job.started).total_seconds())
     elif billed_s is None and job.started is None:
         # Waiting for capacity is not billed.
         billed_s = 0.0

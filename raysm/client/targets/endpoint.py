@@ -158,8 +158,11 @@ def is_locked(home: Path) -> bool:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
-    except OSError:
+    except BlockingIOError:
         return True
+    except OSError as error:
+        # Whoever takes it for locked waits for a server that may not be there.
+        raise unusable(home, error) from error
     return False
 
 

@@ -41,6 +41,7 @@ from raysm.local.instances.kept import SCRIPT, Keeper, KeptInstance, end_all
 from raysm.local.instances.opt import OPT, Mount, own_opt
 
 ADDRESS = "127.0.0.1"
+LOOPBACK_S = 5.0
 HEAD_PORTS = ("control", "gcs", "dashboard")
 AGENT_PORTS = ("runtime_env_agent", "dashboard_agent", "dashboard_agent_grpc", "metrics_export")
 NODE_PORTS = ("node_manager", "object_manager", *AGENT_PORTS, "worker_min", "worker_max")
@@ -48,6 +49,21 @@ PORT_RANGE = (20000, 32000)
 """Below the ports of outgoing connections, one of which could take a port before the instance listens on it."""
 PREFIX = "raysm-job-"
 """Prefix of the names of temporary folders; earlier versions of raysm remove those named ``raysm-PID-…``."""
+
+
+def check_loopback() -> None:
+    """Raise InvalidRequest if processes of this machine cannot reach each other: Ray would wait without a word."""
+    with socket.socket() as server, socket.socket() as client:
+        client.settimeout(LOOPBACK_S)
+        try:
+            server.bind((ADDRESS, 0))
+            server.listen(1)
+            client.connect(server.getsockname())
+        except OSError as error:
+            raise InvalidRequest(
+                f"processes of this machine cannot reach each other at {ADDRESS} ({error.strerror or error})",
+                remedy="turn on the loopback interface, as root: ip link set lo up",
+            ) from error
 
 
 class ProcessSite(Site):
@@ -84,6 +100,7 @@ class ProcessSite(Site):
         return f"the job needs {hidden[0]}" if hidden else None
 
     def start(self, specs: Sequence[InstanceSpec]) -> list[Instance]:
+        check_loopback()
         ports = dict(zip(HEAD_PORTS, free_ports(len(HEAD_PORTS)), strict=True)) | dict.fromkeys(NODE_PORTS, 0)
         shared = {
             names.PORTS: json.dumps(ports),

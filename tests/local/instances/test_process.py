@@ -30,6 +30,15 @@ def test_a_share_is_told_by_what_it_limits_alone():
     assert Share(gpus=()).variables() == {"CUDA_VISIBLE_DEVICES": ""}
 
 
+@pytest.mark.namespace
+def test_a_machine_without_loopback_is_a_sentence():
+    code = "from raysm.local.instances.process import check_loopback; check_loopback()"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    done = subprocess.run(["unshare", "-n", sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "InvalidRequest" in done.stderr
+    assert "ip link set lo up" in done.stderr
+
+
 @pytest.fixture
 def source(tmp_path):
     folder = tmp_path / "source"
