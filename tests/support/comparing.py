@@ -57,12 +57,13 @@ def sparse_engines(columns):
     """Return all engines that this machine has for sparse rows, by name."""
     found = {}
     for instructions in SPARSE_FOR:
-        for rows in (1, 7, 12_000):
+        for rows, all_listed in ((1, columns), (7, columns), (7, 0), (12_000, columns)):
             try:
-                engine = SparseEngine(columns, segment_rows=rows, instructions=(instructions,))
+                engine = SparseEngine(columns, segment_rows=rows, all_listed=all_listed, instructions=(instructions,))
             except Unavailable:
                 continue
-            found[f"sparse {instructions.name}, segments of {rows}"] = engine
+            kept = "" if all_listed else ", own columns"
+            found[f"sparse {instructions.name}, segments of {rows}{kept}"] = engine
     return found
 
 

@@ -23,6 +23,7 @@ from typing import Any
 from raysm.contract.store import put
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity.arithmetic import tiling
+from raysm.workloads.similarity.engines.sparse import ALL_LISTED, SEGMENT_ROWS
 from raysm.workloads.similarity.reading.matrix import Described
 
 OPERAND_BYTES = 64 << 20
@@ -61,11 +62,18 @@ DENSE = Footprint(
 )
 """A core that compares dense rows."""
 
-SPARSE = Footprint(
-    # 36 bytes for each element: its value, its column, its share of the norm, and its entry in its column's list.
-    max_rows=lambda matrix: max(1, int(OPERAND_BYTES / (36 * matrix.elements / matrix.rows + 40))),
-    min_rows=256,
-)
+
+def _sparse_rows(matrix: Described) -> int:
+    """Return how many sparse rows an operand may have: 24 bytes for each element, and the lists of its columns."""
+    each = matrix.elements / matrix.rows
+    lists, own = 4 * min(matrix.columns, ALL_LISTED), 8 * each
+    if matrix.columns <= ALL_LISTED:
+        # One list of all columns in each segment, but at most 32 bytes for each element.
+        own = min(lists / SEGMENT_ROWS, 32 * each)
+    return max(1, int((OPERAND_BYTES - lists) / (max(36 * each, 24 * each + own) + 40)))
+
+
+SPARSE = Footprint(max_rows=_sparse_rows, min_rows=256)
 """A core that compares rows by their elements: the cost of a pair depends on the columns that both rows have."""
 
 GPU = Footprint(

@@ -14,12 +14,13 @@ from raysm.request import Similarity
 from raysm.workloads.nodes import Node
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity import run
+from raysm.workloads.similarity.engines.sparse import ALL_LISTED, SEGMENT_ROWS
 from raysm.workloads.similarity.estimate import Rates, estimate, predict
 from raysm.workloads.similarity.modes.full import Full
 from raysm.workloads.similarity.modes.threshold import Threshold
 from raysm.workloads.similarity.modes.topk import TopK
 from raysm.workloads.similarity.runs import Report
-from raysm.workloads.similarity.sizing import DENSE, OPERAND_BYTES, PART_BYTES, Sizing
+from raysm.workloads.similarity.sizing import DENSE, OPERAND_BYTES, PART_BYTES, SPARSE, Sizing
 from raysm.workloads.similarity.tasks.parts import decode_part, encode_part
 from tests.support.adversarial import KINDS, TYPES
 from tests.support.comparing import all_comparisons
@@ -57,6 +58,20 @@ def test_operands_and_parts_have_their_bytes_at_most(mode, columns):
     assert sizing.operand_rows == 1 or sizing.operand_rows * columns * 12 <= OPERAND_BYTES
     if isinstance(mode, TopK):
         assert sizing.max_block_rows * 16 * mode.k <= PART_BYTES
+
+
+@pytest.mark.parametrize("columns", [1_000, 4_000_000, 1 << 28])
+@pytest.mark.parametrize("each", [2, 50, 500])
+def test_a_sparse_operand_has_its_bytes_at_most_with_the_lists_of_its_columns(columns, each):
+    count = SPARSE.max_rows(described(10**7, columns, 10**7 * each))
+    segments, elements = -(-count // SEGMENT_ROWS), count * each
+    if columns <= ALL_LISTED:
+        segments = max(1, min(segments, 8 * elements // columns))
+        lists = 4 * columns * segments
+    else:
+        lists = 8 * elements
+    assert count > 1
+    assert 24 * elements + lists <= OPERAND_BYTES
 
 
 def test_a_later_run_on_another_cluster_keeps_the_sizes_of_the_first(record):

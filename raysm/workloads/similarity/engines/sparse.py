@@ -12,8 +12,9 @@ lowest numbers can be among the best, and only if fewer than k scores are positi
 products of shared columns, added in that order, give the same float64 (``sparse.c``, held against NumPy at load and
 for each D). Self-products, for the norms, likewise.
 
-**Memory**: a side with z elements takes 24*z bytes, and 4*D for each segment; a comparison takes 20 bytes for each row
-of a segment.
+**Memory**: a side with z elements takes 24*z bytes, and each segment 4*D for the list of its columns, or 8 bytes
+for each element if D is more than ALL_LISTED. A comparison takes 20 bytes for each row of a segment, 24 for each
+element of the longest row, and at most 512 KiB.
 """
 
 import ctypes
@@ -49,9 +50,9 @@ class RowsStructure(ctypes.Structure):
 
 
 class ColumnsStructure(ctypes.Structure):
-    """The start of each column's postings, and the postings: a row and its element in that column."""
+    """The columns, the start of each one's postings, and the postings: a row and its element in that column."""
 
-    _fields_ = [(name, Array) for name in ("first", "postings")]
+    _fields_ = [("count", Integer), *((name, Array) for name in ("names", "first", "postings"))]
 
 
 class BestStructure(ctypes.Structure):
@@ -65,6 +66,7 @@ class BestStructure(ctypes.Structure):
 ROWS, COLUMNS, BEST = (ctypes.POINTER(structure) for structure in (RowsStructure, ColumnsStructure, BestStructure))
 
 FUNCTIONS: dict[str, list[Any]] = {
+    "sparse_check": [ROWS],
     "sparse_columns": [ROWS, Array, Array],
     "sparse_squares": [ROWS, Array],
     "sparse_topk": [ROWS, ROWS, COLUMNS, BEST, BEST, Array, ctypes.c_int],
@@ -161,6 +163,10 @@ def sums_of_squares(library: Any, rows: SparseRows) -> NDArray[np.float64]:
     return squares
 
 
+ALL_LISTED = 1 << 22
+"""Up to so many columns, a segment lists all of them, in 16 MiB. If there are more, it lists those that its rows have,
+and a comparison looks them up by bisection."""
+
 SEGMENT_ROWS = 12_000
 """Approximate number of right rows that are summed at a time: their sums just fit a core's first-level cache."""
 
@@ -200,16 +206,24 @@ class SparseEngine:
     name = "float32 sparse"
 
     def __init__(
-        self, columns: int, *, segment_rows: int = SEGMENT_ROWS, instructions: tuple[InstructionSet, ...] = SPARSE_FOR
+        self,
+        columns: int,
+        *,
+        segment_rows: int = SEGMENT_ROWS,
+        all_listed: int = ALL_LISTED,
+        instructions: tuple[InstructionSet, ...] = SPARSE_FOR,
     ) -> None:
         """Load ``sparse.c``, compiled for the first ``instructions`` of this machine; else raise ``Unavailable``."""
         self._segment_rows = segment_rows
+        self._lists_all = columns <= all_listed
         self._library = sparse_library(columns, instructions)
 
     def prepare(self, tile: SparseTile, frame: Frame) -> SparseSide:
         rows = tile.rows
-        # Each segment lists all D columns, so limit the segments: the lists take at most 32 bytes for each element.
-        pieces = max(1, min(-(-len(rows) // self._segment_rows), 8 * len(rows.own().indices) // rows.columns))
+        pieces = -(-len(rows) // self._segment_rows)
+        if self._lists_all:
+            # Each segment lists all D columns: with fewer segments, the lists take at most 32 bytes for each element.
+            pieces = max(1, min(pieces, 8 * len(rows.own().indices) // rows.columns))
         cuts = np.linspace(0, len(rows), pieces + 1).astype(np.int64).tolist()
         segments = [
             self._segment(rows[start:stop].own(), tile.norms[start:stop], start, tile.start)
@@ -231,11 +245,27 @@ class SparseEngine:
         small = np.abs(unit) < SMALLEST
         unit[small] = np.copysign(SMALLEST, unit[small])
         described, arrays = described_rows(rows, data, np.ascontiguousarray(norms), unit, start + first_row)
-        first = np.empty(rows.columns + 1, dtype=np.int32)
-        postings = np.empty(len(data), dtype=np.dtype([("row", np.int32), ("value", np.float32)]))
-        self._library.sparse_columns(described, address(first), address(postings))
-        columns = ColumnsStructure(address(first), address(postings))
-        return _Segment(start, described, columns, first, (*arrays, first, postings))
+        columns, lists = self._columns(described, rows, unit)
+        return _Segment(start, described, columns, lists[0], (*arrays, *lists))
+
+    def _columns(
+        self, described: RowsStructure, rows: SparseRows, unit: NDArray[np.float32]
+    ) -> tuple[ColumnsStructure, tuple[NDArray[Any], ...]]:
+        """List the rows of each column; return the structure and its arrays, the starts of the columns first."""
+        postings = np.empty(len(unit), dtype=np.dtype([("row", np.int32), ("value", np.float32)]))
+        if self._lists_all:
+            first = np.empty(rows.columns + 1, dtype=np.int32)
+            self._library.sparse_columns(described, address(first), address(postings))
+            return ColumnsStructure(rows.columns, None, address(first), address(postings)), (first, postings)
+        self._library.sparse_check(described)
+        # Stable, so that the rows of each column rise.
+        order = np.argsort(rows.indices, kind="stable")
+        postings["row"] = np.repeat(np.arange(len(rows), dtype=np.int32), rows.counts)[order]
+        postings["value"] = unit[order]
+        names, starts = np.unique(rows.indices[order], return_index=True)
+        first = np.append(starts, len(unit)).astype(np.int32)
+        columns = ColumnsStructure(len(names), address(names), address(first), address(postings))
+        return columns, (first, postings, names)
 
     def topk(
         self, left: SparseSide, right: SparseSide, best_left: Best, best_right: Best | None, *, same: bool

@@ -2,8 +2,8 @@
  *
  * Rows are CSR with rising columns. Products are summed in float32 over the columns that two rows share, by the
  * postings of the right rows (for each column, the rows that have it, and their elements): one left row after the
- * other, into one float for each right row. The number of columns matters only for one bit and one
- * integer of each.
+ * other, into one float for each right row. The number of columns matters only for one integer of each, and if there are
+ * many, the right rows list only those columns that they have.
  *
  * An untouched sum is -0.0, and a touched one never is: the caller passes no unit element smaller than 2**-62, so that
  * no product vanishes, and products that cancel leave +0.0.
@@ -18,6 +18,7 @@
 #define NO_KEY UINT64_MAX
 #define SCAN_AT 10 /* if more than one in so many sums is touched, scanning all is faster than listing the touched */
 #define STRIDE 64
+#define MAX_BITS (1 << 22) /* 512 KiB */
 
 typedef struct {
     int64_t count, start, columns;
@@ -34,7 +35,9 @@ typedef struct {
 } Posting;
 
 typedef struct {
-    const int32_t *first;    /* [columns + 1]: where each column's postings begin */
+    int64_t count;
+    const int32_t *names;    /* [count]: the columns that have postings, rising; NULL: all columns are listed */
+    const int32_t *first;    /* [count + 1]: where each column's postings begin */
     const Posting *postings; /* rows rising in each column */
 } Columns;
 
@@ -49,7 +52,11 @@ typedef struct {
 typedef struct {
     float *sums, *near, *none;
     int32_t *touched, *found;
-    uint64_t *bits;
+    int32_t *places; /* of the left row's columns that the right rows have */
+    float *elements; /* of these columns */
+    uint64_t *bits;  /* the left row's columns */
+    int is_exact;    /* each column has a bit of its own */
+    int64_t mask;    /* of a column, for its bit */
     int64_t *at;
     double *products;
     void *memory;
@@ -106,15 +113,32 @@ static double summed(const int64_t *at, const double *products, int64_t count, i
 }
 
 static void mark(const Room *room, const Rows *rows, int64_t i) {
-    for (int64_t p = rows->begins[i]; p < rows->begins[i + 1]; p++)
-        room->bits[rows->indices[p] >> 6] |= 1ull << (rows->indices[p] & 63);
+    for (int64_t p = rows->begins[i]; p < rows->begins[i + 1]; p++) {
+        int64_t bit = rows->indices[p] & room->mask;
+        room->bits[bit >> 6] |= 1ull << (bit & 63);
+    }
 }
 
 static void unmark(const Room *room, const Rows *rows, int64_t i) {
-    for (int64_t p = rows->begins[i]; p < rows->begins[i + 1]; p++) room->bits[rows->indices[p] >> 6] = 0;
+    for (int64_t p = rows->begins[i]; p < rows->begins[i + 1]; p++) room->bits[(rows->indices[p] & room->mask) >> 6] = 0;
 }
 
-static int marked(const Room *room, int32_t column) { return room->bits[column >> 6] >> (column & 63) & 1; }
+static inline int marked(const uint64_t *bits, int64_t mask, int32_t column) {
+    int64_t bit = column & mask;
+    return bits[bit >> 6] >> (bit & 63) & 1;
+}
+
+/* Return where the column is, or would be, in rising columns from `from` to `end`. */
+static inline int64_t place(const int32_t *columns, int64_t from, int64_t end, int32_t column) {
+    while (from < end) {
+        int64_t middle = (from + end) / 2;
+        if (columns[middle] < column)
+            from = middle + 1;
+        else
+            end = middle;
+    }
+    return from;
+}
 
 /* Prefetch a row's columns: scored rows are scattered over the memory. */
 static void fetch(const Rows *rows, int64_t j) {
@@ -125,21 +149,22 @@ static void fetch(const Rows *rows, int64_t j) {
 /* The score of left row i, which is marked, and right row j. */
 static float score(const Room *room, const Rows *left, int64_t i, const Rows *right, int64_t j) {
     int64_t from = left->begins[i], end = left->begins[i + 1], count = 0;
-    for (int64_t p = right->begins[j]; p < right->begins[j + 1]; p++) {
-        int32_t column = right->indices[p];
-        if (!marked(room, column)) continue;
-        for (int64_t stop = end; from < stop;) {
-            int64_t middle = (from + stop) / 2;
-            if (left->indices[middle] < column)
-                from = middle + 1;
-            else
-                stop = middle;
-        }
-        room->at[count] = column;
-        room->products[count++] = left->data[from++] * right->data[p];
+    /* Copies: the compiler would read the pointers again after each write. */
+    const int32_t *indices = left->indices, *others = right->indices;
+    const uint64_t *bits = room->bits;
+    int64_t mask = room->mask, *at = room->at, last = right->begins[j + 1];
+    double *products = room->products;
+    int is_exact = room->is_exact;
+    for (int64_t p = right->begins[j]; p < last; p++) {
+        int32_t column = others[p];
+        if (!marked(bits, mask, column)) continue;
+        from = place(indices, from, end, column);
+        if (!is_exact && (from == end || indices[from] != column)) continue;
+        at[count] = column;
+        products[count++] = left->data[from++] * right->data[p];
     }
     double norms = left->norms[i] * right->norms[j];
-    return norms == 0 ? 0.0f : (float)(summed(room->at, room->products, count, 0, left->columns) / norms) + 0.0f;
+    return norms == 0 ? 0.0f : (float)(summed(at, products, count, 0, left->columns) / norms) + 0.0f;
 }
 
 /* squares[count]: the dot product of each row with itself, by the definition. */
@@ -198,9 +223,10 @@ static void insert(const Best *best, int64_t i, uint64_t key) {
 
 /* ---- sums ---------------------------------------------------------------------------------------------------- */
 
-/* Transpose rows: fill first[columns + 1] and postings[n] of Columns, for n elements in all.
- *
- * Every side is transposed before it is compared, so the other functions need not check its columns. */
+/* Check rows. Every side is checked before it is compared, so the other functions need not do it. */
+PUBLIC int64_t sparse_check(const Rows *rows) { return is_canonical(rows) ? 0 : WRONG_COLUMNS; }
+
+/* Check rows, and transpose them: fill first[columns + 1] and postings[n] of Columns, for n elements in all. */
 PUBLIC int64_t sparse_columns(const Rows *rows, int32_t *first, Posting *postings) {
     if (!is_canonical(rows)) return WRONG_COLUMNS;
     int64_t size = rows->begins[rows->count];
@@ -239,22 +265,29 @@ static int64_t scan(float *restrict sums, const float *restrict least, float min
     return count;
 }
 
-static int64_t add_and_scan(const Room *room, const Rows *left, int64_t i, const Columns *right, const int32_t *first,
+/* The elements of a left row, and the places of their columns in the lists of the right rows. */
+typedef struct {
+    const int32_t *places;
+    const float *elements;
+    int64_t count;
+} Listed;
+
+static int64_t add_and_scan(const Room *room, Listed left, const Columns *right, const int32_t *first,
                             const float *least, float mine, int64_t n) {
-    for (int64_t p = left->begins[i]; p < left->begins[i + 1]; p++) {
-        int32_t column = left->indices[p], stop = right->first[column + 1];
-        float element = left->unit[p];
+    for (int64_t p = 0; p < left.count; p++) {
+        int32_t column = left.places[p], stop = right->first[column + 1];
+        float element = left.elements[p];
         for (int32_t q = first[column]; q < stop; q++) room->sums[right->postings[q].row] += element * right->postings[q].value;
     }
     return scan(room->sums, least, mine, n, room->found, room->near);
 }
 
-static int64_t add_and_list(const Room *room, const Rows *left, int64_t i, const Columns *right, const int32_t *first,
+static int64_t add_and_list(const Room *room, Listed left, const Columns *right, const int32_t *first,
                             const float *least, float mine) {
     int64_t touched = 0, count = 0;
-    for (int64_t p = left->begins[i]; p < left->begins[i + 1]; p++) {
-        int32_t column = left->indices[p], stop = right->first[column + 1];
-        float element = left->unit[p];
+    for (int64_t p = 0; p < left.count; p++) {
+        int32_t column = left.places[p], stop = right->first[column + 1];
+        float element = left.elements[p];
         for (int32_t q = first[column]; q < stop; q++) {
             int32_t j = right->postings[q].row;
             uint32_t before;
@@ -275,30 +308,55 @@ static int64_t add_and_list(const Room *room, const Rows *left, int64_t i, const
     return count;
 }
 
+/* Return the place of a column in the lists of the right rows, or -1 if no right row has it. */
+static inline int64_t place_of(const Columns *right, int32_t column) {
+    if (!right->names) return column;
+    int64_t at = place(right->names, 0, right->count, column);
+    return at < right->count && right->names[at] == column ? at : -1;
+}
+
+static Listed listed(const Room *room, const Rows *left, int64_t i, const Columns *right) {
+    int64_t begin = left->begins[i], end = left->begins[i + 1], count = 0;
+    if (!right->names) return (Listed){left->indices + begin, left->unit + begin, end - begin};
+    for (int64_t p = begin; p < end; p++) {
+        int64_t at = place_of(right, left->indices[p]);
+        if (at < 0) continue;
+        room->places[count] = (int32_t)at;
+        room->elements[count++] = left->unit[p];
+    }
+    return (Listed){room->places, room->elements, count};
+}
+
 /* Sum left row i against all right rows; return the number of candidates, in room->found with sums in room->near. */
-static int64_t candidates(const Room *room, const Rows *left, int64_t i, const Columns *right, const int32_t *first,
+static int64_t candidates(const Room *room, const Rows *rows, int64_t i, const Columns *right, const int32_t *first,
                           const float *least, float mine, int64_t n) {
+    Listed left = listed(room, rows, i, right);
     int64_t hits = 0;
-    for (int64_t p = left->begins[i]; p < left->begins[i + 1]; p++) {
-        int32_t column = left->indices[p], begin = first[column];
+    for (int64_t p = 0; p < left.count; p++) {
+        int32_t column = left.places[p], begin = first[column];
         hits += right->first[column + 1] - begin;
         __builtin_prefetch(right->postings + begin);
     }
     if (hits == 0) return 0;
-    if (hits > n / SCAN_AT) return add_and_scan(room, left, i, right, first, least, mine, n);
-    return add_and_list(room, left, i, right, first, least, mine);
+    if (hits > n / SCAN_AT) return add_and_scan(room, left, right, first, least, mine, n);
+    return add_and_list(room, left, right, first, least, mine);
 }
 
 /* Allocate memory for the comparison of `left` with n right rows; NULL if there is none. */
 static void *take(Room *room, const Rows *left, int64_t n) {
     int64_t most = 0, side = (n + STRIDE) & ~(int64_t)(STRIDE - 1), words = left->columns / 64 + 1;
+    room->is_exact = left->columns <= MAX_BITS;
+    room->mask = room->is_exact ? -1 : MAX_BITS - 1;
+    if (!room->is_exact) words = MAX_BITS / 64;
     for (int64_t i = 0; i < left->count; i++)
         if (left->begins[i + 1] - left->begins[i] > most) most = left->begins[i + 1] - left->begins[i];
-    char *at = room->memory = malloc((size_t)(5 * 4 * side + 8 * words + 16 * most));
+    char *at = room->memory = malloc((size_t)(5 * 4 * side + 8 * words + 24 * most));
     if (!at) return NULL;
     room->at = (int64_t *)(void *)at, at += 8 * most;
     room->products = (double *)(void *)at, at += 8 * most;
     room->bits = (uint64_t *)(void *)at, at += 8 * words;
+    room->places = (int32_t *)(void *)at, at += 4 * most;
+    room->elements = (float *)(void *)at, at += 4 * most;
     room->sums = (float *)(void *)at, at += 4 * side;
     room->near = (float *)(void *)at, at += 4 * side;
     room->none = (float *)(void *)at, at += 4 * side;
@@ -312,6 +370,14 @@ static void *take(Room *room, const Rows *left, int64_t n) {
 /* ---- top-k, pairs and scores
  * ----------------------------------------------------------------------------------------- */
 
+/* Return whether left row i, which is marked, has a column. */
+static int has(const Room *room, const Rows *left, int64_t i, int32_t column) {
+    if (!marked(room->bits, room->mask, column)) return 0;
+    if (room->is_exact) return 1;
+    int64_t at = place(left->indices, left->begins[i], left->begins[i + 1], column);
+    return at < left->begins[i + 1] && left->indices[at] == column;
+}
+
 /* Offer each row of `left` the rows of `right` with which it shares no column, whose score is 0, the lowest first. */
 static void offer_zeros(const Room *room, const Rows *left, const Rows *right, const Best *best, int same) {
     for (int64_t i = 0; i < left->count; i++) {
@@ -321,7 +387,7 @@ static void offer_zeros(const Room *room, const Rows *left, const Rows *right, c
         for (int64_t j = 0; j < right->count && key_of(0.0f, right->start + j) < *last; j++) {
             if (same && right->start + j == left->start + i) continue;
             int64_t p = right->begins[j], end = right->begins[j + 1];
-            while (p < end && !marked(room, right->indices[p])) p++;
+            while (p < end && !has(room, left, i, right->indices[p])) p++;
             if (p == end) insert(best, i, key_of(0.0f, right->start + j));
         }
         unmark(room, left, i);
@@ -341,7 +407,7 @@ PUBLIC int64_t sparse_topk(const Rows *left, const Rows *right, const Columns *c
     const float *least = theirs ? theirs->least : room.none;
     for (int64_t i = 0; i < left->count; i++) {
         /* Rows before this one have moved the cursors of its columns up to this row: step over it. */
-        for (int64_t p = left->begins[i]; cursor && p < left->begins[i + 1]; p++) cursor[left->indices[p]]++;
+        for (int64_t p = left->begins[i]; cursor && p < left->begins[i + 1]; p++) cursor[place_of(columns, left->indices[p])]++;
         int64_t count = candidates(&room, left, i, columns, cursor ? cursor : columns->first, least, mine->least[i],
                                    right->count);
         if (!count) continue;

@@ -132,12 +132,16 @@ def prepared(shape: RowShape, parts: Iterable[tuple[RowBlock, Part]], *, name: s
         raise InvalidInput(
             f"row {first_bad} of {name} (counted from 0) holds NaN or infinity, the first such row; replace it"
         )
-    centre = np.zeros(shape.columns)
-    for start in sorted(sums):
-        # Add step by step: sums of whole blocks would make the rounding depend on the blocks.
-        for one in sums[start]:
-            centre += one
-    centre /= len(range(0, rows, max(1, rows // CENTRE_ROWS)))
+    # Sparse rows have no centre, which would be as long as a dense row.
+    centre, clusters = np.empty(0), None
+    if not shape.sparse:
+        centre = np.zeros(shape.columns)
+        for start in sorted(sums):
+            # Add step by step: sums of whole blocks would make the rounding depend on the blocks.
+            for one in sums[start]:
+                centre += one
+        centre /= len(range(0, rows, max(1, rows // CENTRE_ROWS)))
+        clusters = find_clusters(np.concatenate([some[start] for start in sorted(some)]), centre)
     # Not ``dataclasses.asdict``, which would turn the source into a dict as well.
     own = {field: getattr(shape, field) for field in RowShape.__slots__}
     return Operand(
@@ -146,5 +150,5 @@ def prepared(shape: RowShape, parts: Iterable[tuple[RowBlock, Part]], *, name: s
         # Hardly any matrix needs exponents; an empty array saves multiplying and sending them.
         exponents=exponents if exponents.any() else np.empty(0, dtype=np.int16),
         centre=centre,
-        clusters=find_clusters(np.concatenate([some[start] for start in sorted(some)]), centre),
+        clusters=clusters,
     )

@@ -33,7 +33,7 @@ def _all_elements(rows):
 
 
 def tiles(rows, cuts):
-    sparse = csr(rows)
+    sparse = rows if isinstance(rows, SparseRows) else csr(rows)
     norms = sparse_norms(sparse)
     return [
         Tile(start=a, rows=sparse[a:b].scaled(norms.exponents[a:b]), norms=norms.norms[a:b])
@@ -59,6 +59,34 @@ def test_neighbors_are_those_of_float64(name):
         expected = neighbors(rows, 7)
         assert np.array_equal(indices[some], expected[0][some])
         assert np.array_equal(scores[some], expected[1][some])
+
+
+@pytest.mark.parametrize("columns", [300, 4_000_000])
+@pytest.mark.parametrize("kept", [0.02, 0.3])
+def test_listing_only_the_columns_of_the_rows_changes_no_byte(columns, kept):
+    rng = np.random.default_rng(columns)
+    elements = rng.standard_normal((90, 300)) * (rng.random((90, 300)) < kept)
+    places = np.sort(rng.choice(columns, 300, replace=False))
+    rows = SparseRows(np.arange(91) * 300, np.tile(places, 90), elements.ravel(), columns).canonical()
+    tile = Tile(start=0, rows=rows, norms=sparse_norms(rows).norms)
+    answers = []
+    for all_listed in (columns, 0):
+        engine = SparseEngine(columns, segment_rows=40, all_listed=all_listed)
+        side, best, scores = engine.prepare(tile, Frame.plain(1)), Best.empty(tile.norms, 7), np.empty((90, 90))
+        engine.topk(side, side, best, best, same=True)
+        engine.scores(tile, tile, scores)
+        pairs = engine.pairs(side, side, np.float32(0.2), same=True)
+        found = (best.keys, scores, pairs.offsets, pairs.neighbors, pairs.similarities)
+        answers.append([array.tobytes() for array in found])
+    assert answers[0] == answers[1]
+
+
+def test_two_rows_of_very_many_columns_take_little_memory():
+    columns = 1 << 28
+    rows = SparseRows(np.array([0, 2, 4]), np.array([5, columns - 1, 5, 7], np.int32), np.ones(4), columns)
+    side = SparseEngine(columns).prepare(Tile(start=0, rows=rows, norms=sparse_norms(rows).norms), Frame.plain(1))
+    assert side.nbytes < 1000
+    assert best_of(SparseEngine(columns), rows, 1, [0, 2])[1].tolist() == [[1], [0]]
 
 
 @pytest.mark.parametrize("indices", [[0, 5], [-1, 2], [2, 1], [3, 3]])
