@@ -7,6 +7,7 @@ to fill, unless columns have these names.
 
 import dataclasses
 import functools
+import hashlib
 import re
 import secrets
 import string
@@ -324,8 +325,10 @@ def preparing(template: Template, grid: GridRecord, secret: str, services: Servi
         # The same limit as the budget counts.
         options["limits"] = replace(options["limits"], max_runtime_s=attempt.max_runtime_s)
         options["metrics"] = with_rate(options.get("metrics") or (), grid.rules.rate)
-        # All attempts of a row share a folder, so that each continues from the last checkpoint.
-        folder = f"{service.places.root}/grids/{grid.prefix}{task.key_hash}-{task.digest[:8]}"
+        # All attempts of a row share a folder, so that each continues from the last checkpoint. The
+        # key itself counts too, because two keys may have one hash.
+        values = hashlib.sha256(f"{task.digest}/{task.key}".encode()).hexdigest()[:8]
+        folder = f"{service.places.root}/grids/{grid.prefix}{task.key_hash}-{values}"
         options.setdefault("checkpoint_uri", folder)
         options["name"] = f"{grid.prefix}{task.key_hash}"
         return prepare(
@@ -334,17 +337,27 @@ def preparing(template: Template, grid: GridRecord, secret: str, services: Servi
             job_name=attempt.name,
             token=token_of(secret, attempt),
             shares=True,
-            own_tags={ROW_TAG: _row_tag(grid.name, task)},
+            own_tags={ROW_TAG: row_tag(grid.name, task)},
             **options,
         )
 
     return make
 
 
-def _row_tag(grid: str, task: Task) -> str:
+def row_tag(grid: str, task: Task) -> str:
+    """Return the value of the tag that names the row of a job."""
     # A key may have characters that values of tags cannot have.
     text = f"{task.position}/{grid}/{task.key}"[:MAX_TAG_CHARACTERS]
     return "".join(letter if letter.isalnum() or letter in " _.:/=+-@" else "_" for letter in text)
+
+
+def is_tag_of(tag: str, grid: str, task: Task) -> bool:
+    """Return whether a job's tag names this row, wherever the row stands in its source."""
+    own = row_tag(grid, task)
+    is_cut = MAX_TAG_CHARACTERS in (len(own), len(tag))
+    names = [text.partition("/")[2] for text in (own, tag)]
+    length = min(map(len, names)) if is_cut else None
+    return names[0][:length] == names[1][:length]
 
 
 def with_rate(metrics: Iterable[MetricDefinition], rate: str | None) -> tuple[MetricDefinition, ...]:

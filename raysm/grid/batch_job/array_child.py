@@ -9,6 +9,7 @@ import functools
 import hashlib
 import itertools
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -21,7 +22,7 @@ from raysm.contract.job_api import TRAINING
 from raysm.contract.names import ROW_TAG
 from raysm.errors import InvalidRequest, JobNotFound
 from raysm.grid.batch_job.grid_secret import Parameter, share_secret
-from raysm.grid.filling import Services, preparing
+from raysm.grid.filling import Services, is_tag_of, preparing
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.plan import own_region, reaching
 from raysm.grid.records import GridRecord, prefix_of
@@ -76,6 +77,10 @@ class RowJobs:
                 # Keep the payload if the answer is lost: the next try repeats this call.
                 job = make(task, attempt).send(leaves_payload=True)
                 return RowJob(task=task, region=region, job=job, is_new=True)
+            # Another row's, whose key has the same hash.
+            tag = _tag_of(service, job.arn)
+            if tag and not is_tag_of(tag, grid.name, task):
+                continue
             # Read once, since it may change between two reads.
             status = job.status
             if not status.is_terminal or status is Status.COMPLETED:
@@ -151,19 +156,35 @@ def sent_rows(grid: str, services: Iterable[Service]) -> list[SentRow]:
     """
     prefix, rows = prefix_of(grid), list[SentRow | None]()
     for service in services:
-        # The last job of each row: its number and ARN.
-        last: dict[str, tuple[int, str]] = {}
+        jobs: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
         for item in service.summaries(TRAINING, contains=prefix, limit=sys.maxsize):
             name, _, number = str(item[TRAINING.name_key]).rpartition("-a")
             if name.startswith(prefix) and number.isdecimal():
-                last[name] = max(last.get(name, (0, "")), (int(number), item[TRAINING.arn_key]))
-        rows += in_parallel(functools.partial(_read_row, grid, service), last.items())
+                jobs[name].append((int(number), item[TRAINING.arn_key]))
+        last = itertools.chain.from_iterable(_last_jobs(service, name, numbered) for name, numbered in jobs.items())
+        rows += in_parallel(functools.partial(_read_row, grid, service), last)
     return sorted(filter(None, rows), key=lambda row: (row.index, row.sent_s or 0.0))
 
 
-def _read_row(grid: str, service: Service, last: tuple[str, tuple[int, str]]) -> SentRow | None:
-    name, (number, arn) = last
-    tag = service.tags(arn).get(ROW_TAG, "").split("/", 2)
+def _last_jobs(service: Service, name: str, jobs: list[tuple[int, str]]) -> Iterator[tuple[str, int, str]]:
+    """Yield name, number and ARN of the last job of each row whose key has this hash."""
+    if len(jobs) == 1:
+        yield name, *jobs[0]
+        return
+    last: dict[str, tuple[int, str]] = {}
+    for number, arn in sorted(jobs):
+        last[_tag_of(service, arn).partition("/")[2]] = (number, arn)
+    for number, arn in last.values():
+        yield name, number, arn
+
+
+def _tag_of(service: Service, arn: str) -> str:
+    return service.tags(arn).get(ROW_TAG, "")
+
+
+def _read_row(grid: str, service: Service, last: tuple[str, int, str]) -> SentRow | None:
+    name, number, arn = last
+    tag = _tag_of(service, arn).split("/", 2)
     if tag[1:2] != [grid]:
         return None
     job = read(TRAINING, service.describe(TRAINING, f"{name}-a{number}"))

@@ -71,6 +71,20 @@ def test_a_row_whose_job_did_not_end_well_is_sent_under_the_next_number(grid):
     assert len(jobs_of(grid, "number")) == 2
 
 
+def test_rows_whose_keys_have_one_hash_have_a_job_each(grid, capsys):
+    keys = ("row-2087905", "row-2212063")
+    request = grid.request([{"key": key, "region": "us-east-1"} for key in keys], name="hash")
+    rows = RowJobs(request, grid.service)
+    sent = [rows.send(task) for task in rows.tasks]
+    assert [each.is_new for each in sent] == [True, True]
+    assert [each.job.name[-3:] for each in sent] == ["-a1", "-a2"]
+    again = [rows.send(task) for task in rows.tasks]
+    assert [each.job.name for each in again] == [each.job.name for each in sent]
+    assert main(["grid", "rows", "hash", "--regions", "us-east-1"]) == 0
+    listed = capsys.readouterr().out
+    assert all(key in listed for key in keys)
+
+
 def test_another_request_of_the_same_name_is_other_jobs(grid):
     one = rows_of(grid, "same").send(Task(key="a", region="us-east-1"))
     other = rows_of(grid, "same", args=("{key}", "--more")).send(Task(key="a", region="us-east-1"))
