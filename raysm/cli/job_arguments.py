@@ -19,7 +19,7 @@ from raysm.cli.options import (
     add_reading,
     add_target,
 )
-from raysm.cli.parser import Group, add, add_command, seconds, titled
+from raysm.cli.parser import Group, add, add_command, seconds, seconds_with_unit, titled
 
 # Strings, because every command imports this module, and the modules that send jobs import boto3.
 SENDING = "raysm.cli.sending:run"
@@ -175,7 +175,7 @@ def add_jobs(commands: Any) -> None:
     add(jobs, "--project PROJECT", "only jobs of this project")
     add(jobs, "--task NAME", "only runs of this task")
     add(jobs, "--status STATUS", "only jobs with this status: Completed, or Failed,Stopped")
-    add(jobs, "--since TIME", "only jobs submitted since a date or within an age: 2026-11-01, 7d, 12h")
+    add(jobs, "--since TIME", "only jobs submitted since a date or within an age: 2026-11-01, 7d, 12h, 1w")
     add(jobs, "--grid NAME", "only the jobs of this grid, the latest of each row, in all regions")
     add(jobs, "--trials", "below each sweep list its trials, below each session its calls that report metrics")
     text = "show these parameters as columns: lr,batch; without names, those that differ between jobs"
@@ -227,7 +227,7 @@ def _add_reading_one_job(commands: Any) -> None:
     # Both say how long to wait: --no-wait is a timeout of 0.
     waiting = result.add_mutually_exclusive_group()
     add(waiting, "--no-wait", "exit with 1 at once if the job still runs")
-    add(waiting, "--timeout TIME", "wait at most this long for its end: 90s, 2h", type=seconds)
+    add(waiting, "--timeout TIME", "wait at most this long for its end: 90s, 30m, 2h, or seconds", type=seconds)
     add(result, "--output DIR", "copy the result to this folder", type=Path)
     text = (
         "copy this to --output, also of a job that failed: the result, $SM_OUTPUT_DATA_DIR, $RAYSM_STATE, or the logs"
@@ -288,7 +288,7 @@ def add_sessions(commands: Any) -> None:
         if name != "list":
             add(verb, "NAME", "name of the session or of its job")
         if name == "keep":
-            add(verb, "TIME", "how long from now: 60m, 2h", type=seconds)
+            add(verb, "TIME", "how long from now: 90s, 60m, 2h; with its unit", type=seconds_with_unit)
         add_reading(verb)
     text, usage = "run a file in a session's namespace", "raysm exec NAME FILE [options] [-- ARGUMENTS OF THE FILE]"
     command = add_command(commands, "exec", text, run=SESSIONS, is_scripted=True, usage=usage)

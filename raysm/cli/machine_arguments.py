@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from raysm.cli.options import COMMON, add_change, add_flags, add_reading
-from raysm.cli.parser import add, add_command
+from raysm.cli.parser import add, add_command, seconds_with_unit
 
 
 def add_prices(commands: Any) -> None:
@@ -65,7 +65,7 @@ def add_local(commands: Any) -> None:
         "seven days ago. Files that an active job reads stay, and so do results copied with --output."
     )
     # No default here, because --keep alone ignores the age.
-    add(clean, "--older-than AGE", "remove jobs that ended longer ago than this: 7d, 12h, 30m", type=_age)
+    add(clean, "--older-than AGE", "remove jobs that ended longer ago than this: 90s, 30m, 12h, 7d, 1w", type=_age)
     add(clean, "--keep N", "remove all but the N jobs that ended last, however new the others are", type=int)
     add(clean, "--dry-run", "list what would be removed, and remove nothing")
     interrupt = add_command(verbs, "interrupt", "interrupt a spot job, as AWS does")
@@ -75,18 +75,12 @@ def add_local(commands: Any) -> None:
 
 
 def _age(text: str) -> timedelta:
-    # No months, whose length differs.
-    units = {"d": "days", "h": "hours", "m": "minutes"}
-    number, unit = text[:-1], units.get(text[-1:])
-    # int() would also accept a sign, blanks and 1_000.
-    if unit is None or not number.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not an age; write 7d, 12h or 30m")
     try:
-        age = timedelta(**{unit: int(number)})
-        # Fails before the year 1. int() fails for thousands of digits.
+        age = timedelta(seconds=seconds_with_unit(text))
+        # Fails before the year 1.
         datetime.now(UTC) - age
-    except (OverflowError, ValueError):
-        raise argparse.ArgumentTypeError(f"{text[:20]!r} is too long ago; write 7d, 12h or 30m") from None
+    except OverflowError:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is too long ago; write 1w, 7d, 12h or 30m") from None
     return age
 
 

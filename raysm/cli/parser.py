@@ -4,7 +4,8 @@ import argparse
 import enum
 from typing import Any, NoReturn
 
-from raysm.errors import did_you_mean
+from raysm.errors import InvalidRequest, did_you_mean
+from raysm.request.durations import parse_duration
 
 
 class Group(enum.StrEnum):
@@ -101,13 +102,17 @@ def add_command(
 
 
 def seconds(text: str) -> float:
-    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-    unit = units.get(text[-1:])
-    number = text if unit is None else text[:-1]
+    """Parse a duration; a bare number is in seconds."""
+    return _read_duration(text, bare="s")
+
+
+def seconds_with_unit(text: str) -> float:
+    """Parse a duration that needs its unit, where a bare number could be taken for minutes or for seconds."""
+    return _read_duration(text, bare=None)
+
+
+def _read_duration(text: str, bare: str | None) -> float:
     try:
-        value = float(number) * (unit or 1)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a time; write 90s, 30m, 2h or 1d, or a number of seconds"
-        ) from None
-    return int(value) if value.is_integer() else value
+        return parse_duration(text, bare=bare)
+    except InvalidRequest as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -1,4 +1,4 @@
-"""Durations and rates for people, timeouts, and the version of Python."""
+"""Rates for people, timeouts, and the version of Python."""
 
 import math
 import sys
@@ -10,13 +10,6 @@ PYTHON_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 """This Python, ``3.11``: patch releases share their bytecode, which cloudpickle's pickles contain."""
 
 SPANS = ((1, "s"), (60, "min"), (3600, "h"))
-
-
-def duration(seconds: float) -> str:
-    # Rounded first, so that 59.6 s is 1 min 0 s and not 0 min 60 s.
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours:,} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def rate(per_s: float, unit: str) -> str:

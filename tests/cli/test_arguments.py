@@ -89,7 +89,7 @@ def test_a_training_is_asked_for_as_the_readme_says(request_of):
             "a sweep needs --mode min or --mode max\n",
         ),
         (["similarity", "m.npy", "--full", "--", "x"], "takes nothing behind --, got x"),
-        (["local", "clean", "--older-than", "soon"], "'soon' is not an age; write 7d, 12h or 30m"),
+        (["local", "clean", "--older-than", "soon"], "'soon' is not a duration; write 90s, 30m, 2h, 1d or 1w"),
         (["local", "clean", "--older-than", f"{'9' * 30}h"], "is too long ago"),
     ],
 )

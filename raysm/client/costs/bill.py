@@ -13,6 +13,7 @@ from typing import Any
 from raysm.client.costs.prices import Price, price_of, volume_usd_per_hour
 from raysm.client.job.description import Description
 from raysm.request import JobRequest
+from raysm.request.durations import brief_duration
 from raysm.request.session import SessionWorkload
 
 
@@ -195,11 +196,11 @@ def most_expensive(request: JobRequest, region: str, price: Callable[[str, str],
     if isinstance(session, SessionWorkload) and session.usd_per_hour is not None:
         # Known even if the table has no price, because the user may have given it.
         usd, rate = session.usd_per_hour * seconds / 3600, f"{session.usd_per_hour:g} USD an hour"
-        amount = f"{dollars(usd)}: {rate} for the {brief(seconds)} that it may take, {hours}"
+        amount = f"{dollars(usd)}: {rate} for the {brief_duration(seconds)} that it may take, {hours}"
         if session.budget_usd is not None and session.budget_usd < usd:
-            lasts = brief(session.budget_usd / session.usd_per_hour * 3600)
+            lasts = brief_duration(session.budget_usd / session.usd_per_hour * 3600)
             amount = f"{dollars(session.budget_usd)}, its budget, which lasts {lasts} from the head's start at {rate}"
-        idle, detached = brief(session.idle_timeout_s), brief(session.idle_timeout_detached_s)
+        idle, detached = brief_duration(session.idle_timeout_s), brief_duration(session.idle_timeout_detached_s)
         return f"at most {amount}; it ends after {idle} without a call, or after {detached} without a client{spot}"
     if unknown:
         fetch = f"raysm prices --refresh --regions {region} --on aws fetches it"
@@ -214,10 +215,4 @@ def most_expensive(request: JobRequest, region: str, price: Callable[[str, str],
     warm = ", its warm pool included" if cluster.keep_alive_s else ""
     shown = " + ".join(f"{count} x {name} at {prices[name]}" for name, count in dearest.items())
     amount = f"at most {dollars(usd_per_hour(dearest) * seconds / 3600)}{included}"
-    return f"{amount}: {shown}, for the {brief(seconds)} that it may take{warm}, {hours}{spot}"
-
-
-def brief(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    return f"{amount}: {shown}, for the {brief_duration(seconds)} that it may take{warm}, {hours}{spot}"

@@ -7,7 +7,6 @@ only copies what the service knows: a damaged file is replaced.
 import contextlib
 import itertools
 import json
-import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,6 +39,7 @@ from raysm.contract.job_api import APIS, JobApi, api_of
 from raysm.contract.metric_patterns import MetricPatterns, patterns_of
 from raysm.contract.names import FIRST_TAG, PROJECT_TAG, TASK_TAG, WORKLOAD_TAG
 from raysm.errors import InvalidRequest, JobNotFound, ServiceError
+from raysm.request.durations import parse_duration
 from raysm.request.workload import typed
 
 T = TypeVar("T")
@@ -111,9 +111,6 @@ class Cache:
             yield file
 
 
-SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d|w)")
-SECONDS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-
 PAGE = 100
 """Jobs per page of the service's list; each page is read and cached before the next one is requested."""
 
@@ -154,14 +151,15 @@ def parse_since(since: str | datetime | timedelta | None, now: datetime) -> date
             return since if since.tzinfo is not None else since.astimezone()
         case timedelta():
             return now - since
-    span = SPAN.fullmatch(since.strip())
     # Ages and dates may lie outside of Python's calendar.
     with contextlib.suppress(ValueError, OverflowError):
-        if span is not None:
-            return now - timedelta(seconds=float(span[1]) * SECONDS[span[2]])
+        with contextlib.suppress(InvalidRequest):
+            return now - timedelta(seconds=parse_duration(since))
         # A time without a zone is in this machine's zone.
         return datetime.fromisoformat(since.strip()).astimezone(UTC)
-    raise InvalidRequest(f"since is a time, 2026-11-01 or 2026-11-01T12:00, or how long ago, 7d or 12h; got {since!r}")
+    raise InvalidRequest(
+        f"since is a time, 2026-11-01 or 2026-11-01T12:00, or how long ago, 12h, 7d or 1w; got {since!r}"
+    )
 
 
 def cache_of(service: Service) -> Cache:

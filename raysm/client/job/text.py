@@ -3,10 +3,10 @@
 from datetime import UTC, datetime
 
 from raysm.client.job.description import Description, SecondaryStatus, Status
-from raysm.client.units import duration
 from raysm.contract.terminal_text import visible
 from raysm.request import Target
 from raysm.request.cluster import LOCAL_TYPE
+from raysm.request.durations import duration
 
 COLORS = {Status.COMPLETED: "#2e7d32", Status.FAILED: "#c62828", Status.STOPPED: "#616161"}
 

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable
 from typing import TextIO
 
 from raysm.client.logs.stream import LogLine, remark
-from raysm.client.units import duration, rate
+from raysm.client.units import rate
 from raysm.contract import events
 from raysm.contract.terminal_text import visible
+from raysm.request.durations import duration
 
 INTERVAL_S = 5.0
 """Seconds between two lines about a phase's progress, or about metrics; the end of a phase is always shown."""

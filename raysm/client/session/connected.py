@@ -5,12 +5,13 @@ import html
 import pkgutil
 from typing import Any
 
-from raysm.client.costs.bill import brief, dollars
+from raysm.client.costs.bill import dollars
 from raysm.client.job.handle import Job
 from raysm.client.session.opened import Opened
 from raysm.contract.names import counted
 from raysm.contract.session import SessionState
 from raysm.errors import RaysmError, SessionEnded
+from raysm.request.durations import brief_duration
 
 
 def rows(state: SessionState) -> list[tuple[str, str]]:
@@ -21,7 +22,9 @@ def rows(state: SessionState) -> list[tuple[str, str]]:
     if state.usd is not None and state.usd_per_hour is not None:
         budget = f" of {dollars(state.budget_usd)}" if state.budget_usd is not None else ""
         cost = [("cost", f"{dollars(state.usd)}{budget}, {dollars(state.usd_per_hour)} an hour")]
-    end = "not while it is busy" if state.ends_in_s is None else f"in {brief(state.ends_in_s)}: {state.ends_why}"
+    end = (
+        "not while it is busy" if state.ends_in_s is None else f"in {brief_duration(state.ends_in_s)}: {state.ends_why}"
+    )
     return [
         ("state", f"closing: {state.closing}" if state.closing else "open"),
         ("instances", f"{len(state.hosts)}: {state.cpus:g} CPUs{gpus}"),
@@ -34,7 +37,9 @@ def rows(state: SessionState) -> list[tuple[str, str]]:
 
 
 def detached(name: str, idle_s: float) -> tuple[str, str]:
-    text = f"from now on: ends after {brief(idle_s)} without a call; raysm session keep {name} 60m puts that off"
+    text = (
+        f"from now on: ends after {brief_duration(idle_s)} without a call; raysm session keep {name} 60m puts that off"
+    )
     return "detached", text
 
 

@@ -167,7 +167,7 @@ def session_card(name: str, state: SessionState, dashboard: str = "") -> str:
         f"session = raysm.Session.attach({name!r})\n"
         "session.run(function, 1); session.map(function, items); session.exec(source)\n"
         "session.state; session.dashboard(); session.keep(minutes=60); session.close()\n"
-        f"%raysm connect {name}    # then: a cell that begins with %%raysm; %raysm keep 60; %raysm close"
+        f"%raysm connect {name}    # then: a cell that begins with %%raysm; %raysm keep 60m; %raysm close"
     )
     head = (
         f'<div><span style="color:{color}">●</span> <b>{html.escape(name)}</b> '

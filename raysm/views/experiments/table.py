@@ -14,11 +14,11 @@ from raysm.client.job.description import Status
 from raysm.client.job.text import COLORS
 from raysm.client.logs.rendering import marked_value, metric_value
 from raysm.client.service import Service, connect
-from raysm.client.units import duration
 from raysm.contract.terminal_text import visible
 from raysm.errors import InvalidRequest, used_by
 from raysm.grid.local_grids import opened
 from raysm.request import Target
+from raysm.request.durations import duration
 from raysm.views.grid.handle import experiments_of
 
 WHICH = ("last", "min", "max", "best")

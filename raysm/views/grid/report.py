@@ -10,7 +10,8 @@ from raysm.grid.endings import brief, shortened
 from raysm.grid.row import GridRow
 from raysm.grid.snapshot import Snapshot
 from raysm.grid.task import TaskState
-from raysm.views.grid.text import curves, duration, interruptions_note, unpriced_note, usd_range
+from raysm.request.durations import brief_duration
+from raysm.views.grid.text import curves, interruptions_note, unpriced_note, usd_range
 
 MAX_ROWS_SHOWN = 1_000
 """Most rows on the page: ten thousand would make a file of megabytes that a browser shows slowly."""
@@ -54,7 +55,7 @@ def _figures(view: Snapshot) -> str:
         (f"{sum(each.instances for each in view.regions):,}", "instances now"),
         *([(f"{gpus:,}", "GPUs now")] if gpus else []),
         (pace, "rows an hour"),
-        *([] if not view.left or not view.left_s else [(duration(view.left_s), "left, about")]),
+        *([] if not view.left or not view.left_s else [(brief_duration(view.left_s), "left, about")]),
         (dollars(view.money.spent_usd), f"spent{budget}"),
         *([] if view.planned_usd is None else [(usd_range(view.planned_usd), "planned")]),
         (dollars(view.money.wasted_usd), "wasted"),
@@ -109,7 +110,7 @@ def _counts(counts: Mapping[str, int]) -> str:
 def _troubles(view: Snapshot) -> str:
     items = [f"{count:,} &times; {html.escape(brief(reason) or 'without a reason')}" for reason, count in view.reasons]
     for block in view.blocks:
-        until = duration(block.until_s - view.at_s)
+        until = brief_duration(block.until_s - view.at_s)
         items.append(f"{html.escape(block.place)} gets no job for {until}: {html.escape(block.reason)}")
     closed = [each for each in view.regions if each.closed_until_s is not None]
     items += [f"{html.escape(each.region)} takes no job: {html.escape(each.reason)}" for each in closed]

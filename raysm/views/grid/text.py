@@ -13,6 +13,7 @@ from raysm.grid.endings import brief
 from raysm.grid.plan import GridPlan, PlannedPlace
 from raysm.grid.snapshot import RegionView, Snapshot
 from raysm.request.cluster import LOCAL_TYPE
+from raysm.request.durations import brief_duration
 from raysm.views.sparkline import sparkline
 
 # -- plans
@@ -119,7 +120,7 @@ def screen_lines(view: Snapshot) -> list[str]:
         lines += ["", *_aligned(table, ("0", "-", dollars(0.0)), ("region",))]
     lines += [f"{each.region} takes no job: {each.reason}" for each in view.regions if each.closed_until_s is not None]
     for block in view.blocks:
-        lines.append(f"blocked {block.place}, {duration(block.until_s - view.at_s)} more: {block.reason}")
+        lines.append(f"blocked {block.place}, {brief_duration(block.until_s - view.at_s)} more: {block.reason}")
     if view.reasons:
         lines += ["", *(f"{count:>6,} x {brief(reason) or 'without a reason'}" for reason, count in view.reasons)]
     if view.prices:
@@ -146,12 +147,6 @@ def _costs(view: Snapshot) -> list[str]:
 def unpriced_note(view: Snapshot) -> str:
     number = view.money.unpriced
     return f"the cost of {counted(number, 'job')} is unknown and not in these sums" if number else ""
-
-
-def duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{max(0.0, seconds):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"
 
 
 def _rate(view: Snapshot) -> list[str]:
@@ -198,7 +193,7 @@ def _states(view: Snapshot) -> str:
 def _pace(view: Snapshot) -> str:
     if view.done_per_hour is None:
         return "no row is done yet"
-    left = "" if not view.left or view.left_s is None else f"; about {duration(view.left_s)} left"
+    left = "" if not view.left or view.left_s is None else f"; about {brief_duration(view.left_s)} left"
     return f"{view.done_per_hour:,.1f} rows an hour{left}"
 
 
@@ -235,7 +230,7 @@ def _curve(view: Snapshot, values: Sequence[tuple[float, float]], title: str) ->
         return ""
     # Both curves begin at the creation of the grid.
     points = [(view.created_s, 0.0), *((at_s, float(value)) for at_s, value in values)]
-    span = duration(values[-1][0] - view.created_s)
+    span = brief_duration(values[-1][0] - view.created_s)
     svg = sparkline(points, title, width=1000, height=140, note=f"{span} since the grid was made")
     return f'<div class="scroll">{svg}</div>'
 

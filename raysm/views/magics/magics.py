@@ -21,6 +21,7 @@ from raysm.contract import events
 from raysm.contract.session import SERVING
 from raysm.errors import InvalidRequest, MissingDependency, RaysmError
 from raysm.request import Cluster
+from raysm.request.durations import brief_duration, parse_duration
 from raysm.views.magics.cells import await_cell, in_one_line, run_cell
 
 MAGIC = "%%raysm"
@@ -33,7 +34,6 @@ NAME = re.compile(r"(?<![\w.)\]}'\"])[^\W\d]\w*(\.\w*)*$")
 COMPLETED_S = 2.0
 """The longest wait while the user types."""
 
-UNITS_S = {"": 60.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 COMMANDS = ("start", "connect", "status", "result", "dashboard", "keep", "close", "on", "off")
 
 
@@ -57,10 +57,22 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _seconds(text: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?", text)
-    if match is None or not float(match[1]):
-        raise argparse.ArgumentTypeError(f"must be a time, 30m, 90s or 2h (a bare number is minutes), got {text!r}")
-    return float(match[1]) * UNITS_S[match[2] or ""]
+    return _read_duration(text, bare=None)
+
+
+def _kept_s(text: str) -> float:
+    # As documented; the answer shows until when.
+    return _read_duration(text, bare="m")
+
+
+def _read_duration(text: str, bare: str | None) -> float:
+    try:
+        seconds = parse_duration(text, bare=bare)
+    except InvalidRequest as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not seconds:
+        raise argparse.ArgumentTypeError(f"must be above 0, got {text!r}")
+    return seconds
 
 
 def _cell_parser() -> _Parser:
@@ -86,7 +98,7 @@ def _line_parser() -> _Parser:
     for name in ("start", "status", "dashboard", "close", "on"):
         parsers[name].add_argument("name", metavar="NAME", nargs="?")
     parsers["connect"].add_argument("name", metavar="NAME")
-    parsers["keep"].add_argument("seconds", metavar="TIME", type=_seconds)
+    parsers["keep"].add_argument("seconds", metavar="TIME", type=_kept_s)
     for name in ("start", "connect"):
         parsers[name].add_argument("--profile", metavar="NAME", help="of raysm.toml")
     add = parsers["start"].add_argument
@@ -137,7 +149,7 @@ class Magics:
         """Run a cell in a session of a cluster, or manage the session.
 
         %raysm start [NAME] [--instances 2] [--type ml.g5.2xlarge] [--idle 30m] [--detached 5m] [--budget 20]
-        %raysm connect NAME | status | dashboard | result | keep 60 | close | on | off
+        %raysm connect NAME | status | dashboard | result | keep 60m | close | on | off
 
         %%raysm [-s NAME] [--on head|all|algo-2] [--push a,b] [--pull model] [-o future] [--async]
         """
@@ -179,6 +191,7 @@ class Magics:
             case "keep":
                 session = self._session(None)
                 session.keep(minutes=options.seconds / 60)
+                print(f"no idle end of {session.name} for the next {brief_duration(options.seconds)}")  # noqa: T201
                 return session
             case "close":
                 self._close(self._session(options.name))

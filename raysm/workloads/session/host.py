@@ -9,11 +9,12 @@ from pathlib import Path
 from raysm.contract.events import State
 from raysm.contract.session import CLOSING, WARNING, SessionState, Versions
 from raysm.errors import InvalidRequest
+from raysm.request.durations import brief_duration
 from raysm.workloads.report import EmitEvent
 from raysm.workloads.session.blobs import Blobs
 from raysm.workloads.session.calls import Calls, Executor
 from raysm.workloads.session.cells import Cells
-from raysm.workloads.session.lifetime import End, Lifetime, Seen, duration
+from raysm.workloads.session.lifetime import End, Lifetime, Seen
 from raysm.workloads.session.remote_calls import RemoteCalls
 
 CHECK_S = 1.0
@@ -117,7 +118,7 @@ class SessionHost:
         # CHECK_S is a tolerance, because the end of an idle session may move by the time between two checks.
         elif self._warned_end is None or end.at_s > self._warned_end.at_s + CHECK_S:
             self._warned_end = end
-            left = duration(end.at_s - now_s)
+            left = brief_duration(end.at_s - now_s)
             self._notify(WARNING, f"the session ends in {left} ({end.why}); keep(minutes=…) puts that off", end.why)
 
     def _end(self, now_s: float) -> End | None:

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 
 from raysm.contract.connections import checked_connector, open_to_own
+from raysm.request.durations import brief_duration
 
 ATTACHED_S = 30.0
 """A client stays attached for this time after each heartbeat. An open connection is not enough, because that of a
@@ -93,7 +94,7 @@ class Lifetime:
         at_s = max(begin_s + time_s, self._kept_until_s)
         # A quarter of the whole wait, including the extension by keep().
         warn_s = min(WARNING_S, (at_s - begin_s) / 4)
-        return End(at_s, f"idle for {duration(at_s - begin_s)} with {who}", at_s - warn_s)
+        return End(at_s, f"idle for {brief_duration(at_s - begin_s)} with {who}", at_s - warn_s)
 
     def _budget_end(self) -> End | None:
         price, budget = self.rules.usd_per_hour, self.rules.budget_usd
@@ -102,12 +103,6 @@ class Lifetime:
         time_s = budget / price * 3600
         at_s = self._began_s + time_s
         return End(at_s, f"its budget of {budget:g} USD is spent", at_s - min(WARNING_S, time_s / 4))
-
-
-def duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 # https://docs.ray.io/en/latest/cluster/running-applications/job-submission/doc/ray.job_submission.JobStatus.html

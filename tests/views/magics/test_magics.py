@@ -65,7 +65,7 @@ def magics(shell, digits):
 def test_a_session_is_started_as_the_line_says(shell):
     opens = FakeOpens()
     magics = magics_of(shell, opens)
-    assert magics.raysm("start digits --instances 2 --idle 10").name == "digits"
+    assert magics.raysm("start digits --instances 2 --idle 10m").name == "digits"
     magics.raysm("start --type ml.m5.large --instances 3")
     assert opens.started == [
         {"name": "digits", "cluster": Cluster(count=2), "idle_timeout_s": 600.0},
@@ -100,7 +100,8 @@ def test_the_latest_cell_that_nobody_waited_for_is_awaited_by_its_word(magics, d
         ("connect", None, "usage: %raysm connect [--profile NAME] NAME"),
         ("close a b", None, "unrecognized arguments: b"),
         ("start digits --instance 2", None, "unrecognized arguments: --instance 2"),
-        ("start --idle soon", None, "must be a time, 30m, 90s or 2h (a bare number is minutes), got 'soon'"),
+        ("start --idle soon", None, "'soon' is not a duration; write 90s, 30m, 2h, 1d or 1w"),
+        ("start --idle 10", None, "'10' has no unit; write 10s, 10m or 10h"),
         ("", "1\n", "no session is connected"),
         ("--psuh a", "1\n", "unrecognized arguments: --psuh a; usage: %%raysm [-s NAME]"),
         ("'open", "1\n", "no closing quotation"),
