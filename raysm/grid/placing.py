@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from raysm.client.units import duration
 from raysm.grid.capacity import last_refusal, read_market
 from raysm.grid.endings import region_of_checkpoints
 from raysm.grid.limiter import Limiter
@@ -14,6 +13,7 @@ from raysm.grid.placement import Cheapest, Forecast
 from raysm.grid.records import GridRecord, TaskRecord
 from raysm.grid.store import Store
 from raysm.grid.task import MAX_RUNTIME_S, Attempt, AttemptState, Task, TaskState, most_billed_s
+from raysm.request.durations import duration
 
 PROBE_S = 120.0
 """Seconds that a first job must run before more are sent: most errors of a program show within them."""

@@ -16,7 +16,6 @@ from typing import Any
 from raysm.client.account.quotas import listed_quotas
 from raysm.client.costs.prices import OLD_DAYS, PriceTable, RegionPrices, fetch_prices, known_prices
 from raysm.client.service import Service
-from raysm.client.units import duration
 from raysm.contract.names import counted
 from raysm.contract.service_model import knows_preferences
 from raysm.contract.source import source_of
@@ -28,6 +27,7 @@ from raysm.grid.placement import Cheapest, CostRate, Worth, offers_of, placement
 from raysm.grid.task import Task, most_billed_s
 from raysm.request import Limits, Target
 from raysm.request.cluster import LOCAL_TYPE
+from raysm.request.durations import duration
 
 SHORTER_S = (6 * 3600, 3600, 1800, 600, 300, 60)
 """Time limits that a plan suggests, where the budget allows too few jobs at a time."""
