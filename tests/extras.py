@@ -1,0 +1,158 @@
+"""Install each extra from nothing, and do what its page says first: ``python3 -m tests.extras [EXTRA …] [WHEEL]``.
+
+Each extra has a virtual environment of its own, because an extra that finds another's packages hides that it lacks one.
+What runs a job on this machine has ``local`` too, as docs/how-to/install.md says. ``test`` and ``browser`` are what
+.ci/run installs for its other stages, and ``bench`` is for people who measure.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+CLONE = Path(__file__).parents[1]
+DOCS = CLONE / "docs"
+LIMIT_S = 900
+"""For the installation of an extra, and for what is tried."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    commands: str
+    """Bash, run in a folder with the Python files of ``page``: by their names, or ``page.py``.
+
+    ``$CLONE`` is the clone.
+    """
+    page: str = ""
+    runs_jobs: bool = True
+    constraints: tuple[str, ...] = ()
+
+
+SHOW_PLOTS = """
+import raysm
+(job,) = raysm.jobs()
+raysm.attach(job.name).plot("loss").save("loss.png")
+"""
+
+OPEN_MLFLOW = r"""
+raysm run report.py --tracking sqlite:///mlflow.db
+raysm ui --no-open > ui.log 2>&1 &
+for _ in $(seq 600); do grep -q http://127 ui.log && break; sleep 0.2; done
+url=$(grep -o 'http://127[^ ]*' ui.log | head -1)
+python3 -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1]).read()' "$url"
+kill %1 && wait || true
+"""
+
+ROWS = """
+printf 'key,lr\\na,0.1\\nb,0.2\\n' > rows.csv
+touch train.py
+"""
+
+TRIALS = {
+    "local": Trial("raysm demo"),
+    "interactive": Trial("python3 page.py", page="how-to/sessions.md"),
+    "notebook": Trial(
+        f"raysm run report.py\nipython -c '%load_ext raysm'\npython3 - <<'END'\n{SHOW_PLOTS}END\ntest -s loss.png"
+    ),
+    "mlflow": Trial(OPEN_MLFLOW),
+    "train": Trial(
+        'raysm train "$CLONE/examples/torchrun_digits.py" --instances 2 --input data="$CLONE/examples/data"'
+        " -- data --epochs 1",
+        # Later releases have no small build for machines without a GPU.
+        constraints=("torch<2.14",),
+    ),
+    "batch": Trial('python3 "$CLONE/examples/batch_digits.py" --instances 1 --output out'),
+    "sweep": Trial("python3 page.py", page="how-to/sweep-parameters.md"),
+    "sql": Trial(
+        f"{ROWS}python3 -c \"import sqlite3; c = sqlite3.connect('rows.db'); c.execute('CREATE TABLE r(key, lr)');"
+        " c.execute('INSERT INTO r VALUES (1, 0.1)'); c.commit()\"\n"
+        "raysm grid plan train.py --sql sqlite+pysqlite:///rows.db 'SELECT key, lr FROM r' -- --lr '{lr}'",
+        runs_jobs=False,
+    ),
+    "duckdb": Trial(
+        f"{ROWS}raysm grid plan train.py --sql duckdb:// \"SELECT * FROM 'rows.csv'\" -- --lr '{{lr}}'",
+        runs_jobs=False,
+    ),
+    "docs": Trial('cp -r "$CLONE"/{docs,raysm,zensical.toml} . && zensical build --strict', runs_jobs=False),
+    "sdk": Trial('eval "$(raysm local up --export)"\npython3 on_ray.py', page="how-to/use-the-sagemaker-sdk.md"),
+}
+
+REPORT = """import raysm
+
+for step in range(3):
+    raysm.report(step=step, loss=1 / (step + 1))
+"""
+
+
+def main(arguments: list[str]) -> int:
+    """Try the extras, all of them by default, of a wheel or of this clone; return 1 if one of them failed."""
+    failed = []
+    names = [name for name in arguments if not name.endswith(".whl")] or list(TRIALS)
+    with tempfile.TemporaryDirectory() as folder:
+        wheel = next((Path(name).absolute() for name in arguments if name.endswith(".whl")), None)
+        wheel = wheel or build(Path(folder, "wheels"))
+        for name in names:
+            print(f"extra {name} …", flush=True)
+            start = time.monotonic()
+            reason = attempt(name, wheel, Path(folder, name))
+            print(f"extra {name}: {reason or 'ok'} ({time.monotonic() - start:.0f} s)", flush=True)
+            if reason:
+                failed.append(name)
+    return int(bool(failed))
+
+
+def build(folder: Path) -> Path:
+    """Return a wheel of this clone."""
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", str(folder), str(CLONE)]
+    subprocess.run(command, check=True)
+    (wheel,) = folder.glob("raysm-*.whl")
+    return wheel
+
+
+def attempt(name: str, wheel: Path, folder: Path) -> str:
+    """Install an extra and try it; return why that failed, or an empty string."""
+    trial = TRIALS[name]
+    venv.create(folder / "venv")
+    extras = f"{name},local" if trial.runs_jobs and name != "local" else name
+    # By this Python's pip. Without bytecode, because most modules are never imported.
+    pip = [sys.executable, "-m", "pip", "--python", folder / "venv" / "bin" / "python3"]
+    install = [*pip, "install", "-q", "--no-compile", f"{wheel}[{extras}]", *trial.constraints]
+    if reason := run(install, folder):
+        return reason
+    (folder / "report.py").write_text(REPORT)
+    if trial.page:
+        text = (DOCS / trial.page).read_text()
+        # The first block of each name.
+        for file, code in reversed(re.findall(r"```python\n(?:# (\S+\.py)\n)?(.*?)```", text, re.DOTALL)):
+            path = folder / (file or "page.py")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(code)
+    try:
+        return run(["bash", "-euo", "pipefail", "-c", trial.commands], folder)
+    finally:
+        run([folder / "venv" / "bin" / "raysm", "local", "down"], folder)
+
+
+def run(command: list, folder: Path) -> str:
+    """Run a command with the environment of an extra; print its output and return a reason if it fails."""
+    hidden = ("AWS_", "SAGEMAKER_", "RAYSM_", "PYTHONPATH", "VIRTUAL_ENV")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+    environment |= {
+        "PATH": f"{folder / 'venv' / 'bin'}:{os.environ['PATH']}",
+        "RAYSM_HOME": str(folder / "home"),
+        "CLONE": str(CLONE),
+    }
+    try:
+        done = subprocess.run(command, cwd=folder, env=environment, timeout=LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return f"not done after {LIMIT_S} s"
+    return f"exit status {done.returncode}" if done.returncode else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
