@@ -99,8 +99,8 @@ def _add_similarity(commands: Any) -> None:
     command = add_command(commands, "similarity", text, run=SENDING, sends_job=True, usage=usage)
     command.set_defaults(lacks=_missing_of_similarity)
     add(command, "MATRIX", ".npy, .npz, .csv(.gz), .parquet, or a folder; a path, s3://… or job:NAME/model", nargs="?")
-    add_flags(command.add_mutually_exclusive_group(), SIMILARITY[:KEPT], "similarity")
-    add_flags(command, SIMILARITY[KEPT:], "similarity")
+    # The workload refuses several of --top-k, --threshold and --full, and says what to do instead.
+    add_flags(command, SIMILARITY, "similarity")
     text = (
         "give each instance only its share of MATRIX's files (ShardedByS3Key); for the files of the queries: "
         "--set inputs.queries.distribution=ShardedByS3Key"

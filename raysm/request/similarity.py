@@ -16,6 +16,15 @@ QUERIES = "queries"
 """The optional channel of query rows; without it, every row of the matrix is a query."""
 
 
+def _instead(given: list[str]) -> str | None:
+    if given != ["top_k", "threshold"]:
+        return None
+    return (
+        "for the most similar rows above a threshold, give top_k (--top-k) alone, and filter its result: "
+        "result.pairs() has one row for each neighbor, with its similarity"
+    )
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Similarity(Workload):
     """The exact cosine similarity of every row of a matrix with every other row.
@@ -102,9 +111,13 @@ class Similarity(Workload):
             # isinstance(True, int) is true, and top_k=True would mean one neighbor.
             if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
                 raise InvalidRequest(f"Similarity: {name} must be a number, got {value!r}")
-        modes = [self.top_k is not None, self.threshold is not None, self.full]
-        if sum(modes) != 1:
-            raise InvalidRequest("Similarity: give exactly one of top_k, threshold and full")
+        modes = {"top_k": self.top_k is not None, "threshold": self.threshold is not None, "full": self.full}
+        given = [name for name, is_given in modes.items() if is_given]
+        if len(given) != 1:
+            got = f", got {' and '.join(given)}" if given else ""
+            raise InvalidRequest(
+                f"Similarity: give exactly one of top_k, threshold and full{got}", remedy=_instead(given)
+            )
         if self.top_k is not None and self.top_k < 1:
             raise InvalidRequest(f"Similarity: top_k must be at least 1, got {self.top_k}")
         if self.threshold is not None and not (math.isfinite(self.threshold) and -1 <= self.threshold <= 1):

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import compute
 
 import raysm
 from raysm.client.job.handle import attach
@@ -437,6 +438,45 @@ def test_parts_of_neighbors_are_one_table_in_the_order_of_the_rows(tmp_path):
     assert isinstance(result, SimilarityResult)
     assert result.table()["row"].to_pylist() == [0, 1, 2]
     assert result.parts == [tmp_path / "neighbors" / "b.parquet", tmp_path / "neighbors" / "a.parquet"]
+
+
+def neighbors_of(rows):
+    """Return a table as a job writes it: two neighbors for each row, and ids."""
+    neighbors = np.array([[(row + 1) % 3, (row + 2) % 3] for row in rows])
+
+    def lists(values, item):
+        return pa.FixedSizeListArray.from_arrays(pa.array(list(values), item), 2)
+
+    columns = {
+        "row": pa.array(rows),
+        "id": pa.array([f"r{row}" for row in rows]),
+        "neighbors": lists(neighbors.ravel(), pa.int64()),
+        "neighbor_ids": lists([f"r{row}" for row in neighbors.ravel()], pa.string()),
+        "similarities": lists([0.9, 0.1] * len(rows), pa.float32()),
+    }
+    return pa.table(columns)
+
+
+def test_neighbors_can_be_read_as_a_table_of_pairs_in_the_order_of_the_rows(tmp_path):
+    (tmp_path / "neighbors").mkdir()
+    for name, rows in (("b", [0, 1]), ("a", [2])):
+        pq.write_table(neighbors_of(rows), tmp_path / "neighbors" / f"{name}.parquet")
+    pairs = result_of(tmp_path, {"neighbors/b.parquet": (2, 2), "neighbors/a.parquet": (1, 2)}).pairs()
+    assert pairs.column_names == ["row", "id", "neighbor", "neighbor_id", "similarity"]
+    high = pairs.filter(compute.field("similarity") >= 0.5)
+    assert high.drop_columns("similarity").to_pylist() == [
+        {"row": row, "id": f"r{row}", "neighbor": (row + 1) % 3, "neighbor_id": f"r{(row + 1) % 3}"} for row in range(3)
+    ]
+    assert len(pairs) == 6
+
+
+def test_a_result_of_pairs_is_its_own_table_of_pairs_and_a_full_matrix_has_none(tmp_path):
+    table = pa.table({"row": [0], "neighbor": [1], "similarity": [0.9]})
+    pq.write_table(table, tmp_path / "pairs.parquet")
+    assert result_of(tmp_path, {"pairs.parquet": (1,)}).pairs() == table
+    np.save(tmp_path / "similarity.npy", np.eye(3))
+    with pytest.raises(InvalidRequest):
+        result_of(tmp_path, {"similarity.npy": (3, 3)}).pairs()
 
 
 def test_one_file_is_the_result_whatever_lies_beside_it(tmp_path):

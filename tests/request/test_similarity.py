@@ -27,6 +27,15 @@ def test_a_similarity_that_cannot_be_is_refused(fields, message):
         Similarity(**fields)
 
 
+def test_both_top_k_and_a_threshold_are_refused_with_the_way_to_have_both():
+    with pytest.raises(InvalidRequest) as raised:
+        Similarity(top_k=10, threshold=0.9)
+    assert "result.pairs()" in raised.value.remedy
+    with pytest.raises(InvalidRequest) as raised:
+        Similarity(top_k=10, full=True)
+    assert raised.value.remedy is None
+
+
 def test_the_size_of_a_task_does_not_make_another_result_of_the_same_request():
     asked = JobRequest(
         name="a-job", workload=Similarity(top_k=3), cluster=Cluster(), inputs={"matrix": Input("s3://b/k")}

@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from raysm.client.results.result import Result
 from raysm.contract.result import ResultFile
-from raysm.errors import used_by
+from raysm.errors import InvalidRequest, used_by
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+LISTS = {"neighbors": "neighbor", "neighbor_ids": "neighbor_id", "similarities": "similarity"}
+"""Columns of neighbors, a list for each row, and their names in a table of pairs."""
 
 
 class SimilarityResult(Result):
@@ -39,6 +43,34 @@ class SimilarityResult(Result):
             return self._one_table(self.parts)
         with used_by("table"):
             return StackedRows.of_files(self.parts)
+
+    def pairs(self) -> Any:
+        """Read neighbors or pairs as one ``pyarrow.Table`` with a row for each pair.
+
+        Its columns are ``row``, ``neighbor`` and ``similarity``, and with ids ``id`` and ``neighbor_id``: the form in
+        which a result of ``threshold`` is stored. Of a result of ``top_k``, each row has k pairs, the most similar
+        first.
+
+        Raises:
+            InvalidRequest: The result is the full matrix.
+            MissingDependency: PyArrow is not installed.
+        """
+        if self.file.suffix != ".parquet":
+            raise InvalidRequest(f"{self.file.name} has a similarity for each two rows: read it with table()")
+        table = self.table()
+        if "neighbors" not in table.column_names:
+            return table
+        with used_by("pairs"):
+            import pyarrow
+            from pyarrow import compute
+        # Each row as often as it has neighbors.
+        places = compute.list_parent_indices(table["neighbors"].combine_chunks())
+        columns = {}
+        for name in table.column_names:
+            is_list = name in LISTS
+            column = table[name].combine_chunks()
+            columns[LISTS.get(name, name)] = column.flatten() if is_list else column.take(places)
+        return pyarrow.table(columns)
 
     @property
     def _rows(self) -> list[ResultFile]:
