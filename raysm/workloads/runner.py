@@ -28,6 +28,7 @@ from raysm.contract.store import is_unfinished, put, sha256_of
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import JobRequest, Workload
 from raysm.request.codec import to_json
+from raysm.workloads import forks  # noqa: F401 - forked processes forget the handlers below
 
 STDOUT = 1
 
@@ -131,10 +132,14 @@ def leave_on_sigterm(clean: Callable[[], None] = lambda: None) -> None:
     The handler does not unwind the stack: an exception that it raised could get lost while Ray waits, and unwinding
     would cancel tasks that are just ending, on which Ray 2.60 aborts ("Tried to complete task that was not pending").
     The bootstrap ends Ray afterwards. ``ray.init`` installs a handler of its own, so call this function after it, and
-    also before it if SIGTERM may come earlier.
+    also before it if SIGTERM may come earlier. Processes that this one forks do not inherit the handler.
     """
+    owner = os.getpid()
 
     def end(number: int, frame: FrameType | None) -> None:
+        # ``forks`` removes the handler from forked processes; this is for one that is just being made.
+        if os.getpid() != owner:
+            os._exit(128 + number)
         try:
             clean()
         finally:

@@ -27,6 +27,7 @@ from raysm.workloads.batch.formats import Columns, reader_of
 from raysm.workloads.batch.pieces import Piece
 from raysm.workloads.batch.tables import TableColumns
 from raysm.workloads.failure import unpickled
+from raysm.workloads.forks import ending_forks
 from raysm.workloads.record import Buffers
 
 T = TypeVar("T")
@@ -83,7 +84,8 @@ def predict(prediction: Prediction, piece: Piece) -> Part:
     tables = []
     for batch in ahead(batches):
         # A copy, so that columns that the predictor adds or replaces do not change the keys.
-        predicted = predictor(dict(batch))
+        with ending_forks():
+            predicted = predictor(dict(batch))
         tables.append(table_of(batch, predicted, reader.keys, workload.keep, workload.name))
     if not tables:
         return Part(rows=0, schema=None, content=b"")

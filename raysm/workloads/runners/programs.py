@@ -22,6 +22,7 @@ from raysm.request.programs import PickledFunction, Script
 from raysm.workloads.command_line import command_line
 from raysm.workloads.failure import failure_of, pickled_value, unpickled
 from raysm.workloads.folders import fill_folders, keep_new_files, make_state_folder
+from raysm.workloads.forks import ending_forks
 from raysm.workloads.joined_ray import join
 from raysm.workloads.runner import Runner, naming_what_is_missing
 from raysm.workloads.script_main import run_script
@@ -30,8 +31,12 @@ from raysm.workloads.script_main import run_script
 class ScriptRunner(Runner[Script]):
     def run(self, address: str) -> None:
         begun_s, begun_at_s = time.monotonic(), time.time()
+        owner = os.getpid()
 
         def describe() -> None:
+            # A process that the script has forked ends with the exit handlers of this one.
+            if os.getpid() != owner:
+                return
             try:
                 if not (self.workload.in_state or self.workload.drop_files):
                     self._keep_new_files(begun_at_s)
@@ -105,7 +110,8 @@ def run_function(pickled: Path, name: str) -> bytes:
 
 def _value(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     try:
-        return function(*args, **kwargs)
+        with ending_forks():
+            return function(*args, **kwargs)
     except SystemExit as error:
         # As in a session: many main() functions end with sys.exit(0), and the job is Completed.
         if failure_of(error) is not None:

@@ -10,6 +10,7 @@ from raysm.contract.parcels import Pickled, Piece
 from raysm.contract.session import Outcome, RemoteError
 from raysm.errors import RaysmError
 from raysm.workloads.failure import failure_of, is_only_described, pickled_exception, pickled_value
+from raysm.workloads.forks import ending_forks
 
 DETAIL = "Worker exit detail:"
 """Ray's message says after these words how a process ended."""
@@ -21,7 +22,9 @@ ADVICE = "Some common causes"
 def outcome_of(work: Callable[[], Any], *, name: str, host: str = "", item: int | None = None) -> Outcome:
     """Call ``work`` and return its value or its failure; ``item`` is the index of a batch's item."""
     try:
-        return Outcome(pickled=parcel_of(work(), name))
+        with ending_forks():
+            value = work()
+        return Outcome(pickled=parcel_of(value, name))
     except BaseException as error:  # SystemExit too: it ends the call, not the process
         return outcome_of_error(error, host=host, item=item)
 

@@ -9,6 +9,7 @@ import contextlib
 import getpass
 import io
 import json
+import os
 import signal
 import socket
 import sys
@@ -107,10 +108,11 @@ Route = Callable[[], Output | None]
 class RoutedStream(_Stream):
     def __init__(self, name: str, original: TextIO, route: Route) -> None:
         super().__init__(name, original)
-        self._route = route
+        self._route, self._owner = route, os.getpid()
 
     def write(self, text: str) -> int:
-        output = self._route()
+        # A forked process has only a copy of the output, whose lock a thread may have held.
+        output = self._route() if os.getpid() == self._owner else None
         if output is None:
             return self._original.write(text)
         rest, lines = events_apart(text)
@@ -174,6 +176,15 @@ def refusing_input() -> Iterator[None]:
 HELD_CHARACTERS = 8192
 SENDING = threading.Lock()
 """Serializes messages, because user code may print from several threads, even after the end of its call."""
+
+
+def _renew_lock() -> None:
+    global SENDING
+    SENDING = threading.Lock()
+
+
+# Another thread may have held it when the process was forked.
+os.register_at_fork(after_in_child=_renew_lock)
 
 Send = Callable[[Mapping[str, str]], None]
 

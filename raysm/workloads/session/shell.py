@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import json
 import linecache
+import os
 import shutil
 import sys
 import tempfile
@@ -33,6 +34,7 @@ from raysm.bootstrap.environment import inherited, tell
 from raysm.contract.parcels import load
 from raysm.contract.session import CELL, PULL, PUSH, CallRequest, Outcome
 from raysm.errors import InvalidRequest
+from raysm.workloads.forks import ending_forks
 from raysm.workloads.session.outcomes import parcel_of
 from raysm.workloads.session.output import refusing_input
 
@@ -214,11 +216,17 @@ class _Shell(InteractiveShell):  # type: ignore[misc]
             self._loop.close()
 
 
+def _remove_own(folder: str, owner: int) -> None:
+    # A process that a cell has forked may end as a program ends.
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 class Namespace:
     def __init__(self, display: Display = lambda bundle: None, folder: Path | None = None) -> None:
         self._module = types.ModuleType("__main__")
         own = tempfile.mkdtemp(prefix="raysm-ipython-", dir=folder)
-        self._remove = weakref.finalize(self, shutil.rmtree, own, ignore_errors=True)
+        self._remove = weakref.finalize(self, _remove_own, own, os.getpid())
         # IPython advises on the keys of a terminal when a cell raises SystemExit.
         warnings.filterwarnings("ignore", "To exit: use")
         sys.modules.setdefault("tqdm.notebook", _TextBars("tqdm.notebook"))
@@ -258,7 +266,8 @@ class Namespace:
         self._remove()
 
     def do(self, request: CallRequest, body: Any) -> Outcome:
-        return self._kinds[request.kind](request, body)
+        with ending_forks():
+            return self._kinds[request.kind](request, body)
 
     def _cell(self, request: CallRequest, body: Any) -> Outcome:
         self._number += 1

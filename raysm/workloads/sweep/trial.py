@@ -30,6 +30,7 @@ from raysm.request.sweep import FunctionSweep, ScriptSweep, SweepWorkload
 from raysm.workloads.command_line import command_line
 from raysm.workloads.failure import unpickled
 from raysm.workloads.folders import fill_folders
+from raysm.workloads.forks import ending_forks
 from raysm.workloads.report import RESTORED, Listener, Report, listening, parse, report_of
 from raysm.workloads.script_process import TAIL_LINES, headline, lines_of, started
 from raysm.workloads.sweep.head_files import download, upload
@@ -166,7 +167,7 @@ def call(here: Environment, workload: FunctionSweep, params: Mapping[str, Any], 
     # Unpickled for each trial, so that a reused process does not show one trial what another changed in the function.
     function, _, _ = unpickled(here.payload / payload.FUNCTION, workload.name)
     try:
-        with listening(take):
+        with listening(take), ending_forks():
             return function(dict(params)) if workload.takes_config else function(**params)
     except EndedEarly:
         raise

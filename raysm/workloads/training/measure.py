@@ -6,6 +6,7 @@ the model, from which the result's manifest takes its figures.
 
 import atexit
 import math
+import os
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -97,6 +98,7 @@ class Measuring(Observer):
         self._steps = 0
         self._emitted_s = time.perf_counter()
         self._over = False
+        self._owner = os.getpid()
         self._usage: Usage | None = None
         self._begin_s = time.perf_counter()
         self.seconds: defaultdict[str, float] = defaultdict(float)
@@ -131,7 +133,8 @@ class Measuring(Observer):
 
     def on_end(self) -> None:
         """On rank 0, say once where the time went."""
-        if self._over:
+        # A process that the script has forked ends with the exit handlers of this one.
+        if self._over or os.getpid() != self._owner:
             return
         self._over = True
         atexit.unregister(self.on_end)  # else the interpreter keeps the whole session until its end

@@ -7,6 +7,7 @@ reads it, ``transfer`` brings files that an instance lacks.
 import atexit
 import contextlib
 import math
+import os
 import secrets
 import signal
 import threading
@@ -111,6 +112,7 @@ class Checkpointing(Observer):
         self._random: Callable[[], None] | None = None
         self._before: Any = None
         self._over = False
+        self._owner = os.getpid()
 
     def begin(self) -> None:
         # A new one for each start: files of this run must never complete a torn checkpoint of an earlier run.
@@ -243,7 +245,8 @@ class Checkpointing(Observer):
             self._settle()
 
     def on_end(self) -> None:
-        if self._over:
+        # A process that the script has forked ends with the exit handlers of this one.
+        if self._over or os.getpid() != self._owner:
             return
         self._over = True
         atexit.unregister(self.on_end)

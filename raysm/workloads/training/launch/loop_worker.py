@@ -20,6 +20,7 @@ from raysm.errors import WorkerFailed
 from raysm.request.programs import Precision
 from raysm.workloads import folders
 from raysm.workloads.failure import unpickled
+from raysm.workloads.forks import ending_forks
 from raysm.workloads.training.launch.endings import EndedEarly, Endings
 from raysm.workloads.training.launch.failure_attribution import CAUSE_S, blame_early_end, is_consequence
 from raysm.workloads.training.launch.launch import say
@@ -61,7 +62,8 @@ def run_loop(config: dict[str, WorkerSpec]) -> None:
 def train_and_save(loop: Callable[[], object], finish: Callable[[], None] = lambda: None) -> None:
     """Call the loop, then ``finish``, and save the model of this process's session, unless the loop did."""
     try:
-        loop()
+        with ending_forks():
+            loop()
     except SystemExit as error:
         # Many main() functions end with sys.exit(0): the trained model must not be lost.
         if error.code not in (None, 0):
