@@ -8,6 +8,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +19,20 @@ OWN = ("raysm", "ray")
 FAILED, INTERRUPTED = 1, 130
 
 
+_forking = threading.local()
+"""The signal mask of a thread that forks."""
+
+
+def _block_signals() -> None:
+    # Other packages' hooks run before that below, and an inherited handler would raise in them, in
+    # vain: a child that is terminated just after its start would live on.
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, DEFAULTS)
+
+
+def _unblock_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
 def _forget_handlers() -> None:
     for number, default in DEFAULTS.items():
         module = getattr(signal.getsignal(number), "__module__", None) or ""
@@ -25,9 +40,10 @@ def _forget_handlers() -> None:
             # ValueError: an interpreter of its own in a thread sets no handlers.
             with contextlib.suppress(ValueError):
                 signal.signal(number, default)
+    _unblock_signals()
 
 
-os.register_at_fork(after_in_child=_forget_handlers)
+os.register_at_fork(before=_block_signals, after_in_parent=_unblock_signals, after_in_child=_forget_handlers)
 
 
 @contextlib.contextmanager

@@ -49,6 +49,23 @@ def test_a_forked_process_that_is_terminated_removes_nothing_of_its_parents(run)
     assert run(TERMINATED) == ["True", "[1, 2]", "raysm.workloads.runner"]
 
 
+AT_ONCE = """
+import multiprocessing, os, signal, time
+os.register_at_fork(after_in_child=lambda: time.sleep(0.5))
+from raysm.workloads.runner import leave_on_sigterm
+leave_on_sigterm(lambda: print("removed", flush=True))
+child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+child.start()
+child.terminate()
+child.join()
+print(child.exitcode == -signal.SIGTERM)
+"""
+
+
+def test_a_forked_process_ends_that_is_terminated_before_it_has_begun(run):
+    assert run(AT_ONCE) == ["True"]
+
+
 RETURNED = """
 import os, sys
 from raysm.workloads.forks import ending_forks
