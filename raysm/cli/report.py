@@ -182,6 +182,9 @@ def print_metrics(arguments: Arguments, job: Job, console: Console) -> None:
         for table in (_steps(named.of_job()), _instances(named.of_instances())):
             for line in table:
                 console.print(Text(line), soft_wrap=True)
+        if means := sorted(everything.minute_means.intersection(named.names)):
+            text = f"{', '.join(means)}: CloudWatch's means of each minute, because the log has no values"
+            Console(stderr=True).print(Text(text), soft_wrap=True)
     else:
         console.print(Text(_nothing(arguments, job, everything, chosen)), soft_wrap=True)
 

@@ -7,10 +7,11 @@ events. JSON has no NaN: a value of a metric that is not finite is the text ``"N
 """
 
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -170,6 +171,8 @@ def parse(text: str) -> Event | None:
 TRIALS = "trials.json"
 TABLE = "trials.parquet"
 """Name of the same as a table, with a column for each parameter and metric."""
+DIVERGED = "the metric {!r} was not finite when it was reported last"
+"""The reason of a trial that failed because its metric became NaN or infinite."""
 BEST = "best"
 """Folder with the output of the best trial: its last checkpoint, or its files in $SM_MODEL_DIR."""
 
@@ -183,13 +186,25 @@ class Trials:
     notes: tuple[str, ...] = ()
 
     def write(self, folder: Path) -> Path:
+        """Write them as JSON, without values that are not finite, which earlier versions of raysm refuse to read."""
+        trials = (replace(trial, metrics=_finite(trial.metrics)) for trial in self.trials)
         path = folder / TRIALS
-        put(path, json.dumps(to_json(self), indent=1) + "\n")
+        put(path, json.dumps(to_json(replace(self, trials=tuple(trials))), indent=1) + "\n")
         return path
 
     @staticmethod
     def read(folder: Path) -> "Trials":
-        return from_json(Trials, read_json(folder / TRIALS), TRIALS)
+        found: Trials = from_json(Trials, read_json(folder / TRIALS), TRIALS)
+        return replace(found, trials=tuple(found._with_nan(trial) for trial in found.trials))
+
+    def _with_nan(self, trial: Trial) -> Trial:
+        if trial.reason != DIVERGED.format(self.metric):
+            return trial
+        return replace(trial, metrics={**trial.metrics, self.metric: math.nan})
+
+
+def _finite(metrics: Mapping[str, float]) -> Mapping[str, float]:
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
 
 def own_trials(folder: Path) -> Trials | None:

@@ -29,7 +29,8 @@ def report(*, step: int | None = None, checkpoint: str | Path | None = None, **m
         step: Epoch, batch or other step of the work.
         checkpoint: A folder with what the work needs to continue from here. In a trial of a sweep it is copied to the
             head; anywhere else it is ignored.
-        metrics: Numbers by name, the unit at the end of the name: ``loss=0.25, read_bytes=1e9``.
+        metrics: Numbers by name, the unit at the end of the name: ``loss=0.25, read_bytes=1e9``. NaN and infinities
+            are values too: tables mark them, and plots break the line.
 
     Raises:
         InvalidRequest: There is no metric, a metric is not a number, the step is not a whole number, or the checkpoint

@@ -198,7 +198,9 @@ def test_without_a_log_the_series_of_a_metric_definition_comes_from_cloudwatch(r
     remote.clients["cloudwatch"].put_metric_data(Namespace="/aws/sagemaker/TrainingJobs", MetricData=data)
     final = [{"MetricName": "loss", "Value": 0.25, "Timestamp": now}]
     remote.sagemaker.end(job.name, "Completed", FinalMetricDataList=final, TrainingEndTime=now)
-    assert [(metric.name, metric.value) for metric in job.metrics()] == [("loss", 0.5), ("loss", 0.25)]
+    found = job.metrics()
+    assert [(metric.name, metric.value) for metric in found] == [("loss", 0.5), ("loss", 0.25)]
+    assert found.minute_means == {"loss"}
 
 
 def test_the_repr_says_what_a_person_wants_to_know(remote, job):

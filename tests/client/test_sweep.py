@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import json
 import math
 import pickle
 
@@ -16,7 +17,7 @@ from raysm.client.plan import plan
 from raysm.client.results.result import read_as
 from raysm.client.source.package import package_of
 from raysm.client.sweep import Sweep, SweepResult
-from raysm.contract.events import BEST, Trial, Trials, best_of
+from raysm.contract.events import BEST, DIVERGED, Trial, Trials, best_of
 from raysm.contract.service_model import service_model
 from raysm.errors import InvalidRequest
 from raysm.local.server.definitions import served
@@ -163,8 +164,12 @@ def test_the_best_come_first_where_people_look(result):
 
 
 def test_a_trial_that_diverged_is_marked_in_the_table_and_never_the_best(tmp_path):
-    diverged = Trial(number=4, status="failed", params={"lr": 9.0}, metrics={"loss": math.nan})
-    Trials(metric="loss", mode="min", trials=(diverged, *TRIALS), best=2).write(tmp_path)
+    metrics = {"loss": math.inf, "other": math.nan}
+    reason = DIVERGED.format("loss")
+    diverged = Trial(number=4, status="failed", params={"lr": 9.0}, metrics=metrics, reason=reason)
+    path = Trials(metric="loss", mode="min", trials=(diverged, *TRIALS), best=2).write(tmp_path)
+    # As earlier versions wrote it: they can read the file.
+    assert json.loads(path.read_text())["trials"][0]["metrics"] == {}
     found = read_as(tmp_path, manifest(workload={"kind": "function_sweep"}, summary="best of 3"))
     lines = repr(found.table()).splitlines()
     assert lines[-1].split()[:4] == ["4", "failed", "⚠", "nan"]

@@ -436,8 +436,9 @@ class Job:
 
         values = self._event_log.look()[1]
         known = {metric.name for metric in values}
-        values += found_by_service(self.service, self.chain.descriptions(), known)
-        return Metrics(sorted(values, key=lambda metric: metric.time_s)).named(*names)
+        means = list(found_by_service(self.service, self.chain.descriptions(), known))
+        ordered = sorted([*values, *means], key=lambda metric: metric.time_s)
+        return Metrics(Metrics(ordered).named(*names), {metric.name for metric in means})
 
     @functools.cached_property
     def _event_log(self) -> "EventLog":

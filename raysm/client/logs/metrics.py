@@ -25,7 +25,14 @@ class Metrics(list[Metric]):
 
     Attributes of a ``Metric``: ``name``, ``value``, ``host`` (the instance, empty for the job), ``step`` (None if
     there is none) and ``time_s``, seconds since the epoch.
+
+    Attributes:
+        minute_means: Names of the metrics whose values are CloudWatch's means of a minute, since the log has none.
     """
+
+    def __init__(self, values: Iterable[Metric] = (), minute_means: Iterable[str] = ()) -> None:
+        super().__init__(values)
+        self.minute_means = frozenset(minute_means)
 
     def named(self, *patterns: str) -> "Metrics":
         """Return the values of these names; a pattern may have ``*``; without patterns, return all."""

@@ -14,7 +14,7 @@ import ray
 from ray.util import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from raysm.contract.events import Event, Metric, Progress, Trial, best_of
+from raysm.contract.events import DIVERGED, Event, Metric, Progress, Trial, best_of
 from raysm.errors import InvalidRequest, TrialFailed
 from raysm.request.sweep import Pbt, SweepWorkload
 from raysm.workloads.nodes import Node, tasks_at_once
@@ -324,7 +324,7 @@ class _Run:
         if lacks_metric:
             status, reason = "failed", f"it did not report the metric {metric!r}; it reported {reported}"
         elif status != "failed" and not trial.is_finite:
-            status, reason = "failed", f"the metric {metric!r} was not finite when it was reported last"
+            status, reason = "failed", DIVERGED.format(metric)
         seconds = 0.0 if trial.began_s is None else time.monotonic() - trial.began_s
         record = replace(record, status=status, reason=reason, seconds=round(seconds, 3), time_s=time.time())
         # Written to the disk first, so that readers of the event find it there.

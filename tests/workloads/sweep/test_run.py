@@ -1,5 +1,6 @@
 """Sweeps run to their ends on one small Ray, as on a cluster."""
 
+import math
 import os
 import sys
 import time
@@ -178,6 +179,13 @@ def test_trials_fail_alone_each_with_its_reason_and_the_model_of_the_best_is_kep
         (7, "done", ""),
     ]
     assert outcome.entries[2].trial.value == 5.0
+    assert [math.isnan(trial.metrics.get("loss", 0.0)) for trial in trials_of(outcome)] == [
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]
     assert [path.read_text() for path in tmp_path.rglob("model.txt")] == ["model of 5"]
 
 

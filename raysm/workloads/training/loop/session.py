@@ -104,7 +104,7 @@ class Session:
         return agreed
 
     def report(self, *, step: int | None = None, **metrics: float) -> None:
-        """Report metrics of rank 0; a value that is not finite is printed, because no curve can show it."""
+        """Report metrics of rank 0."""
         values = numbers(metrics)
         self.reported |= values
         if self.rank != 0:
