@@ -20,6 +20,7 @@ from raysm.client.job.handle import Job, LeftFiles
 from raysm.client.logs.metrics import Metrics
 from raysm.client.logs.rendering import metric_value
 from raysm.client.results.result import Result, earlier_result
+from raysm.contract.names import natural
 from raysm.contract.result import ResultFile, how_to_read
 from raysm.request.codec import spelled, to_json
 from raysm.request.workload import Workload, built_in_kind
@@ -208,7 +209,7 @@ def _instances(metrics: Metrics) -> list[str]:
     for metric in metrics:
         values.setdefault((metric.host, metric.name), []).append(metric.value)
     table = [["instance", "metric", "values", "mean", "most", "last"]]
-    for (host, name), series in sorted(values.items()):
+    for (host, name), series in sorted(values.items(), key=lambda item: (natural(item[0][0]), item[0][1])):
         figures = (sum(series) / len(series), max(series), series[-1])
         table.append([host, name, str(len(series)), *map(metric_value, figures)])
     return aligned(table, str.rjust) if values else []

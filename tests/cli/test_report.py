@@ -148,6 +148,13 @@ def test_telemetry_is_what_it_comes_to_for_each_instance(remote, trained):
     assert len(printed(remote, "metrics", "--all", trained.name).splitlines()) == 5
 
 
+def test_instances_are_listed_by_their_numbers(remote, job):
+    hosts = [f"algo-{number}" for number in (10, 2, 1)]
+    tell(remote, job, *(events.Metric(name="cpu_percent", value=5, host=host) for host in hosts))
+    lines = printed(remote, "metrics", "--telemetry", job.name).splitlines()[1:]
+    assert [line.split()[0] for line in lines] == hosts[::-1]
+
+
 def test_metrics_are_chosen_by_their_names(remote, trained):
     assert printed(remote, "metrics", "--name", "val/*", trained.name).split() == ["step", "val/loss", "1", "1.5"]
     said = printed(remote, "metrics", "--name", "lss", "--name", "acc", trained.name)

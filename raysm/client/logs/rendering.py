@@ -11,6 +11,7 @@ from typing import TextIO
 from raysm.client.logs.stream import LogLine, remark
 from raysm.client.units import rate
 from raysm.contract import events
+from raysm.contract.names import natural
 from raysm.contract.terminal_text import visible
 from raysm.request.durations import duration
 
@@ -134,7 +135,7 @@ class Rendering:
     def _take_metrics(self) -> list[str]:
         lines = []
         # The job's own come first: their host is empty.
-        for host, metrics in sorted(self._metrics.items()):
+        for host, metrics in sorted(self._metrics.items(), key=lambda item: natural(item[0])):
             steps = [metric.step for metric in metrics.values() if metric.step is not None]
             step = f" at step {max(steps)}" if steps else ""
             values = ", ".join(f"{metric.name} = {metric_value(metric.value)}" for metric in metrics.values())

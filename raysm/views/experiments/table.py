@@ -14,6 +14,7 @@ from raysm.client.job.description import Status
 from raysm.client.job.text import COLORS
 from raysm.client.logs.rendering import marked_value, metric_value
 from raysm.client.service import Service, connect
+from raysm.contract.names import natural
 from raysm.contract.terminal_text import visible
 from raysm.errors import InvalidRequest, used_by
 from raysm.grid.local_grids import opened
@@ -84,9 +85,11 @@ def _is_not_finite(value: Value) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
-def _rank(value: Value) -> tuple[bool, float, str]:
-    is_text = isinstance(value, str)
-    return is_text, 0.0 if is_text else float(value or 0), str(value) if is_text else ""
+def _rank(value: Value) -> tuple[bool, float, Any]:
+    if isinstance(value, str):
+        # Trial digits-1/10 comes after digits-1/2.
+        return True, 0.0, natural(value)
+    return False, float(value or 0), natural("")
 
 
 def shown(job: Experiment, column: str) -> str:

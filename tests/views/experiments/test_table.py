@@ -82,6 +82,11 @@ def test_jobs_whose_loss_became_nan_come_last_and_the_others_keep_their_order():
     assert [each.name for each in order(rows, "-loss")] == ["c", "b", "a", *last]
 
 
+def test_names_with_numbers_are_sorted_by_the_numbers():
+    rows = [row(name=f"digits-1/{number}") for number in (10, 2, 1)]
+    assert [each.name for each in order(rows, "name")] == ["digits-1/1", "digits-1/2", "digits-1/10"]
+
+
 def test_a_job_that_diverged_has_nan_as_its_last_value_and_is_marked_with_the_step(fake, train):
     train(0.1, 0.5, 0.31, math.nan)
     (diverged,) = jobs(fake)
