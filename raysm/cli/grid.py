@@ -15,10 +15,10 @@ from raysm.cli.arguments import Arguments
 from raysm.cli.config import NO_ROLE, read_settings
 from raysm.cli.console import Console, aligned, print_answer, say
 from raysm.cli.report import print_result
-from raysm.cli.sending import check_output, options_of
+from raysm.cli.sending import check_output
 from raysm.client.job.description import Status
 from raysm.client.service import Service
-from raysm.client.settings import Key, Layer, Settings
+from raysm.client.settings import Key, Layer, Settings, packaged_options
 from raysm.contract.names import counted, listed
 from raysm.errors import InvalidRequest
 from raysm.grid.batch_job.array_child import RowJob, RowJobs, SentRow, sent_rows, slice_of
@@ -68,7 +68,7 @@ def request_of(arguments: Arguments) -> GridRequest:
         values["workload", "args"] = list(arguments.script_args)
     asked = Layer(values=values, origin=lambda key: "raysm grid")
     settings = Settings([Layer(values=base.values, origin=base.origin), asked])
-    workload, options = settings.workload(), options_of(settings)
+    workload, options = settings.workload(), packaged_options(settings)
     # Each row names its own jobs, and the grid's store knows the finished ones.
     for name in ("name", "if_done"):
         options.pop(name, None)

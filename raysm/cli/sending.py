@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,13 +24,12 @@ from raysm.client.logs.pending import Silence, reasons_told
 from raysm.client.options import default_of
 from raysm.client.results.result import check_folder
 from raysm.client.service import connect
-from raysm.client.settings import Settings, absolute
+from raysm.client.settings import Settings, absolute, packaged_options
 from raysm.client.storage.s3 import file_path
 from raysm.client.submit import Prepared, prepare
 from raysm.client.sweep import SweepResult
 from raysm.client.targets.endpoint import answering
 from raysm.contract.names import WORKLOAD_TAG
-from raysm.contract.packages import without_credentials
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound, RaysmError
 from raysm.request import Cluster
 from raysm.request.codec import to_json
@@ -52,20 +50,10 @@ def prepared(settings: Settings) -> Prepared:
     workload = settings.workload()
     # Called only for its check: its message names the flag.
     cluster(settings)
-    options = options_of(settings)
+    options = packaged_options(settings)
     # ``run`` looks for a finished job itself, to print that nothing was started.
     options.pop("if_done", None)
     return prepare(workload, on=where, **options)
-
-
-def options_of(settings: Settings) -> dict[str, Any]:
-    """Return the options of a job; requirement files and wheels are replaced by the packages that they name."""
-    options = settings.options()
-    if options.get("wheels") or options.get("requirements"):
-        named = options.get("requirements", ())
-        listed = [line for name in named for line in (_lines(Path(name)) if name.endswith(".txt") else [name])]
-        options["requirements"] = list(dict.fromkeys([*listed, *map(_requirement, options.get("wheels", ()))]))
-    return options
 
 
 def crowding(ready: Prepared, cores: int) -> str | None:
@@ -109,33 +97,6 @@ def as_request(ready: Prepared, settings: Settings) -> dict[str, Any]:
     # These options are not fields of a JobRequest.
     beside = {name: options.get(name, default_of(name)) for name in ("wheels", "if_done", "resume")}
     return absolute({"on": kind, kind: where} | to_json(beside) | to_json(request), Path.cwd())
-
-
-def _lines(file: Path) -> list[str]:
-    try:
-        # As in pip: a # inside a word, such as the fragment of a URL, does not begin a comment.
-        lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in file.read_text(encoding="utf-8-sig").splitlines()]
-    except OSError as error:
-        raise InvalidRequest(f"--requirement {file} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        # Some shells of Windows write UTF-16 for pip freeze > FILE.
-        raise InvalidRequest(f"--requirement {file} is not UTF-8: {error}; save it as UTF-8") from error
-    for line in lines:
-        # A file named by -r would not be uploaded, and raysm sets the options of pip in an instance.
-        if line.startswith("-"):
-            # The URL of a private index often contains credentials.
-            shown = without_credentials(line)
-            raise InvalidRequest(f"--requirement {file}: {shown!r} is an option of pip, not a package; name packages")
-    return [line for line in lines if line]
-
-
-def _requirement(wheel: str) -> str:
-    """Return the requirement NAME==VERSION of a wheel: pip installs only wheels that a requirement names."""
-    parts = Path(wheel).name.removesuffix(".whl").split("-")
-    # Five parts, or six with a build number after the version.
-    if not wheel.endswith(".whl") or len(parts) not in (5, 6):
-        raise InvalidRequest(f"--wheel takes a file NAME-VERSION-PYTHON-ABI-PLATFORM.whl, got {wheel!r}")
-    return f"{parts[0]}=={parts[1]}"
 
 
 def check_timeout(timeout_s: float | None) -> None:

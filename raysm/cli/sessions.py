@@ -14,13 +14,13 @@ from rich.text import Text
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import read_settings, service_to_read
 from raysm.cli.console import Console, say_aside
-from raysm.cli.sending import cluster, options_of, print_plan
+from raysm.cli.sending import cluster, print_plan
 from raysm.client.logs.rendering import sentence
 from raysm.client.service import Service
 from raysm.client.session.connected import detached, rows
 from raysm.client.session.handle import Session
 from raysm.client.session.starting import sessions
-from raysm.client.settings import Settings
+from raysm.client.settings import Settings, packaged_options
 from raysm.contract.events import Event, State
 from raysm.errors import InvalidRequest
 from raysm.request.codec import to_json
@@ -65,7 +65,7 @@ def _start(arguments: Arguments, console: Console, service: Service | None) -> N
 def chosen(arguments: Arguments, settings: Settings) -> dict[str, Any]:
     # Called only for its check: its message names the flag.
     cluster(settings)
-    options = {name: value for name, value in options_of(settings).items() if name not in NOT_OF_A_SESSION}
+    options = {name: value for name, value in packaged_options(settings).items() if name not in NOT_OF_A_SESSION}
     limits = {
         "idle_timeout_s": arguments.idle,
         "idle_timeout_detached_s": arguments.idle_detached,

@@ -6,6 +6,7 @@ replaced. Passwords, tokens and keys do not belong in these files: all who may d
 
 import dataclasses
 import json
+import re
 import shlex
 import tomllib
 import typing
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
 from raysm.client.options import SubmitKeywords
+from raysm.contract.packages import without_credentials
 from raysm.contract.trust import find_distrust
 from raysm.errors import InvalidRequest, did_you_mean
 from raysm.request import JobRequest, Local, Target, Workload
@@ -278,7 +280,47 @@ def load_options(path: str | Path | None = None, *, profile: str | None = None) 
     if file is None:
         raise InvalidRequest(f"there is no {PROJECT_FILE} in {Path.cwd()} or above it; give its path")
     settings = Settings(Project.read(file).chosen(profile))
-    return cast(SubmitKeywords, settings.options() | {"on": settings.target()})
+    return cast(SubmitKeywords, packaged_options(settings) | {"on": settings.target()})
+
+
+def packaged_options(settings: Settings) -> dict[str, Any]:
+    """Return the options of a job; requirement files and wheels are replaced by the packages that they name.
+
+    A file or a command line names each package once. In ``raysm.submit`` wheels are where pip looks first.
+    """
+    options = settings.options()
+    if options.get("wheels") or options.get("requirements"):
+        named = options.get("requirements", ())
+        listed = [line for name in named for line in (_lines(Path(name)) if name.endswith(".txt") else [name])]
+        options["requirements"] = list(dict.fromkeys([*listed, *map(_requirement, options.get("wheels", ()))]))
+    return options
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        # As in pip: a # inside a word, such as the fragment of a URL, does not begin a comment.
+        lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in file.read_text(encoding="utf-8-sig").splitlines()]
+    except OSError as error:
+        raise InvalidRequest(f"--requirement {file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        # Some shells of Windows write UTF-16 for pip freeze > FILE.
+        raise InvalidRequest(f"--requirement {file} is not UTF-8: {error}; save it as UTF-8") from error
+    for line in lines:
+        # A file named by -r would not be uploaded, and raysm sets the options of pip in an instance.
+        if line.startswith("-"):
+            # The URL of a private index often contains credentials.
+            shown = without_credentials(line)
+            raise InvalidRequest(f"--requirement {file}: {shown!r} is an option of pip, not a package; name packages")
+    return [line for line in lines if line]
+
+
+def _requirement(wheel: str) -> str:
+    """Return the requirement NAME==VERSION of a wheel: pip installs only wheels that a requirement names."""
+    parts = Path(wheel).name.removesuffix(".whl").split("-")
+    # Five parts, or six with a build number after the version.
+    if not wheel.endswith(".whl") or len(parts) not in (5, 6):
+        raise InvalidRequest(f"--wheel takes a file NAME-VERSION-PYTHON-ABI-PLATFORM.whl, got {wheel!r}")
+    return f"{parts[0]}=={parts[1]}"
 
 
 def absolute(data: Mapping[str, Any], base: Path) -> dict[str, Any]:
@@ -287,6 +329,8 @@ def absolute(data: Mapping[str, Any], base: Path) -> dict[str, Any]:
         tables["inputs"] = {name: _located(item, base) for name, item in data["inputs"].items()}
     if "wheels" in data:
         tables["wheels"] = [_joined(item, base) for item in data["wheels"]]
+    if "requirements" in data:
+        tables["requirements"] = _files_joined(data["requirements"], base)
     if "workload" in data:
         # A command is found by the instance's PATH.
         names = SCRIPT_PATHS[:1] if data["workload"].get("command") else SCRIPT_PATHS
@@ -302,6 +346,12 @@ def _located(item: Mapping[str, Any], base: Path) -> Mapping[str, Any]:
     # URIs and references to other jobs' outputs are not paths.
     is_path = "://" not in item.get("uri", "://") and not item["uri"].startswith("job:")
     return {**item, "uri": _joined(item["uri"], base)} if is_path else item
+
+
+def _files_joined(requirements: Any, base: Path) -> Any:
+    if not isinstance(requirements, list | tuple):
+        return requirements
+    return [_joined(item, base) if str(item).endswith(".txt") else item for item in requirements]
 
 
 def _joined(item: Any, base: Path) -> Any:

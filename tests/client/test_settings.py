@@ -225,3 +225,13 @@ def test_options_of_a_file_are_those_of_submit(file, remote, script, tmp_path):
     sent = remote.sagemaker.sent[0]
     assert sent["VpcConfig"]["Subnets"] == ["subnet-1"]
     assert job.name == sent["TrainingJobName"]
+
+
+def test_the_wheels_and_requirement_files_of_a_project_file_are_installed_in_python_too(tmp_path):
+    (tmp_path / "requirements.txt").write_text("scipy>=1.11  # for distances\n")
+    (tmp_path / "raysm.toml").write_text(
+        'wheels = ["dist/mine-1.0-py3-none-any.whl"]\nrequirements = ["polars", "requirements.txt"]\n'
+    )
+    options = raysm.load_options(tmp_path / "raysm.toml")
+    assert options["requirements"] == ["polars", "scipy>=1.11", "mine==1.0"]
+    assert options["wheels"] == (str(tmp_path / "dist" / "mine-1.0-py3-none-any.whl"),)
