@@ -16,9 +16,9 @@ QUERIES = "queries"
 """The optional channel of query rows; without it, every row of the matrix is a query."""
 
 
-def _instead(given: list[str]) -> str | None:
+def _instead(given: list[str]) -> str:
     if given != ["top_k", "threshold"]:
-        return None
+        return ""
     return (
         "for the most similar rows above a threshold, give top_k (--top-k) alone, and filter its result: "
         "result.pairs() has one row for each neighbor, with its similarity"

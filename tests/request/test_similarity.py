@@ -33,7 +33,7 @@ def test_both_top_k_and_a_threshold_are_refused_with_the_way_to_have_both():
     assert "result.pairs()" in raised.value.remedy
     with pytest.raises(InvalidRequest) as raised:
         Similarity(top_k=10, full=True)
-    assert raised.value.remedy is None
+    assert not raised.value.remedy
 
 
 def test_the_size_of_a_task_does_not_make_another_result_of_the_same_request():
