@@ -3,7 +3,7 @@
 import json
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, get_args
 
@@ -13,6 +13,10 @@ from raysm.request.codec import from_json
 Value: TypeAlias = str | int | float | bool | None
 VARIED_BY = (0.8, 1.25)
 """Factors by which population based training varies a number: https://arxiv.org/abs/1711.09846, appendix."""
+
+
+MAX_LISTED = 30
+"""Values of a CategoricalParameterRange, by the service's model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +71,22 @@ class Range:
             return self._rounded(self._clipped(float(value) + rng.choice((-1, 1)) * self.step))
         return self._rounded(self._clipped(float(value) * rng.choice(VARIED_BY)))
 
-    def grid(self) -> tuple[Value, ...]:
-        """Return all values; InvalidRequest if there are infinitely many."""
+    def count(self) -> int:
+        """Return the number of values; InvalidRequest if there are infinitely many."""
         if self.is_integer:
-            return tuple(range(int(self.low), int(self.high) + 1))
+            return int(self.high) - int(self.low) + 1
         if self.step is None or self.log:
             raise InvalidRequest(f"{self} has no finite set of values; for search='grid' list them: choice([…])")
-        count = math.floor((self.high - self.low) / self.step + 1e-9) + 1
-        return tuple(self._rounded(self.low + number * self.step) for number in range(count))
+        return math.floor((self.high - self.low) / self.step + 1e-9) + 1
+
+    def each(self) -> Iterator[Value]:
+        """Yield all values, of which there may be billions; InvalidRequest if there are infinitely many."""
+        for number in range(self.count()):
+            yield int(self.low) + number if self.is_integer else self._rounded(self.low + number * (self.step or 0))
+
+    def grid(self) -> tuple[Value, ...]:
+        """Return all values; InvalidRequest if there are infinitely many."""
+        return tuple(self.each())
 
     def tuned(self) -> tuple[str, dict[str, Any]]:
         """Return the range as the service's tuning jobs take it: the kind of range, and its fields without the name."""
@@ -86,6 +98,11 @@ class Range:
         return kind, {**bounds, "ScalingType": "Logarithmic" if self.log else "Linear"}
 
     def listed(self) -> tuple[str, dict[str, Any]]:
+        if self.count() > MAX_LISTED:
+            raise InvalidRequest(
+                f"{self} has {self.count():,} values, and a tuning job of the service lists at most {MAX_LISTED}; "
+                "take larger steps, or another search than grid"
+            )
         return Choice(self.grid()).tuned()
 
     def read(self, text: str) -> Value:
@@ -142,6 +159,12 @@ class Choice:
         """Return the value before or after ``value``: numbers in a list are usually in order."""
         at = self.values.index(value) if value in self.values else 0
         return self.values[min(max(at + rng.choice((-1, 1)), 0), len(self.values) - 1)]
+
+    def count(self) -> int:
+        return len(self.values)
+
+    def each(self) -> Iterator[Value]:
+        return iter(self.values)
 
     def grid(self) -> tuple[Value, ...]:
         return self.values

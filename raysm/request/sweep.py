@@ -222,7 +222,7 @@ class SweepWorkload(Workload):
     @property
     def combinations(self) -> int:
         """Number of combinations of a grid; InvalidRequest if they are infinite."""
-        return math.prod(len(parameter.grid()) for parameter in self.space.values())
+        return math.prod(parameter.count() for parameter in self.space.values())
 
     @property
     def planned_trials(self) -> int:

@@ -141,6 +141,11 @@ def test_each_range_becomes_one_of_the_services():
     }
 
 
+def test_a_grid_of_more_values_than_the_service_lists_is_refused_before_they_are_listed():
+    with pytest.raises(InvalidRequest, match="at most 30"):
+        config({"n": raysm.randint(0, 2**62)}, search="grid")
+
+
 def test_steps_are_listed_and_of_a_grid_everything_is():
     ranges = config({"rate": raysm.quniform(0.0, 0.3, 0.1)})["ParameterRanges"]
     assert ranges == {"CategoricalParameterRanges": [{"Name": "rate", "Values": ["0.0", "0.1", "0.2", "0.3"]}]}

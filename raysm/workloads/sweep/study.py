@@ -4,13 +4,12 @@ The journal lies among the job's checkpoints if it has any, so an interrupted sw
 """
 
 import hashlib
-import itertools
 import json
 import math
 import random
 import shutil
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from optuna.trial import TrialState
 from raysm.contract.events import Trial
 from raysm.errors import InvalidRequest
 from raysm.request.codec import from_json, to_json
+from raysm.request.space import Parameter
 from raysm.request.sweep import Asha, Median, Pbt, SweepWorkload
 
 Draw = Callable[[Any], Mapping[str, Any]]
@@ -89,7 +89,8 @@ class Study:
             self._restore(trial)
         tried = [entry.trial.params for entry in (*self.entries.values(), *self.interrupted)]
         # Compared by parameters and not by number, because the grid may have grown meanwhile.
-        self._grid = (each for each in _combinations(workload) if each not in tried)
+        space = workload.space if workload.chosen_search == "grid" else {}
+        self._grid = (each for each in _combinations(space) if each not in tried)
 
     def next(self) -> Entry | None:
         """Begin the next trial; None if a grid has no further combination."""
@@ -282,12 +283,15 @@ def _pruner(workload: SweepWorkload) -> Any:
     return optuna.pruners.NopPruner()
 
 
-def _combinations(workload: SweepWorkload) -> Iterable[dict[str, Any]]:
-    if workload.chosen_search != "grid":
+def _combinations(space: Mapping[str, Parameter]) -> Iterator[dict[str, Any]]:
+    """Yield the combinations of a grid. Not by ``itertools.product``, which first lists all values of each range."""
+    if not space:
+        yield {}
         return
-    names = list(workload.space)
-    for values in itertools.product(*(workload.space[name].grid() for name in names)):
-        yield dict(zip(names, values, strict=True))
+    (name, parameter), *others = space.items()
+    for value in parameter.each():
+        for rest in _combinations(dict(others)):
+            yield {name: value, **rest}
 
 
 def _sizes(folder: Path) -> dict[str, int]:

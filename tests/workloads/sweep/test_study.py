@@ -83,6 +83,12 @@ def test_trials_of_another_sweep_are_kept_and_refused(study, tmp_path):
     assert len(study(folder=tmp_path / "kept").entries) == 2
 
 
+def test_a_grid_of_billions_begins_with_its_first_combinations(study):
+    space = {"kind": raysm.choice(["a", "b"]), "seed": raysm.randint(0, 2**62)}
+    opened = study(space=space, search="grid", trials=2)
+    assert [opened.next().trial.params for _ in range(2)] == [{"kind": "a", "seed": 0}, {"kind": "a", "seed": 1}]
+
+
 def test_a_grid_tries_every_combination_once_also_over_an_interruption(study, tmp_path):
     fields = {"space": {"n": raysm.randint(1, 2), "kind": raysm.choice(["a", "b"])}, "search": "grid"}
     opened = study(folder=tmp_path / "kept", **fields)
