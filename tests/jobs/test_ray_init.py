@@ -3,17 +3,24 @@
 import pytest
 
 from raysm.cli.main import main
+from raysm.local.instances.process import can_mount
 from tests.support.aws_samples import SAMPLE
 
-pytestmark = [pytest.mark.long, pytest.mark.namespace, pytest.mark.usefixtures("home")]
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("home")]
+
+KINDS = [
+    pytest.param("namespace", marks=pytest.mark.namespace),
+    pytest.param("process", marks=pytest.mark.skipif(not can_mount(), reason="needs the right to mount")),
+]
 
 
-def test_a_script_of_aws_s_samples_runs_unmodified_on_two_instances(tmp_path, capfd):
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_script_of_aws_s_samples_runs_unmodified_on_two_instances(tmp_path, capfd, kind):
     (tmp_path / "sample.py").write_text(SAMPLE)
     (tmp_path / "rows").mkdir()
     (tmp_path / "rows" / "a.csv").write_text("1\n\n2\n")
     (tmp_path / "rows" / "b.csv").write_text("3\n")
-    where = ("--instances", "2", "--instance-kind", "namespace", "--output", str(tmp_path / "out"))
+    where = ("--instances", "2", "--instance-kind", kind, "--output", str(tmp_path / "out"))
     rows = ("--input", f"processing={tmp_path / 'rows'}")
     code = main(["run", "--ray-init", *where, *rows, str(tmp_path / "sample.py")])
     printed = capfd.readouterr()

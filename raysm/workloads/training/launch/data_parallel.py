@@ -21,8 +21,9 @@ from raysm.errors import RayFailed, WorkerFailed
 from raysm.request.programs import TrainLoop
 from raysm.workloads.nodes import Node, ask_every_node
 from raysm.workloads.runner import Runner, naming_what_is_missing
+from raysm.workloads.training.launch import state
 from raysm.workloads.training.launch.failure_attribution import Failure, as_refusal, find_cause
-from raysm.workloads.training.launch.launch import Launch, NodesLost, Stopped, grace_of_workers, launch_training
+from raysm.workloads.training.launch.launch import Launch, NodesLost, Stopped, grace_of_workers, launch_training, say
 from raysm.workloads.training.launch.output import OUT, STOP
 from raysm.workloads.training.launch.placement import Place, place
 
@@ -81,6 +82,11 @@ class _Loop:
         self._relay, self._stop = launch.relay, launch.stop
 
     def attempt(self, places: tuple[Place, ...], number: int) -> None:
+        if number == 0 and self._launch.environment.has_checkpoints:
+            paths = self._launch.environment.paths
+            # The loop may save files there itself, beside the checkpoints of raysm.training.
+            if differences := state.describe_restored(paths, [item.node.host for item in places]):
+                say(f"{differences}. {state.RISK}")
         error = self._fit(places, number)
         self._relay.drain()
         if self._stop.asked:

@@ -5,16 +5,18 @@ model is wrapped, and never compares them.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from raysm.contract.names import listed
+from raysm.contract.paths import Paths
 from raysm.contract.store import files_below
 from raysm.workloads.folders import CACHE, RECORD, copied_files
 
 BLOCK_BYTES = 64 << 10
 MAX_BLOCKS = 64
 MAX_NAMED = 3
+RISK = "Ranks that load different files train different weights: load on rank 0 and broadcast"
 
 State = Mapping[str, str]
 """A digest of each file of a state folder, by name."""
@@ -59,6 +61,14 @@ def describe_differences(states: Mapping[str, State]) -> str | None:
         return None
     has = f"has {_named(of_rank_0)}" if of_rank_0 else "has none"
     return f"not all instances start from the same state: {first} (rank 0) {has}, {listed(parts, MAX_NAMED)}"
+
+
+def describe_restored(paths: Paths, hosts: Sequence[str]) -> str | None:
+    """Compare the states of ``hosts``, that of rank 0 first, as the service has restored all of them on this instance.
+
+    It does so when a job begins; what the other instances write later is not here.
+    """
+    return describe_differences({host: digest_state(paths.state(host)) for host in hosts})
 
 
 def _describe_difference(host: str, state: State, first: str, of_rank_0: State) -> str | None:

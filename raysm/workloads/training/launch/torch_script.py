@@ -327,10 +327,7 @@ class _Script:
         differences = state.describe_differences(states)
         if not self._workload.share_state:
             if differences:
-                say(
-                    f"{differences}. Ranks that load different files train different weights: load on rank 0 and "
-                    "broadcast, or add --share-state, which copies the state of rank 0 to the other instances"
-                )
+                say(f"{differences}. {state.RISK}, or add --share-state, which copies rank 0's to the other instances")
             return
         if differences and not of_rank_0:
             raise InvalidRequest(

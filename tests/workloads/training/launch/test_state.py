@@ -4,11 +4,13 @@ import json
 
 import pytest
 
+from raysm.contract.paths import Paths
 from raysm.workloads.folders import RECORD
 from raysm.workloads.training.launch.state import (
     BLOCK_BYTES,
     MAX_BLOCKS,
     describe_differences,
+    describe_restored,
     digest_state,
     remove_others,
     sample_digest,
@@ -64,3 +66,11 @@ def test_files_that_rank_0_lacks_are_removed_and_those_that_differ_are_named(tmp
     del of_rank_0["11.pt"]
     assert remove_others(tmp_path, of_rank_0) == ["10.pt", "logs/1.txt"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["10.pt", "9.pt"]
+
+
+def test_states_that_the_service_restored_on_one_instance_are_compared_there(tmp_path):
+    paths = Paths(tmp_path)
+    assert describe_restored(paths, ["algo-1"]) is None
+    paths.state("algo-2").mkdir(parents=True)
+    (paths.state("algo-2") / "last.pt").touch()
+    assert describe_restored(paths, ["algo-2", "algo-1"]).endswith("algo-2 (rank 0) has last.pt, algo-1 has none")
