@@ -1,8 +1,8 @@
-"""Which of Ray's pending requests can never be placed on the instances, and which wait for what others hold.
+"""Ray's pending requests that can never be placed, and those that wait for what others hold.
 
 A task or an actor asks for one bundle of resources, a placement group for several by a strategy
-(https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html). Everything here is a pure function of what the
-GCS reports, or of that and a clock.
+(https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html). Everything here is a pure
+function of what the GCS reports, or of that and a clock.
 """
 
 import collections
@@ -20,17 +20,17 @@ Strategy = Literal["any", "STRICT_PACK", "STRICT_SPREAD"]
 """``any`` is PACK or SPREAD, which Ray follows only as far as it can."""
 
 NAMED_AFTER_S = 10.0
-"""An impossible request is named after this time: an instance may still join, or start its Ray again."""
+"""An impossible request is named after this time: an instance may still join or restart Ray."""
 WAITING_AFTER_S = 30.0
 REPEATED_AFTER_S = 1800.0
 MAX_WORK = 100_000
-"""Limit of the search for a placement, in steps times nodes: about 0.2 s. A group whose search takes longer is not
-called impossible."""
+"""Limit of the search for a placement, in steps times nodes: about 0.2 s. A group whose search
+takes longer is not called impossible."""
 TOLERANCE = 1e-6
 """Ray counts in units of 1e-4, and a sum of floats differs by less."""
 OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus"}
 OF_A_GROUP = re.compile("_group_(?:[0-9]+_)?[0-9a-f]{16,}$")
-"""The end of the name of a resource inside a placement group, which exists only after the group is placed."""
+"""The end of the name of a resource of a placement group, which exists once the group is placed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +77,7 @@ def find_pending(nodes: Sequence[Bundle], free: Sequence[Bundle], requests: Iter
 
 
 def can_place(nodes: Sequence[Bundle], request: Pending) -> bool:
-    """Return whether a request fits on nodes that have the given resources; True if a search for it would be long."""
+    """Return whether a request fits on ``nodes``; True also if the search would take long."""
     bundles = request.bundles
     if not _covers(_sum(nodes), _sum(bundles)):
         return False
@@ -227,7 +227,7 @@ class UnmetRequests:
 
 
 class WaitingRequests:
-    """Waiting times of requests that wait for resources which others hold; decides when to log them."""
+    """Waiting times of requests for resources that others hold; decides when to log them."""
 
     def __init__(self) -> None:
         self._since: dict[str, tuple[float, int]] = {}

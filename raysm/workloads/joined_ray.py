@@ -15,7 +15,7 @@ WITHOUT_EFFECT = {"ignore_reinit_error", "include_dashboard", "dashboard_host", 
 
 
 def join(address: str) -> None:
-    """Join the cluster at ``address``; a later ``ray.init`` of this process joins it again, whatever it asks for.
+    """Join the cluster at ``address``; later calls of ``ray.init`` join the same one again.
 
     A call with other options, such as ``runtime_env`` or ``namespace``, joins anew with these.
     """

@@ -26,8 +26,9 @@ MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 1, 32, 4096, 16384, 1 << 19
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
 
 NAMESPACES = ("user", "ipc", "uts", "mnt")
-"""The namespaces that an instance may have of its own and a keeper's child must join, in this order: the rights for the
-others come from the user namespace. The child inherits the network and the PID namespace."""
+"""The namespaces that an instance may have of its own, which a keeper's child must join in this
+order: the user namespace gives the rights for the others. The child inherits the network and the
+PID namespace."""
 # Without it vi, less and top report a terminal that is not fully functional. SSM's agent sets the same.
 TERMINAL = {"TERM": "xterm-256color"}
 
@@ -133,10 +134,10 @@ def _mount_overlay(folder: str, changes: str) -> None:
 
 
 def own_user_namespace() -> None:
-    """Enter a user namespace as the same user and group, with the right to mount until the next exec."""
+    """Enter a user namespace as the same user, with the right to mount until the next exec."""
     user, group = os.geteuid(), os.getegid()
     call("unshare", CLONE_NEWUSER)
-    # Without root's help a process may map only itself, and its group only after giving up setgroups.
+    # Without root's help a process may map only itself, and its group only without setgroups.
     maps = {"setgroups": "deny", "uid_map": f"{user} {user} 1", "gid_map": f"{group} {group} 1"}
     for name, content in maps.items():
         with open(f"/proc/self/{name}", "w") as file:
@@ -238,7 +239,7 @@ def _open(path: str, flags: int) -> int:
 
 
 def _join(keeper_pid: int) -> None:
-    """Enter the namespaces of a process that are not this one's; other systems than Linux have none."""
+    """Enter the namespaces of a process that are not this one's; only Linux has any."""
     if not os.path.isdir("/proc/self/ns"):
         return
     # Open all before entering the first: its mounts may have another /proc.

@@ -1,12 +1,13 @@
 """Instances as process groups, on any POSIX system and without root.
 
-The base folder plays ``/opt/ml``: ``SAGEMAKER_BASE_DIR`` names it, and if the system allows mounts it also appears at
-``/opt/ml``, for scripts that name that path themselves. All instances share one address, so each port belongs to one
-instance: the head gets free ports of this machine, and Ray chooses those of every node.
+The base folder plays ``/opt/ml``: ``SAGEMAKER_BASE_DIR`` names it, and if the system allows mounts
+it also appears at ``/opt/ml``, for scripts that name that path themselves. All instances share one
+address, so each port belongs to one instance: the head gets free ports of this machine, and Ray
+chooses those of every node.
 
-Root mounts in a mount namespace; another user does so in a user namespace, which keeps the user's id but shows files
-of other users as ``nobody``'s and has no ``sudo``. Where neither is allowed, as on macOS or in most containers,
-``/opt/ml`` is this machine's, and the job's log names the lines that use it.
+Root mounts in a mount namespace. Another user does so in a user namespace, which keeps the user's
+id, shows files of other users as ``nobody``'s, and has no ``sudo``. Where neither is allowed, as on
+macOS or in most containers, ``/opt/ml`` is this machine's, and the log names the lines that use it.
 
 ``pip install`` in a job leaves the user's Python environment as it was, and the job can import what it installed.
 If the user may mount (root on Linux), each instance gets an overlay over the environment. Otherwise it gets a virtual
@@ -92,8 +93,7 @@ class ProcessSite(Site):
         if not OPT.is_dir():
             return f"{OPT} does not exist"
         ml = OPT / "ml"
-        needed = [sys.prefix, sys.base_prefix, *_site_folders()]
-        paths = {Path(path).resolve() for path in needed}
+        paths = {Path(path).resolve() for path in (sys.prefix, sys.base_prefix, *sys.path) if path}
         for spec in specs:
             paths |= {spec.private, *spec.originals, *(link.source for link in spec.links)}
         hidden = sorted(str(path) for path in paths if path.is_relative_to(ml.resolve()))
@@ -186,8 +186,8 @@ def can_mount_as_user() -> bool:
     if not sys.platform.startswith("linux"):
         return False
     overflow = int(Path("/proc/sys/kernel/overflowuid").read_text())
-    # In a user namespace every other user has the id ``overflow``: a user with that id would take others' listening
-    # ports for its own. Root would lose its rights over the other users' files.
+    # In a user namespace every other user has the id ``overflow``: a user with that id would take
+    # others' listening ports for its own. Root would lose its rights over other users' files.
     return os.geteuid() not in (0, overflow) and _succeeds("probe-user")
 
 

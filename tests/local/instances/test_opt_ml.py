@@ -11,6 +11,8 @@ import pytest
 
 from raysm.local.instances import InstanceSpec
 from raysm.local.instances.process import ProcessSite, can_mount, can_mount_as_user
+from raysm.local.job_spec import JobSpec, number_hosts
+from raysm.local.local_job import LocalJob
 from tests.support.leftovers import assert_nothing_left
 from tests.support.strangers import needs_two_users
 
@@ -108,6 +110,17 @@ def test_each_instance_of_kind_process_has_its_own_opt_ml(tmp_path):
     assert run_site(tmp_path) == [[0, 0], [0, 0], None, True, False]
     assert_own_views(tmp_path, os.getuid())
     assert entries(Path("/opt")) == before
+
+
+@pytest.mark.skipif(not (can_mount() or can_mount_as_user()), reason="needs the right to mount")
+def test_links_of_an_instance_to_its_own_opt_ml_are_valid_after_the_job(tmp_path):
+    program = "echo weights > /opt/ml/model/step-1; ln -s /opt/ml/model/step-1 /opt/ml/model/last"
+    groups = number_hosts(("g", "local", 1))
+    spec = JobSpec(name="j", groups=groups, command=("sh", "-ec", program))
+    with LocalJob(spec, root=tmp_path) as job:
+        job.start()
+        assert job.wait(60).status == "Completed"
+        assert (job.model_dir / "last").read_text() == "weights\n"
 
 
 @needs_two_users

@@ -1,7 +1,7 @@
-"""The state folders of a training's instances before its workers start: compare them, and copy that of rank 0.
+"""Compare the state folders of a training's instances before its workers start; copy rank 0's.
 
-Ranks that load different checkpoints train different weights without an error: DDP broadcasts the weights once, when a
-model is wrapped, and never compares them.
+Ranks that load different checkpoints train different weights without an error: DDP broadcasts the
+weights once, when a model is wrapped, and never compares them.
 """
 
 import hashlib
@@ -34,10 +34,10 @@ def digest_state(folder: Path) -> dict[str, str]:
 
 
 def sample_digest(path: Path) -> str:
-    """Digest the size and at most ``MAX_BLOCKS`` blocks of a file, among them the first and the last.
+    """Digest a file's size and at most ``MAX_BLOCKS`` blocks of it, with the first and the last.
 
-    Checkpoints have gigabytes. Those of two steps differ in nearly every block, and the end of a file of ``torch.save``
-    has a checksum of each tensor.
+    Checkpoints have gigabytes. Those of two steps differ in nearly every block, and the end of a
+    file of ``torch.save`` has a checksum of each tensor.
     """
     size = path.stat().st_size
     digest = hashlib.sha256(str(size).encode())
@@ -50,10 +50,10 @@ def sample_digest(path: Path) -> str:
 
 
 def describe_differences(states: Mapping[str, State]) -> str | None:
-    """Say in which instances' state folders ranks would find other checkpoints than rank 0; None if in none.
+    """Say on which instances ranks would find other checkpoints than rank 0; None if on none.
 
-    The first host of ``states`` is that of rank 0. Folders without a common name hold the shards of their ranks, as
-    those of ``torch.distributed.checkpoint``, and are not compared.
+    The first host of ``states`` is that of rank 0. Folders without a common name hold the shards of
+    their ranks, as those of ``torch.distributed.checkpoint``, and are not compared.
     """
     (first, of_rank_0), *others = states.items()
     parts = [part for host, state in others if (part := _describe_difference(host, state, first, of_rank_0))]
@@ -64,7 +64,7 @@ def describe_differences(states: Mapping[str, State]) -> str | None:
 
 
 def describe_restored(paths: Paths, hosts: Sequence[str]) -> str | None:
-    """Compare the states of ``hosts``, that of rank 0 first, as the service has restored all of them on this instance.
+    """Compare the states of ``hosts``, rank 0's first, as the service has restored them here.
 
     It does so when a job begins; what the other instances write later is not here.
     """
@@ -95,7 +95,7 @@ def _named(names: Mapping[str, str] | set[str] | list[str]) -> str:
 
 
 def remove_others(folder: Path, of_rank_0: State) -> list[str]:
-    """Remove the files of ``folder`` that rank 0 does not have; return the names of those to copy from it."""
+    """Remove the files that rank 0 does not have; return the names of those to copy from it."""
     own = digest_state(folder)
     for name in own.keys() - of_rank_0.keys():
         (folder / name).unlink(missing_ok=True)
