@@ -99,6 +99,11 @@ def as_request(ready: Prepared, settings: Settings) -> dict[str, Any]:
     return absolute({"on": kind, kind: where} | to_json(beside) | to_json(request), Path.cwd())
 
 
+def what_sending_does(ready: Prepared) -> str:
+    channels = ", ".join(upload.channel for upload in ready.uploads)
+    return f"uploading {channels} to s3://{ready.service.bucket.name}" if channels else "sending the job"
+
+
 def check_timeout(timeout_s: float | None) -> None:
     if timeout_s is not None and timeout_s < 0:
         raise InvalidRequest(f"--timeout must be at least 0 seconds, got {timeout_s:g}")
@@ -238,9 +243,7 @@ def run(arguments: Arguments, console: rich.console.Console) -> int | None:
     done = ready.finished() if settings.options().get("if_done") == "skip" else None
     # With --json, stdout has only the result.
     shown = Console(stderr=True) if arguments.json else console
-    channels = ", ".join(upload.channel for upload in ready.uploads)
-    doing = f"uploading {channels} to s3://{ready.service.bucket}" if channels else "sending the job"
-    with Silence(say_aside, lambda: f"waiting: {doing}"):
+    with Silence(say_aside, lambda: f"waiting: {what_sending_does(ready)}"):
         job = done or send(ready, shown)
     arguments.has_sent = True
     times.sent_s = now_s()

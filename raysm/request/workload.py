@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 Parameters: TypeAlias = Mapping[str, str | int | float | bool | None]
 # Only the name counts, because a secret cannot be recognized by its value.
 SECRET = re.compile(r"passw|secret|token|credential|api_?key|private", re.IGNORECASE)
-"""Names of texts that are hidden; numbers with such a name (``max_tokens``) are shown."""
+"""Names of texts that are hidden."""
+SECRET_NUMBER = re.compile(
+    r"passw|passphrase|passcode|pwd|secret|credential|(api|access|private)_?-?key|token[_-]?\d*$", re.IGNORECASE
+)
+"""Names of numbers that are hidden: fewer, because ``max_tokens`` and ``tokenizer_threads`` are counts."""
 MAX_CHARACTERS = 200
 MAX_PARAMETERS = 100
 """Maximum number for one workload: a configuration of a thousand values is not a row of a table."""
@@ -102,9 +106,16 @@ def typed(value: Any) -> Any:
 
 
 def plain(name: str, value: Any) -> str | int | float | bool | None:
-    """Return a value as a table shows it: numbers and short texts unchanged, other values as their type and shape."""
+    """Return a value as a table shows it: numbers and short texts unchanged, other values as their type and shape.
+
+    A text or number that is named like a secret is ``***``.
+    """
     match value:
-        case None | bool() | int():
+        case None | bool():
+            return value
+        case int() | float() if SECRET_NUMBER.search(name):
+            return "***"
+        case int():
             return value
         case float():
             # JSON has no NaN and no infinity.

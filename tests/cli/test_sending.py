@@ -5,7 +5,7 @@ import pytest
 from raysm.cli.arguments import parse
 from raysm.cli.config import read_settings
 from raysm.cli.main import main
-from raysm.cli.sending import crowding, facts, prepared
+from raysm.cli.sending import crowding, facts, prepared, what_sending_does
 from raysm.contract.home import VARIABLE
 from raysm.errors import InvalidRequest
 
@@ -72,6 +72,27 @@ def test_what_nobody_asked_for_is_told_and_of_a_job_that_is_billed_what_it_costs
 
 
 pytestmark = pytest.mark.usefixtures("home")
+
+
+def test_what_is_uploaded_and_to_which_bucket_is_told_by_their_names(folder):
+    (folder / "data").mkdir()
+    (folder / "data" / "x").touch()
+    role = "arn:aws:iam::123456789012:role/x"
+    where = [
+        "--on",
+        "aws",
+        "--role",
+        role,
+        "--region",
+        "eu-west-1",
+        "--instance-type",
+        "ml.m5.large",
+        "--bucket",
+        "mine",
+    ]
+    ready = prepared(read_settings(parse(["run", "a.py", *where, "--image", "image", "--input", "train=data"])))
+    assert what_sending_does(ready) == "uploading train to s3://mine"
+    assert what_sending_does(prepared(read_settings(parse(["run", "a.py"])))) == "sending the job"
 
 
 def test_a_command_that_starts_the_embedded_sagemaker_says_so_before_it_prepares_the_job(capsys, tmp_path, monkeypatch):

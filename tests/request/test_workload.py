@@ -53,6 +53,27 @@ def test_what_looks_like_a_secret_is_not_told_and_a_number_is_none():
     assert of_command_line(["--hf-token", "hf_123"]) == {"hf-token": "***"}
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["password", "db_password_2", "passphrase", "pwd", "client-secret", "api_key", "token", "hf_token", "authToken"],
+)
+@pytest.mark.parametrize("value", ["12345678", "1e9", "0.5"])
+def test_a_number_that_is_named_like_a_secret_is_not_told(name, value):
+    assert of_command_line([f"--{name}", value, f"--config.{name}={value}"]) == {name: "***", f"config.{name}": "***"}
+    assert of_arguments({"config": {name: [12345678]}}) == {f"config.{name}": "[***]"}
+
+
+@pytest.mark.parametrize(
+    "name", ["max_tokens", "tokenizer_threads", "eos_token_id", "privateers", "monkey", "passes", "tokens_per_step"]
+)
+def test_a_number_that_is_named_like_a_count_is_told(name):
+    assert of_command_line([f"--{name}", "512"]) == {name: 512}
+
+
+def test_a_switch_that_is_named_like_a_secret_is_told():
+    assert of_command_line(["--use-token"]) == {"use-token": True}
+
+
 @given(st.lists(st.text(max_size=10), max_size=10))
 def test_every_command_line_has_parameters_that_are_json(args):
     json.dumps(of_command_line(args), allow_nan=False)

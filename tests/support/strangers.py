@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +37,13 @@ for method, path, headers in asked:
 shown = subprocess.run(["ps", "axeww"], capture_output=True, text=True, errors="replace").stdout
 print(json.dumps([answers, shown]))
 """
+
+
+def proc_hides_others():
+    """Return whether ``/proc`` was mounted so that users see their own processes alone (``hidepid`` of proc(5))."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    options = {word for _, place, _, words, *_ in mounts if place == "/proc" for word in words.split(",")}
+    return any(word.startswith("hidepid=") and word not in ("hidepid=0", "hidepid=off") for word in options)
 
 
 @contextlib.contextmanager
