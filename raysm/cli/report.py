@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.console import aligned
+from raysm.cli.console import aligned, say_aside
 from raysm.cli.display import Times
 from raysm.client.costs import bill as costs
 from raysm.client.costs.bill import Bill
@@ -185,7 +185,7 @@ def print_metrics(arguments: Arguments, job: Job, console: Console) -> None:
                 console.print(Text(line), soft_wrap=True)
         if means := sorted(everything.minute_means.intersection(named.names)):
             text = f"{', '.join(means)}: CloudWatch's means of each minute, because the log has no values"
-            Console(stderr=True).print(Text(text), soft_wrap=True)
+            say_aside(text)
     else:
         console.print(Text(_nothing(arguments, job, everything, chosen)), soft_wrap=True)
 
