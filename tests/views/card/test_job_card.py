@@ -8,14 +8,15 @@ import re
 import pytest
 
 from raysm.client.job.description import Description, SecondaryStatus, Status
+from raysm.client.submit import submit
 from raysm.contract.events import Metric, Progress, State, line
 from raysm.contract.job_api import TRAINING
 from raysm.errors import InvalidRequest, NotDone
-from raysm.request import Local
+from raysm.request import Local, MetricDefinition, Script
 from raysm.views.card import live_card
 from raysm.views.card.job_card import MAX_BYTES, JobCard, session_card
 from raysm.views.card.live_card import MIN_PAUSE_S, NOTEBOOKS, MarimoOutput, output_here, shown_meanwhile, watch
-from tests.support.client_jobs import NOW_MS
+from tests.support.client_jobs import M5, NOW_MS
 from tests.support.sagemaker import aws, refusal
 from tests.support.screens import WITHIN_S, Screen
 from tests.support.sessions import state
@@ -183,6 +184,17 @@ def test_it_is_drawn_at_once_again_as_the_job_goes_on_and_no_more_once_it_has_en
     assert len(screen.cards) == drawn
     pauses = [after - before for before, after in zip(screen.times, screen.times[1:], strict=False)]
     assert all(pause >= MIN_PAUSE_S * 0.9 for pause in pauses), "there are at most two cards a second"
+
+
+def test_the_card_of_a_running_job_shows_what_its_metric_definitions_find(remote, script):
+    definition = MetricDefinition("error", "err=(.*)")
+    job = submit(Script(str(script)), cluster=M5, on=remote.service, metrics=[definition])
+    screen = Screen()
+    watching = watch(job, screen)
+    tell(remote, job, 1, "err=0.0121")
+    tell(remote, job, 2, "err=nan")
+    screen.wait_for("⚠ nan from value 2")
+    watching.stop()
 
 
 def test_a_service_that_is_away_is_said_and_borne(remote, job):
