@@ -5,11 +5,18 @@ import json
 import os
 import re
 import shutil
+import signal
+import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from raysm.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from raysm.bootstrap.children import Children
 
 LOOK = """
 import json, torch
@@ -55,31 +62,24 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part)
 
 
-async def check_torch_sees_gpus(host: str, gpus: int, environ: Mapping[str, str]) -> None:
+async def check_torch_sees_gpus(host: str, gpus: int, environ: Mapping[str, str], children: "Children") -> None:
     """Raise InvalidConfig if torch, in another process with user code's environment, sees none of the GPUs."""
     if gpus == 0 or shutil.which("nvidia-smi") is None or importlib.util.find_spec("torch") is None:
         return
-    # Imported here, because the entrypoint uses this module too, and has no event loop.
-    import asyncio
-
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-P",
-        "-c",
-        LOOK,
-        env=dict(environ),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
+    with tempfile.TemporaryFile() as answer:
+        # Not by asyncio, whose own wait for the process would race with the reaper of all children.
+        command = [sys.executable, "-P", "-c", LOOK]
+        process = children.start(command, environ, stdout=answer, stderr=subprocess.DEVNULL)
+        try:
+            await process.wait(LOOK_S)
+        finally:
+            process.signal(signal.SIGKILL)
+        answer.seek(0)
+        content = answer.read()
     try:
-        answer, _ = await asyncio.wait_for(process.communicate(), LOOK_S)
-        seen, version, cuda, problem = json.loads(answer)
-    except (TimeoutError, ValueError):  # user code that needs torch will report a torch that cannot be imported
+        seen, version, cuda, problem = json.loads(content)
+    except ValueError:  # user code that needs torch will report a torch that cannot be imported
         return
-    finally:
-        if process.returncode is None:
-            process.kill()
     if seen == 0:
         built = f"for CUDA {cuda}" if cuda else "without CUDA"
         driver = driver_version() or "unknown"

@@ -61,7 +61,7 @@ async def supervise(instance: Instance) -> ExitStatus:
         loop.add_signal_handler(number, role.stop)
     reserve_room(instance.environment.paths.failure)
     memory = PeakMemory()
-    beside = [asyncio.create_task(memory.run()), asyncio.create_task(_check_gpus(instance, role))]
+    beside = [asyncio.create_task(memory.run()), asyncio.create_task(_check_gpus(instance, role, children))]
     try:
         status = await role.run()
     except Exception as error:  # every error becomes a failure reason
@@ -95,10 +95,10 @@ async def supervise(instance: Instance) -> ExitStatus:
     return status
 
 
-async def _check_gpus(instance: Instance, role: Head | Worker) -> None:
+async def _check_gpus(instance: Instance, role: Head | Worker, children: Children) -> None:
     if instance.cluster.allow_cpu:
         return
     try:
-        await check_torch_sees_gpus(instance.name, instance.capacity.gpus, instance.ray_environment())
+        await check_torch_sees_gpus(instance.name, instance.capacity.gpus, instance.ray_environment(), children)
     except InvalidConfig as error:
         role.fail(error)

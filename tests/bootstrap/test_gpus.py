@@ -1,13 +1,14 @@
 """GPUs that torch cannot use end the job; an image's newer CUDA library takes the place of the host's."""
 
-import asyncio
 import os
 
 import pytest
 
+from raysm.bootstrap.children import Children
 from raysm.bootstrap.entrypoint import without_missing_preload
 from raysm.bootstrap.gpus import check_torch_sees_gpus, compat_variables
 from raysm.errors import InvalidConfig
+from tests.support.own_process import run_apart
 
 pytest.importorskip("torch")
 
@@ -38,7 +39,16 @@ def image(tmp_path, monkeypatch):
 
 
 def check(environ, gpus=1):
-    asyncio.run(check_torch_sees_gpus("algo-1", gpus, environ))
+    async def look():
+        children = Children()
+        try:
+            await check_torch_sees_gpus("algo-1", gpus, environ, children)
+        finally:
+            children.close()
+        # The only reaper has no doubt about the child: it was no orphan.
+        assert children.reaped == 0
+
+    run_apart(look)
 
 
 def test_gpus_that_torch_does_not_see_end_the_job_with_driver_cuda_and_remedy(image):
