@@ -32,6 +32,8 @@ LATER = ""
 SHARED_MEMORY = Path("/dev/shm")
 MAX_LABEL = 63
 TAIL_BYTES = 4096
+WARNINGS_BYTES = 65536
+"""A warning may follow what a node wrote that failed."""
 LOG_OF_ENDED = re.compile(re.escape(END_OF_LOG).replace(r"\{\}", r"(\S+)\.(?:out|err)", 1).replace(r"\{\}", "(.*)"))
 
 
@@ -171,12 +173,12 @@ class RayNode:
 
     def read_warnings(self) -> list[str]:
         """Return the warnings of ``ray_start`` so far, about names that the installed Ray lacks."""
-        lines = self._read(0).splitlines()
+        lines = self._read(0, WARNINGS_BYTES).splitlines()
         return [line.removeprefix("raysm: ") for line in lines if line.startswith("raysm: warning: ")]
 
-    def _read(self, start: int) -> str:
+    def _read(self, start: int, count: int = TAIL_BYTES) -> str:
         # pread, because a seek would move the position at which Ray's processes write.
-        return os.pread(self._output.fileno(), TAIL_BYTES, start).decode(errors="replace")
+        return os.pread(self._output.fileno(), count, start).decode(errors="replace")
 
     def kill(self) -> None:
         """End the node at once, when the job is over; Ray would drain it, and wait for its dashboard and its GCS."""

@@ -1,7 +1,7 @@
 """``ray start`` with changes for which Ray has no options.
 
-Run as ``python -m raysm.bootstrap.ray_start [--wait] [--workers=N] start ...``, with the arguments of the ``ray``
-command. The changes:
+Run as ``python -m raysm.bootstrap.ray_start [--plain] [--wait] [--workers=N] start ...``, with the arguments of the
+``ray`` command. The changes:
 
 - There is no Ray Client server, which would open one more port on the head and take 90 MB.
 - ``N`` workers are started before the first task, instead of one for each CPU, because an idle worker wakes up a
@@ -26,7 +26,9 @@ command. The changes:
 - A joining node polls often for the head's node, which must be registered first; Ray would poll every 2 s.
 
 All names of Ray that this needs are in ``ray_internals``. If one is missing, its change is left out; only without the
-command itself the node cannot start.
+command itself the node cannot start. If a name is there and means something else in a later release, the node may end
+or hang. So if it has not registered after ``REGISTERS_S``, or has ended before, this program runs again with
+``--plain``, without these changes.
 """
 
 import contextlib
@@ -36,6 +38,7 @@ import importlib.util
 import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -46,13 +49,14 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from raysm.bootstrap import ray_imports, ray_internals
-from raysm.bootstrap.children import WAIT
+from raysm.bootstrap.children import WAIT, descendants
 from raysm.bootstrap.gcs_state import (
     CALL_TIMEOUT_S,
     await_first,
+    latest_by_host,
     nodes_socket,
     pending_socket,
     tell_nodes,
@@ -60,8 +64,14 @@ from raysm.bootstrap.gcs_state import (
 )
 from raysm.bootstrap.handed_socket import DashboardPort
 from raysm.contract.connections import has_own_listener
+from raysm.contract.names import LABEL_HOST
+from raysm.errors import RaysmError
 
 LOWEST_PRIORITY = 19
+PLAIN = "--plain"
+REGISTERS_S = 30.0
+"""Seconds that a node has to register after Ray was imported and, on a worker, the head's GCS was reached."""
+END_POLL_S = 0.02
 WORKERS = "--workers="
 """Option, before the arguments of ``ray``: the number of workers to start before the first task."""
 HEAD = "--head"
@@ -82,12 +92,45 @@ LOOK_S = 1.0
 
 
 def main() -> None:
-    workers = None
-    waits = sys.argv[1:2] == [WAIT]
+    words = sys.argv[1:]
+    is_plain, waits = _take(PLAIN), _take(WAIT)
+    workers = next((int(word.removeprefix(WORKERS)) for word in words if word.startswith(WORKERS)), None)
+    sys.argv[1:] = [word for word in sys.argv[1:] if not word.startswith(WORKERS)]
+    if is_plain:
+        # What the attempt before has started and left.
+        _end_children()
+    try:
+        command = _find_plain_command() if is_plain else _find_command(workers)
+    except RaysmError:
+        raise
+    except Exception as error:  # a release of Ray that differs in a way that nobody has seen yet
+        if is_plain:
+            raise
+        traceback.print_exc()
+        _start_plainly(f"could not be prepared ({type(error).__name__})", words)
+    if HEAD in sys.argv:
+        folder, port = Path(_option("--temp-dir=")), int(_option("--port="))
+        for tell, where in ((tell_nodes, nodes_socket(folder, port)), (tell_pending, pending_socket(folder, port))):
+            threading.Thread(target=tell, args=(where, f"{LOOPBACK}:{port}"), daemon=True).start()
     if waits:
+        sys.argv.append(f"{ADDRESS}{_read_address()}")
+    if head := _option(ADDRESS):
+        await_first(head, HEAD_S)
+    if is_plain:
+        command()
+    else:
+        _run_or_start_plainly(command)
+
+
+def _take(word: str) -> bool:
+    """Remove an option of this program from the beginning of the arguments; return whether it was there."""
+    was_there = sys.argv[1:2] == [word]
+    if was_there:
         del sys.argv[1]
-    if len(sys.argv) > 1 and sys.argv[1].startswith(WORKERS):
-        workers = int(sys.argv.pop(1).removeprefix(WORKERS))
+    return was_there
+
+
+def _find_command(workers: int | None) -> Callable[[], object]:
     with ray_imports.importing_later():
         # Ray starts the Ray Client server unless this function returns an error.
         ray_internals.RAY_CLIENT.replace(lambda _: lambda: ImportError("raysm uses no Ray Client"))
@@ -100,21 +143,88 @@ def main() -> None:
         ray_internals.START_PROCESS.replace(lambda start: adapt_start(start, workers, dashboard_port, postpones_agents))
         for module in ray_internals.OTHER_COMMANDS:
             sys.modules[module] = None  # type: ignore[assignment]  # makes an import of the module fail
-        command = ray_internals.COMMAND.find()
+        command: Callable[[], object] = ray_internals.COMMAND.find()
         ray_internals.SETTINGS_OF_START.replace(allow_several_nodes)
         # The dashboard needs one of them.
         for module in ray_internals.OTHER_COMMANDS:
             del sys.modules[module]
     defer_dashboard_packages()
-    if HEAD in sys.argv:
-        folder, port = Path(_option("--temp-dir=")), int(_option("--port="))
-        for tell, where in ((tell_nodes, nodes_socket(folder, port)), (tell_pending, pending_socket(folder, port))):
-            threading.Thread(target=tell, args=(where, f"{LOOPBACK}:{port}"), daemon=True).start()
-    if waits:
-        sys.argv.append(f"{ADDRESS}{_read_address()}")
-    if head := _option(ADDRESS):
-        await_first(head, HEAD_S)
-    command()
+    return command
+
+
+def _find_plain_command() -> Callable[[], object]:
+    command: Callable[[], object] = ray_internals.COMMAND.find()
+    if _option("--node-ip-address=") == LOOPBACK:
+        # On a machine with other users: only what several nodes on loopback, and the token's secrecy, need.
+        ray_internals.SETTINGS_OF_START.replace(allow_several_nodes)
+        ray_internals.START_PROCESS.replace(await_gcs_after)
+    return command
+
+
+def _run_or_start_plainly(command: Callable[[], object]) -> None:
+    """Run Ray's command; if it fails before its node is registered, or does not register it, start Ray plainly."""
+    is_registered = threading.Event()
+    if can_start_plainly():
+        threading.Thread(target=_await_registration, args=(is_registered,), daemon=True).start()
+    try:
+        command()
+    except RaysmError:
+        raise
+    except (Exception, SystemExit) as error:
+        has_failed = not isinstance(error, SystemExit) or error.code not in (None, 0)
+        if not has_failed or is_registered.is_set() or _is_registered() or not can_start_plainly():
+            raise
+        traceback.print_exc()
+        _start_plainly(f"ended before it was registered ({type(error).__name__}: {error})", sys.argv[1:])
+
+
+def can_start_plainly() -> bool:
+    # Elsewhere the processes that Ray has started cannot be found and ended.
+    return sys.platform.startswith("linux")
+
+
+def _await_registration(is_registered: threading.Event) -> None:
+    until_s = time.monotonic() + REGISTERS_S
+    while time.monotonic() < until_s:
+        time.sleep(LOOK_S)
+        if _is_registered():
+            is_registered.set()
+            return
+    _start_plainly(f"has not registered within {REGISTERS_S:g} s", sys.argv[1:])
+
+
+def _is_registered() -> bool:
+    """Return whether the GCS has the node of this host; False also if it does not listen yet, or is busy."""
+    address = _option(ADDRESS) or f"{LOOPBACK}:{_option('--port=')}"
+    labels = dict(label.partition("=")[::2] for label in _option("--labels=").split(","))
+    host, _, port = address.rpartition(":")
+    with contextlib.suppress(Exception):
+        if has_own_listener(host, int(port)) and _connects(host, int(port)):
+            client = ray_internals.GCS_CLIENT.find()(address=address)
+            return labels.get(LABEL_HOST) in latest_by_host(client.get_all_node_info(timeout=CALL_TIMEOUT_S))
+    return False
+
+
+def _start_plainly(problem: str, words: Sequence[str]) -> NoReturn:
+    """Replace this process by one that runs ``ray start`` almost without changes."""
+    text = f"its Ray node {problem}; it is started again by plain `ray start`"
+    sys.stderr.write(f"raysm: warning: {text}, which takes some seconds more\n")
+    sys.stderr.flush()
+    os.environ.pop("RAY_ADDRESS", None)  # noqa: TID251  as ``adapt_start`` has set it
+    words = [word for word in words if not word.startswith(WORKERS)]
+    os.execv(sys.executable, [sys.executable, "-u", "-P", "-m", "raysm.bootstrap.ray_start", PLAIN, *words])
+
+
+def _end_children() -> None:
+    # The processes of the node have no other parent, and this process has not started any yet.
+    while children := descendants(os.getpid()):
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(END_POLL_S)
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def allow_several_nodes(settings: Any) -> Any:
@@ -201,6 +311,18 @@ def stand_in_for(word: str) -> str:
     return name + separator + subprocess.list2cmdline([*STAND_IN, *ray_internals.AGENTS[name], *agent])
 
 
+def await_gcs_after(start: Callable[..., Any]) -> Callable[..., Any]:
+    """Return Ray's ``start_ray_process``, which returns from a GCS only when it listens."""
+
+    def start_adapted(command: Sequence[str], process_type: str, *args: Any, **named: Any) -> Any:
+        started = start(command, process_type, *args, **named)
+        if process_type == ray_internals.GCS:
+            await_gcs(command, started)
+        return started
+
+    return start_adapted
+
+
 def lean(words: Sequence[str]) -> list[str]:
     """Return a command line of Ray with ``ray_imports`` before the program, if that imports Ray first."""
     name = os.path.basename
@@ -216,15 +338,15 @@ def await_gcs(command: Sequence[str], started: Any) -> None:
     port = int(next((word.partition("=")[2] for word in command if word.startswith(ray_internals.GCS_PORT)), 0))
     until = time.monotonic() + GCS_S
     # Connect first, because the kernel's list of listeners takes 10 ms to read.
-    while port and not (_accepts(port) and has_own_listener(LOOPBACK, port)) and time.monotonic() < until:
+    while port and not (_connects(LOOPBACK, port) and has_own_listener(LOOPBACK, port)) and time.monotonic() < until:
         if started.process.poll() is not None:
             raise RuntimeError(f"Ray's GCS ended with code {started.process.returncode} before it listened at {port}")
         time.sleep(GCS_POLL_S)
 
 
-def _accepts(port: int) -> bool:
+def _connects(host: str, port: int) -> bool:
     with socket.socket() as probe:
-        return probe.connect_ex((LOOPBACK, port)) == 0
+        return probe.connect_ex((host, port)) == 0
 
 
 def postpone_dashboard(port: DashboardPort | None) -> None:

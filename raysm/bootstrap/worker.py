@@ -29,7 +29,7 @@ from raysm.errors import InvalidPayload
 ANSWER_S = 5.0
 CONNECT_TIMEOUT_S = 5.0
 """Seconds for one attempt. If a firewall drops the packets, TCP itself would try for two minutes."""
-
+WARNINGS_POLL_S = 2.0
 
 P = ParamSpec("P")
 
@@ -217,6 +217,18 @@ class Worker:
         command = instance.ray_command(LATER)
         self._ray = ray = RayNode(self._children, command, instance.ray_environment(), waits=True)
         ray.ended.add_done_callback(lambda _: self._inbox.put(life.RayEnded(ray.why())))
+        self._spawn(self._show_warnings, ray)
+
+    async def _show_warnings(self, ray: RayNode) -> None:
+        """Write the node's warnings into the log while it may still be joining."""
+        shown = 0
+        until_s = time.monotonic() + self._instance.cluster.join_timeout_s
+        while not ray.ended.done() and time.monotonic() < until_s:
+            warnings = ray.read_warnings()
+            for warning in warnings[shown:]:
+                remark(f"{self._instance.name}: {warning}")
+            shown = len(warnings)
+            await asyncio.sleep(WARNINGS_POLL_S)
 
 
 def _conclude(cause: life.Cause) -> ExitStatus:

@@ -99,7 +99,8 @@ class Cluster:
     """Bootstraps of one job, each a subprocess; nothing of them is left when the context ends.
 
     ``driver`` is what they run as their driver, or, if ``runner``, the script of its driver. If ``fake``, stand-ins
-    take the place of Ray, at a tenth of the time. ``variables`` are more variables of every instance.
+    take the place of Ray, at a tenth of the time; else ``ray`` may be another command than the bootstrap's own.
+    ``variables`` are more variables of every instance.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class Cluster:
         fake=True,
         processing=False,
         variables=None,
+        ray=None,
         **resource_config,
     ):
         self.root = root
@@ -125,6 +127,7 @@ class Cluster:
         self.arrived = queue.Queue()
         self.may_read = threading.Event()
         self.may_read.set()
+        self._ray = ray
         self._fake, self._api = fake, PROCESSING if processing else TRAINING
         control, gcs, dashboard = free_ports(3)
         self.ports = {"control": control, "gcs": gcs, "dashboard": dashboard} | dict.fromkeys(NODE_PORTS, 0)
@@ -186,7 +189,7 @@ fake = [sys.executable, "-S", {str(FAKE_RAY)!r}, {str(self.folder)!r}]
 commands = Commands({RAY_STAND_IN}driver={self._driver!r})
 sys.exit(main(commands=commands))
 """
-        return program if self._fake else program.replace(RAY_STAND_IN, "")
+        return program if self._fake else program.replace(RAY_STAND_IN, f"ray={self._ray!r}, " if self._ray else "")
 
     def environment(self, host):
         """Return the variables of an instance."""
