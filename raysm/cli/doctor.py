@@ -40,7 +40,7 @@ LOCAL_PACKAGES = ("ray", "pyarrow", "numpy", "moto")
 
 
 def local_checks() -> Iterator[Finding]:
-    from raysm.local.instances import missing_for
+    from raysm.local.instances import foreign_opt_ml, missing_for
 
     for name in LOCAL_PACKAGES:
         is_there = importlib.util.find_spec(name) is not None
@@ -51,7 +51,9 @@ def local_checks() -> Iterator[Finding]:
     yield replace(good(record.url if record else f"starts when needed (home {home()})"), name="server")
     for kind in INSTANCE_KINDS:
         missing = missing_for(kind)
-        can = good(f"instances of kind {kind} can run")
+        foreign = foreign_opt_ml(kind) if missing is None else None
+        shared = "" if foreign is None else f", with this machine's /opt/ml: {foreign}"
+        can = good(f"instances of kind {kind} can run{shared}")
         yield replace(can if missing is None else bad(missing, "", needed=False), name=kind)
 
 

@@ -9,7 +9,17 @@ from raysm.errors import InvalidRequest
 from raysm.local.instances.base import Instance, InstanceSpec, Link, Site
 from raysm.request.targets import INSTANCE_KINDS, instance_kind
 
-__all__ = ["SITES", "Instance", "InstanceSpec", "Link", "Site", "best_kind", "missing_for", "open_site"]
+__all__ = [
+    "SITES",
+    "Instance",
+    "InstanceSpec",
+    "Link",
+    "Site",
+    "best_kind",
+    "foreign_opt_ml",
+    "missing_for",
+    "open_site",
+]
 
 SITES: dict[str, str] = {
     "process": "raysm.local.instances.process:ProcessSite",
@@ -26,6 +36,11 @@ def site_class(kind: str) -> type[Site]:
 
 def missing_for(kind: str) -> str | None:
     return site_class(kind).missing() if instance_kind(kind).runs_programs else None
+
+
+def foreign_opt_ml(kind: str) -> str | None:
+    """Return why ``/opt/ml`` in instances of the kind is this machine's; None if it is their own."""
+    return site_class(kind).foreign_opt_ml(()) if instance_kind(kind).runs_programs else None
 
 
 def open_site(kind: str, image: str | None = None) -> Site:

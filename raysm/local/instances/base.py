@@ -155,7 +155,8 @@ class Site(abc.ABC):
     def base_inside(self, base: Path) -> Path:
         """Return the path of the base folder inside an instance."""
 
-    def foreign_opt_ml(self, specs: Sequence[InstanceSpec]) -> str | None:
+    @classmethod
+    def foreign_opt_ml(cls, specs: Sequence[InstanceSpec]) -> str | None:
         """Return why ``/opt/ml`` in the instances is this machine's; None if it is each instance's base folder."""
         return None
 

@@ -87,7 +87,8 @@ class ProcessSite(Site):
     def base_inside(self, base: Path) -> Path:
         return base
 
-    def foreign_opt_ml(self, specs: Sequence[InstanceSpec]) -> str | None:
+    @classmethod
+    def foreign_opt_ml(cls, specs: Sequence[InstanceSpec]) -> str | None:
         if not can_mount() and not can_mount_as_user():
             return "this system does not let the job mount its own"
         if not OPT.is_dir():

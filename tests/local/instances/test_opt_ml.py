@@ -152,6 +152,7 @@ def test_a_job_that_needs_something_below_opt_ml_keeps_this_machines(tmp_path):
 
 JOB = """
 import json, pathlib, sys
+from raysm.local.instances import foreign_opt_ml
 from raysm.local.job_spec import Channel, JobSpec, number_hosts
 from raysm.local.local_job import LocalJob
 
@@ -163,7 +164,7 @@ lines = []
 with LocalJob(spec, root=folder / "job", on_line=lambda host, line: lines.append(line)) as job:
     job.start()
     job.wait(60)
-print(json.dumps(lines))
+print(json.dumps([lines, foreign_opt_ml("process") is None]))
 """
 
 
@@ -178,8 +179,8 @@ def test_a_job_that_cannot_have_its_own_opt_ml_names_the_lines_that_use_it_befor
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     command = ["setpriv", "--bounding-set", rights, sys.executable, "-c", JOB, tmp_path]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=120, check=True)
-    *warnings, last = json.loads(done.stdout)
-    assert last == "began"
+    (*warnings, last), is_own = json.loads(done.stdout)
+    assert (last, is_own) == ("began", rights == "+all")
     if rights == "+all":
         assert warnings == []
     else:
