@@ -3,6 +3,7 @@
 import ast
 import graphlib
 import importlib.util
+import re
 import shlex
 import subprocess
 import sys
@@ -83,6 +84,29 @@ def test_what_starts_in_a_bare_image_needs_only_the_standard_library():
         if layer in STANDARD_LIBRARY_ONLY:
             at_import = {name.split(".")[0] for name in imported(ast.parse(path.read_text()).body)}
             assert at_import <= sys.stdlib_module_names | {"raysm"}, path
+
+
+NAMED = re.compile(rf"(?<![\w/.])raysm\.(?:{'|'.join(ALLOWED)})(?:\.[A-Za-z_]\w*)+")
+"""Dotted names of raysm's modules and of what is in them."""
+
+
+def is_there(name):
+    """Whether a module has that path, or names what stands behind the path of one."""
+    parts = name.split(".")[1:]
+    for length in range(len(parts), 0, -1):
+        path = PACKAGE.joinpath(*parts[:length])
+        file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        if file.is_file():
+            return length == len(parts) or re.search(rf"\b{parts[length]}\b", file.read_text()) is not None
+    return False
+
+
+def test_every_module_that_code_or_docs_name_is_there():
+    # The page about own kinds shows how such modules are written.
+    pages = [page for page in (PACKAGE.parent / "docs").rglob("*.md") if page.name != "extending.md"]
+    for path in [*PACKAGE.rglob("*.py"), *pages]:
+        for name in NAMED.findall(path.read_text()):
+            assert is_there(name), (path, name)
 
 
 HEAVY = {"ray", "torch", "boto3", "botocore", "numpy", "pandas", "pyarrow", "rich", "sagemaker", "cloudpickle"}

@@ -39,7 +39,7 @@ class Limits:
         None, result=False, create="RetryStrategy.MaximumRetryAttempts", processing_lacks="a retry strategy"
     )
     """Number of times that the service restarts the job after an InternalServerError, 1 to 30; None is never."""
-    # Tags of raysm's own count the restarts; see raysm.client.tags.
+    # Tags count the restarts; see RESTART_TAG in raysm.contract.names.
     max_restarts: int = optional(0, result=False, processing_lacks="checkpoints, so nothing to restart from")
     """Number of follow-up jobs that continue from the checkpoint after ``max_runtime_s``."""
 
