@@ -223,26 +223,60 @@ def best_of(trials: Sequence[Trial], mode: str) -> Trial | None:
 
 
 INTERVAL_S = 1.0
+"""Seconds between two lines of one bar."""
 MAX_LINE_BYTES = 1 << 16
 """A longer line is cut, so that output without line ends does not fill the memory."""
-LINE = re.compile(rb"([^\r\n]*)(\r?\n|\r(?!\n))")
+MAX_BARS = 256
+
+UP = rb"\x1b\[(\d*)A"
+PIECE = re.compile(rb"((?:[^\r\n\x1b]|\x1b(?!\[\d*A))*)(\r?\n|\r(?!\n)|" + UP + rb")")
+"""Text and what ends it: a line end, a return to the begin of the line, or a move to the line above."""
+BAR = re.compile(rb"\s*\d+%\||\s*[\d.]+\w*\s\[\d+:\d\d")
+"""Where the changing part of tqdm's bars begins, ``12%|`` or ``340it [00:07``."""
+TIMES = re.compile(rb"\[\d+:\d\d.*$")
+"""The part of tqdm's bars that changes although nothing was done."""
+LABEL = re.compile(rb"\([^()]*pid=\d+[^()]*\)\s*(?:\x1b\[\d*m)*\s*$")
+"""What Ray puts before the lines of its workers."""
+GREETING = re.compile(
+    rb"\[Gloo\] Rank \d+ is connected to (\d+) peer ranks\. "
+    rb"Expected number of connected peer ranks is : \1(?:\x1b\[\d*m| \[repeated.*|\s)*$"
+)
+"""What gloo prints in each rank for each of its groups, if nothing is wrong."""
 
 
 class ProgressLines:
-    r"""Turns output with carriage returns into whole lines that end in ``\n``."""
+    r"""Turns output with progress bars into whole lines that end in ``\n``.
+
+    Of each bar at most one line in ``INTERVAL_S`` seconds is passed on, and its last state. A bar is
+    redrawn after a ``\r``. Several bars below each other are redrawn by line ends and moves of the
+    cursor up; the empty lines of these are dropped. All other lines are passed on as soon as they end.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._shown_s = -INTERVAL_S
         self._held = b""
         self._frame = b""
+        """The state of a bar that is alone in its line, if it was not passed on."""
+        self._shown_s = -INTERVAL_S
+        self._label = b""
+        self._is_redrawn = False
+        """Whether a return precedes the next text."""
+        self._lines_below = 0
+        """Lines below the cursor, which bars have drawn."""
+        self._bars: dict[bytes, tuple[float, bytes]] = {}
+        """When each of several bars was passed on, and its figures, by the text before them."""
+        self._waiting: dict[bytes, bytes] = {}
+        """The states of these bars that were not passed on."""
 
     def feed(self, data: bytes) -> bytes:
         """Return the lines that ``data`` completes; the beginning of a line is held until its end comes."""
         data = self._held + data
-        if b"\r" not in data and not self._frame:
+        if b"\r" not in data and not self._frame and not self._bars and b"\x1b[A" not in data:
             end = data.rfind(b"\n") + 1
             lines, self._held = data[:end], data[end:]
+            if b"[Gloo]" in lines:
+                kept = (each for each in lines.splitlines(keepends=True) if not GREETING.search(each))
+                lines = b"".join(kept)
         else:
             lines = b"".join(self._lines(data))
         while len(self._held) > MAX_LINE_BYTES:
@@ -251,28 +285,86 @@ class ProgressLines:
         return lines
 
     def rest(self) -> bytes:
+        """Return what was held back, for the end of the output; the last line has no line end."""
+        bars = b"".join(text + b"\n" for text in self._waiting.values())
         last = self._held.rstrip(b"\r") or self._frame
         self._held = self._frame = b""
-        return last
+        self._waiting.clear()
+        return bars + last
 
     def _lines(self, data: bytes) -> list[bytes]:
-        lines: list[bytes] = []
+        lines = [self._shown(key, text) for key, text in list(self._waiting.items())]
         position = 0
-        for match in LINE.finditer(data):
-            text, end = match.groups()
+        while match := PIECE.match(data, position):
+            text, end, ups = match.groups()
             # The next byte decides whether a \r at the end belongs to a \r\n.
             if end == b"\r" and match.end() == len(data):
                 break
             position = match.end()
-            if end != b"\r":
-                # A line end alone closes the bar and keeps its last state.
-                lines.append((text or self._frame) + b"\n")
-                self._frame = b""
-            elif text.strip():
-                self._frame = text
-                now_s = self._clock()
-                if now_s - self._shown_s >= INTERVAL_S:
-                    lines.append(text + b"\n")
-                    self._shown_s, self._frame = now_s, b""
+            if ups is not None:
+                self._lines_below += int(ups or 1)
+                lines.append(self._bar(text))
+            elif end == b"\r":
+                lines.append(self._returned(text))
+            else:
+                lines.append(self._ended(text))
+            self._is_redrawn = end == b"\r"
         self._held = data[position:]
         return lines
+
+    def _returned(self, text: bytes) -> bytes:
+        """Return the line for a text after which the cursor returns to its begin, or nothing."""
+        if LABEL.search(text):
+            self._label = text
+        elif not text.strip():
+            pass
+        elif self._bars or self._label:
+            return self._bar(self._label + text)
+        else:
+            self._frame = text
+            now_s = self._clock()
+            if now_s - self._shown_s >= INTERVAL_S:
+                self._shown_s, self._frame = now_s, b""
+                return text + b"\n"
+        return b""
+
+    def _ended(self, text: bytes) -> bytes:
+        """Return the line for a text that a line end follows, or nothing if it belongs to bars."""
+        label, self._label = self._label, b""
+        is_blank = not text.strip()
+        has_bars = bool(label or self._bars)
+        is_bar = has_bars and self._is_redrawn and BAR.search(text) is not None
+        if self._lines_below and (is_blank or is_bar):
+            # The line end only moves the cursor to the next bar.
+            self._lines_below -= 1
+        elif is_blank and label:
+            return b""
+        elif not is_bar:
+            # A line end alone closes the bar and keeps its last state.
+            text, self._frame = text or self._frame, b""
+            return b"" if GREETING.search(text) else label + text + b"\n"
+        return self._bar(label + text)
+
+    def _bar(self, text: bytes) -> bytes:
+        """Return the line for the state of one of several bars, or nothing."""
+        if not text.strip():
+            return b""
+        found = BAR.search(text)
+        key = text if found is None else text[: found.start()]
+        if len(self._bars) >= MAX_BARS and key not in self._bars:
+            self._bars.clear()
+        return self._shown(key, text)
+
+    def _shown(self, key: bytes, text: bytes) -> bytes:
+        now_s = self._clock()
+        figures = TIMES.sub(b"", text)
+        shown_s, shown = self._bars.get(key, (-INTERVAL_S, b""))
+        self._waiting.pop(key, None)
+        # tqdm also draws bars again that have not moved.
+        if figures == shown:
+            return b""
+        if now_s - shown_s < INTERVAL_S:
+            self._waiting[key] = text
+            return b""
+        self._bars[key] = now_s, figures
+        return text + b"\n"

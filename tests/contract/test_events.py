@@ -1,6 +1,7 @@
 """Events, results, sessions and names, as both sides read them."""
 
 import pytest
+import tqdm
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,6 +60,71 @@ def test_a_bar_shows_one_line_a_second_and_its_last_state(clock):
 def test_windows_line_ends_are_line_ends_also_when_they_come_in_two_pieces(clock):
     lines = ProgressLines(clock)
     assert lines.feed(b"one\r\ntwo\r") + lines.feed(b"\nthree\n") == b"one\ntwo\nthree\n"
+
+
+def fed(clock, *pieces, seconds=0.01):
+    """Return the lines that are passed on, if each piece comes ``seconds`` after the one before."""
+    lines, shown = ProgressLines(clock), b""
+    for piece in pieces:
+        clock.now_s += seconds
+        shown += lines.feed(piece)
+    return (shown + lines.rest()).decode().split("\n")
+
+
+class Screen(list):
+    """A file that keeps each write, and is no terminal."""
+
+    encoding = "utf-8"
+
+    def write(self, text):
+        self.append(text.encode())
+
+    def flush(self):
+        pass
+
+
+def test_bars_below_each_other_show_one_line_a_second_each_and_no_empty_lines(clock):
+    screen = Screen()
+    outer = tqdm.tqdm(total=3, desc="outer", file=screen, mininterval=0, position=0, ascii=True)
+    for step in range(3):
+        for _ in tqdm.tqdm(range(100), desc="inner", file=screen, mininterval=0, position=1, leave=False, ascii=True):
+            pass
+        outer.update()
+        tqdm.tqdm.write(f"epoch {step} done", file=screen)
+    outer.close()
+    shown = fed(clock, *screen)
+    assert len(screen) > 900
+    assert [line for line in shown if "epoch" in line] == [f"epoch {step} done" for step in range(3)]
+    assert "" not in shown[:-1]
+    bars = [line for line in shown if "%|" in line]
+    assert 6 <= len(bars) <= 2 * len(screen) * 0.01 + 4
+    assert any("outer: 100%" in line for line in bars[-2:])
+
+
+def test_a_bar_in_a_worker_of_ray_keeps_its_label_and_shows_one_line_a_second(clock):
+    label = "\x1b[36m(f pid=18916)\x1b[0m "
+    states = [f"task 1: {percent:3}%|##   | {percent}/100 [00:01<00:00]" for percent in range(101)]
+    shown = fed(clock, *(f"{label}\r{state}\n".encode() for state in states), f"{label}hello\n".encode())
+    assert shown[0] == label + states[0]
+    assert shown[-3:] == [f"{label}hello", label + states[100], ""]
+    assert len(shown) == 5
+
+
+@pytest.mark.parametrize("text", ["\n\n", "\rstep 1\n\rstep 2\n", "a\n\nb\n", "\x1b[31mred\x1b[0m\n", "(f pid=7) \n"])
+def test_lines_that_are_no_bars_are_passed_on_at_once(clock, text):
+    assert ProgressLines(clock).feed(text.encode()) == text.replace("\r", "").encode()
+
+
+def test_what_gloo_says_of_each_group_is_passed_on_only_if_a_rank_is_missing(clock):
+    text = "[Gloo] Rank {} is connected to {} peer ranks. Expected number of connected peer ranks is : 3"
+    assert fed(clock, f"{text.format(0, 3)}\n{text.format(1, 2)}\n".encode()) == [text.format(1, 2), ""]
+
+
+@given(st.lists(st.sampled_from(["a", "\r", "\n", "\x1b", "[A", " 5%|", " "]), max_size=30), st.integers(1, 9))
+def test_the_lines_do_not_depend_on_the_pieces_in_which_the_output_comes(parts, size):
+    data = "".join(parts).encode()
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    assert fed(Clock(), data, seconds=0) == fed(Clock(), *pieces, seconds=0)
 
 
 def test_a_line_without_end_is_cut(clock):
