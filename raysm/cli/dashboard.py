@@ -11,6 +11,7 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import service_to_read
+from raysm.cli.interrupts import interruptible
 from raysm.cli.jobs import find_to_read
 from raysm.client.job.listing import find_job
 from raysm.client.service import Service
@@ -74,7 +75,8 @@ def run_ui(
     said = f"{len(found):,} runs, {count:,} of them new or changed, in {time.monotonic() - began_s:.1f} s"
     errors.print(f"{said}; starting MLflow", highlight=False)
     ended = threading.Event()
-    with open_mlflow(store) as url:
+    with interruptible() as interrupts, open_mlflow(store) as url:
+        interrupts.raise_if_lost()
         thread = threading.Thread(target=update, daemon=True, name="raysm ui")
         thread.start()
         try:
@@ -95,11 +97,12 @@ def _show(
         console.print(text, style="dim", soft_wrap=True)
     page = private_folder(service.home, "dashboard") / f"open-{url.split('/')[2].rpartition(':')[2]}.html"
     try:
-        if not arguments.no_open:
-            # A file for its owner only, because all users of the machine can see a browser's arguments.
-            put(page, PAGE.format(url=url), mode=0o600)
-            browse(page.as_uri())
-        wait()
+        with interruptible():
+            if not arguments.no_open:
+                # A file for its owner only, because all users of the machine can see a browser's arguments.
+                put(page, PAGE.format(url=url), mode=0o600)
+                browse(page.as_uri())
+            wait()
     except KeyboardInterrupt:
         pass
     finally:
@@ -115,7 +118,8 @@ def run_entering(arguments: Arguments, console: Console, service: Service | None
     job = find_job(arguments.job, service)
     if arguments.command == "shell":
         return run_command(job.chain, arguments.script_args, on=arguments.instance)
-    with job.tunnel(arguments.port, on=arguments.instance, local_port=arguments.local) as tunnel:
+    remote = {"on": arguments.instance, "local_port": arguments.local}
+    with interruptible(), job.tunnel(arguments.port, **remote) as tunnel:
         if arguments.json:
             # Flushed, because another program may wait for this line while the command keeps running.
             print(json.dumps({"job": job.name, "address": tunnel.address, "port": tunnel.port}), flush=True)

@@ -3,10 +3,12 @@
 import io
 import json
 import os
+import signal
 import socket
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -44,6 +46,21 @@ def test_it_prints_the_address_and_what_it_is_worth(remote, running):
     url, *rest = shown(remote, running.name, "--no-open").splitlines()
     assert urlsplit(url).hostname == "127.0.0.1"
     assert "it gives access without a password" in " ".join(rest)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_command_as_ctrl_c_does(remote, running, number):
+    seen = []
+
+    def wait():
+        seen.append(Path(unquote(urlsplit(pages[0]).path)).exists())
+        os.kill(os.getpid(), number)
+        time.sleep(SOON_S)
+
+    pages = []
+    shown(remote, running.name, browse=pages.append, wait=wait)
+    assert seen == [True]
+    assert not Path(unquote(urlsplit(pages[0]).path)).exists()
 
 
 def test_the_browser_is_started_with_a_file_that_others_cannot_read(remote, running):

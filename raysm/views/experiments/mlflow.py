@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from raysm.bootstrap import group_with_parent
 from raysm.client.experiments.experiment import Curve, Experiment
 from raysm.client.experiments.listing import Choice, cache_of, experiments, read_job, with_trials
 from raysm.client.job.description import Status
@@ -301,12 +302,13 @@ def open_mlflow(store: MlflowStore) -> Iterator[str]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="raysm-")))
         socket_path = folder / "socket"
         with (folder / "log").open("wb") as log:
+            command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--backend-store-uri", store.uri]
+            command += ["--uvicorn-opts", f"--uds {shlex.quote(str(socket_path))}"]
             process = subprocess.Popen(
-                [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--backend-store-uri", store.uri]
-                + ["--uvicorn-opts", f"--uds {shlex.quote(str(socket_path))}"],
+                group_with_parent.wrap(command),
                 cwd=folder,
                 env={**os.environ, **SETTINGS},  # noqa: TID251  MLflow's own settings may be among them
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 # So that Ctrl-C reaches only this process, which then ends MLflow and its children.
@@ -332,6 +334,8 @@ def _wait_until_open(process: "subprocess.Popen[bytes]", socket_path: Path, log:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
+    if process.stdin is not None:
+        process.stdin.close()
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)

@@ -1,8 +1,11 @@
 """Jobs, trials and rows of grids in a local MLflow store, read back by MLflow's own client."""
 
+import subprocess
+import sys
 import urllib.request
 from dataclasses import replace
 
+import psutil
 import pytest
 
 from raysm.client.submit import prepare, submit
@@ -16,6 +19,8 @@ from raysm.views.experiments.mlflow import MlflowStore, Record, open_mlflow, rec
 from tests.support.client_jobs import NOW_MS
 from tests.support.experiments import FULL, row
 from tests.support.homes import in_home
+from tests.support.processes import is_running
+from tests.support.waiting import until
 
 MlflowClient = pytest.importorskip("mlflow").MlflowClient
 pytest.importorskip("sqlalchemy")
@@ -194,3 +199,26 @@ def test_a_server_that_does_not_start_says_why(tmp_path):
     (tmp_path / "mlflow.db").write_text("this is no database" * 100)
     with pytest.raises(RaysmError, match="MLflow's server has not started"), open_mlflow(MlflowStore(tmp_path)):
         pass
+
+
+SERVE = """
+import sys, time
+from pathlib import Path
+from raysm.views.experiments.mlflow import MlflowStore, open_mlflow
+store = MlflowStore(Path(sys.argv[1]))
+store.update([])
+with open_mlflow(store) as url:
+    print(url, flush=True)
+    time.sleep(1000)
+"""
+
+
+@pytest.mark.long
+def test_mlflow_ends_with_a_process_that_is_killed(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", SERVE, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline().startswith("http://")
+        started = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
+        process.kill()
+        process.wait()
+    assert started
+    until(lambda: not any(map(is_running, started)))
