@@ -294,7 +294,7 @@ class Sweep:
             return None
         function: Any = self.train
         # In one pickle, so that both functions share their objects in the job too.
-        return pickled_call(function, (self.space,) if callable(self.space) else (), {})
+        return pickled_call(function, (self.space,) if callable(self.space) else (), {}, source=self.source())
 
     def source(self) -> Source | None:
         """Return the user's files for the payload: the script's, or modules that the function imports late."""

@@ -1,5 +1,6 @@
 """Describe why a workload failed; pickle and unpickle the user's function, its value and its exception."""
 
+import io
 import pickle
 import re
 import signal
@@ -11,6 +12,7 @@ from typing import Any
 
 import cloudpickle
 
+from raysm.contract.modules import shared
 from raysm.contract.names import LABEL_HOST, LABEL_RANK
 from raysm.contract.parcels import Pickled
 from raysm.contract.result import FRAME, Failure, without_frames
@@ -179,12 +181,24 @@ def _described_by_ray(kind: str, message: str) -> tuple[str, str]:
     return kind, message
 
 
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    def reducer_override(self, item: Any) -> Any:
+        reduction = super().reducer_override(item)
+        return shared(item, reduction) if isinstance(item, type) else reduction
+
+
+def _pickled(value: object) -> bytes:
+    file = io.BytesIO()
+    _Pickler(file).dump(value)
+    return file.getvalue()
+
+
 def pickled_value(value: object, name: str, into: Pickled | None = None) -> bytes:
     """Pickle the value of the function ``name``: into ``into`` if there is one, else return the bytes."""
     try:
         if into is None:
-            return bytes(cloudpickle.dumps(value))
-        cloudpickle.Pickler(into, protocol=5, buffer_callback=into.take_buffer).dump(value)
+            return _pickled(value)
+        _Pickler(into, protocol=5, buffer_callback=into.take_buffer).dump(value)
         return b""
     except Exception as error:  # pickling runs the value's own code, which may raise anything
         raise InvalidRequest(
@@ -195,7 +209,7 @@ def pickled_value(value: object, name: str, into: Pickled | None = None) -> byte
 def pickled_exception(error: BaseException) -> bytes | None:
     """Return the exception pickled, without Ray's wrapper; None if it does not survive pickling."""
     try:
-        content = cloudpickle.dumps(cause_in_task(error))
+        content = _pickled(cause_in_task(error))
         # Unpickle it too: an exception whose ``__init__`` takes other arguments than its ``args`` fails only then.
         pickle.loads(content)
     except Exception:  # pickling runs the exception's own code

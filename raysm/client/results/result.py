@@ -18,6 +18,7 @@ from raysm.client.results.pickles import Unverified, read_pickle
 from raysm.client.storage.s3 import Storage, file_path, leads_out
 from raysm.client.units import check_python
 from raysm.contract.home import private_folder
+from raysm.contract.modules import needs_module
 from raysm.contract.result import EXCEPTION, FAILURE, MANIFEST, MARK, VALUE, Failure, Manifest, how_to_read
 from raysm.contract.store import put
 from raysm.contract.terminal_text import visible
@@ -257,9 +258,7 @@ def load_value(outputs: str, chain: Chain, *, python: str, unverified: bool) -> 
     try:
         return pickle.loads(content)
     except ModuleNotFoundError as error:
-        raise MissingDependency(
-            f"the value of {job} needs the module {error.name!r} here: python3 -m pip install {error.name}"
-        ) from error
+        raise MissingDependency(f"the value of {job} {needs_module(error.name)}") from error
     except Exception as error:  # unpickling runs the value's own code
         raise ServiceError(f"the value of {job} cannot be unpickled: {type(error).__name__}: {error}") from error
 
@@ -300,6 +299,8 @@ def load_exception(outputs: str, chain: Chain, *, python: str | None, reason: st
         error = pickle.loads(pickled or b"")
     except Unverified as refusal:
         return with_remedy(failed, f"its exception is not here: {refusal}")
+    except ModuleNotFoundError as missing:
+        return with_remedy(failed, f"its exception {needs_module(missing.name)}")
     except Exception:  # it does not exist, another Python pickled it, or its own code fails here
         return failed
     if not isinstance(error, Exception):  # a KeyboardInterrupt or SystemExit there must not end this process

@@ -17,6 +17,7 @@ from typing import Any, Generic, TextIO, TypeVar
 from raysm.client.session.wire import NoSuchCall, Wire
 from raysm.client.units import deadline
 from raysm.contract.loop_thread import LoopThread
+from raysm.contract.modules import needs_module
 from raysm.contract.parcels import Piece, load
 from raysm.contract.session import DISPLAY, DONE, WAITING, CallRequest, CallStatus, Outcome
 from raysm.errors import CallCancelled, CallFailed, InvalidRequest, NotDone, RaysmError
@@ -120,6 +121,8 @@ def value_of(outcome: Outcome, name: str, loads: Callable[..., Any] = pickle.loa
         return None
     try:
         return load(outcome.pickled, loads)
+    except ModuleNotFoundError as error:
+        raise CallFailed(f"the value of {name} {needs_module(error.name)}", error_type=type(error).__name__) from error
     except Exception as error:  # unpickling runs the value's own code
         raise CallFailed(
             f"the value of {name} cannot be read here: {type(error).__name__}: {error}; return plain data, or install "

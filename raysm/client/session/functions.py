@@ -10,7 +10,7 @@ from raysm.client.session.arguments import check_instance, check_number, check_t
 from raysm.client.session.calls import Call, CellResult, MapResults, gather
 from raysm.client.session.connected import ConnectedSession
 from raysm.client.session.mapping import Mapped
-from raysm.client.source.function import Function, parcel_of_call, pickled_call
+from raysm.client.source.function import Function, call_with_source, parcel_of_call
 from raysm.contract.parcels import Scattered, size_of
 from raysm.contract.session import BATCH, CALL, CELL, DONE, FUNCTION, PULL, PUSH, SCATTER, CallRequest
 from raysm.errors import InvalidRequest
@@ -102,7 +102,7 @@ class SessionFunctions(ConnectedSession):
         opened.check_python(f"the function {name}")
         opened.check_ray(f"the function {name}", fn)
         # The function is sent once, under its digest. Batches send only their items.
-        pickled = pickled_call(fn, (), {})
+        pickled = call_with_source(fn, (), {})
         digest = hashlib.sha256(pickled).hexdigest()
         # Raises if no process fits, before the function is sent.
         slots = opened.ask("GET", "/slots", params={"num_cpus": num_cpus, "num_gpus": num_gpus})["slots"]

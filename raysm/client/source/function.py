@@ -1,6 +1,7 @@
 """Functions and training loops as workloads: they are pickled here and called in the cluster."""
 
 import contextlib
+import functools
 import hashlib
 import importlib
 import inspect
@@ -8,11 +9,13 @@ import io
 import sys
 import tokenize
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, ClassVar
 
 from raysm.client.source.package import late_source, own_modules, unpicklable_part
 from raysm.client.units import PYTHON_VERSION
+from raysm.contract.modules import WithModules, shared
 from raysm.contract.parcels import Pickled, Piece
 from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, MissingDependency
@@ -40,9 +43,9 @@ class PickledCall:
         """Return cloudpickle's bytes of the call.
 
         The user's own modules, which are beside the function's and not installed, are pickled by value, because the
-        instances do not have them.
+        instances do not have them; those of ``source()`` are pickled by name.
         """
-        return pickled_call(*self._call)
+        return pickled_call(*self._call, source=self.source())
 
     def source(self) -> Source | None:
         return late_source(self._call[0])
@@ -166,13 +169,18 @@ def pickled_call(
     *,
     what: str | None = None,
     into: Pickled | None = None,
+    source: Source | None = None,
 ) -> bytes:
-    """Return cloudpickle's bytes of a call, which messages call ``what``; the user's own modules travel by value."""
-    with pickling(fn) as pickled:
+    """Return cloudpickle's bytes of a call, which messages call ``what``.
+
+    The user's own modules are pickled by value, and by name if their files are in ``source``, which is sent too.
+    """
+    with pickling(fn, source=source) as pickled:
         try:
             return pickled((fn, args, kwargs)) if into is None else pickled((fn, args, kwargs), into)
         except Exception as error:  # pickling runs the arguments' own code
-            part = unpicklable_part(fn, args, kwargs, pickled)
+            function = fn.function if isinstance(fn, WithModules) else fn
+            part = unpicklable_part(function, args, kwargs, pickled)
             where = "" if part is None else f"{part}: "
             named = what or f"{name_of(fn)} or one of its arguments"
             raise InvalidRequest(
@@ -183,24 +191,49 @@ def pickled_call(
 def parcel_of_call(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, what: str | None = None
 ) -> list[Piece]:
-    """Return a call as ``pickled_call`` does, as a parcel in pieces: large buffers are not copied."""
+    """Return a call with its source, as a parcel in pieces: large buffers are not copied."""
     pickled = Pickled()
-    pickled_call(fn, args, kwargs, what=what, into=pickled)
+    call_with_source(fn, args, kwargs, what=what, into=pickled)
     return pickled.parcel()
+
+
+def call_with_source(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    what: str | None = None,
+    into: Pickled | None = None,
+) -> bytes:
+    """Return a call as ``pickled_call`` does, and with it the modules that functions import when they run.
+
+    A job has these modules as files; a session gets them with each call.
+    """
+    source = late_source(fn)
+    if source is None:
+        return pickled_call(fn, args, kwargs, what=what, into=into)
+    sent: Any = WithModules(fn, source.files)
+    functools.update_wrapper(sent, fn)
+    return pickled_call(sent, args, kwargs, what=what, into=into, source=source)
 
 
 @contextlib.contextmanager
 def pickling(
-    fn: Callable[..., Any], on_object: Callable[[Any], None] = lambda item: None
+    fn: Callable[..., Any], on_object: Callable[[Any], None] = lambda item: None, source: Source | None = None
 ) -> Iterator[Callable[..., bytes]]:
-    """Yield a function that pickles a value, or pickles it into a ``Pickled``."""
+    """Yield a function that pickles a value, or pickles it into a ``Pickled``; modules of ``source`` by name."""
     try:
         import cloudpickle
     except ImportError as error:
         raise MissingDependency("functions need cloudpickle: python3 -m pip install cloudpickle") from error
     by_value = cloudpickle.list_registry_pickle_by_value()
     # By name, because a module may be imported under two names, as multiprocessing does with the main module.
-    modules = {module.__name__: module for module in own_modules(fn) if module.__name__ not in by_value}
+    sent = set() if source is None else {path.resolve() for path in source.files.values()}
+    modules = {
+        module.__name__: module
+        for module in own_modules(fn)
+        if module.__name__ not in by_value and Path(str(module.__file__)).resolve() not in sent
+    }
     for module in modules.values():
         cloudpickle.register_pickle_by_value(module)
     try:
@@ -211,11 +244,25 @@ def pickling(
             cloudpickle.unregister_pickle_by_value(module)
 
 
+PLAIN = (str, bytes, int, float, type(None))
+"""Types of values that need none of the user's modules."""
+
+
+@functools.lru_cache(maxsize=1)
+def _has_own_modules(count: int, last: str) -> bool:
+    """Return whether the program has modules of its own, as long as no other module is imported."""
+    return any(True for _ in own_modules(object))
+
+
 def pickled_value(value: object, what: str = "it") -> bytes:
     import cloudpickle
 
     try:
-        return _pickled(value, cloudpickle)
+        # A map pickles each of its items.
+        if type(value) in PLAIN or not _has_own_modules(len(sys.modules), next(reversed(sys.modules))):
+            return _pickled(value, cloudpickle)
+        with pickling(type(value)) as pickled:
+            return pickled(value)
     except Exception as error:  # pickling runs the value's own code
         kind = type(value).__name__
         raise InvalidRequest(f"{what}, a {kind}, cannot be pickled: {type(error).__name__}: {error}") from error
@@ -238,7 +285,8 @@ def _pickled(
             if isinstance(item, CodeType):
                 rebuild, parts = self.dispatch_table[CodeType](item)
                 return rebuild, tuple(item.co_filename if part == _NO_FILE else part for part in parts)
-            return super().reducer_override(item)
+            reduction = super().reducer_override(item)
+            return shared(item, reduction) if isinstance(item, type) else reduction
 
     if into is not None:
         Pickler(into, protocol=5, buffer_callback=into.take_buffer).dump(value)

@@ -94,7 +94,9 @@ def source_of_kind(kind: type[Workload]) -> Source | None:
 
 
 def own_modules(fn: Callable[..., Any]) -> Iterator[ModuleType]:
-    home = _home(fn)
+    """Yield the user's modules beside that of ``fn``; if it is none of the user's, beside the program's."""
+    main = sys.modules.get("__main__")
+    home = _home(fn) or (None if main is None else _home(main))
     if home is not None:
         yield from _imported_from(home).modules()
 
@@ -148,11 +150,13 @@ def _imported_in(code: CodeType) -> Iterator[str]:
             yield from _imported_in(constant)
 
 
-def _module_of(fn: Callable[..., Any]) -> ModuleType | None:
+def _module_of(fn: Callable[..., Any] | ModuleType) -> ModuleType | None:
+    if isinstance(fn, ModuleType):
+        return fn
     return sys.modules.get(getattr(inspect.unwrap(fn), "__module__", None) or "")
 
 
-def _home(fn: Callable[..., Any]) -> Path | None:
+def _home(fn: Callable[..., Any] | ModuleType) -> Path | None:
     module = _module_of(fn)
     if module is None:
         return None

@@ -119,7 +119,7 @@ def made(error=ERROR, pickled=b""):
 
 def test_a_value_whose_class_is_not_here_is_named_with_the_remedy():
     pickled = pickle.dumps(ERROR).replace(b"raysm.contract.session", b"raysm.contract.absence")
-    with pytest.raises(CallFailed, match="the value of train cannot be read here: ModuleNotFoundError"):
+    with pytest.raises(CallFailed, match="the value of train needs the module 'raysm.contract.absence'"):
         value_of(Outcome(pickled=pickled), "train")
 
 
