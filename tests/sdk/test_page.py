@@ -29,11 +29,18 @@ def printed(tmp_path_factory):
         subprocess.run(down, env=os.environ | {"RAYSM_HOME": str(folder / "home")}, capture_output=True, timeout=100)
 
 
-@pytest.mark.parametrize("index", [0, 1, 2, 3], ids=["variables", "Ray", "torchrun", "boto3"])
+@pytest.mark.parametrize("index", [0, 1, 2, 3, 4], ids=["variables", "role", "Ray", "torchrun", "boto3"])
 def test_the_page_prints_what_it_shows(printed, index):
     assert_printed(outputs(PAGE)[index], printed)
 
 
 @pytest.mark.skipif(shutil.which("aws") is None, reason="the AWS CLI is not installed")
 def test_the_aws_cli_finds_the_job_and_its_result(printed):
-    assert_printed(outputs(PAGE)[4], printed)
+    assert_printed(outputs(PAGE)[5], printed)
+
+
+def test_the_sdk_asks_for_the_role_at_aws_s_own_address(monkeypatch):
+    from sagemaker.core.helper.session_helper import sts_regional_endpoint
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    assert sts_regional_endpoint("us-east-1") == "https://sts.us-east-1.amazonaws.com"
