@@ -19,7 +19,7 @@ from raysm.cli.report import brought, described, print_metrics, print_result
 from raysm.cli.sending import check_output, check_timeout
 from raysm.cli.tuning import run_about
 from raysm.client.costs.bill import lines
-from raysm.client.job.handle import Job, attach, token_of
+from raysm.client.job.handle import Job, attach_in_any_region, token_of
 from raysm.client.job.listing import find_all, find_job, find_running
 from raysm.client.job.removal import check, descriptions, remove
 from raysm.client.logs.stream import JobStream
@@ -83,7 +83,7 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
         _remove(arguments, service, console)
         return
     try:
-        job = attach(arguments.job, service)
+        job = attach_in_any_region(service, arguments.job)
     except JobNotFound:
         tuning = None
         # A ServiceError: no such tuning job, or no permission to read it. Either way there is no job of this name.
@@ -112,13 +112,14 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
 def _remove(arguments: Arguments, service: Service, console: Console) -> None:
     # A job that is named twice is removed once.
     going = list(dict.fromkeys(job for name in arguments.job for job in find_all(name, service)))
-    every = descriptions(service)
+    # By region: only jobs of one region share state.
+    every = {region: descriptions(each) for region, each in {job.service.region: job.service for job in going}.items()}
     for job in going:  # all are checked before any is removed
-        check(job, every)
+        check(job, every[job.service.region])
     for job in going:
-        remove(job, every)
+        remove(job, every[job.service.region])
         # State that only these jobs share is removed with the last of them.
-        every = [other for other in every if other.name != job.name]
+        every[job.service.region] = [other for other in every[job.service.region] if other.name != job.name]
     if arguments.json:
         print(json.dumps({"removed": [job.name for job in going]}, indent=1))
     else:

@@ -83,6 +83,12 @@ class Service:
     def unrepeated(self) -> "Service":
         return self if self._injected is not None else Service(self.target, polling=self._polling, repeats=False)
 
+    def in_other_regions(self) -> "Iterator[Service]":
+        """Yield the services of other regions in which a job is looked for by its name alone."""
+        if self._injected is None:
+            for region in self.connection.other_regions():
+                yield Service(self.target.reaching((region,)), polling=self._polling)
+
     @property
     def polling(self) -> Polling:
         """How often jobs are polled, and how late log lines may be, which an embedded server reports once it runs."""

@@ -19,12 +19,14 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from raysm.contract.names import LOCAL_REGION
 from raysm.contract.store import put, read_json
 from raysm.contract.trust import find_distrust
 from raysm.errors import InvalidConfig, InvalidRequest
 
 VARIABLE = "RAYSM_HOME"
 RECORD = "server.json"
+JOBS = "jobs"
 
 
 def home(explicit: str | os.PathLike[str] | None = None) -> Path:
@@ -100,6 +102,16 @@ def scenario_file(folder: Path) -> Path:
 
 def sdk_config_file(folder: Path) -> Path:
     return folder / "sagemaker.yaml"
+
+
+def jobs_folder(folder: Path, kind: str, region: str) -> Path:
+    """Return the folder of the jobs of one kind in a region; names of jobs are unique within a region."""
+    return folder / JOBS / (kind if region == LOCAL_REGION else f"{kind}@{region}")
+
+
+def regions_with_jobs(folder: Path) -> list[str]:
+    """Return the regions other than the default one that have jobs, or had some."""
+    return sorted({path.name.partition("@")[2] for path in (folder / JOBS).glob("*@*")})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

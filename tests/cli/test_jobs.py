@@ -1,6 +1,7 @@
 """Tests of ``raysm.cli.jobs``."""
 
 import io
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,13 +10,14 @@ from rich.console import Console
 from raysm.cli.arguments import parse
 from raysm.cli.interrupts import Interrupted
 from raysm.cli.jobs import await_end, find_to_read, run
+from raysm.client.job.handle import attach
 from raysm.client.job.records import task_of
 from raysm.client.storage.s3 import Storage
 from raysm.client.submit import submit
 from raysm.contract import events
 from raysm.errors import InvalidRequest, JobNotFound, ServiceError
 from raysm.grid.store import path_of
-from raysm.request import Script
+from raysm.request import Local, Script
 from tests.support.client_jobs import M5, leave
 from tests.support.commands import NOW_MS, tell
 from tests.support.homes import in_home
@@ -188,3 +190,18 @@ def test_an_output_that_the_job_left_empty_is_an_error_and_makes_no_folder(remot
         with pytest.raises(ServiceError, match=f"^the job {job.name} left no {what}[^;]*; nothing was copied$"):
             printed(remote, "result", job.name, "--what", what, "--output", str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("home")
+def test_a_job_in_another_region_of_this_machine_is_found_by_its_name_alone(tmp_path, capsys):
+    script = tmp_path / "far.py"
+    script.write_text("pass")
+    sent = submit(Script(str(script)), name="far", on=Local(regions=("eu-west-1",), instance_kind="simulated"))
+    assert attach(sent.name).service.region == "eu-west-1"
+    for words in (["status", sent.name], ["logs", sent.name], ["status", "far"], ["stop", sent.name]):
+        run(parse(words), Console(file=io.StringIO()))
+    sent.wait(timeout=60)
+    run(parse(["rm", sent.name, "--json"]), Console(file=io.StringIO()))
+    assert json.loads(capsys.readouterr().out)["removed"] == [sent.name]
+    with pytest.raises(JobNotFound):
+        attach(sent.name)

@@ -12,7 +12,7 @@ import pkgutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -611,26 +611,39 @@ def attach(name: str, on: Target | Service | None = None) -> Job:
 
     Args:
         name: The job's full name, as ``raysm jobs`` lists it.
-        on: Its target; None is the embedded SageMaker of this machine.
+        on: Its target; None is the embedded SageMaker of this machine, with all the regions that it emulates.
 
     Raises:
         JobNotFound: There is neither a Training nor a Processing job of that name.
     """
     service = connect(on)
+    return attach_in([service], name) if isinstance(on, Service) else attach_in_any_region(service, name)
+
+
+def attach_in_any_region(service: Service, name: str) -> Job:
+    """Return the handle on a job; on this machine also on one in another region, where a grid's jobs may be."""
+    return attach_in(itertools.chain([service], service.in_other_regions()), name)
+
+
+def attach_in(services: Iterable[Service], name: str) -> Job:
+    """Return the handle on the job of this name in the first of ``services`` that has one."""
     if not NAME_PATTERN.fullmatch(name):
         # The service would answer with its regular expression.
         raise JobNotFound(
             f"no job is named {name!r}: a name has 1 to 63 letters, digits and inner hyphens; raysm jobs lists the jobs"
         )
-    for api in APIS:
-        try:
-            description = read(api, service.describe(api, name))
-        except JobNotFound:
-            continue
-        # The tags of a follow-up name the first job, whose lines and metrics come before its own.
-        tags = service.tags(description.arn) if is_follow_up(name) else None
-        return Job(Chain(name, service=service, api=api, description=description, tags=tags))
-    raise JobNotFound(f"there is no job {name!r} {service.target.describe()}; raysm jobs lists the full names")
+    where = ""
+    for service in services:
+        where = where or service.target.describe()
+        for api in APIS:
+            try:
+                description = read(api, service.describe(api, name))
+            except JobNotFound:
+                continue
+            # The tags of a follow-up name the first job, whose lines and metrics come before its own.
+            tags = service.tags(description.arn) if is_follow_up(name) else None
+            return Job(Chain(name, service=service, api=api, description=description, tags=tags))
+    raise JobNotFound(f"there is no job {name!r} {where}; raysm jobs lists the full names")
 
 
 def token_of(job: Job) -> str:

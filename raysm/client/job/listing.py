@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from raysm.client.job.description import SecondaryStatus, Status, read
-from raysm.client.job.handle import Job, attach
+from raysm.client.job.handle import Job, attach, attach_in_any_region
 from raysm.client.job.records import kept_of, task_of
 from raysm.client.service import Service, connect
 from raysm.contract.job_api import APIS, JobApi
@@ -67,7 +67,7 @@ def _listed(service: Service, api: JobApi, item: dict[str, Any]) -> Listed:
 
 def find_job(name: str, service: Service, *, told: Callable[[Job], None] | None = None) -> Job:
     try:
-        return attach(name, service)
+        return attach_in_any_region(service, name)
     except JobNotFound:
         return find_running(name, service, told=told)
 
@@ -81,7 +81,7 @@ def find_all(name: str, service: Service) -> list[Job]:
             raise JobNotFound(f"no job matches {name!r} {service.target.describe()}; raysm jobs lists the jobs")
         return [attach(each, service) for each in names]
     try:
-        return [attach(name, service)]
+        return [attach_in_any_region(service, name)]
     except JobNotFound:
         named = [str(item[api.name_key]) for api, item in _jobs_of_task(name, service)]
         if len(named) > 1:
@@ -98,10 +98,14 @@ def find_running(name: str, service: Service, *, sole: bool = False, told: Calla
     With ``sole``, several jobs are refused. If none runs, the last one is returned, but without ``told`` that raises.
     ``told`` is called with a job that was chosen among several, or has ended.
     """
+    where = service
     named = list(_jobs_of_task(name, service))
+    others = service.in_other_regions()
+    while not named and (other := next(others, None)) is not None:
+        service, named = other, list(_jobs_of_task(name, other))
     running = [(api, item) for api, item in named if not Status(item[api.status_key]).is_terminal]
     if not running:
-        missing = f"there is no job {name!r} {service.target.describe()}, nor a running session of that name"
+        missing = f"there is no job {name!r} {where.target.describe()}, nor a running session of that name"
         if named:
             api, item = max(named, key=lambda one: one[1]["CreationTime"])
             if told is None:
@@ -111,7 +115,7 @@ def find_running(name: str, service: Service, *, sole: bool = False, told: Calla
             job = attach(item[api.name_key], service)
             told(job)
             return job
-        near = _hint(name, service, has_ended=told is not None)
+        near = _hint(name, where, has_ended=told is not None)
         raise JobNotFound(f"{missing}: raysm jobs and raysm session list show the existing ones{near}")
     if len(running) > 1:
         # A session's name is unique among sessions, but jobs may have the same name.

@@ -6,7 +6,7 @@ A further target is its class in ``raysm.request.targets``, a ``Connection`` and
 import abc
 import pkgutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -91,6 +91,10 @@ class Connection(abc.ABC):
 
     @abc.abstractmethod
     def region(self, clients: Clients) -> str: ...
+    def other_regions(self) -> Sequence[str]:
+        """Return the other regions in which a job is looked for by its name alone."""
+        return ()
+
     @abc.abstractmethod
     def bucket(self, region: Callable[[], str], account: Callable[[], str]) -> Bucket:
         """Return the bucket; region and account are asked for only if its name contains them."""

@@ -4,7 +4,7 @@ import functools
 import importlib.util
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from raysm.client.targets.connection import Bucket, Clients, Connection, Polling
 from raysm.contract import own_socket
 from raysm.contract.botocore_session import settingless_session
 from raysm.contract.file_uri import uri_of
-from raysm.contract.home import Clock, ServerRecord, home, scenario_file
+from raysm.contract.home import Clock, ServerRecord, home, regions_with_jobs, scenario_file
 from raysm.contract.names import LOCAL_BUCKET, LOCAL_REGION
 from raysm.contract.packages import name_of
 from raysm.contract.service_model import loader
@@ -49,6 +49,10 @@ class LocalConnection(Connection):
 
     def region(self, clients: Clients) -> str:
         return self._region
+
+    def other_regions(self) -> Sequence[str]:
+        """Return the other regions of this machine that have jobs, as those of a grid."""
+        return [region for region in (LOCAL_REGION, *regions_with_jobs(self._home)) if region != self._region]
 
     def bucket(self, region: Callable[[], str], account: Callable[[], str]) -> Bucket:
         """Return the server's bucket of the region: jobs of one name in two regions have different payloads."""

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from raysm.contract.home import Clock
+from raysm.contract.home import JOBS, Clock, jobs_folder
 from raysm.contract.job_api import JobApi, api_of
 from raysm.contract.store import make_folder, put, read_json
 from raysm.errors import InvalidConfig, InvalidRequest
@@ -84,7 +84,7 @@ class Records:
     def __init__(self, home: Path, clock: Clock | None = None) -> None:
         """Read the records; a file that cannot be read is skipped."""
         self.clock = clock or Clock()
-        self._jobs = home / "jobs"
+        self._home, self._jobs = home, home / JOBS
         self._jobs.mkdir(parents=True, exist_ok=True)
         # Identifies the folder, because another one may take its path.
         self._opened = os.stat(self._jobs)
@@ -104,8 +104,7 @@ class Records:
                 self._records[record.key] = record
 
     def folder(self, api: JobApi, name: str, region: str = REGION) -> Path:
-        # Names are unique within a region, so each further region has its own folders.
-        return self._jobs / (api.kind if region == REGION else f"{api.kind}@{region}") / name
+        return jobs_folder(self._home, api.kind, region) / name
 
     def add(self, record: JobRecord) -> None:
         with self._lock:
