@@ -453,6 +453,21 @@ def test_a_state_without_the_grids_seal_is_used_by_nobody(world, tmp_path, chang
     assert world.lives == []
 
 
+def test_an_earlier_state_that_someone_puts_back_makes_no_second_job_of_a_row(world):
+    first = world.attempt().open()
+    earlier = world.folder.objects["state"][0]
+    first.step()
+    first.step()
+    assert len(world.lives) == 4
+    first.die()
+    changed(world, earlier)
+    second = world.attempt().open()
+    second.run()
+    # Those that the earlier state does not know are found by their names, or stopped as orphaned.
+    assert set(second.store.states()) == {"done", "stopped"}
+    assert sorted(life.task for life in world.lives) == list("abcd")
+
+
 def test_a_state_that_unpacks_to_much_is_refused_before_it_is_in_memory(world):
     bomb = b"{}\n" + zlib.compress(bytes(64 << 20), level=9)
     tracemalloc.start()
