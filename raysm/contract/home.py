@@ -2,12 +2,12 @@
 
 ::
 
-    HOME/server.json    pid, port, socket, start and version of the server, while it listens
-    HOME/server-PID.sock its Unix socket: raysm's own clients connect only to this
-    HOME/server.lock    locked by the server while it runs
-    HOME/server.log     what the server wrote
-    HOME/scenario.toml  the scenario of this home: raysm local up --scenario
-    HOME/sagemaker.yaml configuration of the SageMaker SDK for this server: SAGEMAKER_USER_CONFIG_OVERRIDE names it
+    HOME/server.json      pid, port, socket, start and version of the server, while it listens
+    HOME/server-PID.sock  the server's Unix socket, for raysm's own clients
+    HOME/server.lock      locked by the server while it runs
+    HOME/server.log       what the server wrote
+    HOME/scenario.toml    the scenario of this home: raysm local up --scenario
+    HOME/sagemaker.yaml   configuration of the SageMaker SDK for this server: SAGEMAKER_USER_CONFIG_OVERRIDE names it
 """
 
 import contextlib
