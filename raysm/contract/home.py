@@ -50,7 +50,9 @@ def home(explicit: str | os.PathLike[str] | None = None) -> Path:
     if distrust is not None:
         raise InvalidRequest(
             f"the home {folder} is not used, because {distrust.reason}",
-            remedy=f"{distrust.command and f'run {distrust.command}, or '}set {VARIABLE} to a folder of your own",
+            remedy=f"set {VARIABLE} to a folder of your own"
+            # What others have put there would run as this user.
+            + (f", or, if all that lies in this one is yours, run {distrust.command}" if distrust.command else ""),
         )
     return folder
 

@@ -24,7 +24,7 @@ class InstanceFiles:
     """Links that were not followed, with their targets."""
 
     def below(self, folder: Path) -> Iterator[Path]:
-        """Yield the files below a folder of the instance as ``files_below`` does, without those of no concern to it."""
+        """Yield the files below a folder of the instance as ``files_below`` does, without those of others."""
         if self.may_read(folder):
             yield from files_below(folder, self.may_read)
 
@@ -50,9 +50,10 @@ class InstanceFiles:
 
     def remarks(self) -> list[str]:
         """Return a line for each link that was not followed, and forget them."""
+        where = "a file of the kernel" if self.sees_machine else "outside of the job's /opt/ml"
         lines = [
-            f"raysm: {path.relative_to(self.base)} was not kept: it is a link to {target}, outside of the job's "
-            "/opt/ml; copy the file instead"
+            f"raysm: {path.relative_to(self.base)} was not kept: it is a link to {target}, {where}; copy the file in "
+            "place of linking to it"
             for path, target in sorted(self.left.items())
         ]
         self.left.clear()
