@@ -257,16 +257,17 @@ def test_a_task_that_asks_for_more_than_an_instance_has_is_found_and_named(ray_h
         ray_here.cancel(task)
 
 
-def test_a_group_that_must_spread_over_more_instances_than_there_are_is_found_and_named(ray_here, one_ray, monkeypatch):
+@pytest.mark.parametrize(("strategy", "cpus"), [("STRICT_SPREAD", 1), ("STRICT_PACK", 2)])
+def test_a_group_that_its_strategy_makes_impossible_is_found_and_named(ray_here, one_ray, monkeypatch, strategy, cpus):
     monkeypatch.setattr(gcs_state, "FIRST_S", 0.2)
     monkeypatch.setattr(gcs_state, "LOOK_S", 0.2)
-    group = ray_here.util.placement_group([{"CPU": 1}] * 2, strategy="STRICT_SPREAD")
+    group = ray_here.util.placement_group([{"CPU": cpus}] * 2, strategy=strategy)
     try:
         port = int(ray_here.get_runtime_context().gcs_address.rpartition(":")[2])
 
         def lines(findings, now_s):
             # The request of another test on this Ray may still be among them.
-            if any("2 bundles of num_cpus=1 (STRICT_SPREAD" in request for request in findings.unmet):
+            if any(f"2 bundles of num_cpus={cpus} ({strategy}" in request for request in findings.unmet):
                 raise InvalidRequest("found")
             return []
 

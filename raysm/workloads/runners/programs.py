@@ -16,7 +16,7 @@ from raysm.bootstrap.log import remark
 from raysm.contract.payload import SOURCE
 from raysm.contract.seal import DIGESTS
 from raysm.contract.source import interpreter
-from raysm.contract.store import read_json
+from raysm.contract.store import files_below, read_json, sha256_of
 from raysm.errors import InvalidRequest
 from raysm.request.programs import PickledFunction, Script
 from raysm.workloads.command_line import command_line
@@ -32,14 +32,17 @@ class ScriptRunner(Runner[Script]):
     def run(self, address: str) -> None:
         begun_s, begun_at_s = time.monotonic(), time.time()
         owner = os.getpid()
+        keeps_files = not (self.workload.in_state or self.workload.drop_files)
+        sent = self._digest_source() if keeps_files else {}
 
         def describe() -> None:
             # A process that the script has forked ends with the exit handlers of this one.
             if os.getpid() != owner:
                 return
             try:
-                if not (self.workload.in_state or self.workload.drop_files):
-                    self._keep_new_files(begun_at_s)
+                if keeps_files:
+                    model = self.environment.paths.model
+                    keep_new_files(self.payload.source, sent, model, begun_at_s, remark)
                 self.describe_result({"script": time.monotonic() - begun_s})
             except OSError as error:
                 print(f"what the script left is not complete, or has no manifest: {error}", file=sys.stderr)  # noqa: T201
@@ -68,10 +71,13 @@ class ScriptRunner(Runner[Script]):
                 atexit.unregister(describe)
             raise
 
-    def _keep_new_files(self, begun_s: float) -> None:
-        digests = read_json(self.payload.folder / DIGESTS)
-        source = {name.removeprefix(f"{SOURCE}/"): digest for name, digest in digests.items()}
-        keep_new_files(self.payload.source, source, self.environment.paths.model, begun_s, remark)
+    def _digest_source(self) -> dict[str, str]:
+        folder = self.payload.source
+        if not folder.is_symlink():
+            digests = read_json(self.payload.folder / DIGESTS)
+            return {name.removeprefix(f"{SOURCE}/"): digest for name, digest in digests.items()}
+        # The source of a job of the SageMaker SDK is in a channel of its own, without digests.
+        return {path.relative_to(folder).as_posix(): sha256_of(path) for path in files_below(folder)}
 
 
 def run_command(words: Sequence[str], name: str, args: Sequence[str]) -> None:

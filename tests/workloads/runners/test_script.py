@@ -16,6 +16,7 @@ from raysm.client.source.function import pickled_call
 from raysm.contract.events import Digest, parse
 from raysm.contract.names import FAILURE_RECORD
 from raysm.contract.paths import Paths
+from raysm.contract.payload import pack_here
 from raysm.contract.result import EXCEPTION, VALUE, Manifest
 from raysm.contract.store import sha256_of
 from raysm.request import JobRequest, PickledFunction, Script
@@ -181,6 +182,18 @@ def test_the_files_that_a_script_left_in_its_working_folder_are_part_of_the_resu
     # Neither unchanged files of the source, nor links and caches, nor one that raysm's own manifest would be.
     assert files == {"multirun/0/metrics.csv": 4, "model.pt": 7, "data.txt": 7, "large": 0}
     assert "data.txt, large, model.pt, multirun/ (--drop-files" in log
+
+
+def test_the_source_that_the_sdk_sends_in_a_channel_of_its_own_is_no_part_of_the_result(instance, tmp_path):
+    (tmp_path / "code" / "parts").mkdir(parents=True)
+    (tmp_path / "code" / "train.py").write_text("open('model.pt', 'w').close(); open('parts/new', 'w').close()")
+    (tmp_path / "code" / "parts" / "config.json").touch()
+    (tmp_path / "token").write_text("0" * 64)
+    request = JobRequest(name="job", workload=Script("train.py"))
+    pack_here(request, instance.payload, source=tmp_path / "code", token_file=tmp_path / "token")
+    done, failure = drive(instance, tmp_path)
+    assert (done.returncode, failure) == (0, None), done.stderr
+    assert {file.name for file in Manifest.read(instance.model).files} == {"model.pt", "parts/new"}
 
 
 @pytest.mark.parametrize("fields", [{"drop_files": True}, {"large": MAX_KEPT_BYTES}])
