@@ -112,10 +112,12 @@ def run_quotas(arguments: Arguments, console: Console) -> None:
     if arguments.json:
         print(json.dumps([each.as_dict() for each in chosen], indent=1))
         return
+    is_here = any(service.connection.lists_prices for service in services)
+    unknown = "set it in the scenario's table market.usd_per_hour" if is_here else "raysm prices --refresh"
     for each in chosen:
         market = "spot" if each.place.spot else "on demand"
         used = f", {each.in_use:,} in use by grids of this machine" if each.in_use else ""
-        price = "  price unknown: raysm prices --refresh" if each.price is None else _priced(each.price)
+        price = f"  price unknown: {unknown}" if each.price is None else _priced(each.price)
         place = f"{each.place.region:<16} {each.place.instance_type:<18} {market:<9}"
         say(f"{place} {each.limit:>6,} instances{used} {price}", console)
 

@@ -147,7 +147,7 @@ class Service:
 
     def call(self, client: str, operation: str, **parameters: Any) -> Any:
         """Call one operation, ``call("s3", "head_object", Bucket=…, Key=…)``; raises JobNotFound or ServiceError."""
-        with translated(operation):
+        with translated(operation, self.connection.remedies):
             try:
                 return getattr(self.client(client), operation)(**parameters)
             except Exception as error:
@@ -227,17 +227,18 @@ def connect(on: "Target | Service | None") -> Service:
 
 
 @contextlib.contextmanager
-def translated(action: str) -> Iterator[None]:
+def translated(action: str, remedies: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Translate botocore's errors; ``remedies`` by the beginning of a code come before those for AWS."""
     try:
         yield
     except Exception as error:
-        translation = _translate(action, error)
+        translation = _translate(action, error, {**REMEDIES, **(remedies or {})})
         if translation is None:
             raise
         raise translation from error
 
 
-def _translate(action: str, error: Exception) -> ServiceError | None:
+def _translate(action: str, error: Exception, remedies: Mapping[str, str]) -> ServiceError | None:
     try:
         from boto3.exceptions import Boto3Error
         from botocore import exceptions
@@ -246,7 +247,7 @@ def _translate(action: str, error: Exception) -> ServiceError | None:
         return None
     match error:
         case exceptions.ClientError(response=response):
-            return _refusal(action, response.get("Error", {}))
+            return _refusal(action, response.get("Error", {}), remedies)
         case exceptions.NoCredentialsError() | exceptions.PartialCredentialsError():
             return ServiceError(
                 f"{action}: no AWS credentials were found",
@@ -269,13 +270,13 @@ def _translate(action: str, error: Exception) -> ServiceError | None:
             Boto3Error(__cause__=exceptions.ClientError() as cause)
             | Boto3Error(__cause__=None, __context__=exceptions.ClientError() as cause)
         ):
-            return _refusal(action, cause.response.get("Error", {}))
+            return _refusal(action, cause.response.get("Error", {}), remedies)
         case Boto3Error():
             return ServiceError(f"{action}: {error}")
     return None
 
 
-def _refusal(action: str, error: Mapping[str, str]) -> ServiceError:
+def _refusal(action: str, error: Mapping[str, str], remedies: Mapping[str, str]) -> ServiceError:
     code, message = error.get("Code", ""), error.get("Message", "")
     # SageMaker has no code for a missing job: only the message of a ValidationException says so.
     is_absent = any(words in message.lower() for words in ("not found", "could not find"))
@@ -284,5 +285,5 @@ def _refusal(action: str, error: Mapping[str, str]) -> ServiceError:
     text = f"{action}: {code}: {message}"
     if code.startswith(EXPIRED):
         return CredentialsExpired(text, code=code, remedy=LOGIN)
-    remedy = next((text for begin, text in REMEDIES.items() if code.startswith(begin)), "")
+    remedy = next((text for begin, text in remedies.items() if code.startswith(begin)), "")
     return ServiceError(text, code=code, is_transient=code.startswith(TRANSIENT), remedy=remedy)

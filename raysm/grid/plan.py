@@ -221,15 +221,16 @@ def plan_grid(
     limits, budget_usd = request.template.options.get("limits") or Limits(), request.rules.budget_usd
     if budget_usd is not None:
         notes = [*notes, *_budget_notes(request, assigned, placement, limits.max_runtime_s)]
+    target = request.template.target
     plan = GridPlan(
         name=request.name,
         assigned=tuple(assigned),
         places=_places(assigned, placement, table),
         transfer_usd=_sum(each.worth.transfer_usd for each in assigned if each.worth is not None),
         most_usd=_sum(_max_usd(each, placement, limits.max_runtime_s) for each in assigned if each.offer is not None),
-        notes=(*notes, *_notes(assigned, placement, table, today, any_type=request.rules.any_type)),
+        notes=(*notes, *_notes(assigned, placement, table, today, any_type=request.rules.any_type, target=target)),
     )
-    _check_budget(plan, budget_usd)
+    _check_budget(plan, budget_usd, target)
     return plan
 
 
@@ -265,15 +266,20 @@ def _budget_notes(
     return [*notes, note]
 
 
-def _check_budget(plan: GridPlan, budget_usd: float | None) -> None:
+def _price_remedy(target: Target, region: str) -> str:
+    if target.is_billed:
+        return f"run raysm prices --refresh --regions {region}"
+    return "name it in the table market.usd_per_hour of a scenario (raysm local up --scenario FILE)"
+
+
+def _check_budget(plan: GridPlan, budget_usd: float | None, target: Target) -> None:
     if budget_usd is None:
         return
     for place in plan.places:
         if place.usd_per_hour is None:
             raise InvalidRequest(
                 f"the price of {place.place} is unknown, so a budget of {budget_usd:,.2f} USD cannot be "
-                f"guaranteed: run raysm prices --refresh --regions {place.place.region}, or leave out the region or "
-                "the budget"
+                f"guaranteed: {_price_remedy(target, place.place.region)}, or leave out the region or the budget"
             )
     # Compare the lowest cost: a grid that may turn out cheaper is not refused.
     if plan.usd is not None and plan.usd[0] > budget_usd:
@@ -342,7 +348,7 @@ def _sum(parts: Iterable[float | None]) -> float | None:
 
 
 def _notes(
-    assigned: Sequence[Assigned], placement: Cheapest, table: PriceTable, today: date, *, any_type: bool
+    assigned: Sequence[Assigned], placement: Cheapest, table: PriceTable, today: date, *, any_type: bool, target: Target
 ) -> list[str]:
     notes = []
     used = {each.offer.place for each in assigned if each.offer is not None}
@@ -351,7 +357,7 @@ def _notes(
     unpriced = sorted({str(offer.place) for offer in offers if offer.usd_per_hour is None})
     if unpriced:
         shown = ", ".join(unpriced[:4]) + (f" and {len(unpriced) - 4} more" if len(unpriced) > 4 else "")
-        notes.append(f"the price of {shown} is unknown; raysm prices --refresh --regions … fetches prices from AWS")
+        notes.append(f"the price of {shown} is unknown: {_price_remedy(target, '…')}")
     old: set[str] = set()
     for place in used:
         price = table.price(place.instance_type, place.region)

@@ -255,6 +255,14 @@ def test_a_session_goes_before_a_job_of_the_same_name_that_was_sent_behind_it(re
     assert find_job("digits", remote.service) == session
 
 
+def test_a_name_that_is_no_typo_of_another_has_no_hint(remote, script):
+    sent = submit(Script(str(script)), name="job", cluster=M5, on=remote.service)
+    with pytest.raises(JobNotFound) as caught:
+        find_running("nojob", remote.service)
+    assert sent.name not in str(caught.value)
+    assert "did you mean" not in str(caught.value)
+
+
 def test_an_unknown_name_is_refused_with_the_nearest_ones(remote, job):
     with pytest.raises(JobNotFound, match=rf"there is no job '{job.name}x' .*; did you mean {job.name}\?"):
         find_job(f"{job.name}x", remote.service)

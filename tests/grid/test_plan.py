@@ -132,6 +132,13 @@ def test_an_unknown_price_and_a_budget_are_refused_with_the_remedy():
         plan(grid({"expected_s": 60}, regions=("eu-west-1",), rules=Rules(budget_usd=5)))
 
 
+def test_an_unknown_price_on_this_machine_is_named_in_a_scenario():
+    asked = grid({"expected_s": 60}, regions=("eu-west-1",), rules=Rules(budget_usd=5))
+    here = replace(asked, template=replace(asked.template, target=Local(regions=("eu-west-1",))))
+    with pytest.raises(InvalidRequest, match=r"market\.usd_per_hour of a scenario"):
+        plan(here)
+
+
 def test_a_budget_that_the_rows_exceed_at_best_is_refused():
     assert plan(grid({"expected_s": 3600}, rules=Rules(budget_usd=2))).usd == (2.0, 2.0)
     with pytest.raises(InvalidRequest, match="cost at least 2.00 USD, but the budget is 1.90"):

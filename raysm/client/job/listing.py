@@ -20,6 +20,8 @@ from raysm.request.session import SessionWorkload
 
 NO_LIMIT = 1_000_000
 SHOWN = 5
+TYPO = 0.8
+"""Similarity of two names of which one may be a typo of the other: with 2 of 5 letters swapped it is 0.8."""
 COMPARED = 200
 """Number of the latest jobs whose names are compared."""
 
@@ -151,4 +153,5 @@ def _hint(name: str, service: Service, *, has_ended: bool) -> str:
     names = list(dict.fromkeys([*tasks, *(str(item[api.name_key]) for api, item in entries)]))
     # A part of a name, "digits" of "all-digits-top10", is too short to be close to it.
     holding = [one for one in names if name in one][:3]
-    return did_you_mean(name, names, most=3) or did_you_mean(name, holding, most=3, cutoff=0)
+    # Short words are alike by chance: "nojob" is not a typo of "job".
+    return did_you_mean(name, names, most=3, cutoff=TYPO) or did_you_mean(name, holding, most=3, cutoff=0)

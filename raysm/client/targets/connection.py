@@ -6,7 +6,7 @@ A further target is its class in ``raysm.request.targets``, a ``Connection`` and
 import abc
 import pkgutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -69,6 +69,8 @@ class Connection(abc.ABC):
     polling: Polling
     repeats: bool = True
     profile: str = ""
+    remedies: Mapping[str, str] = {}
+    """Remedies by the beginning of an error's code, where they are not those of an account on AWS."""
 
     @property
     @abc.abstractmethod

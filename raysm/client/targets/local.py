@@ -33,8 +33,18 @@ EXTRAS = {
 
 LONG_POLL_S = 20
 
+REMEDIES = {
+    "AccessDenied": "the scenario's api.denied lists this action: take it out, or use another scenario",
+    "ResourceLimitExceeded": (
+        "raise it in the scenario's table market.quotas (spot_quotas for spot jobs), or take another instance type"
+    ),
+}
+"""A scenario refuses as AWS does, but no console of AWS changes that."""
+
 
 class LocalConnection(Connection):
+    remedies = REMEDIES
+
     def __init__(self, target: Local) -> None:
         self.polling = Polling(first_s=0.1, most_s=0.5)
         self._target = target

@@ -2,9 +2,10 @@ import dataclasses
 import importlib.util
 
 import pytest
-from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
+from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 from botocore.stub import Stubber
 
+from raysm.client.service import translated
 from raysm.client.targets.connection import Bucket, connection_to
 from raysm.client.targets.local import LocalConnection
 from raysm.contract.home import ServerRecord
@@ -81,3 +82,13 @@ def test_who_has_another_endpoint_in_the_shell_is_told_once_that_it_is_not_aws(m
 def test_the_endpoints_of_all_regions_are_aws_own(region, caplog):
     connection_to(aws(region=region)).make_client("sts")
     assert caplog.records == []
+
+
+def test_a_quota_of_a_scenario_is_raised_in_the_scenario():
+    refused = ClientError({"Error": {"Code": "ResourceLimitExceeded", "Message": "too many"}}, "CreateTrainingJob")
+    with pytest.raises(ServiceError) as caught, translated("create_training_job", LocalConnection.remedies):
+        raise refused
+    assert "market.quotas" in caught.value.remedy
+    with pytest.raises(ServiceError) as caught, translated("create_training_job"):
+        raise refused
+    assert "Service Quotas" in caught.value.remedy
