@@ -51,6 +51,7 @@ from raysm.errors import InvalidInput, InvalidRequest, JobFailed, JobNotFound, S
 from raysm.request import AWS, Cluster, Input, JobRequest, Target, Workload
 from raysm.request.codec import from_json, to_json
 from raysm.request.job import NAME_PATTERN
+from raysm.request.options import check_list
 from raysm.request.programs import TorchScript
 
 if TYPE_CHECKING:
@@ -516,9 +517,7 @@ def _check_types(options: Mapping[str, Any]) -> None:
                 f"pandas or polars data frame, got a {type(item).__name__}; {fix}"
             )
     for name in ("requirements", "wheels"):
-        listed = options.get(name)
-        if isinstance(listed, (str, Path)):
-            raise InvalidRequest(f"{name} must be a list, got {listed!r}; write {name}=[{str(listed)!r}]")
+        check_list("", name, options.get(name) or ())
 
 
 def _task(name: str | None, title: str) -> str:

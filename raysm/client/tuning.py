@@ -23,6 +23,7 @@ from raysm.contract.service_model import violations
 from raysm.contract.terminal_text import visible
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound, NotDone, ServiceError
 from raysm.request import Target
+from raysm.request.options import check_list
 from raysm.request.space import Value
 from raysm.request.sweep import SweepWorkload, require_sweep
 
@@ -393,5 +394,5 @@ def tune(
     """
     if not isinstance(sweep, Sweep):
         raise InvalidRequest(f"tune takes raysm.Sweep(…), got {sweep!r}")
-    names = tuple(str(getattr(parent, "name", parent)) for parent in parents)
+    names = tuple(str(getattr(parent, "name", parent)) for parent in check_list("tune", "parents", parents))
     return prepare_tuning(prepare(sweep, on=on, **options), parallel=parallel, parents=names).send()

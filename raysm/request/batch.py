@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from raysm.errors import InvalidRequest
 from raysm.request.cluster import Input
-from raysm.request.options import check_counts, optional
+from raysm.request.options import check_counts, check_list, optional
 from raysm.request.programs import PickledWorkload
 from raysm.request.workload import Wrapper
 
@@ -56,10 +56,7 @@ class BatchInference(PickledWorkload):
     """GPUs of one predicting process; None is 1 if an instance has any, else 0."""
 
     def __post_init__(self) -> None:
-        # tuple() would split a text into letters: keep="id" would be the columns i and d.
-        if isinstance(self.keep, str) or not isinstance(self.keep, Iterable):
-            raise InvalidRequest(f"Batch: keep is a list of columns, got {self.keep!r}")
-        object.__setattr__(self, "keep", tuple(self.keep))
+        object.__setattr__(self, "keep", check_list("Batch", "keep", self.keep))
         if not isinstance(self.types, Mapping):
             raise InvalidRequest(
                 f"Batch: types is a mapping of columns to types, {{'zip': 'string'}}, got {self.types!r}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from raysm.errors import InvalidRequest
-from raysm.request.options import check_counts, check_numbers, decides, optional
+from raysm.request.options import check_counts, check_list, check_numbers, decides, optional
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,8 +148,8 @@ class Cluster:
 
     def __post_init__(self) -> None:
         # Users may pass lists; tuples keep the request immutable and hashable.
-        object.__setattr__(self, "groups", tuple(self.groups))
-        object.__setattr__(self, "alternatives", tuple(self.alternatives))
+        for name in ("groups", "alternatives"):
+            object.__setattr__(self, name, check_list("Cluster", name, getattr(self, name)))
         self._check_alternatives()
         check_counts("Cluster", 1, count=self.count, volume_gb=self.volume_gb)
         check_counts("Cluster", 1, or_none=True, min_instances=self.min_instances)
@@ -254,9 +254,7 @@ class Input:
     ``[{"prefix": "s3://bucket/images/"}, "0001.png", "a/0002.png"]``. The channel then contains only these objects."""
 
     def __post_init__(self) -> None:
-        # tuple() would split a text into letters; the codec refuses a text with a message that names the field.
-        if isinstance(self.groups, list):
-            object.__setattr__(self, "groups", tuple(self.groups))
+        object.__setattr__(self, "groups", check_list("Input", "groups", self.groups))
         if not self.uri:
             raise InvalidRequest("Input: the uri is empty; give s3://…, file://… or a path")
         # The codec would refuse this only in the instances.

@@ -11,7 +11,7 @@ from raysm.errors import InvalidRequest
 from raysm.request.cluster import Cluster, Input, Ports
 from raysm.request.external import check_index, check_tracking, place_of
 from raysm.request.limits import Limits, MetricDefinition, Security
-from raysm.request.options import decides, optional
+from raysm.request.options import check_list, decides, optional
 from raysm.request.workload import Workload
 
 
@@ -147,6 +147,8 @@ class JobRequest:
     """``s3://…`` prefix of results, on this machine ``file:///…`` too; None is a prefix made of project and name."""
 
     def __post_init__(self) -> None:
+        for name in ("metrics", "requirements"):
+            object.__setattr__(self, name, check_list("", name, getattr(self, name)))
         texts = {name: hyperparameter_text(name, value) for name, value in self.hyperparameters.items()}
         object.__setattr__(self, "hyperparameters", texts)
         if self.hyperparameters_as_args and self.workload.entry_script is None:

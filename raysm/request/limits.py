@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from raysm.errors import InvalidRequest
-from raysm.request.options import check_counts, optional
+from raysm.request.options import check_counts, check_list, optional
 
 MAX_RUNTIME_S = 28 * 24 * 3600
 """CreateTrainingJob takes at most 28 days."""
@@ -93,10 +93,7 @@ class Security:
 
     def __post_init__(self) -> None:
         for name in ("subnets", "security_groups"):
-            value = getattr(self, name)
-            if isinstance(value, str):
-                raise InvalidRequest(f"Security: {name} must be a list, got {value!r}; write {name}=[{value!r}]")
-            object.__setattr__(self, name, tuple(value))
+            object.__setattr__(self, name, check_list("Security", name, getattr(self, name)))
         if bool(self.subnets) != bool(self.security_groups):
             raise InvalidRequest("Security: subnets and security_groups go together; give both or neither")
         if self.remote_debug and self.isolation:

@@ -5,8 +5,9 @@ copies, and the options that a Processing job refuses. A new option is declared 
 """
 
 import dataclasses
+import os
 import typing
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,21 @@ def check_counts(what: str, least: int, *, or_none: bool = False, **values: obje
         # Not isinstance, because True is an int.
         if not (or_none and value is None) and (type(value) is not int or value < least):
             raise InvalidRequest(f"{what}: {name} must be a whole number of at least {least}, got {value!r}")
+
+
+def check_list(what: str, name: str, value: object) -> tuple[Any, ...]:
+    """Return the items of a list, as a tuple; a single text is no list of its letters.
+
+    Raises:
+        InvalidRequest: The value is a text, a path, or no list; the message begins with ``what``.
+    """
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes, os.PathLike, Mapping)):
+        return tuple(value)
+    where = f"{what}: {name}" if what else name
+    if value is None:
+        raise InvalidRequest(f"{where} must be a list, got None; leave it out, or write {name}=[]")
+    one = os.fspath(value) if isinstance(value, os.PathLike) else value
+    raise InvalidRequest(f"{where} must be a list, got {value!r}; write {name}=[{one!r}]")
 
 
 def check_numbers(what: str, **values: object) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from raysm.errors import InvalidRequest, option
 from raysm.request.cluster import LOCAL_TYPE, Cluster
-from raysm.request.options import check_counts, decides, optional
+from raysm.request.options import check_counts, check_list, decides, optional
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -215,6 +215,7 @@ class Local:
     part of this machine's."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "regions", check_list("Local", "regions", self.regions))
         if not self.regions or any(not REGION.fullmatch(region) for region in self.regions):
             raise InvalidRequest(
                 f"Local: regions are one or more names of regions, ('us-east-1', 'eu-west-1'), got {self.regions!r}"

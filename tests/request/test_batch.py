@@ -19,7 +19,7 @@ def batch(**fields):
         ({"batch_size": True}, "batch_size must be a whole number of at least 1, got True"),
         ({"cpus": 0}, "cpus must be a number above 0, got 0"),
         ({"read": "video"}, "read is one of 'images', 'text'"),
-        ({"keep": "id"}, "keep is a list of columns, got 'id'"),
+        ({"keep": "id"}, "keep must be a list, got 'id'"),
     ],
 )
 def test_what_cannot_be_is_refused_by_its_name(fields, message):

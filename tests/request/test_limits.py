@@ -4,7 +4,9 @@ from dataclasses import fields
 
 import pytest
 
+import raysm
 from raysm.errors import InvalidRequest
+from raysm.request import JobRequest, Script
 from raysm.request.cluster import Cluster, Input, InstanceGroup, Ports
 from raysm.request.limits import MAX_RUNTIME_S, Limits, MetricDefinition, Security
 from raysm.request.targets import AWS, INSTANCE_KINDS, Local, instance_kind, kind_of_image
@@ -31,11 +33,45 @@ def test_half_a_network_is_refused(fields):
         Security(**fields)
 
 
-def test_a_text_in_place_of_a_list_is_refused_where_it_is_given():
-    with pytest.raises(
-        InvalidRequest, match=r"Security: subnets must be a list, got 'subnet-1'; write subnets=\['subnet"
-    ):
-        Security(subnets="subnet-1")
+def job(**fields):
+    return JobRequest(name="a", workload=Script("a.py"), cluster=Cluster(), **fields)
+
+
+LISTS = {
+    "Cluster.alternatives": lambda value: Cluster("ml.m5.large", alternatives=value),
+    "Cluster.groups": lambda value: Cluster(groups=value),
+    "Input.groups": lambda value: Input("s3://b/k", groups=value),
+    "Local.regions": lambda value: Local(regions=value),
+    "JobRequest.metrics": lambda value: job(metrics=value),
+    "JobRequest.requirements": lambda value: job(requirements=value),
+    "Security.subnets": lambda value: Security(subnets=value, security_groups=["sg-1"]),
+    "Security.security_groups": lambda value: Security(subnets=["s-1"], security_groups=value),
+    "Grid.regions": lambda value: raysm.Grid("a.py", rows=[{"x": 1}], regions=value),
+    "tune.parents": lambda value: raysm.tune(SWEEP, parents=value),
+    "submit.wheels": lambda value: raysm.submit(Script("a.py"), wheels=value),
+}
+SWEEP = raysm.Sweep("a.py", space={"x": raysm.choice([1])}, metric="loss", mode="min")
+
+
+@pytest.mark.parametrize("option", LISTS)
+def test_one_value_in_place_of_a_list_is_refused_with_the_list_to_write(option):
+    with pytest.raises(InvalidRequest) as refused:
+        LISTS[option]("ml.m5.xlarge")
+    name = option.partition(".")[2]
+    assert f"{name} must be a list, got 'ml.m5.xlarge'; write {name}=['ml.m5.xlarge']" in str(refused.value)
+
+
+@pytest.mark.parametrize("option", ["Cluster.groups", "JobRequest.metrics", "Input.groups"])
+@pytest.mark.parametrize("value", [InstanceGroup("head", "ml.m5.large", 1), 3, None])
+def test_what_is_no_list_at_all_is_refused_too(option, value):
+    with pytest.raises(InvalidRequest, match="must be a list"):
+        LISTS[option](value)
+
+
+def test_any_list_becomes_a_tuple():
+    assert Cluster("ml.m5.large", alternatives=["ml.m5.xlarge"]).alternatives == ("ml.m5.xlarge",)
+    assert Local(regions=["eu-west-1"]).regions == ("eu-west-1",)
+    assert job(requirements=[f"package-{number}" for number in (1, 2)]).requirements == ("package-1", "package-2")
 
 
 def test_a_shell_into_an_isolated_job_is_refused():

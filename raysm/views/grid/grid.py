@@ -20,7 +20,7 @@ from raysm.grid.snapshot import snapshot
 from raysm.grid.task import Rules
 from raysm.request import Cluster, Script, Target, Workload
 from raysm.request.cluster import LOCAL_TYPE
-from raysm.request.options import check_names
+from raysm.request.options import check_list, check_names
 from raysm.request.workload import require_workload
 from raysm.views.grid.handle import GridHandle
 from raysm.views.grid.text import ShownPlan, ShownSnapshot, shown_plan, shown_snapshot
@@ -87,7 +87,7 @@ class Grid(GridHandle):
         self.request = GridRequest(
             name=chosen.pop("name", None) or title,
             source=source_of(rows),
-            regions=tuple(chosen.pop("regions", ())),
+            regions=check_list("Grid", "regions", chosen.pop("regions", ())),
             instance_types=_types(chosen.pop("instance_type", ()), cluster, target),
             count=chosen.pop("count", None) or cluster.count,
             markets=(chosen.pop("spot", False),),
