@@ -120,7 +120,10 @@ def test_what_gloo_says_of_each_group_is_passed_on_only_if_a_rank_is_missing(clo
     assert fed(clock, f"{text.format(0, 3)}\n{text.format(1, 2)}\n".encode()) == [text.format(1, 2), ""]
 
 
-@given(st.lists(st.sampled_from(["a", "\r", "\n", "\x1b", "[A", " 5%|", " "]), max_size=30), st.integers(1, 9))
+@given(
+    st.lists(st.sampled_from(["a", "\r", "\n", "\x1b", "[A", " 5%|", " ", "(f pid=7) "]), max_size=30),
+    st.integers(1, 9),
+)
 def test_the_lines_do_not_depend_on_the_pieces_in_which_the_output_comes(parts, size):
     data = "".join(parts).encode()
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
