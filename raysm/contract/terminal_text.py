@@ -6,8 +6,9 @@ lines, hide text or reverse its order. Sequences that only choose colours and fo
 
 import re
 
-SUSPECT = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""Controls of C0 but for tabs and line breaks, DEL, C1, and the marks that override the direction of text."""
+SUSPECT = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Controls of C0 but for tabs and line breaks, DEL, C1, the marks that override the direction of text, and what stands
+for bytes that are not UTF-8, which a notebook cannot show."""
 PART = re.compile(rf"\x1b\[([0-9;:]*)m|{SUSPECT.pattern}")
 RESET = "\x1b[0m"
 CONCEAL = 8

@@ -19,6 +19,7 @@ SEQUENCES = {
     "a C1 control": "\x9b31mred",
     "a carriage return": "algo-1 | \rdone",
     "a backspace": "a\bb",
+    "a byte that is not UTF-8": "caf\udce9",
     "another direction": "\u202egpj.exe",
     "an isolate": "\u2066a\u2069",
     "a reset terminal": "\x1bc",
@@ -30,7 +31,7 @@ SEQUENCES = {
 def test_a_sequence_that_does_more_than_colour_is_shown_as_text(text):
     shown = visible(text)
     assert shown.isprintable()
-    assert re.sub(r"\\(x|u20)[0-9a-f]{2}|\\r", "", shown) == re.sub(r"[^\x20-\x7e]", "", text)
+    assert re.sub(r"\\(x|u20|udc)[0-9a-f]{2}|\\r", "", shown) == re.sub(r"[^\x20-\x7e]", "", text)
 
 
 @pytest.mark.parametrize("colour", ["31", "1;4;97", "38;5;8", "48;2;8;8;8", "38:5:8", "0;32"])

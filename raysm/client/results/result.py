@@ -167,7 +167,7 @@ class Result:
         return visible("\n".join(lines) + ">")
 
     def _repr_html_(self) -> str:
-        rows = "".join(f"<li><code>{html.escape(line)}</code></li>" for line in self._lines())
+        rows = "".join(f"<li><code>{html.escape(visible(line))}</code></li>" for line in self._lines())
         return (
             f"<div><b>result of {html.escape(self.manifest.job)}</b> in <code>{html.escape(str(self.path))}</code>"
             f"<ul>{rows}</ul></div>"
