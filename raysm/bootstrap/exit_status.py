@@ -6,7 +6,7 @@ import re
 import signal
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
@@ -15,6 +15,9 @@ from raysm.bootstrap.log import remark
 from raysm.contract.result import EXCEPTION, MAX_REASON, Failure
 from raysm.contract.store import put
 from raysm.errors import InstanceLost, InvalidConfig, InvalidRequest, RayFailed, RaysmError
+
+MAX_CHARACTER_BYTES = 4
+"""Of UTF-8."""
 
 STOPPED = 128 + signal.SIGTERM
 RAY_CHECK = re.compile(r"^\[[^\]\n]* C \d+ \d+\] (.+)$", re.MULTILINE)
@@ -31,6 +34,23 @@ class ExitStatus:
     @property
     def headline(self) -> str:
         return (self.reason or "").split("\n")[0]
+
+    def led_by_file(self, path: Path) -> "ExitStatus":
+        """Return the status of a failure with the text first that the user's code wrote into the failure file."""
+        # A pipe would wait for who writes.
+        if not self.reason or not path.is_file():
+            return self
+        try:
+            with path.open("rb") as file:
+                text = file.read(MAX_REASON * MAX_CHARACTER_BYTES).decode(errors="replace").strip()
+        except OSError:
+            return self
+        # The cause may take half of the room, and more if the user's text leaves it.
+        room = MAX_REASON - min(len(self.reason), MAX_REASON // 2) - 1
+        if len(text) > room:
+            text = f"{text[: room - 1]}…"
+        reason = f"{text}\n{self.reason}"[:MAX_REASON] if text else self.reason
+        return replace(self, reason=reason)
 
     def write(self, path: Path) -> None:
         """Write the reason, if there is one, into the failure file; on a full disk only if room was reserved for it."""

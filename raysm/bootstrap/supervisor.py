@@ -66,6 +66,7 @@ async def supervise(instance: Instance) -> ExitStatus:
         status = await role.run()
     except Exception as error:  # every error becomes a failure reason
         status = exit_status_of_error(error)
+    status = status.led_by_file(instance.environment.paths.failure)
     for task in beside:
         task.cancel()
     # The failure file comes first, because the service may kill this instance when another one has failed. If writing

@@ -63,6 +63,23 @@ def test_nothing_is_left_of_the_room_that_was_kept_for_the_reason_of_a_job_that_
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("own", "cause"), [(20, 30), (5000, 30), (5000, 5000), (20, 5000)])
+def test_the_text_of_the_users_code_comes_first_and_leaves_room_for_the_cause(tmp_path, own, cause):
+    failure = tmp_path / "failure"
+    failure.write_text("u" * own)
+    reason = ExitStatus(1, "c" * min(cause, MAX_REASON)).led_by_file(failure).reason
+    first, second = reason.split("\n")
+    assert len(reason) <= MAX_REASON
+    assert len(first) >= min(own, MAX_REASON // 2 - 1)
+    assert len(second) >= min(cause, MAX_REASON // 2)
+    assert first.startswith("uuuuu")
+
+
+def test_without_a_failure_the_file_of_the_users_code_stays_as_it_is(tmp_path):
+    (tmp_path / "failure").write_text("a warning")
+    assert ExitStatus(0).led_by_file(tmp_path / "failure") == ExitStatus(0)
+
+
 def of_driver(status, *, failure=None, tail="", kills=None):
     return exit_status_of_driver(status, failure, tail, 4 * GIB, kills)
 

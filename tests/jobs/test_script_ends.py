@@ -37,6 +37,20 @@ def test_a_script_that_ends_without_python_noticing_is_explained_by_what_it_wrot
     assert job.failure("algo-1") == "the workload exited with code 7\nCUDA error: device lost"
 
 
+def test_what_a_script_writes_into_the_failure_file_leads_the_reason(ended):
+    script = """
+import os, sys
+with open(os.path.join(os.environ["SM_OUTPUT_DIR"], "failure"), "w") as file:
+    file.write("the labels of shard 7 are missing\\nask the data team")
+sys.exit(255)
+"""
+    job, codes = ended(script)
+    assert codes == {"algo-1": 255, "algo-2": 0}
+    first, second, cause = job.failure("algo-1").splitlines()[:3]
+    assert (first, second) == ("the labels of shard 7 are missing", "ask the data team")
+    assert cause.startswith("SystemExit: 255")
+
+
 def test_a_script_killed_as_the_kernel_does_when_memory_is_out_is_explained(ended):
     job, codes = ended("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     assert codes == {"algo-1": 137, "algo-2": 0}

@@ -285,7 +285,11 @@ def load_exception(outputs: str, chain: Chain, *, python: str | None, reason: st
     job = chain.name
     failure = _failure(outputs, Storage(chain.service))
     remote = failure.remote_traceback if failure is not None else ""
-    headline = failure.headline if failure is not None else reason
+    headline = reason
+    if failure is not None:
+        # Before it, the reason has what the user's code wrote into the failure file.
+        own, cause, _ = reason.partition(failure.headline)
+        headline = f"{own}{cause}" if cause else failure.headline
     text = f"the job {job} failed: {headline}" + (f"{IN_THE_JOB}{remote}" if remote else "")
     # By the service: the job's own code leaves a failure.
     if failure is None and re.match(r"ClientError: .*(not authorized|access ?denied|\bkms\b)", reason, re.I | re.S):
