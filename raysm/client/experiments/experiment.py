@@ -26,7 +26,7 @@ FALLS = frozenset(
     "loss losses error errors err perplexity ppl mse rmse mae mape nll wer cer latency second seconds s ms".split()
 )
 RISES = frozenset(
-    "acc accuracy auc auroc f1 precision recall score r2 mAP bleu rouge reward throughput iou miou".split()
+    "acc accuracy auc auroc f1 precision recall score r2 mAP bleu rouge rougel reward throughput iou miou".split()
 )
 """Words of a metric's name that say whether less or more is better; ``map`` alone may be a map of anything."""
 SPEED = re.compile(r"(?:per[ _-]?|/)(?:s|sec|second)$")
@@ -50,13 +50,20 @@ class Summary:
 
 def goal_of(name: str) -> Goal | None:
     """Return whether less or more of a metric is better by the words of its name; None if they do not say it."""
-    words = {word if word in RISES else word.lower() for word in WORD.split(name)}
+    words = {_known(word) for word in WORD.split(name)}
     is_speed = SPEED.search(name.lower()) is not None
     rises = is_speed or name == "map" or not words.isdisjoint(RISES)
     falls = not is_speed and not words.isdisjoint(FALLS)
     if rises == falls:
         return None
     return "max" if rises else "min"
+
+
+def _known(word: str) -> str:
+    """Return a word as the tables of words write it: ``Acc`` and ``acc5`` are ``acc``."""
+    bare = word.rstrip("0123456789")
+    forms = (word, word.lower(), *((bare, bare.lower()) if len(bare) >= 3 else ()))
+    return next((form for form in forms if form in RISES or form in FALLS), word.lower())
 
 
 def curves_of(metrics: Iterable[Metric]) -> dict[str, Curve]:
