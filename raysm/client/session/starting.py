@@ -92,6 +92,11 @@ class SessionLimits:
     def __post_init__(self) -> None:
         if self.price_per_hour is not None:
             check_number("Session: price_per_hour", self.price_per_hour, example="price_per_hour=1.41")
+            if self.price_per_hour == 0:
+                raise InvalidRequest(
+                    f"Session: price_per_hour must be above 0, got {self.price_per_hour!r}; leave it out if nothing is "
+                    "billed"
+                )
         if self.max_runtime_s is not None:
             check_whole("Session: max_runtime_s", self.max_runtime_s, least=1)
 
@@ -123,7 +128,7 @@ def usd_per_hour(cluster: Cluster, service: Service, price_per_hour: float | Non
     for choice in cluster.choices:
         total = 0.0
         for instance_type, count in choice.items():
-            usd = price_per_hour
+            usd = None if price_per_hour is None else float(price_per_hour)
             if usd is None and is_billed and (listed := price_of(instance_type, service.region)) is not None:
                 usd = listed.usd_per_hour
             if usd is None:

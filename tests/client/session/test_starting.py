@@ -48,6 +48,11 @@ def test_what_nobody_is_billed_for_has_no_price_and_so_no_budget(fake):
         plan(fake, limits=SessionLimits(budget_usd=5))
 
 
+def test_a_price_of_nothing_is_refused_by_the_name_of_its_option():
+    with pytest.raises(InvalidRequest, match="price_per_hour must be above 0, got 0"):
+        raysm.Session(price_per_hour=0)
+
+
 def test_on_aws_the_price_is_that_of_the_instances_and_their_volumes(remote):
     limits = SessionLimits(budget_usd=5, price_per_hour=0.5)
     ready = prepared("digits", limits, remote.service, {"cluster": M5})
