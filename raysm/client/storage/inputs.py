@@ -20,6 +20,7 @@ from raysm.contract.home import private_folder
 from raysm.contract.job_api import InputManifest
 from raysm.contract.names import DATA_FRAME
 from raysm.contract.store import files_below, is_unfinished, sha256_of
+from raysm.contract.tensors import as_numpy
 from raysm.errors import InvalidInput, InvalidRequest, option, used_by
 from raysm.request import Input, Target
 
@@ -134,11 +135,7 @@ def _numpy_array(channel: str, tensor: Any) -> Any:
     if tensor.layout is not torch.strided:
         raise InvalidInput(f"the input {channel!r} is a tensor with the layout {tensor.layout}; give tensor.to_dense()")
     try:
-        tensor = tensor.detach().cpu()
-        # NumPy lacks bfloat16 and float8, whose values float32 can hold.
-        if tensor.is_floating_point() and tensor.dtype not in (torch.float16, torch.float32, torch.float64):
-            tensor = tensor.float()
-        return tensor.resolve_conj().resolve_neg().numpy()
+        return as_numpy(tensor)
     except (RuntimeError, TypeError) as error:  # a quantized tensor, or one of the device meta
         raise InvalidInput(
             f"the input {channel!r} is a tensor without plain numbers ({error}); give tensor.float()"

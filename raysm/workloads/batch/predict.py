@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from raysm.bootstrap import environment
 from raysm.contract.payload import FUNCTION
+from raysm.contract.tensors import as_numpy, is_tensor
 from raysm.errors import InvalidRequest
 from raysm.request.batch import BatchInference
 from raysm.workloads.batch.columns import MAX_KEYS, InputColumns, fit, fitted, storable, widened
@@ -219,9 +220,16 @@ def _kept(batch: Columns, column: str, name: str) -> pa.Array:
 
 def _arrow(values: Any, column: str, name: str) -> pa.Array:
     """Convert a column to Arrow: two dimensions become lists of one length, more become tensors."""
-    if hasattr(values, "detach"):
-        # A torch tensor, which NumPy refuses if it has gradients or is on a GPU.
-        values = values.detach().cpu().numpy()
+    try:
+        if is_tensor(values):
+            values = as_numpy(values)
+        elif isinstance(values, list | tuple) and any(map(is_tensor, values)):
+            values = [as_numpy(value) if is_tensor(value) else value for value in values]
+    except (RuntimeError, TypeError) as error:  # quantized, or sparse
+        raise InvalidRequest(
+            f"{name} returned a tensor without plain numbers in {column!r} ({error}); return tensor.float() or "
+            "tensor.to_dense()"
+        ) from error
     try:
         if isinstance(values, list | tuple) and not (values and hasattr(values[0], "__array__")):
             # Texts, mappings, lists of any length: Arrow knows more types than NumPy does.

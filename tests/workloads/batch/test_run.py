@@ -402,6 +402,11 @@ def test_a_kept_column_has_what_is_missing_and_is_of_one_type_in_all_batches(tmp
         (np.zeros((2, 3), dtype=np.float32), pa.list_(pa.float32(), 3)),
         (np.zeros((2, 3, 4)), pa.fixed_shape_tensor(pa.float64(), (3, 4))),
         (torch.zeros(2, 3, requires_grad=True), pa.list_(pa.float32(), 3)),
+        # NumPy has neither type; float32 holds all of their values.
+        (torch.zeros(2, 3, dtype=torch.bfloat16), pa.list_(pa.float32(), 3)),
+        (torch.zeros(2, dtype=torch.float8_e4m3fn), pa.float32()),
+        ([torch.tensor(1.5, dtype=torch.bfloat16), torch.tensor(2.0, dtype=torch.bfloat16)], pa.float32()),
+        ([torch.zeros(3, requires_grad=True), torch.zeros(3)], pa.list_(pa.float32(), 3)),
         (np.array(["a", "b"]), pa.string()),
         ([{"a": 1}, {"a": 2}], pa.struct({"a": pa.int64()})),
         ([[1], [2, 3]], pa.list_(pa.int64())),
@@ -410,6 +415,11 @@ def test_a_kept_column_has_what_is_missing_and_is_of_one_type_in_all_batches(tmp
 )
 def test_what_a_predictor_returns_has_the_type_that_readers_expect(values, kind):
     assert table({"y": values}).schema.field("y").type == kind
+
+
+def test_numbers_that_numpy_lacks_keep_their_values():
+    values = torch.tensor([[1.5, -0.015625], [3e38, float("inf")]], dtype=torch.bfloat16)
+    assert table({"y": values}).column("y").to_pylist() == values.float().tolist()
 
 
 @pytest.mark.parametrize(
@@ -421,6 +431,8 @@ def test_what_a_predictor_returns_has_the_type_that_readers_expect(values, kind)
         ({"y": 1.0}, "returned one value in 'y' for a whole batch"),
         ({"file": ["x", "y"]}, "returned the column 'file', which the records already have"),
         ({"y": [1, "a"]}, "the column 'y' of model cannot be written to Parquet"),
+        ({"y": torch.zeros(2).to_sparse()}, "model returned a tensor without plain numbers in 'y'"),
+        ({"y": torch.zeros(2, device="meta")}, "model returned a tensor without plain numbers in 'y'"),
     ],
 )
 def test_what_is_no_prediction_for_each_record_is_refused(predicted, message):
