@@ -25,12 +25,15 @@ if TYPE_CHECKING:
 
 Parameters: TypeAlias = Mapping[str, str | int | float | bool | None]
 # Only the name counts, because a secret cannot be recognized by its value.
-SECRET = re.compile(r"passw|secret|token|credential|api_?key|private", re.IGNORECASE)
+SECRET = re.compile(
+    r"passw|passphrase|passcode|pwd|secret|token|credential|(api|access)[_-]?key|private", re.IGNORECASE
+)
 """Names of texts that are hidden."""
 SECRET_NUMBER = re.compile(
-    r"passw|passphrase|passcode|pwd|secret|credential|(api|access|private)_?-?key|token[_-]?\d*$", re.IGNORECASE
+    r"passw|passphrase|passcode|pwd|secret|credential|(api|access|private)[_-]?key|token[_-]?\d*$", re.IGNORECASE
 )
 """Names of numbers that are hidden: fewer, because ``max_tokens`` and ``tokenizer_threads`` are counts."""
+HIDDEN = "***"
 MAX_CHARACTERS = 200
 MAX_PARAMETERS = 100
 """Maximum number for one workload: a configuration of a thousand values is not a row of a table."""
@@ -92,6 +95,29 @@ def of_command_line(args: Iterable[str]) -> dict[str, Any]:
     return named
 
 
+def without_secrets(args: Iterable[str]) -> list[str]:
+    """Return a script's arguments with ``***`` for the values that ``of_command_line`` hides."""
+    shown: list[str] = []
+    option = ""
+    for word in args:
+        name, equals, text = word.partition("=")
+        is_option = word.startswith("-") and not NUMBER.fullmatch(word)
+        if option and not is_option:
+            shown.append(_hidden(option, word))
+            option = ""
+        elif equals and (is_option or name.isidentifier()):
+            shown.append(f"{name}={_hidden(name, text)}")
+            option = ""
+        else:
+            shown.append(word)
+            option = word if is_option else ""
+    return shown
+
+
+def _hidden(name: str, text: str) -> str:
+    return HIDDEN if plain(name.lstrip("-"), typed(text)) == HIDDEN else text
+
+
 def typed(value: Any) -> Any:
     if not hasattr(value, "strip"):
         return value
@@ -114,14 +140,14 @@ def plain(name: str, value: Any) -> str | int | float | bool | None:
         case None | bool():
             return value
         case int() | float() if SECRET_NUMBER.search(name):
-            return "***"
+            return HIDDEN
         case int():
             return value
         case float():
             # JSON has no NaN and no infinity.
             return value if math.isfinite(value) else str(value)
         case str():
-            return "***" if SECRET.search(name) else _short(value)
+            return HIDDEN if SECRET.search(name) else _short(value)
         case list() | tuple() | set() | frozenset() if _is_short(value):
             return _short(f"[{', '.join(str(plain(name, item)) for item in value)}]")
     shape = getattr(value, "shape", None)

@@ -28,6 +28,7 @@ from raysm.contract.store import is_unfinished, put, sha256_of
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import JobRequest, Workload
 from raysm.request.codec import to_json
+from raysm.request.workload import without_secrets
 from raysm.workloads import forks  # noqa: F401 - forked processes forget the handlers below
 
 STDOUT = 1
@@ -186,11 +187,15 @@ def write_manifest(
     # Other instances may leave files, which the head adds at the end of the job.
     if not files and len(instances) == 1:
         return None
+    workload = to_json(request.workload)
+    if "args" in workload:
+        # The manifest lies with the result, which more people may read than the payload.
+        workload["args"] = without_secrets(workload["args"])
     versions = {"raysm": raysm.__version__, "python": platform.python_version()}
     installed = ((package, installed_version(package)) for package in ("ray", *packages))
     manifest = Manifest(
         job=request.name,
-        workload=to_json(request.workload),
+        workload=workload,
         inputs={name: to_json(channel) for name, channel in request.inputs.items()},
         files=files,
         versions=versions | {name: version for name, version in installed if version is not None},

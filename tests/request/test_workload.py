@@ -18,7 +18,14 @@ from raysm.request.external import CodeArtifact, check_index, check_tracking
 from raysm.request.programs import PickledFunction
 from raysm.request.session import SessionWorkload
 from raysm.request.sweep import FunctionSweep, ScriptSweep
-from raysm.request.workload import KINDS, built_in_kind, of_arguments, of_command_line, require_workload
+from raysm.request.workload import (
+    KINDS,
+    built_in_kind,
+    of_arguments,
+    of_command_line,
+    require_workload,
+    without_secrets,
+)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +75,18 @@ def test_a_number_that_is_named_like_a_secret_is_not_told(name, value):
 )
 def test_a_number_that_is_named_like_a_count_is_told(name):
     assert of_command_line([f"--{name}", "512"]) == {name: 512}
+
+
+def test_arguments_are_kept_without_the_values_that_are_secrets():
+    args = ["train", "--api-key", "hunter2", "--password=1234", "--lr", "0.1", "token=abc", "--verbose", "--n", "-1"]
+    hidden = ["train", "--api-key", "***", "--password=***", "--lr", "0.1", "token=***", "--verbose", "--n", "-1"]
+    assert without_secrets(args) == hidden
+
+
+@given(st.lists(st.text("-=.a1pwd", max_size=6), max_size=8))
+def test_whatever_the_arguments_are_those_that_are_hidden_are_hidden_in_both_forms(args):
+    hidden = of_command_line(args)
+    assert of_command_line(without_secrets(args)) == hidden
 
 
 def test_a_switch_that_is_named_like_a_secret_is_told():

@@ -1,3 +1,4 @@
+import dataclasses
 import errno
 import hashlib
 import json
@@ -61,6 +62,15 @@ def test_every_file_is_named_with_its_digest_and_how_it_is_read(tmp_path):
     assert data["phases_s"] == {"script": 1.235}
     assert data["versions"]["raysm"] == raysm.__version__
     assert set(data["inputs"]) == {"images"}
+
+
+def test_a_manifest_has_the_arguments_of_a_script_without_secrets(tmp_path):
+    (tmp_path / "x").touch()
+    script = raysm.Script("main.py", args=("--lr", "0.1", "--password", "12345678"))
+    request = dataclasses.replace(REQUEST, workload=script)
+    manifest = write_manifest(request, tmp_path, instances=("algo-1",), phases_s={})
+    assert manifest.workload["args"] == ["--lr", "0.1", "--password", "***"]
+    assert "12345678" not in (tmp_path / MANIFEST).read_text()
 
 
 def test_an_empty_folder_and_a_users_own_manifest_get_none(tmp_path):
