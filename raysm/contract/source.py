@@ -123,6 +123,7 @@ MAX_DATA_BYTES = 1_000_000
 MAX_NAMED = 3
 OWN = "raysm"
 MISSING = re.compile(r"No module named '([\w.]+)'")
+OF_AN_IMPORT = re.compile(r"circular import|cannot import name|No module named|has no attribute|the image lacks")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -172,8 +173,22 @@ class Source:
             f"an input, and keep what is no source out of {option('source_dir')}"
         )
 
+    @property
+    def hiding(self) -> list[str]:
+        """The files that hide modules of Python's standard library, because their folder is the first in the path."""
+        own = sys.stdlib_module_names
+        return [name for name in self.files if name.endswith(".py") and name.removesuffix(".py") in own]
+
     def remedy_for(self, failure: str) -> str | None:
-        """Return the remedy for a failure by a missing module; None for other failures."""
+        """Return the remedy for a failure by a missing or hidden module; None for other failures."""
+        if OF_AN_IMPORT.search(failure):
+            for name in self.hiding:
+                stem = name.removesuffix(".py")
+                if "circular import" in failure or re.search(rf"\b{stem}\b", failure):
+                    return (
+                        f"{name} hides Python's own module {stem!r}, which other packages import: give the file "
+                        "another name"
+                    )
         missing = MISSING.search(failure)
         if missing is None:
             return None

@@ -4,16 +4,45 @@ The delimiter follows from the name, and a quoted value may hold line breaks, as
 of the first lines reads them too.
 """
 
+import gzip
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from raysm.errors import InvalidInput
 from raysm.workloads.file_names import is_gzipped
+
+OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "vertical bars", ",": "commas"}
+MAX_LINE = 1 << 20
+"""Characters of a line that are looked at for its delimiter."""
 
 
 def delimiter_of(name: str) -> str:
     return "\t" if name.lower().removesuffix(".gz").endswith(".tsv") else ","
+
+
+def check_delimiter(path: Path) -> None:
+    """Refuse a file whose first two lines are one column, and as many columns by another delimiter.
+
+    Raises:
+        InvalidInput: The message names the delimiter that was found, and the remedy.
+    """
+    delimiter, opener = delimiter_of(path.name), gzip.open if is_gzipped(path.name) else open
+    try:
+        with opener(path, "rt", encoding="utf-8-sig", errors="replace") as file:
+            header, row = file.readline(MAX_LINE), file.readline(MAX_LINE)
+    except (OSError, EOFError):
+        # The reader names the problem.
+        return
+    for other, name in OTHER_DELIMITERS.items():
+        if delimiter not in header and 0 < header.count(other) == row.count(other):
+            remedy = "name it .tsv" if other == "\t" else "write it with commas"
+            raise InvalidInput(
+                f"{path} has one column, {header.strip()[:80]!r}: its values are separated by {name}, and those of a "
+                f"{'.tsv by tabs' if delimiter == chr(9) else '.csv by commas'}",
+                remedy=f"{remedy}, or read its lines as they are: read='text'",
+            )
 
 
 def open_csv(

@@ -310,6 +310,21 @@ def test_what_lies_beside_the_script_and_did_not_travel_is_named_where_it_was_mi
     assert "pkg lies beside" in source.remedy_for("ModuleNotFoundError: No module named 'pkg.sub'")
     assert "--requirement torch " in source.remedy_for("ModuleNotFoundError: No module named 'torch'")
     assert source.remedy_for("ValueError: plugin") is None
+
+
+@pytest.mark.parametrize(
+    ("failure", "is_named"),
+    [
+        ("AttributeError: partially initialized module 'ray' has no attribute 'init' (… a circular import)", True),
+        ("the image lacks queue, which the training needs", True),
+        ("ImportError: cannot import name 'Queue' from 'queue'", True),
+        ("AttributeError: 'NoneType' object has no attribute 'shape'", False),
+        ("queue.Empty", False),
+    ],
+)
+def test_a_file_that_hides_a_module_of_python_is_named_where_an_import_fails(failure, is_named, project):
+    source = source_of(Script(str(project({"queue.py": "import json"}) / "queue.py")))
+    assert ("queue.py hides" in str(source.remedy_for(failure))) == is_named
     missing = "ModuleNotFoundError: No module named 'smdistributed.modelparallel'"
     assert "docs/how-to/come-from-smdistributed.md" in source.remedy_for(missing)
 

@@ -112,5 +112,8 @@ def check_inputs(workload: BatchInference, inputs: Mapping[str, Path | None]) ->
     names = [name for name, _ in data_files(path)]
     if not names:
         raise InvalidInput(f"{path}, the input {channel!r}, has no files; give a file, or a folder with files")
-    if workload.read is None:
-        format_of(names, channel)
+    kind = format_of(names, channel) if workload.read is None else workload.read
+    if kind == "csv":
+        from raysm.workloads.csv_files import check_delimiter  # it imports Arrow, which other formats do not need here
+
+        check_delimiter(path if path.is_file() else path / names[0])

@@ -33,8 +33,9 @@ from raysm.workloads.batch.columns import (
 )
 from raysm.workloads.batch.files import objects
 from raysm.workloads.batch.formats import Columns, Span
-from raysm.workloads.csv_files import open_csv
+from raysm.workloads.csv_files import check_delimiter, open_csv
 from raysm.workloads.file_names import is_gzipped
+from raysm.workloads.parquet_files import open_parquet
 
 CSV_BLOCK_BYTES = 16 << 20
 """Bytes of a CSV file that are parsed at a time: no record may be longer."""
@@ -173,6 +174,8 @@ def _csv_tables(path: Path, kinds: Mapping[str, pa.DataType]) -> Iterator[pa.Tab
 
 def _csv_columns(path: Path, types: Mapping[str, str]) -> tuple[pa.Schema, int]:
     names = next(_csv_tables(path, {})).column_names
+    if len(names) == 1:
+        check_delimiter(path)
     _check_unique(path, names)
     kinds = {name: pa.type_for_alias(types[name]) if name in types else pa.null() for name in names}
     missing = dict.fromkeys(names, False)
@@ -364,7 +367,7 @@ class Parquet(Table):
 
     def scanned(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:
         """Read only the file's footer, which has types and usually counts missing values."""
-        with pq.ParquetFile(path) as parquet:
+        with open_parquet(path) as parquet:
             _check_unique(path, parquet.schema_arrow.names)
             fields = []
             for field in parquet.schema_arrow:
@@ -373,18 +376,15 @@ class Parquet(Table):
             return FileColumns(file=file, schema=pa.schema(fields), rows=parquet.metadata.num_rows)
 
     def tables(self, path: Path, span: Span, batch_size: int, schema: pa.Schema) -> Iterator[pa.Table]:
-        with pq.ParquetFile(path) as file:
+        with open_parquet(path) as file:
             groups = range(span.start, file.num_row_groups if span.stop is None else span.stop)
             for batch in file.iter_batches(batch_size, row_groups=list(groups)):
                 yield pa.Table.from_batches([batch])
 
 
 def _row_groups(path: Path) -> list[int]:
-    try:
-        with pq.ParquetFile(path) as file:
-            return [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InvalidInput(f"{path} cannot be read as Parquet: {error}") from error
+    with open_parquet(path) as file:
+        return [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
 
 
 def _lacks_values(parquet: pq.ParquetFile, field: pa.Field) -> bool:

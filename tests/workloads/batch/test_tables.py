@@ -12,6 +12,7 @@ import raysm
 from raysm.contract.paths import Paths
 from raysm.errors import InvalidInput
 from raysm.request.batch import BatchInference
+from raysm.workloads.batch.formats import check_inputs
 from raysm.workloads.batch.pieces import survey
 from raysm.workloads.batch.tables import Csv, JsonLines, Parquet
 from tests.support.batches import pack
@@ -323,3 +324,35 @@ def test_numbers_in_the_names_of_files_count_as_numbers(base, distribution):
     _, pieces, _ = survey(asked(), "data", print)
     names = [name for piece in pieces for name in piece.span.files]
     assert names == ["b.txt", "part-1/a.txt", "part-2.txt", "part-10.txt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "remedy"),
+    [
+        ("a.csv", "a;b\n1;2\n", "write it with commas"),
+        ("a.csv", "a\tb\n1\t2\n", "name it .tsv"),
+        ("a.tsv", "a,b\n1,2\n", "write it with commas"),
+    ],
+)
+def test_values_with_another_delimiter_are_refused(name, text, remedy, tmp_path):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InvalidInput) as caught:
+        columns_of(Csv, tmp_path, [name])
+    assert remedy in caught.value.remedy
+    # Before the job is sent, too.
+    with pytest.raises(InvalidInput):
+        check_inputs(BatchInference(name="f", python="3.11", batch_size=1), {"data": tmp_path / name})
+
+
+@pytest.mark.parametrize("text", ["text\na;b\n", "a; b\nno such sign\n", "only;a header\n", "text\n1\n"])
+def test_a_table_of_one_column_may_have_other_delimiters_in_its_text(text, tmp_path):
+    (tmp_path / "a.csv").write_text(text)
+    assert len(columns_of(Csv, tmp_path, ["a.csv"]).schema.names) == 1
+
+
+def test_a_parquet_type_that_arrow_lacks_is_named(tmp_path):
+    polars = pytest.importorskip("polars")
+    polars.DataFrame({"x": [1]}).with_columns(polars.col("x").cast(polars.Int128)).write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(InvalidInput) as caught:
+        columns_of(Parquet, tmp_path, ["a.parquet"])
+    assert "Int64" in caught.value.remedy

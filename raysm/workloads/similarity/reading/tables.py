@@ -19,6 +19,7 @@ from raysm.contract.names import DATA_FRAME
 from raysm.errors import InvalidInput, option
 from raysm.workloads.csv_files import delimiter_of, open_csv
 from raysm.workloads.file_names import is_gzipped
+from raysm.workloads.parquet_files import unknown_type
 from raysm.workloads.similarity.reading import ids as row_ids
 from raysm.workloads.similarity.reading.columns import NO_SELECTION, Features, Selection, is_row_index, listed
 
@@ -318,6 +319,8 @@ def _parquet_table(path: Path, selection: Selection) -> Table:
         # The limit applies to every list in the metadata, including the list of columns.
         with pq.ParquetFile(path, thrift_container_size_limit=MAX_COLUMNS + 1) as file:
             schema, metadata = file.schema_arrow, file.metadata
+    except pa.ArrowNotImplementedError as error:
+        raise unknown_type(path.name, error) from error
     except (pa.ArrowException, OSError) as error:
         if "Exceeded size limit" in str(error):
             raise _too_many_columns(path) from error
