@@ -1,6 +1,7 @@
 """``python3 -m tests.simulate grid --seeds 1000``: search for a seed that breaks a promise."""
 
 import argparse
+import functools
 import os
 import shutil
 import sys
@@ -10,29 +11,32 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from tests.simulate.grid import Simulation
+from tests.simulate import grid, life
 
 MEMORY = Path("/dev/shm")
 BATCH = 50
 
 
-def run_seed(seed: int) -> tuple[list[str], list[str]]:
+def run_seed(what: str, seed: int) -> tuple[list[str], list[str]]:
     """Return the promises that a seed breaks, and what happened."""
+    if what == "life":
+        job = life.Simulation(seed)
+        return job.run(), job.trace
     # In memory, because a run commits hundreds of transactions.
     folder = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
     try:
-        simulation = Simulation(folder, seed)
+        simulation = grid.Simulation(folder, seed)
         broken = simulation.run()
         return broken, simulation.schedule.trace
     finally:
         shutil.rmtree(folder)
 
 
-def run_seeds(seeds: range) -> list[tuple[int, list[str]]]:
-    return [(seed, broken) for seed in seeds if (broken := run_seed(seed)[0])]
+def run_seeds(what: str, seeds: range) -> list[tuple[int, list[str]]]:
+    return [(seed, broken) for seed in seeds if (broken := run_seed(what, seed)[0])]
 
 
-def search(first: int, count: int, *, keeps_on: bool) -> int:
+def search(what: str, first: int, count: int, *, keeps_on: bool) -> int:
     """Run seeds on all cores; return how many break a promise."""
     began_s = time.monotonic()
     kinds: Counter[str] = Counter()
@@ -40,7 +44,7 @@ def search(first: int, count: int, *, keeps_on: bool) -> int:
     batches = [range(at, min(at + BATCH, first + count)) for at in range(first, first + count, BATCH)]
     done = 0
     with ProcessPoolExecutor() as pool:
-        for batch, found in zip(batches, pool.map(run_seeds, batches), strict=True):
+        for batch, found in zip(batches, pool.map(functools.partial(run_seeds, what), batches), strict=True):
             done += len(batch)
             for seed, broken in found:
                 failed += 1
@@ -59,17 +63,17 @@ def search(first: int, count: int, *, keeps_on: bool) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python3 -m tests.simulate", description=__doc__)
-    parser.add_argument("what", choices=["grid"])
+    parser.add_argument("what", choices=["grid", "life"])
     parser.add_argument("--seeds", type=int, default=1000, help="how many seeds (default: 1000)")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="run one seed and print what happened")
-    parser.add_argument("--all", action="store_true", help="do not end at the first that breaks a promise")
+    parser.add_argument("--all", action="store_true", help="do not end at the first broken promise")
     arguments = parser.parse_args()
     if arguments.seed is not None:
-        broken, trace = run_seed(arguments.seed)
+        broken, trace = run_seed(arguments.what, arguments.seed)
         print(*trace, *broken, sep="\n")
         return bool(broken)
-    return bool(search(arguments.first, arguments.seeds, keeps_on=arguments.all))
+    return bool(search(arguments.what, arguments.first, arguments.seeds, keeps_on=arguments.all))
 
 
 if __name__ == "__main__":
