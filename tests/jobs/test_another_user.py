@@ -11,11 +11,12 @@ import raysm
 from raysm.client.job.handle import token_of
 from raysm.client.session.starting import place_of
 from raysm.client.tunnel.dashboard import place_of as dashboard_place_of
+from raysm.contract.home import ServerRecord
 from raysm.errors import RaysmError, SessionEnded
 from tests.support.another_user import needs_two_users, thief
 from tests.support.bootstraps import Cluster, request
 from tests.support.dashboards import await_dashboard
-from tests.support.homes import serving
+from tests.support.homes import end, serving
 
 pytestmark = [needs_two_users, pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -97,3 +98,17 @@ def test_a_session_and_its_dashboard_send_no_token_to_who_has_their_ports_later(
         session.detach()
     assert token not in heard
     assert "Bearer" not in heard
+
+
+@pytest.mark.usefixtures("by_value")
+def test_a_job_that_is_kept_takes_its_result_from_no_one_who_has_the_servers_port_later(tmp_path):
+    with serving(tmp_path / "home") as home:
+        job = raysm.submit(raysm.Function(abs, -3), on=raysm.Local(home=str(home)))
+        job.wait()
+        port = ServerRecord.read(home).port
+        end(home)
+        with thief(port, greeting="HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}") as other:
+            other.await_port(port)
+            assert job.result() == 3
+            assert [job.name for job in raysm.jobs(on=raysm.Local(home=str(home)))] == [job.name]
+            assert other.end() == ""
