@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 import pytest
 
 import raysm
-from raysm.client.job.handle import token_of
+from raysm.client.job.handle import attach, token_of
+from raysm.client.service import Service
 from raysm.client.session.starting import place_of
 from raysm.client.tunnel.dashboard import place_of as dashboard_place_of
 from raysm.contract.home import ServerRecord
@@ -101,14 +102,15 @@ def test_a_session_and_its_dashboard_send_no_token_to_who_has_their_ports_later(
 
 
 @pytest.mark.usefixtures("by_value")
-def test_a_job_that_is_kept_takes_its_result_from_no_one_who_has_the_servers_port_later(tmp_path):
+def test_a_service_that_is_kept_takes_a_result_from_no_one_who_has_the_servers_port_later(tmp_path):
     with serving(tmp_path / "home") as home:
-        job = raysm.submit(raysm.Function(abs, -3), on=raysm.Local(home=str(home)))
+        service = Service(raysm.Local(home=str(home)))
+        job = raysm.submit(raysm.Function(abs, -3), on=service)
         job.wait()
         port = ServerRecord.read(home).port
         end(home)
         with thief(port, greeting="HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}") as other:
             other.await_port(port)
-            assert job.result() == 3
-            assert [job.name for job in raysm.jobs(on=raysm.Local(home=str(home)))] == [job.name]
+            # The service still has the address of the server that has ended.
+            assert attach(job.name, service).result() == 3
             assert other.end() == ""

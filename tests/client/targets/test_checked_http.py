@@ -1,7 +1,9 @@
 """Another user who has the port of an embedded SageMaker that ended is sent nothing, and is not believed."""
 
+import dataclasses
 import json
 import signal
+import socket
 
 import pytest
 
@@ -9,7 +11,7 @@ from raysm.client.service import Service
 from raysm.client.targets import endpoint
 from raysm.contract.home import ServerRecord
 from raysm.contract.job_api import TRAINING
-from raysm.errors import ForeignListener
+from raysm.errors import ForeignListener, ServiceError
 from raysm.request import AWS, Local
 from tests.support.another_user import needs_two_users, thief
 from tests.support.homes import end, serving
@@ -58,8 +60,6 @@ def test_a_client_of_aws_with_an_endpoint_on_this_machine_sends_nothing_to_anoth
 
 def endpoint_port():
     """Return a port that nothing listens at."""
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return probe.getsockname()[1]
 
@@ -77,3 +77,12 @@ def test_a_client_of_aws_reaches_the_server_of_its_home_by_the_servers_socket(tm
         (home / "server.json").with_name(record.socket.rpartition("/")[2]).rename(home / "elsewhere")
         with pytest.raises(Exception, match="Could not connect to the endpoint"):
             Service(AWS(role=ROLE, region="us-east-1")).call("sts", "get_caller_identity")
+
+
+def test_a_server_of_an_older_raysm_without_a_socket_is_found_to_be_ended_but_not_used(tmp_path):
+    with serving(tmp_path / "home") as home:
+        record = dataclasses.replace(endpoint.ensure(home), socket="")
+        record.write(home)
+        assert endpoint.answering(home) == record
+        with pytest.raises(ServiceError, match="raysm local down"):
+            endpoint.ensure(home)
