@@ -1,6 +1,7 @@
 """Tests of ``raysm.cli.report``."""
 
 import ast
+import contextlib
 import io
 import json
 import math
@@ -60,10 +61,11 @@ def test_each_file_has_its_size_with_units_and_the_time_is_said_once(tmp_path, m
 def test_the_parts_of_a_table_are_one_result_that_one_line_reads(tmp_path):
     names = ("predictions/part-000000.parquet", "predictions/part-000001.parquet")
     parts = [replace(NEIGHBORS, name=name, shape=(900,), units=("rows",)) for name in names]
-    shown = tmp_path / "predictions"
-    assert said(result_of(tmp_path, *parts))[:-1] == [
-        f"result   {shown}/: 2 parts, 1,800 rows, 503,160 bytes",
-        f'read it  import pyarrow.parquet as pq; table = pq.read_table("{shown}")',
+    with contextlib.chdir(tmp_path):
+        lines = said(result_of(tmp_path, *parts))
+    assert lines[:-1] == [
+        "result   predictions/: 2 parts, 1,800 rows, 503,160 bytes",
+        'read it  import pyarrow.parquet as pq; table = pq.read_table("predictions")',
     ]
 
 
