@@ -59,8 +59,12 @@ def home(explicit: str | os.PathLike[str] | None = None) -> Path:
 
 def unusable(folder: Path, error: Exception) -> InvalidRequest:
     """Return the error for a home that cannot be opened or written."""
+    reason = getattr(error, "strerror", None) or str(error)
+    path = getattr(error, "filename", None)
+    if path is not None and str(path) != str(folder):
+        reason = f"{reason}: {path}"
     return InvalidRequest(
-        f"the home {folder} cannot be used: {getattr(error, 'strerror', None) or error}",
+        f"the home {folder} cannot be used: {reason}",
         remedy=f"name another one by {VARIABLE} or Local(home=…)",
     )
 

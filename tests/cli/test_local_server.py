@@ -222,7 +222,7 @@ def test_down_does_not_wait_for_a_server_of_a_home_whose_lock_cannot_be_read(tmp
     began_s = time.monotonic()
     with in_home(tmp_path), pytest.raises(InvalidRequest) as refused:
         local_server.run(parse(["local", "down"]), Console(file=io.StringIO()))
-    assert str(tmp_path) in str(refused.value)
+    assert str(tmp_path / "server.lock") in str(refused.value)
     assert time.monotonic() - began_s < local_server.END_S / 2
 
 
