@@ -35,6 +35,8 @@ END = b"E"
 CHUNK = 65536
 TAIL_BYTES = 16384
 CONNECT_S = 20.0
+MAX_UNNAMED = 256
+"""Connections at a time that have not sent the key. One more ends the oldest, so that no one uses up all open files."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,6 +115,8 @@ class Relay:
         self._tails: dict[int, bytes] = defaultdict(bytes)
         self._connections: dict[socket.socket, int] = {}
         """Open connections of workers, with their streams."""
+        # An ordered set, the oldest first.
+        self._unnamed: dict[socket.socket, None] = {}
         self._sent: dict[int, bytes] = defaultdict(bytes)
         """Messages to each stream, for workers that connect later."""
         self._changed = threading.Condition()
@@ -156,7 +160,8 @@ class Relay:
 
     def _serve(self) -> None:
         while not self._closing:
-            for key, _ in self._selector.select():
+            # The listener last, because a new connection may end an old one that can be read now.
+            for key, _ in sorted(self._selector.select(), key=lambda event: event[0].fileobj is self._server):
                 if key.fileobj is self._server:
                     self._accept()
                 else:
@@ -167,6 +172,9 @@ class Relay:
             connection, _ = self._server.accept()
             connection.setblocking(False)
             self._selector.register(connection, selectors.EVENT_READ, _Source())
+            self._unnamed[connection] = None
+        if len(self._unnamed) > MAX_UNNAMED:
+            self._close(next(iter(self._unnamed)))
 
     def _read(self, connection: socket.socket, source: _Source) -> None:
         try:
@@ -180,7 +188,11 @@ class Relay:
         last = source.lines.rest()
         if source.rank is not None and last:
             self._say(source, [last])
+        self._close(connection)
+
+    def _close(self, connection: socket.socket) -> None:
         self._selector.unregister(connection)
+        self._unnamed.pop(connection, None)
         with self._changed:
             self._connections.pop(connection, None)
             connection.close()
@@ -198,6 +210,7 @@ class Relay:
             if not hmac.compare_digest(key, self.wire.key.encode()):
                 return False
             source.rank, source.stream = map(int, named.split())
+            del self._unnamed[connection]
             with self._changed:
                 self._connections[connection] = source.stream
                 with contextlib.suppress(OSError):  # it was killed meanwhile: its end comes next

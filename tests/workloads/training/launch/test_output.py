@@ -19,7 +19,7 @@ from raysm.workloads.training.launch.failure_attribution import (
     find_cause,
     is_consequence,
 )
-from raysm.workloads.training.launch.output import ERROR, OUT, STOP, Relay
+from raysm.workloads.training.launch.output import ERROR, MAX_UNNAMED, OUT, STOP, Relay
 
 
 @pytest.fixture
@@ -218,3 +218,21 @@ def test_a_worker_that_ended_with_0_before_the_others_is_named_as_the_reason():
     assert str(early).startswith("rank 1 on algo-2: ended with 0 before rank 0 on algo-1, which")
     assert "Connection closed by peer" in str(early)
     assert early.exit_code == 1
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="counts open files by Linux's list")
+def test_silent_connections_do_not_keep_workers_out_or_take_all_open_files(head):
+    before = len(os.listdir("/proc/self/fd"))
+    place = head.wire.address, head.wire.port
+    silent = [socket.create_connection(place, timeout=60) for _ in range(2 * MAX_UNNAMED)]
+    try:
+        with head.wire.connect(0, OUT) as out:
+            out.sendall(b"hello\n")
+        head.drain()
+        assert text(head) == "[rank 0] hello\n"
+        # The oldest have been closed.
+        assert silent[0].recv(1) == b""
+        assert len(os.listdir("/proc/self/fd")) < before + len(silent) + MAX_UNNAMED + 10
+    finally:
+        for connection in silent:
+            connection.close()
