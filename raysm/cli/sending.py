@@ -190,7 +190,7 @@ def follow_and_fetch(
         if not traceback or not display.has_shown(traceback):
             raise
         # The display has already shown the traceback.
-        raise RaysmError(error.headline) from error
+        raise RaysmError("\n".join(filter(None, [error.headline, error.remedy]))) from error
     times.ended_s, times.described = now_s(), job.describe()
     return result
 

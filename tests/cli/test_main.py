@@ -139,6 +139,14 @@ def test_a_script_that_fails_ends_the_command_with_1_and_the_reason(tmp_path, co
     assert sorted(path.name for path in tmp_path.iterdir()) == ["train.py"]
 
 
+def test_a_script_that_misses_a_module_ends_with_the_remedy(tmp_path, command):
+    (tmp_path / "a.py").write_text("import nosuchmodule")
+    code, _, said = command("run", "a.py")
+    assert code == 1
+    assert "No module named 'nosuchmodule'" in said.splitlines()[-2]
+    assert "--requirement nosuchmodule" in said.splitlines()[-1]
+
+
 def test_dry_run_prints_the_exact_call_and_starts_nothing(tmp_path, command):
     five_rows(tmp_path)
     with in_home(tmp_path / "untouched"):

@@ -328,4 +328,7 @@ def with_remedy(error: BaseException, remedy: str) -> BaseException:
         error.add_note(remedy)
         return error
     text = f"{error}\n{remedy}"
-    return JobFailed(text, job=error.job, reason=error.reason, remote_traceback=error.remote_traceback)
+    failed = JobFailed(text, job=error.job, reason=error.reason, remote_traceback=error.remote_traceback)
+    # Apart as well, because a command that has shown the traceback prints only the headline and the remedy.
+    failed.remedy = remedy
+    return failed
