@@ -69,6 +69,14 @@ def unusable(folder: Path, error: Exception) -> InvalidRequest:
     )
 
 
+def _is_shared(root: Path) -> bool:
+    """Return whether other programs need the folder too: the user's home folder, one above it, or a top-level one."""
+    try:
+        return len(root.parts) < 3 or Path.home().is_relative_to(root)
+    except RuntimeError:  # a container may have a user without a home folder
+        return False
+
+
 def private_folder(root: Path, *names: str) -> Path:
     """Return a folder of the home ``root``, created if it is missing; only this user can open it and those above it.
 
@@ -83,7 +91,7 @@ def private_folder(root: Path, *names: str) -> Path:
         for depth in range(len(names) + 1):
             path = root.joinpath(*names[:depth])
             path.mkdir(mode=0o700, exist_ok=True)
-            is_shared = path == root and (len(root.parts) < 3 or Path.home().is_relative_to(root))
+            is_shared = path == root and _is_shared(root)
             mode = stat.S_IMODE(path.stat().st_mode)
             # Windows has no such modes.
             if mode & 0o077 and not is_shared and hasattr(os, "geteuid"):

@@ -1,6 +1,9 @@
 """Which files and folders may be followed on a machine with other users."""
 
 import os
+import subprocess
+import sys
+import tempfile
 
 import pytest
 
@@ -119,6 +122,27 @@ def test_folders_of_a_home_that_were_open_to_readers_are_closed(tmp_path):
     assert private_folder(root, "grids", "deep") == root / "grids" / "deep"
     modes = [path.stat().st_mode & 0o777 for path in (root, root / "grids", root / "grids" / "deep")]
     assert modes == [0o700] * 3
+
+
+# As root until all is imported: the other user need not be able to read this Python.
+HOMELESS = """
+import os, sys
+from pathlib import Path
+from raysm.contract.home import private_folder
+os.environ.pop("HOME", None)
+os.setuid(int(sys.argv[2]))
+print(private_folder(Path(sys.argv[1]), "grids").name)
+"""
+UNKNOWN = 4_000_000
+
+
+@needs_two_users
+def test_a_home_can_be_used_by_a_user_who_has_no_home_folder():
+    with tempfile.TemporaryDirectory() as folder:
+        os.chown(folder, UNKNOWN, UNKNOWN)
+        command = [sys.executable, "-c", HOMELESS, folder, str(UNKNOWN)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.stdout.strip(), done.stderr) == ("grids", "")
 
 
 def test_the_users_home_folder_stays_as_open_as_it_is_when_it_is_raysms_home_too(tmp_path):
