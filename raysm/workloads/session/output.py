@@ -5,6 +5,7 @@ Other processes send output line by line to a Unix socket of the server.
 
 import asyncio
 import builtins
+import codecs
 import contextlib
 import getpass
 import io
@@ -19,11 +20,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from raysm.contract import events
 from raysm.contract.session import DISPLAY
 from raysm.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 KEPT_CHARACTERS = 4 << 20
 """How many of the last characters of each call's output are kept."""
@@ -88,14 +92,47 @@ class Output:
 
 
 class _Stream(io.TextIOBase):
+    """A stream like the process's own, as programs expect ``sys.stdout`` and ``sys.stderr`` to be."""
+
     encoding = "utf-8"  # tqdm and IPython fall back to ASCII without
+    errors = "replace"
+    mode = "w"
+    line_buffering = True
 
     def __init__(self, name: str, original: TextIO) -> None:
+        self.name = f"<{name}>"
         self._name, self._original = name, original
+        self.buffer = _Buffer(self)
 
     def fileno(self) -> int:
         # Children inherit the process's own stream.
         return self._original.fileno()
+
+    def writable(self) -> bool:
+        return True
+
+    def reconfigure(self, **_: object) -> None:
+        """Do nothing but flush: text is UTF-8 and sent by the line, whatever a program asks for."""
+        self.flush()
+
+
+class _Buffer(io.BufferedIOBase):
+    """The bytes of a stream, which are decoded as UTF-8; an incomplete character waits for its other bytes."""
+
+    def __init__(self, stream: _Stream) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder(stream.encoding)(stream.errors)
+
+    def write(self, content: "ReadableBuffer", /) -> int:
+        given = bytes(content)
+        self._stream.write(self._decoder.decode(given))
+        return len(given)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
 
     def writable(self) -> bool:
         return True

@@ -67,6 +67,28 @@ def test_each_text_goes_where_the_route_says_and_events_of_the_job_go_to_its_log
     assert events_apart('{"raysm": 1, nonsense\n') == ('{"raysm": 1, nonsense\n', [])
 
 
+def written_to(stream):
+    """Write as programs do that expect a real stream."""
+    stream.write("text, ")
+    stream.buffer.write(b"bytes, ")
+    stream.buffer.write(memoryview("\u00e9".encode())[:1])
+    stream.buffer.write("\u00e9".encode()[1:] + b" \xff\n")
+    stream.buffer.flush()
+    stream.reconfigure(encoding="utf-8", line_buffering=True)
+    print("end", file=stream, flush=True)
+    return "text, bytes, \u00e9 \ufffd\nend\n"
+
+
+def test_bytes_are_text_among_the_text(tmp_path):
+    output = Output()
+    with (tmp_path / "log").open("w") as log:
+        stream = RoutedStream("stdout", log, lambda: output)
+        expected = written_to(stream)
+        assert stream.fileno() == stream.buffer.fileno() == log.fileno()
+    assert text_of(output) == [("stdout", expected)]
+    assert (stream.encoding, stream.isatty(), stream.writable(), stream.name) == ("utf-8", False, True, "<stdout>")
+
+
 class Heard:
     """A process of calls, and the other end of its connection."""
 
@@ -123,6 +145,12 @@ def test_what_a_call_prints_is_sent_by_lines_and_counted(heard):
         {"call": "c", "event": METRIC, "arguments": '{"lr": 0.1}'},
         {"call": "c", "stream": "stdout", "text": "no newline"},
     ]
+
+
+def test_the_bytes_that_a_call_writes_are_sent_as_its_text(heard):
+    with heard.call("c") as printed:
+        expected = written_to(sys.stdout)
+    assert "".join(message["text"] for message in heard.messages(printed.messages)) == expected
 
 
 def test_a_signal_interrupts_a_call_and_nothing_after_it(heard):
