@@ -16,6 +16,7 @@ import raysm
 from raysm.cli import arguments
 from raysm.cli.arguments import FAMILIES
 from raysm.testing import Answer, FakeSageMaker
+from tests.extras import TRIALS
 from tests.reference.pages import COMMAND, old_pages
 from tests.support.pages import assert_printed, outputs, run_page
 
@@ -141,6 +142,8 @@ def test_every_extra_stands_on_the_page_about_installing_and_no_other_page_says_
     listed = (DOCS / "how-to" / "install.md").read_text().partition("| extra |")[2]
     # What measures raysm and its pages in a browser is of use in a clone alone, as the tests are.
     assert {extra for extra in extras if f"`{extra}`" not in listed} == {"bench", "browser"}
+    # .ci/run installs each of them from nothing.
+    assert set(extras) - set(TRIALS) == {"bench", "browser", "test"}
     saying = {name(page) for page in PAGES if re.search(r"pip install 'raysm\[", page.read_text())}
     assert saying == {"PACKAGE.md", "docs/how-to/install.md"}
 
