@@ -93,8 +93,8 @@ def _parse_named(texts: list[str], flag: Flag) -> dict[str, str]:
     noun = NOUNS.get(flag.path) or flag.path.removesuffix("s")
     for text in texts:
         name, equals, content = text.partition("=")
-        # A variable may be empty; an empty channel or tag is a mistake.
-        if not (name and equals and (content or noun == "variable")):
+        # A variable and a hyperparameter may be empty; an empty channel or tag is a mistake.
+        if not (name and equals and (content or noun in ("variable", "hyperparameter"))):
             channel = re.sub(r"[^A-Za-z0-9]+", "-", PurePath(text).stem).strip("-") or "data"
             example = (
                 f"; for example {flag.name} {channel}={shlex.quote(text)}" if noun == "channel" and not equals else ""

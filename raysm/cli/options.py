@@ -110,7 +110,12 @@ COMMON = (
         Group.RECORDS,
         Flag("--project", "project", "project of the job, a prefix in the bucket (default: default)"),
         Flag("--hyperparameter NAME=VALUE", "hyperparameters", "hyperparameter, passed in SM_HPS; repeatable"),
-        Flag("--hyperparameters-as-args", "hyperparameters_as_args", "pass them to the script too: --NAME VALUE"),
+        Flag(
+            "--hyperparameters-as-args",
+            "hyperparameters_as_args",
+            "pass them to the script too: --NAME VALUE",
+            takes=bool,
+        ),
         Flag("--tag NAME=VALUE", "tags", "tag of the job, for example for cost reports; repeatable"),
         Flag("--tracking URI", "tracking", "copy metrics to MLflow: sqlite:///mlflow.db, http://…, or an ARN"),
     ),

@@ -9,7 +9,7 @@ from raysm.client.service import Service
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, JobRequest, Limits, MetricDefinition, Ports, Security, Target
 from raysm.request import options as request_options
-from raysm.request.job import hyperparameter_text
+from raysm.request.job import AsArguments, hyperparameter_text
 
 IfDone: TypeAlias = Literal["run", "skip"]
 
@@ -31,7 +31,8 @@ class SubmitOptions(TypedDict, total=False):
         security: Networks, keys, isolation.
         environment: Variables of every instance; never secrets.
         hyperparameters: Given to the job in ``SM_HPS``, and shown with it; values other than text travel as JSON.
-        hyperparameters_as_args: Give a script its hyperparameters as arguments too, ``--name value``.
+        hyperparameters_as_args: Give a script its hyperparameters as arguments too, ``--name value``; ``"sdk2"``
+            spells them as the SageMaker SDK 2 does: ``True``, ``None``, ``-n``.
         tags: Tags of the job.
         metrics: Metrics that the service finds in the log.
         requirements: Packages that every instance installs with pip before it joins.
@@ -53,7 +54,7 @@ class SubmitOptions(TypedDict, total=False):
     security: Security | None
     environment: Mapping[str, str] | None
     hyperparameters: Mapping[str, Any] | None
-    hyperparameters_as_args: bool
+    hyperparameters_as_args: AsArguments
     tags: Mapping[str, str] | None
     metrics: Sequence[MetricDefinition]
     requirements: Sequence[str]

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from raysm.errors import InvalidRequest
 from raysm.request.cluster import Cluster, Input, Ports
@@ -36,22 +36,48 @@ def hyperparameter_text(name: str, value: Any) -> str:
         ) from error
 
 
-def hyperparameter_arguments(hyperparameters: Mapping[str, str]) -> tuple[str, ...]:
-    """Return hyperparameters as command-line arguments, as SageMaker's SDK passes them to a script: ``--epochs 3``.
+AsArguments = Literal[False, True, "sdk2"]
+"""Whether hyperparameters are arguments too: spelled as in JSON, or as by the SageMaker SDK 2."""
 
-    Values are spelled as in JSON. A value that begins with ``-`` is joined to its name, ``--shift=-1e-05``, because
-    argparse would read it as another option.
+
+def hyperparameter_arguments(hyperparameters: Mapping[str, str], spelling: AsArguments = True) -> tuple[str, ...]:
+    """Return hyperparameters as command-line arguments: ``--epochs 3``.
+
+    Text stays as it is, and other values are spelled as in JSON: ``true``, ``null``. With ``sdk2``
+    they are spelled as in Python (``True``, ``None``, ``a=1,b=2`` of a mapping), a name of one
+    letter is ``-n``, and the names are sorted: so the containers of the SageMaker SDK 2 do it.
+
+    A value that begins with ``-`` is joined to its name, ``--shift=-1e-05``, because argparse would
+    read it as another option.
     """
     words: list[str] = []
-    for name, text in hyperparameters.items():
-        # The SDK's own driver also parses and dumps each value.
-        try:
-            value: Any = json.loads(text)
-        except (ValueError, RecursionError):
-            value = text
-        word = value if isinstance(value, str) else json.dumps(value)
-        words += [f"--{name}={word}"] if word.startswith("-") else [f"--{name}", word]
+    as_sdk2 = spelling == "sdk2"
+    for name in sorted(hyperparameters) if as_sdk2 else hyperparameters:
+        text = hyperparameters[name]
+        value = _value_of(text)
+        if isinstance(value, str):
+            word = value
+        else:
+            word = _in_python(value) if as_sdk2 else text
+        flag = f"-{name}" if as_sdk2 and len(name) == 1 else f"--{name}"
+        words += [f"{flag}={word}"] if word.startswith("-") else [flag, word]
     return tuple(words)
+
+
+def _value_of(text: str) -> Any:
+    """Return the value whose JSON the text is; the text itself if JSON would spell the value otherwise."""
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    # A text in quotes of JSON was quoted to stay a text. "3.10" is no number, whose text is "3.1".
+    return value if isinstance(value, str) or json.dumps(value) == text else text
+
+
+def _in_python(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={item}" for key, item in sorted(value.items()))
+    return str(value)
 
 
 NAME_PATTERN = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
@@ -119,8 +145,10 @@ class JobRequest:
     )
     """Values that the job reads from ``SM_HPS``, and that the service shows. The service passes only texts, so other
     values travel as JSON; a text that looks like JSON (``"1"``) arrives as a number or a truth value."""
-    hyperparameters_as_args: bool = optional(False, result=True)
-    """True passes the hyperparameters to a script as arguments too, before its own: ``--epochs 3``."""
+    hyperparameters_as_args: AsArguments = optional(False, result=True)
+    """True passes the hyperparameters to a script as arguments too, before its own: ``--epochs 3``.
+    ``sdk2`` spells them as the SageMaker SDK 2 does: ``True`` and ``None``, ``-n`` for a name of one
+    letter, sorted by name."""
     # A follow-up job fetches the tags with ListTags, because Describe does not return them.
     tags: Mapping[str, str] = field(default_factory=dict, metadata=decides(result=False, create="Tags"))
     """Tags of the job."""
@@ -151,6 +179,10 @@ class JobRequest:
             object.__setattr__(self, name, check_list("", name, getattr(self, name)))
         texts = {name: hyperparameter_text(name, value) for name, value in self.hyperparameters.items()}
         object.__setattr__(self, "hyperparameters", texts)
+        if self.hyperparameters_as_args not in get_args(AsArguments):
+            raise InvalidRequest(
+                f"hyperparameters_as_args is {self.hyperparameters_as_args!r}; it must be False, True or 'sdk2'"
+            )
         if self.hyperparameters_as_args and self.workload.entry_script is None:
             raise InvalidRequest(
                 f"hyperparameters_as_args: {self.workload.label} is no script, and takes no arguments; drop it"
@@ -222,7 +254,8 @@ class JobRequest:
         script = self.workload.entry_script
         own = () if script is None else script.args
         # The script's own arguments come last, because argparse uses the last of two values.
-        return (*hyperparameter_arguments(self.hyperparameters), *own) if self.hyperparameters_as_args else own
+        spelling = self.hyperparameters_as_args
+        return (*hyperparameter_arguments(self.hyperparameters, spelling), *own) if spelling else own
 
     @property
     def hides_hyperparameters(self) -> bool:

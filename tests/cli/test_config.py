@@ -33,6 +33,8 @@ def chosen(*argv, on="local"):
         (["--wheel", "a.whl", "--wheel", "b.whl"], ("wheels",), ["a.whl", "b.whl"]),
         (["--subnet", "a", "--subnet", "b"], ("security", "subnets"), ["a", "b"]),
         (["--hyperparameter", "lr=0.1"], ("hyperparameters", "lr"), "0.1"),
+        (["--hyperparameter", "empty="], ("hyperparameters", "empty"), ""),
+        (["--set", "hyperparameters_as_args=sdk2"], ("hyperparameters_as_args",), "sdk2"),
         (["--metric", "loss=loss=(.*)"], ("metrics",), [{"name": "loss", "regex": "loss=(.*)"}]),
         (["--set", "cluster.volume_gb=100"], ("cluster", "volume_gb"), 100),
         (["--set", "security.subnets=['subnet-1']"], ("security", "subnets"), ["subnet-1"]),

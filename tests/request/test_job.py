@@ -9,7 +9,8 @@ import pytest
 from raysm.bootstrap.variables import user_variables
 from raysm.errors import InvalidRequest
 from raysm.request import Input, Limits, Script
-from raysm.request.job import JobRequest, hyperparameter_arguments
+from raysm.request.codec import from_json, to_json
+from raysm.request.job import JobRequest
 from tests.bootstrap.test_variables import told
 
 
@@ -31,12 +32,43 @@ def test_a_value_arrives_in_sm_hps_as_it_was_given_or_as_its_text_spells(tmp_pat
 @pytest.mark.parametrize(
     ("text", "argument"),
     [
-        ("3", "3"), ("0.10", "0.1"), ("a b", "a b"), ('"quoted"', "quoted"), ("[1,2]", "[1, 2]"), ("true", "true"),
-        ("it's", "it's"), ("null", "null"),
+        ("3", "3"), ("3.10", "3.10"), ("a b", "a b"), ('"quoted"', "quoted"), ("[1,2]", "[1,2]"), ("true", "true"),
+        ("it's", "it's"), ("null", "null"), ("", ""), ("1e3", "1e3"), (3.1, "3.1"), (True, "true"), (None, "null"),
+        ([1, 2], "[1, 2]"), ("True", "True"),
     ],
 )  # fmt: skip
-def test_hyperparameters_become_arguments_as_the_sdk_spells_them(text, argument):
-    assert hyperparameter_arguments({"x": text, "y": "-1e-05"}) == ("--x", argument, "--y=-1e-05")
+def test_hyperparameters_become_arguments_in_which_text_stays_text_and_other_values_are_json(text, argument):
+    request = JobRequest(
+        name="job",
+        workload=Script("train.py"),
+        hyperparameters={"x": text, "y": "-1e-05"},
+        hyperparameters_as_args=True,
+    )
+    assert request.script_args == ("--x", argument, "--y=-1e-05")
+
+
+# What sagemaker-training's to_cmd_args makes of the values that the SDK 2 has encoded as JSON.
+@pytest.mark.parametrize(
+    ("value", "argument"),
+    [
+        (True, "True"), (False, "False"), (None, "None"), (3, "3"), (0.1, "0.1"), ("3.10", "3.10"), ("a b", "a b"),
+        ("", ""), ([1, "a"], "[1, 'a']"), ({"b": 2, "a": 1}, "a=1,b=2"),
+    ],
+)  # fmt: skip
+def test_hyperparameters_are_spelled_as_by_the_sdk_2_if_asked_for(value, argument):
+    request = JobRequest(
+        name="job",
+        workload=Script("train.py"),
+        hyperparameters={"rate": value, "n": 1, "m": -2},
+        hyperparameters_as_args="sdk2",
+    )
+    assert request.script_args == ("-m=-2", "-n", "1", "--rate", argument)
+    assert from_json(JobRequest, to_json(request)) == request
+
+
+def test_another_spelling_of_hyperparameters_is_refused():
+    with pytest.raises(InvalidRequest, match="it must be False, True or 'sdk2'"):
+        JobRequest(name="job", workload=Script("train.py"), hyperparameters_as_args="sdk3")
 
 
 def test_a_script_gets_its_hyperparameters_before_its_own_arguments_where_that_is_asked_for():
