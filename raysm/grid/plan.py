@@ -267,9 +267,9 @@ def _budget_notes(
 
 
 def _price_remedy(target: Target, region: str) -> str:
-    if target.is_billed:
-        return f"run raysm prices --refresh --regions {region}"
-    return "name it in the table market.usd_per_hour of a scenario (raysm local up --scenario FILE)"
+    if Service(target).connection.lists_prices:
+        return "set it in the scenario's table market.usd_per_hour"
+    return f"raysm prices --refresh --regions {region} fetches prices from AWS"
 
 
 def _check_budget(plan: GridPlan, budget_usd: float | None, target: Target) -> None:
@@ -357,7 +357,7 @@ def _notes(
     unpriced = sorted({str(offer.place) for offer in offers if offer.usd_per_hour is None})
     if unpriced:
         shown = ", ".join(unpriced[:4]) + (f" and {len(unpriced) - 4} more" if len(unpriced) > 4 else "")
-        notes.append(f"the price of {shown} is unknown: {_price_remedy(target, '…')}")
+        notes.append(f"the price of {shown} is unknown; {_price_remedy(target, '…')}")
     old: set[str] = set()
     for place in used:
         price = table.price(place.instance_type, place.region)

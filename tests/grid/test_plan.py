@@ -10,6 +10,7 @@ import pytest
 
 from raysm.client.costs.prices import PriceTable, RegionPrices
 from raysm.client.service import Service
+from raysm.contract.home import scenario_file
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
@@ -132,10 +133,11 @@ def test_an_unknown_price_and_a_budget_are_refused_with_the_remedy():
         plan(grid({"expected_s": 60}, regions=("eu-west-1",), rules=Rules(budget_usd=5)))
 
 
-def test_an_unknown_price_on_this_machine_is_named_in_a_scenario():
+def test_an_unknown_price_of_a_scenario_is_set_in_the_scenario(tmp_path):
+    scenario_file(tmp_path).touch()
     asked = grid({"expected_s": 60}, regions=("eu-west-1",), rules=Rules(budget_usd=5))
-    here = replace(asked, template=replace(asked.template, target=Local(regions=("eu-west-1",))))
-    with pytest.raises(InvalidRequest, match=r"market\.usd_per_hour of a scenario"):
+    here = replace(asked, template=replace(asked.template, target=Local(regions=("eu-west-1",), home=str(tmp_path))))
+    with pytest.raises(InvalidRequest, match=r"scenario's table market\.usd_per_hour"):
         plan(here)
 
 
