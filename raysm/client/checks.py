@@ -104,8 +104,8 @@ def check_volume(request: JobRequest, sizes: Mapping[str, int]) -> None:
                 is_shared = source.distribution == "ShardedByS3Key"
                 needed += sizes.get(name, 0) / (sum(each.count for each in sharing) if is_shared else 1)
         has_disks = has_local_storage(group.instance_type)
-        # None if the size of the instance's own disks is unknown here.
-        room_gb = local_storage_gb(group.instance_type) if has_disks else cluster.volume_gb
+        # None if it is unknown whether the instance has disks of its own, or how large they are.
+        room_gb = cluster.volume_gb if has_disks is False else local_storage_gb(group.instance_type)
         if room_gb is None or needed <= room_gb * GIB:
             continue
         fit_gb = int(needed * HEADROOM / GIB) + 1

@@ -1,4 +1,7 @@
-"""GPUs and local disks of instance types, by EC2's tables; unknown types have neither."""
+"""GPUs and local disks of instance types, by EC2's tables (https://docs.aws.amazon.com/ec2/latest/instancetypes/).
+
+Of a type that is not in these tables, the disks are unknown, and its GPUs count as none.
+"""
 
 import re
 from collections.abc import Mapping
@@ -16,6 +19,8 @@ GPUS: Mapping[str, Mapping[str, int]] = {
     "p5e": {"48xlarge": 8},
     "p5en": {"48xlarge": 8},
     "p6-b200": {"48xlarge": 8},
+    "p6-b300": {"48xlarge": 8},
+    "p6e-gb200": {"36xlarge": 4},
     "g4dn": {**ONE, "12xlarge": 4},
     "g5": G,
     "g6": G,
@@ -29,7 +34,11 @@ def gpu_count(instance_type: str) -> int:
 
 
 # EC2 names types with disks by a d after the generation (m5d, g4dn, p4de); these have disks without it.
-WITH_DISKS = ("g5", "g6", "g6e", "gr6", "i3", "i3en", "i4i", "p5", "p5e", "p5en", "trn1", "trn1n", "trn2")
+WITH_DISKS = frozenset("g5 g6 g6e g7e gr6 i3 i3en i4i p5 p5e p5en p6-b200 p6-b300 p6e-gb200 trn1 trn1n trn2".split())
+WITHOUT_DISKS = frozenset("g3 g3s g5g inf1 inf2 p2 p3".split())
+NAMED_BY_D = frozenset("cmrtx")
+"""Letters of the families that have disks only if their name has the d."""
+
 _G4DN = {"xlarge": 125, "2xlarge": 225, "4xlarge": 225, "8xlarge": 900, "12xlarge": 900, "16xlarge": 900}
 # In AWS's table the 16xlarge has half of the 12xlarge's.
 _G5 = {"xlarge": 250, "2xlarge": 450, "4xlarge": 600, "8xlarge": 900, "12xlarge": 3800, "16xlarge": 1900}
@@ -43,12 +52,15 @@ GB: Mapping[str, Mapping[str, int]] = {
 """Size of all disks of one instance, for the most common types."""
 
 
-def has_local_storage(instance_type: str) -> bool:
+def has_local_storage(instance_type: str) -> bool | None:
+    """Return whether an instance has disks of its own, in place of a volume; None if that is unknown."""
     form = TYPE.fullmatch(instance_type)
     if form is None:
         return False
-    _, _, behind = re.split(r"(\d+)", form[1], maxsplit=1)
-    return "d" in behind or form[1] in WITH_DISKS
+    letters, _, behind = re.split(r"(\d+)", form[1], maxsplit=1)
+    if "d" in behind or form[1] in WITH_DISKS:
+        return True
+    return False if letters in NAMED_BY_D or form[1] in WITHOUT_DISKS else None
 
 
 def local_storage_gb(instance_type: str) -> int | None:

@@ -37,6 +37,11 @@ def test_what_is_streamed_shared_or_not_known_takes_no_room_or_its_share():
         check_volume(request(Cluster("ml.m5.large", count=4), x=SHARED), {"x": 121 * GIB})
 
 
+@pytest.mark.parametrize("name", ["ml.p6-b200.48xlarge", "ml.p6-b300.48xlarge", "ml.p9-c400.48xlarge"])
+def test_inputs_are_not_refused_for_a_room_that_is_not_known(name):
+    check_volume(request(Cluster(name), x=Input("s3://b/x")), {"x": 900 * GIB})
+
+
 def test_inputs_have_to_fit_onto_whichever_type_the_service_takes():
     cluster = Cluster("ml.m5.large", volume_gb=400, alternatives=("ml.g5.xlarge",))
     check_volume(request(cluster, x=Input("s3://b/x")), {"x": 200 * GIB})

@@ -78,10 +78,17 @@ def test_an_instance_has_the_gpus_that_its_page_tells(name, count):
 
 
 @pytest.mark.parametrize(
-    "name", ["g4dn.xlarge", "g5.48xlarge", "p4d.24xlarge", "p4de.24xlarge", "m5d.large", "c6gd.large"]
+    ("name", "has_disks"),
+    [
+        *((name, True) for name in ("g4dn.xlarge", "g5.48xlarge", "p4d.24xlarge", "p4de.24xlarge", "m5d.large")),
+        *((name, True) for name in ("c6gd.large", "p6-b200.48xlarge", "p6e-gb200.36xlarge", "g7e.2xlarge")),
+        *((name, False) for name in ("m8i-flex.large", "c5.xlarge", "r9i.large", "p3.2xlarge", "inf2.xlarge")),
+        # A family that came after these tables.
+        *((name, None) for name in ("p9-c400.48xlarge", "g12.xlarge", "trn9.48xlarge")),
+    ],
 )
-def test_a_type_with_disks_of_its_own_is_known_by_its_family(name):
-    assert has_local_storage(f"ml.{name}")
+def test_whether_a_type_has_disks_of_its_own_follows_from_its_family_or_is_unknown(name, has_disks):
+    assert has_local_storage(f"ml.{name}") is has_disks
 
 
 def test_the_room_on_all_disks_of_an_instance_is_told_where_it_is_known():
