@@ -236,8 +236,9 @@ class HeadControl:
             self._strangers.pop(writer, None)
         if peer:
             reason = await _listen(peer, lambda message: self._report(MessageReceived(peer.host, message)))
-            del self._peers[peer.host]
+            # Reported first: the head must not see the peer neither silent nor lost in between.
             self._report(life.Left(peer.host) if peer.leaving else life.Lost(peer.host, reason))
+            del self._peers[peer.host]
 
     async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Peer | None:
         host, line = await greet_worker(reader, writer, self._token)

@@ -97,8 +97,17 @@ class Head:
                 self._watcher.start(self._inbox.put)
             else:
                 self._watcher.stop()
-            event = await self._inbox.take(membership.wakes_at_s) or life.Tick(self._control.silent)
+            event = await self._next_event(membership.wakes_at_s)
             membership, decisions = membership.take(event, time.monotonic())
+
+    async def _next_event(self, wakes_at_s: float | None) -> life.Happening:
+        event = await self._inbox.take(wakes_at_s)
+        if event is not None:
+            return event
+        silent = self._control.silent
+        # The loss of a worker that is not silent any more is on its way from the control's thread.
+        await asyncio.sleep(0)
+        return await self._inbox.take(time.monotonic()) or life.Tick(silent)
 
     async def end(self, status: ExitStatus) -> None:
         """Notify the workers, end Ray and all processes here, and wait for the workers' goodbye."""

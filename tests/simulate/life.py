@@ -30,6 +30,9 @@ ENDS_S = JOIN_S + 600.0 + 3 * SILENCE_S + SERVICE_GRACE_S
 """The longest driver works for 600 s; by then every instance must have ended."""
 
 
+MOST_EVENTS = 20_000
+"""More than happen to any job that ends."""
+
 TROUBLES = {
     "pause": 3,
     "vanish": 4,
@@ -57,10 +60,14 @@ class Clock:
     def after(self, seconds: float, work: Callable[[], object]) -> None:
         self.at(self.now + seconds, work)
 
-    def run(self, until_s: float) -> None:
-        while self._waiting and self._waiting[0][0] <= until_s:
+    def run(self, until_s: float) -> bool:
+        """Let everything until a time happen; return False if that takes no end."""
+        for _ in range(MOST_EVENTS):
+            if not self._waiting or self._waiting[0][0] > until_s:
+                return True
             self.now, _, work = heapq.heappop(self._waiting)
             work()
+        return False
 
 
 @dataclass(kw_only=True)
@@ -129,6 +136,8 @@ class Simulation:
         self.formed_s: float | None = None
         self.loss_s: dict[str, float] = {}
         """When each worker was truly lost, or left."""
+        self.unreported: set[str] = set()
+        """Those whose loss the head's control channel has not reported yet."""
         self.silent: set[str] = set()
         """Those whose connections did not close when they were lost."""
 
@@ -146,7 +155,8 @@ class Simulation:
             clock.after(self._delay_s((5, JOIN_S)), self._trouble)
         if chance.random() < 0.25:
             self._stop_all(chance.choice((5, 50, 300)) * chance.random())
-        clock.run(ENDS_S)
+        if not clock.run(ENDS_S):
+            return [f"spins: the same moment, {clock.now:.1f} s, comes again and again"]
         return list(self._broken_promises())
 
     # -- what happens
@@ -213,12 +223,20 @@ class Simulation:
         worker.is_connected = False
         self.loss_s.setdefault(worker.name, self.clock.now)
         self.nodes.pop(worker.name, None)
-        self.clock.after(self._delay_s((0.01, 0.9)), lambda: self._tell(self.head, life.Lost(worker.name, reason)))
+        self.unreported.add(worker.name)
+
+        def report() -> None:
+            self._tell(self.head, life.Lost(worker.name, reason))
+            self.unreported.discard(worker.name)
+
+        self.clock.after(self._delay_s((0.01, 0.9)), report)
         self.clock.after(self._delay_s((0.01, 0.9)), lambda: self._tell(worker, life.Lost(self.head.name, reason)))
         self._fail_driver_soon()
 
     def _vanish(self, worker: Instance) -> None:
         """Let the machine be gone: its connection closes, or nothing is heard any more."""
+        if worker.has_vanished:
+            return
         worker.has_vanished = True
         self.loss_s.setdefault(worker.name, self.clock.now)
         if not worker.is_connected:
@@ -227,7 +245,8 @@ class Simulation:
             self._break(worker, "closed its connection")
             return
         self.nodes.pop(worker.name, None)
-        worker.heard_s = self.clock.now
+        if worker.paused_until_s <= self.clock.now:
+            worker.heard_s = self.clock.now
         self.silent.add(worker.name)
 
         def notice() -> None:
@@ -241,6 +260,8 @@ class Simulation:
             self.clock.after(LATE_BEATS + 1 + self._delay_s((20,)), self._fail_driver_soon)
 
     def _pause(self, worker: Instance, seconds: float) -> None:
+        if worker.paused_until_s > self.clock.now:
+            return
         worker.paused_until_s = self.clock.now + seconds
         if not worker.is_connected:
             return
@@ -324,7 +345,7 @@ class Simulation:
         return frozenset(
             worker.name
             for worker in self.workers.values()
-            if worker.is_connected
+            if (worker.is_connected or worker.name in self.unreported)
             and (worker.has_vanished or worker.paused_until_s > self.clock.now)
             and worker.heard_s < late_s
         )
