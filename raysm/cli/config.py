@@ -70,7 +70,8 @@ def _choices(flag: Flag, value: Any, on: str) -> Iterator[tuple[Key, Any]]:
     if key[0] == TARGETS_OWN:
         targets = [name for name, kind in TARGETS.items() if key[1] in hints_of(kind)]
         if on not in targets:
-            raise InvalidRequest(f"{flag.name} belongs to --on {targets[0]}")
+            remedy = "a job of this machine is found in any region by its name" if key[1] == "region" else ""
+            raise InvalidRequest(f"{flag.name} belongs to --on {targets[0]}", remedy=remedy)
         key = (on, key[1])
     if flag.metavar is None or "=" not in flag.metavar:
         yield key, value

@@ -62,6 +62,7 @@ def test_a_command_without_a_script_stays_a_command_in_a_printed_request(verb, a
     ("argv", "message"),
     [
         (["--on", "aws", "--instance-kind", "docker"], "--instance-kind belongs to --on local"),
+        (["--region", "eu-west-1"], "--region belongs to --on aws; a job of this machine is found in any region"),
         (["--set", "cluster.volume_gb"], "--set takes OPTION=VALUE, as in --set cluster.volume_gb=100"),
         (["--set", "cluster.volume_gb=many"], "--set: cluster.volume_gb: expected an integer, got 'many'"),
     ],
