@@ -260,7 +260,7 @@ class Simulation:
             self.clock.after(LATE_BEATS + 1 + self._delay_s((20,)), self._fail_driver_soon)
 
     def _pause(self, worker: Instance, seconds: float) -> None:
-        if worker.paused_until_s > self.clock.now:
+        if worker.has_vanished or worker.paused_until_s > self.clock.now:
             return
         worker.paused_until_s = self.clock.now + seconds
         if not worker.is_connected:
