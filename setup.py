@@ -1,4 +1,4 @@
-"""Compile the kernels of the similarity into the wheel, and name the machines that they are for in its tag.
+"""Compile the kernels of the similarity into the wheel, and name their machines in its tag.
 
 By default the wheel has the kernels of each machine that a compiler is installed for. Without a
 compiler it has none, its tag is py3-none-any, and the kernels are compiled where they run.

@@ -1,4 +1,4 @@
-"""Run tests with another release of Ray: by default the fault matrix, the smoke test that starts Ray, and that of GPUs.
+"""Run tests with another release of Ray, by default those that depend on the release.
 
     python3 -m tests.with_ray 2.53.0 [arguments of pytest]
 

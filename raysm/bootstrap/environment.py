@@ -142,7 +142,7 @@ def inherited() -> Mapping[str, str]:
 
 
 def with_all_gpus(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables of a process that sees all GPUs of the instance, which Ray hides from some workers."""
+    """Return the variables of a process that sees all GPUs of the instance."""
     visible = {CUDA_VISIBLE: environ[names.VISIBLE_GPUS]} if names.VISIBLE_GPUS in environ else {}
     return child_environment(visible, [CUDA_VISIBLE], environ)
 

@@ -24,7 +24,7 @@ RDMA_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")
 INTERFACE_NAMES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 """Variables with the network interface for NCCL, GLOO, and TensorPipe, which torch's RPC uses."""
 HIDES_GPUS = "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"
-"""Ray's variable: 1 hides the GPUs from workers that ask for none. Its default depends on the release."""
+"""Ray's variable: 1 hides GPUs from workers that ask for none. Its default differs by release."""
 REACHES_OTHERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Ray's variable, which has its effect on every system."""
 RAYS_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
@@ -84,7 +84,7 @@ def ray_variables(token_file: Path, *, on_loopback: bool) -> dict[str, str]:
 
 
 def gpu_variables(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables by which every release of Ray hides the GPUs from workers that ask for none.
+    """Return the variables by which any release of Ray hides GPUs from workers that ask for none.
 
     Newer releases no longer do so by default: all CPU tasks of an instance could then open the same GPU.
     """

@@ -1,6 +1,7 @@
-"""GPUs and local disks of instance types, by EC2's tables (https://docs.aws.amazon.com/ec2/latest/instancetypes/).
+"""GPUs and local disks of instance types, by EC2's tables.
 
-Of a type that is not in these tables, the disks are unknown, and its GPUs count as none.
+They are in https://docs.aws.amazon.com/ec2/latest/instancetypes/. Of a type that is not in these
+tables, the disks are unknown, and its GPUs count as none.
 """
 
 import re
@@ -53,7 +54,7 @@ GB: Mapping[str, Mapping[str, int]] = {
 
 
 def has_local_storage(instance_type: str) -> bool | None:
-    """Return whether an instance has disks of its own, in place of a volume; None if that is unknown."""
+    """Return whether an instance has disks of its own in place of a volume; None: unknown."""
     form = TYPE.fullmatch(instance_type)
     if form is None:
         return False

@@ -69,7 +69,7 @@ STATE = "RAYSM_STATE"
 """Set for user code: the folder of this instance among the checkpoints, which survives the job's restarts and re-runs
 with ``resume``; not set if the job has no checkpoints."""
 VISIBLE_GPUS = "RAYSM_VISIBLE_GPUS"
-"""Set for Ray and user code if the instance has CUDA_VISIBLE_DEVICES: its value, which Ray changes for its workers."""
+"""Set if the instance has CUDA_VISIBLE_DEVICES: its value, which Ray changes for its workers."""
 TRIAL = "RAYSM_TRIAL"
 """Set for a trial of a sweep: the trial's folder on its instance, which is removed after the trial."""
 # Ray refuses labels that begin with its own prefix, ray.io/.

@@ -9,7 +9,9 @@ def is_tensor(value: object) -> bool:
 
 
 def as_numpy(tensor: Any) -> Any:
-    """Return a tensor as a NumPy array; bfloat16 and float8, which NumPy lacks, become float32 without a loss.
+    """Return a tensor as a NumPy array.
+
+    bfloat16 and float8, which NumPy lacks, become float32 without a loss.
 
     Raises:
         TypeError: Its layout is not dense.

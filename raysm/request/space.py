@@ -80,7 +80,7 @@ class Range:
         return math.floor((self.high - self.low) / self.step + 1e-9) + 1
 
     def each(self) -> Iterator[Value]:
-        """Yield all values, of which there may be billions; InvalidRequest if there are infinitely many."""
+        """Yield all values; InvalidRequest if there are infinitely many."""
         for number in range(self.count()):
             yield int(self.low) + number if self.is_integer else self._rounded(self.low + number * (self.step or 0))
 

@@ -1,8 +1,8 @@
-"""The kernels of the BLAS libraries that contenders use: the fastest of this processor, and how fast they are.
+"""The kernels of the BLAS libraries that contenders use, and how fast they are.
 
-An OpenBLAS that is older than the processor falls back to kernels without AVX: faiss-cpu's took "Barcelona" on a
-processor with AVX-512, an eighth of the speed. A ratio to such a peer says nothing. It imports nothing of raysm, as
-``whole.py``.
+An OpenBLAS that is older than the processor falls back to kernels without AVX: faiss-cpu's took
+"Barcelona" on a processor with AVX-512, an eighth of the speed. A ratio to such a peer says nothing.
+This module imports nothing of raysm, like ``whole.py``.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ def cpu_flags():
 
 
 def coretype(machine, flags):
-    """Return the name of OpenBLAS's fastest kernels for a processor, or None to let OpenBLAS choose."""
+    """Return OpenBLAS's name for the fastest kernels of a processor; None lets it choose."""
     if machine not in ("x86_64", "AMD64"):
         return None
     return next((name for name, needed in KERNELS.items() if needed <= flags), None)
@@ -90,7 +90,7 @@ def loaded_libraries(threads):
 
 
 def products(path):
-    """Return the GFLOP/s of the float32 products of the library at ``path``; 0 if their name is unknown."""
+    """Return the float32 products of the library at ``path`` in GFLOP/s; 0 if it has none."""
     library = ctypes.CDLL(path)
     name = next((name for name in INTEGERS if hasattr(library, name)), None)
     if name is None:

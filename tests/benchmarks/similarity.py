@@ -8,8 +8,8 @@ For raysm the seconds are the computing time of the tasks (of the full matrix an
 there), for the peers the whole call. GFLOP/s counts 2 * N * N * d for everybody; the share of the processor's limit
 counts each unordered pair once. Memory is what the processes held beside mapped files, over what they held before.
 ``disk`` writes as many bytes as the result has, as any program would.
-OpenBLAS's kernels are the fastest that the processor's flags allow; which ones a peer uses is printed. A peer whose
-library reaches less than 40 % of this machine's float32 products is not compared with.
+OpenBLAS's kernels are the fastest that the processor's flags allow, and are printed. A peer whose
+library reaches less than 40 % of this machine's float32 products is refused.
 Agreement: of some rows, how many have float64's neighbors, index for index.
 """
 
@@ -205,8 +205,8 @@ def ceilings():
     found = {}
     for name, product in products.items():
         product()
-        # The quickest counts: what else runs on the machine can only slow it down. What a processor has no
-        # instructions for takes a second, and once will do.
+        # The quickest counts: what else runs on the machine can only slow it down. A product without
+        # instructions takes a second, and once will do.
         timer, took = timeit.Timer(product), []
         while len(took) < 5 and sum(took) < 0.5:
             took.append(timer.timeit(1))

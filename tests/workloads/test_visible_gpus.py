@@ -1,4 +1,4 @@
-"""Which GPUs the workers of Ray see: those that they ask for, and in a session all of their instance.
+"""The GPUs that Ray's workers see: those that they ask for; in a session all of their instance.
 
 ``tests.with_ray`` runs this with the oldest supported release too, whose defaults differ. GPUs are numbers here: no
 test opens one.

@@ -92,7 +92,7 @@ class Output:
 
 
 class _Stream(io.TextIOBase):
-    """A stream like the process's own, as programs expect ``sys.stdout`` and ``sys.stderr`` to be."""
+    """A stream that programs can use like the process's own ``sys.stdout``."""
 
     encoding = "utf-8"  # tqdm and IPython fall back to ASCII without
     errors = "replace"
@@ -117,7 +117,7 @@ class _Stream(io.TextIOBase):
 
 
 class _Buffer(io.BufferedIOBase):
-    """The bytes of a stream, which are decoded as UTF-8; an incomplete character waits for its other bytes."""
+    """Decodes bytes for a stream; an incomplete character waits for its other bytes."""
 
     def __init__(self, stream: _Stream) -> None:
         self._stream = stream

@@ -140,9 +140,9 @@ class CallProcess:
 
 
 class NamespaceProcess:
-    """A Ray actor with the namespace of an instance that is not the head; its output goes through ``forwarder``.
+    """A Ray actor with the namespace of an instance that is not the head.
 
-    Its cells see all GPUs of the instance, like those of the head.
+    Its output goes through ``forwarder``. Its cells see all GPUs of the instance, like those of the head.
     """
 
     def __init__(self, host: str, forwarder: Any) -> None:

@@ -259,7 +259,7 @@ def choose_engine(
 
 def _ask(nodes: Sequence[Node], columns: int) -> list[str]:
     answers = []
-    # Each task asks for a GPU, because Ray hides GPUs from tasks that do not (``variables.gpu_variables``).
+    # Each task asks for a GPU: Ray hides GPUs from others (``variables.gpu_variables``).
     for reference in ask_every_node(why_no_cuda, columns, nodes=nodes, num_gpus=1, max_retries=1).values():
         try:
             answers.append(ray.get(reference, timeout=ASK_S))

@@ -64,7 +64,7 @@ DENSE = Footprint(
 
 
 def _sparse_rows(matrix: Described) -> int:
-    """Return how many sparse rows an operand may have: 24 bytes for each element, and the lists of its columns."""
+    """Return how many sparse rows an operand may have, with the lists of its columns."""
     each = matrix.elements / matrix.rows
     lists, own = 4 * min(matrix.columns, ALL_LISTED), 8 * each
     if matrix.columns <= ALL_LISTED:

@@ -284,7 +284,8 @@ def _pruner(workload: SweepWorkload) -> Any:
 
 
 def _combinations(space: Mapping[str, Parameter]) -> Iterator[dict[str, Any]]:
-    """Yield the combinations of a grid. Not by ``itertools.product``, which first lists all values of each range."""
+    """Yield the combinations of a grid."""
+    # Not by itertools.product, which first lists all values of each range.
     if not space:
         yield {}
         return

@@ -34,8 +34,8 @@ LINE = 16
 ARRAYS = ("cheap", "finer", "panels", "first", "scale", "error", "length", "shift", "finer_error", "middle")
 
 
-# These structures must match the kernels' sides.h, keys.h and pairs.h field by field; their sizes are compared when a
-# library is loaded.
+# These structures must match the kernels' sides.h, keys.h and pairs.h field by field. Their sizes are
+# compared when a library is loaded.
 class _Form(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in ("centres", "squares", "radii", "places", *ARRAYS)]
 

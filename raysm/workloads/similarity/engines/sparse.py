@@ -50,7 +50,7 @@ class RowsStructure(ctypes.Structure):
 
 
 class ColumnsStructure(ctypes.Structure):
-    """The columns, the start of each one's postings, and the postings: a row and its element in that column."""
+    """Columns, where the postings of each begin, and the postings: a row and its element."""
 
     _fields_ = [("count", Integer), *((name, Array) for name in ("names", "first", "postings"))]
 
@@ -164,8 +164,8 @@ def sums_of_squares(library: Any, rows: SparseRows) -> NDArray[np.float64]:
 
 
 ALL_LISTED = 1 << 22
-"""Up to so many columns, a segment lists all of them, in 16 MiB. If there are more, it lists those that its rows have,
-and a comparison looks them up by bisection."""
+"""Up to so many columns, a segment lists all of them, in 16 MiB. If there are more, it lists those
+that its rows have, and a comparison looks them up by bisection."""
 
 SEGMENT_ROWS = 12_000
 """Approximate number of right rows that are summed at a time: their sums just fit a core's first-level cache."""
@@ -222,7 +222,8 @@ class SparseEngine:
         rows = tile.rows
         pieces = -(-len(rows) // self._segment_rows)
         if self._lists_all:
-            # Each segment lists all D columns: with fewer segments, the lists take at most 32 bytes for each element.
+            # Each segment lists all D columns. With fewer segments, the lists take at most 32 bytes
+            # for each element.
             pieces = max(1, min(pieces, 8 * len(rows.own().indices) // rows.columns))
         cuts = np.linspace(0, len(rows), pieces + 1).astype(np.int64).tolist()
         segments = [
@@ -251,7 +252,7 @@ class SparseEngine:
     def _columns(
         self, described: RowsStructure, rows: SparseRows, unit: NDArray[np.float32]
     ) -> tuple[ColumnsStructure, tuple[NDArray[Any], ...]]:
-        """List the rows of each column; return the structure and its arrays, the starts of the columns first."""
+        """List the rows of each column; return the structure and its arrays, the starts first."""
         postings = np.empty(len(unit), dtype=np.dtype([("row", np.int32), ("value", np.float32)]))
         if self._lists_all:
             first = np.empty(rows.columns + 1, dtype=np.int32)

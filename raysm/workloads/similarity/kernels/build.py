@@ -69,9 +69,10 @@ GLIBC_SYMBOL = re.compile(rb"GLIBC_(\d+)\.(\d+)")
 
 
 def platform_tag(folder: Path) -> str | None:
-    """Return the platform tag of a wheel with these libraries: their machines, and the glibc that they need (PEP 600).
+    """Return the platform tag of a wheel with these libraries (PEP 600).
 
-    None if there are no libraries, or if one is not linked with glibc: setuptools knows the tag of this machine.
+    It names their machines, and the glibc that they need. None if there are no libraries, or if one
+    is not linked with glibc: setuptools knows the tag of this machine.
     """
     needed: dict[str, tuple[int, int]] = {}
     for path in folder.glob("*.so"):
@@ -141,7 +142,7 @@ def library(recipe: Recipe, *, folder: Path | None = None, carried: Path = FOLDE
 
 
 def check_sizes(functions: ctypes.CDLL, *structures: type[ctypes.Structure]) -> None:
-    """Raise AssertionError if these structures have other sizes than those that the library writes, in this order."""
+    """Raise AssertionError if these structures have other sizes than those of the library."""
     theirs = (ctypes.c_int64 * len(structures))()
     functions.struct_bytes(theirs)
     for structure, size in zip(structures, theirs, strict=True):

@@ -2,8 +2,8 @@
  *
  * Rows are CSR with rising columns. Products are summed in float32 over the columns that two rows share, by the
  * postings of the right rows (for each column, the rows that have it, and their elements): one left row after the
- * other, into one float for each right row. The number of columns matters only for one integer of each, and if there are
- * many, the right rows list only those columns that they have.
+ * other, into one float for each right row. The number of columns matters only for one integer of
+ * each; if there are many, the right rows list only those columns that they have.
  *
  * An untouched sum is -0.0, and a touched one never is: the caller passes no unit element smaller than 2**-62, so that
  * no product vanishes, and products that cancel leave +0.0.
@@ -72,7 +72,7 @@ PUBLIC void struct_bytes(int64_t *bytes) {
 #define NO_MEMORY (-1)
 #define WRONG_COLUMNS (-2)
 
-/* Return whether the columns of each row rise within [0, columns): they become indices into other arrays. */
+/* Return whether the columns of each row rise within [0, columns): they become indices. */
 static int is_canonical(const Rows *rows) {
     if (rows->begins[0] != 0) return 0;
     for (int64_t i = 0; i < rows->count; i++)
@@ -223,10 +223,10 @@ static void insert(const Best *best, int64_t i, uint64_t key) {
 
 /* ---- sums ---------------------------------------------------------------------------------------------------- */
 
-/* Check rows. Every side is checked before it is compared, so the other functions need not do it. */
+/* Check rows. A side is checked before it is compared, so the other functions need not do it. */
 PUBLIC int64_t sparse_check(const Rows *rows) { return is_canonical(rows) ? 0 : WRONG_COLUMNS; }
 
-/* Check rows, and transpose them: fill first[columns + 1] and postings[n] of Columns, for n elements in all. */
+/* Check rows, and transpose them: fill first[columns + 1] and postings[n] of Columns, for n elements. */
 PUBLIC int64_t sparse_columns(const Rows *rows, int32_t *first, Posting *postings) {
     if (!is_canonical(rows)) return WRONG_COLUMNS;
     int64_t size = rows->begins[rows->count];

@@ -1,7 +1,7 @@
 """The kernels under AddressSanitizer and UndefinedBehaviorSanitizer of GCC: they report nothing.
 
-A process in which both are preloaded compiles the kernels with their checks, and compares them with the definition of
-the similarity.
+A process in which both are preloaded compiles the kernels with their checks, and compares them
+with the definition of the similarity.
 """
 
 import os
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.long, pytest.mark.skipif(shutil.which("gcc") is None, 
 
 @pytest.fixture(scope="module")
 def sanitized(tmp_path_factory):
-    """A function that runs a command in which kernels are checked; it returns the exit code and the output."""
+    """A function that runs a command whose kernels are checked: its exit code and its output."""
     folder = tmp_path_factory.mktemp("sanitized")
     names = [subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip() for name in LIBRARIES]
     if not all(map(os.path.isabs, names)):
