@@ -195,3 +195,28 @@ def test_a_loop_goes_on_after_a_killed_worker_from_its_checkpoint_and_leaves_one
     assert [event.step for event in log.events(Metric) if event.name == "loss"][-1] == 16
     assert {"model.safetensors", "manifest.json"} <= {path.name for path in model.iterdir()}
     assert "registerClient" not in text
+
+
+def loop_that_one_rank_leaves(config):
+    import torch
+
+    from raysm import training
+
+    model = torch.nn.Linear(4, 1)
+    training.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), loss=torch.nn.functional.mse_loss)
+    rows = torch.utils.data.TensorDataset(torch.ones(64, 4), torch.ones(64, 1))
+    for number, batch in enumerate(training.batches(rows, batch_size=16)):
+        if number == 2 and training.rank() == config["leaves"]:
+            break
+        training.step(batch)
+
+
+@pytest.mark.long
+def test_a_loop_that_one_rank_leaves_fails_with_the_name_of_that_rank(tmp_path):
+    workload = raysm.DataParallel(loop_that_one_rank_leaves, config={"leaves": 1}, workers_per_instance=2)
+    request = JobRequest(name="test-job", workload=workload.workload(), cluster=Cluster(count=1))
+    outcome, log, _ = completed(request, tmp_path / "job", kind="process", function=workload.pickled())
+    assert outcome.status == "Failed", log.text()
+    first = outcome.failure_reason.splitlines()[0]
+    assert first.startswith("rank 1 on algo-1: its loop ended after 2 steps")
+    assert "while rank 0 on algo-1 began number 3" in first

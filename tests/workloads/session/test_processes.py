@@ -221,3 +221,27 @@ def test_where_none_can_be_started_each_that_waits_is_told_so():
         return [str(error) for error in await asyncio.gather(*calls, return_exceptions=True)], started.begun
 
     assert run(script) == (["no memory"] * 3, 3)
+
+
+def test_calls_that_fork_and_terminate_processes_leave_their_process_whole(running):
+    def work():
+        import multiprocessing
+
+        fork = multiprocessing.get_context("fork")
+        child = fork.Process(target=time.sleep, args=(WAIT_S,))
+        child.start()
+        child.terminate()
+        child.join()
+        with fork.Pool(2) as pool:
+            squares = pool.map(abs, range(-50, 0))
+        # The copy of this call ends where the call returns.
+        if other := os.fork():
+            return os.getpid(), child.exitcode, len(squares), os.waitpid(other, 0)[1]
+        return None
+
+    async def script():
+        return await value(running, work, id="forks"), await value(running, os.getpid, id="after")
+
+    (pid, exit_code, count, status), after = running.run(script())
+    assert (exit_code, count, status) == (-signal.SIGTERM, 50, 0)
+    assert after == pid
