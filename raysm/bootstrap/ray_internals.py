@@ -160,6 +160,11 @@ SCALING_POLICY = Internal(
     "FixedScalingPolicy",
     "ask no autoscaler for the workers of a training",
 )
+TRAIN_VARIABLES = Internal(
+    "ray.train.v2._internal.constants",
+    "ENV_VARS_TO_PROPAGATE",
+    "end within seconds the ranks that wait for one that failed",
+)
 FAILURE_LIMITS = Internal("ray.train", "FailureConfig", "bound what Ray Train tries again by itself")
 BACKPRESSURE = Internal(
     "ray._common.ray_option_utils", "task_options", "bound the pieces of a model that are under way at a time"

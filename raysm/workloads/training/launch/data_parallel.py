@@ -14,7 +14,13 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from raysm.bootstrap.environment import Environment, tell
-from raysm.bootstrap.ray_internals import FAILURE_LIMITS, SCALING_POLICY, TRAIN_CALLBACKS, spare_options
+from raysm.bootstrap.ray_internals import (
+    FAILURE_LIMITS,
+    SCALING_POLICY,
+    TRAIN_CALLBACKS,
+    TRAIN_VARIABLES,
+    spare_options,
+)
 from raysm.contract.names import LABEL_HOST
 from raysm.contract.payload import Payload
 from raysm.errors import RayFailed, WorkerFailed
@@ -39,6 +45,9 @@ class DataParallelRunner(Runner[TrainLoop]):
 
 
 POLL_S = 0.1
+SHUTDOWN_TIMEOUT = "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S"
+"""Seconds that ranks have to leave the process group, by default 30. One that waits there for a rank that has failed
+does not leave it."""
 RAY_TRAIN = {
     # Seconds between two checks of the workers by the controller.
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
@@ -51,9 +60,7 @@ RAY_TRAIN = {
     "RAY_TRAIN_ENABLE_STATE_TRACKING": "0",
     "RAY_TRAIN_METRICS_ENABLED": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
-    # Ranks that wait for one that failed do not leave the process group: they are ended after this
-    # time, not after 30 s.
-    "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "5",
+    SHUTDOWN_TIMEOUT: "5",
 }
 UNUSED = ("DatasetsCallback", "PlacementGroupCleanerCallback")
 """Callbacks of Ray Train that raysm leaves out.
@@ -67,6 +74,10 @@ OWN_RETRIES = {"controller_failure_limit": 1, "max_preemption_failures": 0}
 
 def run_data_parallel(workload: TrainLoop, payload: Payload, environment: Environment) -> None:
     tell(RAY_TRAIN)
+    # Its controller, a process of its own, gets only the variables that it names.
+    names = TRAIN_VARIABLES.find()
+    if isinstance(names, set):
+        names.add(SHUTDOWN_TIMEOUT)
     launch_training(
         payload,
         environment,

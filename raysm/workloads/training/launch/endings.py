@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -50,6 +51,7 @@ class Endings:
             default = dist.distributed_c10d._get_default_store()
             self._store = dist.PrefixStore("raysm/ends", default)  # type: ignore[attr-defined]
         self._over = threading.Event()
+        self._stuck = _Stuck()
         self._watcher = threading.Thread(target=self._watch, daemon=True, name="raysm-endings")
 
     def __enter__(self) -> "Endings":
@@ -108,7 +110,7 @@ class Endings:
         return [(rank, self._session.hosts[rank])]
 
     def _watch(self) -> None:
-        session, stuck = self._session, _Stuck(threading.main_thread().ident)
+        session, stuck = self._session, self._stuck
         while not self._over.wait(POLL_S):
             with contextlib.suppress(dist.DistError):
                 if not self._store.check([FIRST]):
@@ -126,18 +128,20 @@ class Endings:
 
 
 class _Stuck:
-    """Whether a thread waits in torch for other ranks, in a loop that does not use ``training.step``."""
+    """Whether the thread that made this waits in torch for other ranks."""
 
-    def __init__(self, thread: int | None) -> None:
-        self._thread = thread
+    def __init__(self) -> None:
+        # Not the main thread: Ray Train runs the loop in another one.
+        self._thread = threading.get_ident()
+        self._state = Path(f"/proc/self/task/{threading.get_native_id()}/stat")
         self._seen: tuple[object, int] | None = None
         self._since_s = self._cpu_s = 0.0
 
     def look(self) -> str | None:
         """Return where the thread waits, if it has done so for ``STUCK_S`` and nothing computes."""
-        frame = sys._current_frames().get(self._thread or 0)
+        frame = sys._current_frames().get(self._thread)
         now_s, cpu_s = time.monotonic(), time.process_time()
-        if frame is None or not frame.f_code.co_filename.endswith(COLLECTIVE):
+        if frame is None or not frame.f_code.co_filename.endswith(COLLECTIVE) or self._is_running():
             self._seen = None
             return None
         group = frame.f_locals.get("group")
@@ -150,3 +154,12 @@ class _Stuck:
         if now_s - self._since_s < STUCK_S or cpu_s - self._cpu_s > STUCK_S / 2:
             return None
         return f"has waited in {frame.f_code.co_name} for {STUCK_S:.0f} s"
+
+    def _is_running(self) -> bool:
+        """Return whether the thread computes, or would if a busy machine had a core for it."""
+        try:
+            # The state follows the name in parentheses.
+            return self._state.read_text().rpartition(") ")[2][:1] == "R"
+        # Only Linux has this file.
+        except OSError:
+            return False
