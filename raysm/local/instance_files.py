@@ -13,6 +13,9 @@ from raysm.contract.store import files_below
 OF_THE_KERNEL = tuple(map(Path, ("/proc", "/sys", "/dev")))
 """Below these, the server reads facts about itself, such as its own environment."""
 
+MEMORY = Path("/dev/shm")
+"""A disk like any other, which may hold raysm's home."""
+
 
 @dataclass(kw_only=True, slots=True)
 class InstanceFiles:
@@ -32,7 +35,8 @@ class InstanceFiles:
         """Return whether a path, with its links followed, is still the instance's; remember it in ``left`` if not."""
         target = path.resolve()
         if self.sees_machine:
-            is_own = not any(target.is_relative_to(folder) for folder in OF_THE_KERNEL)
+            is_of_the_kernel = any(target.is_relative_to(folder) for folder in OF_THE_KERNEL)
+            is_own = not is_of_the_kernel or target.is_relative_to(MEMORY)
         else:
             is_own = target.is_relative_to(self.base)
         if not is_own:

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -356,6 +357,14 @@ def test_a_folder_that_a_link_has_replaced_is_not_read(tmp_path):
     files = InstanceFiles(base=tmp_path / "ml", sees_machine=False)
     assert list(files.below(tmp_path / "ml" / "model")) == []
     assert str(tmp_path / "elsewhere") in files.remarks()[0]
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="this system has no disk in memory")
+def test_a_home_in_memory_keeps_the_files_of_an_instance():
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        (Path(folder) / "weights").touch()
+        files = InstanceFiles(base=Path(folder), sees_machine=True)
+        assert [path.name for path in files.below(Path(folder))] == ["weights"]
 
 
 def test_a_checkpoint_that_cannot_be_kept_is_told_and_does_not_fail_the_job(root, tmp_path):
