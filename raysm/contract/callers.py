@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from raysm.contract.connections import find_socket
+from raysm.contract.connections import KernelSilent, find_socket
 
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 """The second one has IPv6 sockets that speak IPv4."""
@@ -40,9 +40,15 @@ def user_of(port: int, server_port: int) -> int | None:
 
     None if there is none, or if it is being closed: the kernel then reports user 0.
     """
-    found = find_socket((LOOPBACK, port), (LOOPBACK, server_port))
-    if found is not None and found[0] == int(ESTABLISHED):
-        return found[1]
+    try:
+        found = find_socket((LOOPBACK, port), (LOOPBACK, server_port))
+    except KernelSilent:
+        return _user_in_tables(port, server_port)
+    # The tables would only repeat this, and take long: a flood of closed connections would hold up all callers.
+    return found[1] if found is not None and found[0] == int(ESTABLISHED) else None
+
+
+def _user_in_tables(port: int, server_port: int) -> int | None:
     for _ in range(TABLE_READS):
         for table in TABLES:
             user = _user_in(table, port, server_port)

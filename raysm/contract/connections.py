@@ -9,6 +9,7 @@ Only ``checked_connector`` needs a package; instances use the rest before they h
 
 import asyncio
 import contextlib
+import errno
 import functools
 import hmac
 import os
@@ -130,10 +131,11 @@ def _same_listener(address: str, port: int, *, or_root: bool = False) -> Iterato
 def _listeners(address: str, port: int) -> Iterator[tuple[int, int]]:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     wildcard, table = ADDRESSES[family]
-    receiver = find_socket((address, port), (wildcard, 0))
-    if receiver is not None and receiver[0] == int(LISTENS, 16):
-        yield receiver[1:]
-        return
+    with contextlib.suppress(KernelSilent):
+        receiver = find_socket((address, port), (wildcard, 0))
+        if receiver is not None and receiver[0] == int(LISTENS, 16):
+            yield receiver[1:]
+            return
     found = list(_read(table, {_hex(family, address), _hex(family, wildcard)}, port))
     if not found and family == socket.AF_INET:
         # An IPv6 socket serves IPv4 as well, unless an IPv4 socket has the port.
@@ -146,21 +148,35 @@ SOCK_DIAG, BY_FAMILY, REQUEST, ALL = 4, 20, 1, 0xFFFFFFFF
 """Numbers of linux/netlink.h and linux/sock_diag.h."""
 
 
+class KernelSilent(Exception):
+    """The kernel has no sock_diag(7), or does not let this process ask."""
+
+
 def find_socket(local: tuple[str, int], peer: tuple[str, int]) -> tuple[int, int, int] | None:
-    """Return the state, user and inode of the TCP socket with these ends; None also if the kernel cannot be asked.
+    """Return the state, user and inode of the TCP socket with these ends; None if there is none.
 
     This takes 12 µs by sock_diag(7), in place of the 5 ms in which the kernel writes /proc/net/tcp.
+
+    Raises:
+        KernelSilent: The kernel cannot be asked.
     """
     family = socket.AF_INET6 if ":" in local[0] else socket.AF_INET
     ends = [socket.inet_pton(family, address) for address, _ in (local, peer)]
     asked = struct.pack("=4BI", family, socket.IPPROTO_TCP, 0, 0, ALL)
     asked += struct.pack("!2H16s16s", local[1], peer[1], *ends) + struct.pack("=3I", 0, ALL, ALL)
     kind = getattr(socket, "AF_NETLINK", -1)
-    with contextlib.suppress(OSError), socket.socket(kind, socket.SOCK_DGRAM, SOCK_DIAG) as kernel:
-        kernel.send(struct.pack("=I2H2I", 16 + len(asked), BY_FAMILY, REQUEST, 0, 0) + asked)
-        answer = kernel.recv(4096)
-        if struct.unpack_from("=H", answer, 4)[0] == BY_FAMILY:
-            return (answer[17], *struct.unpack_from("=2I", answer, 80))
+    try:
+        with socket.socket(kind, socket.SOCK_DGRAM, SOCK_DIAG) as kernel:
+            kernel.send(struct.pack("=I2H2I", 16 + len(asked), BY_FAMILY, REQUEST, 0, 0) + asked)
+            answer = kernel.recv(4096)
+    except OSError as error:
+        raise KernelSilent from error
+    if struct.unpack_from("=H", answer, 4)[0] == BY_FAMILY:
+        return (answer[17], *struct.unpack_from("=2I", answer, 80))
+    # The other kind of answer is an error, as a negative number.
+    number = -struct.unpack_from("=i", answer, 16)[0]
+    if number != errno.ENOENT:
+        raise KernelSilent(os.strerror(number))
     return None
 
 

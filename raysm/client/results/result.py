@@ -220,7 +220,8 @@ def _fetch(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: 
     storage.bring_all([item for item in missing if item.name != MANIFEST], folder)
     for name in sorted(old_names - names):
         # Someone else may have written that mark: its paths must not lead out of the folder.
-        if not leads_out(name):
+        # Nor need they be files, if that manifest was changed.
+        if not leads_out(name) and not (folder / name).is_dir():
             (folder / name).unlink(missing_ok=True)
     _mark(folder, job, names)
     # The manifest last: it says that the result is complete, and replaces the mark.
