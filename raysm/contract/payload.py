@@ -127,6 +127,19 @@ class Payload:
         return self.folder / SOURCE
 
     @property
+    def code_digest(self) -> str:
+        """SHA-256 of what the user's program consists of, and of its environment.
+
+        Equal for two jobs of the same source, requirements, wheels and environment variables.
+        """
+        digests: dict[str, str] = json.loads((self.folder / DIGESTS).read_bytes())
+        parts = {
+            name: digest for name, digest in digests.items() if name.partition("/")[0] in (SOURCE, REQUIREMENTS, WHEELS)
+        }
+        text = json.dumps([parts, dict(self.request.environment)], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
     def function(self) -> Path:
         return self.folder / FUNCTION
 

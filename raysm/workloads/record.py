@@ -68,9 +68,12 @@ class BlockRecord(Generic[V]):
         self._format = format
         self._verified: set[str] = set()
         self.outdated = 0
+        self.dropped = 0
+        """Values of runs that depended on something else; they were removed."""
         if folder.exists():
             for other in folder.iterdir():
                 if other.name != self.folder.name and other.is_dir():
+                    self.dropped += sum(1 for _ in other.iterdir())
                     shutil.rmtree(other, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         for torn in self.folder.glob(".*"):

@@ -47,6 +47,21 @@ def test_every_payload_has_a_token_of_its_own_that_only_its_owner_can_read(packe
     assert stat.S_IMODE(first.token_file.stat().st_mode) == 0o600
 
 
+def test_jobs_of_one_program_and_environment_have_one_code_digest(tmp_path):
+    script = tmp_path / "train.py"
+
+    def digest(name, text, **environment):
+        script.write_text(text)
+        request = JobRequest(name=name, workload=Script(str(script)), environment=environment)
+        folder = tmp_path / name
+        pack_payload(request, folder)
+        return payload.load(folder).code_digest
+
+    first = digest("a", "print(1)", E="1")
+    assert digest("b", "print(1)", E="1") == first
+    assert first not in (digest("c", "print(2)", E="1"), digest("d", "print(1)", E="2"))
+
+
 def damage_request(folder):
     (folder / "request.json").write_text("{}")
 

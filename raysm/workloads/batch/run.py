@@ -85,10 +85,12 @@ def run_batch(
     *,
     result: Path,
     records: Path | None = None,
+    code: str = "",
 ) -> Outcome:
     """Predict all records of a channel on the connected cluster.
 
-    The parts go into the head's folder ``result``; ``records`` keeps finished ones after this job's containers.
+    The parts go into the head's folder ``result``; ``records`` keeps finished ones after this job's containers, for a
+    run with the same ``code``, the digest of the user's program.
     """
     emit_event(State(name="running"))
     kind, pieces, columns = survey(workload, channel, emit_event)
@@ -103,10 +105,16 @@ def run_batch(
     threads = max(1, int(size.cpus))
     prediction = Prediction(workload=workload, channel=channel, format=kind, threads=threads, columns=columns)
     # Without checkpoints nothing outlives the containers, so a second copy of each part would be useless.
-    record = None if records is None else record_of(records, workload, pieces, pickled, columns)
+    record = None if records is None else record_of(records, workload, pieces, pickled, columns, code)
     resumed = set() if record is None else {piece.number for piece in pieces if piece in record}
     if resumed:
         print(f"{len(resumed):,} of {len(pieces):,} parts are kept from an earlier run", flush=True)  # noqa: T201
+    if record is not None and record.dropped:
+        dropped = counted(record.dropped, "part")
+        print(  # noqa: T201
+            f"{dropped} of an earlier run are predicted again: its records, options, environment or code were others",
+            flush=True,
+        )
     if record is not None and record.outdated:
         outdated = counted(record.outdated, "part")
         print(f"{outdated} of an earlier version of raysm, which wrote pickles: predicted again", flush=True)  # noqa: T201
@@ -129,7 +137,12 @@ def run_batch(
 
 
 def record_of(
-    folder: Path, workload: BatchInference, pieces: Sequence[Piece], pickled: Path, columns: InputColumns | None
+    folder: Path,
+    workload: BatchInference,
+    pieces: Sequence[Piece],
+    pickled: Path,
+    columns: InputColumns | None,
+    code: str = "",
 ) -> BlockRecord[Part]:
     """Return the record of finished parts; they depend on everything but the cluster."""
     # All fields of the pieces, because str(piece) names only the first of many files.
@@ -138,6 +151,8 @@ def record_of(
         "predictor": hashlib.sha256(pickled.read_bytes()).hexdigest(),
         "pieces": hashlib.sha256("\n".join(map(repr, pieces)).encode()).hexdigest(),
         "columns": None if columns is None else str(columns.schema),
+        # The predictor's pickle names the modules that are sent beside it, and has none of their text.
+        "code": code,
     }
     return BlockRecord(folder, depends_on, encode=encode_part, decode=decode_part, format=PART_FORMAT, for_later=True)
 
@@ -259,7 +274,13 @@ class BatchRunner(Runner[BatchInference]):
         records = paths.batch if self.environment.has_checkpoints else None
         try:
             outcome = run_batch(
-                self.workload, channel, self.payload.function, emit_event, result=paths.model, records=records
+                self.workload,
+                channel,
+                self.payload.function,
+                emit_event,
+                result=paths.model,
+                records=records,
+                code=self.payload.code_digest,
             )
         finally:
             ray.shutdown()

@@ -201,6 +201,21 @@ def test_parts_of_other_files_are_not_gone_on_with_though_they_are_as_many_and_b
     assert other not in record
 
 
+def test_parts_of_other_code_or_another_environment_are_predicted_again(tmp_path):
+    workload = BatchInference(name="p", python="3.11", batch_size=2)
+    pickled = tmp_path / "function.pkl"
+    pickled.write_bytes(b"as it was pickled")
+    piece = Piece(number=0, span=Span(files=("a.png",), rows=1))
+
+    def record(code):
+        return record_of(tmp_path / "records", workload, [piece], pickled, None, code)
+
+    record("first").save(piece, Part(rows=0, schema=None, content=b""))
+    assert (piece in record("first"), record("first").dropped) == (True, 0)
+    other = record("second")
+    assert (piece in other, other.dropped) == (False, 1)
+
+
 def part_of(**columns):
     table = pa.table(columns)
     return Part(rows=len(table), schema=table.schema, content=parquet_of(table))
