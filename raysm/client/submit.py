@@ -8,6 +8,8 @@ is left of it.
 import concurrent.futures
 import contextlib
 import functools
+import hashlib
+import json
 import logging
 import math
 import os
@@ -227,6 +229,9 @@ class Prepared:
         if self.service.target.has_volumes:
             sizes = {upload.channel: upload.size for upload in self.uploads}
             check_volume(self.request, sizes | dict(inputs.sizes if inputs is not None else {}))
+        data = "" if inputs is None else self._digest_of_data(inputs)
+        if self.has_old_state and self.state is not None and self.request.workload.identity:
+            self._warn_of_other_data(self.state, data)
         # Before the job exists: if a file has vanished, the caller must not get an error instead of the job's handle.
         code = records.code_of(self.request.workload, self.source)
         with self.uploaded(leaves_payload=leaves_payload):
@@ -241,6 +246,7 @@ class Prepared:
             parameters=request.workload.parameters,
             code=code,
             versions={"raysm": __version__, "python": PYTHON_VERSION},
+            data=data,
         )
         try:
             records.keep(record, self._records, self._storage, request.security.output_kms_key)
@@ -315,6 +321,21 @@ class Prepared:
             keeps = isinstance(workload, TorchScript) and not workload.in_state
             hint = "; --in-state (in_state=True) keeps the files of the working folder" if keeps else ""
             _log.warning("%s left no state to resume: the new job starts from the beginning%s", before.job, hint)
+
+    def _digest_of_data(self, inputs: records.InputsState) -> str:
+        uris = {channel: source.uri for channel, source in sorted(self.request.inputs.items())}
+        text = json.dumps([uris, dict(self.request.environment), inputs.listed], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _warn_of_other_data(self, state: str, data: str) -> None:
+        """Warn if the trials that are kept ran on other data, so that their metrics cannot be compared."""
+        before = records.latest_of_state(self._records, self._storage, state)
+        if before is not None and before.data and data and before.data != data:
+            _log.warning(
+                "the inputs or the environment of %s, whose trials are kept, were others: metrics of old and new "
+                "trials may not be comparable; send this job without resume to begin again",
+                before.job,
+            )
 
     def _list_inputs(self) -> records.InputsState | None:
         # With if_done='skip', finished() has listed them: then the cached property has its value.

@@ -280,6 +280,16 @@ def test_a_sweep_does_not_resume_the_trials_of_another(remote, script):
     prepare(changed, cluster=M5, on=remote.service)
 
 
+@pytest.mark.parametrize(("environment", "is_warned"), [({"M": "1"}, False), ({"M": "2"}, True)])
+def test_a_sweep_that_is_resumed_with_another_environment_warns(remote, script, caplog, environment, is_warned):
+    sweep = Sweep(str(script), space={"lr": choice([1, 2])}, metric="loss", mode="min")
+    first = submit(sweep, cluster=M5, on=remote.service, environment={"M": "1"})
+    remote.sagemaker.end(first.name, "Stopped")
+    caplog.clear()
+    submit(sweep, cluster=M5, on=remote.service, environment=environment, resume=True)
+    assert (f"the environment of {first.name}" in caplog.text) == is_warned
+
+
 def test_the_output_of_a_failed_job_is_refused_in_one_line(remote, script):
     job = submit(Function(double, 21), cluster=M5, on=remote.service)
     remote.sagemaker.end(job.name, "Failed", FailureReason="KeyError: 'b'")

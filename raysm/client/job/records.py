@@ -46,6 +46,8 @@ _log = logging.getLogger("raysm")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputsState:
     digest: str
+    listed: str
+    """Digest of the listed objects and files alone."""
     sizes: Mapping[str, int]
 
 
@@ -60,6 +62,8 @@ class Record:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     code: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    data: str = ""
+    """Digest of its inputs and environment; empty if its inputs were not listed."""
 
 
 def keep(record: Record, prefix: str, storage: Storage, kms_key: str | None = None) -> None:
@@ -153,18 +157,24 @@ def with_inputs(
     Files of this machine count by their names, sizes and times of modification, objects by their ETags. None if there
     are more than ``max_objects`` objects.
     """
-    whole, count, sizes = hashlib.sha256(digest.encode()), 0, dict.fromkeys(inputs, 0)
+    listed, count, sizes = hashlib.sha256(), 0, dict.fromkeys(inputs, 0)
+    whole = hashlib.sha256(digest.encode())
+
+    def take(line: bytes) -> None:
+        whole.update(line)
+        listed.update(line)
+
     for channel in sorted(inputs):
-        whole.update(_line([channel]))
+        take(_line([channel]))
         for number, stored in enumerate(objects_of(inputs[channel], storage), 1):
             if count == max_objects:
                 return None
             count += 1
-            whole.update(_line([stored.name, stored.size, stored.version]))
+            take(_line([stored.name, stored.size, stored.version]))
             sizes[channel] += stored.size
             if number % LOG_EVERY == 0:
                 _log.warning("if_done looks at the objects of the input %r: %s so far", channel, f"{number:,}")
-    return InputsState(digest=whole.hexdigest(), sizes=sizes)
+    return InputsState(digest=whole.hexdigest(), listed=listed.hexdigest(), sizes=sizes)
 
 
 def _line(value: Any) -> bytes:
