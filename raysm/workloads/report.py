@@ -88,8 +88,10 @@ def text_line(values: Mapping[str, float], step: int | None) -> str:
 
 def _number(name: str, value: object) -> float:
     try:
+        if isinstance(value, str | bytes):
+            raise TypeError(value)
         return float(value)  # type: ignore[arg-type]  # a tensor or a NumPy scalar too
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise InvalidRequest(f"report: {name} must be a number, got {value!r}") from error
 
 

@@ -56,6 +56,9 @@ SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 LONG_NUMBER = r"^-?[0-9]{19,}$"
 
+MAX_EXACT = 1 << 53
+"""The largest number below which a float holds every whole number."""
+
 CSV_COLUMN = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?")
 
 
@@ -179,6 +182,7 @@ def _csv_columns(path: Path, types: Mapping[str, str]) -> tuple[pa.Schema, int]:
     _check_unique(path, names)
     kinds = {name: pa.type_for_alias(types[name]) if name in types else pa.null() for name in names}
     missing = dict.fromkeys(names, False)
+    large: set[str] = set()
     rows = 0
     for table in _csv_tables(path, dict.fromkeys(names, pa.string())):
         rows += len(table)
@@ -189,9 +193,16 @@ def _csv_columns(path: Path, types: Mapping[str, str]) -> tuple[pa.Schema, int]:
             present = values.filter(pc.invert(pc.is_in(values, NO_VALUE)))
             missing[name] = missing[name] or len(present) < len(values)
             if name not in types and len(present):
-                joined = join(kinds[name], _csv_type(present))
+                kind = _csv_type(present)
+                if not pa.types.is_string(kind) and _has_large(present):
+                    large.add(name)
+                joined = join(kinds[name], kind)
                 assert joined is not None, "scalars always have a common type"
                 kinds[name] = joined
+    for name in large:
+        # As text, because a float would lose digits.
+        if pa.types.is_floating(kinds[name]) and name not in types:
+            kinds[name] = pa.string()
     fields = [column(name, kind, missing[name] and not pa.types.is_string(kind)) for name, kind in kinds.items()]
     return pa.schema(fields), rows
 
@@ -217,6 +228,13 @@ def _csv_type(values: pa.ChunkedArray) -> pa.DataType:
     except pa.ArrowInvalid:
         return pa.string()
     return pa.int64() if pc.all(pc.match_substring_regex(trimmed, WHOLE_NUMBER)).as_py() else pa.float64()
+
+
+def _has_large(values: pa.ChunkedArray) -> bool:
+    """Return whether a whole number of at most 64 bits is too large for a float."""
+    trimmed = pc.ascii_trim_whitespace(values)
+    whole = trimmed.filter(pc.match_substring_regex(trimmed, r"^-?[0-9]{16,}$"))
+    return not _fits_floats(pc.cast(whole, pa.int64()))
 
 
 def _name_csv_column(error: pa.ArrowInvalid, path: Path) -> NoReturn:
@@ -337,7 +355,9 @@ def _fitted(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_string(kind):
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if pa.types.is_floating(kind) and isinstance(value, int):
-        return float(value)  # Arrow refuses whole numbers above 2**53 here
+        if abs(value) > MAX_EXACT:
+            raise ValueError(f"among fractions {value} would become {float(value):.0f}")
+        return float(value)
     if pa.types.is_list(kind):
         return [_fitted(item, kind.value_type) for item in value]
     if pa.types.is_struct(kind):
@@ -445,8 +465,16 @@ def array_of(column: pa.ChunkedArray, nullable: bool) -> NDArray[Any]:
         array = np.array(whole.to_numpy(zero_copy_only=False))
         if not nullable or pa.types.is_floating(kind):
             return array
+        # Large whole numbers stay exact, mostly ids that no one computes with.
+        if pa.types.is_integer(kind) and not _fits_floats(whole):
+            return objects(whole.to_pylist())
         return array.astype(object if pa.types.is_boolean(kind) else np.float64)
     return objects(whole.to_pylist())
+
+
+def _fits_floats(values: "pa.Array | pa.ChunkedArray") -> bool:
+    least, most = pc.min_max(values).as_py().values()
+    return most is None or (most <= MAX_EXACT and least >= -MAX_EXACT)
 
 
 def _is_number(kind: pa.DataType) -> bool:

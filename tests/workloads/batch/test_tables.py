@@ -132,6 +132,23 @@ def test_a_file_of_missing_values_or_whole_numbers_takes_the_type_of_the_other_f
         assert (type_, found[0], np.isnan(found[1])) == (pa.int64(), 1.0, True)
 
 
+def test_large_whole_numbers_are_exact_where_a_value_is_missing(tmp_path):
+    (tmp_path / "a.csv").write_text("a,b\n9007199254740993,1\n,2\n9007199254740995,\n")
+    (batch,) = read(Csv, tmp_path, ["a.csv"])[1]
+    assert batch["a"].tolist() == [9007199254740993, None, 9007199254740995]
+    assert batch["b"].tolist()[:2] == [1.0, 2.0]
+
+
+def test_large_whole_numbers_among_fractions_stay_as_they_are_in_csv_and_are_refused_in_json(tmp_path):
+    (tmp_path / "a.csv").write_text("a\n9007199254740993\n1.5\n")
+    assert values(Csv, tmp_path, ["a.csv"], "a") == (pa.string(), ["9007199254740993", "1.5"])
+    (tmp_path / "a.jsonl").write_text('{"a": 9007199254740993}\n{"a": 1.5}\n')
+    with pytest.raises(InvalidInput, match="'a' of .*9007199254740993 would become"):
+        read(JsonLines, tmp_path, ["a.jsonl"])
+    found = values(JsonLines, tmp_path, ["a.jsonl"], "a", types={"a": "string"})
+    assert found == (pa.string(), ["9007199254740993", "1.5"])
+
+
 def test_texts_that_look_like_dates_stay_text_in_json(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"t": "2024-01-01", "l": ["2024-01-01"]}\n')
     (tmp_path / "b.jsonl").write_text('{"t": "soon", "l": []}\n')
