@@ -67,7 +67,8 @@ def started(function, root, store, *, on_instance_loss="fail", **options):
     cluster = Cluster(count=2, on_instance_loss=on_instance_loss)
     request = JobRequest(name="test-job", workload=package.workload, cluster=cluster)
     checkpoints = Checkpoints(store=FolderStore(store), uri="s3://bucket/checkpoints")
-    return jobs.started(request, root, "namespace", function=package.pickled, checkpoints=checkpoints)
+    code = {"function": package.pickled, "source": package.source}
+    return jobs.started(request, root, "namespace", **code, checkpoints=checkpoints)
 
 
 def done_in(store):

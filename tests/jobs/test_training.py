@@ -184,7 +184,7 @@ def loop(config):
 def test_a_loop_goes_on_after_a_killed_worker_from_its_checkpoint_and_leaves_one_model(tmp_path):
     workload = raysm.DataParallel(loop, config={"kill_at": 5}, max_restarts=1)
     request = JobRequest(name="test-job", workload=workload.workload(), cluster=Cluster(count=2))
-    outcome, log, model = completed(request, tmp_path / "job", function=workload.pickled())
+    outcome, log, model = completed(request, tmp_path / "job", function=workload.pickled(), source=workload.source())
     text = log.text()
     assert outcome.status == "Completed", f"{outcome.failure_reason}\n{text}"
     assert "training: 2 workers on CPUs: algo-1 (rank 0), algo-2 (rank 1)" in text
@@ -215,7 +215,9 @@ def loop_that_one_rank_leaves(config):
 def test_a_loop_that_one_rank_leaves_fails_with_the_name_of_that_rank(tmp_path):
     workload = raysm.DataParallel(loop_that_one_rank_leaves, config={"leaves": 1}, workers_per_instance=2)
     request = JobRequest(name="test-job", workload=workload.workload(), cluster=Cluster(count=1))
-    outcome, log, _ = completed(request, tmp_path / "job", kind="process", function=workload.pickled())
+    outcome, log, _ = completed(
+        request, tmp_path / "job", kind="process", function=workload.pickled(), source=workload.source()
+    )
     assert outcome.status == "Failed", log.text()
     first = outcome.failure_reason.splitlines()[0]
     assert first.startswith("rank 1 on algo-1: its loop ended after 2 steps")

@@ -41,11 +41,12 @@ def undisturbed(folder):
 
 
 def started(workload, root, store):
-    function = workload.pickled() if isinstance(workload, DataParallel) else None
+    is_loop = isinstance(workload, DataParallel)
+    code = {"function": workload.pickled(), "source": workload.source()} if is_loop else {}
     asked = workload.workload() if isinstance(workload, DataParallel) else workload
     request = JobRequest(name="test-job", workload=asked, cluster=Cluster(count=2))
     checkpoints = Checkpoints(store=FolderStore(store), uri="s3://bucket/checkpoints")
-    return jobs.started(request, root, "process", function=function, checkpoints=checkpoints)
+    return jobs.started(request, root, "process", **code, checkpoints=checkpoints)
 
 
 def kept_steps(store):

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from raysm.contract import events
+from raysm.contract.source import Source
 from raysm.local.channels import local_path
 from raysm.local.job_spec import Channel, JobSpec, number_hosts
 from raysm.local.local_job import LocalJob
@@ -73,7 +74,7 @@ def training_request(folder: Path, code: str, *, cluster, inputs=None, grace_s=1
     return JobRequest(name="test-job", workload=workload, cluster=cluster, inputs=inputs or {}, grace_s=grace_s)
 
 
-def spec_of(request: JobRequest, root: Path, function: bytes | None = None) -> JobSpec:
+def spec_of(request: JobRequest, root: Path, function: bytes | None = None, source: Source | None = None) -> JobSpec:
     """What the embedded SageMaker makes of a request; its payload is packed below ``root``."""
     cluster = request.cluster
     groups = [(group.name, group.instance_type, group.count) for group in cluster.groups]
@@ -82,7 +83,7 @@ def spec_of(request: JobRequest, root: Path, function: bytes | None = None) -> J
         Channel(name=name, source=local_path(name, given.uri), distribution=given.distribution)
         for name, given in request.inputs.items()
     ]
-    pack_payload(request, root / "payload", function=function)
+    pack_payload(request, root / "payload", function=function, source=source)
     return JobSpec(
         name=request.name,
         groups=named,
@@ -97,14 +98,24 @@ SPEC_FIELDS = {field.name for field in dataclasses.fields(JobSpec)}
 
 
 @contextlib.contextmanager
-def started(request: JobRequest, root: Path, kind: str = "namespace", function: bytes | None = None, **options):
-    """Yield a started job and its log; options are fields of its JobSpec, or the LocalJob's."""
+def started(
+    request: JobRequest,
+    root: Path,
+    kind: str = "namespace",
+    function: bytes | None = None,
+    source: Source | None = None,
+    **options,
+):
+    """Yield a started job and its log; options are fields of its JobSpec, or the LocalJob's.
+
+    A ``function`` is pickled by the name of its module, which is in its ``source``.
+    """
     log = Log()
     root.mkdir(parents=True, exist_ok=True)
     fields = {name: options.pop(name) for name in SPEC_FIELDS & options.keys()}
     # Ray would run its workers at the lowest priority, behind all other tests.
     fields["environment"] = {"RAY_worker_niceness": "0"} | dict(fields.get("environment", {}))
-    spec = dataclasses.replace(spec_of(request, root, function), **fields)
+    spec = dataclasses.replace(spec_of(request, root, function, source), **fields)
     with LocalJob(spec, root=root, kind=kind, on_line=log, **options) as job:
         job.start()
         yield job, log
