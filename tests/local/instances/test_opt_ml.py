@@ -66,18 +66,30 @@ while [ "$1" != -- ]; do
     shift
 done
 shift
-for closed in "$staging"/*; do
-    mount --rbind "$closed" "/$(basename "$closed")"
+while [ "$1" != -- ]; do
+    mount --rbind "$staging$1" "$1"
+    shift
 done
+shift
 exec setpriv --reuid {ORDINARY} --regid {ORDINARY} --clear-groups "$@"
 """
-"""Run a command as another user, who also sees the folders before ``--`` that lie below closed ones such as /root."""
+"""Run a command as another user, who also sees the folders before the first ``--``.
+
+They lie below closed ones such as /root, which are before the second ``--``.
+"""
 
 
 def as_ordinary_user(staging):
-    needed = {Path(path).resolve() for path in (sys.prefix, sys.base_prefix, *sys.path) if Path(path).is_dir()}
-    closed = [path for path in needed if not Path("/", path.parts[1]).stat().st_mode & 0o001]
-    return ["unshare", "--mount", "sh", "-ec", AS_ORDINARY_USER, "sh", staging, *sorted(closed), "--"]
+    paths = (sys.prefix, sys.base_prefix, *sys.path)
+    needed = sorted({Path(path).resolve() for path in paths if Path(path).is_dir()})
+    closed = {path: gate for path in needed if (gate := closed_above(path)) is not None}
+    gates = sorted(set(closed.values()))
+    return ["unshare", "--mount", "sh", "-ec", AS_ORDINARY_USER, "sh", staging, *closed, "--", *gates, "--"]
+
+
+def closed_above(path):
+    """Return the first folder above a path that other users cannot enter; None if there is none."""
+    return next((each for each in reversed(path.parents) if not each.stat().st_mode & 0o001), None)
 
 
 def run_site(folder, script=SCRIPT, before=()):
