@@ -79,6 +79,8 @@ class Instance:
     paused_until_s: float = 0.0
     has_vanished: bool = False
     """Its machine is gone, without a word."""
+    was_killed: bool = False
+    """Whether the service had to kill it, two minutes after SIGTERM."""
     is_connected: bool = False
     heard_s: float = 0.0
     """When the head last heard of it."""
@@ -289,8 +291,11 @@ class Simulation:
             self.clock.at(after_s + 121.0, lambda one=instance: self._kill(one))
 
     def _kill(self, instance: Instance) -> None:
-        if not instance.has_ended:
-            instance.has_vanished = True
+        if instance.has_ended or instance.has_vanished:
+            return
+        instance.has_vanished = True
+        # One that was paused could not end by itself.
+        instance.was_killed = instance.paused_until_s < self.clock.now - 121.0
 
     # -- the driver
 
@@ -425,6 +430,8 @@ class Simulation:
         for instance in (self.head, *self.workers.values()):
             if instance.after_end:
                 yield f"after the end: {instance.name} decides {instance.after_end[0]}"
+            if instance.was_killed:
+                yield f"does not stop: {instance.name} was killed 121 s after SIGTERM"
             if not instance.has_ended and not instance.has_vanished:
                 yield f"waits for ever: {instance.name}, {instance.policy}"
         if self.head.causes:
