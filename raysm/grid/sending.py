@@ -112,7 +112,7 @@ def _keep(
             if refused[-1][1].ending.closes_region:
                 # What was never sent takes another place at once. What a killed controller may have
                 # sent stays, because its job may appear.
-                store.take_back((each for each in held_up if not _may_be_known(each)), now)
+                store.remove_intents((each for each in held_up if not _may_be_known(each)), now)
                 held_up = [each for each in held_up if _may_be_known(each)]
             for attempt in held_up:
                 store.move(attempt, now, retry_s=now + _pause_s(*refused[-1]))

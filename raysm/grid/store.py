@@ -127,14 +127,14 @@ class Store:
         open, or after it, and that process gets the lease.
         """
         with self.database.transaction("grid closed", durable=True):
+            if self.open_count() or self.is_watching(now):
+                return False
             was = self._execute("SELECT state FROM grid").fetchone()[0]
-            is_over = was in ("open", "stopping") and self.is_over()
-            if is_over and not self.open_count() and not self.is_watching(now):
+            if was in ("open", "stopping"):
+                if not self.is_over():
+                    return False
                 self._execute("UPDATE grid SET state = 'closed', why = ''")
                 self.log(now, was, "closed", "")
-                was = "closed"
-            if was not in ("closed", "paused") or self.open_count() or self.is_watching(now):
-                return False
             self.database.end_lease()
         return True
 
@@ -142,7 +142,7 @@ class Store:
         """Record that an earlier controller, which did not end by itself, may still send its intents."""
         self._execute("UPDATE attempt SET is_doubtful = 1 WHERE state IN ('intended', 'maybe')")
 
-    def take_back(self, attempts: Iterable[Attempt], now: float) -> None:
+    def remove_intents(self, attempts: Iterable[Attempt], now: float) -> None:
         """Remove intents that were never sent, within a transaction; their rows wait again."""
         for attempt in attempts:
             # The sums of open attempts follow the change of the state.

@@ -518,15 +518,14 @@ class Simulation:
 
     def _could_run(self, store: Store, region: str) -> bool:
         now = self.schedule.clock()
+        ready = {each.task.key for shape in store.shapes() for each in store.waiting(shape, now, 1000)}
         for record in store.tasks():
             attempts = store.attempts(record.task.key)
             bound = {attempt.region for attempt in attempts if attempt.ending == "TIME"}
             if bound and region not in bound:
                 continue
-            if record.state is TaskState.WAITING and store.waiting(_shape(store, record.task.key), now, 1000):
-                keys = {each.task.key for each in store.waiting(_shape(store, record.task.key), now, 1000)}
-                if record.task.key in keys:
-                    return True
+            if record.task.key in ready:
+                return True
             last = attempts[-1] if attempts else None
             if last is not None and last.state == "intended" and not last.calls and not last.is_doubtful:
                 return True
@@ -579,11 +578,6 @@ class Simulation:
                     f"wrong result: {record.task.key} is done with {dict(record.task.parameters)} "
                     f"in the store, and {ran} ran"
                 )
-
-
-def _shape(store: Store, key: str) -> str:
-    row = store.database.connection.execute("SELECT shape FROM task WHERE key = ?", (key,))
-    return str(row.fetchone()[0])
 
 
 def _paid_twice(jobs: list[Job]) -> Iterator[str]:
