@@ -1,0 +1,1 @@
+"""Break a module on purpose, one small change at a time, and see whether a test notices."""
