@@ -4,7 +4,6 @@ import gc
 import os
 import signal
 import sys
-import time
 
 import cloudpickle
 import pytest
@@ -15,7 +14,7 @@ from raysm.contract.home import VARIABLE
 from tests.support import browsers, docker, namespaces
 from tests.support.homes import serving
 from tests.support.models_of_aws import read_once
-from tests.support.order import SharingScheduling, draw, is_left_out, longest_first, shuffle_files
+from tests.support.order import SEED, SharingScheduling, draw, is_left_out, longest_first, seed
 
 # A shell's background processes ignore these signals, and so would every command that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -38,12 +37,18 @@ REASONS = {"browser": browsers.why_not, "namespace": namespaces.why_not, "docker
 
 def pytest_addoption(parser):
     parser.addoption("--draw", type=int, metavar="N", help="of the chosen soak tests, run N drawn at random")
-    parser.addoption(
-        "--until",
-        type=float,
-        metavar="TIME",
-        help="skip tests that have not begun by then, in seconds since 1970, and shuffle the shorter files",
-    )
+
+
+def pytest_configure(config):
+    if config.option.draw is not None:
+        # Before xdist starts processes, which inherit it.
+        seed()
+
+
+def pytest_report_header(config):
+    if config.option.draw is None:
+        return None
+    return f"soak tests are drawn by the seed {seed()}; the same ones again: {SEED}={seed()}"
 
 
 def pytest_ignore_collect(collection_path, config):
@@ -77,24 +82,13 @@ def pytest_collection_modifyitems(config, items):
     if config.option.draw is not None:
         left, items[:] = items[:], draw(items, config.option.draw)
         config.hook.pytest_deselected(items=[item for item in left if item not in items])
-    if config.option.until is not None:
-        shuffle_files(items)
-    elif not config.pluginmanager.has_plugin("randomly"):
+    if not config.pluginmanager.has_plugin("randomly"):
         longest_first(items)
     for name, why_not in REASONS.items():
         marked = [item for item in items if item.get_closest_marker(name)]
         reason = why_not() if marked else None
         for item in marked if reason else ():
             item.add_marker(pytest.mark.skip(reason=reason))
-
-
-# Before any fixture of the test starts what it needs.
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item):
-    """Skip a test when the time of --until has passed."""
-    until = item.config.option.until
-    if until is not None and time.time() > until:
-        pytest.skip("no time was left for it (--until)")
 
 
 @pytest.fixture(autouse=True)

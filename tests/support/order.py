@@ -82,21 +82,18 @@ def is_left_out(path, expression):
     return re.search(rf"^pytestmark = .*\bmark\.({names})\b", path.read_text(), re.MULTILINE) is not None
 
 
-def shuffle_files(items):
-    """Shuffle the files but the longest, so that a run that ends early (--until) leaves out other tests each time."""
-    paths = sorted({item.path for item in items})
-    _random().shuffle(paths)
-    order = {path: (_rank(path), number) for number, path in enumerate(paths)}
-    items.sort(key=lambda item: order[item.path])
+SEED = "RAYSM_TESTS_SEED"
+"""The variable with the seed of ``draw``: the processes of a run inherit it, and so draw alike."""
+
+
+def seed():
+    """Return the seed of this run: the given one, or a new one."""
+    return os.environ.setdefault(SEED, str(random.randrange(1_000_000)))
 
 
 def draw(items, count):
-    """Return all tests but soak tests, and ``count`` of those, drawn at random; all in their order."""
+    """Return all tests but soak tests, and ``count`` of those, drawn by the seed; all in their order."""
     soak = [item for item in items if item.get_closest_marker("soak")]
-    left_out = set(soak) - set(_random().sample(soak, min(count, len(soak))))
+    drawn = random.Random(seed()).sample(soak, min(count, len(soak)))
+    left_out = set(soak) - set(drawn)
     return [item for item in items if item not in left_out]
-
-
-def _random():
-    # All processes of a run must choose alike.
-    return random.Random(os.environ.get("PYTEST_XDIST_TESTRUNUID"))
