@@ -167,7 +167,8 @@ def main():
                     for key, value in measured(pythons[name], trees[name], benchmark).items():
                         values[name, benchmark, key].append(value)
                     print(f"round {number + 1}: {benchmark} of {name}", flush=True)
-        report(arguments.commit, values)
+            # After each round, so that a run that is ended early has shown something.
+            report(arguments.commit, values)
 
 
 if __name__ == "__main__":
