@@ -118,7 +118,7 @@ def _add_request(verb: Any) -> None:
     add(places, "--move-data", "allow rows to run in another region than their data", default=None)
     rules = verb.add_argument_group("rules")
     rules.add_argument("--name", help="name of the grid (default: the file's or script's)")
-    add(rules, "--budget USD", "dollars that the grid never exceeds", type=float)
+    add(rules, "--budget USD", "the most that the grid's jobs may cost, in dollars", type=float)
     add(rules, "--parallel N", "jobs at a time (default 200)", type=int)
     text = "metric that jobs report as work per second, images_per_s for example; the grid adds them up"
     add(rules, "--rate METRIC", text)

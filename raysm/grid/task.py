@@ -241,7 +241,7 @@ class Rules:
     retries: int = 2
     """Retries of a row whose own program failed; other failures do not count."""
     budget_usd: float | None = None
-    """Dollars that the grid never exceeds, open jobs counted as if they ran to their limit; None is no limit."""
+    """The most that the jobs may cost, in dollars; open jobs count as if they ran to their limit. None is no limit."""
     move_data: bool = False
     """True allows a row to run in another region than its data; reading them across regions then costs money."""
     any_type: bool = False
