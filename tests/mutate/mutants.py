@@ -5,25 +5,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 COMPARISONS = {
-    ast.Lt: "<=",
-    ast.LtE: "<",
-    ast.Gt: ">=",
-    ast.GtE: ">",
-    ast.Eq: "!=",
-    ast.NotEq: "==",
-    ast.In: "not in",
-    ast.NotIn: "in",
-    ast.Is: "is not",
-    ast.IsNot: "is",
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
 }
 ARITHMETIC = {
-    ast.Add: "-",
-    ast.Sub: "+",
-    ast.Mult: "/",
-    ast.Div: "*",
-    ast.FloorDiv: "*",
-    ast.BitAnd: "|",
-    ast.BitOr: "&",
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
 }
 NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
@@ -121,7 +121,7 @@ def _without_behaviour(tree: ast.Module) -> set[ast.AST]:
 def _expression(node: ast.expr) -> Iterator[str]:
     match node:
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in COMPARISONS:
-            yield f"{ast.unparse(left)} {COMPARISONS[type(op)]} {ast.unparse(right)}"
+            yield ast.unparse(ast.Compare(left, [COMPARISONS[type(op)]()], [right]))
         case ast.BoolOp(op=op, values=values):
             word = "and" if isinstance(op, ast.And) else "or"
             for left_out in values:
@@ -133,7 +133,7 @@ def _expression(node: ast.expr) -> Iterator[str]:
                 isinstance(side, ast.Constant | ast.JoinedStr | ast.Tuple | ast.List) and not _is_number(side)
                 for side in (left, right)
             ):
-                yield f"{ast.unparse(left)} {ARITHMETIC[type(op)]} {ast.unparse(right)}"
+                yield ast.unparse(ast.BinOp(left, ARITHMETIC[type(op)](), right))
         case ast.Constant(value=bool(value)):
             yield str(not value)
         case ast.Constant(value=int(value) | float(value)):
@@ -142,7 +142,7 @@ def _expression(node: ast.expr) -> Iterator[str]:
             yield NAMES[name]
         case ast.IfExp(test=test, body=body, orelse=orelse):
             if not isinstance(test, ast.Compare | ast.BoolOp | ast.UnaryOp):
-                yield f"{ast.unparse(orelse)} if {ast.unparse(test)} else {ast.unparse(body)}"
+                yield ast.unparse(ast.IfExp(test, orelse, body))
 
 
 def _is_number(node: ast.AST) -> bool:
