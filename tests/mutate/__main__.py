@@ -3,8 +3,8 @@
 Each change is a mutant. A mutant that fails a test is killed; one that passes all tests survives and
 is printed: either it changes nothing that a user relies on, or a test is missing. First, the tests run
 once and it is noted which of them run which lines; a mutant then meets only those that run its lines.
-Lines that run only in other processes are met by no test here: name their tests with ``--others``,
-and all of these run for such a line.
+Lines that run in processes which tests start are not noted: name the tests of such processes with
+``--others``, and all of these run for each mutant that the tests before have not killed.
 """
 
 import argparse
@@ -88,8 +88,8 @@ def measured(tree: Path, path: Path, chosen: list[str], marks: list[str]) -> Rea
 class Copy:
     """One copy of the tree, and a process that has imported what tests import, and forks for each run."""
 
-    def __init__(self, tree: Path, path: Path, modules: list[str]) -> None:
-        self.tree, self.path = tree, path
+    def __init__(self, tree: Path, path: Path, modules: list[str], marks: list[str]) -> None:
+        self.tree, self.path, self.marks = tree, path, marks
         self.original = (tree / path).read_text()
         self._server = subprocess.Popen(
             [sys.executable, "-m", "tests.mutate.server"],
@@ -112,7 +112,7 @@ class Copy:
         # Python takes compiled code for current if the source's time, in seconds, and size are as they were.
         os.utime(file, (mutant.number, mutant.number))
         try:
-            code = self._send({"arguments": [*OPTIONS, "-m", "", *tests], "limit_s": limit_s})
+            code = self._send({"arguments": [*OPTIONS, *self.marks, *tests], "limit_s": limit_s})
         finally:
             file.write_text(self.original)
         return ENDS.get(code, f"pytest ended with {code}")
@@ -125,10 +125,14 @@ class Copy:
 def judge(mutants: list[Mutant], reached: Reached, copies: list[Copy], others: list[str]) -> dict[str, list[Mutant]]:
     """Run all mutants; return them by what became of them. The unchanged module must survive."""
     unchanged = Mutant(number=0, line=0, statement=0, before="", after="", source=copies[0].original)
-    everything = [name for name in reached.tests if reached.tests[name]["lines"]]
+    everything = [*(name for name in reached.tests if reached.tests[name]["lines"]), *others]
+    if not everything:
+        sys.exit("no test runs a line of this module; name those that run it in other processes with --others")
+    began_s = time.monotonic()
     if (end := copies[0].run(unchanged, everything, MOST_S)) != "survived":
         said = (copies[0].tree / server.LOG).read_text()[-3000:]
         sys.exit(f"{said}\nthe unchanged module is {end}: its tests depend on each other, or on time")
+    others_limit_s = min(MOST_S, 20 + 4 * (time.monotonic() - began_s))
     waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
     for mutant in mutants:
         waiting.put(mutant)
@@ -143,9 +147,10 @@ def judge(mutants: list[Mutant], reached: Reached, copies: list[Copy], others: l
                 return
             tests = reached.tests_of(mutant)
             limit_s = min(MOST_S, 20 + 10 * reached.seconds(tests))
-            if not tests:
-                tests, limit_s = others, MOST_S
             end = copy.run(mutant, tests, limit_s) if tests else "not reached"
+            if end != "killed" and others:
+                end = copy.run(mutant, others, others_limit_s)
+                tests += others
             with turn:
                 became[end].append(mutant)
                 if end != "killed":
@@ -164,7 +169,7 @@ def main() -> int:
     parser.add_argument("module", help="such as raysm.grid.placing")
     parser.add_argument("tests", nargs="*", help="files, folders or tests (default: the folder of tests beside it)")
     parser.add_argument("--marks", default="not long and not soak and not browser", help="as pytest's -m")
-    parser.add_argument("--others", nargs="*", default=[], help="tests for lines that run only in other processes")
+    parser.add_argument("--others", nargs="*", default=[], help="tests that run its lines in other processes")
     parser.add_argument("--lines", help="only mutants of these lines, such as 20-60")
     parser.add_argument("--numbers", help="only these mutants, such as 4,17")
     parser.add_argument("--list", action="store_true", help="print the mutants and run nothing")
@@ -182,18 +187,19 @@ def main() -> int:
     if arguments.list:
         print(*mutants, sep="\n")
         return 0
+    marks = ["-m", arguments.marks]
     chosen = arguments.tests or [str(Path("tests", *path.parent.parts[1:]))]
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         first = copy_of_tree(folder / "0")
-        reached = measured(first, path, chosen, ["-m", arguments.marks])
+        reached = measured(first, path, chosen, marks)
         print(f"measured after {time.monotonic() - began_s:.0f} s", flush=True)
         trees = [first]
         for number in range(1, arguments.processes):
             shutil.copytree(folder / "0", folder / str(number), symlinks=True)
             trees.append(folder / str(number) / "raysm")
-        copies = [Copy(tree, path, reached.modules) for tree in trees]
+        copies = [Copy(tree, path, reached.modules, marks) for tree in trees]
         print(f"{arguments.module}: {len(mutants)} mutants, {len(reached.tests)} tests", flush=True)
         try:
             became = judge(mutants, reached, copies, arguments.others)

@@ -4,14 +4,21 @@ import contextlib
 import http.client
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+from types import SimpleNamespace
 
 import pytest
 from botocore.exceptions import ClientError
+from werkzeug.test import Client
+from werkzeug.wrappers import Response
 
 from raysm.contract.job_api import APIS, PROCESSING, TRAINING
 from raysm.contract.service_model import service_model
+from raysm.local.scenario import Scenario
 from raysm.local.server.answers import describe, summarize
-from raysm.local.server.faults import MAX_REQUEST
+from raysm.local.server.app import App
+from raysm.local.server.faults import MAX_REQUEST, Faults
 from raysm.local.server.moto_services import MotoServices, simulate_policy
 from raysm.local.server.records import JobRecord
 from raysm.local.server.services import Cores
@@ -61,23 +68,43 @@ def test_a_request_larger_than_any_is_refused_before_it_is_read(server):
     connection.close()
 
 
-def test_of_many_conditional_writes_at_a_time_one_succeeds(server):
+class SlowToWrite:
+    """A store that looks whether its object exists and then writes, as moto does, with a pause in between."""
+
+    def __init__(self):
+        self.exists = False
+        self._looked = threading.Barrier(2)
+
+    def application(self, environ, start_response):
+        exists = self.exists
+        # Two requests at a time meet here; one alone goes on after the timeout.
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self._looked.wait(0.5)
+        if exists:
+            return Response(status=412)(environ, start_response)
+        self.exists = True
+        return Response()(environ, start_response)
+
+
+@pytest.mark.parametrize("condition", [{"If-None-Match": "*"}, {"If-Match": "version"}])
+def test_of_conditional_writes_at_the_same_time_one_succeeds(condition):
     """moto looks whether the object is as its writer has read it, and writes then: several would find it so."""
-    outcomes = []
+    entering = SimpleNamespace(asks=lambda method, path: False)
+    faults = Faults(Scenario(), Random(0))
+    app = App(None, None, None, SlowToWrite(), faults, entering, None, None)
 
-    def write(number):
-        try:
-            server.s3.put_object(Bucket=BUCKET, Key="contested", Body=b"%d" % number, IfNoneMatch="*")
-            outcomes.append("written")
-        except ClientError as error:
-            outcomes.append(error.response["Error"]["Code"])
+    def write(_):
+        return Client(app).put("http://127.0.0.1/bucket/contested", headers=condition).status_code
 
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(outcomes) == ["PreconditionFailed"] * 7 + ["written"]
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(write, range(2))) == [200, 412]
+
+
+def test_a_write_on_the_condition_that_its_object_does_not_exist_is_refused_if_it_does(server):
+    server.s3.put_object(Bucket=BUCKET, Key="claimed", Body=b"first", IfNoneMatch="*")
+    with pytest.raises(ClientError, match="PreconditionFailed"):
+        server.s3.put_object(Bucket=BUCKET, Key="claimed", Body=b"second", IfNoneMatch="*")
+    assert server.get("claimed") == b"first"
 
 
 def names(client):
