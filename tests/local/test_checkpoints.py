@@ -1,5 +1,7 @@
 """Checkpoints of several instances and the one folder that survives them."""
 
+import os
+
 import pytest
 
 from raysm.local.checkpoints import CheckpointSync, FolderStore
@@ -46,6 +48,17 @@ def test_what_instances_write_is_merged_and_only_what_changed_is_taken_again(fol
     (second / "sub" / "two").write_text("22")
     sync.collect()
     assert files(kept) == {"one": "changed by somebody else", "sub/two": "22"}
+
+
+@pytest.mark.parametrize("later", [0, 1])
+def test_of_files_of_one_name_the_later_one_is_kept(folders, later):
+    kept, *instances = folders
+    sync = syncing(FolderStore(kept), *instances)
+    for number, folder in enumerate(instances):
+        (folder / "state").write_text(folder.name)
+        os.utime(folder / "state", (0, 2 if number == later else 1))
+    sync.collect()
+    assert files(kept) == {"state": instances[later].name}
 
 
 def test_what_lies_behind_a_link_to_a_folder_is_kept_too(folders):

@@ -16,11 +16,13 @@ import pytest
 from raysm.contract.paths import Paths
 from raysm.contract.result import SERVICE_REASON
 from raysm.errors import InvalidInput
+from raysm.local import scenario
 from raysm.local.channels import SMALL_BYTES
 from raysm.local.checkpoints import FolderStore
 from raysm.local.instance_files import InstanceFiles
 from raysm.local.job_spec import Channel, Checkpoints, JobSpec, Patience, number_hosts
 from raysm.local.local_job import Exits, LocalJob
+from raysm.local.scenario import Scenario
 from tests.support.leftovers import assert_nothing_left
 
 
@@ -383,6 +385,28 @@ def test_a_checkpoint_that_cannot_be_kept_is_told_and_does_not_fail_the_job(root
         assert job.wait(SOON_S).status == "Completed"
         assert (job.model_dir / "weights").read_text() == "2"
     assert lines == [("algo-1", "raysm: not all checkpoints were kept: OSError: no room")]
+
+
+def test_what_a_killed_instance_wrote_after_the_last_look_at_its_checkpoints_is_lost(root, tmp_path):
+    kept = tmp_path / "kept"
+    lines = Lines()
+    spec = spec_for(
+        running("(base / 'checkpoints' / host).touch(); until_sigterm()"),
+        2,
+        checkpoints=Checkpoints(store=FolderStore(kept), uri="s3://b/kept"),
+    )
+    with LocalJob(
+        spec,
+        root=root,
+        on_line=lines,
+        patience=Patience(settle_s=0.0),
+        scenario=Scenario(checkpoints=scenario.Checkpoints(sync_s=3600.0)),
+    ) as job:
+        job.start()
+        lines.wait_for(("algo-1", "ready"), ("algo-2", "ready"))
+        job.kill("algo-2")
+        assert job.wait(SOON_S).failure_reason == "algo-2: killed by SIGKILL"
+    assert [path.name for path in kept.iterdir()] == ["algo-1"]
 
 
 @pytest.mark.parametrize("kind", BOTH)

@@ -11,7 +11,7 @@ from raysm.local.instances import Instance
 from raysm.local.local_job import Outcome
 from raysm.local.server.definitions import Definition, EndReason, served
 from raysm.local.server.records import JobRecord
-from raysm.local.server.services import Services, Ticket
+from raysm.local.server.services import Services
 from raysm.local.server.validation import ApiError
 
 ENDS: Mapping[EndReason, tuple[str, str]] = {
@@ -111,9 +111,9 @@ class JobLife(abc.ABC):
                 message = f"Stopping the {self._api.kind} job"
                 self._records.advance(self.record, "Stopping", message, status="Stopping")
 
-    def explain_waiting(self, ticket: Ticket, reason: str) -> None:
+    def explain_waiting(self, reason: str) -> None:
         with self._records.held():
-            if not ticket.granted and self.record.secondary == "Pending":
+            if self.record.secondary == "Pending":
                 self._records.explain(self.record, self._waiting(reason))
 
     def _waiting(self, reason: str) -> str:

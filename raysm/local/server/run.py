@@ -119,7 +119,7 @@ class JobRun(JobLife):
                 self.enter("Pending", self._waiting(self._services.cores.reason(ticket)))
             while not self._services.cores.wait(ticket, TICK_S):
                 self._check_limits(waiting=True)
-                self.explain_waiting(ticket, self._services.cores.reason(ticket))
+                self.explain_waiting(self._services.cores.reason(ticket))
             begin_s = time.monotonic() + self._capacity.start_delay_s
             while (left_s := begin_s - time.monotonic()) > 0:
                 self._woken.wait(min(TICK_S, left_s))

@@ -98,6 +98,18 @@ def test_a_job_that_is_stopped_while_it_waits_never_starts(jobs):
     assert jobs.cores.waiting() == 0
 
 
+def test_a_job_that_waits_says_behind_whom_as_the_queue_moves(jobs):
+    def message():
+        return jobs.record().transitions[-1].message
+
+    ahead = jobs.cores.ask(1, "ahead")
+    run = jobs.start()
+    assert "behind ahead" in message()
+    jobs.cores.give_back(ahead)
+    until(lambda: "while somebody-else runs" in message(), WAIT_S, jobs.record)
+    run.shut_down()
+
+
 def test_a_clock_that_is_set_forward_ends_no_job_that_waits(tmp_path):
     jobs = Jobs(tmp_path, SetForward())
     run = jobs.start(

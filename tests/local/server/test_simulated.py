@@ -1,5 +1,6 @@
 """The life of a job that nobody runs: by the scenario, by its market, by chance that repeats, under a clock."""
 
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import pytest
@@ -14,8 +15,10 @@ from raysm.local.server.simulated import SimulatedLife
 from raysm.local.server.validation import ApiError
 from tests.support.api_requests import training_parameters
 from tests.support.hand_clock import HandClock
+from tests.support.waiting import until
 
 HOUR_S = 3600.0
+SOON_S = 60.0
 LIMITS = {"StoppingCondition": {"MaxRuntimeInSeconds": 86_400}}
 
 
@@ -145,6 +148,45 @@ def test_a_job_is_stopped_when_it_is_asked_to_and_not_again_once_it_has_ended(wo
     here.start("next")
     here.clock.pass_s(601)
     assert here.record("next").status == "Completed"
+
+
+def test_a_job_that_is_being_stopped_enters_no_status_but_uploading(world):
+    here = world(simulated=Simulated(run_s=600))
+    life = here.start()
+    life.stop()
+    life.enter_training()
+    assert (here.record().secondary, here.record().started_s) == ("Stopping", here.clock.now())
+    life.enter("Uploading", "")
+    assert here.record().secondary == "Uploading"
+
+
+def test_who_waits_for_a_change_of_a_job_is_woken_by_it_and_hears_of_its_end(world):
+    life = world(simulated=Simulated(run_s=600)).start()
+    seen = life.await_change(-1, 0.0)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(life.await_change, seen, 2 * SOON_S)
+        until(waiting.running, SOON_S)
+        life.enter_training()
+        assert waiting.result(SOON_S) not in (seen, None)
+        life.shut_down()
+        assert pool.submit(life.await_change, seen, 2 * SOON_S).result(SOON_S) is None
+
+
+def test_a_count_of_changes_that_an_earlier_server_gave_is_answered_at_once(world):
+    life = world(simulated=Simulated(run_s=600)).start()
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(life.await_change, 99, 2 * SOON_S).result(SOON_S) is not None
+
+
+def test_an_interrupted_job_keeps_the_start_of_its_first_attempt(world):
+    here = world(capacity=Capacity(start_delay_s=60), simulated=Simulated(run_s=600))
+    life = here.start(EnableManagedSpotTraining=True)
+    here.clock.pass_s(61)
+    life.interrupt()
+    here.clock.pass_s(661)
+    ended = here.record()
+    assert (ended.status, ended.attempts) == ("Completed", 2)
+    assert ended.started_s - ended.created_s == pytest.approx(60)
 
 
 TYPE = "ml.p4d.24xlarge"
