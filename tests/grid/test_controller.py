@@ -61,6 +61,37 @@ def test_the_intent_is_in_the_store_before_create_is_called(tmp_path):
     assert seen == [(AttemptState.INTENDED, f"{bench.store.grid().prefix}{Task(key='row-0').key_hash}-a1")]
 
 
+def test_an_intent_is_flushed_to_the_disk_before_create_is_called(tmp_path):
+    bench = Bench(tmp_path, rows=1)
+    # Without that, a machine that loses its power forgets a job that the service has.
+    effects = []
+    bench.store.database.connection.set_trace_callback(effects.append)
+    for region in bench.regions.values():
+
+        def create(task, attempt, made=region.create):
+            effects.append("create")
+            made(task, attempt)
+
+        region.create = create
+    bench.step()
+    bench.store.database.connection.set_trace_callback(None)
+    before = effects[: effects.index("create")]
+    inserted = next(number for number, each in enumerate(before) if each.startswith("INSERT INTO attempt"))
+    levels = [each for each in before[:inserted] if each.startswith("PRAGMA synchronous")]
+    assert levels[-1] == "PRAGMA synchronous = FULL"
+    assert next(each for each in before[inserted:] if each.startswith(("COMMIT", "PRAGMA"))) == "COMMIT"
+
+
+def test_two_rows_whose_keys_have_one_hash_run_as_two_jobs(tmp_path):
+    first, second = Task(key="row-2087905"), Task(key="row-2212063", position=1)
+    assert first.key_hash == second.key_hash
+    bench = Bench(tmp_path, tasks=[first, second])
+    bench.run()
+    bench.judge()
+    assert bench.states() == {"done": 2}
+    assert len({attempt.name for attempt in bench.store.attempts()}) == 2
+
+
 def test_a_failed_task_is_tried_again_as_often_as_the_rules_say(tmp_path):
     bench = Bench(
         tmp_path, rows=2, regions={"us-east-1": Behaviour(fails={"row-1": USER})}, rules=Rules(brake=0, retries=2)
@@ -113,6 +144,15 @@ def test_a_quota_that_a_refusal_names_is_learned_and_never_exceeded_again(tmp_pa
     refused = [attempt for attempt in bench.store.attempts() if attempt.ending == "QUOTA"]
     # All of the first step were sent before the first refusal came back; of later ones none.
     assert {attempt.intended_s for attempt in refused} == {min(attempt.intended_s for attempt in refused)}
+
+
+def test_a_quota_that_other_jobs_used_is_tried_again_after_ten_minutes(tmp_path):
+    until_s = 1_800_000_000.0 + 1800
+    bench = Bench(tmp_path, rows=2, regions={"us-east-1": Behaviour(quota=2, others=(2, until_s))})
+    took_s = bench.run(most_s=7200)
+    assert bench.states() == {"done": 2}
+    # Until the others end, until that is noticed, and the job.
+    assert took_s < 1800 + 660 + 840 + 60
 
 
 def test_the_first_jobs_that_fail_for_one_reason_pause_the_grid(tmp_path):

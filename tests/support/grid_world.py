@@ -52,6 +52,8 @@ class Behaviour:
     """Seconds after its start at which each job loses its spot capacity, once."""
     again_s: float = 0.0
     """Seconds that this costs it: until it has capacity anew, and for what it does once more."""
+    stop_s: float = 5.0
+    """Seconds that a job takes to stop."""
     speed: float | None = None
     """What each job that runs says that it does in a second."""
 
@@ -138,7 +140,7 @@ class FakeRegion:
             raise ServiceError("stop: ValidationException: the job is in status Completed", code="ValidationException")
         if life.asked_s is None:
             life.asked_s = self.clock.now
-            life.ended_s = min(life.ended_s, self.clock.now + 5)
+            life.ended_s = min(life.ended_s, self.clock.now + self.behaviour.stop_s)
             life.started_s = min(life.started_s, life.ended_s)
 
     def rates(self, names, metric):
