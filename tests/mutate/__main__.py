@@ -174,7 +174,7 @@ def main() -> int:
     parser.add_argument("--numbers", help="only these mutants, such as 4,17")
     parser.add_argument("--list", action="store_true", help="print the mutants and run nothing")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     path = Path(*arguments.module.split(".")).with_suffix(".py")
     if not (ROOT / path).is_file():
         parser.error(f"no such module: {path}")
