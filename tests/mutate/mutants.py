@@ -104,13 +104,15 @@ def _changes(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
 
 
 def _without_behaviour(tree: ast.Module) -> set[ast.AST]:
-    """Return annotations, imports, and what an error says: no test should hold its wording."""
+    """Return annotations, decorators, and what an error says: no test should hold its wording."""
     roots: list[ast.AST | None] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.arg | ast.AnnAssign):
             roots.append(node.annotation)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             roots += [node.returns, *node.decorator_list]
+        elif isinstance(node, ast.ClassDef):
+            roots += node.decorator_list
         elif isinstance(node, ast.Raise):
             roots.append(node.exc)
         elif isinstance(node, ast.JoinedStr):

@@ -172,10 +172,11 @@ class Served:
     Attributes: remote, jobs, events, host, port, why (set at the end).
     """
 
-    def __init__(self, folder, rules=None, cells=None, uptime_s=0.0, jupyter=COMMAND):
+    def __init__(self, folder, rules=None, cells=None, uptime_s=0.0, idle_since_s=0.0, jupyter=COMMAND):
         self.folder, self.rules = folder, rules or Rules(idle_s=1800, idle_detached_s=300)
         self.remote, self.jobs, self.events = ThreadedCalls(), Jobs(), []
-        self.cells, self.uptime_s, self.jupyter = cells or NoCells(), uptime_s, jupyter
+        self.cells, self.jupyter = cells or NoCells(), jupyter
+        self.uptime_s, self.idle_since_s = uptime_s, idle_since_s
         self.host = self.port = self.why = self.server = None
         self.is_up, self.is_over = threading.Event(), threading.Event()
         self.thread = threading.Thread(target=lambda: asyncio.run(self.live()), daemon=True)
@@ -184,7 +185,7 @@ class Served:
         (self.folder / "work").mkdir(parents=True, exist_ok=True)
         job = "digits-1", ("algo-1", "algo-2"), self.folder / "work"
         blobs = self.remote.blobs = Blobs(self.folder / "values")
-        lifetime = Lifetime(self.rules, time.monotonic(), self.uptime_s)
+        lifetime = Lifetime(self.rules, time.monotonic() - self.idle_since_s, self.uptime_s)
         jupyters = Jupyters(self.folder / "work", self.folder / "private", self.jupyter)
         executors = executors_of(self.cells, self.remote) | {
             TRANSFER: Transfers(self.folder / "work"),

@@ -302,14 +302,27 @@ def test_its_state_is_json_and_files_lie_where_calls_run(tmp_path):
     assert json.loads(json.dumps(to_json(state)))["versions"]["raysm"]
 
 
-def test_an_idle_session_warns_once_for_each_end_and_says_why_it_ends(tmp_path):
-    with served(tmp_path, rules=Rules(idle_s=600, idle_detached_s=0.4)) as server:
-        until(lambda: WARNING in dict(told_host(server)))
-        server.host.loop.call_soon_threadsafe(server.host.lifetime.keep, time.monotonic() + 1.0)
+def warnings_of(server):
+    """Return the warnings so far, after several more looks at whether the end is near."""
+    looks = server.jobs.looks
+    until(lambda: server.jobs.looks >= looks + 3)
+    return [detail for name, detail in told_host(server) if name == WARNING]
+
+
+def test_an_idle_session_warns_once_for_each_end(tmp_path):
+    # It warns 100 s before its end, so it begins with a warning.
+    with served(tmp_path, rules=Rules(idle_s=600, idle_detached_s=400), idle_since_s=320) as server:
+        (warning,) = warnings_of(server)
+        assert "keep(minutes=…) puts that off" in warning
+        server.host.loop.call_soon_threadsafe(server.host.lifetime.keep, time.monotonic() + 90)
+        assert len(warnings_of(server)) == 2
+
+
+def test_an_idle_session_says_why_it_ends(tmp_path):
+    with served(tmp_path, rules=Rules(idle_s=600, idle_detached_s=1)) as server:
         until(server.is_over.is_set)
     assert server.why == "idle for 1 s with no client attached"
-    assert [name for name, _ in told_host(server)] == [WARNING, WARNING, CLOSING]
-    assert "keep(minutes=…) puts that off" in told_host(server)[0][1]
+    assert told_host(server)[-1] == (CLOSING, server.why)
     assert server.host.notices[-1] == f"the session ends: {server.why}"
 
 
