@@ -4,6 +4,7 @@ import dis
 import functools
 import importlib.machinery
 import inspect
+import operator
 import site
 import sys
 import sysconfig
@@ -108,24 +109,36 @@ class _Imported:
         self._home = home
         self._others: dict[str, ModuleType] = {}
         self._own: dict[str, ModuleType] = {}
+        self._unsure: dict[str, ModuleType] = {}
+        self._names: list[str] = []
+        self._modules: list[ModuleType] = []
 
     def modules(self) -> list[ModuleType]:
-        # A copy, because asking a lazy module for its file may import others.
-        for name, module in list(sys.modules.items()):
-            # By identity, because another module of that name may have been imported.
-            if self._others.get(name) is not module and self._own.get(name) is not module:
-                self._sort(name, module)
+        # Copies, because asking a lazy module for its file may import others.
+        names, modules = list(sys.modules), list(sys.modules.values())
+        # By identity, because another module of that name may have been imported.
+        if names != self._names or not all(map(operator.is_, modules, self._modules)):
+            for name, module in zip(names, modules, strict=True):
+                if self._others.get(name) is not module and self._own.get(name) is not module:
+                    self._unsure[name] = module
+            self._names, self._modules = names, modules
+        # A lazy module gets its file when it is used.
+        for name, module in list(self._unsure.items()):
+            self._sort(name, module)
         return [module for name, module in self._own.items() if sys.modules.get(name) is module]
 
     def _sort(self, name: str, module: ModuleType) -> None:
         self._own.pop(name, None)
+        self._unsure.pop(name, None)
         root = _root(module)
         # raysm itself travels with every payload; cloudpickle takes what __main__ defines by value anyway.
         is_everywhere = name == "__main__" or name.partition(".")[0] == "raysm"
         if not is_everywhere and root is not None and root.is_relative_to(self._home) and not _is_installed(root):
             self._own[name] = module
-        elif is_everywhere or root is not None or _has_no_source(module):  # others may get a file later
+        elif is_everywhere or root is not None or _has_no_source(module):
             self._others[name] = module
+        else:
+            self._unsure[name] = module
 
 
 _imported_from = functools.cache(_Imported)
@@ -168,22 +181,32 @@ def _home(fn: Callable[..., Any] | ModuleType) -> Path | None:
 
 def _source_file(module: ModuleType | None) -> Path | None:
     file = getattr(module, "__file__", None)
-    return Path(file) if isinstance(file, str) and file.endswith(tuple(importlib.machinery.SOURCE_SUFFIXES)) else None
+    return _path_of_source(file) if isinstance(file, str) else None
+
+
+@functools.cache
+def _path_of_source(file: str) -> Path | None:
+    return Path(file) if file.endswith(tuple(importlib.machinery.SOURCE_SUFFIXES)) else None
 
 
 def _has_no_source(module: ModuleType) -> bool:
-    """Return True if a module is built in or compiled, as about a hundred modules of any program are."""
-    origin = getattr(getattr(module, "__spec__", None), "origin", None)
-    return origin in ("built-in", "frozen") or isinstance(getattr(module, "__file__", None), str)
+    """Return True if a module is built in, compiled, or made by a program, as a hundred modules of any program are."""
+    spec = getattr(module, "__spec__", None)
+    return spec is None or spec.origin in ("built-in", "frozen") or isinstance(getattr(module, "__file__", None), str)
 
 
 def _root(module: ModuleType) -> Path | None:
     file = _source_file(module)
     if file is None:
         return None
-    depth = module.__name__.count(".") + (1 if file.name == "__init__.py" else 0)
+    return _root_of(module.__name__, file)
+
+
+@functools.cache
+def _root_of(name: str, file: Path) -> Path:
+    depth = name.count(".") + (1 if file.name == "__init__.py" else 0)
     parents = file.resolve().parents
-    return parents[depth] if module.__name__ != "__main__" and depth < len(parents) else parents[0]
+    return parents[depth] if name != "__main__" and depth < len(parents) else parents[0]
 
 
 @functools.cache
@@ -192,6 +215,7 @@ def _installed() -> tuple[Path, ...]:
     return tuple(Path(place).resolve() for place in places)
 
 
+@functools.cache
 def _is_installed(folder: Path) -> bool:
     # Debian's Pythons have dist-packages instead.
     in_site = any(part in ("site-packages", "dist-packages") for part in folder.parts)
