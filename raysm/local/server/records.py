@@ -117,13 +117,9 @@ class Records:
                 )
             folder = self.folder(record.api, record.name, record.region)
             # Write first, so that a job whose file cannot be written is refused.
-            try:
-                self._check_home()
-                make_folder(folder, within=self._jobs)
-                self._write(record)
-            except OSError:
-                shutil.rmtree(folder, ignore_errors=True)
-                raise
+            self._check_home()
+            make_folder(folder, within=self._jobs)
+            self._write(record)
             self._records[record.key] = record
 
     def _check_home(self) -> None:
@@ -188,7 +184,6 @@ class Records:
             try:
                 self._check_home()
                 self._write(record)
-                self._unwritten.discard(record.key)
             except FileNotFoundError as error:
                 # The folder was deleted, and must not come back.
                 LOG.warning("the record of the %s was not written: %s", _title(record.key), error)
@@ -199,7 +194,7 @@ class Records:
                 self._unwritten.add(record.key)
             return record
 
-    def advance(self, record: JobRecord, secondary: str, message: str, **changes: Any) -> JobRecord:
+    def advance(self, record: JobRecord, secondary: str, message: str, **changes: Any) -> None:
         """Enter a secondary status; the previous one ends at the same moment."""
         now = self.clock.now()
         with self._lock:
@@ -210,7 +205,7 @@ class Records:
             final = changes.get("status", record.status) in FINAL
             entered = Transition(status=secondary, start_s=now, end_s=now if final else None, message=message)
             changes |= {"secondary": secondary, "transitions": (*before, entered)}
-            return self.update(record.api, record.name, record.region, **changes)
+            self.update(record.api, record.name, record.region, **changes)
 
     def explain(self, record: JobRecord, message: str) -> None:
         with self._lock:

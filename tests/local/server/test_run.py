@@ -1,7 +1,11 @@
 """The life of a job that never comes to its instances, and its record; test_life_cycle has those that do."""
 
+import contextlib
+import json
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -156,6 +160,63 @@ def test_a_new_job_is_not_written_into_another_home_of_the_same_name(tmp_path):
     with pytest.raises(FileNotFoundError, match="another folder now"):
         records.add(record())
     assert list((tmp_path / "home" / "jobs").iterdir()) == []
+
+
+@pytest.mark.parametrize("does", ["adds", "changes"])
+def test_a_job_of_another_home_at_the_same_path_is_left_as_it_is(tmp_path, does):
+    records = Records(tmp_path / "home")
+    if does == "changes":
+        records.add(record())
+    (tmp_path / "home").rename(tmp_path / "elsewhere")
+    other = replace(record(), status="Completed")
+    Records(tmp_path / "home").add(other)
+    if does == "changes":
+        records.update(TRAINING, "a", status="Failed")
+    else:
+        with pytest.raises(FileNotFoundError):
+            records.add(record())
+    assert Records(tmp_path / "home").get(TRAINING, "a") == other
+
+
+def test_records_are_read_again_but_those_that_cannot_be_read(tmp_path):
+    Records(tmp_path).add(record())
+    for name, content in {
+        "cut": '{"kind": "training", "na',
+        "list": "[]",
+        "no-name": '{"kind": "training"}',
+        "no-kind": '{"kind": "tuning", "name": "a", "arn": "a", "region": "r", "request": {}, '
+        '"created_s": 1, "modified_s": 1}',
+    }.items():
+        (tmp_path / "jobs" / "training" / name).mkdir()
+        (tmp_path / "jobs" / "training" / name / "record.json").write_text(content)
+    assert Records(tmp_path).all() == [record()]
+
+
+def test_a_record_of_a_later_version_is_read_without_its_new_fields(tmp_path):
+    Records(tmp_path).add(record())
+    path = tmp_path / "jobs" / "training" / "a" / "record.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"new": 1}))
+    assert Records(tmp_path).all() == [record()]
+
+
+def test_changes_of_a_record_that_two_threads_make_at_the_same_time_are_both_kept(tmp_path):
+    met = threading.Barrier(2)
+
+    class Slow(Clock):
+        """Lets two changes meet between reading and writing; one alone goes on after the timeout."""
+
+        def now(self):
+            with contextlib.suppress(threading.BrokenBarrierError):
+                met.wait(0.5)
+            return super().now()
+
+    records = Records(tmp_path, Slow())
+    records.add(record())
+    with ThreadPoolExecutor(2) as pool:
+        changes = [{"attempts": 1}, {"training_s": 9.0}]
+        list(pool.map(lambda change: records.update(TRAINING, "a", **change), changes))
+    changed = records.get(TRAINING, "a")
+    assert (changed.attempts, changed.training_s) == (1, 9.0)
 
 
 def block(tmp_path):
