@@ -53,7 +53,7 @@ def check_stop(record: JobRecord) -> None:
         )
 
 
-def check_interruption(record: JobRecord, *, spot: bool, is_ending: bool = False) -> None:
+def check_interruption(record: JobRecord, *, spot: bool, is_ending: bool) -> None:
     if not spot:
         raise ApiError(
             "ValidationException",

@@ -287,8 +287,8 @@ def status_record(**fields):
 @pytest.mark.parametrize(
     ("fields", "how", "words"),
     [
-        ({}, {"spot": False}, "is not on spot capacity"),
-        ({"secondary": "Starting"}, {"spot": True}, "it is in status Starting, not Training"),
+        ({}, {"spot": False, "is_ending": False}, "is not on spot capacity"),
+        ({"secondary": "Starting"}, {"spot": True, "is_ending": False}, "it is in status Starting, not Training"),
         ({}, {"spot": True, "is_ending": True}, "cannot be interrupted now"),
     ],
     ids=["on demand", "not yet", "ending"],
