@@ -1,16 +1,19 @@
 """A process that imports what tests need and then forks for each run of pytest, so that a run begins at once."""
 
 import contextlib
+import ctypes
 import importlib
 import json
 import os
-import signal
 import sys
 import time
 import traceback
 
+import psutil
+
 LOG = "last-run.log"
 """In the copy of the tree: what the last run printed."""
+PR_SET_CHILD_SUBREAPER = 36
 WAIT_S = 0.02
 
 
@@ -35,7 +38,7 @@ def _run(arguments: list[str]) -> None:
 
 
 def _wait(child: int, limit_s: float) -> int | str:
-    """Return the exit code of a process, or "timeout"; nothing of its session stays."""
+    """Return the exit code of a process, or "timeout"; none of the processes that it started stays."""
     end_s = time.monotonic() + limit_s
     code: int | str = "timeout"
     while time.monotonic() < end_s:
@@ -44,15 +47,21 @@ def _wait(child: int, limit_s: float) -> int | str:
             code = os.waitstatus_to_exitcode(status)
             break
         time.sleep(WAIT_S)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)
-    if code == "timeout":
+    # Again and again, since a process may start another one before it is killed.
+    while left := psutil.Process().children(recursive=True):
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        time.sleep(WAIT_S)
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(child, 0)
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
     return code
 
 
 def main() -> None:
+    # The children of a process that was killed become those of this one, also if they have a session of their own.
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     for name in json.loads(sys.stdin.readline()):
         with contextlib.suppress(Exception):
             importlib.import_module(name)
