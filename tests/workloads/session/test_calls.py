@@ -209,10 +209,13 @@ ATTACHED, DETACHED = "idle for 30 min with a client attached", "idle for 5 min w
         ([("heard", "a", 1000), ("heard", "b", 1000), ("left", "a", 1001)], 1001, 2801, ATTACHED),
         # A client that attaches after a silence finds all of the time.
         ([("heard", "a", 290)], 290, 290 + 1800, ATTACHED),
+        # Without clients it counts from the last heartbeat of any, or from the end of the last call.
+        ([("heard", "a", 1000), ("heard", "b", 1010), ("heard", "a", 1020)], 1100, 1320, DETACHED),
+        ([("heard", "a", 1000), ("active", 1200)], 1200, 1500, DETACHED),
         # keep() never brings the end nearer.
         ([("keep", 5000), ("keep", 200)], 0, 5000, "idle for 83 min with no client attached"),
     ],
-    ids=["nobody", "attached", "silent", "left", "one of two", "late", "kept"],
+    ids=["nobody", "attached", "silent", "left", "one of two", "late", "two silent", "working", "kept"],
 )
 def test_the_end_of_an_idle_session(steps, now_s, at_s, why):
     lifetime = Lifetime(RULES, 0.0)
@@ -233,6 +236,21 @@ def test_the_budget_counts_from_the_start_of_the_head_and_ends_busy_sessions_too
     lifetime = Lifetime(Rules(idle_s=60, idle_detached_s=60, usd_per_hour=1.0, budget_usd=100.0), 0.0)
     assert lifetime.end(0.0, is_busy=False).why.startswith("idle")
     assert Lifetime(RULES, 0.0).usd(3600.0) is None
+
+
+@pytest.mark.parametrize(("time_s", "before_s"), [(400, 100), (4000, 300)])
+def test_clients_are_warned_five_minutes_before_the_end_but_at_most_a_quarter_of_the_time(time_s, before_s):
+    idle = Lifetime(Rules(idle_s=time_s, idle_detached_s=time_s), 1000.0).end(1000.0, is_busy=False)
+    assert (idle.at_s, idle.warn_at_s) == (1000 + time_s, 1000 + time_s - before_s)
+    rules = Rules(idle_s=1e6, idle_detached_s=1e6, usd_per_hour=3600.0, budget_usd=float(time_s))
+    spent = Lifetime(rules, 1000.0).end(1000.0, is_busy=True)
+    assert (spent.at_s, spent.warn_at_s) == (1000 + time_s, 1000 + time_s - before_s)
+
+
+def test_a_session_with_a_price_and_no_budget_ends_when_it_is_idle():
+    lifetime = Lifetime(Rules(idle_s=1800, idle_detached_s=300, usd_per_hour=36.0), 0.0)
+    assert lifetime.end(0.0, is_busy=False).why == DETACHED
+    assert lifetime.end(0.0, is_busy=True) is None
 
 
 def job(status, type="SUBMISSION", end_time=None):
