@@ -86,5 +86,7 @@ class Measure:
             json.dump({"tests": self.tests, "modules": names}, file)
 
 
-def pytest_configure(config):
-    config.pluginmanager.register(Measure())
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config):
+    # Not in pytest_configure: what a conftest.py imports would come before it, and record nothing.
+    early_config.pluginmanager.register(Measure())
