@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import socket
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -55,6 +56,18 @@ def test_the_dashboards_port_is_never_free(tmp_path):
             heard = other.end()
             assert other.events == [["ready"]]
             assert heard == ""
+        assert cluster.wait() == {"algo-1": 0}, cluster.log("algo-1")
+
+
+def test_lines_of_a_job_come_from_no_folder_that_another_user_can_make(tmp_path):
+    with Cluster(tmp_path, request(1), driver=WAITS, fake=False) as cluster:
+        cluster.start().wait_for("user code runs", 180)
+        temp = Path(cluster.ray_temp(0)).resolve()
+        # Ray's log monitor reads what this link leads to: without more, /tmp/tpu_logs.
+        logs = temp / "session_latest" / "logs" / "tpu_logs"
+        assert logs.is_symlink()
+        assert logs.resolve().is_relative_to(temp)
+        (cluster.base("algo-1") / "input/data/raysm/source/go").touch()
         assert cluster.wait() == {"algo-1": 0}, cluster.log("algo-1")
 
 
