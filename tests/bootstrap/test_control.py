@@ -15,8 +15,8 @@ from raysm.bootstrap.wire import MAX_LINE, TokenRefused
 TOKEN = b"a secret of this test"
 IDENTITY = Identity(payload="p", python="3.11.7", ray="2.60.0", raysm="0.1")
 BEAT_S = 0.1
-SILENCE_S = 0.4
-SILENT = f"said nothing for {SILENCE_S} s"
+SILENCE_S = 600.0
+"""So long may a peer be silent: no loss is known by waiting, however slow the machine."""
 
 
 class Reports:
@@ -211,7 +211,7 @@ def test_a_stranger_who_talks_nonsense_is_dropped_and_hears_nothing_of_the_job(s
             greeting = await reader.readline()
             writer.write(said)
             with contextlib.suppress(ConnectionError):
-                rest = await asyncio.wait_for(reader.read(), 5)
+                rest = await asyncio.wait_for(reader.read(), 60)
                 assert rest in (b"", b'{"refused": "token"}\n')
             writer.close()
             assert b"nonce" in greeting
@@ -240,11 +240,11 @@ def test_a_worker_with_another_payload_or_version_is_refused_with_the_reason(cha
 
 def test_a_worker_that_falls_silent_is_lost_after_the_silence_that_is_allowed():
     async def scenario():
-        async with head() as (server, reports):
+        async with head(silence_s=0.4) as (server, reports):
             worker = await join(server)  # and nobody lets it beat
             begun = time.monotonic()
-            assert await reports.wait_for(lambda report: report == Lost("algo-2", SILENT))
-            assert time.monotonic() - begun > SILENCE_S
+            assert await reports.wait_for(lambda report: report == Lost("algo-2", "said nothing for 0.4 s"))
+            assert time.monotonic() - begun > 0.4
             worker._peer.line.close()
 
     asyncio.run(scenario())

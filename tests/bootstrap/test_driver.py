@@ -11,7 +11,7 @@ import pytest
 from raysm.bootstrap import stand_in
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.driver import TAIL_BYTES, DriverRun
-from tests.support.bootstraps import Cluster, request
+from tests.support.bootstraps import DEADLINE_S, Cluster, request
 from tests.support.own_process import run_apart
 from tests.support.waiting import until
 
@@ -35,7 +35,7 @@ def run(cluster, look, address="10.0.0.1:6379", go=None):
         try:
             if go:
                 driver.go(go)
-            return look(driver, await asyncio.wait_for(ended, 60))
+            return look(driver, await asyncio.wait_for(ended, DEADLINE_S))
         finally:
             await children.end_all(0)
             driver.close()

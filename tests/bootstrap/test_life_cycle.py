@@ -14,7 +14,7 @@ from tests.support.bootstraps import Cluster, request
 from tests.support.processes import is_running
 from tests.support.waiting import until
 
-SLEEPER = "import time\nprint('user code runs', flush=True)\ntime.sleep(60)\n"
+SLEEPER = "import time\nprint('user code runs', flush=True)\ntime.sleep(600)\n"
 UNTIL_GO = 'while not pathlib.Path("go").exists(): time.sleep(0.02)\n'
 WAITER = f"""
 import pathlib, time
@@ -85,13 +85,13 @@ def test_a_processing_job_lives_and_fails_in_its_own_layout(tmp_path):
 
 def test_a_head_that_has_to_wait_for_its_log_is_not_lost_to_its_workers(tmp_path):
     driver = WAITER + "print('x\\n' * 1_000_000, flush=True)"
-    with Cluster(tmp_path, request(2, silence_s=3, grace_s=1), driver=driver) as cluster:
+    with Cluster(tmp_path, request(2, silence_s=6, grace_s=1), driver=driver) as cluster:
         cluster.start().wait_for("user code runs")
         cluster.stop_reading()
         cluster.go()
         wait_until_blocked(cluster.processes["algo-1"])
         cluster.signal(signal.SIGTERM, "algo-1")  # it says so, and with that waits too
-        time.sleep(5)  # longer than it may be silent
+        time.sleep(8)  # longer than it may be silent
         assert cluster.processes["algo-2"].poll() is None
         cluster.may_read.set()
         assert cluster.wait()["algo-2"] == 0
@@ -104,10 +104,11 @@ def wait_until_blocked(process):
         until(lambda: not select.select([], [log], [], 0)[1], 60)
 
 
-CHECKPOINT = """
+CHECKPOINT = f"""
 import pathlib, signal, sys, time
 def save(*_):
-    time.sleep(1); pathlib.Path('checkpoint').write_text('whole'); print('saved', flush=True); sys.exit()
+    {UNTIL_GO}
+    pathlib.Path('checkpoint').write_text('whole'); print('saved', flush=True); sys.exit()
 signal.signal(signal.SIGTERM, save)
 print('user code runs', flush=True)
 while True: time.sleep(1)
@@ -125,6 +126,7 @@ def test_user_code_writes_its_checkpoint_after_sigterm_to_all_and_ray_stays(tmp_
         cluster.signal(signal.SIGTERM)
         cluster.wait_for('"stopping"')
         assert os.path.exists(f"/proc/{node}")
+        cluster.go()
         assert cluster.wait() == {"algo-1": 0, "algo-2": 0}
         assert (cluster.base("algo-1") / "input/data/raysm/source/checkpoint").read_text() == "whole"
         assert not any(cluster.failure(host) for host in cluster.hosts)

@@ -113,7 +113,7 @@ def test_at_the_end_of_a_job_no_file_has_two_owners_and_the_manifest_lists_all_w
         write(second, model={"part-1.parquet": "second", "model.pt": "clash", "of-the-owner.parquet": "known"})
         write(second, data={"log.txt": "second"})
         write(third, model={f"shards/{number}.distcp": f"third {number}" for number in range(300)}, data={"x.log": ""})
-        assert cluster.start().wait(60) == {"algo-1": 0, "algo-2": 0, "algo-3": 0}
+        assert cluster.start().wait() == {"algo-1": 0, "algo-2": 0, "algo-3": 0}
         assert (head.model / "model.pt").read_text() == "rank 0"
         assert names(second.model) == ["of-the-owner.parquet", "part-1.parquet"]
         assert (head.output_data / "log.txt").read_text() == "head"

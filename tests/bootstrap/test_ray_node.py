@@ -273,7 +273,7 @@ KNOWN = NodesChanged({"algo-1": Node("a", "10.0.0.1")})
 LINE = '{"algo-1": {"id": "a", "address": "10.0.0.1"}}\n'
 
 
-def seen_twice(path, text, begins_late=False):
+def seen_twice(path, text):
     """Return what a watcher reports until it has done so twice, when each that connects to ``path`` is told a text."""
 
     async def scenario():
@@ -293,12 +293,9 @@ def seen_twice(path, text, begins_late=False):
             if len(seen) == 2:
                 twice.set()
 
-        watcher.start(report)
-        if begins_late:
-            await asyncio.sleep(0)  # it has tried by now, and there was nobody
         async with await asyncio.start_unix_server(tell, path):
             watcher.start(report)
-            await asyncio.wait_for(twice.wait(), 20)
+            await asyncio.wait_for(twice.wait(), 120)
             watcher.stop()
         return seen
 

@@ -30,7 +30,7 @@ def where():
 def states():
     from ray.util.state import list_nodes
     # The new raylet may have joined before the GCS has noticed the end of the old one.
-    until = time.monotonic() + 60
+    until = time.monotonic() + 180
     while "DEAD" not in (found := [node.state for node in list_nodes()]) and time.monotonic() < until: time.sleep(.2)
     return found
 
@@ -74,7 +74,7 @@ def listening(pids):
 
 def http_status(port):
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/version", timeout=2) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/version", timeout=10) as answer:
             return answer.status
     except urllib.error.HTTPError as error:
         with error:

@@ -86,7 +86,7 @@ def live(role, instance, after=lambda role: None):
         after(member)
         status = ExitStatus(1)
         try:
-            status = await asyncio.wait_for(member.run(), 60)
+            status = await asyncio.wait_for(member.run(), DEADLINE_S)
         finally:
             await member.end(status)
             children.close()
@@ -123,6 +123,7 @@ class Cluster:
         self.folder = root / "fake"
         self.folder.mkdir(parents=True)
         self.processes = {}
+        self.readers = {}
         self.lines = {host: [] for host in self.hosts}
         self.arrived = queue.Queue()
         self.may_read = threading.Event()
@@ -177,7 +178,9 @@ class Cluster:
                 errors="replace",
             )
             self.processes[host] = process
-            threading.Thread(target=self._read, args=(host, process.stdout), daemon=True).start()
+            reader = threading.Thread(target=self._read, args=(host, process.stdout), daemon=True)
+            reader.start()
+            self.readers[host] = reader
         return self
 
     def _code(self):
@@ -248,13 +251,15 @@ sys.exit(main(commands=commands))
             self.processes[host].send_signal(number)
 
     def wait(self, timeout_s=DEADLINE_S):
-        """Wait for the end of all that were started; return the exit codes by host."""
+        """Wait until all that were started have ended and their logs are read; return the exit codes by host."""
         until = time.monotonic() + timeout_s
         for host, process in self.processes.items():
             try:
                 process.wait(max(0.0, until - time.monotonic()))
             except subprocess.TimeoutExpired:
                 raise AssertionError(f"{host} does not end; the log:\n{self.log(host)}") from None
+            self.readers[host].join(max(0.0, until - time.monotonic()))
+            assert not self.readers[host].is_alive(), f"a process of {host} still has its log open"
         return {host: process.returncode for host, process in self.processes.items()}
 
     def __enter__(self):
