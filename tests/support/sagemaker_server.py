@@ -210,7 +210,7 @@ def port_of(server, job, host="algo-1"):
         said[:] = [text for one, text in server.lines(job) if one == host and text.startswith("listening on ")]
         return bool(said)
 
-    until(lambda: has_said() or server.describe(job)["TrainingJobStatus"] != "InProgress", 60)
+    until(lambda: has_said() or server.describe(job)["TrainingJobStatus"] != "InProgress")
     return int(said[0].split()[-1])
 
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.support.sagemaker_server import BUCKET, channel, instances_of, spot, statuses, until
+from tests.support.sagemaker_server import BUCKET, SOON_S, channel, instances_of, spot, statuses, until
 
 UNTIL_SIGTERM = "trap 'echo stopping; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
 
@@ -75,7 +75,7 @@ def uncompressed(folder):
 
 def test_a_job_that_runs_too_long_is_stopped_and_its_model_uploaded(server):
     script = "trap 'echo saved > /opt/ml/model/state; exit 0' TERM; while :; do sleep 0.05; done"
-    server.train("long", script, StoppingCondition={"MaxRuntimeInSeconds": 1}, OutputDataConfig=uncompressed("long"))
+    server.train("long", script, StoppingCondition={"MaxRuntimeInSeconds": 5}, OutputDataConfig=uncompressed("long"))
     job = server.ended("long")
     assert (job["TrainingJobStatus"], job["SecondaryStatus"]) == ("Stopped", "MaxRuntimeExceeded")
     assert went_through(job) == ["Starting", "Downloading", "Training", "Stopping", "Uploading", "MaxRuntimeExceeded"]
@@ -120,7 +120,7 @@ def test_who_asks_for_the_end_of_a_job_is_answered_when_it_ends(server):
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(server.ask, "GET", "/raysm/jobs/us-east-1/heard/end/60")
         server.sm.stop_training_job(TrainingJobName="heard")
-        assert asked.result(30) == (200, {"ended": True})
+        assert asked.result(SOON_S) == (200, {"ended": True})
     assert server.sm.describe_training_job(TrainingJobName="heard")["TrainingJobStatus"] == "Stopped"
     assert server.ask("GET", "/raysm/jobs/us-east-1/heard/end/60") == (200, {"ended": True})
     assert server.ask("GET", "/raysm/jobs/us-east-1/nobody/end/60")[0] == 409
