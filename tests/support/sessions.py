@@ -41,6 +41,7 @@ from raysm.workloads.session.server import SessionServer
 from tests.support.stub_job import TOKEN, StubJob
 
 WAIT_S = 300.0
+NO_JOBS = Seen(0, None)
 
 
 def state(**fields):
@@ -152,8 +153,8 @@ class NoCells:
 class Jobs:
     """Ray's jobs, as a test says."""
 
-    def __init__(self):
-        self.seen = Seen(0, None)
+    def __init__(self, seen):
+        self.seen = seen
         self.looks = 0
 
     async def look(self):
@@ -167,14 +168,14 @@ def executors_of(cells, remote):
 
 
 class Served:
-    """One server.
+    """One server; ``seen`` is what it first sees of Ray's jobs.
 
     Attributes: remote, jobs, events, host, port, why (set at the end).
     """
 
-    def __init__(self, folder, rules=None, cells=None, uptime_s=0.0, idle_since_s=0.0, jupyter=COMMAND):
+    def __init__(self, folder, rules=None, cells=None, uptime_s=0.0, idle_since_s=0.0, jupyter=COMMAND, seen=NO_JOBS):
         self.folder, self.rules = folder, rules or Rules(idle_s=1800, idle_detached_s=300)
-        self.remote, self.jobs, self.events = ThreadedCalls(), Jobs(), []
+        self.remote, self.jobs, self.events = ThreadedCalls(), Jobs(seen), []
         self.cells, self.jupyter = cells or NoCells(), jupyter
         self.uptime_s, self.idle_since_s = uptime_s, idle_since_s
         self.host = self.port = self.why = self.server = None
@@ -191,9 +192,8 @@ class Served:
             TRANSFER: Transfers(self.folder / "work"),
             JUPYTER: jupyters,
         }
-        emit = self.events.append
         looks = (self.jobs.look,)
-        self.host = SessionHost(*job, self.cells, executors, self.remote, lifetime, looks, emit, blobs)
+        self.host = SessionHost(*job, self.cells, executors, self.remote, lifetime, looks, self.events.append, blobs)
         self.server = SessionServer(self.host, TOKEN.encode(), jupyters)
         self.port = await self.server.start()
         self.is_up.set()

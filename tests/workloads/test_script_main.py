@@ -45,8 +45,9 @@ ENDS = {
     "aborts": "import os\nos.abort()",
     "leaves without Python": "import os\nprint('x', flush=True)\nos._exit(7)",
     "waits for its threads": (
-        "import threading, time\ndef late():\n    time.sleep(0.3)\n    print('late', name)\n"
-        "threading.Thread(target=late).start()\nname = 'main'\nprint('first')"
+        "import threading, time\nsaid = threading.Event()\n"
+        "def late():\n    said.wait()\n    time.sleep(0.3)\n    print('late', name)\n"
+        "threading.Thread(target=late).start()\nname = 'main'\nprint('first')\nsaid.set()"
     ),
     "has a pool of threads": (
         "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(2)\n"
@@ -98,7 +99,7 @@ def outcome(command, folder):
         capture_output=True,
         stdin=subprocess.DEVNULL,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     left = {}

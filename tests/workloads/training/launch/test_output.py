@@ -20,6 +20,7 @@ from raysm.workloads.training.launch.failure_attribution import (
     is_consequence,
 )
 from raysm.workloads.training.launch.output import ERROR, MAX_UNNAMED, OUT, STOP, Relay
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -86,11 +87,7 @@ def test_a_process_sends_its_own_output_and_hears_of_a_stop(head, capfd):
         os.write(1, b"from a library\n")
         print("a warning", file=sys.stderr)
         # The connections are taken in their order, these lines after both.
-        until = threading.Event()
-        for _ in range(500):
-            if "from a library" in text(head):
-                break
-            until.wait(0.01)
+        until(lambda: "from a library" in text(head))
         head.send(OUT, STOP)
         assert told.wait(90)
     head.drain()

@@ -88,7 +88,7 @@ if os.environ["RANK"] == "1":
 def test_torchrun_itself_sets_no_variable_that_is_missing(tmp_path):
     (tmp_path / "prints.py").write_text(PRINTS)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "prints.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=90, check=True)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True)
     theirs = json.loads(done.stdout.splitlines()[-1])
     set_by_it = [name for name, value in theirs.items() if os.environ.get(name) != value]
     names = {
