@@ -20,11 +20,14 @@ from tests.support.leftovers import assert_nothing_left
 from tests.support.processes import await_watched, inside, one
 from tests.support.waiting import until, until_line
 
-pytestmark = [pytest.mark.long, pytest.mark.namespace, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.namespace]
 
+ENDS_S = 120.0
 SILENCE_S = 6.0
-KNOWN_S = 5.0
-"""A cause is known within this: of a closed connection, and beyond the silence that is allowed."""
+LONG_SILENCE_S = 600.0
+"""For faults that are known without it: on a loaded machine an instance may say nothing for seconds."""
+KNOWN_S = 30.0
+"""A cause is known within this, beyond the silence that is allowed; on a machine without other work, within 5 s."""
 
 CODE = """
 import os, time, ray
@@ -57,6 +60,7 @@ class Fault:
     """What the exception says behind the job's name, from its beginning; a pattern."""
     known: str
     """What the line of the log that names the cause holds."""
+    silence_s: float = LONG_SILENCE_S
     known_s: float = KNOWN_S
 
 
@@ -80,12 +84,14 @@ FAULTS = {
         happen=lambda pids: os.kill(pids["algo-2"], signal.SIGSTOP),
         reason="algo-2 lost: said nothing for 6 s",
         known="algo-1 failed: algo-2 lost: said nothing for 6 s",
+        silence_s=SILENCE_S,
         known_s=SILENCE_S + KNOWN_S,
     ),
     "a worker is cut off the network": Fault(
         happen=cut_off,
         reason="algo-2 lost: said nothing for 6 s",
         known="algo-1 failed: algo-2 lost: said nothing for 6 s",
+        silence_s=SILENCE_S,
         known_s=SILENCE_S + KNOWN_S,
     ),
     "the driver is killed": Fault(
@@ -112,10 +118,10 @@ def table(request):
             print("| " + " | ".join(row) + " |")
 
 
-def submitted(folder):
+def submitted(folder, silence_s):
     script = folder / "script.py"
     script.write_text(CODE)
-    cluster = raysm.Cluster(count=3, silence_s=SILENCE_S)
+    cluster = raysm.Cluster(count=3, silence_s=silence_s)
     return raysm.submit(raysm.Script(str(script)), cluster=cluster, on=raysm.Local(instance_kind="namespace"))
 
 
@@ -131,10 +137,10 @@ def bootstraps(home, job):
     return found
 
 
-@pytest.fixture
-def running(home, tmp_path):
-    """A job whose user code runs, and the pids of its bootstraps; afterwards, nothing of it is left."""
-    job = submitted(tmp_path)
+@contextlib.contextmanager
+def running(home, folder, silence_s=LONG_SILENCE_S):
+    """Yield a job whose user code runs, and the pids of its bootstraps; afterwards, nothing of it is left."""
+    job = submitted(folder, silence_s)
     try:
         until_line(job, "user code runs")
         pids = bootstraps(home, job)
@@ -142,35 +148,36 @@ def running(home, tmp_path):
         yield job, pids
     finally:
         job.cancel()
-        job.wait(60)
-    until(lambda: not any(psutil.pid_exists(pid) for pid in everything), 20)
+        job.wait(ENDS_S)
+    until(lambda: not any(psutil.pid_exists(pid) for pid in everything), 120)
     assert_nothing_left(home / "jobs" / "training" / job.name / "work", endpoint.answering(home).pid)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_user_is_told_the_cause_that_came_first(running, table, fault):
-    job, pids = running
+def test_the_user_is_told_the_cause_that_came_first(home, tmp_path, table, fault):
     wanted = FAULTS[fault]
-    await_watched(pids["algo-1"])
-    happened_s = time.time()
-    wanted.happen(pids)
-    error = job.exception(timeout=90)
-    assert isinstance(error, raysm.JobFailed)
-    assert re.match(f"the job {job.name} failed: {wanted.reason}", str(error)), error
-    assert re.match(wanted.reason, job.describe().reason)
-    assert "\n" not in str(error)
-    known = next(line for line in job.lines() if wanted.known in line.text)
-    known_s = known.time_s - happened_s
-    table.append((fault, f"{known_s:.1f}", str(error).partition(" failed: ")[2]))
-    assert known_s <= wanted.known_s
-    assert "SystemExit" not in "".join(line.text for line in job.lines())
+    with running(home, tmp_path, wanted.silence_s) as (job, pids):
+        await_watched(pids["algo-1"])
+        happened_s = time.time()
+        wanted.happen(pids)
+        error = job.exception(timeout=ENDS_S)
+        assert isinstance(error, raysm.JobFailed)
+        assert re.match(f"the job {job.name} failed: {wanted.reason}", str(error)), error
+        assert re.match(wanted.reason, job.describe().reason)
+        assert "\n" not in str(error)
+        known = next(line for line in job.lines() if wanted.known in line.text)
+        known_s = known.time_s - happened_s
+        table.append((fault, f"{known_s:.1f}", str(error).partition(" failed: ")[2]))
+        assert known_s <= wanted.known_s
+        assert "SystemExit" not in "".join(line.text for line in job.lines())
 
 
-def test_a_raylet_that_dies_does_not_end_the_job(running, table):
-    job, pids = running
-    happened_s = time.time()
-    os.kill(one(pids["algo-2"], "/raylet/raylet"), signal.SIGKILL)
-    rejoined = until_line(job, '"rejoined"')
-    Path(f"/proc/{pids['algo-1']}/root/opt/ml/model/go").touch()
-    job.result(timeout=60)
-    table.append(("a worker's raylet is killed", f"{rejoined.time_s - happened_s:.1f}", "nothing: the job goes on"))
+def test_a_raylet_that_dies_does_not_end_the_job(home, tmp_path, table):
+    with running(home, tmp_path) as (job, pids):
+        happened_s = time.time()
+        os.kill(one(pids["algo-2"], "/raylet/raylet"), signal.SIGKILL)
+        rejoined = until_line(job, '"rejoined"')
+        Path(f"/proc/{pids['algo-1']}/root/opt/ml/model/go").touch()
+        job.result(timeout=ENDS_S)
+        row = ("a worker's raylet is killed", f"{rejoined.time_s - happened_s:.1f}", "nothing: the job goes on")
+        table.append(row)

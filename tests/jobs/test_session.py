@@ -121,7 +121,7 @@ def test_a_task_of_a_cell_prints_into_that_cell(digits, capsys):
 def test_each_line_that_a_map_prints_is_in_the_jobs_log(digits):
     assert list(digits.map(doubled, range(7000, 7004))) == [14000, 14002, 14004, 14006]
     printed = {f"doubling {x}" for x in range(7000, 7004)}
-    until(lambda: printed <= {line.text.rpartition(") ")[2].strip() for line in digits.job.lines()}, 30)
+    until(lambda: printed <= {line.text.rpartition(") ")[2].strip() for line in digits.job.lines()})
 
 
 def test_values_are_pushed_and_pulled(digits):
@@ -153,11 +153,17 @@ def test_ctrl_c_interrupts_the_cell_that_is_waited_for(digits):
     import threading
 
     main = threading.get_ident()
-    timer = threading.Timer(1.0, lambda: signal.pthread_kill(main, signal.SIGINT))
-    timer.start()
+    known = {status.id for status in digits._open.statuses()}
+
+    def interrupt():
+        until(lambda: [each for each in digits._open.statuses() if each.id not in known and each.state == "running"])
+        signal.pthread_kill(main, signal.SIGINT)
+
+    user = threading.Thread(target=interrupt)
+    user.start()
     with pytest.raises(KeyboardInterrupt):
         digits.exec("import time\ntime.sleep(600)")
-    timer.join()
+    user.join()
     assert repr(digits.exec("'still here'")) == "'still here'"
 
 

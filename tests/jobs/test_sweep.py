@@ -43,26 +43,21 @@ for epoch in range(options.epochs):
 
 
 def work(x):
-    for step in range(6):
-        time.sleep(0.05)
-        raysm.report(step=step, loss=(x - 0.3) ** 2 + 1 / (step + 1))
+    """End at once as the first trial of an instance; as another one, when the test lets the instance go on."""
+    raysm.report(step=0, loss=(x - 0.3) ** 2)
+    if os.path.exists("/tmp/had-one"):
+        while not os.path.exists("/opt/ml/output/go"):
+            time.sleep(0.05)
+    open("/tmp/had-one", "w").close()
 
 
-def slow_work(x):
-    for step in range(4):
-        time.sleep(0.5)
-        raysm.report(step=step, loss=(x - 0.3) ** 2 + 1 / (step + 1))
+def go(job, *hosts):
+    for host in hosts:
+        (job.paths(host).base / "output" / "go").touch()
 
 
-def long_work(x):
-    # Longer than the start of a process: a process that is done would take the trial of one that still starts.
-    for step in range(16):
-        time.sleep(0.5)
-        raysm.report(step=step, loss=(x - 0.3) ** 2 + 1 / (step + 1))
-
-
-def started(function, root, store, *, on_instance_loss="fail", **options):
-    sweep = raysm.Sweep(function, space={"x": raysm.uniform(0, 1)}, metric="loss", mode="min", seed=1, **options)
+def started(root, store, *, on_instance_loss="fail", **options):
+    sweep = raysm.Sweep(work, space={"x": raysm.uniform(0, 1)}, metric="loss", mode="min", seed=1, **options)
     package = package_of(sweep)
     cluster = Cluster(count=2, on_instance_loss=on_instance_loss)
     request = JobRequest(name="test-job", workload=package.workload, cluster=cluster)
@@ -91,13 +86,16 @@ def begun(log):
 def test_the_trials_of_a_worker_that_was_lost_are_tried_again_on_those_that_are_left(tmp_path):
     with (
         leaving_nothing(tmp_path),
-        started(
-            long_work, tmp_path / "1", tmp_path / "store", trials=4, search="random", on_instance_loss="continue"
-        ) as (job, log),
+        started(tmp_path / "1", tmp_path / "store", trials=4, search="random", on_instance_loss="continue") as (
+            job,
+            log,
+        ),
     ):
-        # The next one runs there by now.
         until(lambda: "algo-2" in done_in(tmp_path / "store").values(), SWEEP_S, log.text)
+        # The next one runs there.
+        until(lambda: len(begun(log)) == 4, SWEEP_S, log.text)
         job.kill("algo-2")
+        go(job, "algo-1")
         assert job.wait(SWEEP_S).status == "Completed", log.text()
         trials = Trials.read(job.model_dir).trials
         assert [(trial.number, trial.status) for trial in trials] == [(number, "done") for number in range(4)]
@@ -110,20 +108,22 @@ def test_the_trials_of_a_worker_that_was_lost_are_tried_again_on_those_that_are_
 def test_a_sweep_whose_head_was_killed_goes_on_and_runs_no_trial_again_that_was_done(tmp_path):
     store = tmp_path / "store"
     with leaving_nothing(tmp_path):
-        with started(slow_work, tmp_path / "1", store, trials=8, search="random") as (job, log):
+        with started(tmp_path / "1", store, trials=8, search="random") as (job, log):
             until(lambda: len(done_in(store)) >= 2, SWEEP_S, log.text)
             job.kill("algo-1")
             assert job.wait(jobs.ENDS_S).status == "Failed", log.text()
             done = set(done_in(store))
             assert done < set(range(8))
-        with started(slow_work, tmp_path / "2", store, trials=8, search="random") as (job, log):
+        with started(tmp_path / "2", store, trials=8, search="random") as (job, log):
+            go(job, "algo-1", "algo-2")
             assert job.wait(SWEEP_S).status == "Completed", log.text()
             assert not set(begun(log)) & done
             trials = Trials.read(job.model_dir).trials
             assert [trial.number for trial in trials] == list(range(8))
             assert Manifest.read(job.model_dir).measures["resumed_trials"] == len(done)
         # Its trials are kept after its end, too: more may follow.
-        with started(slow_work, tmp_path / "3", store, trials=9, search="random") as (job, log):
+        with started(tmp_path / "3", store, trials=9, search="random") as (job, log):
+            go(job, "algo-1", "algo-2")
             assert job.wait(SWEEP_S).status == "Completed", log.text()
             assert begun(log) == [8]
 
