@@ -239,6 +239,8 @@ TIMES = re.compile(rb"\[\d+:\d\d.*$")
 """The part of tqdm's bars that changes although nothing was done."""
 LABEL = re.compile(rb"\([^()]*pid=\d+[^()]*\)\s*(?:\x1b\[\d*m)*\s*$")
 """What Ray puts before the lines of its workers."""
+OWN = re.compile(rb'(?<=[^\r\n])\{"raysm(?:_report)?": 1, ')
+"""An event, or a report of a trial, after other text on its line: that of a ``print`` without a line end, or a bar."""
 GREETING = re.compile(
     rb"\[Gloo\] Rank \d+ is connected to (\d+) peer ranks\. "
     rb"Expected number of connected peer ranks is : \1(?:\x1b\[\d*m| \[repeated.*|\s)*$"
@@ -252,6 +254,7 @@ class ProgressLines:
     Of each bar at most one line in ``INTERVAL_S`` seconds is passed on, and its last state. A bar is
     redrawn after a ``\r``. Several bars below each other are redrawn by line ends and moves of the
     cursor up; the empty lines of these are dropped. All other lines are passed on as soon as they end.
+    An event is put on a line of its own, so that its readers find it, and lose no text of the user's.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -274,9 +277,10 @@ class ProgressLines:
         """Return the lines that ``data`` completes; the beginning of a line is held until its end comes."""
         data = (self._held + data).replace(b"\r\n", b"\n")
         has_bars = self._frame or self._label or self._bars or self._lines_below
-        if not has_bars and b"\r" not in data and not UP.search(data):
+        if not has_bars and b"\r" not in data and not UP.search(data) and not OWN.search(data):
             end = data.rfind(b"\n") + 1
             lines, self._held = data[:end], data[end:]
+            self._is_redrawn &= not lines
             if b"[Gloo]" in lines:
                 kept = (each for each in lines.splitlines(keepends=True) if not GREETING.search(each))
                 lines = b"".join(kept)
@@ -288,12 +292,12 @@ class ProgressLines:
         return lines
 
     def rest(self) -> bytes:
-        """Return what was held back, for the end of the output; the last line has no line end."""
-        bars = b"".join(text + b"\n" for text in self._waiting.values())
+        """Return the lines that were held back, for the end of the output, whose last line may have no line end."""
         last = self._held.rstrip(b"\r") or self._frame
+        lines = [*self._waiting.values(), *([last] if last else [])]
         self._held = self._frame = b""
         self._waiting.clear()
-        return bars + last
+        return b"".join(text + b"\n" for text in lines)
 
     def _lines(self, data: bytes) -> list[bytes]:
         lines = [self._shown(key, text) for key, text in list(self._waiting.items())]
@@ -305,7 +309,11 @@ class ProgressLines:
             if end == b"\r" and match.end() == len(data):
                 break
             position = match.end()
-            if end == b"\r":
+            own = OWN.search(text)
+            if own is not None and not LABEL.search(text, 0, own.start()):
+                before, text = text[: own.start()], text[own.start() :]
+                lines += [self._returned(before) if self._is_redrawn else before + b"\n", text + b"\n"]
+            elif end == b"\r":
                 lines.append(self._returned(text))
             elif end.endswith(b"A"):
                 self._lines_below += int(ups or 1)

@@ -63,9 +63,8 @@ def lines_of(process: "subprocess.Popen[str]", drain_s: float = DRAIN_S) -> Iter
                 yield f"{line.decode(errors='replace')}\n"
             if not data:
                 break
-    rest = lines.rest()
-    if rest:
-        yield rest.decode(errors="replace")
+    for line in lines.rest().split(b"\n")[:-1]:
+        yield f"{line.decode(errors='replace')}\n"
 
 
 def kill(process: "subprocess.Popen[str]") -> None:

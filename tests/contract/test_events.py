@@ -115,13 +115,39 @@ def test_lines_that_are_no_bars_are_passed_on_at_once(clock, text):
     assert ProgressLines(clock).feed(text.encode()) == text.replace("\r", "").encode()
 
 
+EVENT = '{"raysm": 1, "kind": "metric", "name": "loss", "value": 0.5}'
+REPORT = '{"raysm_report": 1, "metrics": {"loss": 0.5}}'
+
+
+@pytest.mark.parametrize("own", [EVENT, REPORT])
+def test_an_event_after_text_without_a_line_end_is_put_on_a_line_of_its_own(clock, own):
+    assert fed(clock, b"epoch 1 ", f"{own}\nepoch 2\n".encode()) == ["epoch 1 ", own, "epoch 2", ""]
+
+
+def test_reports_beside_a_bar_have_lines_of_their_own_and_the_bar_shows_one_line_a_second(clock):
+    pieces = [f"\r {step}%|#   | {step}/100{REPORT}\n".encode() for step in range(100)]
+    shown = fed(clock, *pieces, b"\r100%|####| 100/100\n")
+    assert shown.count(REPORT) == 100
+    assert [line for line in shown if line not in (REPORT, "")] == [" 0%|#   | 0/100", "100%|####| 100/100"]
+
+
+def test_the_label_of_a_worker_of_ray_stays_before_its_event(clock):
+    line = f"\x1b[36m(f pid=18916)\x1b[0m {EVENT}"
+    assert fed(clock, f"{line}\n".encode()) == [line, ""]
+
+
+def test_the_last_line_is_ended_so_that_what_follows_in_the_log_is_another_line(clock):
+    lines = ProgressLines(clock)
+    assert lines.feed(b"one\nlast") + lines.rest() == b"one\nlast\n"
+
+
 def test_what_gloo_says_of_each_group_is_passed_on_only_if_a_rank_is_missing(clock):
     text = "[Gloo] Rank {} is connected to {} peer ranks. Expected number of connected peer ranks is : 3"
     assert fed(clock, f"{text.format(0, 3)}\n{text.format(1, 2)}\n".encode()) == [text.format(1, 2), ""]
 
 
 @given(
-    st.lists(st.sampled_from(["a", "\r", "\n", "\x1b", "[A", " 5%|", " ", "(f pid=7) "]), max_size=30),
+    st.lists(st.sampled_from(["a", "\r", "\n", "\x1b", "[A", " 5%|", " ", "(f pid=7) ", EVENT]), max_size=30),
     st.integers(1, 9),
 )
 def test_the_lines_do_not_depend_on_the_pieces_in_which_the_output_comes(parts, size):
@@ -133,7 +159,7 @@ def test_the_lines_do_not_depend_on_the_pieces_in_which_the_output_comes(parts, 
 def test_a_line_without_end_is_cut(clock):
     lines = ProgressLines(clock)
     assert lines.feed(b"x" * (MAX_LINE_BYTES + 5)) == b"x" * MAX_LINE_BYTES + b"\n"
-    assert lines.rest() == b"x" * 5
+    assert lines.rest() == b"x" * 5 + b"\n"
 
 
 def test_a_reason_begins_with_the_exception_and_ends_with_the_end_of_the_traceback():

@@ -14,9 +14,10 @@ import pytest
 from raysm.bootstrap import gcs_state
 from raysm.bootstrap.gcs_state import pending_socket, watch_pending
 from raysm.bootstrap.pending_requests import UnmetRequests, observe
+from raysm.contract.names import TRIAL
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import Workload
-from raysm.workloads import runner, script_main
+from raysm.workloads import report, runner, script_main
 from raysm.workloads.runner import load_runner
 from raysm.workloads.script_process import lines_of, started
 from tests.support.driving import payload_of
@@ -233,7 +234,7 @@ def test_its_lines_end_with_it_though_what_it_started_holds_its_output_open(tmp_
     code = f"import subprocess; print({left}.pid); print('end', end='')"
     with started([sys.executable, "-c", code], tmp_path) as process:
         pid, last = lines_of(process, drain_s=0.1)
-        assert (last, process.wait()) == ("end", 0)
+        assert (last, process.wait()) == ("end\n", 0)
     psutil.Process(int(pid)).kill() if session else None
 
 
@@ -242,6 +243,17 @@ def test_its_lines_come_as_it_writes_them_wherever_they_are_cut(tmp_path):
     with started([sys.executable, "-c", code], tmp_path) as process:
         lines = lines_of(process)
         assert [next(lines) for _ in range(3)] == ["ab\n", "c\u00e9\n", "\ufffd\n"]
+
+
+def test_reports_of_a_trial_are_found_after_a_bar_on_the_same_line(tmp_path):
+    code = f"""import os, sys, raysm
+os.environ[{TRIAL!r}] = {str(tmp_path)!r}
+for step in range(2):
+    print(f"\\r{{step}}%| 0/2 [00:00", end="", file=sys.stderr, flush=True)
+    raysm.report(loss=step)"""
+    with started([sys.executable, "-c", code], tmp_path) as process:
+        found = [report.parse(line) for line in lines_of(process)]
+    assert [each.metrics for each in found if each is not None] == [{"loss": 0}, {"loss": 1}]
 
 
 def test_a_task_that_asks_for_more_than_an_instance_has_is_found_and_named(ray_here, one_ray, monkeypatch):

@@ -185,9 +185,7 @@ class Relay:
             data = b""
         if data and self._take(connection, source, data):
             return
-        last = source.lines.rest()
-        if source.rank is not None and last:
-            self._say(source, [last])
+        self._say(source, source.lines.rest().split(b"\n")[:-1])
         self._close(connection)
 
     def _close(self, connection: socket.socket) -> None:
