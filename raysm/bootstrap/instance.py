@@ -108,7 +108,9 @@ class Instance:
             # The SDK has set some of these variables itself, in the form that its users know.
             additions = {name: value for name, value in additions.items() if name not in self.inherited}
         additions |= variables.network_variables(self.environment, resources.has_efa(), self.inherited)
-        additions |= variables.ray_variables(self.payload.token_file, on_loopback=self.address == LOOPBACK)
+        additions |= variables.ray_variables(
+            self.payload.token_file, self.environment.ray_temp_dir, on_loopback=self.address == LOOPBACK
+        )
         additions |= variables.gpu_variables(self.inherited)
         additions |= variables.workload_variables(self.request.workload)
         return environments.child_environment(additions, variables.DROPPED, self.inherited)

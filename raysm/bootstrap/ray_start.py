@@ -24,8 +24,8 @@ Run as ``python -m raysm.bootstrap.ray_start [--plain] [--wait] [--workers=N] st
   and its workers import Ray at the same time.
 - Several nodes may share loopback, for which Ray takes its variable for Windows and macOS as a sign of a single node.
 - A joining node polls often for the head's node, which must be registered first; Ray would poll every 2 s.
-- The folder of a TPU's logs is an empty one. Ray prints what it finds in ``/tmp/tpu_logs`` as lines of the job, and any
-  user of a machine may make that folder.
+- The folder that ``TPU_LOG_DIR`` names is made: without it, Ray prints what it finds in ``/tmp/tpu_logs`` as lines of
+  the job.
 
 All names of Ray that this needs are in ``ray_internals``. If one is missing, its change is left out; only without the
 command itself the node cannot start. If a name is there and means something else in a later release, the node may end
@@ -85,8 +85,6 @@ DASHBOARD_S = 60.0
 """Ray's own limit for its dashboard."""
 ANSWER_S = 5.0
 ANSWER_POLL_S = 0.2
-NO_TPU_LOGS = "no_tpu_logs"
-"""Name of an empty folder below Ray's temporary folder."""
 HEAD_S = 30.0
 """Seconds to wait for the head's node; afterwards Ray itself looks for it and reports the error."""
 # -I -S: Python then starts in 15 ms, because it does not read the packages of a virtual environment.
@@ -116,10 +114,8 @@ def main() -> None:
         folder, port = Path(_option("--temp-dir=")), int(_option("--port="))
         for tell, where in ((tell_nodes, nodes_socket(folder, port)), (tell_pending, pending_socket(folder, port))):
             threading.Thread(target=tell, args=(where, f"{LOOPBACK}:{port}"), daemon=True).start()
-    tpu_logs = Path(_option("--temp-dir="), NO_TPU_LOGS)
-    # Ray ignores the variable if there is no such folder.
-    tpu_logs.mkdir(parents=True, exist_ok=True)
-    os.environ["TPU_LOG_DIR"] = str(tpu_logs)  # noqa: TID251  environment would import half of raysm
+    if tpu_logs := os.environ.get("TPU_LOG_DIR"):  # noqa: TID251  environment would import half of raysm
+        os.makedirs(tpu_logs, exist_ok=True)
     if waits:
         sys.argv.append(f"{ADDRESS}{_read_address()}")
     if head := _option(ADDRESS):

@@ -57,7 +57,7 @@ DRIVER: Mapping[str, str] = {
 """Variables of the driver, unless the user's environment sets them."""
 
 
-def ray_variables(token_file: Path, *, on_loopback: bool) -> dict[str, str]:
+def ray_variables(token_file: Path, temp_dir: Path, *, on_loopback: bool) -> dict[str, str]:
     """Return the variables of every Ray process: the path of the token's file, and no metrics ports.
 
     With ``on_loopback`` all nodes of the cluster share this machine's 127.0.0.1, where alone Ray then listens.
@@ -67,6 +67,9 @@ def ray_variables(token_file: Path, *, on_loopback: bool) -> dict[str, str]:
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(token_file),
         "RAY_USAGE_STATS_ENABLED": "0",
+        # An empty folder, because Ray prints the files in it as lines of the job, and any user of the
+        # machine may make the default /tmp/tpu_logs. Each driver links its node's logs to it again.
+        "TPU_LOG_DIR": str(temp_dir / "no_tpu_logs"),
         # These three endpoints do not require the token; an impossible port keeps them closed.
         "RAY_enable_metrics_collection": "0",
         "AUTOSCALER_METRIC_PORT": "-1",

@@ -60,13 +60,16 @@ def test_the_dashboards_port_is_never_free(tmp_path):
 
 
 def test_lines_of_a_job_come_from_no_folder_that_another_user_can_make(tmp_path):
-    with Cluster(tmp_path, request(1), driver=WAITS, fake=False) as cluster:
+    driver = f"import os\nprint('FOLDER', os.environ['TPU_LOG_DIR'])\n{WAITS}"
+    with Cluster(tmp_path, request(1), driver=driver, fake=False) as cluster:
         cluster.start().wait_for("user code runs", 180)
         temp = Path(cluster.ray_temp(0)).resolve()
-        # Ray's log monitor reads what this link leads to: without more, /tmp/tpu_logs.
-        logs = temp / "session_latest" / "logs" / "tpu_logs"
-        assert logs.is_symlink()
-        assert logs.resolve().is_relative_to(temp)
+        # Ray's log monitor reads what this link leads to: by default, /tmp/tpu_logs.
+        folder = (temp / "session_latest" / "logs" / "tpu_logs").resolve(strict=True)
+        assert folder.is_relative_to(temp)
+        assert not list(folder.iterdir())
+        # Each driver makes the link again, to the folder of its own variable.
+        assert f"FOLDER {folder}" in cluster.log("algo-1")
         (cluster.base("algo-1") / "input/data/raysm/source/go").touch()
         assert cluster.wait() == {"algo-1": 0}, cluster.log("algo-1")
 

@@ -26,7 +26,7 @@ def environment(folder):
         # Else Ray runs its workers at the lowest priority, behind all other tests, and ends those that are idle.
         "RAY_worker_niceness": "0",
         "RAY_idle_worker_killing_time_threshold_ms": "60000",
-        **ray_variables(folder / "token", on_loopback=False),
+        **ray_variables(folder / "token", folder, on_loopback=False),
     }
     names = [*wanted, "RAY_AUTH_TOKEN", "RAY_ADDRESS"]
     before = {name: os.environ.pop(name) for name in names if name in os.environ}
