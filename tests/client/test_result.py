@@ -1,6 +1,7 @@
 """Results as they are read back: folders, tables, parts, values of functions, and what they raised."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import pickle
@@ -25,6 +26,7 @@ from raysm.client.source.function import Function
 from raysm.client.source.package import package_of
 from raysm.client.storage.s3 import file_path
 from raysm.client.submit import submit
+from raysm.contract.events import Digest, line
 from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure, Manifest, ResultFile, how_to_read
 from raysm.errors import InvalidRequest, JobFailed, ServiceError
 from raysm.request import Script
@@ -350,6 +352,20 @@ def test_of_several_digests_in_all_streams_the_last_one_counts(remote, call):
     log_digest(remote, call, VALUE, pickle.dumps(2), host="algo-2", at_ms=NOW_MS + 1000)
     remote.sagemaker.end(call.name, "Completed")
     assert call.result() == 2
+
+
+def test_a_digest_that_a_job_prints_with_data_of_others_does_not_count(remote, call, tmp_path):
+    leave_pickle(remote, call, "model", VALUE, pickle.dumps(2))
+    forged = pickle.dumps(RunsCode(tmp_path / "run"))
+    leave(remote, call, f"model/{VALUE}", forged)
+    digest = line(Digest(file=VALUE, sha256=hashlib.sha256(forged).hexdigest(), time_s=1e12))
+    # By the log's clock before the driver's; and behind the label of a task, whose lines may come late.
+    remote.write_log(call.name, "algo-2", [(NOW_MS - 1000, digest)])
+    remote.write_log(call.name, "algo-1", [(NOW_MS + 1000, f"(read pid=77, ip=10.0.0.2) {digest}")])
+    remote.sagemaker.end(call.name, "Completed")
+    with pytest.raises(Unverified, match="is not what .* has written"):
+        call.result()
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_digest_that_arrives_after_the_end_is_waited_for(remote, call):

@@ -6,18 +6,23 @@ may write: they are read as they are.
 """
 
 import hashlib
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from raysm.client.job.chain import Chain
 from raysm.client.logs.stream import STREAM
 from raysm.client.service import Service
 from raysm.client.storage.s3 import Storage, file_path, in_parallel
-from raysm.contract.events import Digest, parse
+from raysm.contract.events import MARK, Digest, parse
 from raysm.errors import ServiceError
 
 MAX_PAGES = 20
 """Pages of a stream that are searched, from its end: the digest is among the job's last lines."""
+
+OF_TASK = re.compile(r"\([^()]*\bpid=")
+"""What Ray puts before each line of a task or an actor."""
 
 LOOK_S = 1.0
 """Pause between two looks for lines that may still arrive."""
@@ -86,23 +91,28 @@ def _last_digest(chain: Chain, name: str) -> str | None:
         if error.code == "ResourceNotFoundException":  # the log has expired, or there never was one
             return None
         raise
-    latest = max(filter(None, found), key=lambda digest: digest.time_s, default=None)
-    return None if latest is None else latest.sha256
+    # By the log's times: those in an event may be someone else's.
+    _, latest = max(filter(None, found), default=(0, None))
+    return latest
 
 
-def _digest_in_stream(service: Service, group: str, stream: str, name: str) -> Digest | None:
-    for message in _backwards(service, group, stream):
+def _digest_in_stream(service: Service, group: str, stream: str, name: str) -> tuple[int, str] | None:
+    """Return the last digest of a file in a stream, after its time in milliseconds."""
+    for event in _backwards(service, group, stream):
+        message = event["message"]
+        # A task may print data that others have written, and Ray may pass its lines on after the driver's digest.
+        is_of_task = OF_TASK.search(message.partition(MARK)[0]) is not None
         match parse(message):
-            case Digest() as digest if digest.file == name:
-                return digest
+            case Digest() as digest if digest.file == name and not is_of_task:
+                return event["timestamp"], digest.sha256
     return None
 
 
-def _backwards(service: Service, group: str, stream: str) -> Iterator[str]:
+def _backwards(service: Service, group: str, stream: str) -> Iterator[Mapping[str, Any]]:
     query = {"logGroupName": group, "logStreamName": stream}
     for _ in range(MAX_PAGES):
         page = service.call("logs", "get_log_events", startFromHead=False, **query)
-        yield from (event["message"] for event in reversed(page.get("events", ())))
+        yield from reversed(page.get("events", ()))
         following = page.get("nextBackwardToken")
         if following is None or following == query.get("nextToken"):
             return
