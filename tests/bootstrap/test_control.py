@@ -9,7 +9,7 @@ import pytest
 
 from raysm.bootstrap import control
 from raysm.bootstrap.control import HeadControl, Identity, MessageReceived, Refused
-from raysm.bootstrap.lifecycle import Joined, Lost, Mismatch
+from raysm.bootstrap.lifecycle import Joined, Left, Lost, Mismatch
 from raysm.bootstrap.wire import MAX_LINE, TokenRefused
 
 TOKEN = b"a secret of this test"
@@ -234,6 +234,25 @@ def test_a_worker_with_another_payload_or_version_is_refused_with_the_reason(cha
                 await join(server, identity=replace(IDENTITY, **change))
             assert words in str(caught.value)
             assert reports.all == [Mismatch("algo-2", str(caught.value))]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("has_left", [False, True])
+def test_a_second_worker_of_one_name_is_refused_and_the_first_stays_as_it_is(has_left):
+    async def scenario():
+        async with head() as (server, reports):
+            first = await join(server)
+            async with running(first):
+                if has_left:
+                    await first.leave()
+                    await reports.wait_for(lambda report: report == Left("algo-2"))
+                with pytest.raises(Refused):
+                    await join(server)
+                if not has_left:
+                    first.tell({"kind": "still here"})
+                    await reports.wait_for(lambda report: isinstance(report, MessageReceived))
+                assert reports.all.count(Joined("algo-2")) == 1
 
     asyncio.run(scenario())
 
