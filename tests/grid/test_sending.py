@@ -1,6 +1,7 @@
 """Create and its answers: the same name is sent again until the service has settled it."""
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -142,3 +143,45 @@ def test_once_an_answer_is_lost_the_others_of_a_step_are_not_waited_for(tmp_path
     one.run()
     assert one.states() == {"done": 3 * SENDS}
     one.judge()
+
+
+def losing_stop(region):
+    """Let the region's first Stop have no effect."""
+    stop, lost = region.stop, []
+
+    def stop_later(name):
+        if lost:
+            stop(name)
+        lost.append(name)
+
+    region.stop = stop_later
+
+
+def test_a_stop_that_has_no_effect_is_repeated(tmp_path):
+    one = Bench(tmp_path, rows=1, regions={"us-east-1": Behaviour(run_s=50_000)})
+    one.step()
+    losing_stop(one.regions["us-east-1"])
+    one.store.change_grid("stopping", one.clock.now, fenced=False)
+    one.run(most_s=600)
+    assert one.states() == {"stopped": 1}
+
+
+def test_a_stop_of_an_orphaned_job_that_has_no_effect_is_repeated(tmp_path):
+    one = Bench(tmp_path, rows=1, regions={"us-east-1": Behaviour()})
+    one.step()
+    region = one.regions["us-east-1"]
+    region.behaviour.run_s = 50_000
+    region.create(Task(key="gone"), replace(SENT_ATTEMPT, name=one.store.grid().job_name(Task(key="gone"), 1)))
+    losing_stop(region)
+    one.run(most_s=3600)
+    assert one.states() == {"done": 1}
+
+
+def test_a_row_that_is_stopped_before_its_create_is_answered_is_not_sent_again(tmp_path):
+    one = refusing_bench(tmp_path, LOST)
+    region = one.regions["us-east-1"]
+    one.store.change_grid("stopping", one.clock.now, fenced=False)
+    region.behaviour.refusal = None
+    one.run()
+    assert one.states() == {"stopped": 1}
+    assert region.lives == {}
