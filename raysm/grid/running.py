@@ -112,8 +112,6 @@ class Running:
         """Make steps until the grid is over or paused; by default the service's clock gives the time and the pauses."""
         pause, moment = sleep or self.clock.sleep, clock or self.clock.now
         while (wait_s := self.step(now := moment())) is not None:
-            if self.store.grid().state == "paused" and not self.store.open_count():
-                return
             # Subtract the step's own duration from the wait.
             pause(max(SHORTEST_S, wait_s - max(0.0, moment() - now)))
 

@@ -5,12 +5,14 @@ import random
 import pytest
 
 from raysm.client.job.description import Description, SecondaryStatus, Status, read
+from raysm.contract.home import Clock
 from raysm.contract.job_api import TRAINING
 from raysm.errors import ServiceError
 from raysm.grid.conclusion import refuse, settle
 from raysm.grid.endings import ENDINGS, Verdict, classify_end, classify_refusal, parse_quota, same_reason, shortened
 from raysm.grid.place import Offer, Place
 from raysm.grid.placement import Cheapest
+from raysm.grid.running import Running
 from raysm.grid.store import Store
 from raysm.grid.task import AGAIN, STOP_S, Attempt, AttemptState, Rules, Task, TaskState
 from tests.support.budgets import USER
@@ -391,3 +393,69 @@ def test_a_wish_to_stop_that_comes_as_the_grid_is_paused_is_not_lost(tmp_path, r
     bench = Bench(tmp_path, rows=6, regions={"us-east-1": region}, rules=rules, kill=stops)
     bench.run()
     assert (bench.store.grid().state, bench.states()) == ("closed", {"stopped": 6})
+
+
+def test_who_goes_on_after_the_first_failures_is_not_stopped_by_them_again(tmp_path):
+    region = Behaviour(start_s=60, run_s=30, fails={f"row-{number}": USER for number in range(3)})
+    bench = Bench(tmp_path, rows=6, regions={"us-east-1": region}, rules=Rules(brake=3, retries=0))
+    bench.run()
+    assert bench.store.grid().state == "paused"
+    # As raysm grid run --go-on does, before it has the lease.
+    user = Store(tmp_path / "g.db")
+    user.go_on(bench.clock.now)
+    user.close()
+    bench.run()
+    assert (bench.store.grid().state, bench.states()) == ("closed", {"failed": 3, "done": 3})
+
+
+@pytest.mark.parametrize(
+    "region", [Behaviour(capacity=0), Behaviour(refusal=DENIED)], ids=["a place that refuses", "a region that denies"]
+)
+def test_rows_that_were_given_up_run_when_they_are_tried_again(tmp_path, region):
+    bench = Bench(tmp_path, regions={"us-east-1": region}, tasks=rows_in(None, 2), rules=PATIENT)
+    bench.run()
+    assert bench.states() == {"failed": 2}
+    region.capacity, region.refusal = 10**9, None
+    bench.store.again(AGAIN, bench.clock.now)
+    took_s = bench.run()
+    assert bench.states() == {"done": 2}
+    assert took_s < HOUR_S
+
+
+def test_a_job_that_completes_although_the_user_stops_the_grid_is_done(tmp_path):
+    bench = Bench(tmp_path, rows=2, rules=Rules(brake=0, parallel=1))
+    bench.step()
+    for region in bench.regions.values():
+        # It completes before the Stop takes effect.
+        region.stop = lambda name: None
+    bench.store.change_grid("stopping", bench.clock.now, fenced=False)
+    bench.run()
+    assert bench.states() == {"done": 1, "stopped": 1}
+
+
+def test_a_row_whose_checkpoints_are_in_a_removed_region_says_so(tmp_path):
+    bench = Bench(tmp_path, rows=1)
+    bench.step()
+    (attempt,) = bench.store.open_attempts()
+    with bench.store.database.transaction("end"):
+        refuse(bench.store, attempt, Verdict(ending=ENDINGS["TIME"], reason="MaxRuntimeExceeded"), bench.clock.now)
+    bench.leave(attempt.region)
+    bench.run()
+    assert bench.states() == {"impossible": 1}
+    assert f"its checkpoints are in {attempt.region}" in bench.store.task("row-0").reason
+
+
+def test_a_paused_grid_is_watched_until_no_orphaned_job_can_appear(tmp_path):
+    region = Behaviour(late=1.0, late_s=100, run_s=50_000)
+    bench = Bench(tmp_path, rows=1, regions={"us-east-1": region}, rules=Rules(brake=1))
+    bench.step()
+    # The repeated call is refused, which pauses the grid, and then the first one is carried out.
+    region.late, region.refusal = 0.0, ServiceError("no", code="ValidationException")
+
+    def sleep(seconds):
+        bench.clock.now += seconds
+
+    Running(bench.store, bench.controller, bench.limiter, 0, Clock()).run(sleep, lambda: bench.clock.now)
+    assert bench.store.grid().state == "paused"
+    assert [life.asked_s is not None for life in bench.regions["us-east-1"].lives.values()] == [True]
+    bench.judge()

@@ -439,9 +439,6 @@ class Simulation:
             if wait_s is None:
                 store.database.release_lease()
                 return
-            if store.grid().state == "paused" and not store.open_count():
-                store.database.release_lease()
-                return
             self._watch_idle(store, self.schedule.now - was_s + wait_s)
             self.schedule.sleep(wait_s)
             if not self._is_calm and self.chance.random() < 0.002:
