@@ -102,8 +102,7 @@ def _keep(
         with store.database.transaction("sent"):
             record_answer(store, region, now, opens=True)
             for attempt in accepted:
-                calls = attempt.calls + 1
-                store.move(attempt, now, state=AttemptState.SENT, sent_s=now, calls=calls, is_doubtful=False)
+                store.move(attempt, now, state=AttemptState.SENT, sent_s=now, calls=attempt.calls + 1)
     refused = [(attempt, verdict) for attempt, verdict in answers if verdict is not None]
     if refused:
         with store.database.transaction("refused"):
@@ -112,15 +111,10 @@ def _keep(
             if refused[-1][1].ending.closes_region:
                 # What was never sent takes another place at once. What a killed controller may have
                 # sent stays, because its job may appear.
-                store.remove_intents((each for each in held_up if not _may_be_known(each)), now)
-                held_up = [each for each in held_up if _may_be_known(each)]
+                store.remove_intents((each for each in held_up if not each.is_doubtful), now)
+                held_up = [each for each in held_up if each.is_doubtful]
             for attempt in held_up:
                 store.move(attempt, now, retry_s=now + _pause_s(*refused[-1]))
-
-
-def _may_be_known(attempt: Attempt) -> bool:
-    """Whether a call that sends the attempt may have been made."""
-    return attempt.is_doubtful or attempt.calls > 0
 
 
 def _pause_s(attempt: Attempt, verdict: Verdict) -> float:

@@ -236,7 +236,7 @@ def apply(store: Store, attempt: Attempt, description: Description, noticed: str
         conclude(store, attempt, verdict, description, now)
         return
     state = AttemptState.PENDING if description.secondary in NEVER_RAN else AttemptState.RUNNING
-    changes: dict[str, Any] = {"state": state, "seen": noticed, "is_doubtful": False}
+    changes: dict[str, Any] = {"state": state, "seen": noticed}
     if attempt.sent_s is None:
         changes["sent_s"] = now
     if description.started is not None:

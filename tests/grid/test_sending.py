@@ -8,12 +8,13 @@ import pytest
 
 from raysm.client.job.description import Status
 from raysm.errors import ServiceError
+from raysm.grid.limiter import Rate
 from raysm.grid.region import Region
 from raysm.grid.sending import SENDS
 from raysm.grid.task import Attempt, AttemptState, Rules, Task
 from tests.support.grid_regions import preparing
-from tests.support.grid_world import LOST, Behaviour
-from tests.support.grids import Bench, Killed
+from tests.support.grid_world import LOST, THROTTLED, Behaviour
+from tests.support.grids import FAST, Bench, Killed
 from tests.support.sagemaker import refusal
 
 SENT_ATTEMPT = Attempt(
@@ -106,6 +107,17 @@ def test_a_refusal_that_follows_a_lost_answer_is_watched(tmp_path):
     assert attempt.watch_s == attempt.ended_s + 900
 
 
+def test_a_refusal_that_follows_a_throttled_call_after_a_lost_answer_is_watched(tmp_path):
+    one = refusing_bench(tmp_path, LOST)
+    behaviour = one.regions["us-east-1"].behaviour
+    behaviour.refusal = THROTTLED
+    one.run_until(lambda: "Rate exceeded" in one.store.attempts()[0].reason)
+    behaviour.refusal = ServiceError("no", code="ValidationException")
+    one.run_until(lambda: not one.store.open_attempts())
+    (attempt,) = one.store.attempts()
+    assert attempt.watch_s == attempt.ended_s + 900
+
+
 def test_of_many_calls_a_crash_has_no_more_made_again_than_are_kept_together(tmp_path):
     sent = []
     one = Bench(tmp_path, rows=3 * SENDS, regions={"us-east-1": Behaviour()}, rules=Rules(brake=0, parallel=1000))
@@ -185,3 +197,30 @@ def test_a_row_that_is_stopped_before_its_create_is_answered_is_not_sent_again(t
     one.run()
     assert one.states() == {"stopped": 1}
     assert region.lives == {}
+
+
+def test_intents_of_a_killed_controller_are_sent_no_faster_than_its_bucket_allows(tmp_path):
+    rates = FAST | {"create": Rate(per_s=1.0, burst=20)}
+    one = Bench(tmp_path, rows=20, regions={"us-east-1": Behaviour()}, rates=rates)
+    one.limiter.take("us-east-1", "create", one.clock.now)
+    one.clock.now += 60
+
+    def ends_before_create(point):
+        if point == "before create":
+            raise Killed(point)
+
+    one.kill = ends_before_create
+    with pytest.raises(Killed):
+        one.step()
+    assert len(one.store.owed()) == 20
+    one.kill = lambda point: None
+    # Another controller, before the bucket is full again.
+    one.controller = None
+    one.store.database.close()
+    one.open()
+    one.clock.now += 31
+    one.limiter.take("us-east-1", "create", one.clock.now, 15)
+    one.step()
+    assert one.regions["us-east-1"].calls["create"] <= 5
+    one.run()
+    assert one.states() == {"done": 20}
