@@ -20,7 +20,7 @@ from raysm.bootstrap.lifecycle import DriverEnded
 from raysm.bootstrap.log import copy_to_log
 from raysm.bootstrap.scratch import private_tempdir
 from raysm.contract.events import ProgressLines
-from raysm.contract.result import EXCEPTION, FAILURE, Failure
+from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure
 from raysm.contract.store import put
 
 TAIL_BYTES = 8192
@@ -97,12 +97,19 @@ class DriverRun:
 
     def exit_status(self, end: DriverEnded) -> ExitStatus:
         """Return the exit status for the driver's end; publish the failure that it has recorded."""
+        if end.status == 0 and self._lacks_value():
+            text = "the function's process ended with code 0 before the function returned: it was left by os._exit"
+            return ExitStatus(1, text)
         now, before = resources.oom_kills(), self._oom_kills
         meanwhile = None if now is None or before is None else now - before
         self.kill()  # other processes of its group hold its stderr open
         memory_bytes = resources.memory_limit()
         status = exit_status_of_driver(end.status, end.failure, self.tail(), memory_bytes, meanwhile)
         return self._publish(status, end.failure)
+
+    def _lacks_value(self) -> bool:
+        returns_value = self._instance.payload.request.workload.returns_value
+        return returns_value and not (self._instance.environment.paths.model / VALUE).exists()
 
     def _publish(self, status: ExitStatus, failure: Failure | None) -> ExitStatus:
         if failure is not None and status.reason:

@@ -1,6 +1,7 @@
 """One run of the driver and of its stand-in: why it ended, and what of that becomes the job's."""
 
 import asyncio
+import dataclasses
 import signal
 import socket
 import subprocess
@@ -11,6 +12,9 @@ import pytest
 from raysm.bootstrap import stand_in
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.driver import TAIL_BYTES, DriverRun
+from raysm.contract.result import VALUE
+from raysm.contract.store import put
+from raysm.request.programs import PickledFunction
 from tests.support.bootstraps import DEADLINE_S, Cluster, request
 from tests.support.own_process import run_apart
 from tests.support.waiting import until
@@ -64,6 +68,20 @@ def test_a_failure_is_the_driver_s_own_unless_it_blames_the_cluster(tmp_path, er
     status = run(cluster, lambda driver, end: driver.own_exit_status())
     assert (status is not None) == own
     assert (cluster.recorded() is not None) == own
+
+
+@pytest.mark.parametrize("value", [None, b"pickled"])
+def test_a_function_whose_process_ends_well_without_a_value_has_failed(tmp_path, value):
+    function = PickledFunction(name="main.f", python="3.11")
+    cluster = Cluster(tmp_path, dataclasses.replace(request(1), workload=function))
+
+    def look(driver, end):
+        if value is not None:
+            put(cluster.prepare("algo-1").environment.paths.model / VALUE, value)
+        return driver.exit_status(end)
+
+    status = run(cluster, look)
+    assert (status.exit_code, bool(status.reason)) == ((1, True) if value is None else (0, False))
 
 
 def test_stderr_goes_on_to_the_log_and_its_end_is_kept(tmp_path, capfdbinary):

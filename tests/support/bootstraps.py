@@ -138,7 +138,8 @@ class Cluster:
         packed = root / "payload"
         # What a Script of the request names is the driver; another workload only makes the life cycle its own.
         own = raysm.Script(str(script)) if isinstance(job.workload, raysm.Script) else job.workload
-        pack_payload(dataclasses.replace(job, workload=own), packed)
+        pickled = None if own.pickled_by is None else b"not called, since the driver is another program"
+        pack_payload(dataclasses.replace(job, workload=own), packed, function=pickled)
         for host in self.hosts:
             write = write_processing if processing else write_training
             paths = write(self.base(host), host, self.hosts, **resource_config)
