@@ -5,6 +5,7 @@ files there that are larger than a few lines also carry a digest of their own.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -71,6 +72,7 @@ UNFINISHED = re.compile(rf"\..+\.[0-9a-f]{{8}}{re.escape(PARTIAL)}", re.DOTALL)
 """The names that ``replacing`` chooses; a user's own ``download.partial`` does not match."""
 LONG_NAME = 200
 """Bytes of a name to which a suffix of ours still fits: file systems take 255."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 OPEN = 0o666
 """Mode of a file that is not secret, before the umask."""
 
@@ -113,8 +115,11 @@ def replacing(path: Path, mode: int = OPEN, within: Path | None = None) -> Itera
     try:
         yield unfinished.beside
         unfinished.place()
-    except BaseException:
+    except BaseException as error:
         unfinished.remove()
+        # A write that fails has no name, and its reader would look for the cause on another disk.
+        if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
+            error.filename = str(path)
         raise
 
 

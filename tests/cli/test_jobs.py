@@ -184,6 +184,14 @@ def test_data_state_and_logs_are_fetched_also_of_a_job_that_failed(remote, job, 
         job.download("data", tmp_path / "data")
 
 
+def test_the_manifest_of_a_result_that_is_copied_arrives_after_all_other_files(remote, job, tmp_path):
+    leave(remote, job, "model/weights.bin", bytes(8 << 20))
+    leave(remote, job, "model/manifest.json", b"{}")
+    remote.sagemaker.end(job.name, "Completed")
+    folder = job.download("model", tmp_path / "model")
+    assert (folder / "manifest.json").stat().st_ctime_ns > (folder / "weights.bin").stat().st_ctime_ns
+
+
 def test_an_output_that_the_job_left_empty_is_an_error_and_makes_no_folder(remote, job, tmp_path):
     remote.sagemaker.end(job.name, "Failed")
     for what in ("model", "data", "state"):

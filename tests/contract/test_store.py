@@ -1,5 +1,6 @@
 """Tests of ``raysm.contract.store``."""
 
+import errno
 import os
 import stat
 import subprocess
@@ -60,6 +61,12 @@ def half_written(path):
         file.write("half of the n")
         file.flush()
         file.write("ë")
+
+
+def test_the_error_of_a_full_disk_has_the_name_of_the_file(tmp_path):
+    with pytest.raises(OSError, match="No space left") as full, replacing(tmp_path / "a"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert full.value.filename == str(tmp_path / "a")
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path):

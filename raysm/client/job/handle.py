@@ -27,7 +27,9 @@ from raysm.client.storage.s3 import Storage
 from raysm.client.units import deadline
 from raysm.contract.job_api import APIS
 from raysm.contract.names import PYTHON_TAG
+from raysm.contract.result import MANIFEST
 from raysm.contract.source import Source
+from raysm.contract.store import replacing
 from raysm.contract.terminal_text import visible
 from raysm.errors import InvalidRequest, JobNotFound, JobStopped, NotDone, RaysmError, ServiceError
 from raysm.request import Input, Target
@@ -572,9 +574,12 @@ class Job:
         folder.mkdir(parents=True, exist_ok=True)
         if what == LOGS:
             for number in range(1, sum(count for _, count in self.instances) + 1):
-                with (folder / f"algo-{number}.log").open("w", encoding="utf-8") as file:
+                with replacing(folder / f"algo-{number}.log") as beside, beside.open("w", encoding="utf-8") as file:
                     self.logs(instance=f"algo-{number}", to=file)
-        self._storage.bring_all(stored, folder)
+        # The manifest last, since it says that the files of a result are complete.
+        manifest = [item for item in stored if item.name == MANIFEST]
+        self._storage.bring_all([item for item in stored if item.name != MANIFEST], folder)
+        self._storage.bring_all(manifest, folder)
         return folder
 
     def cost(self) -> "Bill | None":
