@@ -204,6 +204,9 @@ class Prepared:
         for record in records.recorded(self._records, self._storage):
             if record.digest != digest:
                 continue
+            # Who may write to the bucket can write a record, and must not choose a job of something else.
+            if not records.is_run_of(record.job, self.task, self.source_digest):
+                continue
             try:
                 job = attach(record.job, self.service)
             except JobNotFound:

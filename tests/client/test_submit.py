@@ -157,6 +157,20 @@ def test_a_finished_job_that_did_the_same_is_returned_instead_of_a_new_one(eithe
     assert len(either.sagemaker.sent) == 1
 
 
+def test_a_record_that_names_a_job_of_another_task_or_request_returns_none(remote, folder):
+    first = run(remote, folder)
+    remote.sagemaker.end(first.name, "Failed")
+    others = [run(remote, folder, name="other"), run(remote, folder, environment={"A": "1"})]
+    storage = Storage(remote.service)
+    records = remote.service.places.records("default", "task")
+    written = storage.read(f"{records}/{first.name}.json").decode()
+    for other in others:
+        remote.sagemaker.end(other.name, "Completed")
+        # Who may write to the bucket knows the digest, and writes the latest record of the task.
+        storage.write(f"{records}/{other.name}.json", written.replace(first.name, other.name).encode())
+    assert run(remote, folder).name not in {first.name, *(other.name for other in others)}
+
+
 @pytest.mark.parametrize("status", ["Failed", "Stopped"])
 def test_one_that_did_not_complete_is_run_anew(either, folder, status):
     first = run(either, folder)

@@ -105,6 +105,14 @@ def job_name(task: str, digest: str, now_s: float) -> str:
     return kept_of(task) + time.strftime("-%Y%m%d-%H%M%S-", time.gmtime(now_s)) + piece
 
 
+def is_run_of(job: str, task: str, digest: str) -> bool:
+    """Return whether ``job_name`` can have made a job's name of this task and digest."""
+    begin = f"{kept_of(task)}-"
+    rest = job.removeprefix(begin)
+    pattern = rf"\d{{8}}-\d{{6}}-{digest[:DIGEST_CHARACTERS]}[0-9a-f]{{{RANDOM_CHARACTERS}}}"
+    return job.startswith(begin) and re.fullmatch(pattern, rest) is not None
+
+
 def kept_of(task: str) -> str:
     """Return the beginning of a task's name that its jobs' names keep: all of it unless it is too long."""
     return task[: MAX_NAME - RUN_CHARACTERS].rstrip("-")
