@@ -168,6 +168,8 @@ def settings(base: str, socket: Path, folder: Path) -> dict[str, Any]:
             "disable_check_xsrf": True,
         },
         "IdentityProvider": {"token": ""},
+        # By default kernels listen at ports, and publish cells and outputs to any user of the machine who connects.
+        "KernelManager": {"transport": "ipc"},
         # Both would send requests to the internet.
         "LabApp": {"news_url": None, "check_for_updates_class": "jupyterlab.NeverCheckForUpdate"},
     }

@@ -7,11 +7,14 @@ import http.client
 import json
 import logging
 import pickle
+import shutil
 import socket
 import stat
 import sys
+import tempfile
 import time
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 import cloudpickle
@@ -421,3 +424,24 @@ def test_its_settings_have_no_token_and_no_port(tmp_path):
     assert told["ServerApp"]["sock"] == str(tmp_path / "s")
     assert told["ServerApp"]["sock_mode"] == "0600"
     assert "port" not in told["ServerApp"]
+
+
+def test_its_kernels_listen_at_sockets_in_its_private_folder_instead_of_ports():
+    pytest.importorskip("ipykernel")
+    manager = pytest.importorskip("jupyter_client").KernelManager
+    # Short, as sockets lie below it.
+    folder = Path(tempfile.mkdtemp(prefix="rs", dir="/tmp"))
+    config = pytest.importorskip("traitlets.config").Config(settings(BASE, folder / "s", folder))
+    # The server gives each kernel such a file in its folder of runtime files.
+    kernel = manager(config=config, connection_file=str(folder / "kernel-1.json"))
+    kernel.start_kernel()
+    try:
+        client = kernel.blocking_client()
+        client.start_channels()
+        client.wait_for_ready(timeout=120)
+        # Shell, outputs, stdin, heartbeat and control.
+        assert len(list(folder.glob("kernel-1-ipc-*"))) == 5
+        client.stop_channels()
+    finally:
+        kernel.shutdown_kernel(now=True)
+        shutil.rmtree(folder)
