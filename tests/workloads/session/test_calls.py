@@ -3,13 +3,14 @@
 import asyncio
 import itertools
 import pickle
+import time
 
 import pytest
 from aiohttp import web
 
-from raysm.contract.events import Metric, line, parse
+from raysm.contract.events import Metric, Progress, line, parse
 from raysm.contract.parcels import SMALL_BYTES
-from raysm.contract.session import CALL, CallRequest, Outcome
+from raysm.contract.session import CALL, CELL, DONE, RUNNING, SHELL, WAITING, CallRequest, Outcome
 from raysm.errors import InvalidRequest, SessionEnded
 from raysm.workloads.session import calls as module
 from raysm.workloads.session.blobs import Blobs
@@ -47,7 +48,8 @@ def with_calls(folder, script, **how):
     async def go():
         executor, active = Scripted(**how), []
         told.clear()
-        await script(Calls({CALL: executor}, Blobs(folder), active.append, told.append), executor, active)
+        executors = dict.fromkeys((CALL, CELL, SHELL), executor)
+        await script(Calls(executors, Blobs(folder), active.append, told.append), executor, active)
 
     asyncio.run(asyncio.wait_for(go(), WAIT_S))
 
@@ -90,6 +92,81 @@ def test_a_call_that_reports_metrics_tells_its_number_its_arguments_and_its_end(
         assert len(told) == 1
 
     with_calls(tmp_path, script, error=error)
+
+
+@pytest.mark.parametrize(
+    ("kind", "event"),
+    [
+        (SHELL, Metric(name="loss", value=1.0)),
+        (CALL, Progress(phase="reading", done=1, total=2)),
+    ],
+    ids=["a metric of a command", "no metric of a call"],
+)
+def test_other_events_are_the_jobs_own(tmp_path, kind, event):
+    async def script(calls, executor, active):
+        executor.go.set()
+        call = ask(calls, kind=kind)
+        assert call.output.log_lines(line(event), "{}") == [line(event)]
+        await call.done.wait()
+        assert told == []
+
+    with_calls(tmp_path, script)
+
+
+def test_a_cell_that_reports_metrics_has_no_arguments(tmp_path):
+    async def script(calls, executor, active):
+        cell = ask(calls, kind=CELL)
+        begin, _ = map(parse, cell.output.log_lines(line(Metric(name="loss", value=1.0)), ""))
+        assert (begin.number, begin.params) == (1, {})
+
+    with_calls(tmp_path, script)
+
+
+def test_a_call_that_reports_metrics_and_fails_with_a_large_exception_is_told_as_failed(tmp_path):
+    async def script(calls, executor, active):
+        executor.outcome = failed("ValueError", "x" * SMALL_BYTES).encode(), True
+        executor.go.set()
+        call = ask(calls)
+        call.output.log_lines(line(Metric(name="loss", value=1.0)), "{}")
+        await call.done.wait()
+        assert [end.status for end in told] == ["failed"]
+
+    with_calls(tmp_path, script)
+
+
+def test_the_status_of_a_call_says_whether_it_waits_runs_or_has_ended_and_how_long_it_ran(tmp_path):
+    async def script(calls, executor, active):
+        before_s = time.monotonic()
+        call = ask(calls)
+        assert (call.status.state, call.status.failed, call.status.took_s) == (WAITING, False, 0.0)
+        await asyncio.sleep(0)
+        assert (call.status.state, call.status.failed) == (RUNNING, False)
+        until_s = time.monotonic() + 0.01
+        while time.monotonic() < until_s:
+            await asyncio.sleep(0.001)
+        assert 0.01 <= call.status.took_s <= time.monotonic() - before_s
+        executor.go.set()
+        await call.done.wait()
+        assert call.status.state == DONE
+        # It does not go on after the end.
+        took_s = call.status.took_s
+        assert 0.01 <= took_s <= time.monotonic() - before_s
+        assert call.status.took_s == took_s
+
+    with_calls(tmp_path, script)
+
+
+def test_the_idle_time_begins_again_when_a_call_arrives_and_when_it_ends(tmp_path):
+    async def script(calls, executor, active):
+        call = ask(calls)
+        assert len(active) == 1
+        executor.go.set()
+        await call.done.wait()
+        assert len(active) == 2
+        assert active == sorted(active)
+        assert active[-1] <= time.monotonic()
+
+    with_calls(tmp_path, script)
 
 
 @pytest.mark.parametrize(
