@@ -2,6 +2,7 @@ import dataclasses
 import errno
 import hashlib
 import json
+import os
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from raysm.contract.result import MANIFEST
 from raysm.errors import NoRoom
 from raysm.request import Cluster, Input, JobRequest
 from raysm.workloads.gather import check_room, regroup
-from raysm.workloads.record import BlockRecord
+from raysm.workloads.record import BlockRecord, occupied_bytes
 from raysm.workloads.row_blocks import RowBlock
 from raysm.workloads.runner import write_manifest
 from raysm.workloads.similarity.tasks.parts import Part, decode_part, encode_part
@@ -132,6 +133,17 @@ def test_a_torn_file_is_not_trusted(tmp_path, damage):
     again = json_record(tmp_path / "r", {})
     assert BLOCK not in again
     assert not path.exists()
+
+
+def test_a_record_occupies_what_its_files_take_on_the_disk(tmp_path):
+    (tmp_path / "inner").mkdir()
+    with (tmp_path / "inner" / "full").open("wb") as full:
+        full.write(bytes(range(256)) * (1 << 14))
+        # Some file systems give a file its blocks only then.
+        os.fsync(full.fileno())
+    with (tmp_path / "sparse").open("wb") as sparse:
+        sparse.truncate(1 << 33)
+    assert 4 << 20 <= occupied_bytes(tmp_path) < 5 << 20
 
 
 def test_a_full_disk_is_said_with_the_block(tmp_path):

@@ -165,6 +165,10 @@ def test_the_idle_time_begins_again_when_a_call_arrives_and_when_it_ends(tmp_pat
         assert len(active) == 2
         assert active == sorted(active)
         assert active[-1] <= time.monotonic()
+        # A call that has ended keeps no session busy.
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert calls.busy == 0
 
     with_calls(tmp_path, script)
 
@@ -266,6 +270,20 @@ def test_a_call_that_returns_while_the_session_ends_keeps_its_value(tmp_path):
         await asyncio.sleep(0)
         await calls.close("it was closed", WAIT_S)
         assert Outcome.decode(call.outcome).pickled == b"a value"
+
+    with_calls(tmp_path, script)
+
+
+@pytest.mark.parametrize("size", [1, SMALL_BYTES])
+def test_a_call_that_raises_while_the_session_ends_keeps_its_exception(tmp_path, size):
+    async def script(calls, executor, active):
+        executor.outcome = failed("ValueError", "x" * size).encode(), True
+        executor.interrupt = lambda call: executor.go.set()
+        call = ask(calls)
+        await asyncio.sleep(0)
+        await calls.close("it was closed", WAIT_S)
+        outcome = call.outcome if isinstance(call.outcome, bytes) else bytes(call.outcome.content())
+        assert Outcome.decode(outcome).error.type == "ValueError"
 
     with_calls(tmp_path, script)
 

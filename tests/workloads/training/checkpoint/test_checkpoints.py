@@ -25,6 +25,7 @@ from raysm.workloads.training.checkpoint.manifest import (
     DataOrder,
     FileRecord,
     Manifest,
+    choose_outdated,
     is_intact,
     list_folders,
     parse_manifest,
@@ -233,7 +234,7 @@ def test_an_optimizer_that_was_stepped_is_refused_and_one_whose_constructor_make
     sessions.end()
 
 
-def manifest(step, *, run="0a1b2c3d", value=None, time_s=0.0, files=None):
+def manifest(step, *, run="0a1b2c3d", value=None, time_s=0.0, files=None, metric=None, reported=None):
     order = DataOrder(samples=9, batch_size=2, shuffle=True, seed=4)
     return Manifest(
         step=step,
@@ -245,8 +246,23 @@ def manifest(step, *, run="0a1b2c3d", value=None, time_s=0.0, files=None):
         files=files or {},
         order=order,
         value=value,
+        metric=metric,
+        reported=reported or {},
         time_s=time_s,
     )
+
+
+def test_a_training_that_now_chooses_the_best_by_another_metric_goes_by_what_was_reported():
+    accuracies = [0.5, 0.9, 0.7, 0.6]
+    earlier = [
+        manifest(step, value=step / 10, metric="loss", reported={"accuracy": accuracy})
+        for step, accuracy in enumerate(accuracies)
+    ]
+    assert choose_outdated(earlier, 1, ("accuracy", "max")) == [earlier[2].name, earlier[0].name]
+    assert choose_outdated(earlier, 1, ("loss", "min")) == [earlier[2].name, earlier[1].name]
+    # What was reported as "loss" is not the loss of the step.
+    other = [manifest(step, value=0.1, metric="accuracy", reported={"loss": step}) for step in range(3)]
+    assert choose_outdated(other, 1, ("loss", "min")) == [other[1].name, other[0].name]
 
 
 def test_a_folder_without_a_manifest_or_with_half_of_one_is_no_checkpoint(tmp_path):
@@ -257,6 +273,11 @@ def test_a_folder_without_a_manifest_or_with_half_of_one_is_no_checkpoint(tmp_pa
     torn.write_bytes(torn.read_bytes()[:-20])
     assert [one.step for one in read_manifests(tmp_path).values()] == [1]
     assert list_folders(tmp_path) == [manifest(step).name for step in (3, 2, 1)]
+
+
+def test_a_manifest_that_is_no_mapping_is_refused():
+    with pytest.raises(InvalidConfig, match="step-7"):
+        parse_manifest([], "step-7")
 
 
 @pytest.mark.parametrize("name", ["../a", "", ".", "..", MANIFEST, "a\0b", "\ud800"])
