@@ -48,7 +48,7 @@ class BlockRecord(Generic[V]):
         format: str = "",
         for_later: bool = False,
     ) -> None:
-        """Open or create the record in ``folder``; remove the records of other requests there.
+        """Open the record in ``folder``; remove the records of other requests there.
 
         Args:
             folder: A folder for this record alone.
@@ -75,9 +75,6 @@ class BlockRecord(Generic[V]):
                 if other.name != self.folder.name and other.is_dir():
                     self.dropped += sum(1 for _ in other.iterdir())
                     shutil.rmtree(other, ignore_errors=True)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for torn in self.folder.glob(".*"):
-            torn.unlink(missing_ok=True)
 
     def path(self, block: object) -> Path:
         return self.folder / hashlib.sha256(str(block).encode()).hexdigest()[:32]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import raysm
 from raysm.contract.result import MANIFEST
-from raysm.errors import NoRoom
+from raysm.errors import InvalidInput, NoRoom
 from raysm.request import Cluster, Input, JobRequest
 from raysm.workloads.gather import check_room, regroup
 from raysm.workloads.record import BlockRecord, occupied_bytes
@@ -120,6 +120,35 @@ def test_a_changed_request_reuses_nothing_and_leaves_nothing(tmp_path):
     json_record(tmp_path / "r", {"k": 1}).save(BLOCK, 1)
     assert BLOCK not in json_record(tmp_path / "r", {"k": 2})
     assert BLOCK not in json_record(tmp_path / "r", {"k": 1})
+
+
+def test_a_block_that_is_saved_again_leaves_the_views_of_the_earlier_value_as_they_are(tmp_path):
+    record = BlockRecord(tmp_path / "r", {}, encode=lambda value: [value], decode=lambda data: data)
+    record.save(BLOCK, b"earlier")
+    view = record.load(BLOCK, mapped_bytes=0)
+    record.save(BLOCK, b"later..")
+    assert bytes(view) == b"earlier"
+    assert bytes(record.load(BLOCK)) == b"later.."
+
+
+def test_a_value_that_raysm_did_not_write_is_refused_with_the_remedy(tmp_path):
+    record = BlockRecord(tmp_path / "r", {}, encode=lambda value: [value], decode=from_json)
+    record.save(BLOCK, b"no JSON")
+    with pytest.raises(InvalidInput, match="rows 0 to 9.*was not written by raysm.*remove the job's checkpoints"):
+        record.load(BLOCK)
+
+
+def test_a_record_that_is_removed_leaves_what_is_not_its_own(tmp_path):
+    record = json_record(tmp_path / "r", {})
+    record.save(BLOCK, 1)
+    record.remove()
+    assert not (tmp_path / "r").exists()
+    record.save(BLOCK, 1)
+    (tmp_path / "r" / "a file of the service").touch()
+    again = json_record(tmp_path / "r", {})
+    assert BLOCK in again
+    again.remove()
+    assert [path.name for path in (tmp_path / "r").iterdir()] == ["a file of the service"]
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "longer", "emptied"])

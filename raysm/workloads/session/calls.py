@@ -227,9 +227,9 @@ class Calls:
 
     async def close(self, why: str, grace_s: float) -> None:
         """Accept no more calls, interrupt the running ones, and abandon those that take longer than ``grace_s``."""
-        self.closing = self.closing or why
+        self.closing = why
         for call in self.running():
-            call.ended_by = self.closing
+            call.ended_by = why
             self.interrupt(call)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=grace_s)

@@ -213,6 +213,7 @@ def test_delivered_outcomes_are_forgotten_the_oldest_first_and_never_executed_ag
         with pytest.raises(InvalidRequest, match="not kept any more"):
             ask(calls, "0")
         assert executor.begun.count("0") == 1
+        assert "0" not in {call.id for call in calls.every()}
 
     with_calls(tmp_path, script)
 

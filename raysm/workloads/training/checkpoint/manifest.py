@@ -4,7 +4,6 @@ No name is ever written twice, because the service uploads files one by one and 
 same name could be mixed with the first, or removed in its place. This module does not use torch.
 """
 
-import contextlib
 import json
 import re
 import shutil
@@ -89,9 +88,7 @@ def parse_manifest(data: Any, where: str) -> Manifest:
 
 
 def list_folders(checkpoints: Path) -> list[str]:
-    with contextlib.suppress(FileNotFoundError):
-        return sorted((path.name for path in checkpoints.iterdir() if NAME.fullmatch(path.name)), reverse=True)
-    return []
+    return sorted((path.name for path in checkpoints.iterdir() if NAME.fullmatch(path.name)), reverse=True)
 
 
 def read_manifests(checkpoints: Path) -> dict[str, Manifest]:
