@@ -275,10 +275,12 @@ def test_a_call_that_returns_while_the_session_ends_keeps_its_value(tmp_path):
     with_calls(tmp_path, script)
 
 
-@pytest.mark.parametrize("size", [1, SMALL_BYTES])
-def test_a_call_that_raises_while_the_session_ends_keeps_its_exception(tmp_path, size):
+@pytest.mark.parametrize("way", ["small", "large", "process"])
+def test_a_call_that_fails_while_the_session_ends_keeps_its_failure(tmp_path, way):
     async def script(calls, executor, active):
-        executor.outcome = failed("ValueError", "x" * size).encode(), True
+        failure = failed("ValueError", "x" * (SMALL_BYTES if way == "large" else 1))
+        executor.outcome = failure.encode(), True
+        executor.error = CallEnded(failure) if way == "process" else None
         executor.interrupt = lambda call: executor.go.set()
         call = ask(calls)
         await asyncio.sleep(0)
