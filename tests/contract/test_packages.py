@@ -117,7 +117,7 @@ def test_a_job_that_sends_jobs_has_what_instances_do_not_unpack_and_sends_the_zi
 
 def test_a_zip_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "library.zip").write_bytes(b"torn")
-    with pytest.raises(InvalidPayload, match=r"library.zip cannot be unpacked"):
+    with pytest.raises(InvalidPayload, match="library.zip .*unpacked"):
         unpack(tmp_path / "library.zip", tmp_path / "unpacked")
 
 
@@ -237,7 +237,7 @@ def test_a_script_that_python_cannot_read_is_refused_and_a_module_that_it_cannot
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert travelling(Script(str(folder / "main.py")), tmp_path) == {"main.py", "old.py"}
-    with pytest.raises(InvalidRequest, match=r"torn.py, line 1: invalid syntax"):
+    with pytest.raises(InvalidRequest, match="torn.py, line 1"):
         source_of(Script(str(folder / "torn.py")))
 
 
@@ -290,7 +290,7 @@ def test_a_file_whose_name_is_not_utf8_is_refused_by_its_name(project):
     folder = project({"main.py": "print(1)"})
     with open(os.fsencode(folder) + b"/bad\xff.py", "w"):
         pass
-    with pytest.raises(InvalidRequest, match=r"the name of the file 'bad\\udcff\.py' in .* is not UTF-8; rename it"):
+    with pytest.raises(InvalidRequest, match=r"'bad\\udcff\.py' .*UTF-8"):
         source_of(Script("main.py", source_dir=str(folder)))
 
 

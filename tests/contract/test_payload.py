@@ -170,7 +170,7 @@ def test_a_file_that_changes_between_the_seal_and_the_writing_is_refused_by_name
     made = contents(tmp_path)
     assert made.seal
     (tmp_path / "train.py").write_text("print('other')")
-    with pytest.raises(InvalidRequest, match=r"send it again: .*'source/train.py' does not match"):
+    with pytest.raises(InvalidRequest, match="'source/train.py' does not match"):
         made.write(tmp_path / "payload")
 
 
@@ -252,7 +252,7 @@ def run(folder):
 def test_every_file_that_is_not_listed_is_refused(folder, name):
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_bytes(b"")
-    with pytest.raises(InvalidPayload, match=re.escape(f"{name!r} is not listed in digests.json: it was added")):
+    with pytest.raises(InvalidPayload, match=re.escape(f"{name!r} is not listed")):
         verify(folder)
 
 
