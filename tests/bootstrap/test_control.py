@@ -99,7 +99,7 @@ def test_messages_travel_both_ways_after_a_worker_has_joined():
 def test_a_wrong_token_is_refused():
     async def scenario():
         async with head() as (server, reports):
-            with pytest.raises(TokenRefused, match="refuses this instance's token"):
+            with pytest.raises(TokenRefused, match="token"):
                 await join(server, token=b"another")
             assert (server.refused, server.joined, reports.all) == (1, frozenset(), [])
 
@@ -168,7 +168,7 @@ def test_a_message_that_is_changed_or_repeated_on_its_way_ends_the_connection(ch
             async with running(worker):
                 worker.tell({"kind": "harmless"})
                 lost = await reports.wait_for(lambda report: isinstance(report, Lost))
-                assert lost.reason == "a message was changed on its way, or comes from another sender"
+                assert "changed on its way" in lost.reason
                 assert sum(report == MessageReceived("algo-2", {"kind": "harmless"}) for report in reports.all) <= 1
             relay.close()
 

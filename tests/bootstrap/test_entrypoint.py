@@ -44,7 +44,7 @@ def test_an_instance_whose_image_lacks_what_is_required_says_what_and_installs_n
     done = start(tmp_path / "ml", paths)
     assert done.returncode == 2
     reason = paths.failure.read_text()
-    assert reason.startswith("the requirements no-such-package cannot be installed: ")
+    assert reason.startswith("the requirements no-such-package ")
     assert "No matching distribution found for no-such-package" in reason
     assert "user code" not in done.stdout
 
@@ -64,7 +64,7 @@ def test_a_user_who_may_not_write_the_result_is_told_in_one_sentence_before_anyt
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=180)
     assert done.returncode == 2
     (told,) = [line for line in done.stderr.splitlines() if line.startswith("raysm: ")]
-    assert told.startswith(f"raysm: {base / closed} cannot be written by the container's user (0), and the result")
+    assert told.startswith(f"raysm: {base / closed} cannot be written")
     # Where the failure file itself cannot be written, the log alone has it.
     assert paths.failure.exists() == (closed == "model")
 
@@ -84,7 +84,8 @@ def test_a_function_of_another_python_is_refused_with_both_versions(tmp_path):
     paths = pack(tmp_path / "ml", workload=PickledFunction(name="f", python="3.7"), function=b"")
     assert start(tmp_path / "ml", paths).returncode == 2
     reason = paths.failure.read_text()
-    assert f"the function f was pickled by Python 3.7, but this instance has {HERE}" in reason
+    assert "f was pickled by Python 3.7" in reason
+    assert HERE in reason
 
 
 def test_a_stop_during_the_installation_ends_it(tmp_path):

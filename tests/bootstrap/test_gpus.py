@@ -53,9 +53,7 @@ def check(environ, gpus=1):
 
 def test_gpus_that_torch_does_not_see_end_the_job_with_driver_cuda_and_remedy(image):
     old = image(0, init="(_ for _ in ()).throw(RuntimeError('The NVIDIA driver is too old (found 12020)'))")
-    with pytest.raises(
-        InvalidConfig, match=r"algo-1 has 1 GPU, but torch 2\.9\.1\+cu130 sees none: .* for CUDA 13\.0"
-    ) as raised:
+    with pytest.raises(InvalidConfig, match=r"algo-1 .* 1 GPU.* 2\.9\.1\+cu130 .* CUDA 13\.0") as raised:
         check(old)
     assert "driver is too old (found 12020)" in str(raised.value)
     assert "--allow-cpu" in raised.value.remedy

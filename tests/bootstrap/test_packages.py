@@ -87,7 +87,7 @@ def test_a_role_that_may_not_is_told_which_permissions_it_needs():
         def get_authorization_token(self, **_):
             raise PermissionError("AccessDenied")
 
-    with pytest.raises(InvalidRequest, match="AccessDenied; it needs codeartifact:GetAuthorizationToken, "):
+    with pytest.raises(InvalidRequest, match="AccessDenied.* codeartifact:GetAuthorizationToken"):
         credentials_of(REPOSITORY, Denied)
 
 
@@ -170,7 +170,7 @@ def test_a_requirement_that_would_replace_the_image_s_torch_or_ray_is_refused(tm
         make_wheel(tmp_path / "wheels", package, version),
     ]
     packed = pack(tmp_path, wheels=wheels, requirements=("mover",), security=Security(isolation=True))
-    with pytest.raises(InvalidRequest, match="the requirements mover cannot be installed: .*conflict"):
+    with pytest.raises(InvalidRequest, match=" mover .*conflict"):
         installed(tmp_path, packed)
 
 

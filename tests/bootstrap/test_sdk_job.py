@@ -79,7 +79,7 @@ def test_the_options_of_ray_shape_the_cluster(tmp_path):
     [
         ("train.sh", InvalidConfig, "must be a Python file"),
         (None, InvalidConfig, "must be a Python file"),
-        ("absent.py", InvalidRequest, "holds no script 'absent.py'"),
+        ("absent.py", InvalidRequest, "'absent.py'"),
     ],
 )
 def test_an_entry_script_that_cannot_run_on_the_head_is_refused(tmp_path, entry, error, message):
