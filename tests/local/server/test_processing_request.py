@@ -39,8 +39,8 @@ def outputs(*all_of_them, **more):
     ("fields", "message"),
     [
         ({"ProcessingInputs": [{"InputName": "x", "DatasetDefinition": {}}]}, "input 'x': only S3Input"),
-        ({"ProcessingInputs": [given(S3DataType="Other")]}, "S3DataType must be S3Prefix or ManifestFile"),
-        ({"ProcessingInputs": [given(S3InputMode="Pipe")]}, "Pipe is not available here; use File"),
+        ({"ProcessingInputs": [given(S3DataType="Other")]}, "S3DataType"),
+        ({"ProcessingInputs": [given(S3InputMode="Pipe")]}, "Pipe"),
         ({"ProcessingInputs": [given(LocalPath="/tmp/x")]}, "input 'x': LocalPath.*must lie below /opt/ml/processing"),
         (outputs(left(LocalPath="/opt/ml/model")), "output 'made': LocalPath.*must lie below /opt/ml/processing"),
         (outputs({"OutputName": "made", "FeatureStoreOutput": {}}), "output 'made': only S3Output"),

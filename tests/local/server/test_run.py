@@ -96,7 +96,7 @@ def test_a_job_that_is_stopped_while_it_waits_never_starts(jobs):
     assert run.await_end(WAIT_S)
     assert (jobs.record().status, jobs.record().secondary) == ("Stopped", "Stopped")
     assert jobs.record().started_s is None
-    with pytest.raises(ApiError, match="the training job is in status Stopped"):
+    with pytest.raises(ApiError, match="in status Stopped"):
         run.stop()
     # Its place in the queue is free for the next one.
     assert jobs.cores.waiting() == 0
@@ -245,8 +245,8 @@ def test_a_record_that_could_not_be_written_is_written_by_the_next_retry_that_ca
     assert records.unwritten() == []
     assert Records(tmp_path).get(TRAINING, "a").status == "Failed"
     first, last = (record.message for record in caplog.records)
-    assert first.startswith("the record of the training job a was not written, and will be tried again: ")
-    assert last == "the record of the training job a, which a full disk had refused, is written now"
+    assert "training job a was not written" in first
+    assert last.endswith("is written now")
 
 
 def test_the_record_of_a_job_that_was_deleted_is_not_written_again(tmp_path):

