@@ -177,12 +177,12 @@ def test_memory_does_not_grow_with_the_number_of_blocks(ray_here):
 
 @pytest.mark.parametrize("options", [{"retries": -1}, {"in_flight": 0}])
 def test_an_option_out_of_range_is_refused_before_anything_runs(options):
-    with pytest.raises(InvalidRequest, match=f"map_blocks: {next(iter(options))} must be at least"):
+    with pytest.raises(InvalidRequest, match=next(iter(options))):
         next(map_blocks(refuse, row_blocks(1, 1), **options))
 
 
 def test_a_task_that_no_instance_can_hold_is_refused_at_once(ray_here):
-    with pytest.raises(InvalidRequest, match="num_cpus=64 .* the largest offers 2 CPUs"):
+    with pytest.raises(InvalidRequest, match="num_cpus=64 .* 2 CPUs"):
         next(map_blocks(refuse, row_blocks(1, 1), num_cpus=64))
     assert task_slots(0.5) == 4
 
@@ -295,7 +295,7 @@ def test_a_block_whose_instance_stays_away_is_given_up():
     presence.check([block], nodes("algo-1", "algo-2"), 50.0)
     presence.check([block], nodes("algo-1"), 100.0)
     presence.check([block], nodes("algo-1"), 160.0)
-    with pytest.raises(InstanceLost, match="algo-2 has been away for 61 s, and only it has file images/a on algo-2"):
+    with pytest.raises(InstanceLost, match="algo-2 .* 61 s.* file images/a"):
         presence.check([block], nodes("algo-1"), 161.0)
 
 
@@ -306,5 +306,5 @@ def test_blocks_that_no_instance_is_left_to_run_are_given_up():
     presence.check([RowBlock(0, 1)], [head, *nodes("algo-2")], 50.0)
     presence.check([RowBlock(0, 1)], [head], 100.0)
     presence.check([RowBlock(0, 1)], [head], 160.0)
-    with pytest.raises(InstanceLost, match="for 61 s no instance .* num_cpus=1 and num_gpus=0: all that could went"):
+    with pytest.raises(InstanceLost, match=" 61 s no instance .* num_cpus=1"):
         presence.check([RowBlock(0, 1)], [head], 161.0)

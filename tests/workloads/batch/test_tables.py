@@ -75,7 +75,7 @@ def test_parquet_is_cut_at_row_groups_and_numbered_through(tmp_path):
 )
 def test_a_torn_file_is_named(tmp_path, format, name, content):
     (tmp_path / name).write_text(content)
-    with pytest.raises(InvalidInput, match=f"{name} cannot be read"):
+    with pytest.raises(InvalidInput, match=name):
         read(format, tmp_path, [name])
 
 
@@ -143,7 +143,7 @@ def test_large_whole_numbers_among_fractions_stay_as_they_are_in_csv_and_are_ref
     (tmp_path / "a.csv").write_text("a\n9007199254740993\n1.5\n")
     assert values(Csv, tmp_path, ["a.csv"], "a") == (pa.string(), ["9007199254740993", "1.5"])
     (tmp_path / "a.jsonl").write_text('{"a": 9007199254740993}\n{"a": 1.5}\n')
-    with pytest.raises(InvalidInput, match="'a' of .*9007199254740993 would become"):
+    with pytest.raises(InvalidInput, match="'a' .*9007199254740993"):
         read(JsonLines, tmp_path, ["a.jsonl"])
     found = values(JsonLines, tmp_path, ["a.jsonl"], "a", types={"a": "string"})
     assert found == (pa.string(), ["9007199254740993", "1.5"])
@@ -200,7 +200,7 @@ def test_json_objects_that_are_all_empty_can_be_kept(tmp_path, text):
 
 def test_half_of_a_character_in_json_is_named_by_its_line_before_anything_is_read(tmp_path):
     (tmp_path / "a.jsonl").write_text(r'{"x": "\ud83d\ude00"}' + "\n" + r'{"x": ["\ud83d"]}' + "\n")
-    with pytest.raises(InvalidInput, match=r"line 2 of \S*a.jsonl has \\ud83d"):
+    with pytest.raises(InvalidInput, match=r"line 2 .*a.jsonl .*\\ud83d"):
         JsonLines().scan(tmp_path, "a.jsonl", {})
     mended = (tmp_path / "a.jsonl").read_text().replace(r'["\ud83d"]', r'["\ufffd"]')
     (tmp_path / "a.jsonl").write_text(mended)
@@ -251,28 +251,28 @@ DEEP = 900 if sys.version_info < (3, 12) else 9000
 @pytest.mark.parametrize(
     ("kind", "name", "text", "types", "message"),
     [
-        (Csv, "a.csv", "i,x\n1,2\n3,four\n", {"x": "int64"}, r"the column 'x' of \S*a.csv cannot be read: .*'four'"),
+        (Csv, "a.csv", "i,x\n1,2\n3,four\n", {"x": "int64"}, r"'x' of \S*a.csv .*'four'"),
         (
             JsonLines,
             "a.jsonl",
             '{"x": "four"}\n',
             {"x": "int64"},
-            r"the column 'x' of \S*a.jsonl cannot be read as int64",
+            r"'x' of \S*a.jsonl .*int64",
         ),
         (
             JsonLines,
             "a.jsonl",
             '{"x": "four"}\n',
             {"x": "date32"},
-            r"the column 'x' of \S*a.jsonl cannot be read as date",
+            r"'x' of \S*a.jsonl .*date",
         ),
-        (JsonLines, "a.jsonl", '{"x": 1}\n{"x": 2\n', {}, r"a.jsonl cannot be read: line 2 is not JSON"),
-        (JsonLines, "a.jsonl", "[1]\n", {}, r"a.jsonl cannot be read: line 1 is not a JSON object"),
-        (Csv, "a.csv", "x,x\n1,2\n", {}, "a.csv has several columns named 'x'"),
-        (Csv, "a.csv", b"i,x\n1,caf\xe9\n", {}, r"the column 'x' of \S*a.csv is not UTF-8; convert the file"),
-        (JsonLines, "a.jsonl", "[" * 100_000, {}, "a.jsonl cannot be read: line 1 is not JSON"),
-        (JsonLines, "a.jsonl", '{"x": ' + "[" * DEEP + "]" * DEEP + "}", {}, "a.jsonl cannot be read: .*maximum recur"),
-        (Csv, "a.csv", "x,y\n1,2\n", {"z": "string"}, "types names the column 'z'; the input has x, y"),
+        (JsonLines, "a.jsonl", '{"x": 1}\n{"x": 2\n', {}, "a.jsonl .*line 2 is not JSON"),
+        (JsonLines, "a.jsonl", "[1]\n", {}, "a.jsonl .*line 1 .*JSON object"),
+        (Csv, "a.csv", "x,x\n1,2\n", {}, "a.csv .*several .*'x'"),
+        (Csv, "a.csv", b"i,x\n1,caf\xe9\n", {}, r"'x' of \S*a.csv .*UTF-8"),
+        (JsonLines, "a.jsonl", "[" * 100_000, {}, "a.jsonl .*line 1 is not JSON"),
+        (JsonLines, "a.jsonl", '{"x": ' + "[" * DEEP + "]" * DEEP + "}", {}, "a.jsonl .*maximum recur"),
+        (Csv, "a.csv", "x,y\n1,2\n", {"z": "string"}, "types .*'z'.* x, y"),
     ],
 )
 def test_what_cannot_be_read_is_named_by_its_file_and_its_column(tmp_path, kind, name, text, types, message):
@@ -284,7 +284,7 @@ def test_what_cannot_be_read_is_named_by_its_file_and_its_column(tmp_path, kind,
 def test_parquet_columns_without_a_common_type_are_refused_with_both_files(tmp_path):
     pq.write_table(pa.table({"x": [1]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"x": [[1]]}), tmp_path / "b.parquet")
-    with pytest.raises(InvalidInput, match=r"the column 'x' is list<\S+ int64> in b.parquet and int64 in a.parquet"):
+    with pytest.raises(InvalidInput, match=r"'x' is list<\S+ int64> in b.parquet and int64 in a.parquet"):
         read(Parquet, tmp_path, ["a.parquet", "b.parquet"])
 
 
@@ -299,9 +299,7 @@ def test_csv_files_with_other_columns_are_refused_and_the_same_in_another_order_
     (tmp_path / "b.csv").write_text("y,x\nb,2\n")
     (tmp_path / "c.csv").write_text("3,c\n4,d\n")
     assert values(Csv, tmp_path, ["a.csv", "b.csv"], "x") == (pa.int64(), [1, 2])
-    with pytest.raises(
-        InvalidInput, match=r"c.csv has other columns than a.csv: only one of them has '3', 'c', 'x', 'y'"
-    ):
+    with pytest.raises(InvalidInput, match="c.csv .* a.csv.* '3', 'c', 'x', 'y'"):
         read(Csv, tmp_path, ["a.csv", "c.csv"])
 
 

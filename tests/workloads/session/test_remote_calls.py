@@ -153,7 +153,7 @@ def test_of_a_batch_whose_process_dies_each_item_is_tried_by_itself(tmp_path):
         return item
 
     async def script(calls):
-        with pytest.raises(InvalidRequest, match="'digest' of the batch was not sent"):
+        with pytest.raises(InvalidRequest, match="'digest'"):
             await calls.run(batch_of([1]))
         function = CallRequest(kind=FUNCTION, name="f", function="digest")
         await calls.run(Call("f", function, cloudpickle.dumps((work, (), {})), lambda: None))
@@ -170,7 +170,7 @@ def test_a_command_runs_where_it_is_told_to_and_is_interrupted(tmp_path):
         here = Call("s", CallRequest(kind=SHELL, name="pwd"), b"pwd", lambda: None)
         outcome, _ = await calls.run(here)
         nowhere = Call("t", CallRequest(kind=SHELL, name="pwd", host="algo-9"), b"pwd", lambda: None)
-        with pytest.raises(InvalidRequest, match="no instance 'algo-9': the session has algo-1"):
+        with pytest.raises(InvalidRequest, match="'algo-9'.*algo-1"):
             await calls.run(nowhere)
         sleeping = Call("u", CallRequest(kind=SHELL, name="sleep"), b"touch begun; sleep 600", lambda: None)
         ended = await interrupted(calls, sleeping, (tmp_path / "begun").exists)
@@ -184,5 +184,5 @@ def test_a_command_runs_where_it_is_told_to_and_is_interrupted(tmp_path):
 def test_as_many_processes_as_fit_run_at_once():
     assert RemoteCalls.slots(1, 0) == 2
     assert RemoteCalls.totals()[0] == 2
-    with pytest.raises(InvalidRequest, match="num_gpus=4 fits on no instance: the largest has 2 CPUs and 0 GPUs"):
+    with pytest.raises(InvalidRequest, match="num_gpus=4 .* 2 CPUs and 0 GPUs"):
         RemoteCalls.slots(1, 4)

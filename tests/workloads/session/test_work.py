@@ -67,7 +67,7 @@ def test_a_process_that_goes_is_noticed_by_whoever_waits(path):
         raise ConnectionError  # what ends a process's serving without a word
 
     async def script(line):
-        with pytest.raises(ConnectionError, match="its connection with the session ended"):
+        with pytest.raises(ConnectionError, match="connection"):
             await line.call("1", b"", "f", "h")
         # Of calls behind it, too.
         with pytest.raises(ConnectionError):

@@ -107,7 +107,7 @@ def test_a_matrix_that_cannot_be_measured_says_why(tmp_path):
     rows = np.ones((900, 16))
     rows[3, 3] = np.nan
     source = saved(rows, tmp_path)
-    with pytest.raises(RaysmError, match=r"tiles of matrix.npy could not be measured: .*row 3 of the matrix"):
+    with pytest.raises(RaysmError, match="matrix.npy .*row 3 "):
         measured(source.place.channel, Similarity(top_k=3))
 
 
@@ -166,9 +166,9 @@ def test_few_rows_are_left_to_the_cpus_unless_gpus_are_asked_for(report):
 def test_gpus_that_are_not_there_are_an_error_only_if_they_are_asked_for(report):
     assert choose(report, None, [node("algo-1"), node("algo-2")]) is None
     assert report.notes == []
-    with pytest.raises(InvalidRequest, match="no instance has a GPU"):
+    with pytest.raises(InvalidRequest, match="no instance"):
         choose(report, "cuda", [node("algo-1")])
-    with pytest.raises(InvalidRequest, match="on algo-1, the driver is too old"):
+    with pytest.raises(InvalidRequest, match="algo-1.*driver"):
         choose(report, "cuda", [node("algo-1", 1)], answering(algo_1="the driver is too old"))
 
 

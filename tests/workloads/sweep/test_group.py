@@ -52,5 +52,5 @@ def test_all_workers_of_a_trial_are_one_process_group_and_one_trial_runs_at_a_ti
 
 @pytest.mark.long
 def test_a_worker_that_fails_is_the_trials_reason(base, tmp_path):
-    with pytest.raises(TrialFailed, match="all 2 trials failed; .*rank 1.*no luck in rank 1"):
+    with pytest.raises(TrialFailed, match="2 trials .*no luck in rank 1"):
         trials_of(fails_in_rank_1, base, tmp_path)

@@ -194,7 +194,7 @@ def test_a_metric_that_no_trial_reports_ends_the_sweep_at_its_first_end(base, tm
         only_accuracy, space={"x": raysm.uniform(0, 1)}, metric="loss", mode="min", trials=500, concurrency=1
     )
     told = []
-    with pytest.raises(InvalidRequest, match="no trial reported the metric 'loss': the first .* reported 'accuracy'"):
+    with pytest.raises(InvalidRequest, match="'loss'.* 'accuracy'"):
         run(sweep, base, tmp_path, told)
     assert len([event for event in told if isinstance(event, Trial) and event.status == "running"]) < 10
 
@@ -321,5 +321,5 @@ def test_in_a_tuning_job_the_sweep_is_one_trial_with_the_services_values():
     assert (trial.planned_trials, trial.stop, trial.time_budget_s) == (1, None, None)
     own = tuned()
     assert as_launched(own, {"lr": "0.01"}) is own
-    with pytest.raises(InvalidRequest, match="gave no value of 'n'"):
+    with pytest.raises(InvalidRequest, match="'n'"):
         as_launched(own, {key: value for key, value in CHOSEN.items() if key != "n"})

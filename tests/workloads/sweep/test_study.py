@@ -78,7 +78,7 @@ def test_a_seed_repeats_the_search(study, search):
 
 def test_trials_of_another_sweep_are_kept_and_refused(study, tmp_path):
     drawn(study(folder=tmp_path / "kept"), 2)
-    with pytest.raises(InvalidRequest, match="the trials to resume are of another sweep: .*arguments differ"):
+    with pytest.raises(InvalidRequest, match="another sweep: .*arguments"):
         study(folder=tmp_path / "kept", metric="accuracy")
     assert len(study(folder=tmp_path / "kept").entries) == 2
 
@@ -278,7 +278,7 @@ def test_a_population_needs_a_checkpoint_with_each_report(tmp_path):
     space = {"x": raysm.uniform(0, 1)}
     workload = FunctionSweep(name="train", python="3.11", space=space, metric="loss", mode="min", stop="pbt")
     run = TrialRun(workload=workload, here=None, assignment=None, folder=tmp_path, deliver=print)
-    with pytest.raises(InvalidRequest, match="stop='pbt' lets trials continue with the weights of others"):
+    with pytest.raises(InvalidRequest, match="stop='pbt'"):
         run.take(Report(metrics={"loss": 1.0}))
 
 
@@ -358,7 +358,7 @@ def test_argparse_takes_values_that_begin_with_a_dash():
 def test_its_lines_are_told_and_its_exit_code_is_the_trials(tmp_path, capsys):
     code = "import sys\nprint('one', *sys.argv[1:])\nprint('two', file=sys.stderr)\nsys.exit(3)"
     one = run_of(tmp_path, code, {"lr": 0.5}, args=["--epochs", "2", "{channel_data}"])
-    with pytest.raises(TrialFailed, match="the script ended with 3: two") as failed:
+    with pytest.raises(TrialFailed, match="3: two") as failed:
         run_script(one)
     said = f"one --lr=0.5 --epochs 2 {Paths(tmp_path).channel('data')}\ntwo"
     assert failed.value.remote_traceback == said
@@ -370,7 +370,7 @@ def test_a_parameter_that_the_script_spells_otherwise_fails_with_the_argument_to
         "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--step_size')\nparser.parse_args()"
     )
     one = run_of(tmp_path, code, {"step_size": 0.5})
-    with pytest.raises(TrialFailed, match=r"arguments: --step-size=0.5; .* add the argument --step_size=\{step_size\}"):
+    with pytest.raises(TrialFailed, match=r"--step-size=0.5; .* --step_size=\{step_size\}"):
         run_script(one)
 
 

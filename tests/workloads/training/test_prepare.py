@@ -22,14 +22,14 @@ def parts():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"precision": "fp16"}, "precision is 'fp16'; it must be 'fp32' or 'bf16'"),
-        ({"max_norm": 0.0}, "max_norm is 0.0; it must be above 0"),
-        ({"max_norm": float("nan")}, "max_norm is nan; it must be above 0"),
-        ({"compile": True, "parallel": Parallel(tensor=2)}, "compile=True with tensor=2: .* are not compiled; leave"),
-        ({"accumulate": 0}, "accumulate is 0; it must be a whole number from 1"),
-        ({"accumulate": 2.0}, "accumulate is 2.0; it must be a whole number from 1"),
-        ({"accumulate": 2, "parallel": Parallel(pipeline=2)}, r"accumulate=2: a pipeline .* \(microbatches is 8\)"),
-        ({"scheduler": "cosine"}, "scheduler is 'cosine'; it must be one of torch.optim.lr_scheduler"),
+        ({"precision": "fp16"}, "precision .*'fp16'"),
+        ({"max_norm": 0.0}, "max_norm .* 0.0"),
+        ({"max_norm": float("nan")}, "max_norm .*nan"),
+        ({"compile": True, "parallel": Parallel(tensor=2)}, "compile=True .*tensor=2"),
+        ({"accumulate": 0}, "accumulate is 0"),
+        ({"accumulate": 2.0}, "accumulate is 2.0"),
+        ({"accumulate": 2, "parallel": Parallel(pipeline=2)}, "accumulate=2: .*microbatches is 8"),
+        ({"scheduler": "cosine"}, "scheduler .*'cosine'"),
     ],
 )
 def test_an_option_out_of_range_is_refused(options, message):

@@ -33,12 +33,12 @@ def test_options_of_the_data_parallel_library_are_dropped_and_named():
     ("options", "named"),
     [
         ({"partitions": 2, "microbatches": 2}, "version 1 .* training.Parallel"),
-        ({"hybrid_shard_degree": 2, "expert_parallel_degree": 2}, "expert_parallel_degree=2 has no counterpart"),
-        ({"hybrid_shard_degree": 2, "ddp": True}, "ddp=True has no counterpart"),
-        ({"tensor_parallel_degree": "2"}, "tensor must be a whole number of at least 1, got '2'"),
-        ({"sm_activation_offloading": 1}, "sm_activation_offloading is 1; use True or False"),
+        ({"hybrid_shard_degree": 2, "expert_parallel_degree": 2}, "expert_parallel_degree=2"),
+        ({"hybrid_shard_degree": 2, "ddp": True}, "ddp=True"),
+        ({"tensor_parallel_degree": "2"}, "tensor .*'2'"),
+        ({"sm_activation_offloading": 1}, "sm_activation_offloading is 1"),
         ({"modelparallel": {"enabled": False}}, "enabled is not True"),
-        ({"mpi": 8}, "mpi is 8; it must be a dict"),
+        ({"mpi": 8}, "mpi is 8"),
     ],
 )
 def test_an_option_without_counterpart_is_refused_by_name(options, named):

@@ -187,7 +187,7 @@ def test_rows_too_long_for_integers_are_multiplied_as_floats():
 
 def test_instructions_that_the_kernel_refuses_are_left_for_the_next():
     refused = InstructionSet("refused", (), allowed=lambda: False)
-    with pytest.raises(Unavailable, match="does not let this process use refused"):
+    with pytest.raises(Unavailable, match="refused"):
         CompiledEngine(8, refused, 8, mixed=False)
     assert chosen(normal(), "int", candidates=((8, refused), (16, AVX2))).name == next_best()
 
@@ -199,5 +199,5 @@ def test_a_gpu_is_asked_for_by_its_whole_name_and_says_what_it_lacks(monkeypatch
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "raysm.workloads.similarity.engines.cuda", raising=False)
     assert why_no_cuda(4) == "torch is missing"
-    with pytest.raises(InvalidRequest, match="the engine 'cuda' cannot be had here: torch is missing"):
+    with pytest.raises(InvalidRequest, match="'cuda' .*torch"):
         chosen(normal(), "CUDA")

@@ -57,7 +57,7 @@ def test_a_library_is_compiled_once_and_anew_where_a_header_differs(source, tmp_
 
 def test_a_compiler_that_cannot_be_run_is_a_reason_and_no_error(source, tmp_path, compiler):
     path = compiler("#!/no/such/interpreter\n")
-    with pytest.raises(Unavailable, match=f"^{path} does not say its version: .*No such file"):
+    with pytest.raises(Unavailable, match=f"^{path} .*No such file"):
         recompiled(source, tmp_path)
 
 
@@ -113,7 +113,7 @@ def test_structures_of_other_sizes_than_those_of_the_c_files_are_a_bug(source, t
     source.write_text(SIZES)
     functions = recompiled(source, tmp_path)
     check_sizes(functions, Short, Long)
-    with pytest.raises(AssertionError, match="Long has 16 bytes, but 8 in the kernels"):
+    with pytest.raises(AssertionError, match="Long .* 16 bytes.* 8"):
         check_sizes(functions, Long, Short)
 
 

@@ -38,7 +38,7 @@ def test_a_portion_is_pickled_without_the_rows_beside_it(tmp_path):
 
 def test_rows_that_went_away_while_the_job_ran_are_told_with_the_instance(tmp_path):
     source = saved(KINDS["float32"], tmp_path)
-    with pytest.raises(InvalidInput, match="algo-3 has 90 rows, and had more: its files changed while the job ran"):
+    with pytest.raises(InvalidInput, match="algo-3 .* 90 rows"):
         portion(source, SimpleNamespace(start=80, stop=91, host="algo-3"), np.dtype(np.float32))
 
 

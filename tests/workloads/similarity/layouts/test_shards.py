@@ -35,9 +35,9 @@ def test_rows_are_in_the_natural_order_of_all_names_and_neighbours_on_one_instan
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({"algo_1": [], "algo_2": []}, "holds no files on any instance"),
-        ({"algo_1": [a_file("a", 1)], "algo_2": [a_file("a", 1)]}, "a lies on algo-1 and on algo-2"),
-        ({"algo_1": [a_file("a", 1)], "algo_2": [a_file("b", 1, columns=5)]}, "b has 5 columns, a has 4"),
+        ({"algo_1": [], "algo_2": []}, "no files"),
+        ({"algo_1": [a_file("a", 1)], "algo_2": [a_file("a", 1)]}, "a .*algo-1 .*algo-2"),
+        ({"algo_1": [a_file("a", 1)], "algo_2": [a_file("b", 1, columns=5)]}, "b .* 5 columns, a .* 4"),
         ({"algo_1": [a_file("a", 1, ids=pa.int64())], "algo_2": [a_file("b", 1, ids=pa.string())]}, "the ids of b"),
         ({"algo_1": [a_file("a", 0)]}, "hold no rows"),
         ({"algo_1": [a_file("p-00-of-03.npy", 1)], "algo_2": [a_file("p-02-of-03.npy", 1)]}, "has file 1 of p-"),
@@ -54,13 +54,13 @@ def test_numbered_files_that_are_all_there_make_a_matrix():
 
 
 def test_an_instance_that_reports_nothing_is_missed():
-    with pytest.raises(InstanceLost, match="algo-3 did not report"):
+    with pytest.raises(InstanceLost, match="algo-3"):
         join(reports(algo_1=[a_file("a", 1)], algo_2=[]), ["algo-1", "algo-2", "algo-3"], Source(channel="matrix"))
 
 
 def test_a_file_that_is_no_matrix_is_told_with_its_instance(tmp_path):
     (tmp_path / "a.npy").write_bytes(b"no")
-    with pytest.raises(InvalidInput, match=r"on algo-2: a\.npy"):
+    with pytest.raises(InvalidInput, match=r"algo-2.* a\.npy"):
         report(Source(channel="matrix", place=Place(tmp_path, tmp_path / "scratch", "algo-2")))
 
 
@@ -87,5 +87,5 @@ def test_the_first_bad_row_is_named_with_its_file(channel):
     np.save(channel / "part-10.npy", bad)
     rows = load(channel)
     shape = rows.shape(np.dtype(np.float32), sparse=False)
-    with pytest.raises(InvalidInput, match=r"row 23 of the matrix .*\(.*part-10.npy.*\)"):
+    with pytest.raises(InvalidInput, match="row 23 .*part-10.npy"):
         list(rows.prepared_parts(shape, "the matrix"))

@@ -62,7 +62,7 @@ def test_a_column_that_looks_like_a_row_index_is_refused_with_every_way_out(read
         pq.write_table(table, path)
     else:
         table.to_pandas().to_csv(path, index=False, sep="\t" if suffix == ".tsv" else ",")
-    with pytest.raises(InvalidInput, match="looks like a row index or an ID, not like a feature; if it names") as error:
+    with pytest.raises(InvalidInput, match="looks like a row index") as error:
         read(path)
     assert "--id-column" in str(error.value)
     assert "index=False" in str(error.value)
@@ -75,18 +75,18 @@ def test_a_column_that_looks_like_a_row_index_is_refused_with_every_way_out(read
 def test_a_column_whose_values_count_is_refused_until_it_is_named(read, tmp_path, suffix):
     path, rows = tmp_path / f"m{suffix}", np.column_stack([np.arange(1001, 1013), np.arange(12) ** 2])
     save(path, ["n", "bid"], rows)
-    with pytest.raises(InvalidInput, match="the column 'n' looks like a row index or an ID, .* list all features"):
+    with pytest.raises(InvalidInput, match="'n' looks like a row index"):
         read(path)
     np.testing.assert_array_equal(read(path, exclude=("n",)), rows[:, 1:])
     np.testing.assert_array_equal(read(path, columns=("n", "bid")), rows)
     np.savetxt(tmp_path / "plain.csv", rows, delimiter=",")
-    with pytest.raises(InvalidInput, match="no header line, and its column 0 counts its rows"):
+    with pytest.raises(InvalidInput, match="no header.* column 0"):
         read(tmp_path / "plain.csv")
 
 
 def test_a_first_line_that_may_be_a_header_or_a_row_is_refused(read, tmp_path):
     (tmp_path / "m.csv").write_text("2001,2002,2003\n1,2,4\n")
-    with pytest.raises(InvalidInput, match="the first line, 2001, 2002, 2003 …, may be a header or a row"):
+    with pytest.raises(InvalidInput, match="2001, 2002, 2003"):
         read(tmp_path / "m.csv")
     (tmp_path / "m.csv").write_text("0,1,2\n1,2,4\n")
     np.testing.assert_array_equal(read(tmp_path / "m.csv"), [[1, 2, 4]])
@@ -99,7 +99,7 @@ def test_features_can_be_chosen_or_excluded_beside_text(read, tmp_path):
     for name in ("m.parquet", "m.csv"):
         np.testing.assert_array_equal(read(tmp_path / name, columns=("c", "a")), ROWS[:, [0, 2]])
         np.testing.assert_array_equal(read(tmp_path / name, exclude=("title", "b")), ROWS[:, [0, 2]])
-        with pytest.raises(InvalidInput, match=r"has no column 'd'; its columns are 'title', 'a', 'b', 'c'"):
+        with pytest.raises(InvalidInput, match="no column 'd'.* 'title', 'a', 'b', 'c'"):
             read(tmp_path / name, columns=("d",))
 
 
@@ -107,10 +107,10 @@ def test_a_list_column_beside_scalar_columns_needs_a_choice(read, tmp_path):
     pq.write_table(
         pa.table({"item": [1, 2, 3, 4], "vector": list(ROWS), "price": [5, 6, 7, 8]}), tmp_path / "m.parquet"
     )
-    with pytest.raises(InvalidInput, match=r"the list column 'vector' and also 'item', 'price'; choose the features"):
+    with pytest.raises(InvalidInput, match="list column 'vector' .*'item', 'price'"):
         read(tmp_path / "m.parquet")
     pq.write_table(pa.table({"one": list(ROWS), "two": list(ROWS)}), tmp_path / "lists.parquet")
-    with pytest.raises(InvalidInput, match="the list column 'one' and also 'two'"):
+    with pytest.raises(InvalidInput, match="list column 'one' .*'two'"):
         read(tmp_path / "lists.parquet", columns=("one", "two"))
     np.testing.assert_array_equal(read(tmp_path / "m.parquet", columns=("vector",)), ROWS)
     both = np.column_stack([ROWS, [5, 6, 7, 8]])
@@ -137,7 +137,7 @@ def test_the_same_columns_in_another_order_are_aligned_by_name(read, tmp_path, s
     np.testing.assert_array_equal(read(tmp_path / "q.parquet", expected), ROWS)
     pq.write_table(pa.table([[1], [2], [3]], names=["a", "b", "b"]), tmp_path / "twice.parquet")
     pq.write_table(pa.table([[2], [3], [1]], names=["b", "b", "a"]), tmp_path / "other.parquet")
-    with pytest.raises(InvalidInput, match="in another order, and several are named 'b'"):
+    with pytest.raises(InvalidInput, match="another order.* 'b'"):
         read(tmp_path / "other.parquet", peek(tmp_path / "twice.parquet").features)
 
 
@@ -145,7 +145,7 @@ def test_other_columns_are_refused_with_the_names_that_differ(read, tmp_path):
     save(tmp_path / "m.parquet", NAMES, ROWS)
     save(tmp_path / "q.csv", ["a", "x", "c"], ROWS)
     expected = peek(tmp_path / "m.parquet").features
-    said = "q.csv does not have the columns of m.parquet: it lacks 'b' and also has 'x'"
+    said = "q.csv .*m.parquet: .*'b' .*'x'"
     with pytest.raises(InvalidInput, match=said):
         peek(tmp_path / "q.csv", expected=expected)
     with pytest.raises(InvalidInput, match=said):
@@ -224,5 +224,5 @@ def test_a_matrix_is_described_with_its_columns(tmp_path):
 
 def test_all_columns_of_text_are_named_at_once(read, tmp_path):
     frame().assign(sku="x", color="red").to_parquet(tmp_path / "m.parquet")
-    with pytest.raises(InvalidInput, match="column 'sku' holds .*string, not numbers; .*; not numbers either: 'color'"):
+    with pytest.raises(InvalidInput, match="'sku' .*string.*'color'"):
         read(tmp_path / "m.parquet")

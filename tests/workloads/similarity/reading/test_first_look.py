@@ -33,7 +33,8 @@ def refusal(tmp_path):
 def test_more_neighbors_than_rows_are_refused_by_the_python_call_too(refusal, tmp_path):
     np.save(tmp_path / "m.npy", np.ones((5000, 2), dtype=np.float32))
     said = refusal(Similarity(top_k=5000), matrix=tmp_path / "m.npy")
-    assert said == f"5,000 neighbors of each row: {tmp_path}/m.npy has 5,000 rows; ask for at most 4,999"
+    assert f"{tmp_path}/m.npy has 5,000 rows" in said
+    assert "4,999" in said
     assert refusal(Similarity(top_k=4999), matrix=(tmp_path / "m.npy").as_uri()) is None
     assert "has 5,000 rows" in refusal(
         Similarity(top_k=5000), matrix=Input(str(tmp_path / "m.npy"), distribution="ShardedByS3Key")
@@ -62,13 +63,13 @@ def test_queries_are_looked_at_beside_the_matrix(refusal, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,b\n", "m.csv has no rows below its header; there is nothing to compute"),
+        ("a,b\n", "m.csv .*no rows"),
         (
             "name,x,color\none,1,red\ntwo,2,blue\n",
-            "column 'name': not a number in line 2: 'one'; if it names the rows, .*; not numbers either: 'color'",
+            "'name': .*line 2: 'one'.*'color'",
         ),
-        ("a,b\n1,2\n3,nan\n", r"row 1 of m.csv \(counted from 0\) holds NaN or infinity, the first such row"),
-        ("a,b\n1,2\n3,\n", "column 'b', line 3: the value is missing"),
+        ("a,b\n1,2\n3,nan\n", "row 1 of m.csv .*NaN"),
+        ("a,b\n1,2\n3,\n", "'b', line 3: .*missing"),
         ("a,b\n1,2\n", None),
     ],
 )

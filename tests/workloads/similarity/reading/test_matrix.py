@@ -236,19 +236,19 @@ def test_files_of_different_widths_are_refused(tmp_path):
     np.save(tmp_path / "m" / "a.npy", ROWS)
     np.save(tmp_path / "m" / "b.npy", ROWS[:, :3])
     refused(tmp_path / "m", tmp_path, "b.npy has 3 columns, a.npy has 4")
-    with pytest.raises(InvalidInput, match=r"b.npy has 3 columns, a.npy has 4"):
+    with pytest.raises(InvalidInput, match="b.npy .* 3 columns, a.npy .* 4"):
         peek(tmp_path / "m")
 
 
 @pytest.mark.parametrize(
     ("text", "pattern"),
     [
-        ("a,b\n1,2\n3,x\n", r"column 'b': not a number in line 3: 'x'; if it names the rows, give --id-column b \(in"),
-        ("a,b\n1,2\n3,\n", r"column 'b', line 3: the value is missing; fill it, .*exclude-columns b \(in [^;]*$"),
-        ("a,b,c\n1,,2\n3,,\n", r"column 'b', none of the first 2 rows has a value; .*; values are missing in 'c' too$"),
+        ("a,b\n1,2\n3,x\n", r"'b': .*line 3: 'x'.*--id-column b"),
+        ("a,b\n1,2\n3,\n", r"'b', line 3: .*missing.*exclude-columns b [^;]*$"),
+        ("a,b,c\n1,,2\n3,,\n", r"'b', none .* 2 rows .*'c'"),
         ("a,b\n1,2\n3\n", r"Row #3: Expected 2 columns, got 1"),
-        ("1,2\n3,NA\n", r"column 'column 1': not a number in line 2: 'NA'; if the value is missing, fill it"),
-        ("a,b\n1,2\n3,n/a\n", r"line 3: 'n/a'; if the value is missing, fill it, .*exclude-columns b \(in [^;]*$"),
+        ("1,2\n3,NA\n", r"'column 1': .*line 2: 'NA'.*missing"),
+        ("a,b\n1,2\n3,n/a\n", r"line 3: 'n/a'.*missing.*exclude-columns b [^;]*$"),
         ("\n", r"empty"),
         ("gr\xf6\xdfe,b\n1,2\n", "cannot be read as CSV"),
     ],
@@ -266,7 +266,7 @@ def test_a_table_without_rows_is_refused_alone_and_joined_to_others_that_have_so
         write = pa.csv.write_csv if kind == "csv" else pq.write_table
         write(table, tmp_path / "m" / f"{name}.{kind}")
         if not values:
-            with pytest.raises(InvalidInput, match="m hold no rows; there is nothing to compute"):
+            with pytest.raises(InvalidInput, match="no rows"):
                 opened(tmp_path / "m", tmp_path, "key")
     matrix = opened(tmp_path / "m", tmp_path, "key")
     assert (all_rows(matrix).tolist(), [rows for _, rows, _ in matrix.files]) == ([[1.0], [3.0]], [0, 2])
@@ -309,5 +309,5 @@ def test_parquet_columns_of_one_name_are_each_read(tmp_path):
     columns = [pa.array(ROWS[:, i]) for i in range(4)]
     pq.write_table(pa.Table.from_arrays(columns, names=["a", "b", "a", "b"]), tmp_path / "m.parquet")
     assert np.array_equal(all_rows(opened(tmp_path / "m.parquet", tmp_path)), ROWS)
-    with pytest.raises(InvalidInput, match=r"m.parquet has 2 columns 'a'; rename all but one of them"):
+    with pytest.raises(InvalidInput, match="m.parquet .* 2 columns 'a'"):
         opened(tmp_path / "m.parquet", tmp_path / "other", "a")

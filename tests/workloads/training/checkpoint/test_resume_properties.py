@@ -195,7 +195,7 @@ def test_gone_on_with_as_a_tensor_group_ranks_that_drew_apart_draw_alike(ranks, 
     assert first.drawn == second.drawn
     assert first.whole_everywhere
     assert not differing(first.whole_everywhere, second.whole_everywhere)
-    assert "warning: it was saved by 2 workers (data=2), now there are 2 (tensor=2)" in first.said
+    assert "2 workers (data=2), now there are 2 (tensor=2)" in first.said
     assert "the workers' random numbers begin anew" in first.said
 
 

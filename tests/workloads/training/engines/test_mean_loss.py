@@ -162,9 +162,9 @@ def test_a_batch_in_which_nothing_counts_is_refused():
     model = nn.Linear(4, CLASSES)
     training.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), loss=loss_of_tokens, divisor=tokens)
     inputs, target = data("ignore_index")[:4]
-    with pytest.raises(InvalidInput, match="divisor of this batch is 0"):
+    with pytest.raises(InvalidInput, match="divisor .*0"):
         training.step((inputs, target))
-    with pytest.raises(InvalidInput, match="loss has no mean"):
+    with pytest.raises(InvalidInput, match="no mean"):
         training.evaluate(TensorDataset(inputs, target), batch_size=2)
 
 

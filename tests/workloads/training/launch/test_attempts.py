@@ -57,7 +57,7 @@ def failed(rank=1):
 
 def test_a_failed_worker_is_not_tried_again_unless_asked_for():
     script = Script(failed())
-    with pytest.raises(WorkerFailed, match="rank 1 on algo-2: ValueError: no such layer"):
+    with pytest.raises(WorkerFailed, match="rank 1 on algo-2.*no such layer"):
         script.train()
     assert len(script.attempts) == 1
 
@@ -72,7 +72,7 @@ def test_all_start_anew_as_often_as_allowed():
 
 
 def test_a_lost_instance_fails_the_job_unless_the_request_allows_it():
-    with pytest.raises(InstanceLost, match="algo-2 lost while it trained"):
+    with pytest.raises(InstanceLost, match="algo-2"):
         Script(NodesLost([node(2)], "silent")).train()
 
 

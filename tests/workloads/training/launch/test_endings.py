@@ -129,7 +129,7 @@ def ends(forks, tmp_path):
 
 def test_a_rank_that_breaks_out_of_the_loop_is_named_with_its_steps(ends):
     first, second = ends("breaks")
-    assert "early its loop ended after 2 steps and evaluations" in first
+    assert "early its loop ended after 2 steps" in first
     assert "while rank 1 on node-0 began number 3" in first
     assert second.startswith("lost")
 
@@ -137,7 +137,8 @@ def test_a_rank_that_breaks_out_of_the_loop_is_named_with_its_steps(ends):
 def test_a_rank_that_leaves_out_an_evaluation_is_named(ends):
     first, second = ends("evaluates")
     assert first.startswith("lost")
-    assert "after 4 steps and evaluations of raysm, while rank 0 on node-0 began number 5" in second
+    assert "after 4 steps" in second
+    assert "rank 0 on node-0 began number 5" in second
 
 
 @pytest.mark.parametrize(("case", "waits_in"), [("plain", "all_reduce"), ("plain ddp", "")])

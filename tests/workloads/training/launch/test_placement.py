@@ -58,10 +58,10 @@ def test_each_worker_has_its_instance_its_rank_and_its_gpus(nodes, asked, expect
 @pytest.mark.parametrize(
     ("nodes", "asked", "message"),
     [
-        ([node(1), node(2, instance_type="ml.g5.12xlarge")], {}, "algo-2 is an ml.g5.12xlarge, but shows no GPU"),
-        ([node(1, gpus=4), node(2, gpus=2)], {"workers_per_instance": 4}, "algo-2 has 2 GPUs"),
-        ([node(1, gpus=4)], {"workers": 5}, "the instances have 4 GPUs"),
-        ([node(1), node(2)], {"workers": 3, "workers_per_instance": 2}, "needs 1.5 instances, and 2 can train"),
+        ([node(1), node(2, instance_type="ml.g5.12xlarge")], {}, "algo-2 .*ml.g5.12xlarge.* no GPU"),
+        ([node(1, gpus=4), node(2, gpus=2)], {"workers_per_instance": 4}, "algo-2 .* 2 GPUs"),
+        ([node(1, gpus=4)], {"workers": 5}, " 4 GPUs"),
+        ([node(1), node(2)], {"workers": 3, "workers_per_instance": 2}, " 1.5 instances.* 2 "),
         ([node(1, cpus=0)], {}, "only coordinates"),
     ],
 )

@@ -115,7 +115,7 @@ def test_a_second_loop_that_trains_in_the_same_epoch_is_refused():
         for batch in training.batches(TRAIN, batch_size=8):
             training.step(batch)
         batch = next(batches := training.batches(VALID, batch_size=8))
-        with pytest.raises(InvalidRequest, match=r"epoch 0 was trained on already, by a loop over 20 samples.*Concat"):
+        with pytest.raises(InvalidRequest, match="epoch 0.* 20 samples.*Concat"):
             training.step(batch)
         batches.close()
         epochs.close()
@@ -124,9 +124,9 @@ def test_a_second_loop_that_trains_in_the_same_epoch_is_refused():
 @pytest.mark.parametrize(
     ("data", "options", "named"),
     [
-        (rows(21), {}, "samples=20, now it is 21"),
-        (TRAIN, {"seed": 1}, "seed=0, now it is 1"),
-        (TRAIN, {"shuffle": False}, "shuffle=True, now it is False"),
+        (rows(21), {}, "samples=20.* 21"),
+        (TRAIN, {"seed": 1}, "seed=0.* 1"),
+        (TRAIN, {"shuffle": False}, "shuffle=True.* False"),
     ],
 )
 def test_trained_on_in_the_middle_of_an_epoch_other_data_or_another_order_is_refused(tmp_path, data, options, named):
@@ -135,7 +135,7 @@ def test_trained_on_in_the_middle_of_an_epoch_other_data_or_another_order_is_ref
     with prepared(tmp_path) as session:
         weights = [parameter.detach().clone() for parameter in session.trainer.parts.parameters()]
         batch = next(batches := training.batches(data, batch_size=8, **options))
-        with pytest.raises(InvalidRequest, match=f"step 1 was made in the middle of an epoch with {named}"):
+        with pytest.raises(InvalidRequest, match=f"step 1 .*{named}"):
             training.step(batch)
         batches.close()
         assert all(map(torch.equal, weights, session.trainer.parts.parameters()))
@@ -191,13 +191,13 @@ def test_gone_on_with_in_the_middle_of_the_warm_up_it_goes_on_there(session):
 def test_a_batch_that_grew_since_the_checkpoint_without_the_rate_is_warned_of(session, capsys):
     session.position.batch_before = 20
     trained(session, 0.1, 1)
-    assert "warning: the global batch is 2 times that of the checkpoint, 20" in capsys.readouterr().out
+    assert "global batch is 2 times" in capsys.readouterr().out
 
 
 def test_workers_that_each_bring_their_own_batch_are_warned_of(session, capsys):
     session.position.order, session.world_size = None, 4
     trained(session, 0.1, 1)
-    assert "warning: the global batch is 4 times that of one worker; scale the rate" in capsys.readouterr().out
+    assert "global batch is 4 times" in capsys.readouterr().out
 
 
 def test_with_batches_of_ones_own_it_has_to_be_told_the_global_batch(session):

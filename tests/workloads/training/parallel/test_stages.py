@@ -50,15 +50,15 @@ def test_stages_one_after_the_other_compute_what_the_model_does(count):
 @pytest.mark.parametrize(
     ("stages", "blocks", "named"),
     [
-        (5, "layers", "5 stages need as many blocks, got 4"),
+        (5, "layers", "5 stages .* 4"),
         (
             2,
             "layer",
-            "blocks='layer' is no Sequential or ModuleList of Transformer .* there are: 'layers', 'layers.0.mlp'",
+            "blocks='layer' .* 'layers', 'layers.0.mlp'",
         ),
-        (3, ["layers.1"], "blocks names 1 split points .*, but 3 stages have 2"),
-        (2, ["layers.9"], "Transformer has no module 'layers.9'"),
-        (3, ["layers.2", "layers.1"], "the stage that begins at 'layers.1' is never reached"),
+        (3, ["layers.1"], " 1 split points .* 3 stages have 2"),
+        (2, ["layers.9"], "Transformer .*'layers.9'"),
+        (3, ["layers.2", "layers.1"], "'layers.1' .*never reached"),
     ],
 )
 def test_what_cannot_be_cut_is_refused_before_any_step(stages, blocks, named):
@@ -89,14 +89,14 @@ def sharing_a_norm():
 @pytest.mark.parametrize(
     ("model", "named"),
     [
-        (sharing_a_norm(), r"the norm '1\.1' is in stage 1 and in stage 2, and both would keep running averages"),
+        (sharing_a_norm(), r"norm '1\.1' .*stage 1 .*stage 2"),
         (
             nn.Sequential(nn.Linear(4, 4), nn.SyncBatchNorm(4)),
-            "'1' is a SyncBatchNorm, which waits for all workers, but only those of stage 2 call it",
+            "'1' .*SyncBatchNorm.* stage 2",
         ),
-        (Deciding(), "the forward of Deciding cannot be cut into stages: .* must not decide on values of tensors"),
-        (Sizing(), r"takes a size \(.*\) before stage 2 and uses it there"),
-        (nn.Linear(2, 2), "Linear has no Sequential or ModuleList to cut into stages"),
+        (Deciding(), "forward of Deciding .*values of tensors"),
+        (Sizing(), "size .* stage 2"),
+        (nn.Linear(2, 2), "Linear has no Sequential"),
     ],
 )
 def test_a_model_that_cannot_be_cut_says_why_and_what_to_do(model, named):

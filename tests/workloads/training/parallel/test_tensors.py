@@ -69,12 +69,12 @@ def tied():
 @pytest.mark.parametrize(
     ("model", "plan", "named"),
     [
-        (Mlp(), None, r"tensor=4: Mlp has no tensor plan; pass plan="),
-        (Transformer(), {"nowhere": "colwise"}, "Transformer has no module 'nowhere'"),
-        (Transformer(), {"head": "diagonal"}, "'head' is 'diagonal'; it must be 'colwise', 'rowwise' or a Parallel"),
-        (Transformer(), {"head": "colwise"}, "'head' has a width of 10, which tensor=4 does not divide"),
-        (Attention(12, 3), {"q_proj": "colwise"}, "Attention has num_heads=3, which tensor=4 does not divide"),
-        (tied(), {"0.fc1": "colwise"}, r"the weights of '0.fc1' are shared \(0.fc1 = 1.fc1\)"),
+        (Mlp(), None, "tensor=4: Mlp .* plan="),
+        (Transformer(), {"nowhere": "colwise"}, "Transformer .*'nowhere'"),
+        (Transformer(), {"head": "diagonal"}, "'head' .*'diagonal'"),
+        (Transformer(), {"head": "colwise"}, "'head' .* 10, .*tensor=4"),
+        (Attention(12, 3), {"q_proj": "colwise"}, "Attention .*num_heads=3, .*tensor=4"),
+        (tied(), {"0.fc1": "colwise"}, r"'0.fc1' .*shared.*0.fc1 = 1.fc1"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused_by_name(model, plan, named):
@@ -116,8 +116,8 @@ TIE = Tie(names=("embed.weight", "head.weight"), stages=(0, 2))
 @pytest.mark.parametrize(
     ("layout", "cut", "message"),
     [
-        (Layout(shard=2, pipeline=2), [], "stages 1 and 3 share the weights embed.weight = head.weight, and two of"),
-        (Layout(tensor=2, pipeline=3), ["head"], "which plan cuts over tensor workers"),
+        (Layout(shard=2, pipeline=2), [], "stages 1 and 3 .*embed.weight = head.weight"),
+        (Layout(tensor=2, pipeline=3), ["head"], "plan .*tensor workers"),
     ],
 )
 def test_copies_that_could_not_stay_alike_are_refused(layout, cut, message):
