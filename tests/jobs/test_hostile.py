@@ -128,5 +128,5 @@ def test_a_sweep_has_the_trial_whose_value_is_the_best(on):
 
 # What a session does where remote debugging is allowed, in an account as hostile, is shown by test_session_kinds.
 def test_a_session_in_an_account_that_forbids_remote_debugging_says_that_none_can_be_had(on):
-    with pytest.raises(ServiceError, match="sagemaker:EnableRemoteDebug.*a session cannot be had without"):
+    with pytest.raises(ServiceError, match="sagemaker:EnableRemoteDebug"):
         raysm.Session(cluster=TWO, on=on).start()

@@ -56,9 +56,9 @@ def test_a_job_is_named_after_its_kind_and_brings_the_module_that_defines_it(kin
 
 def test_a_kind_without_state_has_nothing_synchronised_and_nothing_to_go_on_with(kinds, fake, texts):
     assert "CheckpointConfig" not in prepare(kinds.Tally("be"), **texts, on=fake).plan.request
-    with pytest.raises(InvalidRequest, match="the tally keeps no state .* to resume from"):
+    with pytest.raises(InvalidRequest, match="tally .*resume"):
         prepare(kinds.Tally("be"), **texts, on=fake, resume=True)
-    with pytest.raises(InvalidRequest, match="the tally keeps no state .*limits.max_restarts"):
+    with pytest.raises(InvalidRequest, match="tally .*limits.max_restarts"):
         prepare(kinds.Tally("be"), **texts, on=fake, limits=raysm.Limits(max_restarts=1))
     given = {"checkpoint_uri": "file:///state", "limits": raysm.Limits(max_restarts=1)}
     request = prepare(kinds.Tally("be"), **texts, on=fake, **given).plan.request
@@ -66,7 +66,7 @@ def test_a_kind_without_state_has_nothing_synchronised_and_nothing_to_go_on_with
 
 
 def test_a_channel_that_the_kind_reads_has_to_be_there(kinds, fake):
-    with pytest.raises(InvalidRequest, match="Tally reads the channel 'texts'"):
+    with pytest.raises(InvalidRequest, match="Tally .*'texts'"):
         raysm.submit(kinds.Tally("be"), on=fake)
 
 

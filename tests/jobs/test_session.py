@@ -92,7 +92,7 @@ def test_several_calls_run_at_once_each_in_a_process_of_its_own(digits):
 
 
 def test_a_call_that_kills_its_process_is_named_and_takes_nobody_along(digits):
-    with pytest.raises(CallFailed, match="the process of _exit died"):
+    with pytest.raises(CallFailed, match="_exit died"):
         digits.run(os._exit, 3)
     assert digits.run(doubled, 1) == 2
 
@@ -129,7 +129,7 @@ def test_values_are_pushed_and_pulled(digits):
     assert digits.pull("model") == {"w": 1}
     assert digits.pull("name", "model") == ("a", {"w": 1})
     assert "model" in digits.complete("mod")
-    with pytest.raises(NameError, match="the session has no 'nothing'"):
+    with pytest.raises(NameError, match="'nothing'"):
         digits.pull("nothing")
 
 
@@ -226,14 +226,14 @@ def test_a_cell_of_another_instance_has_its_own_namespace_prints_here_and_fails_
     with pytest.raises(ZeroDivisionError) as raised:
         digits.exec("1 / 0", on="algo-2")
     assert raised.value.__notes__[0].startswith("in the session digits on algo-2:")
-    with pytest.raises(InvalidRequest, match=r"no instance 'algo-9': the session has algo-1, algo-2"):
+    with pytest.raises(InvalidRequest, match="'algo-9'.* algo-1, algo-2"):
         digits.exec("1", on="algo-9")
 
 
 def test_a_command_runs_on_the_instance_that_is_named(digits, capsys):
     assert digits.shell("echo $SM_CURRENT_HOST; exit 3", on="algo-2") == 3
     assert "algo-2" in capsys.readouterr().out.splitlines()
-    with pytest.raises(InvalidRequest, match="no instance 'algo-9'.*algo-1, algo-2"):
+    with pytest.raises(InvalidRequest, match="'algo-9'.* algo-1, algo-2"):
         digits.shell("true", on="algo-9")
 
 

@@ -39,7 +39,7 @@ def test_one_that_is_closed_ends_its_job_and_the_calls_that_run():
     messages = [entry["Status"] for entry in other.job.describe().answer["SecondaryStatusTransitions"]]
     assert "Pending" not in messages
     other.close()
-    with pytest.raises(SessionEnded, match="the session ended before sleep did: it was closed"):
+    with pytest.raises(SessionEnded, match=" sleep .*it was closed"):
         call.result(timeout=60)
     with pytest.raises(SessionEnded, match="not open"):
         session.run(nothing)
@@ -70,9 +70,9 @@ def test_one_whose_head_is_killed_says_so_to_who_waits(victim):
     until(lambda: call.status.state == "running", FORMING_S)
     session.exec(f"import os; victim = {victim}")
     os.kill(session.pull("victim"), signal.SIGKILL)
-    with pytest.raises(SessionEnded, match="the session doomed has ended: its job .* is Failed: "):
+    with pytest.raises(SessionEnded, match=" doomed .* Failed"):
         call.result(timeout=ENDS_S)
-    with pytest.raises(SessionEnded, match="the session doomed has ended"):
+    with pytest.raises(SessionEnded, match=" doomed "):
         session.run(nothing)
     assert job.wait(timeout=ENDS_S) == "Failed"
     session.detach()
