@@ -70,7 +70,7 @@ def test_options_of_the_model_parallel_library_are_converted_or_refused_as_its_p
     assert told.keys() == SMP_2.keys()
     for name, value in SMP_2.items():
         if told[name].startswith("refused"):
-            with pytest.raises(InvalidRequest, match=f"{name}={value!r} has no counterpart"):
+            with pytest.raises(InvalidRequest, match=f"{name}={value!r}"):
                 Parallel.from_smdistributed({name: value})
         else:
             assert Parallel.from_smdistributed({name: value}) != Parallel(shard=None)

@@ -195,7 +195,7 @@ def test_every_public_name_can_be_imported():
 
 
 def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+    with pytest.raises(AttributeError, match="'nonsense'"):
         raysm.nonsense  # noqa: B018
 
 

@@ -16,10 +16,10 @@ def batch(**fields):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"batch_size": True}, "batch_size must be a whole number of at least 1, got True"),
-        ({"cpus": 0}, "cpus must be a number above 0, got 0"),
-        ({"read": "video"}, "read is one of 'images', 'text'"),
-        ({"keep": "id"}, "keep must be a list, got 'id'"),
+        ({"batch_size": True}, "batch_size.*got True"),
+        ({"cpus": 0}, "cpus.*got 0"),
+        ({"read": "video"}, "read .*'video'"),
+        ({"keep": "id"}, r"keep=\['id'\]"),
     ],
 )
 def test_what_cannot_be_is_refused_by_its_name(fields, message):
@@ -30,9 +30,9 @@ def test_what_cannot_be_is_refused_by_its_name(fields, message):
 @pytest.mark.parametrize(
     ("channel", "inputs", "message"),
     [
-        (None, ["a", "b"], "has 2 inputs; say which one is read, channel='a'"),
-        (None, [], "has 0 inputs; give one"),
-        ("c", ["a", "b"], "has no input 'c'; it has a, b"),
+        (None, ["a", "b"], "2 inputs.*channel='a'"),
+        (None, [], "0 inputs"),
+        ("c", ["a", "b"], "'c'.*a, b"),
     ],
 )
 def test_an_input_that_is_not_clear_is_asked_for(channel, inputs, message):

@@ -29,13 +29,13 @@ def test_a_request_survives_the_way_through_json():
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (changed(grace="soon"), "unknown key 'grace'"),
-        ({"workload": {"kind": "script", "script": "a.py"}}, "the key 'name' is missing"),
-        (changed(grace_s="soon"), r"request\.grace_s: expected a number, got 'soon'"),
-        (changed(grace_s=float("nan")), "expected a finite number, got nan"),
-        (changed(cluster={"count": 1.5}), r"request\.cluster\.count: expected an integer, got 1\.5"),
-        (changed(workload={"kind": "dance"}), "expected one of 'script', 'function', .*, got 'dance'"),
-        (changed(inputs={"matrix": {"uri": 3}}), r"request\.inputs\.matrix\.uri: expected text, got 3"),
+        (changed(grace="soon"), "'grace'"),
+        ({"workload": {"kind": "script", "script": "a.py"}}, "'name'"),
+        (changed(grace_s="soon"), r"request\.grace_s: .*'soon'"),
+        (changed(grace_s=float("nan")), r"request\.grace_s: .*nan"),
+        (changed(cluster={"count": 1.5}), r"request\.cluster\.count: .*1\.5"),
+        (changed(workload={"kind": "dance"}), r"request\.workload\.kind: .*'dance'"),
+        (changed(inputs={"matrix": {"uri": 3}}), r"request\.inputs\.matrix\.uri: .*3"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_path_and_value(data, message):
@@ -63,7 +63,5 @@ class Odd:
 
 @pytest.mark.parametrize("field", ["value", "either"])
 def test_a_field_of_a_type_that_is_no_json_is_named_with_what_may_stand_there(field):
-    with pytest.raises(
-        InvalidRequest, match=rf"odd\.{field}: a field of the type .* cannot travel as JSON; declare text"
-    ):
+    with pytest.raises(InvalidRequest, match=rf"odd\.{field}: .*declare text"):
         from_json(Odd, {field: ["x"]}, "odd")

@@ -1,5 +1,7 @@
 """Durations as users write and read them."""
 
+import re
+
 import pytest
 
 from raysm.cli.arguments import parse
@@ -17,13 +19,13 @@ def test_a_number_with_a_unit_is_a_duration(text, seconds):
 
 def test_a_number_alone_needs_an_option_with_a_unit_of_its_own():
     assert (parse_duration("60", bare="s"), parse_duration("60", bare="m")) == (60, 3600)
-    with pytest.raises(InvalidRequest, match="60s, 60m or 60h"):
+    with pytest.raises(InvalidRequest, match="60s.*60m.*60h"):
         parse_duration("60")
 
 
 @pytest.mark.parametrize("text", ["soon", "", "-5m", "1_000s", "1M", "nan", "inf", "1h 30m", "\u0663m"])
 def test_anything_else_is_refused(text):
-    with pytest.raises(InvalidRequest, match="90s, 30m, 2h, 1d or 1w"):
+    with pytest.raises(InvalidRequest, match=re.escape(repr(text))):
         parse_duration(text, bare="s")
 
 

@@ -1,6 +1,7 @@
 """Tests of ``raysm.request.job``."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy
@@ -67,7 +68,7 @@ def test_hyperparameters_are_spelled_as_by_the_sdk_2_if_asked_for(value, argumen
 
 
 def test_another_spelling_of_hyperparameters_is_refused():
-    with pytest.raises(InvalidRequest, match="it must be False, True or 'sdk2'"):
+    with pytest.raises(InvalidRequest, match="'sdk3'.*'sdk2'"):
         JobRequest(name="job", workload=Script("train.py"), hyperparameters_as_args="sdk3")
 
 
@@ -84,19 +85,19 @@ def test_a_script_gets_its_hyperparameters_before_its_own_arguments_where_that_i
 
 @pytest.mark.parametrize("name", ["", "-a", "a-", "a_b", "x" * 64, "ä"])
 def test_a_name_that_sagemaker_refuses_is_refused_here(name):
-    with pytest.raises(InvalidRequest, match="letters, digits and inner hyphens"):
+    with pytest.raises(InvalidRequest, match=f"name {name!r}"):
         JobRequest(name=name, workload=Script("a.py"))
 
 
 @pytest.mark.parametrize("name", ["raysm", "raysm-result", "raysm-x"])
 def test_the_names_of_raysms_own_channels_and_outputs_are_not_for_users(name):
-    with pytest.raises(InvalidRequest, match=f"channel '{name}' .*raysm's own.*give yours another name"):
+    with pytest.raises(InvalidRequest, match=f"'{name}' .*raysm's own"):
         JobRequest(name="a", workload=Script("a.py"), inputs={name: Input("x")})
 
 
 @pytest.mark.parametrize("name", [".", ".."])
 def test_a_channel_name_that_is_a_folder_already_is_refused(name):
-    with pytest.raises(InvalidRequest, match="rename it"):
+    with pytest.raises(InvalidRequest, match=f"channel {re.escape(repr(name))}"):
         JobRequest(name="a", workload=Script("a.py"), inputs={name: Input("x")})
 
 

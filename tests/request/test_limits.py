@@ -1,5 +1,6 @@
 """Limits, metrics, clusters and targets of a request."""
 
+import re
 from dataclasses import fields
 
 import pytest
@@ -15,11 +16,11 @@ from raysm.request.targets import AWS, INSTANCE_KINDS, Local, instance_kind, kin
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"max_runtime_s": MAX_RUNTIME_S + 1}, r"\(28 days\)"),
-        ({"max_runtime_s": "2h"}, "Limits: max_runtime_s must be a whole number of at least 1, got '2h'"),
-        ({"max_wait_s": 10}, "max_wait_s belongs to spot=True"),
-        ({"spot": True, "max_runtime_s": 100, "max_wait_s": 99}, "max_wait_s=99 must be at least max_runtime_s=100"),
-        ({"retry_attempts": 31}, "1 to 30, got 31"),
+        ({"max_runtime_s": MAX_RUNTIME_S + 1}, f"max_runtime_s.*{MAX_RUNTIME_S + 1}"),
+        ({"max_runtime_s": "2h"}, "max_runtime_s.*'2h'"),
+        ({"max_wait_s": 10}, "max_wait_s.*spot=True"),
+        ({"spot": True, "max_runtime_s": 100, "max_wait_s": 99}, "max_wait_s=99 .*max_runtime_s=100"),
+        ({"retry_attempts": 31}, "retry_attempts.*31"),
     ],
 )
 def test_a_limit_that_cannot_be_is_refused_with_its_value(fields, message):
@@ -29,7 +30,7 @@ def test_a_limit_that_cannot_be_is_refused_with_its_value(fields, message):
 
 @pytest.mark.parametrize("fields", [{"subnets": ["subnet-1"]}, {"security_groups": ["sg-1"]}])
 def test_half_a_network_is_refused(fields):
-    with pytest.raises(InvalidRequest, match="go together; give both or neither"):
+    with pytest.raises(InvalidRequest, match="subnets and security_groups"):
         Security(**fields)
 
 
@@ -64,7 +65,7 @@ def test_one_value_in_place_of_a_list_is_refused_with_the_list_to_write(option):
 @pytest.mark.parametrize("option", ["Cluster.groups", "JobRequest.metrics", "Input.groups"])
 @pytest.mark.parametrize("value", [InstanceGroup("head", "ml.m5.large", 1), 3, None])
 def test_what_is_no_list_at_all_is_refused_too(option, value):
-    with pytest.raises(InvalidRequest, match="must be a list"):
+    with pytest.raises(InvalidRequest, match=f"{option.partition('.')[2]} must be a list"):
         LISTS[option](value)
 
 
@@ -75,16 +76,16 @@ def test_any_list_becomes_a_tuple():
 
 
 def test_a_shell_into_an_isolated_job_is_refused():
-    with pytest.raises(InvalidRequest, match="remote_debug needs a network; drop it or isolation"):
+    with pytest.raises(InvalidRequest, match="remote_debug.*isolation"):
         Security(remote_debug=True, isolation=True)
 
 
 @pytest.mark.parametrize(
     ("name", "regex", "message"),
     [
-        ("", "x", "1 to 255 characters, got ''"),
-        ("loss", "", "1 to 500 characters, got 0"),
-        ("loss", "loss=(", r"'loss=\(' is not a regular expression"),
+        ("", "x", "name.*got ''"),
+        ("loss", "", "regex.*got 0"),
+        ("loss", "loss=(", r"'loss=\('"),
     ],
 )
 def test_a_metric_that_the_service_could_not_find_is_refused(name, regex, message):
@@ -95,10 +96,10 @@ def test_a_metric_that_the_service_could_not_find_is_refused(name, regex, messag
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        ({"metrics_export": 65536}, "metrics_export must be 0 to 65535, got 65536"),
-        ({"dashboard": 6379}, "dashboard and gcs are both 6379"),
-        ({"control": 0}, "control must be a fixed port"),
-        ({"worker_min": 20000}, "worker_max=19999 lies below worker_min=20000"),
+        ({"metrics_export": 65536}, "metrics_export.*65536"),
+        ({"dashboard": 6379}, "dashboard.*gcs.*6379"),
+        ({"control": 0}, "control"),
+        ({"worker_min": 20000}, "worker_max=19999 .*worker_min=20000"),
     ],
 )
 def test_ports_that_cannot_be_are_refused(chosen, message):
@@ -113,7 +114,7 @@ def test_no_fixed_port_lies_in_the_range_of_the_workers():
 
 
 def test_the_mode_pipe_of_old_estimators_is_refused_where_it_is_written():
-    with pytest.raises(InvalidRequest, match="mode is 'File' or 'FastFile' .*, got 'Pipe'"):
+    with pytest.raises(InvalidRequest, match="mode.*'Pipe'"):
         Input("s3://bucket/x", mode="Pipe")
 
 
@@ -124,20 +125,23 @@ WORK = InstanceGroup("work", "ml.c5.xlarge", 2)
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"count": 0}, "count must be a whole number of at least 1, got 0"),
-        ({"count": "2"}, "count must be a whole number of at least 1, got '2'"),
-        ({"silence_s": "9"}, "silence_s must be a number, got '9'"),
-        ({"count": 2, "groups": [HEAD]}, "either groups, or instance_type and count"),
-        ({"groups": [InstanceGroup(f"g{i}", "ml.m5.large", 1) for i in range(6)]}, "at most 5 instance groups, got 6"),
-        ({"groups": [WORK, WORK]}, "distinct names, got work, work"),
-        ({"groups": [HEAD, WORK], "head": "boss"}, "head='boss' is not an instance group; the groups are head, work"),
-        ({"alternatives": ["ml.c5.large"]}, "distinct types of SageMaker, got local, ml.c5.large"),
-        ({"instance_type": "ml.c5.large", "alternatives": [f"ml.m{i}.large" for i in range(5)]}, "at most 5 distinct"),
-        ({"coordinator_only": True}, "leaves no instance to work on"),
-        ({"count": 2, "min_instances": 3}, "min_instances must be 1 to 2, got 3"),
-        ({"join_timeout_s": 0}, "join_timeout_s must be above 0"),
-        ({"silence_s": 2.9}, r"silence_s must be 3 \(three heartbeats\) to 86400, got 2.9"),
-        ({"on_instance_loss": "cry"}, "'fail' or 'continue', got 'cry'"),
+        ({"count": 0}, "count.*got 0"),
+        ({"count": "2"}, "count.*'2'"),
+        ({"silence_s": "9"}, "silence_s.*'9'"),
+        ({"count": 2, "groups": [HEAD]}, "groups.*count"),
+        ({"groups": [InstanceGroup(f"g{i}", "ml.m5.large", 1) for i in range(6)]}, "instance groups.*got 6"),
+        ({"groups": [WORK, WORK]}, "work, work"),
+        ({"groups": [HEAD, WORK], "head": "boss"}, "head='boss'.*head, work"),
+        ({"alternatives": ["ml.c5.large"]}, "alternatives.*local, ml.c5.large"),
+        (
+            {"instance_type": "ml.c5.large", "alternatives": [f"ml.m{i}.large" for i in range(5)]},
+            "alternatives.*at most 5",
+        ),
+        ({"coordinator_only": True}, "coordinator_only"),
+        ({"count": 2, "min_instances": 3}, "min_instances.*3"),
+        ({"join_timeout_s": 0}, "join_timeout_s.*got 0"),
+        ({"silence_s": 2.9}, r"silence_s.*2\.9"),
+        ({"on_instance_loss": "cry"}, "on_instance_loss.*'cry'"),
     ],
 )
 def test_a_cluster_that_cannot_be_is_refused(fields, message):
@@ -168,12 +172,12 @@ ARN = "arn:aws:sagemaker:eu-west-1:123456789012:processing-job/a job"
 
 @pytest.mark.parametrize("python", ["3", "py312", "3.12.1", "2.7"])
 def test_a_python_that_is_no_version_is_refused(python):
-    with pytest.raises(InvalidRequest, match=f"python is the version .*got {python!r}"):
+    with pytest.raises(InvalidRequest, match=f"python .*got {python!r}"):
         AWS(role=ROLE, python=python)
 
 
 def test_a_bucket_is_a_name_and_no_address():
-    with pytest.raises(InvalidRequest, match="got 's3://acme/x'; leave out s3:// and the path: 'acme'"):
+    with pytest.raises(InvalidRequest, match="'s3://acme/x'.*'acme'"):
         AWS(role=ROLE, bucket="s3://acme/x")
 
 
@@ -181,7 +185,7 @@ def test_the_image_says_the_kind_of_instance_unless_it_is_a_real_one():
     assert (Local().job_image(), Local().instance_kind_told()) == ("raysm/process:latest", None)
     docker = Local(instance_kind="docker", image=IMAGE)
     assert (docker.job_image(), docker.instance_kind_told()) == (IMAGE, "docker")
-    with pytest.raises(InvalidRequest, match="instances of the kind docker run a container image"):
+    with pytest.raises(InvalidRequest, match="docker.*--image"):
         Local(instance_kind="docker").job_image()
 
 
@@ -199,7 +203,7 @@ def test_a_target_says_what_it_is_in_another_region():
 
 @pytest.mark.parametrize("regions", [(), ("Europe",), ("us-east-1", "")])
 def test_regions_are_names_as_a_signature_has_them(regions):
-    with pytest.raises(InvalidRequest, match="regions are one or more names"):
+    with pytest.raises(InvalidRequest, match=f"regions .*got {re.escape(repr(regions))}"):
         Local(regions=regions)
 
 

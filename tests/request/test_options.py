@@ -162,7 +162,7 @@ def test_processing_refuses_those_options_and_no_others_whose_fields_say_that_it
     if facts(request)[path].processing_lacks is None and not lacks:
         call_of(request)
         return
-    with pytest.raises(InvalidRequest, match="a Processing job has no"):
+    with pytest.raises(InvalidRequest, match="Processing job has no"):
         call_of(request)
 
 
@@ -211,8 +211,8 @@ def test_a_workloads_fields_decide_the_result_unless_they_say_otherwise():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("color", r"draw takes no option 'color'; did you mean colour\?"),
-        ("zzz", r"draw takes no option 'zzz'; it takes size, colour"),
+        ("color", "draw.*'color'.*colour"),
+        ("zzz", "draw.*'zzz'.*size, colour"),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest(name, message):

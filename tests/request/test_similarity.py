@@ -15,11 +15,11 @@ from raysm.request.similarity import Similarity
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({}, "exactly one of"),
-        ({"top_k": 0}, "at least 1, got 0"),
-        ({"threshold": 1.5}, "-1 to 1"),
-        ({"top_k": 1, "dtype": "float16"}, "dtype belongs to full"),
-        ({"full": True, "dtype": "int8"}, "'float32' or 'float16', got 'int8'"),
+        ({}, "exactly one"),
+        ({"top_k": 0}, "top_k.*got 0"),
+        ({"threshold": 1.5}, r"threshold 1\.5"),
+        ({"top_k": 1, "dtype": "float16"}, "dtype.*full"),
+        ({"full": True, "dtype": "int8"}, "dtype.*'int8'"),
     ],
 )
 def test_a_similarity_that_cannot_be_is_refused(fields, message):
@@ -55,10 +55,10 @@ def test_one_or_several_id_columns_come_back_from_json(id_column):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"columns": ["a"], "exclude_columns": ["b"]}, "give columns or exclude_columns, not both"),
-        ({"columns": []}, "columns is empty; name the features"),
-        ({"id_column": "a", "columns": ["a", "b"]}, "name the column 'a' twice"),
-        ({"columns": [1]}, r"columns must be a list of column names, got \[1\]"),
+        ({"columns": ["a"], "exclude_columns": ["b"]}, "columns or exclude_columns"),
+        ({"columns": []}, "columns is empty"),
+        ({"id_column": "a", "columns": ["a", "b"]}, "'a' twice"),
+        ({"columns": [1]}, r"columns.*\[1\]"),
     ],
 )
 def test_columns_that_exclude_each_other_are_refused(fields, said):

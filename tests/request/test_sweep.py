@@ -73,29 +73,29 @@ def test_of_a_grid_no_more_is_tried_than_it_has():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: script(metric=""), "metric is the name of what the trials report, 'loss', got ''"),
-        (lambda: script(mode="least"), "mode is one of 'min', 'max', got 'least'"),
-        (lambda: script(trials=0), "trials must be a whole number of at least 1, got 0"),
-        (lambda: script(trials=1_000_000), "trials must be at most 100,000, got 1,000,000"),
-        (lambda: script(cpus=0), "cpus must be a number above 0, got 0"),
-        (lambda: script(workers=2), "a script runs in one process a trial, got workers=2"),
-        (lambda: script(stop="pbt", search="optuna"), "stop='pbt' goes with search='random', got search='optuna'"),
-        (lambda: script(search="grid"), "has no finite set of values"),
-        (lambda: function(space={}), "a sweep needs a space"),
-        (lambda: function(space={}, draws=True, search="grid"), "needs a space of values, not a function"),
-        (lambda: function(space={}, draws=True, stop="pbt"), "varies parameters within their ranges"),
+        (lambda: script(metric=""), "metric .*got ''"),
+        (lambda: script(mode="least"), "mode.*'least'"),
+        (lambda: script(trials=0), "trials.*got 0"),
+        (lambda: script(trials=1_000_000), "trials.*1,000,000"),
+        (lambda: script(cpus=0), "cpus.*got 0"),
+        (lambda: script(workers=2), "script.*workers=2"),
+        (lambda: script(stop="pbt", search="optuna"), "stop='pbt'.*search='optuna'"),
+        (lambda: script(search="grid"), r"loguniform\(.*search='grid'"),
+        (lambda: function(space={}), "needs a space.*got {}"),
+        (lambda: function(space={}, draws=True, search="grid"), "search='grid'.*function"),
+        (lambda: function(space={}, draws=True, stop="pbt"), "stop='pbt'.*space as ranges"),
         (
             lambda: function(warm_start=(Earlier(params={"momentum": 0.1}, value=1.0),)),
-            "warm_start has trials of another space: 'lr' is in one of the two alone",
+            "warm_start.*'lr'",
         ),
         (
             lambda: function(warm_start=(Earlier(params={"lr": 100.0}, value=1.0),)),
-            r"warm_start has a trial with lr=100.0, which lies outside of loguniform\(",
+            r"warm_start.*lr=100\.0",
         ),
-        (lambda: script(stop="pbt", trials=1), "compares the trials of a population: take at least 2, got trials=1"),
+        (lambda: script(stop="pbt", trials=1), "stop='pbt'.*trials=1"),
         (
             lambda: script(stop="pbt", concurrency=2),
-            "goes without concurrency: all 20 trials are one population, which takes turns",
+            "stop='pbt'.*concurrency=2",
         ),
     ],
 )
@@ -141,14 +141,14 @@ def test_a_range_travels_as_json(parameter):
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: raysm.uniform(2, 1), "the lower bound 2 must be below the upper one, 1"),
-        (lambda: raysm.uniform("0", 1), "the lower bound must be a finite number, got '0'"),
-        (lambda: raysm.loguniform(0, 1), "a logarithm needs a lower bound above 0, got 0"),
-        (lambda: raysm.quniform(0, 1, 0), "the step must be above 0"),
-        (lambda: raysm.randint(0.5, 4), r"the bounds must be integers, got 0.5"),
-        (lambda: raysm.choice([]), "nothing to choose from"),
-        (lambda: raysm.choice("relu"), r"choice takes a list of values, choice\(\[32, 64\]\), got 'relu'"),
-        (lambda: raysm.choice([[1]]), r"a value is a text, a number, True, False or None, got \[1\]"),
+        (lambda: raysm.uniform(2, 1), r"uniform\(2, 1\)"),
+        (lambda: raysm.uniform("0", 1), r"uniform\('0', 1\)"),
+        (lambda: raysm.loguniform(0, 1), r"loguniform\(0, 1\)"),
+        (lambda: raysm.quniform(0, 1, 0), "step.*got 0"),
+        (lambda: raysm.randint(0.5, 4), r"integers, got 0\.5"),
+        (lambda: raysm.choice([]), r"choice\(\[\]\)"),
+        (lambda: raysm.choice("relu"), "choice.*'relu'"),
+        (lambda: raysm.choice([[1]]), r"choice.*got \[1\]"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_value_and_the_remedy(make, said):
@@ -182,7 +182,7 @@ def test_a_grid_has_every_value_once():
     assert raysm.randint(1, 3).grid() == (1, 2, 3)
     assert raysm.quniform(0.1, 0.55, 0.1).grid() == (0.1, 0.2, 0.3, 0.4, 0.5)
     assert raysm.choice(["a", "b"]).grid() == ("a", "b")
-    with pytest.raises(InvalidRequest, match="has no finite set of values; for search='grid' list them"):
+    with pytest.raises(InvalidRequest, match=r"uniform\(0, 1\).*search='grid'"):
         raysm.uniform(0, 1).grid()
 
 
@@ -203,17 +203,17 @@ def test_a_range_is_written_as_text_on_a_command_line(text, parameter):
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: space_of({}), "a sweep needs a space"),
-        (lambda: space_of({"l r": raysm.uniform(0, 1)}), "a parameter's name has letters, digits and underscores"),
-        (lambda: space_of({"x": 3}), r"x is 3, which is not a range; for fixed values use raysm.choice\(\[3\]\)"),
+        (lambda: space_of({}), "needs a space.*got {}"),
+        (lambda: space_of({"l r": raysm.uniform(0, 1)}), "name.*'l r'"),
+        (lambda: space_of({"x": 3}), r"x is 3.*raysm\.choice\(\[3\]\)"),
         (
             lambda: space_of({"x": "lguniform:1:2"}),
-            "space: x: there is no range 'lguniform'; there are uniform, loguniform",
+            "x: .*'lguniform'.*uniform, loguniform",
         ),
-        (lambda: space_of({"x": "0.001,0.01"}), "'0.001,0.01' is not a range; .* write choice:0.001,0.01$"),
-        (lambda: space_of({"x": "uniform:1"}), "write uniform:LOW:HIGH, got 'uniform:1'"),
-        (lambda: space_of({"x": {"kind": "loguniform", "low": 0}}), "x: there is no range 'loguniform'; as JSON"),
-        (lambda: space_of({"x": {"kind": "range", "low": 0}}), "space: x: range: the key 'high' is missing"),
+        (lambda: space_of({"x": "0.001,0.01"}), r"choice:0\.001,0\.01$"),
+        (lambda: space_of({"x": "uniform:1"}), "x: .*'uniform:1'"),
+        (lambda: space_of({"x": {"kind": "loguniform", "low": 0}}), "x: .*'loguniform'.*range, choice"),
+        (lambda: space_of({"x": {"kind": "range", "low": 0}}), "x: .*'high'"),
     ],
 )
 def test_what_is_no_space_is_refused_with_the_value_and_the_remedy(make, said):
@@ -230,10 +230,10 @@ def test_a_rule_travels_as_json(rule):
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: rule_of("ashe"), "there is no rule stop='ashe'; there are 'asha', 'median'"),
-        (lambda: rule_of(7), "there is no rule stop=7; there are 'asha', 'median', 'pbt' and None"),
-        (lambda: Asha(grace=0), "Asha: grace must be a whole number of at least 1, got 0"),
-        (lambda: Pbt(share=0.6), "share must be above 0 and at most 0.5, got 0.6"),
+        (lambda: rule_of("ashe"), "stop='ashe'.*'asha'"),
+        (lambda: rule_of(7), "stop=7.*'asha'"),
+        (lambda: Asha(grace=0), "Asha: grace.*got 0"),
+        (lambda: Pbt(share=0.6), r"share.*got 0\.6"),
     ],
 )
 def test_a_rule_that_cannot_be_is_refused(make, said):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import ClassVar
@@ -162,11 +163,11 @@ def test_a_kind_of_ones_own_goes_by_its_import_path():
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("dance", "expected one of 'script', 'function', .*, or module:Class of your own kind, got 'dance'"),
+        ("dance", "'script'.*module:Class.*'dance'"),
         (["script"], r"got \['script'\]"),
-        ("no_such_module:Kind", "'no_such_module:Kind' cannot be imported here: ModuleNotFoundError"),
-        ("raysm.request:Cluster", "is not a kind of workload"),
-        ("os:system('x')", "expected one of"),
+        ("no_such_module:Kind", "'no_such_module:Kind'.*ModuleNotFoundError"),
+        ("raysm.request:Cluster", "'raysm.request:Cluster'.*Workload"),
+        ("os:system('x')", "'script'.*system"),
     ],
 )
 def test_a_kind_that_is_none_is_refused_with_where_it_stands(kind, message):
@@ -190,16 +191,16 @@ def local_kind():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (print, r"wrap the function: raysm\.submit\(raysm\.Function\(fn, \*args, \*\*kwargs\)\), got <built-in"),
-        (EXAMPLES["function"], "wrap the function: .*got PickledFunction"),
+        (print, r"raysm\.Function\(.*got <built-in"),
+        (EXAMPLES["function"], r"raysm\.Function\(.*got PickledFunction"),
         (
             EXAMPLES["data_parallel"],
-            r"wrap the loop: raysm\.submit\(raysm\.DataParallel\(train_loop, config=…\)\), got",
+            r"raysm\.DataParallel\(.*got TrainLoop",
         ),
-        (3, "must be Script, .*, SessionWorkload, Sweep, ScriptSweep, Batch or a Workload of your own, got 3"),
-        (Bare(), "Bare is not a dataclass"),
-        (Runless(), "Runless names no runner; give runner = 'module:Class', got ''"),
-        (local_kind(), "defined inside a function or class"),
+        (3, "Script.*Workload.*got 3"),
+        (Bare(), "Bare .*dataclass"),
+        (Runless(), "Runless .*runner.*got ''"),
+        (local_kind(), "local_kind.*inside a function"),
     ],
     ids=lambda value: str(value)[:20],
 )
@@ -217,16 +218,14 @@ def test_it_travels_as_json():
 @pytest.mark.parametrize("name", ["idle_timeout_s", "idle_timeout_detached_s"])
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), "30m"])
 def test_a_time_that_is_none_is_refused_with_its_name(name, value):
-    with pytest.raises(InvalidRequest, match=f"{name} must be a number of seconds above 0"):
+    with pytest.raises(InvalidRequest, match=f"{name} .*got {value!r}"):
         SessionWorkload(**{name: value})
 
 
-@pytest.mark.parametrize(
-    "fields", [{"budget_usd": 0, "usd_per_hour": 1.0}, {"usd_per_hour": -1.0}, {"usd_per_hour": "1"}]
-)
-def test_money_that_is_none_is_refused(fields):
-    with pytest.raises(InvalidRequest, match="must be a number above 0"):
-        SessionWorkload(**fields)
+@pytest.mark.parametrize(("name", "value"), [("budget_usd", 0), ("usd_per_hour", -1.0), ("usd_per_hour", "1")])
+def test_money_that_is_none_is_refused(name, value):
+    with pytest.raises(InvalidRequest, match=f"{name} .*got {value!r}"):
+        SessionWorkload(**{"usd_per_hour": 1.0} | {name: value})
 
 
 ARN = "arn:aws:codeartifact:eu-west-1:123456789012:repository/our-domain/our.repo_1"
@@ -249,12 +248,12 @@ def test_addresses_and_arns_pass(index):
     "index", ["pip.example", "ftp://host/simple", "https://", "https://a b/simple", ARN + "/more", ""]
 )
 def test_anything_else_is_refused_with_both_forms(index):
-    with pytest.raises(InvalidRequest, match="https://pip.example/simple, or the ARN of a CodeArtifact repository"):
+    with pytest.raises(InvalidRequest, match=f"https://.*CodeArtifact.*got {re.escape(repr(index))}"):
         check_index(index)
 
 
 def test_an_address_with_a_password_is_refused_and_the_password_not_repeated():
-    with pytest.raises(InvalidRequest, match="holds a user or a password") as caught:
+    with pytest.raises(InvalidRequest, match="pip_index.*password") as caught:
         check_index("https://me:hunter2@host/simple")
     assert "hunter2" not in str(caught.value)
 
@@ -264,13 +263,15 @@ MLFLOW = "arn:aws:sagemaker:eu-west-1:123456789012:mlflow-tracking-server/team"
 
 @pytest.mark.parametrize("tracking", ["mlruns", "sqlite:///", "postgresql://x"])
 def test_what_is_none_is_refused_with_those_that_there_are(tracking):
-    with pytest.raises(InvalidRequest, match=r"give sqlite:///mlflow.db, http://.*, arn:aws:sagemaker"):
+    with pytest.raises(
+        InvalidRequest, match=f"tracking={re.escape(repr(tracking))}.*sqlite:///.*http://.*arn:aws:sagemaker"
+    ):
         check_tracking(tracking)
 
 
 @pytest.mark.parametrize("tracking", ["https://me:hunter2@mlflow.example", "postgresql://me:hunter2@db.example/mlflow"])
 def test_a_password_in_it_is_refused_and_not_repeated(tracking):
-    with pytest.raises(InvalidRequest, match="tracking has a password in it") as raised:
+    with pytest.raises(InvalidRequest, match="tracking.*password") as raised:
         check_tracking(tracking)
     assert "hunter2" not in str(raised.value)
 
@@ -287,5 +288,5 @@ def test_a_request_knows_who_writes_and_what_that_takes():
     ]
     assert request(MLFLOW).packages == ("mlflow", "sagemaker_mlflow")
     assert request("sqlite:///m.db").packages == ()
-    with pytest.raises(InvalidRequest, match="is not a place"):
+    with pytest.raises(InvalidRequest, match="tracking='mlruns'"):
         request("mlruns")
