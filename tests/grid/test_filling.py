@@ -34,19 +34,17 @@ def test_a_columns_name_may_have_blanks_and_signs():
 
 def test_a_column_that_there_is_not_is_refused_with_the_one_that_comes_nearest():
     check_names("{lr}", ["lr"], "drives.csv")
-    with pytest.raises(
-        InvalidRequest, match=r"\{campagn\}: drives.csv has no column 'campagn'; did you mean \{campaign\}"
-    ):
+    with pytest.raises(InvalidRequest, match=r"'campagn'.*\{campaign\}"):
         check_names("{campagn}", VALUES, "drives.csv")
-    with pytest.raises(InvalidRequest, match="columns are lr; braces also take account, count, "):
+    with pytest.raises(InvalidRequest, match="'zzz'.* lr; .*account"):
         check_names("{zzz}", ["lr"], "drives.csv")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{empty}", "row 4: the column 'empty' is empty, but '{empty}' uses it"),
-        ("{campaign:.2f}", "row 4, column 'campaign'"),
+        ("{empty}", "row 4.*'empty'"),
+        ("{campaign:.2f}", "row 4.*'campaign'"),
     ],
 )
 def test_a_value_that_is_not_there_or_takes_no_such_format_is_refused_with_row_and_column(text, message):
@@ -215,16 +213,16 @@ def test_a_rows_manifest_is_read_as_one_and_shared_as_all_rows_are():
 
 
 def test_rows_that_would_be_processing_jobs_are_refused_before_anything_is_sent():
-    with pytest.raises(InvalidRequest, match="a grid runs training jobs, got kind='processing'; leave kind out"):
+    with pytest.raises(InvalidRequest, match="kind='processing'"):
         template(kind="processing").check([], "rows")
 
 
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"lr": None}, r"row 5 \(stuttgart\): the column 'lr' is empty"),
-        ({"lr": 1} | {f"c{n}": n for n in range(101)}, "101 hyperparameters .*at most 100"),
-        ({"lr": 1, "text": "x" * 2501}, "column 'text': 2,501 characters"),
+        ({"lr": None}, r"row 5 \(stuttgart\).*'lr'"),
+        ({"lr": 1} | {f"c{n}": n for n in range(101)}, "101 hyperparameters"),
+        ({"lr": 1, "text": "x" * 2501}, "'text'.*2,501"),
     ],
     ids=["empty", "too many", "too long"],
 )

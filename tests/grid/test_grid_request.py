@@ -45,9 +45,9 @@ def test_a_file_says_which_batch_job_is_to_run_its_grid(tmp_path):
     file = read(tmp_path, 'script = "train.py"\n[batch]\njob_queue = "controllers"\njob_role = "arn"\n')
     assert file.batch == {"job_queue": "controllers", "job_role": "arn"}
     assert read(tmp_path, 'script = "train.py"\n[batch]\nassign_public_ip = true\n').batch == {"assign_public_ip": True}
-    with pytest.raises(InvalidRequest, match=r"batch.assign_public_ip"):
+    with pytest.raises(InvalidRequest, match=r"batch\.assign_public_ip"):
         read(tmp_path, 'script = "train.py"\n[batch]\nassign_public_ip = "yes"\n')
-    with pytest.raises(InvalidRequest, match=r"\[batch\] has no 'queue'; it has job_queue"):
+    with pytest.raises(InvalidRequest, match="'queue'.*job_queue"):
         read(tmp_path, 'script = "train.py"\n[batch]\nqueue = "controllers"\n')
 
 
@@ -69,17 +69,17 @@ def test_the_whole_file_is_a_grid_and_the_options_of_its_jobs(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("script = ", "drives.toml cannot be read"),
-        ("nonsense = 1", "there is no option nonsense"),
-        ("count = 'x'", "count: expected an integer|count: expected"),
-        ("[rules]\nbuget = 1", "rules: unknown key 'buget'"),
-        ("[rows]\nfiles = 'a.csv'", r"\[rows\] has no 'files'"),
-        ("[rows]\nfile = 'a.csv'\nsql = 'SELECT 1'", "either a file or a query"),
-        ("[rows]\nsql = 'SELECT 1'", "a query and no database"),
-        ("rows = 3", "rows is a table"),
-        ("rows = 'a.xlsx'", "is not a source of rows"),
-        ("regions = [1]", r"regions\[0\]: expected"),
-        ("[limits]\nmax_runtime = 3", "did you mean limits.max_runtime_s"),
+        ("script = ", "cannot be read"),
+        ("nonsense = 1", "nonsense"),
+        ("count = 'x'", "count: .*'x'"),
+        ("[rules]\nbuget = 1", "rules: .*'buget'"),
+        ("[rows]\nfiles = 'a.csv'", r"\[rows\].*'files'"),
+        ("[rows]\nfile = 'a.csv'\nsql = 'SELECT 1'", "either a file"),
+        ("[rows]\nsql = 'SELECT 1'", "no database"),
+        ("rows = 3", r"\[rows\].*got 3"),
+        ("rows = 'a.xlsx'", r"a\.xlsx"),
+        ("regions = [1]", r"regions\[0\]: .*1"),
+        ("[limits]\nmax_runtime = 3", "limits.max_runtime_s"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_file_and_the_key(tmp_path, text, message):
@@ -157,7 +157,7 @@ def test_a_column_that_was_dropped_since_or_a_misspelled_instance_type_is_said_b
     store = made(tmp_path, source_of([{"key": "a", "lr": 1}]))
     with pytest.raises(InvalidRequest, match="lr"):
         extend(store, source_of([{"key": "b", "rl": 2}]))
-    with pytest.raises(InvalidRequest, match=r"'ml\.g5\.xlrage', .*; did you mean ml\.g5"):
+    with pytest.raises(InvalidRequest, match=r"'ml\.g5\.xlrage'"):
         extend(store, source_of([{"key": "b", "lr": 2, "instance_type": "ml.g5.xlrage"}]))
     assert store.states() == {}
     store.close()
@@ -166,7 +166,7 @@ def test_a_column_that_was_dropped_since_or_a_misspelled_instance_type_is_said_b
 def test_a_grid_that_is_being_stopped_takes_no_rows(tmp_path):
     store = made(tmp_path, source_of([{"key": "a", "lr": 1}]))
     store.change_grid("stopping", 1.0, fenced=False)
-    with pytest.raises(InvalidRequest, match="is being stopped"):
+    with pytest.raises(InvalidRequest, match="being stopped"):
         extend(store, source_of([{"key": "b", "lr": 2}]))
     store.close()
 

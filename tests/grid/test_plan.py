@@ -104,7 +104,7 @@ def test_the_volumes_of_jobs_count_in_what_rows_cost_and_in_the_budget():
     rows = grid({"expected_s": 3600}, instance_types=("ml.m5.large",), options=options)
     made = plan(rows, table=table)
     assert (made.usd, made.most_usd) == ((2.0, 2.0), pytest.approx(2.0 * (1 + STOP_H)))
-    with pytest.raises(InvalidRequest, match=r"at least 2\.00 USD, but the budget is 1\.50 USD"):
+    with pytest.raises(InvalidRequest, match=r"2\.00 USD.*1\.50 USD"):
         plan(replace(rows, rules=Rules(budget_usd=1.5)), table=table)
 
 
@@ -129,7 +129,7 @@ def test_a_price_that_is_not_known_is_said_and_is_not_nothing():
 
 
 def test_an_unknown_price_and_a_budget_are_refused_with_the_remedy():
-    with pytest.raises(InvalidRequest, match="raysm prices --refresh --regions eu-west-1"):
+    with pytest.raises(InvalidRequest, match="raysm prices .*eu-west-1"):
         plan(grid({"expected_s": 60}, regions=("eu-west-1",), rules=Rules(budget_usd=5)))
 
 
@@ -137,13 +137,13 @@ def test_an_unknown_price_of_a_scenario_is_set_in_the_scenario(tmp_path):
     scenario_file(tmp_path).touch()
     asked = grid({"expected_s": 60}, regions=("eu-west-1",), rules=Rules(budget_usd=5))
     here = replace(asked, template=replace(asked.template, target=Local(regions=("eu-west-1",), home=str(tmp_path))))
-    with pytest.raises(InvalidRequest, match=r"scenario's table market\.usd_per_hour"):
+    with pytest.raises(InvalidRequest, match=r"market\.usd_per_hour"):
         plan(here)
 
 
 def test_a_budget_that_the_rows_exceed_at_best_is_refused():
     assert plan(grid({"expected_s": 3600}, rules=Rules(budget_usd=2))).usd == (2.0, 2.0)
-    with pytest.raises(InvalidRequest, match="cost at least 2.00 USD, but the budget is 1.90"):
+    with pytest.raises(InvalidRequest, match=r"2\.00 USD.*1\.90 USD"):
         plan(grid({"expected_s": 3600}, rules=Rules(budget_usd=1.9)))
 
 
@@ -287,12 +287,12 @@ def test_a_script_that_is_not_there_is_refused_before_there_is_a_grid_of_its_nam
         template = Template(workload=Script(str(tmp_path / name)), target=Local())
         return replace(request(tmp_path, Local(), [{"key": "a", "script": "train"}]), template=template)
 
-    with pytest.raises(InvalidRequest, match=r"trian\.py' is not there"):
+    with pytest.raises(InvalidRequest, match=r"trian\.py"):
         planned(asked("trian.py"))
     # Which one a column names each row says.
     assert planned(asked("{script}.py")).plan.assigned
 
 
 def test_a_misspelled_instance_type_of_a_row_is_refused_as_that_of_a_job_is(tmp_path):
-    with pytest.raises(InvalidRequest, match=r"'ml\.g5\.xlrage', which SageMaker does not have; did you mean ml\.g5"):
+    with pytest.raises(InvalidRequest, match=r"'ml\.g5\.xlrage'"):
         planned(request(tmp_path, Local(), [{"key": "a", "instance_type": "ml.g5.xlrage"}]))

@@ -15,7 +15,7 @@ from raysm.client.service import Service
 from raysm.contract.result import MANIFEST, Manifest, ResultFile
 from raysm.errors import InvalidConfig, InvalidRequest, ServiceError
 from raysm.grid.local_grids import GridTarget, SentController, keep_target, only_grid, opened, read_target
-from raysm.grid.row import COLUMNS, TABLE, WRITE_BATCH, make_table, row_result, write_back
+from raysm.grid.row import COLUMNS, TABLE, make_table, row_result, write_back
 from raysm.grid.rows.databases import database_of
 from raysm.grid.store import Store, folder, path_of
 from raysm.grid.task import Attempt, AttemptState, Rules, Task, TaskState
@@ -31,7 +31,7 @@ def test_a_row_that_is_not_done_has_no_result_and_the_error_says_why(tmp_path):
     store.add([Task(key=key, position=place) for place, key in enumerate("bc")])
     with store.database.transaction("test", fenced=False):
         store.move_task("b", TaskState.WAITING, TaskState.FAILED, 1.0, reason="it is broken")
-    for key, message in (("b", "it is failed: it is broken"), ("c", "it is waiting"), ("d", "no row 'd'")):
+    for key, message in (("b", "'b'.*it is broken"), ("c", "'c'.*waiting"), ("d", "no row 'd'")):
         with pytest.raises(InvalidRequest, match=message):
             row_result(store, key, service)
     store.database.close()
@@ -92,7 +92,7 @@ def test_rows_that_are_not_done_are_named_and_left_out_only_where_that_is_wanted
     grid = ran(
         fake, left({"label": [1]}), Answer(status="Failed", reason="AlgorithmError: ValueError: no image, exit code: 1")
     )
-    with pytest.raises(InvalidRequest, match=r"1 of 2 rows are not done: b \(failed\).* partial"):
+    with pytest.raises(InvalidRequest, match=r"b \(failed\).*partial"):
         grid.table()
     assert grid.table(partial=True).to_pydict() == {"key": ["a"], "label": [1]}
 
@@ -102,7 +102,7 @@ def test_one_file_has_them_all_and_a_failure_leaves_the_old_one(fake, tmp_path):
     grid = ran(fake, left({"label": [1, 2]}), left({"label": [3]}), name="whole")
     assert grid.write_table(path) == 3
     assert pq.read_table(path).to_pydict() == {"key": ["a", "a", "b"], "label": [1, 2, 3]}
-    with pytest.raises(InvalidRequest, match="has the columns"):
+    with pytest.raises(InvalidRequest, match=r"'b'.*label \(string\)"):
         ran(fake, left({"label": [1]}), left({"label": ["cat"]}), name="mixed").write_table(path)
     assert pq.read_table(path).num_rows == 3
     assert [item.name for item in path.parent.iterdir()] == ["all.parquet"]
@@ -112,7 +112,7 @@ def test_numbers_of_another_type_join_if_their_values_stay(fake):
     empty = {"label": pa.array([None], pa.float64())}
     grid = ran(fake, left({"label": [1]}), left({"label": [2.0]}), left(empty), name="numbers")
     assert grid.table()["label"].to_pylist() == [1, 2, None]
-    with pytest.raises(InvalidRequest, match="has the columns"):
+    with pytest.raises(InvalidRequest, match=r"'b'.*label \(double\)"):
         ran(fake, left({"label": [1]}), left({"label": [2.5]}), name="fractions").table()
 
 
@@ -265,7 +265,6 @@ def test_two_grids_share_a_table_and_a_long_reason_is_cut(store, database, tmp_p
         write_back(each, database)
     other.database.close()
     assert [(row["grid"], len(row["reason"])) for row in rows(database)] == [("drives", 1024), ("others", 1024)]
-    assert WRITE_BATCH > 1
 
 
 @pytest.mark.parametrize(
@@ -306,7 +305,7 @@ def test_a_grid_is_opened_by_its_name_and_others_are_listed(home):
     make("a", "b")
     with opened("b") as store:
         assert store.grid().name == "b"
-    with pytest.raises(InvalidRequest, match="there is no grid 'c' .* existing grids: a, b"), opened("c"):
+    with pytest.raises(InvalidRequest, match="'c'.* a, b"), opened("c"):
         pass
 
 
@@ -314,5 +313,5 @@ def test_the_only_one_need_not_be_named(home):
     make("a")
     assert only_grid() == "a"
     make("b")
-    with pytest.raises(InvalidRequest, match="name the grid; this machine has a, b"):
+    with pytest.raises(InvalidRequest, match=" a, b"):
         only_grid()

@@ -144,7 +144,7 @@ def test_what_rows_share_is_uploaded_once_and_a_row_adds_two_small_objects(bench
 
 def test_another_script_under_the_same_name_is_refused(bench):
     bench.open(bench.request(ROWS)).close()
-    with pytest.raises(InvalidRequest, match="give this one another --name"):
+    with pytest.raises(InvalidRequest, match="--other.*--name"):
         bench.open(bench.request(ROWS, args=("--other", "{lr}")))
 
 
@@ -210,6 +210,6 @@ def test_the_last_states_are_written_back_when_the_database_answers_again(bench,
 
 def test_a_grid_whose_last_states_cannot_be_written_back_ends_with_an_error(bench, away):
     running, _ = away
-    with pytest.raises(ServiceError, match="the states of its last rows are not in the database"):
+    with pytest.raises(ServiceError, match="raysm_tasks"):
         bench.run(running)
     assert running.store.states() == {"done": 1}

@@ -80,13 +80,13 @@ def test_files_of_any_name_are_in_the_shards_of_a_folder_under_their_names(tmp_p
 @pytest.mark.parametrize(
     ("uris", "count", "message"),
     [
-        ("s3://drives/", 4, "4 shards, and 3 objects below s3://drives/; ask for 3 at most"),
-        ("s3://drives/none", 1, "nothing lies below s3://drives/none"),
-        ("s3://no-such-bucket-of-ours/", 1, "there is no bucket 'no-such-bucket-of-ours'"),
-        ("s3://drives/", 0, "at least one for each of 1 prefixes, got 0"),
-        ("s3://drives/", True, "got True"),
-        (["s3://drives/a", "s3://drives/b"], 1, "at least one for each of 2 prefixes, got 1"),
-        ([], 1, "at least one for each of 0 prefixes"),
+        ("s3://drives/", 4, "4 shards.*3 objects"),
+        ("s3://drives/none", 1, "s3://drives/none"),
+        ("s3://no-such-bucket-of-ours/", 1, "'no-such-bucket-of-ours'"),
+        ("s3://drives/", 0, "count.*got 0"),
+        ("s3://drives/", True, "count.*got True"),
+        (["s3://drives/a", "s3://drives/b"], 1, "2 prefixes.*got 1"),
+        ([], 1, "0 prefixes.*got 1"),
     ],
 )
 def test_what_cannot_be_cut_so_is_refused_and_nothing_is_written(remote, uris, count, message):

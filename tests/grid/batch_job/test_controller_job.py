@@ -35,9 +35,9 @@ IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/raysm:batch"
 def test_a_definition_without_a_role_is_refused_where_jobs_are_billed(laptop):
     laptop.define("bare")
     del laptop.batch.definitions[-1]["containerProperties"]["jobRoleArn"]
-    with pytest.raises(InvalidRequest, match="the job definition 'bare' has no jobRoleArn"):
+    with pytest.raises(InvalidRequest, match="'bare'.*jobRoleArn"):
         definition_of(ControllerJob(job_queue="controllers", job_definition="bare"), laptop.service)
-    with pytest.raises(InvalidRequest, match="with its own role: give --job-role"):
+    with pytest.raises(InvalidRequest, match="--job-role"):
         definition_of(ControllerJob(job_queue="controllers", image=IMAGE), laptop.service)
 
 
@@ -60,9 +60,9 @@ BARE = Definition(name="own", container={})
 @pytest.mark.parametrize(
     ("options", "rows", "message"),
     [
-        ({"inputs": {"data": "drives/"}}, [{"key": "a", "lr": 1}], "the input 'data' is 'drives/', a path of this"),
-        ({"inputs": {"data": Input("./x")}}, [{"key": "a", "lr": 1}], r"the input 'data' is './x'"),
-        ({}, [{"key": "a", "lr": 1, "input_data": "a.csv"}], r"row 1 \(a\): its input 'data' is 'a.csv'"),
+        ({"inputs": {"data": "drives/"}}, [{"key": "a", "lr": 1}], "'data'.*'drives/'"),
+        ({"inputs": {"data": Input("./x")}}, [{"key": "a", "lr": 1}], r"'data'.*'\./x'"),
+        ({}, [{"key": "a", "lr": 1, "input_data": "a.csv"}], r"row 1 \(a\).*'data'.*'a\.csv'"),
     ],
     ids=["of all rows", "as a value", "of a row"],
 )
@@ -86,21 +86,24 @@ def written_back(laptop, on):
 
 
 def test_a_database_of_this_machine_is_not_written_back_to(laptop, tmp_path):
-    with pytest.raises(InvalidRequest, match=r"a Batch job cannot write back to .*campaigns\.db on this machine"):
+    with pytest.raises(InvalidRequest, match=r"campaigns\.db"):
         check_database(written_back(laptop, str(tmp_path / "campaigns.db")), BARE)
-    with variable("RAYSM_TEST_URL", "sqlite:///campaigns.db") as name, pytest.raises(InvalidRequest, match="on this"):
+    with (
+        variable("RAYSM_TEST_URL", "sqlite:///campaigns.db") as name,
+        pytest.raises(InvalidRequest, match="sqlite:///campaigns"),
+    ):
         check_database(written_back(laptop, name), BARE)
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
-        with pytest.raises(InvalidRequest, match="to an open connection"):
+        with pytest.raises(InvalidRequest, match="open connection"):
             check_database(written_back(laptop, connection), BARE)
-    with pytest.raises(InvalidRequest, match="or an address with a password"):
+    with pytest.raises(InvalidRequest, match="password"):
         check_database(written_back(laptop, "postgresql://user:secret@db.example.com/campaigns"), BARE)
 
 
 def test_the_variable_that_names_a_database_has_to_be_the_definitions_too(laptop):
     with variable("RAYSM_TEST_URL", "postgresql://user:secret@db.example.com/campaigns") as name:
         request = written_back(laptop, name)
-        with pytest.raises(InvalidRequest, match="'own' lacks the variable RAYSM_TEST_URL"):
+        with pytest.raises(InvalidRequest, match="'own'.*RAYSM_TEST_URL"):
             check_database(request, BARE)
         secret = {"name": "RAYSM_TEST_URL", "valueFrom": "arn:aws:secretsmanager:eu-west-1:123456789012:secret:x"}
         check_database(request, Definition(name="own", container={"secrets": [secret]}))
@@ -109,19 +112,19 @@ def test_the_variable_that_names_a_database_has_to_be_the_definitions_too(laptop
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"job_queue": ""}, "job_queue must be the name or ARN of a job queue, got ''"),
-        ({"job_definition": "a b"}, "job_definition must be a name.*, got 'a b'"),
-        ({"job_role": "me", "image": "raysm"}, "job_role must be the ARN of a role, .*, got 'me'"),
-        ({"job_role": ROLE}, "job_role is for a definition that raysm registers, which needs an image"),
+        ({"job_queue": ""}, "job_queue.*''"),
+        ({"job_definition": "a b"}, "job_definition.*'a b'"),
+        ({"job_role": "me", "image": "raysm"}, "job_role.*'me'"),
+        ({"job_role": ROLE}, "job_role.*image"),
         (
             {"job_definition": "own:3", "image": "raysm"},
-            "'own:3' is an existing revision: give a name without a revision",
+            "'own:3'",
         ),
         (
             {"assign_public_ip": True, "image": "raysm", "job_role": ROLE},
-            "assign_public_ip is for a controller on Fargate, which needs an execution_role",
+            "assign_public_ip.*execution_role",
         ),
-        ({"attempts": 11}, "attempts must be 1 to 10, got 11"),
+        ({"attempts": 11}, "attempts.*11"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_value(fields, message):
@@ -150,7 +153,7 @@ def handle(laptop):
 
 def test_while_a_batch_job_is_open_there_is_no_second_one(laptop):
     laptop.send()
-    with pytest.raises(InvalidRequest, match="already has a controller, the Batch job id-1 of the queue controllers"):
+    with pytest.raises(InvalidRequest, match="'drives'.*id-1"):
         laptop.send()
     laptop.batch.status = "FAILED"
     assert laptop.send([{"key": "c", "lr": 0.3}]).id == "id-2"
@@ -171,7 +174,7 @@ def test_a_grid_that_is_over_takes_no_job(laptop, tmp_path):
     assert read_target(path_of("drives")).away is None
     with opened("drives") as store:
         assert store.states() == {"done": 2}
-    with pytest.raises(InvalidRequest, match="was taken back"):
+    with pytest.raises(InvalidRequest, match="'drives' was taken back"):
         laptop.take_up(tmp_path / "late")
 
 
@@ -179,13 +182,13 @@ def test_no_controller_of_this_machine_runs_beside_the_batch_job(laptop):
     grid = laptop.planned()
     here = open_running(grid, laptop.services)
     here.step(here.clock.now())
-    with pytest.raises(LeaseLost, match="try again when it has ended"):
+    with pytest.raises(LeaseLost, match=str(os.getpid())):
         laptop.send()
     assert laptop.batch.submitted == []
     here.close()
     here = open_running(grid, laptop.services)
     laptop.send()
-    with pytest.raises(LeaseLost, match="is run by a job of AWS Batch"):
+    with pytest.raises(LeaseLost, match="AWS Batch"):
         here.step(here.clock.now())
     here.close()
 
@@ -214,7 +217,7 @@ def test_from_python_it_is_one_call_and_the_handle_goes_on(laptop):
     assert grid.stop().has_controller
     # The command is in the bucket, where the controller finds it.
     assert grid.status().state == "open"
-    with pytest.raises(InvalidRequest, match="a Batch job runs drives"):
+    with pytest.raises(InvalidRequest, match="Batch job runs drives"):
         grid.extend([{"key": "c", "lr": 0.3}])
     # If the Batch job has ended without reading it, the next command takes the grid back.
     laptop.batch.status = "FAILED"

@@ -1,6 +1,7 @@
 """What a controller elsewhere is told: all of a grid but its record, so that it is the same grid there."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -43,7 +44,7 @@ def test_a_source_folder_and_packages_travel_whole(laptop, tmp_path):
 
 def test_a_function_is_refused_since_it_would_have_to_be_pickled(laptop):
     package = package_of(Function(print, "x"))
-    with pytest.raises(InvalidRequest, match="is not a script, .* run the grid on this machine"):
+    with pytest.raises(InvalidRequest, match="print"):
         bundle_of(laptop.planned([{"key": "a"}], workload=package.workload, package=package))
 
 
@@ -106,10 +107,10 @@ def test_rows_that_somebody_stopped_are_no_failure_and_others_are(laptop, tmp_pa
 def test_what_is_not_there_or_not_as_it_was_is_refused(laptop, tmp_path):
     laptop.send()
     uri = laptop.handed_over
-    with pytest.raises(InvalidRequest, match="there is no object s3://.*raysm grid run --via batch hands a grid over"):
+    with pytest.raises(InvalidRequest, match=re.escape(f"{uri}x")):
         take_up(f"{uri}x", laptop.service, tmp_path, laptop.services)
     laptop.service.call("s3", "put_object", Bucket=uri.split("/")[2], Key="/".join(uri.split("/")[3:]), Body=b"other")
-    with pytest.raises(InvalidPayload, match="was changed"):
+    with pytest.raises(InvalidPayload, match="changed"):
         take_up(uri, laptop.service, tmp_path, laptop.services)
 
 
@@ -143,9 +144,7 @@ def test_it_is_the_same_grid_wherever_its_files_lie(laptop, tmp_path):
 
 def test_what_another_raysm_has_handed_over_is_refused(laptop):
     told = to_json(handover_of(laptop.planned(), Script("train.py"))) | {"format": 99}
-    with pytest.raises(
-        InvalidRequest, match="in format 99 of another raysm, but this one reads 1; give the controller an image"
-    ):
+    with pytest.raises(InvalidRequest, match="format 99"):
         from_json(Handover, told)
 
 

@@ -96,7 +96,7 @@ def test_while_an_attempt_is_alive_another_one_and_the_users_machine_are_refused
         world.bench.clock.now += seconds
         first.state.hold(world.bench.clock.now)
 
-    with pytest.raises(LeaseLost, match="is run by .*; try again when it has ended"):
+    with pytest.raises(LeaseLost, match="is run by"):
         world.attempt().open(sleep)
     with pytest.raises(LeaseLost, match="is run by"):
         recall(world.home, tmp_path / "g.db", world.folder, sleep)
@@ -369,10 +369,10 @@ def test_a_copy_of_another_raysm_is_refused(world):
     world.home.database.connection.execute("PRAGMA user_version = 99")
     folder = FakeFolder(world.bench.clock)
     RemoteState(folder, world.home, folder.seal).hand_over()
-    with pytest.raises(InvalidRequest, match="its tables are of version 99"):
+    with pytest.raises(InvalidRequest, match="version 99"):
         read_copy(folder, folder.seal)
     before = folder.objects["state"]
-    with pytest.raises(InvalidRequest, match="its tables are of version 99"):
+    with pytest.raises(InvalidRequest, match="version 99"):
         RemoteState(folder, world.attempt().store, folder.seal).take(pytest.fail)
     assert folder.objects["state"] == before
 
@@ -441,7 +441,7 @@ def of_an_earlier_raysm(stored):
 def test_a_state_without_the_grids_seal_is_used_by_nobody(world, tmp_path, change):
     attempt = world.attempt().open()
     changed(world, change(world.folder.objects["state"][0]))
-    with pytest.raises(InvalidPayload, match="is not sealed with the grid's secret"):
+    with pytest.raises(InvalidPayload, match="not sealed"):
         world.attempt().open()
     with pytest.raises(InvalidPayload):
         read_copy(world.folder, world.folder.seal)
@@ -484,7 +484,7 @@ def test_of_an_object_in_s3_that_is_too_large_nothing_is_read():
     with fake_aws() as fake:
         folder = folder_of("drives-abc-", fake.service)
         folder.put("state", bytes(1001))
-        with pytest.raises(TooLarge, match="1,001 bytes, but raysm writes at most 1,000"):
+        with pytest.raises(TooLarge, match="1,001 bytes"):
             folder.read("state", 1000)
         assert folder.read("state", 1001).content == bytes(1001)
 

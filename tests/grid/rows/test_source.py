@@ -2,6 +2,7 @@
 
 import datetime as dt
 import gzip
+import re
 import uuid
 from decimal import Decimal
 from pathlib import Path
@@ -43,7 +44,7 @@ def test_source_of_recognizes_what_it_is_given(rows, kind):
 
 @pytest.mark.parametrize("rows", [3, "drives.xlsx", "select * from drives", {"lr": 1}, b"x", None], ids=str)
 def test_what_is_no_source_is_refused_with_what_there_is(rows):
-    with pytest.raises(InvalidRequest, match=r"is not a source of rows; give a path or s3://… of \.csv"):
+    with pytest.raises(InvalidRequest, match=f"rows={re.escape(repr(rows))}"):
         source_of(rows)
 
 
@@ -85,13 +86,13 @@ def test_the_mark_that_spreadsheets_begin_a_file_with_is_no_part_of_a_name(tmp_p
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("key,lr\na,1,2\n", r"line 2: 3 values for 2 columns"),
-        ('key,lr\na,1\n"b"x,2\n', "cannot be read as CSV"),
-        (b"key\n\xff\n", "is not UTF-8"),
-        ("key,lr\n", "has no rows"),
-        ("", "has no rows"),
-        ("key;lr\na;1,5\n", "line 1: semicolons separate the columns"),
-        ("key\na\nb\nc\n", "has more than 2 rows"),
+        ("key,lr\na,1,2\n", "line 2.*3 values"),
+        ('key,lr\na,1\n"b"x,2\n', "as CSV"),
+        (b"key\n\xff\n", "UTF-8"),
+        ("key,lr\n", "no rows"),
+        ("", "no rows"),
+        ("key;lr\na;1,5\n", "line 1.*semicolons"),
+        ("key\na\nb\nc\n", "more than 2"),
     ],
     ids=[
         "too many values",
@@ -134,12 +135,12 @@ def test_every_name_that_occurs_is_a_column_and_lines_are_counted_with_empty_one
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"key": 1}\n{"key": \n', "line 2 is not JSON"),
-        ("[" * 100_000, "line 1 is not JSON"),
-        ("[1, 2]\n", "line 1: a row is a JSON object"),
-        (b"\xff\n", "is not UTF-8"),
-        ("", "has no rows"),
-        ('{"a":1}\n' * 4, "has more than 3 rows"),
+        ('{"key": 1}\n{"key": \n', "line 2.*JSON"),
+        ("[" * 100_000, "line 1.*JSON"),
+        ("[1, 2]\n", r"line 1.*\[1, 2\]"),
+        (b"\xff\n", "UTF-8"),
+        ("", "no rows"),
+        ('{"a":1}\n' * 4, "more than 3"),
     ],
     ids=["torn", "deep", "a list", "Latin-1", "empty", "too many"],
 )
@@ -171,25 +172,25 @@ def test_a_frame_and_a_table_are_read_alike(make):
 
 
 def test_a_column_without_a_text_for_a_name_and_too_many_rows_are_refused():
-    with pytest.raises(InvalidRequest, match="the name of the column 0 is not text"):
+    with pytest.raises(InvalidRequest, match="column 0"):
         source_of(pd.DataFrame([[1]])).read(9)
-    with pytest.raises(InvalidRequest, match="the data frame has more than 1 rows"):
+    with pytest.raises(InvalidRequest, match="more than 1"):
         source_of(pd.DataFrame({"a": [1, 2]})).read(1)
 
 
 def test_a_name_that_two_columns_have_is_refused_in_a_table_of_any_library():
     three = [[1, 1], [2, 2], [3, 3]]
     for frame in (pd.DataFrame(three, columns=["a", "a"]), pa.table([[1, 2, 3], [1, 2, 3]], names=["a", "a"])):
-        with pytest.raises(InvalidRequest, match="two columns are named 'a'"):
+        with pytest.raises(InvalidRequest, match="named 'a'"):
             source_of(frame).read(9)
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"lr": 1}, 3], r"row 2: expected a dictionary"),
-        ([{1: 2}], "the name of the column 1 is not text"),
-        ([], "has no rows"),
+        ([{"lr": 1}, 3], "row 2.*got 3"),
+        ([{1: 2}], "column 1"),
+        ([], "no rows"),
     ],
     ids=["a number", "a column that is no text", "none"],
 )
@@ -199,9 +200,9 @@ def test_what_are_no_rows_is_refused_by_its_place(rows, message):
 
 
 def test_a_file_that_is_not_there_or_torn_is_refused_by_its_name(tmp_path):
-    with pytest.raises(InvalidRequest, match=r"none\.csv cannot be read: No such file"):
+    with pytest.raises(InvalidRequest, match=r"none\.csv"):
         source_of(tmp_path / "none.csv").read(9)
-    with pytest.raises(InvalidRequest, match=r"torn\.csv\.gz cannot be read"):
+    with pytest.raises(InvalidRequest, match=r"torn\.csv\.gz"):
         read_csv(tmp_path, gzip.compress(b"key,lr\na,1\n")[:-9], "torn.csv.gz")
 
 
@@ -211,7 +212,7 @@ def table(columns, **more):
 
 @pytest.mark.parametrize(
     ("columns", "message"),
-    [(("a", ""), "column 2 has no name"), (("a", "b", "a"), "two columns are named 'a'; rename one")],
+    [(("a", ""), "column 2"), (("a", "b", "a"), "named 'a'")],
 )
 def test_a_column_without_a_name_or_with_anothers_is_refused(columns, message):
     with pytest.raises(InvalidRequest, match=message):
@@ -277,39 +278,40 @@ def test_every_column_that_raysm_knows_says_what_it_says_as_text_too():
 def test_a_manifest_is_a_channel_too_which_the_row_has_once():
     (task,) = tasks({"key": "a", "manifest_data": "s3://b/m", "input_extra": "s3://b/x"})
     assert task == Task(key="a", manifests={"data": "s3://b/m"}, inputs={"extra": "s3://b/x"})
-    with pytest.raises(InvalidRequest, match="input_data and manifest_data both give the channel 'data'"):
+    with pytest.raises(InvalidRequest, match="input_data.*manifest_data.*'data'"):
         tasks({"key": "a", "manifest_data": "s3://b/m", "input_data": "s3://b/x"})
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "message"),
+    ("column", "value"),
     [
-        ("count", "x", "it is not a number"),
-        ("count", 0, "a whole number of at least 1"),
-        ("priority", "1e30", "it must be at most 9007199254740992"),
-        ("region", "useast1", "write it like us-east-1"),
-        ("instance_type", "g5.xlarge", "write it like ml.g5.xlarge"),
-        ("spot", "perhaps", "it must be true or false"),
-        ("expected_s", "-1", "a number above 0"),
-        ("key", "a\nb", "printable characters"),
-        ("key", "x" * 201, "1 to 200 printable"),
-        ("lr", b"\0", "a bytes cannot be a value of a row"),
-        ("input_data", [1], "a list cannot be a value of a row"),
+        ("count", "x"),
+        ("count", 0),
+        ("priority", "1e30"),
+        ("region", "useast1"),
+        ("instance_type", "g5.xlarge"),
+        ("spot", "perhaps"),
+        ("expected_s", "-1"),
+        ("key", "a\nb"),
+        ("key", "x" * 201),
+        ("lr", b"\0"),
+        ("input_data", [1]),
     ],
     ids=str,
 )
-def test_a_value_that_cannot_be_is_refused_with_its_row_and_column(column, value, message):
-    with pytest.raises(InvalidRequest, match=rf"^drives\.csv, line 9, column '{column}': .*{message}"):
+def test_a_value_that_cannot_be_is_refused_with_its_row_and_column(column, value):
+    shown = re.escape(repr(value)[:20])
+    with pytest.raises(InvalidRequest, match=rf"^drives\.csv, line 9, column '{column}': {shown}"):
         tasks({"key": "first"}, {"key": "second", column: value}, lines=[4, 9])
 
 
 def test_two_rows_of_one_key_are_refused_with_both_places():
-    with pytest.raises(InvalidRequest, match=r"row 3: drives.csv, row 1 has the key 'a' too"):
+    with pytest.raises(InvalidRequest, match="row 3.*row 1.*'a'"):
         tasks({"key": "a"}, {"key": "b"}, {"key": "a"})
 
 
 def test_a_row_without_a_key_where_others_have_one_is_refused():
-    with pytest.raises(InvalidRequest, match="row 2: the column 'key' is empty"):
+    with pytest.raises(InvalidRequest, match="row 2.*'key'"):
         tasks({"key": "a"}, {"lr": 1})
 
 
