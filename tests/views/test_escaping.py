@@ -157,6 +157,9 @@ def test_whatever_users_write_is_text(place):
     assert "img" not in read.tags
     assert not [name for name in read.attributes if name.startswith("on")]
     assert SEEN in read.text
+
+
+def test_a_jobs_card_has_no_character_that_a_terminal_obeys():
     assert "\x1b" not in job_card()
 
 

@@ -69,7 +69,7 @@ def test_long_curves_stay_within_what_altair_takes(train):
 
 
 def test_a_metric_that_no_job_has_is_refused_and_no_metric_at_all_is_an_empty_chart(train):
-    with pytest.raises(InvalidRequest, match=r"no metric is named los; there are accuracy, loss"):
+    with pytest.raises(InvalidRequest, match=" los;.* accuracy, loss"):
         train(*falling(), *falling("accuracy")).plot("los")
     assert train().plot("loss").svg.startswith("<svg")
 

@@ -51,7 +51,6 @@ REFUSED = refusal(b"this server answers only its own user", "text/plain")
 MAX_CONNECTIONS = 400
 """Connections at a time; a process commonly may open 1,024 files, and this one is often a notebook's kernel."""
 HEADERS_S = 20.0
-LOOK_S = 5.0
 KEEP_ALIVE_S = 75.0
 END_S = 10.0
 PREFIX_BYTES = 24
@@ -98,7 +97,12 @@ def _is_own_name(host: str, port: int, headers: Mapping[str, str]) -> bool:
 
 class LocalServer:
     def __init__(
-        self, site: Callable[[], AbstractAsyncContextManager[Answer]], *, policy: str = POLICY, link: str = ""
+        self,
+        site: Callable[[], AbstractAsyncContextManager[Answer]],
+        *,
+        policy: str = POLICY,
+        link: str = "",
+        headers_s: float = HEADERS_S,
     ) -> None:
         check_aiohttp()
         self.prefix = secrets.token_urlsafe(PREFIX_BYTES)
@@ -110,6 +114,7 @@ class LocalServer:
             "Server": "raysm",  # the default reveals aiohttp's version
         }
         self._link = {"Link": link} if link else {}
+        self._headers_s = headers_s
         self._open = contextlib.AsyncExitStack()
         self._loop = LoopThread("raysm dashboard")
         try:
@@ -171,12 +176,12 @@ class LocalServer:
         self._open.push_async_callback(_close, runner, listener)
         self.port = listener.port
         await web.SockSite(runner, listener).start()
-        watching = asyncio.create_task(_close_silent(server, asked))
+        watching = asyncio.create_task(_close_silent(server, asked, self._headers_s))
         self._open.callback(watching.cancel)
 
 
-async def _close_silent(server: "web.Server", asked: set[object]) -> None:
-    """Close connections without a complete request for ``HEADERS_S``; never return.
+async def _close_silent(server: "web.Server", asked: set[object], headers_s: float) -> None:
+    """Close connections without a complete request for ``headers_s``; never return.
 
     ``asked`` has the others; those that have ended are removed from it.
     """
@@ -186,9 +191,9 @@ async def _close_silent(server: "web.Server", asked: set[object]) -> None:
         began_s = {connection: began_s.get(connection, now_s) for connection in server.connections}
         asked.intersection_update(began_s)
         for connection, since_s in began_s.items():
-            if connection not in asked and now_s - since_s > HEADERS_S and connection.transport is not None:
+            if connection not in asked and now_s - since_s > headers_s and connection.transport is not None:
                 connection.transport.abort()
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(headers_s / 4)
 
 
 async def _close(runner: "web.AppRunner", listener: socket.socket) -> None:

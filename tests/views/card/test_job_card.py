@@ -210,7 +210,7 @@ def test_a_service_that_is_away_is_said_and_borne(remote, job):
 def test_outside_of_a_notebook_nothing_is_drawn_and_it_is_said_what_does_the_same(job):
     assert [kind.is_here() for kind in NOTEBOOKS] == [False, False]
     assert NOTEBOOKS[0] is MarimoOutput, "marimo's kernel may have a shell of IPython too"
-    with pytest.raises(InvalidRequest, match=r"which this is not: use job.logs\(follow=True\)"):
+    with pytest.raises(InvalidRequest, match=r"job\.logs\(follow=True\)"):
         output_here()
     with shown_meanwhile(job):
         assert job.chain.first not in live_card._latest

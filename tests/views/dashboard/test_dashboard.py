@@ -75,7 +75,7 @@ def test_a_running_job_shows_its_heads_page_with_the_jobs_token(remote, job, hea
 
 
 def test_a_job_without_a_dashboard_is_waited_for(remote, job, head, capsys):
-    with pytest.raises(NotDone, match="has no dashboard within 0 s; the job keeps running"):
+    with pytest.raises(NotDone, match=f"{job.name} has no dashboard"):
         open_dashboard(job, timeout=0)
     assert capsys.readouterr().err == f"raysm: {job.name} has no dashboard yet (Starting); waiting for it\n"
     with open_dashboard(job, say=lambda _: announce(remote, job), tunnel=lambda *_: way_to(head)) as dashboard:
@@ -86,7 +86,7 @@ def test_an_ended_job_has_no_dashboard(remote, job):
     def end(_=None):
         remote.sagemaker.end(job.name, "Failed")
 
-    with pytest.raises(InvalidRequest, match=rf"has ended \(Failed\), .*raysm logs {job.name}"):
+    with pytest.raises(InvalidRequest, match=rf"\(Failed\).*raysm logs {job.name}"):
         open_dashboard(job, say=end)
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from raysm.views.dashboard import server as module
 from raysm.views.dashboard.server import LocalServer, find_refusal, seen_from_notebook
 from tests.support.strangers import needs_two_users, running_as_another_user
 
@@ -129,10 +128,8 @@ def test_silent_connections_of_another_user_use_no_file_of_this_process(server, 
     assert capfd.readouterr().err == ""
 
 
-def test_a_connection_without_a_request_is_closed_and_one_with_a_request_is_kept(site, monkeypatch):
-    monkeypatch.setattr(module, "HEADERS_S", 0.1)
-    monkeypatch.setattr(module, "LOOK_S", 0.05)
-    server = LocalServer(site)
+def test_a_connection_without_a_request_is_closed_and_one_with_a_request_is_kept(site):
+    server = LocalServer(site, headers_s=1.0)
     with contextlib.closing(server), contextlib.closing(HTTPConnection("127.0.0.1", server.port, timeout=60)) as used:
         with socket.create_connection(("127.0.0.1", server.port), timeout=60) as silent:
             used.request("GET", f"/{server.prefix}/first")

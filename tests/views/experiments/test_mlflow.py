@@ -8,13 +8,13 @@ from dataclasses import replace
 import psutil
 import pytest
 
+import raysm
 from raysm.client.submit import prepare, submit
 from raysm.contract.events import Metric, SessionCall, Trial, line
 from raysm.errors import RaysmError
 from raysm.request import Script
 from raysm.request.session import SessionWorkload
-from raysm.testing import Answer
-from raysm.views.experiments import mlflow
+from raysm.testing import Answer, FakeSageMaker
 from raysm.views.experiments.mlflow import MlflowStore, Record, open_mlflow, records
 from tests.support.client_jobs import NOW_MS
 from tests.support.experiments import FULL, row
@@ -147,21 +147,18 @@ def test_calls_of_a_session_that_report_metrics_are_runs_with_curves_of_their_ow
     assert f"raysm session attach {job}" in first.data.tags["mlflow.note.content"]
 
 
-def test_a_row_of_a_grid_and_its_job_are_one_run(monkeypatch, store, client, train):
-    fake, name = train(Metric(name="loss", value=0.5))
-    rows = [
-        row(name=name, project="drives", task="a", parameters={"row": "a"}),
-        row(name="b-job", project="drives", task="b", arn="", parameters={"region": "eu-west-1"}),
-    ]
-    # A grid's own tests make rows of its store; here counts what becomes of them.
-    monkeypatch.setattr(mlflow, "grid_names", lambda: ["drives"])
-    monkeypatch.setattr(mlflow, "opened", lambda name: monkeypatch.context())
-    monkeypatch.setattr(mlflow, "experiments_of", lambda store: rows)
-    assert store.update(records(fake)) == 2
+def test_a_row_of_a_grid_and_its_job_are_one_run(store, client, fake, script, tmp_path):
+    fake.answer("script", Answer(lines=[line(Metric(name="loss", value=0.5))]))
+    workload = Script(str(script), args=["--lr", "{lr}"])
+    raysm.Grid(workload, rows=[{"key": "a", "lr": 0.1}], name="drives", on=fake).run()
+    name = fake.submitted[0].request["TrainingJobName"]
+    # To another account the row is known, and its job is not.
+    assert store.update(records(FakeSageMaker(tmp_path / "another"))) == 1
+    assert "raysm grid result drives a " in run_of(client, name).data.tags["mlflow.note.content"]
+    assert store.update(records(fake)) == 1
     run = run_of(client, name)
-    assert (run.data.params["row"], run.data.params["lr"]) == ("a", "0.1")
+    assert (run.data.params["row"], run.data.params["lr"], run.data.metrics["loss"]) == ("a", "0.1", 0.5)
     assert client.get_experiment(run.info.experiment_id).name == "drives"
-    assert "raysm grid result drives b " in run_of(client, "b-job").data.tags["mlflow.note.content"]
 
 
 def test_whatever_a_job_says_is_text(store, client):
@@ -197,7 +194,7 @@ def test_mlflows_pages_are_served_below_a_secret_path_until_the_end(store):
 @pytest.mark.long
 def test_a_server_that_does_not_start_says_why(tmp_path):
     (tmp_path / "mlflow.db").write_text("this is no database" * 100)
-    with pytest.raises(RaysmError, match="MLflow's server has not started"), open_mlflow(MlflowStore(tmp_path)):
+    with pytest.raises(RaysmError, match="not started"), open_mlflow(MlflowStore(tmp_path)):
         pass
 
 

@@ -33,9 +33,9 @@ def test_they_are_chosen_and_sorted(fake, train):
     assert [one.name for one in jobs(fake, project="digits").sorted_by("loss")] == names[::-1]
     assert [one.name for one in jobs(fake).sorted_by("-lr")] == [other, names[1], names[0]]
     assert jobs(fake, status="failed") == []
-    with pytest.raises(InvalidRequest, match="'los'; there are loss, lr"):
+    with pytest.raises(InvalidRequest, match="'los'.* loss, lr"):
         jobs(fake).sorted_by("-los")
-    with pytest.raises(InvalidRequest, match="status is one of InProgress"):
+    with pytest.raises(InvalidRequest, match=r"status.*\['Done'\]"):
         jobs(fake, status=["Done"])
 
 
@@ -56,8 +56,8 @@ def summary(value):
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        ("losss", "'losss'; there are fast, loss, lr, model"),
-        ("loss:median", "a metric can be followed by :last, :min, :max, :best"),
+        ("losss", "'losss'.* loss"),
+        ("loss:median", "'loss:median'.*:best"),
     ],
 )
 def test_a_column_that_no_job_has_is_refused_with_the_nearest(column, message):
@@ -67,7 +67,7 @@ def test_a_column_that_no_job_has_is_refused_with_the_nearest(column, message):
 
 def test_who_asks_for_a_trials_parameter_among_sweeps_alone_is_told_how_to_take_the_trials_along():
     sweep = row(parameters={"space.lr": "loguniform(0.0001, 0.1)", "trials": 6})
-    with pytest.raises(InvalidRequest, match=r"these jobs only have its range, space\.lr; .*raysm jobs --trials"):
+    with pytest.raises(InvalidRequest, match=r"'lr'.*space\.lr.*--trials"):
         check_columns([sweep], ["lr"])
     # The table has no room for all: the parameters of the many trials come before those of their sweep.
     trials = [row(parameters={"lr": lr}) for lr in (0.1, 0.2)]

@@ -47,7 +47,7 @@ def test_type_and_count_are_the_clusters_where_none_are_given(script):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"region": REGION}, "takes no option 'region'; did you mean regions"), ({"rows": 7}, "is not a source of rows")],
+    [({"region": REGION}, "'region'.*regions"), ({"rows": 7}, "rows=7")],
     ids=["misspelt", "rows"],
 )
 def test_what_cannot_be_is_said_in_the_line_that_has_it(script, options, message):
@@ -111,19 +111,19 @@ def test_who_mends_the_model_goes_on_with_the_same_grid_and_another_batch_size_i
     mended.__qualname__ = "brightness"
     again = batch_grid(rows, fake, raysm.Batch(mended, batch_size=8, read="images"), name="brightness")
     assert (again.run().states, len(fake.submitted)) == ({"done": 1}, 1)
-    with pytest.raises(InvalidRequest, match="batch_size was 8, is 9"):
+    with pytest.raises(InvalidRequest, match="batch_size.*8.*9"):
         batch_grid(rows, fake, raysm.Batch(brightness, batch_size=9, read="images")).run()
 
 
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        ([{"key": "a"}], {}, r"row 1 \(a\): Batch: the job has 0 inputs; .*input_NAME"),
-        ([{"key": "a", "input_images": "s3://a", "input_masks": "s3://b"}], {}, "the job has 2 inputs; say which one"),
+        ([{"key": "a"}], {}, r"row 1 \(a\).*0 inputs.*input_NAME"),
+        ([{"key": "a", "input_images": "s3://a", "input_masks": "s3://b"}], {}, "2 inputs"),
         (
             [{"key": "a", "input_images": "s3://a"}],
             {"arguments": {"scale": "{region}"}},
-            "'scale' of .*brightness has {region}, but a pickled workload is the same for all rows",
+            "'scale' of .*brightness has {region}",
         ),
     ],
     ids=["no input", "two inputs", "braces"],
@@ -183,7 +183,7 @@ def test_its_rows_and_its_state_are_what_the_store_has(store):
     assert [(row.key, row.state) for row in grid.rows()] == [("a", "done"), ("b", "failed"), ("c", "waiting")]
     assert [row.key for row in grid.rows("failed")] == ["b"]
     assert grid.status().states == {"done": 1, "failed": 1, "waiting": 1}
-    with pytest.raises(InvalidRequest, match="a row's state is one of waiting"):
+    with pytest.raises(InvalidRequest, match="state.*'lost'"):
         grid.rows("lost")
 
 

@@ -82,7 +82,7 @@ def test_a_variable_is_a_session_too(magics, shell):
 
 
 def test_the_latest_cell_that_nobody_waited_for_is_awaited_by_its_word(magics, digits, capsys):
-    with pytest.raises(UsageError, match="no cell was sent with --async"):
+    with pytest.raises(UsageError, match="--async"):
         magics.raysm("result")
     magics.raysm("connect digits")
     digits.call = FakeCall(7, printed="said\n")
@@ -96,14 +96,14 @@ def test_the_latest_cell_that_nobody_waited_for_is_awaited_by_its_word(magics, d
 @pytest.mark.parametrize(
     ("line", "cell", "message"),
     [
-        ("conect digits", None, "invalid choice: 'conect' (choose from"),
-        ("connect", None, "usage: %raysm connect [--profile NAME] NAME"),
-        ("close a b", None, "unrecognized arguments: b"),
-        ("start digits --instance 2", None, "unrecognized arguments: --instance 2"),
-        ("start --idle soon", None, "'soon' is not a duration; write 90s, 30m, 2h, 1d or 1w"),
-        ("start --idle 10", None, "'10' has no unit; write 10s, 10m or 10h"),
-        ("", "1\n", "no session is connected"),
-        ("--psuh a", "1\n", "unrecognized arguments: --psuh a; usage: %%raysm [-s NAME]"),
+        ("conect digits", None, "'conect'"),
+        ("connect", None, "%raysm connect [--profile NAME] NAME"),
+        ("close a b", None, "arguments: b"),
+        ("start digits --instance 2", None, "arguments: --instance 2"),
+        ("start --idle soon", None, "'soon'"),
+        ("start --idle 10", None, "10s, 10m or 10h"),
+        ("", "1\n", "%raysm connect NAME"),
+        ("--psuh a", "1\n", "--psuh a; usage: %%raysm [-s NAME]"),
         ("'open", "1\n", "no closing quotation"),
     ],
 )
@@ -185,7 +185,7 @@ def test_ipython_loads_it_once_and_takes_it_out_whole():
     load_ipython_extension(shell)
     load_ipython_extension(shell)
     assert parts() == [before[0] + 1, before[1] + 1, True, True]
-    with pytest.raises(UsageError, match="no session is connected"):
+    with pytest.raises(UsageError, match="%raysm connect NAME"):
         shell.magics_manager.magics["cell"]["raysm"]("", "1\n")
     unload_ipython_extension(shell)
     unload_ipython_extension(shell)
@@ -217,7 +217,7 @@ def run(session, line="", source="x = 1\n", variables=None):
 
 
 def test_a_variable_that_the_session_lacks_is_one_line():
-    with pytest.raises(InvalidRequest, match="--pull: the session has no 'model'"):
+    with pytest.raises(InvalidRequest, match="--pull.*'model'"):
         run(FakeSession(), "--pull model")
 
 
@@ -239,7 +239,7 @@ def test_a_cell_runs_on_the_instances_that_its_line_names(line, hosts):
 
 def test_an_instance_that_there_is_not_is_named_before_anything_runs():
     session = FakeSession(calls={"algo-1": FakeCall(), "algo-2": FakeCall()})
-    with pytest.raises(InvalidRequest, match=r"no instance 'algo2'; it has algo-1, algo-2"):
+    with pytest.raises(InvalidRequest, match="'algo2'.*algo-1, algo-2"):
         run(session, "--on algo-1,algo2")
     assert session.cells == []
 
