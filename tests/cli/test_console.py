@@ -19,7 +19,6 @@ from raysm.cli.interrupts import Interrupted, interruptible
 from raysm.cli.sending import follow
 from raysm.client.job.description import Status
 from raysm.client.logs.stream import LogLine
-from raysm.errors import JobNotFound
 
 
 class Terminal(io.StringIO):
@@ -149,13 +148,11 @@ def test_a_job_is_stopped_though_the_exception_of_ctrl_c_was_lost():
     assert job.stops == 1
 
 
-def test_ctrl_c_before_the_service_has_the_job_is_no_error(monkeypatch):
-    def missing(name, service):
-        raise JobNotFound(f"there is no job {name!r}")
-
-    monkeypatch.setattr(sending, "attach", missing)
+def test_ctrl_c_before_the_service_has_the_job_is_no_error(remote):
     ready = SimpleNamespace(
-        request=SimpleNamespace(name="digits-1"), service=None, send=lambda: signal.raise_signal(signal.SIGINT)
+        request=SimpleNamespace(name="digits-1"),
+        service=remote.service,
+        send=lambda: signal.raise_signal(signal.SIGINT),
     )
     with pytest.raises(KeyboardInterrupt):
         sending.send(ready, Console(file=io.StringIO()))

@@ -12,11 +12,13 @@ from raysm.cli.arguments import parse
 from raysm.cli.config import read_settings
 from raysm.cli.doctor import BAD, GOOD, POLICIES, UNKNOWN, case_of, run, status
 from raysm.client.account.permissions import policy
+from raysm.client.costs.prices import RegionPrices, save_prices
 from raysm.client.doctor.case import State, bad, good, unknown
 from raysm.client.doctor.rights import names_of
 from raysm.client.targets.endpoint import ensure
 from raysm.errors import InvalidRequest
 from tests.support import aws_account, sagemaker
+from tests.support.homes import in_home
 from tests.support.pages import assert_printed, outputs
 from tests.support.sagemaker import REGION
 
@@ -139,9 +141,9 @@ def test_run_tells_the_costs_and_sends_nothing_that_nobody_agreed_to_or_whose_pr
     assert "add --yes, which needs a known price" in refusal
 
 
-def test_run_sends_no_trial_that_could_cost_more_than_a_dollar(monkeypatch):
-    monkeypatch.setattr("raysm.cli.doctor.usd_per_hour", lambda cluster, service, price: 3.0 * cluster.size)
-    with aws_account.account() as account:
+def test_run_sends_no_trial_that_could_cost_more_than_a_dollar(tmp_path):
+    with in_home(tmp_path), aws_account.account() as account:
+        save_prices(RegionPrices(region=REGION, as_of="2026-11-01", version="v1", usd={"ml.m5.large": 3.0}))
         _, refusal = run_job(account, "--instance-type", "ml.m5.large", "--instances", "2", "--yes")
     assert "a trial may cost at most 1.00 USD, and this one could cost 1.50 USD" in refusal
 

@@ -11,8 +11,14 @@ from click.testing import CliRunner
 
 import raysm
 from raysm.client.submit import submit
-from raysm.client.tunnel import dashboard as module
-from raysm.client.tunnel.dashboard import ClientBuilder, Place, get_job_submission_client_cluster_info, place_of, way_to
+from raysm.client.tunnel.dashboard import (
+    SOON_S,
+    ClientBuilder,
+    Place,
+    get_job_submission_client_cluster_info,
+    place_of,
+    way_to,
+)
 from raysm.contract.events import State, line
 from raysm.errors import ForeignListener, InvalidRequest, NotDone
 from raysm.request import Script
@@ -78,12 +84,11 @@ class StartingHead(Head):
 
     def answer_to(self, asked):
         if len(self.requests) == 1:
-            time.sleep(module.SOON_S + 0.5)
+            time.sleep(SOON_S + 0.5)
         return Answer(status=401)
 
 
-def test_a_dashboard_that_is_being_started_is_waited_for_and_that_is_said_once(job, monkeypatch):
-    monkeypatch.setattr(module, "SOON_S", 0.3)
+def test_a_dashboard_that_is_being_started_is_waited_for_and_that_is_said_once(job):
     said = []
     with contextlib.closing(StartingHead()) as head:
         tunnelled = Tunnelled(job, head.address)
@@ -94,7 +99,7 @@ def test_a_dashboard_that_is_being_started_is_waited_for_and_that_is_said_once(j
 
 
 def test_one_that_does_not_come_up_in_time_is_said(job):
-    with pytest.raises(NotDone, match=rf"the dashboard of {job.name} has not come up within 0 s; the job goes on"):
+    with pytest.raises(NotDone, match=f"dashboard of {job.name}"):
         way_to(Tunnelled(job, "127.0.0.1:9"), PLACE, limit_s=0).__enter__()
 
 
@@ -104,7 +109,7 @@ def test_the_dashboard_of_a_job_that_ends_meanwhile_is_waited_for_no_longer(job)
 
 
 def test_a_job_that_does_not_run_is_refused_as_the_tunnel_says(job):
-    with pytest.raises(InvalidRequest, match="it can be entered while it is Training"), way_to(job, PLACE):
+    with pytest.raises(InvalidRequest, match="while it is Training"), way_to(job, PLACE):
         pass
 
 
@@ -127,7 +132,7 @@ def test_ray_finds_by_dir_what_it_asks_for():
 
 
 def test_ray_init_is_refused_with_the_way_out():
-    with pytest.raises(InvalidRequest, match=r"ray job submit --address raysm://digits .*raysm.Session"):
+    with pytest.raises(InvalidRequest, match=r"--address raysm://digits .*raysm\.Session"):
         ClientBuilder("digits")
 
 

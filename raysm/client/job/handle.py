@@ -409,7 +409,8 @@ class Job:
         tells = follow and instance is None and tail is None
         say = functools.partial(_log.warning, "%s")
         try:
-            with reasons_told(self, say) if tells else contextlib.nullcontext() as on_line:
+            quiet_s = self.service.polling.quiet_s
+            with reasons_told(self, say, every_s=quiet_s) if tells else contextlib.nullcontext() as on_line:
                 Rendering(metrics=metrics).write(lines, out, on_line)
         except KeyboardInterrupt:
             # Raised again, so that its traceback shows the user's line instead of raysm's internals.

@@ -37,6 +37,8 @@ class Polling:
     """Seconds that the last lines of a job that has ended may need to reach the log service."""
     stream_s: float = 0.0
     """Seconds to leave for each stream of a log between two looks at it."""
+    quiet_s: float = 5.0
+    """Seconds without a line after which the user is told what a followed job waits for."""
 
     def between_looks(self, pause_s: float, streams: int) -> float:
         """Return the seconds to leave between two looks at a log with so many streams."""
