@@ -72,25 +72,25 @@ def test_a_training_is_asked_for_as_the_readme_says(request_of):
     ("argv", "message"),
     [
         ([], "raysm --help lists every command"),
-        (["similarity", "m.npy"], "one of the arguments --top-k --threshold --full is required"),
-        (["similarity", "m.npy", "--full", "--price-per-hour", "1"], "is the price for --estimate; add it"),
+        (["similarity", "m.npy"], "--top-k --threshold --full"),
+        (["similarity", "m.npy", "--full", "--price-per-hour", "1"], "--estimate"),
         (["similarity", "m.npy", "--top-k", "many"], "--top-k: invalid int value: 'many'"),
-        (["shell", "digits", "hostname"], "go behind --: raysm shell … -- hostname"),
-        (["run", "a.py", "--kms-key", "abc"], "--kms-key abc; did you mean --volume-kms-key or --output-kms-key?\n"),
-        (["run", "a.py", "--budget", "1"], "--budget 1; a job has no budget: --max-runtime limits what it can cost\n"),
-        (["similarity", "m.npy", "--topk", "5"], "arguments: --topk 5; did you mean --top-k?\n"),
-        (["similarty", "m.npy"], "raysm: there is no command 'similarty'; did you mean similarity?\n"),
+        (["shell", "digits", "hostname"], "raysm shell … -- hostname"),
+        (["run", "a.py", "--kms-key", "abc"], "--volume-kms-key or --output-kms-key?\n"),
+        (["run", "a.py", "--budget", "1"], "--max-runtime limits"),
+        (["similarity", "m.npy", "--topk", "5"], "--topk 5; did you mean --top-k?\n"),
+        (["similarty", "m.npy"], "'similarty'; did you mean similarity?\n"),
         (
             ["session", "start", "--instance", "2"],
-            "did you mean --instances or --instance-type?\nraysm session start --help shows",
+            "--instances or --instance-type?\nraysm session start --help",
         ),
         (
             ["sweep", "a.py", "--space", "n=choice:1", "--metric", "m"],
-            "a sweep needs --mode min or --mode max\n",
+            "--mode min or --mode max\n",
         ),
-        (["similarity", "m.npy", "--full", "--", "x"], "takes nothing behind --, got x"),
-        (["local", "clean", "--older-than", "soon"], "'soon' is not a duration; write 90s, 30m, 2h, 1d or 1w"),
-        (["local", "clean", "--older-than", f"{'9' * 30}h"], "is too long ago"),
+        (["similarity", "m.npy", "--full", "--", "x"], "behind --, got x"),
+        (["local", "clean", "--older-than", "soon"], "'soon'"),
+        (["local", "clean", "--older-than", f"{'9' * 30}h"], "too long ago"),
     ],
 )
 def test_wrong_arguments_end_with_2_and_say_what_is_wrong(argv, message, capsys):
@@ -105,16 +105,16 @@ def test_wrong_arguments_end_with_2_and_say_what_is_wrong(argv, message, capsys)
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["run", "a.py", "--env", "A"], "--env takes NAME=VALUE, got 'A'"),
-        (["run", "a.py", "--env", "A=1", "--env", "A=2"], "the variable 'A' is given twice: --env A=1 and A=2"),
+        (["run", "a.py", "--env", "A"], "--env .*'A'"),
+        (["run", "a.py", "--env", "A=1", "--env", "A=2"], "--env A=1 and A=2"),
         (
             ["run", "a.py", "--input", "data/my sales.csv"],
-            "--input takes NAME=URI, got 'data/my sales.csv'; for example --input my-sales='data/my sales.csv'",
+            r"--input my-sales='data/my sales\.csv'",
         ),
-        (["run", "a.py", "--on", "aws", "--role", ROLE], "--on aws needs --instance-type"),
-        (["run", "a.py", "--on", "aws", "--role", "jobs"], "role must be the ARN of a role"),
-        (["run", "a.py", "--subnet", "s", "--output-kms-key", "k"], r"give both or neither \(from --subnet\)$"),
-        (["run", "a.py", "--role", ROLE], "--role belongs to --on aws"),
+        (["run", "a.py", "--on", "aws", "--role", ROLE], "--instance-type"),
+        (["run", "a.py", "--on", "aws", "--role", "jobs"], "role .*'jobs'"),
+        (["run", "a.py", "--subnet", "s", "--output-kms-key", "k"], r"\(from --subnet\)$"),
+        (["run", "a.py", "--role", ROLE], "--role .*--on aws"),
     ],
 )
 def test_a_request_that_cannot_be_is_refused_with_the_value(request_of, argv, message):

@@ -34,11 +34,11 @@ def test_an_estimate_has_time_and_money(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["s3://b/m.npy"], "needs a matrix on this machine, got s3://b/m.npy"),
-        (["m.npy", "--queries", "q.npy"], "drop --queries"),
+        (["s3://b/m.npy"], "got s3://b/m.npy"),
+        (["m.npy", "--queries", "q.npy"], "--queries"),
         (
             ["m.npy", "--instance-type", "ml.foo.4xlarge"],
-            "'ml.foo.4xlarge', which SageMaker does not have; did you mean",
+            "'ml.foo.4xlarge'",
         ),
     ],
 )

@@ -75,7 +75,7 @@ def test_what_the_grids_file_says_holds_where_no_flag_says_another_and_batch_is_
 
 
 def test_what_is_said_of_a_job_that_nobody_asked_for_is_refused():
-    with pytest.raises(InvalidRequest, match="--job-queue is an option of --via batch; add --via batch"):
+    with pytest.raises(InvalidRequest, match="--job-queue .*--via batch"):
         asked("--job-queue", "team")
 
 
@@ -156,8 +156,8 @@ def test_stop_says_what_it_has_stopped(grid, capsys):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["status", "none"], "there is no grid 'none'"),
-        (["rows", "drives", "--state", "lost"], "a row's state is one of waiting, placed"),
+        (["status", "none"], "'none'"),
+        (["rows", "drives", "--state", "lost"], "'lost'"),
         (["status", "a;b"], "got 'a;b'"),
         (["status", "a\nb"], "got 'a\\nb'"),
     ],
@@ -238,10 +238,10 @@ def test_rows_of_a_query_take_values_that_are_bound(folder):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["train.py"], "the grid has no rows; give --rows FILE"),
-        (["train.py", "--rows", "rows.csv", "--param", "a=1"], "--param goes with a query"),
-        (["train.py", "--sql", "a.db", "SELECT :a", "--param", "a"], "--param takes NAME=VALUE"),
-        (["train.py", "--sql", "a.db", "SELECT :a", "--param", "a=1", "--param", "a=2"], "'a' is given twice"),
+        (["train.py"], "--rows FILE"),
+        (["train.py", "--rows", "rows.csv", "--param", "a=1"], "--param .*query"),
+        (["train.py", "--sql", "a.db", "SELECT :a", "--param", "a"], "--param .*NAME=VALUE"),
+        (["train.py", "--sql", "a.db", "SELECT :a", "--param", "a=1", "--param", "a=2"], "'a'.* twice"),
         (["train.py", "--rows", "rows.csv", "--parallel", "0"], "parallel"),
     ],
     ids=["no rows", "a value and no query", "no value", "twice", "nothing at a time"],

@@ -124,9 +124,9 @@ def test_as_json_each_job_has_all_that_is_known_of_it(remote, three, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--limit", "0"], "--limit must be at least 1, got 0"),
-        (["--sort", "los"], "there are loss, .*batch, lr|there are batch, loss, lr"),
-        (["--status", "Done"], "status is one of"),
+        (["--limit", "0"], "--limit .*got 0"),
+        (["--sort", "los"], "'los'.* batch, loss, lr"),
+        (["--status", "Done"], "status .*Done"),
     ],
 )
 def test_what_cannot_be_is_refused(remote, three, flags, message):

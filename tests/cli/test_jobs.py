@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -81,7 +82,7 @@ def test_ctrl_c_ends_the_waiting_and_leaves_the_job_alone(remote, job):
 
     tell(remote, job, events.Progress(phase="similarity", done=4, total=4, unit="rows"))
     out = Written({"similarity": interrupt})
-    with pytest.raises(Interrupted, match=f"^interrupted; {job.name} keeps running$"):
+    with pytest.raises(Interrupted, match=f"{job.name} keeps running$"):
         await_end(job, Console(file=out, width=80), timeout_s=60.0)
     assert remote.sagemaker.stopped == []
 
@@ -94,7 +95,7 @@ def printed(remote, *argv):
 
 def test_ctrl_c_ends_the_log_and_says_that_the_job_keeps_running(remote, job):
     remote.fail("describe_training_job", KeyboardInterrupt(), times=1, after=1)
-    with pytest.raises(Interrupted, match=f"^interrupted; {job.name} keeps running$"):
+    with pytest.raises(Interrupted, match=f"{job.name} keeps running$"):
         printed(remote, "logs", "-f", job.name)
 
 
@@ -112,21 +113,21 @@ def test_the_name_of_a_grid_is_refused_with_the_command_that_lists_its_jobs(remo
     with in_home(tmp_path):
         path_of("drives").parent.mkdir(parents=True)
         path_of("drives").touch()
-        with pytest.raises(InvalidRequest, match=rf"drives is a grid.*raysm grid rows drives .*raysm {command} takes"):
+        with pytest.raises(InvalidRequest, match=f"raysm grid rows drives .*raysm {command}"):
             printed(remote, command, "drives")
 
 
 @pytest.mark.parametrize("command", ["stop", "token"])
 def test_what_is_for_running_jobs_takes_none_that_has_ended_by_its_short_name(remote, job, command):
     remote.sagemaker.end(job.name, "Completed")
-    with pytest.raises(JobNotFound, match="the last one of that name, .*, has ended"):
+    with pytest.raises(JobNotFound, match=f"{job.name}, has ended"):
         printed(remote, command, task_of(job.name))
 
 
 @pytest.mark.parametrize("command", ["stop", "debug"])
 def test_of_two_jobs_of_one_name_none_is_stopped_or_opened_by_chance(remote, job, tmp_path, command):
     submit(Script(str(tmp_path / "train.py")), cluster=M5, on=remote.service)
-    with pytest.raises(InvalidRequest, match=r"2 jobs that run are named .*name one of them"):
+    with pytest.raises(InvalidRequest, match=f"2 jobs .*{job.name}"):
         printed(remote, command, task_of(job.name))
     assert remote.sagemaker.stopped == []
 
@@ -159,7 +160,7 @@ def test_the_token_of_a_job_is_that_of_its_payload_as_long_as_there_is_one(remot
     assert len(capsys.readouterr().out.strip()) == 64
     remote.sagemaker.end(job.name, "Completed")
     printed(remote, "result", job.name)
-    with pytest.raises(JobNotFound, match="the payload of .* was deleted, and its token with it"):
+    with pytest.raises(JobNotFound, match=f"{job.name} was deleted"):
         printed(remote, "token", job.name)
 
 
@@ -180,7 +181,7 @@ def test_data_state_and_logs_are_fetched_also_of_a_job_that_failed(remote, job, 
         printed(remote, "result", job.name, "--what", what, "--output", str(tmp_path / what))
         assert capsys.readouterr().out == f"{tmp_path / what}\n"
         assert (tmp_path / what / file).read_text() == content
-    with pytest.raises(InvalidRequest, match="is not an empty folder"):
+    with pytest.raises(InvalidRequest, match=re.escape(str(tmp_path / "data"))):
         job.download("data", tmp_path / "data")
 
 
@@ -195,7 +196,7 @@ def test_the_manifest_of_a_result_that_is_copied_arrives_after_all_other_files(r
 def test_an_output_that_the_job_left_empty_is_an_error_and_makes_no_folder(remote, job, tmp_path):
     remote.sagemaker.end(job.name, "Failed")
     for what in ("model", "data", "state"):
-        with pytest.raises(ServiceError, match=f"^the job {job.name} left no {what}[^;]*; nothing was copied$"):
+        with pytest.raises(ServiceError, match=f"{job.name} left no {what}"):
             printed(remote, "result", job.name, "--what", what, "--output", str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 

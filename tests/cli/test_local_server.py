@@ -65,7 +65,7 @@ def test_down_names_the_active_jobs_and_ends_them_with_force_alone(server, capsy
     server.train("first", FOREVER)
     server.train("second", FOREVER, count=2)
     server.says("first", "ready")
-    with pytest.raises(InvalidRequest, match="2 jobs are active: first, second; .*--force"):
+    with pytest.raises(InvalidRequest, match="first, second.*--force"):
         command("local", "down")
     with pytest.raises(InvalidRequest):
         command("local", "down", "--json")
@@ -172,9 +172,9 @@ def test_rm_touches_no_job_where_one_is_active_or_read_by_one_that_is(kept):
     sent(kept, "reader", FOREVER, inputs=[channel("c", model)])
     kept.says("reader", "ready")
     before = left(kept)
-    with pytest.raises(InvalidRequest, match="reader is InProgress: stop it first"):
+    with pytest.raises(InvalidRequest, match="^reader is InProgress"):
         command("rm", "reader", "source")
-    with pytest.raises(InvalidRequest, match="source is an input of reader, which is InProgress"):
+    with pytest.raises(InvalidRequest, match="source .*reader, .*InProgress"):
         command("rm", "source")
     assert "source is an input of reader" in command("local", "clean", "--keep", "0")
     assert left(kept) >= {path for path in before if "/source" in path}
@@ -233,16 +233,16 @@ def test_up_keeps_a_scenario_for_the_home_until_it_is_taken_down(tmp_path, monke
     chosen.write_text("[checkpoints]\nsync_s = 0.5\n")
     other.write_text("[checkpoints]\nsync_s = 1.5\n")
     wrong.write_text("[checkpoint]\n")
-    with pytest.raises(InvalidRequest, match=r"wrong\.toml: unknown key 'checkpoint'"):
+    with pytest.raises(InvalidRequest, match=r"wrong\.toml: .*'checkpoint'"):
         command("local", "up", "--scenario", str(wrong))
-    with pytest.raises(InvalidRequest, match=r"none\.toml cannot be read"):
+    with pytest.raises(InvalidRequest, match=r"none\.toml"):
         command("local", "up", "--scenario", str(tmp_path / "none.toml"))
     assert not home.exists()
     with serving(home):
         command("local", "up", "--scenario", str(chosen))
         command("local", "up", "--scenario", str(chosen))
         assert "checkpoints.sync_s = 0.5" in command("local", "status")
-        with pytest.raises(InvalidRequest, match="runs with another scenario; end it first: raysm local down"):
+        with pytest.raises(InvalidRequest, match="another scenario.*raysm local down"):
             command("local", "up", "--scenario", str(other))
         command("local", "down")
         assert not (home / "scenario.toml").exists()

@@ -30,13 +30,13 @@ def test_the_lines_of_a_requirements_file_are_packages(folder):
 
 
 def test_a_requirements_file_that_is_not_there_or_has_options_of_pip_is_refused(folder):
-    with pytest.raises(InvalidRequest, match=r"--requirement requirements\.txt cannot be read: No such file"):
+    with pytest.raises(InvalidRequest, match=r"--requirement requirements\.txt.*No such file"):
         requirements("--requirement", "requirements.txt")
     (folder / "requirements.txt").write_text("-r other.txt\n")
-    with pytest.raises(InvalidRequest, match=r"'-r other\.txt' is an option of pip, not a package"):
+    with pytest.raises(InvalidRequest, match=r"'-r other\.txt'"):
         requirements("--requirement", "requirements.txt")
     (folder / "requirements.txt").write_text("--extra-index-url https://me:p@hunter2@pip.example/simple\n")
-    with pytest.raises(InvalidRequest, match=r"https://\*\*\*@pip\.example/simple' is an option") as raised:
+    with pytest.raises(InvalidRequest, match=r"https://\*\*\*@pip\.example/simple'") as raised:
         requirements("--requirement", "requirements.txt")
     assert "hunter2" not in str(raised.value)
 
@@ -47,7 +47,7 @@ def test_a_requirements_file_of_another_system_is_read_or_refused(folder):
     assert requirements("--requirement", "requirements.txt") == ("tqdm>=4", "six")
     # As PowerShell writes what pip freeze says.
     (folder / "requirements.txt").write_bytes("tqdm>=4\r\n".encode("utf-16"))
-    with pytest.raises(InvalidRequest, match=r"--requirement requirements\.txt is not UTF-8: .*save it as UTF-8"):
+    with pytest.raises(InvalidRequest, match=r"--requirement requirements\.txt.* UTF-8"):
         requirements("--requirement", "requirements.txt")
 
 

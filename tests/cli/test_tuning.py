@@ -64,11 +64,11 @@ def test_limits_search_and_warm_start_are_those_of_the_flags(script, capsys):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--set", "workload.concurrency=2"], "concurrency=2 is for trials on one cluster"),
-        (["--kind", "processing"], "trials are training jobs"),
-        (["--max-restarts", "2"], "max_restarts=2 is for jobs that raysm follows"),
-        (["--if-done", "skip"], "--if-done skip is for jobs"),
-        (["--resume"], "--resume is for jobs: .* --parent NAME"),
+        (["--set", "workload.concurrency=2"], "concurrency=2"),
+        (["--kind", "processing"], "training jobs"),
+        (["--max-restarts", "2"], "max_restarts=2"),
+        (["--if-done", "skip"], "--if-done skip"),
+        (["--resume"], "--resume .* --parent NAME"),
     ],
     ids=["concurrency", "kind", "restarts", "if-done", "resume"],
 )
@@ -100,13 +100,13 @@ def interrupted(**request):
 
 @pytest.mark.long
 def test_the_embedded_sagemaker_says_what_to_run_instead(script):
-    with pytest.raises(ServiceError, match="does not emulate CreateHyperParameterTuningJob; run the sweep as one job"):
+    with pytest.raises(ServiceError, match="CreateHyperParameterTuningJob"):
         ran(script, "--trials", "2")
 
 
 def test_what_is_asked_of_jobs_alone_is_refused_with_the_way_to_those_of_its_trials():
     arguments = SimpleNamespace(command="logs")
-    with pytest.raises(InvalidRequest, match="tuned is a tuning job, and raysm logs is for jobs: raysm status tuned"):
+    with pytest.raises(InvalidRequest, match="raysm logs .*raysm status tuned"):
         run_about(arguments, SimpleNamespace(name="tuned"), Console(file=io.StringIO()))
 
 

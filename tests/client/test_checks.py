@@ -25,7 +25,7 @@ def request(cluster, kind="training", **inputs):
 def test_inputs_larger_than_the_volume_are_refused_with_the_size_that_would_do():
     asked = request(Cluster("ml.m5.large", volume_gb=100), x=Input("s3://b/x"), y=Input("s3://b/y"))
     check_volume(asked, {"x": 60 * GIB, "y": 40 * GIB})
-    with pytest.raises(InvalidRequest, match=r"take 101.0 GB of each ml.m5.large, .* has 100 GB; .*127.*Fast"):
+    with pytest.raises(InvalidRequest, match=r"101\.0 GB.*ml\.m5\.large.*100 GB.*127.*FastFile"):
         check_volume(asked, {"x": 60 * GIB, "y": 41 * GIB})
 
 
@@ -33,7 +33,7 @@ def test_what_is_streamed_shared_or_not_known_takes_no_room_or_its_share():
     check_volume(request(Cluster("ml.m5.large"), x=Input("s3://b/x", mode="FastFile")), {"x": 900 * GIB})
     check_volume(request(Cluster("ml.m5.large", count=4), x=SHARED), {"x": 120 * GIB})
     check_volume(request(Cluster("ml.m5.large"), x=Input("s3://b/x")), {})
-    with pytest.raises(InvalidRequest, match="take 30.2 GB"):
+    with pytest.raises(InvalidRequest, match=r"30\.2 GB"):
         check_volume(request(Cluster("ml.m5.large", count=4), x=SHARED), {"x": 121 * GIB})
 
 
@@ -45,7 +45,7 @@ def test_inputs_are_not_refused_for_a_room_that_is_not_known(name):
 def test_inputs_have_to_fit_onto_whichever_type_the_service_takes():
     cluster = Cluster("ml.m5.large", volume_gb=400, alternatives=("ml.g5.xlarge",))
     check_volume(request(cluster, x=Input("s3://b/x")), {"x": 200 * GIB})
-    with pytest.raises(InvalidRequest, match="of each ml.g5.xlarge, whose volume has 250 GB"):
+    with pytest.raises(InvalidRequest, match=r"ml\.g5\.xlarge.*250 GB"):
         check_volume(request(cluster, x=Input("s3://b/x")), {"x": 300 * GIB})
 
 
@@ -59,14 +59,14 @@ def test_a_job_for_aws_is_checked_before_anything_is_uploaded_and_one_of_this_ma
     crowd = Crowd(5, behind=remote.s3, size=7 * GIB)
     clients = {**remote.clients, "s3": crowd}
     service = Service(remote.service.target, clients=clients.__getitem__, polling=remote.service.polling)
-    with pytest.raises(InvalidRequest, match="take 35.0 GB of each ml.m5.large, whose volume has 30 GB"):
+    with pytest.raises(InvalidRequest, match=r"35\.0 GB.*ml\.m5\.large.*30 GB"):
         submit(Script(str(script)), cluster=Cluster("ml.m5.large"), on=service, inputs={"x": "s3://crowd/x/"})
     assert not [name for name, _ in remote.s3.calls if name == "put_object"]
 
 
 @pytest.mark.parametrize("line", ["ray==2.52.1", "ray[default] == 2.50.*", "Ray<2.53", "ray>=2.61", "ray~=2.50.0"])
 def test_another_ray_is_refused_with_the_one_that_will_do(line):
-    with pytest.raises(InvalidRequest, match=r"asks for a Ray that raysm cannot work with: it needs ray>=2\.53,<2\.61"):
+    with pytest.raises(InvalidRequest, match=r"ray>=2\.53,<2\.61"):
         check_ray(["tqdm", line])
 
 
@@ -121,7 +121,7 @@ def test_the_value_at_a_limit_passes_and_one_past_it_is_refused(limit):
     [("ml.c5.4xlrage", "ml.c5.4xlarge"), ("ml.p4d.24xlage", "ml.p4d.24xlarge"), ("m5.xlarge", "ml.m5.xlarge")],
 )
 def test_a_mistyped_instance_type_suggests_the_nearest(typed, meant):
-    with pytest.raises(InvalidRequest, match=rf"ResourceConfig\.InstanceType is '{typed}'.*did you mean.*{meant}"):
+    with pytest.raises(InvalidRequest, match=rf"ResourceConfig\.InstanceType is '{typed}'.* {meant}"):
         checked(cluster=Cluster(typed))
 
 
@@ -151,7 +151,7 @@ def test_what_does_not_match_the_apis_pattern_is_refused(fields):
 
 
 def test_what_the_api_does_not_know_or_misses_is_refused():
-    with pytest.raises(InvalidRequest, match="Nonsense is unknown to this version of botocore"):
+    with pytest.raises(InvalidRequest, match="Nonsense.*botocore"):
         check(Plan(api=TRAINING, request=training_parameters(Nonsense=1)), takes_files=False)
     with pytest.raises(InvalidRequest, match="RoleArn is missing"):
         check(Plan(api=TRAINING, request=training_parameters(RoleArn=None)), takes_files=False)

@@ -61,12 +61,12 @@ def test_a_data_frame_is_the_matrix_with_its_columns(sent, frame):
 
 
 def test_an_error_names_the_data_frame_and_not_the_file_that_raysm_saved(sent):
-    with pytest.raises(InvalidInput, match=r"^the data frame 'matrix': column 'a', row 1 .*: the value is missing"):
+    with pytest.raises(InvalidInput, match="'matrix': column 'a', row 1 .*missing"):
         sent(matrix=pd.DataFrame({"a": [1.0, None], "b": [2.0, 3.0]}))
     # The client looks at the first rows only.
     late = pd.DataFrame({"a": np.random.default_rng(0).random(200_000)}, dtype="Float64")
     late.iloc[-1, 0] = None
-    with pytest.raises(InvalidInput, match=r"^the data frame 'matrix': column 'a', row 199999 .*the value is missing"):
+    with pytest.raises(InvalidInput, match="'matrix': column 'a', row 199999 .*missing"):
         list(read_table(sent(matrix=late)))
 
 
@@ -86,7 +86,7 @@ def test_tensors_of_types_that_numpy_lacks_are_float32(sent):
     ids=["slice", "names", "levels"],
 )
 def test_a_pandas_index_that_carries_information_is_refused_with_both_remedies(sent, frame):
-    with pytest.raises(InvalidInput, match="would be lost; if it names the rows, give .*--id-column") as error:
+    with pytest.raises(InvalidInput, match="'matrix'.*index.*--id-column") as error:
         sent(matrix=frame)
     assert "reset_index(drop=True)" in str(error.value)
     sent(matrix=frame.reset_index(drop=True))
@@ -103,17 +103,17 @@ def test_a_pandas_index_that_is_an_id_column_names_the_rows(sent, names):
 def test_a_matrix_and_queries_in_memory_are_compared_by_name(sent):
     matrix = pd.DataFrame(COLUMNS)
     sent(matrix=matrix, queries=pl.DataFrame(COLUMNS)[["c", "a", "b"]])
-    with pytest.raises(InvalidInput, match="lacks 'c' and also has 'x'"):
+    with pytest.raises(InvalidInput, match="'c'.*'x'"):
         sent(matrix=matrix, queries=matrix.rename(columns={"c": "x"}))
 
 
 @pytest.mark.parametrize(
     ("matrix", "said"),
     [
-        (np.ones(3), r"has the shape \(3,\); expected 2 dimensions"),
-        (np.array([[None, 1]]), r"an array of object; give numbers"),
-        (np.ma.masked_less(ROWS, 3), "masked array"),
-        (torch.empty(3, 3, device="meta"), "a tensor without plain numbers"),
+        (np.ones(3), r"\(3,\)"),
+        (np.array([[None, 1]]), "array of object"),
+        (np.ma.masked_less(ROWS, 3), "masked"),
+        (torch.empty(3, 3, device="meta"), "tensor"),
         (pd.DataFrame(ROWS, columns=pd.MultiIndex.from_product([["x"], [1, 2, 3]])), "several levels"),
     ],
 )

@@ -31,9 +31,9 @@ def test_cpus_and_gpus_have_an_image_each():
 
 
 def test_a_region_without_images_is_refused_with_the_remedy():
-    with pytest.raises(InvalidRequest, match=r"'xx-north-1' \(table of 20.*AWS\(image=…\)"):
+    with pytest.raises(InvalidRequest, match=r"'xx-north-1'.*AWS\(image=…\)"):
         default_image(Cluster("ml.m5.large"), "xx-north-1")
-    with pytest.raises(InvalidRequest, match="no region 'eu-west1'; did you mean eu-west-1"):
+    with pytest.raises(InvalidRequest, match="'eu-west1'.* eu-west-1"):
         default_image(Cluster("ml.m5.large"), "eu-west1")
 
 
@@ -41,12 +41,12 @@ def test_a_region_without_images_is_refused_with_the_remedy():
     ("instance_type", "reason"),
     [
         ("ml.trn1.32xlarge", "AWS Neuron"),
-        ("ml.m7g.large", "ARM processors"),
-        ("ml.p3.2xlarge", "too old for the CUDA 13"),
+        ("ml.m7g.large", "ARM"),
+        ("ml.p3.2xlarge", "CUDA 13"),
     ],
 )
 def test_instances_on_which_none_runs_are_refused(instance_type, reason):
-    with pytest.raises(InvalidRequest, match=f"no image is named, and .*{instance_type} .*{reason}|{reason}"):
+    with pytest.raises(InvalidRequest, match=f"{instance_type} .*{reason}.*--image"):
         default_image(Cluster(instance_type), "us-east-1")
 
 
@@ -54,7 +54,7 @@ def test_the_newest_that_can_read_the_pickle_is_taken():
     assert "py313" in tag(Cluster("ml.m5.large"), python="3.13")
     assert tag(Cluster("ml.m5.large"), python="3.12") == tag(Cluster("ml.m5.large"))
     assert "py313" in with_image(aws(image=None, python="3.13"), request(), lambda: "eu-west-1")[0].image
-    with pytest.raises(InvalidRequest, match=r"Python 3\.12, 3\.13, not 3\.11.*AWS\(image=…, python='3\.11'\)"):
+    with pytest.raises(InvalidRequest, match=r"3\.12, 3\.13, not 3\.11.*python='3\.11'"):
         tag(Cluster("ml.m5.large"), python="3.11")
 
 
@@ -68,7 +68,7 @@ def test_what_was_taken_is_said():
 
 def test_a_python_that_raysm_does_not_run_on_is_refused_before_an_instance_is():
     old = f"{AWS_OWN}/pytorch-training:2.2.0-cpu-py310-ubuntu20.04-sagemaker"
-    with pytest.raises(InvalidRequest, match=r"has Python 3\.10, and raysm needs 3\.11 or later"):
+    with pytest.raises(InvalidRequest, match=r"Python 3\.10.* 3\.11"):
         check_python(Script("a.py"), aws(image=old))
 
 

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from raysm.client.job.records import with_inputs
@@ -36,7 +38,7 @@ def test_of_a_manifest_they_are_those_that_it_lists(images):
 
 def test_a_manifest_that_lists_what_is_not_there_is_refused(images):
     storage, prefix = images
-    with pytest.raises(InvalidInput, match=r"of 3 objects that the manifest .* lists 2 are not there, .*/20 first"):
+    with pytest.raises(InvalidInput, match=r"3 objects.*\.manifest.* 2 are not there, .*/20 "):
         list(objects_of(listing(storage, prefix, "1", "20", "sub/4"), storage))
 
 
@@ -106,7 +108,7 @@ def test_a_file_whose_name_s3_cannot_have_is_refused_before_the_upload(remote, p
 def test_a_manifest_of_this_machine_is_not_uploaded(remote, places, folder):
     service = remote.service
     given = {"x": Input(str(folder / "a.csv"), manifest=True)}
-    with pytest.raises(InvalidRequest, match=r"'x' is .*, a file of this machine .*aws s3 cp"):
+    with pytest.raises(InvalidRequest, match=r"'x' is .*a\.csv.*aws s3 cp"):
         locate(given, service.target, service.places)
     located, uploads = locate(given, Local(), places)
     assert (located["x"].uri, located["x"].manifest, uploads) == ((folder / "a.csv").as_uri(), True, [])
@@ -124,10 +126,6 @@ def test_what_is_there_is_not_sent_again_and_a_changed_folder_leaves_the_old_pre
 
 
 def test_an_empty_folder_and_a_strange_scheme_are_refused(remote, tmp_path):
-    for uri, words in (
-        (str(tmp_path), "holds no files"),
-        ("http://x/y", "give s3://"),
-        ("file://host/x", "give s3://"),
-    ):
-        with pytest.raises(InvalidRequest, match=words):
+    for uri in (str(tmp_path), "http://x/y", "file://host/x"):
+        with pytest.raises(InvalidRequest, match=f"'x' is .*{re.escape(uri)}"):
             locate({"x": Input(uri)}, remote.service.target, remote.service.places)

@@ -2,6 +2,7 @@ import concurrent.futures
 import dataclasses
 import datetime
 import io
+import re
 
 import pytest
 
@@ -27,10 +28,10 @@ def test_a_job_that_runs_is_not_done_and_one_that_completed_is(remote, job):
 
 
 def test_a_folder_in_the_place_of_the_timeout_is_refused_with_the_words_that_bring_it_there(job, tmp_path):
-    with pytest.raises(InvalidRequest, match=r"timeout is a number of seconds, got 'out'; .*write result\(to='out'\)$"):
+    with pytest.raises(InvalidRequest, match=r"timeout.*'out'.*result\(to='out'\)$"):
         job.result("out")
     for waits in (job.wait, job.exception, job.result):
-        with pytest.raises(InvalidRequest, match="timeout is a number of seconds"):
+        with pytest.raises(InvalidRequest, match=f"timeout.*{re.escape(str(tmp_path))}"):
             waits(tmp_path)
 
 
@@ -39,7 +40,7 @@ def test_a_wait_that_takes_too_long_is_a_timeout_of_both_kinds(job):
         job.wait(0.01)
     with pytest.raises(concurrent.futures.TimeoutError):
         job.result(0)
-    with pytest.raises(NotDone, match="it goes on"):
+    with pytest.raises(NotDone, match=rf"{job.name} .*0\.01 s"):
         job.exception(0.01)
 
 
@@ -77,14 +78,12 @@ def test_stop_asks_the_service_and_the_result_is_a_cancelled_error(remote, job):
 def test_a_job_that_was_stopped_says_how_to_fetch_what_it_left(remote, job):
     leave(remote, job, "data/raysm/failure.json", b"{}")
     job.stop(5)
-    with pytest.raises(JobStopped, match=f"^the job {job.name} was stopped$"):
+    with pytest.raises(JobStopped, match=f"{job.name} was stopped$"):
         job.result()
     leave(remote, job, "model/model.pt", b"1")
     state = job.describe().answer["CheckpointConfig"]["S3Uri"].rstrip("/")
     Storage(remote.service).write(f"{state}/algo-1/epoch.txt", b"7")
-    with pytest.raises(
-        JobStopped, match=f"left model and state; to fetch model: raysm result {job.name} --what model --out"
-    ):
+    with pytest.raises(JobStopped, match=f"model and state.*raysm result {job.name} --what model --out"):
         job.result()
 
 
@@ -149,7 +148,7 @@ def test_of_a_long_log_only_the_last_lines_are_printed(remote, job):
     assert next(followed).text == "raysm: algo-1 failed: E"
     remote.write_log(job.name, "algo-1", [(NOW_MS + 10, "later")])
     assert next(followed).text == "later"
-    with pytest.raises(InvalidRequest, match="tail must be at least 0, got -1"):
+    with pytest.raises(InvalidRequest, match="tail.*got -1"):
         job.lines(tail=-1)
 
 
@@ -243,9 +242,9 @@ def test_a_pattern_means_all_jobs_that_match_it_and_a_short_name_one_job_alone(r
     other = submit(Script(str(script)), name="other", cluster=M5, on=remote.service)
     assert set(find_all("digits-*", remote.service)) == set(digits)
     assert find_all("other", remote.service) == [other]
-    with pytest.raises(InvalidRequest, match=r"2 jobs are named 'digits': .*give one or 'digits-\*'"):
+    with pytest.raises(InvalidRequest, match=r"2 jobs .*'digits': .*'digits-\*'"):
         find_all("digits", remote.service)
-    with pytest.raises(JobNotFound, match=r"no job matches 'none-\*'"):
+    with pytest.raises(JobNotFound, match=r"'none-\*'"):
         find_all("none-*", remote.service)
 
 
@@ -264,5 +263,5 @@ def test_a_name_that_is_no_typo_of_another_has_no_hint(remote, script):
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_ones(remote, job):
-    with pytest.raises(JobNotFound, match=rf"there is no job '{job.name}x' .*; did you mean {job.name}\?"):
+    with pytest.raises(JobNotFound, match=rf"'{job.name}x'.* {job.name}\?"):
         find_job(f"{job.name}x", remote.service)

@@ -27,10 +27,10 @@ def send(fake, script):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cluster": 2}, r"cluster must be raysm\.Cluster"),
-        ({"on": "aws"}, r"on must be raysm\.AWS"),
-        ({"inputs": "small.npy"}, "inputs must be channels by name"),
-        ({"inputs": {"matrix": [[1, 2]]}}, "got a list; save the data to a file"),
+        ({"cluster": 2}, r"cluster must be raysm\.Cluster.*got 2"),
+        ({"on": "aws"}, r"on must be raysm\.AWS.*'aws'"),
+        ({"inputs": "small.npy"}, "inputs.*'small.npy'"),
+        ({"inputs": {"matrix": [[1, 2]]}}, "'matrix'.*got a list"),
     ],
 )
 def test_an_option_of_the_wrong_type_is_refused_before_anything_is_sent(send, options, message):
@@ -54,11 +54,9 @@ def test_the_options_are_the_fields_of_a_request_and_the_files_that_travel():
 
 @pytest.mark.parametrize("take", [submit, lambda work, **options: raysm.remote(**options)], ids=["submit", "remote"])
 def test_an_option_that_there_is_not_is_refused_with_the_nearest(take):
-    with pytest.raises(InvalidRequest, match=r"takes no option 'limit'; did you mean limits\?"):
+    with pytest.raises(InvalidRequest, match="'limit'.* limits"):
         take(Script("a.py"), limit=Limits())
-    with pytest.raises(
-        InvalidRequest, match=r"takes no option 'zzz'; it takes cluster, inputs, .*, on, if_done, resume"
-    ):
+    with pytest.raises(InvalidRequest, match="'zzz'.*cluster, inputs, .*, if_done, resume"):
         take(Script("a.py"), zzz=1)
 
 
@@ -108,7 +106,7 @@ def test_none_of_an_option_is_its_default(remote, script):
 
 
 def test_what_a_request_says_already_cannot_be_said_beside_it(remote, script):
-    with pytest.raises(InvalidRequest, match=r"cluster is given beside a JobRequest.*replace\(request, cluster=…\)"):
+    with pytest.raises(InvalidRequest, match=r"JobRequest.*replace\(request, cluster=…\)"):
         raysm.submit(asked(script), on=remote.service, cluster=Cluster("ml.m5.large"))
     assert remote.sagemaker.sent == []
 
@@ -149,7 +147,7 @@ def test_a_decorated_method_is_called_and_submitted_with_its_instance(remote):
     assert Model.scaled(Model(3), 2) == 6
     scaled = Model(3).scaled.options(on=remote.service)
     assert scaled.submit(2).name.startswith("scaled-")
-    with pytest.raises(InvalidRequest, match="does not take these arguments"):
+    with pytest.raises(InvalidRequest, match=r"scaled .*'number'"):
         scaled.submit()
 
 
@@ -165,5 +163,5 @@ def double_of_one():
 
 
 def test_only_a_function_is_decorated():
-    with pytest.raises(InvalidRequest, match="decorates a function, got 3"):
+    with pytest.raises(InvalidRequest, match="function, got 3"):
         raysm.remote(name="task")(3)

@@ -104,7 +104,7 @@ def test_who_may_not_remove_it_still_learns_how_the_job_ended(remote, job):
 
 def test_a_job_of_aws_is_not_removed_and_one_is_told_how_to(remote, job):
     remote.sagemaker.end(job.name, "Completed")
-    with pytest.raises(InvalidRequest, match=rf"is on AWS.*aws s3 rm --recursive s3://.*{job.name}"):
+    with pytest.raises(InvalidRequest, match=f"on AWS.*aws s3 rm .*{job.name}"):
         check(job, [])
 
 

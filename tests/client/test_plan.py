@@ -151,7 +151,7 @@ def test_a_processing_job_has_its_own_layout():
 
 
 def test_aws_refuses_a_path_that_was_not_uploaded():
-    with pytest.raises(InvalidRequest, match=r"channel 'x' is '/data/x', which the service cannot read"):
+    with pytest.raises(InvalidRequest, match="'x'.*'/data/x'"):
         planned(inputs={"x": Input("/data/x")})
 
 
@@ -174,7 +174,7 @@ def test_the_image_says_what_plays_an_instance_on_this_machine(tmp_path, kind):
 def test_docker_needs_an_image_and_gets_it(tmp_path):
     call = local_plan(tmp_path, Local(instance_kind="docker", image="mine:1"))
     assert call["AlgorithmSpecification"]["TrainingImage"] == "mine:1"
-    with pytest.raises(InvalidRequest, match=r"--image … \(in Python: image=…\)"):
+    with pytest.raises(InvalidRequest, match="docker.*--image"):
         local_plan(tmp_path, Local(instance_kind="docker"))
 
 

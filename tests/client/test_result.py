@@ -72,7 +72,7 @@ def test_a_result_with_a_manifest_is_a_folder_that_can_be_read(remote, job, tmp_
     assert result.manifest == MANIFEST
     assert result.table().tolist() == [[1, 0], [0, 1]]
     assert Path(result, "full.npy").read_bytes()[:6] == b"\x93NUMPY"
-    with pytest.raises(InvalidRequest, match=r"no file 'x'; it has full\.npy"):
+    with pytest.raises(InvalidRequest, match=r"'x'.*full\.npy"):
         result.table("x")
     assert "full.npy: 2 x 2, 144 bytes" in repr(result)
 
@@ -121,7 +121,7 @@ def test_a_result_of_another_task_is_left_alone(remote, script, tmp_path):
     first = ended(remote, script, name="topk", x=b"1")
     first.result(to=tmp_path / "out")
     second = ended(remote, script, name="pairs", y=b"2")
-    said = f"is the result of {first.name}, not of 'pairs'; name another, or remove it"
+    said = f"{first.name}.*'pairs'"
     with pytest.raises(InvalidRequest, match=said):
         second.result(to=tmp_path / "out")
     assert [name for name in names_in(tmp_path / "out") if not name.startswith(".")] == ["x"]
@@ -182,7 +182,7 @@ def test_a_result_is_not_brought_into_a_folder_of_the_users(remote, job, tmp_pat
     remote.sagemaker.end(job.name, "Completed")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / name).write_text('{"mine": true}')
-    with pytest.raises(InvalidRequest, match="are not a result of raysm"):
+    with pytest.raises(InvalidRequest, match="not a result"):
         job.result(to=tmp_path / "mine")
     assert (tmp_path / "mine" / name).read_text() == '{"mine": true}'
 
@@ -229,7 +229,7 @@ def test_an_archive_that_a_job_of_others_left_is_brought_as_it_is(remote, job, t
 
 def test_a_failed_job_raises_its_reason_and_the_traceback_that_it_left(remote, job):
     remote.sagemaker.end(job.name, "Failed", FailureReason="ValueError: no")
-    with pytest.raises(JobFailed, match=r"failed: ValueError: no") as caught:
+    with pytest.raises(JobFailed, match="ValueError: no") as caught:
         job.result()
     assert (caught.value.job, caught.value.reason) == (job.name, "ValueError: no")
     failure = Failure(error_type="ValueError", message="no", remote_traceback="Traceback: line 3\n")
@@ -286,16 +286,16 @@ def test_the_value_of_another_python_is_refused(remote, call):
         tag["Value"] = "3.7" if tag["Key"] == "raysm:python" else tag["Value"]
     leave(remote, call, f"model/{VALUE}", pickle.dumps(1))
     remote.sagemaker.end(call.name, "Completed")
-    with pytest.raises(InvalidRequest, match=r"pickled by Python 3\.7, and this is.*under Python 3\.7"):
+    with pytest.raises(InvalidRequest, match=r"Python 3\.7"):
         attach(call.name, remote.service).result()
 
 
 def test_a_value_that_is_gone_or_broken_says_so(remote, call):
     remote.sagemaker.end(call.name, "Completed")
-    with pytest.raises(ServiceError, match="was it removed"):
+    with pytest.raises(ServiceError, match=r"result\.pkl"):
         call.result()
     leave_pickle(remote, call, "model", VALUE, b"broken")
-    with pytest.raises(ServiceError, match="cannot be unpickled"):
+    with pytest.raises(ServiceError, match="UnpicklingError"):
         call.result()
 
 
@@ -315,7 +315,7 @@ def test_a_value_that_someone_wrote_over_in_the_bucket_is_not_unpickled(remote, 
     assert call.result() == 2
     leave(remote, call, f"model/{VALUE}", pickle.dumps(RunsCode(tmp_path / "run")))
     for unverified in (False, True):
-        with pytest.raises(Unverified, match="is not what .* has written"):
+        with pytest.raises(Unverified, match=r"result\.pkl.*not what"):
             call.result(unverified=unverified)
     assert not (tmp_path / "run").exists()
 
@@ -409,11 +409,11 @@ def test_rows_are_those_that_numpy_would_give(stacked, key):
 
 def test_rows_and_columns_that_are_not_there_are_refused(stacked):
     table = stacked[0]
-    with pytest.raises(IndexError, match="index 10 is out of bounds"):
+    with pytest.raises(IndexError, match="index 10"):
         table[10]
-    with pytest.raises(IndexError, match=r"columns must be a number or a slice, got \[1, 2\]"):
+    with pytest.raises(IndexError, match=r"columns.*\[1, 2\]"):
         table[3, [1, 2]]
-    with pytest.raises(ValueError, match="only as a copy"):
+    with pytest.raises(ValueError, match="copy"):
         np.asarray(table, copy=False)
 
 
@@ -536,10 +536,10 @@ def test_a_function_is_told_apart_by_its_own_arguments_not_by_the_batch():
 @pytest.mark.parametrize(
     ("predictor", "arguments", "message"),
     [
-        (Model, {}, "__init__ takes other arguments: missing a required argument: 'weights'"),
-        (NoModel, {}, r"has no __call__\(self, batch\)"),
-        (Model("w"), {"x": 1}, "takes other arguments after the batch"),
-        ("model.pt", {}, "the first argument is a class or a function, got 'model.pt'"),
+        (Model, {}, "Model __init__.*'weights'"),
+        (NoModel, {}, r"NoModel.*__call__\(self, batch\)"),
+        (Model("w"), {"x": 1}, "Model.*'x'"),
+        ("model.pt", {}, "got 'model.pt'"),
     ],
 )
 def test_a_predictor_that_cannot_be_called_so_is_refused_before_anything_is_sent(predictor, arguments, message):
@@ -550,8 +550,8 @@ def test_a_predictor_that_cannot_be_called_so_is_refused_before_anything_is_sent
 @pytest.mark.parametrize(
     ("types", "message"),
     [
-        ({"zip": "text"}, "the type of 'zip' is one of string, bool, int8, .*, got 'text'"),
-        (["zip"], "types is a mapping of columns to types"),
+        ({"zip": "text"}, "'zip'.*'text'"),
+        (["zip"], r"types.*\['zip'\]"),
     ],
 )
 def test_a_type_that_there_is_not_is_refused_before_anything_is_sent(types, message):
@@ -580,5 +580,5 @@ def test_the_parts_are_one_table_in_the_order_of_the_input(result):
 
 
 def test_an_input_without_records_has_no_table(tmp_path):
-    with pytest.raises(InvalidRequest, match="has no predictions: its input had no records"):
+    with pytest.raises(InvalidRequest, match="no predictions"):
         BatchResult(tmp_path, manifest()).table()

@@ -40,7 +40,7 @@ def test_the_count_of_this_machine_is_that_of_a_cluster_that_says_only_something
 
 
 def test_aws_without_a_role_says_how_to_name_one_and_reading_needs_none():
-    with pytest.raises(InvalidRequest, match=r"--on aws needs --role, .*; or write role under \[aws\] in raysm.toml"):
+    with pytest.raises(InvalidRequest, match=r"--role.*\[aws\] in raysm\.toml"):
         settings({"on": "aws"}).target()
     assert settings({"on": "aws"}).target(role=ROLE) == AWS(role=ROLE)
     assert settings({}).target(role=ROLE) == Local()
@@ -56,9 +56,9 @@ def test_a_workload_is_read_by_its_kind_and_another_kind_is_another_workload():
 @pytest.mark.parametrize(
     ("workload", "message"),
     [
-        ({"kind": "scrpt"}, r"layer 0: workload\.kind: expected one of 'script', .*got 'scrpt'"),
-        ({"kind": "script", "scirpt": "a.py"}, r"a script has no option workload\.scirpt; did you mean workload\.scri"),
-        ({"kind": "script"}, r"the script has no script; give it in the request's \[workload\]"),
+        ({"kind": "scrpt"}, r"layer 0: workload\.kind: .*'scrpt'"),
+        ({"kind": "script", "scirpt": "a.py"}, r"workload\.scirpt.* workload\.script"),
+        ({"kind": "script"}, r"script.*\[workload\]"),
     ],
 )
 def test_a_workload_that_cannot_be_is_refused(workload, message):
@@ -69,13 +69,13 @@ def test_a_workload_that_cannot_be_is_refused(workload, message):
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
-        ({"cluster": {"cuont": 1}}, "x: there is no option cluster.cuont; did you mean cluster.count?"),
-        ({"zzz": 1}, "x: there is no option zzz; there are on, local, aws, name"),
+        ({"cluster": {"cuont": 1}}, "cluster.cuont; did you mean cluster.count?"),
+        ({"zzz": 1}, "x: there is no option zzz;"),
         # What a target is, which a user cannot choose, is no option.
-        ({"aws": {"kind": "local"}}, "x: there is no option aws.kind; there are role, region, bucket,"),
-        ({"cluster": {"count": True}}, "x: cluster.count: expected an integer, got True"),
-        ({"metrics": [{"name": "a"}]}, "x: metrics[0]: the key 'regex' is missing"),
-        ({"inputs": {"train": {"url": "s3://b/x"}}}, "no option inputs.train.url; did you mean inputs.train.uri?"),
+        ({"aws": {"kind": "local"}}, "x: there is no option aws.kind;"),
+        ({"cluster": {"count": True}}, "x: cluster.count: "),
+        ({"metrics": [{"name": "a"}]}, "x: metrics[0]: "),
+        ({"inputs": {"train": {"url": "s3://b/x"}}}, "inputs.train.url; did you mean inputs.train.uri?"),
     ],
 )
 def test_what_is_unknown_or_of_another_type_is_refused_with_place_and_key(tables, message):
@@ -85,7 +85,7 @@ def test_what_is_unknown_or_of_another_type_is_refused_with_place_and_key(tables
 
 
 def test_values_that_contradict_each_other_name_the_places_that_they_come_from():
-    with pytest.raises(InvalidRequest, match=r"max_wait_s belongs to spot=True \(from layer 0, layer 1\)"):
+    with pytest.raises(InvalidRequest, match="max_wait_s.*spot=True.*layer 0, layer 1"):
         settings(*({"limits": item} for item in ({"max_wait_s": 5}, {"spot": False}, {"max_runtime_s": 3}))).options()
 
 
@@ -168,7 +168,7 @@ def test_a_profile_lies_over_what_always_applies(file):
 
 
 def test_a_profile_that_there_is_not_names_those_that_there_are(file):
-    with pytest.raises(InvalidRequest, match=r"raysm.toml has no profile 'bgi'; it has big, laptop"):
+    with pytest.raises(InvalidRequest, match=r"raysm\.toml.*'bgi'.* big, laptop"):
         of(file, "bgi")
 
 
@@ -207,13 +207,10 @@ def test_a_request_has_a_workload_too_and_is_json_or_toml(tmp_path):
     assert chosen.origin(("limits", "spot")) == str(tmp_path / "r.json")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [("{", "is not JSON that can be read: "), pytest.param("[" * 100_000, "is not JSON that can be read: ", id="deep")],
-)
-def test_a_request_that_is_none_is_refused_with_its_file(tmp_path, text, message):
+@pytest.mark.parametrize("text", ["{", pytest.param("[" * 100_000, id="deep")])
+def test_a_request_that_is_none_is_refused_with_its_file(tmp_path, text):
     (tmp_path / "r.json").write_text(text)
-    with pytest.raises(InvalidRequest, match=rf"r\.json.*{message}"):
+    with pytest.raises(InvalidRequest, match=r"r\.json.*JSON"):
         read_request(tmp_path / "r.json")
 
 

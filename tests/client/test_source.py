@@ -35,7 +35,7 @@ def test_two_files_of_one_name_are_refused_with_both_places(tmp_path):
         (tmp_path / "own" / name).write_text("import wording")
     script = package_of(Script(str(tmp_path / "own" / "main.py")))
     with imported_from(tmp_path / "kinds") as sweep:
-        with pytest.raises(InvalidRequest, match=r"two files would travel as 'wording.py': .*own.*kinds.*rename one"):
+        with pytest.raises(InvalidRequest, match=r"'wording\.py'.*own.*kinds"):
             package_of(
                 types.SimpleNamespace(
                     workload=sweep, pickled=lambda: b"", source=lambda: script.source, title=lambda: "scripted"
@@ -60,10 +60,10 @@ def test_a_loop_travels_with_its_config():
 @pytest.mark.parametrize(
     ("arguments", "fields", "message"),
     [
-        ((3,), {}, "must be a function, got 3"),
-        ((lambda: None,), {"config": {"lr": 1}}, "must take one argument, the config"),
-        ((loop,), {"config": [1]}, "config must be a mapping"),
-        ((loop,), {"workers": 0}, "workers must be a whole number of at least 1, got 0"),
+        ((3,), {}, "function.*got 3"),
+        ((lambda: None,), {"config": {"lr": 1}}, "lambda.*one argument"),
+        ((loop,), {"config": [1]}, r"config.*got \[1\]"),
+        ((loop,), {"workers": 0}, "workers.*got 0"),
     ],
 )
 def test_what_cannot_be_is_refused(arguments, fields, message):
@@ -86,9 +86,9 @@ def test_the_argument_or_the_variable_that_cannot_be_pickled_is_named():
         ((), {}, "held (used by closes)"),
     ):
         assert unpicklable_part(closes, args, kwargs, cloudpickle.dumps) == part
-    with pytest.raises(InvalidRequest, match=r"cannot be pickled: args\[0\]: TypeError: .*lock.*open files"):
+    with pytest.raises(InvalidRequest, match=r"double.*args\[0\]: TypeError: .*lock.*open files"):
         pickled_call(double, (LOCK,), {})
-    with pytest.raises(InvalidRequest, match="^it, a lock, cannot be pickled"):
+    with pytest.raises(InvalidRequest, match="a lock, cannot be pickled"):
         pickled_value(LOCK)
 
 

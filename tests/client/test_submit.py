@@ -53,7 +53,7 @@ def test_without_an_image_aws_own_is_taken_and_said(script):
 def test_a_pickle_that_the_image_cannot_read_is_refused_while_nothing_is_sent(workload):
     other = "3.12" if PYTHON_VERSION != "3.12" else "3.13"
     with fake_aws(python=other) as fake:
-        with pytest.raises(InvalidRequest, match=f"pickled by this Python {PYTHON_VERSION}, .* has Python {other}"):
+        with pytest.raises(InvalidRequest, match=f"Python {PYTHON_VERSION}, .* Python {other}"):
             submit(workload, cluster=M5, on=fake.service)
         assert fake.s3.calls == []
 
@@ -85,18 +85,18 @@ def test_a_task_without_a_name_is_named_by_its_workload(remote, tmp_path):
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"cluster": None}, "AWS needs a cluster"),
-        ({"if_done": "maybe"}, "'run' or 'skip'"),
-        ({"workload": dict}, "wrap the function"),
-        ({"workload": 3}, "must be Script, Function, Similarity"),
+        ({"cluster": None}, "cluster"),
+        ({"if_done": "maybe"}, "'maybe'"),
+        ({"workload": dict}, r"raysm\.Function\("),
+        ({"workload": 3}, "workload .*got 3"),
         ({"workload": remote(cluster=M5)(print)}, r"its own submit"),
-        ({"workload": Script("no/such.py")}, "is not there"),
-        ({"requirements": ["requirements.txt"]}, r"is a file, not a package; give its lines: requirements=Path\("),
+        ({"workload": Script("no/such.py")}, r"such\.py"),
+        ({"requirements": ["requirements.txt"]}, r"requirements=Path\("),
         ({"requirements": ["six"], "security": Security(isolation=True)}, "wheels="),
-        ({"kind": "processing", "resume": True}, "no checkpoints to resume"),
-        ({"inputs": {"x": "job:/data"}}, "write job:NAME/data"),
-        ({"checkpoint_uri": "file:///x"}, "checkpoint_uri='file:///x' is on this machine, which AWS cannot write to"),
-        ({"inputs": {"x": Input("s3://b/x", groups=("g",))}}, "names the instance group 'g'"),
+        ({"kind": "processing", "resume": True}, "checkpoints"),
+        ({"inputs": {"x": "job:/data"}}, "job:NAME/data"),
+        ({"checkpoint_uri": "file:///x"}, "checkpoint_uri='file:///x'"),
+        ({"inputs": {"x": Input("s3://b/x", groups=("g",))}}, "group 'g'"),
     ],
     ids=lambda value: str(value)[:30],
 )
@@ -112,7 +112,7 @@ def test_isolation_with_an_image_of_aws_needs_rays_wheel(script, tmp_path):
     wheel.write_text("")
     options = {"cluster": M5, "security": Security(isolation=True)}
     with fake_aws(image=None) as aws:
-        with pytest.raises(InvalidRequest, match=r"has no Ray, and security.isolation.*raysm image"):
+        with pytest.raises(InvalidRequest, match=r"security\.isolation.*raysm image"):
             submit(Script(str(script)), on=aws.service, **options)
         assert aws.s3.calls == []
         assert submit(Script(str(script)), on=aws.service, wheels=[wheel], **options).name
@@ -123,7 +123,7 @@ def test_two_wheels_of_one_name_are_refused_before_anything_is_uploaded(remote, 
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "w-1-py3-none-any.whl").write_text(folder)
     wheels = [tmp_path / folder / "w-1-py3-none-any.whl" for folder in ("old", "new")]
-    with pytest.raises(InvalidRequest, match=r"two wheels are named 'w-1-py3-none-any.whl'.*old.*new"):
+    with pytest.raises(InvalidRequest, match=r"'w-1-py3-none-any\.whl'.*old.*new"):
         submit(Script(str(script)), cluster=M5, on=remote.service, wheels=wheels)
     assert remote.s3.calls == []
 
@@ -258,7 +258,7 @@ def forged(either, folder):
 
 def test_a_record_leads_no_job_to_a_state_that_its_job_did_not_have(either, folder, forged):
     forged(lambda record: json.dumps({**record, "state": "s3://another/checkpoints"}).encode())
-    with pytest.raises(InvalidRequest, match="names the state s3://another/checkpoints") as caught:
+    with pytest.raises(InvalidRequest, match="s3://another/checkpoints") as caught:
         run(either, folder, environment={"A": "2"}, resume=True)
     assert "--checkpoint-uri s3://another/checkpoints" in caught.value.remedy
 
@@ -288,7 +288,7 @@ def test_a_sweep_does_not_resume_the_trials_of_another(remote, script):
     remote.sagemaker.end(first.name, "Stopped")
     changes = r"space.lr was choice\(\[1, 2\]\), is choice\(\[1, 3\]\); mode was min, is max; seed was not given, is 7"
     changed = sweep(space={"lr": choice([1, 3]), "q": choice([1])}, mode="max", seed=7)
-    with pytest.raises(InvalidRequest, match=f"{first.name}, whose state .* had other options: {changes}; resume with"):
+    with pytest.raises(InvalidRequest, match=f"{first.name}.*: {changes};"):
         prepare(changed, cluster=M5, on=remote.service, resume=True)
     prepare(sweep(trials=40), cluster=M5, on=remote.service, resume=True)
     prepare(changed, cluster=M5, on=remote.service)
@@ -309,7 +309,7 @@ def test_the_output_of_a_failed_job_is_refused_in_one_line(remote, script):
     remote.sagemaker.end(job.name, "Failed", FailureReason="KeyError: 'b'")
     failure = {"error_type": "KeyError", "message": "b", "remote_traceback": "Traceback\nline"}
     Storage(remote.service).write(f"{job.outputs}/data/{FAILURE}", json.dumps(failure).encode())
-    message = f"nothing was sent: .* 'near' is from a job that did not complete: the job {job.name} failed: KeyError: b"
+    message = f".*'near'.*{job.name}.*KeyError: b"
     with pytest.raises(JobFailed, match=f"^{message}$"):
         prepare(Script(str(script)), cluster=M5, on=remote.service, inputs={"near": "job:double"})
 
@@ -340,20 +340,20 @@ def test_the_output_of_one_job_is_the_input_of_the_next(either, script):
     first = submit(Script(str(script)), cluster=cluster, on=either.service)
     either.sagemaker.end(first.name, "Completed")
     for left in ("neither model nor data", "model/x.npy"):
-        with pytest.raises(InvalidRequest, match=f"'job:train/data', and {first.name} left no data; it left {left}$"):
+        with pytest.raises(InvalidRequest, match=f"'job:train/data'.*{first.name} .*{left}$"):
             prepare(Script(str(script)), cluster=cluster, on=either.service, inputs={"train": "job:train/data"})
-        with pytest.raises(InvalidRequest, match=rf"^{first.name} left no model/none\.csv; it left {left}$"):
+        with pytest.raises(InvalidRequest, match=rf"^{first.name} .*model/none\.csv.*{left}$"):
             first.output("model/none.csv")
         Storage(either.service).write(f"{first.outputs}/model/x.npy", b"1")
     Storage(either.service).write(f"{first.outputs}/data/x.npy", b"1")
-    with pytest.raises(JobNotFound, match="did you mean train"):
+    with pytest.raises(JobNotFound, match="trian.* train"):
         prepare(Script(str(script)), cluster=cluster, on=either.service, inputs={"train": "job:trian/data"})
-    with pytest.raises(InvalidRequest, match=r'got a Job; give job.output\("model"\)'):
+    with pytest.raises(InvalidRequest, match=r'got a Job.*job\.output\("model"\)'):
         prepare(Script(str(script)), cluster=cluster, on=either.service, inputs={"train": first})
-    with pytest.raises(InvalidRequest, match="reads the channel 'matrix', got 'matrx'"):
+    with pytest.raises(InvalidRequest, match="'matrix'.*'matrx'"):
         prepare(Similarity(top_k=3), cluster=cluster, on=either.service, inputs={"matrx": "s3://b/x.npy"})
     both = {"matrix": "s3://b/x.npy", "query": "s3://b/q.npy"}
-    with pytest.raises(InvalidRequest, match="Similarity takes no input 'query'; did you mean queries"):
+    with pytest.raises(InvalidRequest, match="'query'.* queries"):
         prepare(Similarity(top_k=3), cluster=cluster, on=either.service, inputs=both)
     state = sent(either)["CheckpointConfig"]["S3Uri"].rstrip("/")
     Storage(either.service).write(f"{state}/algo-1/epoch.txt", b"7")

@@ -85,10 +85,10 @@ def test_the_direction_has_no_default():
     [
         (
             lambda: sweep(space={"lrr": SPACE["lr"], "batch": SPACE["batch"]}),
-            "missing a required argument: 'lr'; it takes lr, batch, epochs, not lrr",
+            "'lr'; .*lr, batch, epochs, not lrr",
         ),
-        (lambda: sweep("train.py", space=space), "a script's space is ranges by name"),
-        (lambda: sweep(warm_start="digits"), "warm_start is a sweep, or its result, got 'digits'"),
+        (lambda: sweep("train.py", space=space), "script's space"),
+        (lambda: sweep(warm_start="digits"), "warm_start.*'digits'"),
     ],
 )
 def test_what_cannot_be_is_refused_where_it_is_written(make, said):
@@ -118,7 +118,7 @@ def test_of_a_narrower_range_a_warm_start_takes_the_trials_that_lie_in_it(tmp_pa
     (taken,) = sweep(space=narrow, warm_start=earlier(tmp_path)).workload().warm_start
     assert taken.params == {"lr": 0.03, "batch": 64}
     elsewhere = {"lr": raysm.loguniform(1e-4, 1e-3), "batch": raysm.choice([32, 64])}
-    with pytest.raises(InvalidRequest, match="none of the 2 trials of warm_start that have a value lies within"):
+    with pytest.raises(InvalidRequest, match="none of the 2 trials of warm_start"):
         sweep(space=elsewhere, warm_start=earlier(tmp_path))
 
 

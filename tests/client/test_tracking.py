@@ -90,10 +90,10 @@ def test_a_relative_path_is_that_of_the_program_that_sent_the_job(fake, script, 
 @pytest.mark.parametrize(
     ("tracking", "message"),
     [
-        ("mlruns", "is not a place for metrics"),
+        ("mlruns", "'mlruns'"),
         (
             "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/team",
-            "is managed MLflow, which only AWS has: .* 'sqlite:///mlflow.db'",
+            "mlflow-tracking-server.*'sqlite:///mlflow.db'",
         ),
     ],
 )

@@ -38,7 +38,7 @@ def test_the_thousandth_trial_comes_after_the_hundred_and_first():
 
 
 def test_as_long_as_there_is_no_best_one_it_is_said_so_and_why():
-    with pytest.raises(NotDone, match="has a value of 'loss' yet"):
+    with pytest.raises(NotDone, match="'loss' yet"):
         _ = scripted_tuning(SageMaker(["InProgress"])).best
     with pytest.raises(JobFailed, match="No training job succeeded"):
         _ = scripted_tuning(SageMaker(["Failed"], FailureReason="No training job succeeded after 5 attempts.")).best
@@ -73,18 +73,18 @@ def test_a_name_that_no_tuning_job_has_is_said_to_be_none():
         def describe_hyper_parameter_tuning_job(self, **request):
             raise refusal("ResourceNotFound", "none of that name", "DescribeHyperParameterTuningJob")
 
-    with pytest.raises(JobNotFound, match="there is no tuning job 'tuned' on this machine; check its name"):
+    with pytest.raises(JobNotFound, match="'tuned' on this machine"):
         attached(Empty())
 
 
 def test_what_is_no_sweep_is_refused():
-    with pytest.raises(InvalidRequest, match=r"tune takes raysm.Sweep\(…\), got 'train.py'"):
+    with pytest.raises(InvalidRequest, match=r"raysm\.Sweep.*'train\.py'"):
         tune("train.py")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"checkpoint_uri": "s3://bucket/state"}, "all trials would have one checkpoint_uri")],
+    [({"checkpoint_uri": "s3://bucket/state"}, "checkpoint_uri")],
     ids=["checkpoints"],
 )
 def test_what_a_trial_would_lose_without_a_word_is_refused(options, message):
@@ -109,7 +109,7 @@ def test_without_its_sweep_a_choice_is_read_as_what_it_was(value):
 
 
 def test_a_tuning_job_of_several_definitions_is_not_read():
-    with pytest.raises(InvalidRequest, match="tuned has several definitions"):
+    with pytest.raises(InvalidRequest, match="several definitions"):
         attached(SageMaker(HyperParameterTuningJobConfig={}))
 
 
@@ -184,15 +184,15 @@ def test_the_metric_is_read_from_the_trials_own_events():
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"time_budget_s": 60}, "time_budget_s is at least 120"),
-        ({"parallel": 0}, "parallel must be a whole number of at least 1, got 0"),
-        ({"space": {"n": raysm.choice(list(range(31)))}}, "a tuning job cannot have"),
-        ({"parents": tuple("abcdef")}, "a tuning job cannot have"),
+        ({"time_budget_s": 60}, "time_budget_s .*120"),
+        ({"parallel": 0}, "parallel.*got 0"),
+        ({"space": {"n": raysm.choice(list(range(31)))}}, "tuning job.*'30'"),
+        ({"parents": tuple("abcdef")}, "tuning job.*'f'"),
     ],
     ids=["time", "parallel", "31 choices", "6 parents"],
 )
 def test_what_the_service_cannot_do_is_refused(fields, words):
-    with pytest.raises(InvalidRequest, match=re.escape(words)):
+    with pytest.raises(InvalidRequest, match=words):
         call(**fields)
 
 
@@ -203,5 +203,5 @@ def test_a_function_that_draws_is_refused():
     sweep = raysm.Sweep(
         train, space=lambda trial: {"lr": trial.suggest_float("lr", 0, 1)}, metric="loss", mode="min"
     ).workload()
-    with pytest.raises(InvalidRequest, match="the service needs a space of ranges"):
+    with pytest.raises(InvalidRequest, match="space of ranges"):
         request_of("tuned", sweep, TRAINING, takes_files=False)

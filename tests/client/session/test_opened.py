@@ -86,7 +86,7 @@ def test_between_two_versions_of_ray_no_object_of_rays_travels(opened, own_modul
     for value in ("a", late, print, threading.Lock()):
         opened.check_ray("it", print, value, {"b": [1]})
     assert opened.pickled_item({"c": 2}, "item 3")
-    told = rf"holds an object of Ray {version}, and the session digits runs Ray 2\.55\.1.*ray==2\.55\.1"
+    told = rf"holds an object of Ray {version}, .*ray==2\.55\.1"
     for fn, value in ((print, {"f": ray.remote(late)}), (print, [ray.get]), (own_module.uses, 1)):
         with pytest.raises(InvalidRequest, match=rf"^it {told}"):
             opened.check_ray("it", fn, value)
@@ -95,7 +95,7 @@ def test_between_two_versions_of_ray_no_object_of_rays_travels(opened, own_modul
     # Nor back: exceptions of Ray's come as text.
     assert asked(opened, abs, -2).result(timeout=60) == 2
     strategy = "__import__('ray').util.scheduling_strategies.PlacementGroupSchedulingStrategy(None)"
-    with pytest.raises(CallFailed, match=r"of Ray 2\.55\.1, and here is Ray .*return plain data"):
+    with pytest.raises(CallFailed, match=r"Ray 2\.55\.1.*plain data"):
         asked(opened, eval, strategy).result(60)
     with pytest.raises(CallFailed, match="GetTimeoutError: late"):
         asked(opened, late).result(60)
@@ -105,7 +105,7 @@ def test_between_two_versions_of_ray_no_object_of_rays_travels(opened, own_modul
 def test_a_session_that_is_ending_is_not_entered(server, tmp_path):
     server.host.calls.closing = "it was closed"
     here = Opened(StubJob(tmp_path, server.port), "digits", ("algo-1", server.port))
-    with pytest.raises(SessionEnded, match="the session digits is closing: it was closed"):
+    with pytest.raises(SessionEnded, match="digits is closing"):
         here.begin()
     here.close()
 

@@ -38,18 +38,18 @@ def test_its_limits_are_those_of_its_workload_and_its_job(fake):
     ready = plan(fake, limits=limits, cluster=raysm.Cluster(count=3))
     assert (ready.request.workload.idle_timeout_s, ready.request.workload.usd_per_hour) == (60, 6.0)
     assert ready.plan.request["StoppingCondition"] == {"MaxRuntimeInSeconds": 3600}
-    with pytest.raises(InvalidRequest, match="max_runtime_s stands in limits already"):
+    with pytest.raises(InvalidRequest, match="max_runtime_s.* limits"):
         prepared("digits", SessionLimits(max_runtime_s=60), fake, {"limits": raysm.Limits()})
 
 
 def test_what_nobody_is_billed_for_has_no_price_and_so_no_budget(fake):
     assert plan(fake).request.workload.usd_per_hour is None
-    with pytest.raises(InvalidRequest, match="needs a price.*price_per_hour"):
+    with pytest.raises(InvalidRequest, match="budget_usd=5 .*price_per_hour"):
         plan(fake, limits=SessionLimits(budget_usd=5))
 
 
 def test_a_price_of_nothing_is_refused_by_the_name_of_its_option():
-    with pytest.raises(InvalidRequest, match="price_per_hour must be above 0, got 0"):
+    with pytest.raises(InvalidRequest, match="price_per_hour.*got 0"):
         raysm.Session(price_per_hour=0)
 
 
@@ -61,9 +61,9 @@ def test_on_aws_the_price_is_that_of_the_instances_and_their_volumes(remote):
 
 
 def test_a_processing_job_and_an_isolated_one_are_refused(fake):
-    with pytest.raises(InvalidRequest, match="no remote debugging"):
+    with pytest.raises(InvalidRequest, match=r"security\.remote_debug"):
         plan(fake, kind="processing")
-    with pytest.raises(InvalidRequest, match="remote_debug needs a network"):
+    with pytest.raises(InvalidRequest, match="remote_debug.*isolation"):
         plan(fake, security=raysm.Security(isolation=True))
 
 
@@ -100,7 +100,7 @@ def test_a_job_that_ends_before_it_serves_is_its_failure(tmp_path):
     with pytest.raises(JobFailed, match="no such image"):
         place_of(job)
     job.reason = None
-    with pytest.raises(JobFailed, match="ended before it took calls"):
+    with pytest.raises(JobFailed, match="before it took calls"):
         place_of(job)
 
 
@@ -167,17 +167,13 @@ def test_a_session_is_found_by_its_name_or_that_of_its_job_and_no_other_is_asked
 
 @pytest.mark.parametrize("name", ["digit", "no name!"])
 def test_a_session_that_does_not_run_is_named_with_those_that_do(name):
-    with pytest.raises(
-        JobNotFound, match=f"no session '{name}' is running on this machine; running sessions: digits, letters"
-    ):
+    with pytest.raises(JobNotFound, match=f"'{name}'.*: digits, letters"):
         find(Listing(*JOBS), name)
-    with pytest.raises(JobNotFound, match="running sessions: none"):
+    with pytest.raises(JobNotFound, match=f"'{name}'.*: none"):
         find(Listing(), name)
 
 
 def test_a_name_that_is_taken_is_refused_with_what_to_do():
-    with pytest.raises(
-        InvalidRequest, match="a session 'digits' already, the job digits-20261101.*attach.*%raysm connect digits"
-    ):
+    with pytest.raises(InvalidRequest, match="'digits' already.*digits-20261101.*attach.*%raysm connect digits"):
         check_free(Listing(*JOBS), "digits")
     check_free(Listing(*JOBS), "others")

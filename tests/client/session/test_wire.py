@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("by_value")
 
 def test_a_refusal_is_an_error_of_its_kind_in_the_servers_words(server):
     with wired(server.port) as line:
-        with pytest.raises(InvalidRequest, match="keep takes a time above 0"):
+        with pytest.raises(InvalidRequest, match="keep .*-1"):
             line.loop.run(line.wire.json("POST", "/keep", json={"seconds": -1}))
         with pytest.raises(NoSuchCall):
             line.loop.run(line.wire.request("GET", "/calls/unheard"))
@@ -58,7 +58,7 @@ def test_calls_are_answered_over_one_connection_each_once(server):
         assert server.remote.executed.count("many-3") == 1
         with pytest.raises(NoSuchCall):
             line.loop.run(line.wire.call("unheard", 20, None), 60)
-        with pytest.raises(InvalidRequest, match="no call of the kind 'dance'"):
+        with pytest.raises(InvalidRequest, match="'dance'"):
             line.loop.run(line.wire.call("refused", 20, CallRequest(kind="dance", name="f")), 60)
         # Nothing is kept of a call that was given up.
         given_up = line.loop.start(line.wire.call("given up", 20, *asked(time.sleep, 1)))
@@ -107,7 +107,7 @@ def test_a_client_that_nobody_asks_stops_connecting_once_the_job_has_ended():
 
     with wired(1, why_ended=why_ended) as line:
         until(lambda: line.wire._listening.done())
-        with pytest.raises(SessionEnded, match="its driver was killed"):
+        with pytest.raises(SessionEnded, match="driver was killed"):
             line.loop.run(line.wire.json("GET", "/session"), 60)
     assert len(asked) == 1
 

@@ -60,7 +60,7 @@ def running(remote, job, status="Training"):
 def test_the_instance_of_a_job_with_groups_has_to_be_named(remote, script, ssm):
     groups = [InstanceGroup("a", "ml.m5.large", 1), InstanceGroup("b", "ml.m5.large", 1)]
     job = submit(Script(str(script)), cluster=Cluster(groups=groups), on=remote.service)
-    with pytest.raises(InvalidRequest, match="has instance groups: name the instance"):
+    with pytest.raises(InvalidRequest, match="instance groups"):
         open_tunnel(running(remote, job).chain, 80)
     assert target(ssm, job, "algo-2").endswith("_algo-2")
 
@@ -105,13 +105,13 @@ def test_a_dashboard_elsewhere_that_a_line_of_the_log_names_is_not_connected_to(
 
 @pytest.mark.parametrize("status", ["Starting", "Uploading"])
 def test_before_and_after_the_training_nobody_gets_in(remote, job, status):
-    with pytest.raises(InvalidRequest, match=rf"is {status}: it can be entered while it is Training"):
+    with pytest.raises(InvalidRequest, match=f"is {status}: .*Training"):
         open_tunnel(running(remote, job, status).chain, 80)
 
 
 def test_a_processing_job_and_an_isolated_one_let_nobody_in(remote, script):
     processing = submit(Script(str(script)), cluster=M5, on=remote.service, kind="processing")
-    with pytest.raises(InvalidRequest, match="a Processing job, which has no remote debugging"):
+    with pytest.raises(InvalidRequest, match="Processing job"):
         open_tunnel(processing.chain, 80)
     isolated = submit(Script(str(script)), cluster=M5, on=remote.service, security=Security(isolation=True))
     with pytest.raises(InvalidRequest, match="no network"):
@@ -121,8 +121,8 @@ def test_a_processing_job_and_an_isolated_one_let_nobody_in(remote, script):
 @pytest.mark.parametrize(
     ("ports", "said"),
     [
-        ({"port": 0}, "port must be a number from 1 to 65535, got 0"),
-        ({"port": 1, "local_port": -1}, "local_port must be a number from 0"),
+        ({"port": 0}, "port .*got 0"),
+        ({"port": 1, "local_port": -1}, "local_port.*got -1"),
     ],
 )
 def test_a_port_that_cannot_be_is_said(job, ports, said):
@@ -133,7 +133,7 @@ def test_a_port_that_cannot_be_is_said(job, ports, said):
 def test_without_the_plugin_remote_debugging_stays_off(remote, job, tmp_path, monkeypatch):
     (tmp_path / "bin" / "session-manager-plugin").unlink()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    with pytest.raises(MissingDependency, match="session-manager-plugin, which is not installed"):
+    with pytest.raises(MissingDependency, match="session-manager-plugin"):
         open_tunnel(running(remote, job).chain, 80)
     assert "sagemaker:UpdateTrainingJob" not in remote.operations()
 
@@ -153,7 +153,7 @@ def test_a_job_that_runs_can_be_opened_and_shut(remote, job, status):
 
 @pytest.mark.parametrize("status", ["Starting", "Uploading", "Stopping"])
 def test_before_and_after_it_says_when(remote, job, status):
-    with pytest.raises(InvalidRequest, match=rf"is {status}: .* while a job is Downloading or Training"):
+    with pytest.raises(InvalidRequest, match=f"is {status}: .*Downloading or Training"):
         switch_remote_debugging(at_work(remote, job, status).chain, enabled=True)
 
 

@@ -146,21 +146,21 @@ def ask(address, data):
 def test_a_plugin_that_opens_no_port_is_reported_with_its_words_and_its_session_is_terminated(plugin):
     plugin.write(program="import sys; print({version!r} if '--version' in sys.argv else 'cannot open', {calls!r})")
     ssm = Ssm()
-    with pytest.raises(ServiceError, match="opened no port: cannot open"):
+    with pytest.raises(ServiceError, match="cannot open"):
         plugin.access(ssm).open_tunnel("job", "algo-1", 8265, 0)
     assert ssm.terminated == ["s-1"]
 
 
 def test_an_agent_that_never_connects_is_reported_with_where_to_look(plugin):
     ssm = Ssm(refusal("TargetNotConnected", "x is not connected."))
-    with pytest.raises(ServiceError, match=r"four permissions of ssmmessages.*log stream JOB/ALGO-N-TIME/ssm"):
+    with pytest.raises(ServiceError, match="ssmmessages.*JOB/ALGO-N-TIME/ssm"):
         plugin.access(ssm, agent_s=-1).open_tunnel("job", "algo-1", 8265, 0)
 
 
 @pytest.mark.parametrize("version", ["1.2.497.0", "1.1.61.0", "unknown"])
 def test_a_plugin_that_takes_the_token_as_an_argument_is_refused(plugin, version):
     plugin.write(version)
-    with pytest.raises(MissingDependency, match="install a newer one"):
+    with pytest.raises(MissingDependency, match="newer"):
         plugin.access().check()
 
 
