@@ -12,7 +12,6 @@ import pytest
 from botocore import exceptions
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
-from botocore.stub import Stubber
 
 from raysm import __version__
 from raysm.client.plan import plan
@@ -23,26 +22,15 @@ from raysm.contract.job_api import TRAINING
 from raysm.errors import CredentialsExpired, JobNotFound, ServiceError
 from raysm.request import Cluster, JobRequest, Local, Script
 from tests.support.homes import end, serving
-from tests.support.sagemaker import ACCOUNT, KEYS, REGION, SESSION, aws, places_of
+from tests.support.sagemaker import KEYS, REGION, SESSION, aws, places_of, refusal
 from tests.support.waiting import until
 
 
-@pytest.fixture
-def stubbed():
-    """A service whose SageMaker is boto3's own client, with botocore's Stubber in front of the network."""
-    client = boto3.client("sagemaker", region_name=REGION, **KEYS)
-    with Stubber(client) as stubber:
-        yield Service(aws(), clients={"sagemaker": client}.__getitem__), stubber
-
-
-def test_what_the_plan_says_is_what_is_sent(stubbed):
-    service, stubber = stubbed
+def test_what_the_plan_says_is_what_is_sent(remote):
     request = JobRequest(name="job", workload=Script("x.py"), cluster=Cluster("ml.m5.large"))
     planned = plan(request, target=aws(), places=places_of(aws()))
-    arn = f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:training-job/job"
-    stubber.add_response("create_training_job", {"TrainingJobArn": arn}, planned.request)
-    assert service.create(planned) == arn
-    stubber.assert_no_pending_responses()
+    assert remote.service.create(planned).endswith("training-job/job")
+    assert remote.sagemaker.sent == [planned.request]
 
 
 @pytest.mark.parametrize(
@@ -53,11 +41,10 @@ def test_what_the_plan_says_is_what_is_sent(stubbed):
         ("ResourceLimitExceeded", "Service Quotas"),
     ],
 )
-def test_a_refusal_names_the_operation_the_reason_and_the_remedy(stubbed, code, words):
-    service, stubber = stubbed
-    stubber.add_client_error("stop_training_job", code, "because")
-    with pytest.raises(ServiceError, match=rf"stop_training_job: {code}: because; .*{words}") as caught:
-        service.stop(TRAINING, "job")
+def test_a_refusal_names_the_operation_the_reason_and_the_remedy(remote, code, words):
+    remote.fail("stop_training_job", refusal(code, "because"))
+    with pytest.raises(ServiceError, match=f"stop_training_job.*{code}.*because.*{words}") as caught:
+        remote.service.stop(TRAINING, "job")
     assert caught.value.code == code
 
 
@@ -69,11 +56,10 @@ def test_a_refusal_names_the_operation_the_reason_and_the_remedy(stubbed, code, 
         ("ResourceNotFound", "no job"),
     ],
 )
-def test_a_job_that_is_not_there_is_an_error_of_its_own(stubbed, code, message):
-    service, stubber = stubbed
-    stubber.add_client_error("describe_training_job", code, message)
+def test_a_job_that_is_not_there_is_an_error_of_its_own(remote, code, message):
+    remote.fail("describe_training_job", refusal(code, message))
     with pytest.raises(JobNotFound):
-        service.describe(TRAINING, "job")
+        remote.service.describe(TRAINING, "job")
 
 
 def test_a_profile_that_does_not_exist_is_a_clear_error():
@@ -104,11 +90,10 @@ def test_a_login_that_is_too_old_for_a_call_is_the_same_error(error):
 
 
 @pytest.mark.parametrize("code", ["InternalServerException", "ThrottlingException"])
-def test_an_error_that_passes_is_known_by_its_code(stubbed, code):
-    service, stubber = stubbed
-    stubber.add_client_error("describe_training_job", code, "later")
+def test_an_error_that_passes_is_known_by_its_code(remote, code):
+    remote.fail("describe_training_job", refusal(code, "later"))
     with pytest.raises(ServiceError) as caught:
-        service.describe(TRAINING, "job")
+        remote.service.describe(TRAINING, "job")
     assert caught.value.is_transient
 
 
@@ -118,7 +103,7 @@ def test_a_bucket_whose_default_name_needs_credentials_that_are_missing_is_refus
             raise exceptions.NoCredentialsError
 
     service = Service(aws(), clients=lambda name: WithoutKeys())
-    with pytest.raises(ServiceError, match=r"no AWS credentials .*; a dry run needs none with --bucket … \(in Python"):
+    with pytest.raises(ServiceError, match="no AWS credentials.*--bucket"):
         _ = service.bucket
 
 
@@ -143,7 +128,7 @@ def test_a_page_of_a_proxy_is_said_to_be_none_of_aws():
     client = SESSION.client("sts", region_name=REGION)
     page = AWSResponse("https://sts", 200, {}, Page(b"<!doctype html>\n<html lang=en>log in first</html>"))
     client.meta.events.register("before-send.sts", lambda **_: page)
-    with pytest.raises(ServiceError, match=r"(?s)the answer is not AWS's: .*check the proxy") as error:
+    with pytest.raises(ServiceError, match="(?s)not AWS's.*proxy") as error:
         Service(aws(), clients=lambda name: client).call("sts", "get_caller_identity")
     assert error.value.is_transient
 
@@ -151,7 +136,7 @@ def test_a_page_of_a_proxy_is_said_to_be_none_of_aws():
 def test_an_empty_answer_about_a_job_is_said_to_be_none_of_aws():
     client = SESSION.client("sagemaker", region_name=REGION)
     client.meta.events.register("before-send.sagemaker", lambda **_: AWSResponse("https://sagemaker", 200, {}, Page()))
-    with pytest.raises(ServiceError, match=r"the answer is not AWS's: it is empty; check the proxy") as error:
+    with pytest.raises(ServiceError, match="not AWS's.*empty.*proxy") as error:
         Service(aws(), clients=lambda name: client).describe(TRAINING, "job")
     assert error.value.is_transient
 
@@ -243,12 +228,12 @@ def test_a_server_is_started_again_where_the_old_one_was_just_ending(home):
 
 def test_a_server_that_ends_at_its_start_says_why(home):
     command = (sys.executable, "-c", "import sys; sys.exit('no disk')")
-    with pytest.raises(ServiceError, match=r"(?s)ended with 1.*server\.log says:\nno disk"):
+    with pytest.raises(ServiceError, match=r"(?s)ended with 1.*server\.log.*no disk"):
         endpoint.ensure(home, command=command)
 
 
 def test_a_server_of_another_version_is_not_used(home):
-    with pytest.raises(ServiceError, match=r"is raysm 0\.0\.1, and this is .*raysm local down"):
+    with pytest.raises(ServiceError, match=r"raysm 0\.0\.1.*raysm local down"):
         endpoint.ensure(home, command=stand_in("0.0.1"))
 
 

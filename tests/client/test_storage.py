@@ -1,16 +1,14 @@
 import io
 
-import boto3
 import pytest
 from botocore.response import StreamingBody
-from botocore.stub import Stubber
 
 from raysm.client.service import Service
 from raysm.client.storage.s3 import Outdated, Storage, is_name_on_windows, read_versioned, write_versioned
 from raysm.client.targets.connection import Bucket
 from raysm.errors import ServiceError
 from tests.support.odd_names import ODD_NAMES, ONLY_FILES, contents, read_all, write_all
-from tests.support.sagemaker import KEYS, REGION, aws, fake_aws
+from tests.support.sagemaker import REGION, aws, fake_aws, refusal
 
 URI = "s3://kept/g/head.json"
 
@@ -62,7 +60,7 @@ class Torn:
 @pytest.mark.parametrize("read", [lambda service, uri: Storage(service).read(uri), read_versioned])
 def test_a_body_that_breaks_off_is_the_service_s_failure_and_passes(read):
     service = Service(aws(), clients=lambda name: Torn())
-    with pytest.raises(ServiceError, match="read s3://bucket/x: 4 read, but total bytes expected is 8") as failed:
+    with pytest.raises(ServiceError, match="s3://bucket/x: 4 read.* 8") as failed:
         read(service, "s3://bucket/x")
     assert failed.value.is_transient
 
@@ -113,16 +111,13 @@ def test_an_object_whose_name_leads_out_of_the_folder_is_refused(remote, tmp_pat
         storage.bring(item, tmp_path / "out")
 
 
-def test_a_bucket_that_another_account_made_under_the_expected_name_is_refused():
-    client = boto3.client("s3", region_name=REGION, **KEYS)
-    with Stubber(client) as stubber:
-        expected = {"Bucket": "bucket", "ExpectedBucketOwner": "123456789012"}
-        stubber.add_client_error("head_bucket", "403", "Forbidden", expected_params=expected)
-        storage = Storage(Service(aws(), clients={"s3": client}.__getitem__))
-        with pytest.raises(ServiceError, match=r"belongs to another account.*AWS\(bucket=…\)"):
-            storage.ensure_bucket(Bucket(name="bucket", owner="123456789012"), REGION)
+def test_a_bucket_that_another_account_made_under_the_expected_name_is_refused(remote):
+    expected = {"Bucket": "bucket", "ExpectedBucketOwner": "123456789012"}
+    remote.fail("head_bucket", refusal("403", "Forbidden"), when=expected.__eq__)
+    with pytest.raises(ServiceError, match=r"another account.*AWS\(bucket=…\)"):
+        Storage(remote.service).ensure_bucket(Bucket(name="bucket", owner="123456789012"), REGION)
 
 
 def test_a_bucket_that_the_user_named_is_not_made(remote):
-    with pytest.raises(ServiceError, match=r"'mine' does not exist: check AWS\(bucket=…\)"):
+    with pytest.raises(ServiceError, match=r"'mine' does not exist.*AWS\(bucket=…\)"):
         Storage(remote.service).ensure_bucket(Bucket(name="mine", is_named=True), REGION)

@@ -14,6 +14,7 @@ from botocore import xform_name
 from botocore.exceptions import ClientError
 from botocore.loaders import Loader
 from botocore.model import ServiceModel
+from botocore.validate import ParamValidator
 from moto import mock_aws
 
 from raysm.client.service import Service
@@ -184,11 +185,15 @@ class Failure:
 
 
 class ScriptedClient:
-    """A boto3 client that remembers its calls, with the keys of objects, and fails where the script says so."""
+    """A boto3 client that remembers its calls, with the keys of objects, and fails where the script says so.
 
-    def __init__(self, client, failures):
+    ``stands_for`` is the service for which ``client`` stands, if it is none of boto3: its calls are checked.
+    """
+
+    def __init__(self, client, failures, stands_for=None):
         self._client = client
         self._failures = failures
+        self._stands_for = stands_for
         self.calls = []
 
     def __getattr__(self, name):
@@ -198,6 +203,8 @@ class ScriptedClient:
 
         def call(*args, **kwargs):
             self.calls.append((name, kwargs.get("Key", "")))
+            if self._stands_for is not None:
+                check_call(self._stands_for, name, kwargs)
             failure = next((failure for failure in self._failures if failure.strikes(name, kwargs)), None)
             if failure is None:
                 return attribute(*args, **kwargs)
@@ -210,8 +217,20 @@ class ScriptedClient:
 
 def operations_of(service, client):
     """Return what was called of a scripted client behind which there is none of boto3."""
-    names = {xform_name(name): name for name in service_model(service).operation_names}
-    return {f"{service}:{names[name]}" for name, _ in client.calls}
+    return {f"{service}:{operation_names(service)[name]}" for name, _ in client.calls}
+
+
+def check_call(service, name, call):
+    """Check a call as boto3 itself would; ``name`` is that of boto3's method."""
+    shape = service_model(service).operation_model(operation_names(service)[name]).input_shape
+    report = ParamValidator().validate(call, shape)
+    assert not report.has_errors(), report.generate_report()
+
+
+@functools.cache
+def operation_names(service):
+    """Return the operations of a service by the names of boto3's methods."""
+    return {xform_name(name): name for name in service_model(service).operation_names}
 
 
 @functools.cache
@@ -249,8 +268,8 @@ class ScriptedClients:
         behind = {name: _client(name, region) for name in ("s3", "logs", "sts", "cloudwatch", "ssm")}
         self.called = behind["s3"].called
         self.called.clear()
-        behind["sagemaker"] = self.sagemaker
         self.clients = {name: ScriptedClient(client, self.failures) for name, client in behind.items()}
+        self.clients["sagemaker"] = ScriptedClient(self.sagemaker, self.failures, stands_for="sagemaker")
         self.s3, self.logs = self.clients["s3"], self.clients["logs"]
         self.service = Service(target, clients=self.clients.__getitem__, polling=QUICK, **options)
 

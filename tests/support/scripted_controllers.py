@@ -2,9 +2,7 @@
 
 from types import SimpleNamespace
 
-from botocore.validate import ParamValidator
-
-from tests.support.sagemaker import NoEvents, service_model
+from tests.support.sagemaker import NoEvents, check_call
 
 ARN = "arn:aws:batch:eu-west-1:123456789012:"
 
@@ -19,7 +17,7 @@ class ScriptedControllers:
         self.status, self.reason = "RUNNING", ""
 
     def describe_job_definitions(self, **call):
-        checked("DescribeJobDefinitions", call)
+        check_call("batch", "describe_job_definitions", call)
         asked = call.get("jobDefinitions")
         return {
             "jobDefinitions": [
@@ -31,7 +29,7 @@ class ScriptedControllers:
         }
 
     def register_job_definition(self, **call):
-        checked("RegisterJobDefinition", call)
+        check_call("batch", "register_job_definition", call)
         revision = 1 + len(self.definitions)
         self.definitions.append({**call, "revision": revision})
         name = call["jobDefinitionName"]
@@ -39,18 +37,12 @@ class ScriptedControllers:
         return {"jobDefinitionName": name, "jobDefinitionArn": arn, "revision": revision}
 
     def submit_job(self, **call):
-        checked("SubmitJob", call)
+        check_call("batch", "submit_job", call)
         self.submitted.append(call)
         return {"jobId": f"id-{len(self.submitted)}", "jobName": call["jobName"]}
 
     def describe_jobs(self, **call):
-        checked("DescribeJobs", call)
+        check_call("batch", "describe_jobs", call)
         known = [f"id-{number + 1}" for number in range(len(self.submitted))]
         jobs = [{"jobId": job, "status": self.status, "statusReason": self.reason} for job in call["jobs"]]
         return {"jobs": [job for job in jobs if job["jobId"] in known]}
-
-
-def checked(operation, call):
-    """Check a call as boto3 itself would."""
-    report = ParamValidator().validate(call, service_model("batch").operation_model(operation).input_shape)
-    assert not report.has_errors(), report.generate_report()

@@ -3,7 +3,6 @@ import importlib.util
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
-from botocore.stub import Stubber
 
 from raysm.client.service import translated
 from raysm.client.targets.connection import Bucket, connection_to
@@ -24,7 +23,7 @@ def test_a_job_whose_packages_this_python_lacks_is_refused_with_the_extra_that_b
     request = JobRequest(name="a", workload=TorchScript("train.py"))
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else find_spec(name))
-    with pytest.raises(MissingDependency, match=r"'torch'.*python3 -m pip install 'raysm\[train\]'"):
+    with pytest.raises(MissingDependency, match=r"'torch'.*'raysm\[train\]'"):
         connection(tmp_path).resolve(request, lambda: "us-east-1")
     # Packages that the request itself installs, or that a container image has, need not be here.
     connection(tmp_path).resolve(dataclasses.replace(request, requirements=("torch==2.9",)), lambda: "us-east-1")
@@ -44,7 +43,7 @@ def test_only_a_server_that_is_gone_is_started_again(tmp_path):
 
 
 def test_a_server_that_was_told_to_end_is_not_started_again_for_who_follows_a_job(tmp_path):
-    with pytest.raises(ServiceError, match=r"was ended, and its jobs with it; .*raysm jobs shows") as caught:
+    with pytest.raises(ServiceError, match="was ended.*raysm jobs") as caught:
         connection(tmp_path).reconnect(GONE, is_followed=True)
     assert not caught.value.is_transient
 
@@ -61,8 +60,7 @@ class NoRegion:
 
 def test_without_one_it_is_that_of_the_configuration():
     client = SESSION.client("sagemaker", region_name="eu-north-1")
-    with Stubber(client):
-        assert connection_to(aws(region=None)).region(lambda name: client) == "eu-north-1"
+    assert connection_to(aws(region=None)).region(lambda name: client) == "eu-north-1"
 
 
 def test_no_region_at_all_is_an_error_that_says_how_to_set_one():
