@@ -97,9 +97,7 @@ def run(tmp_path, code, command="import page"):
     return ended.stdout
 
 
-def test_every_command_is_one_that_raysm_takes(monkeypatch):
-    # Building the parser takes most of the time of each parse.
-    monkeypatch.setattr(arguments, "build_parser", functools.cache(arguments.build_parser))
+def test_every_command_is_one_that_raysm_takes():
     shown = [command for page in PAGES for command in commands(page)]
     assert len(shown) >= 30
     for command in shown:
