@@ -160,7 +160,7 @@ def test_a_create_that_lands_after_its_refusal_is_stopped_and_counted_as_waste(t
 
 
 def test_a_row_gets_no_second_job_while_an_orphaned_one_is_stopping(tmp_path):
-    region = Behaviour(late=1.0, late_s=100, run_s=5_000, stop_s=120)
+    region = Behaviour(late=1.0, late_s=100, start_s=5, run_s=5_000, stop_s=120)
     bench = Bench(tmp_path, rows=1, regions={"us-east-1": region, "eu-west-1": Behaviour()})
     bench.step()
     # The repeated call is refused, and then the first one is carried out.
@@ -169,6 +169,7 @@ def test_a_row_gets_no_second_job_while_an_orphaned_one_is_stopping(tmp_path):
     assert bench.states() == {"done": 1}
     assert [life.asked_s is not None for life in bench.regions["us-east-1"].lives.values()] == [True]
     bench.judge()
+    assert bench.store.money(bench.clock.now).wasted_usd == pytest.approx(bench.regions["us-east-1"].usd())
 
 
 @pytest.mark.parametrize("jump_s", [3_600, -3_600])

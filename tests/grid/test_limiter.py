@@ -167,3 +167,17 @@ def test_a_refusal_tells_how_much_a_place_has_for_the_grid_and_a_start_that_it_h
     running(store, "b", 2)
     record_start(store, attempt(name="b", state=AttemptState.RUNNING))
     assert held(store, buckets) == 6
+
+
+def test_a_refused_request_for_more_does_not_lower_what_a_place_has(store, buckets):
+    running(store, "a", 4)
+    record_refusal(store, attempt(), NO_CAPACITY, 0.0)
+    (running_one,) = store.open_attempts()
+    store.move(running_one, 1.0, state=AttemptState.ENDED)
+    store.insert(attempt(name="b", task="b", count=3, state=AttemptState.PENDING))
+    record_refusal(store, attempt(), NO_CAPACITY, 1.0)
+    assert held(store, buckets) == 4
+    # It had four, and now refuses one of two.
+    store.move(store.attempt("b"), 2.0, state=AttemptState.ENDED)
+    record_refusal(store, attempt(), NO_CAPACITY, 2.0)
+    assert held(store, buckets) == 0

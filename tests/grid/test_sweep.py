@@ -8,7 +8,7 @@ from raysm.grid.row import rows_of
 from raysm.grid.snapshot import snapshot
 from raysm.grid.sweep import keep_last_rate
 from raysm.grid.task import Attempt, AttemptState, Rules, Task
-from tests.support.grid_world import Behaviour, changed
+from tests.support.grid_world import Behaviour, changed, overlaps
 from tests.support.grids import TYPE, Bench
 
 RULES = Rules(brake=0, rate="images_per_s")
@@ -79,8 +79,11 @@ def stray(bench, key, region="eu-west-1"):
 def test_a_job_of_a_store_that_was_lost_is_stopped_and_no_second_one_runs_beside_it(tmp_path):
     bench = Bench(tmp_path, rows=12)
     bench.step()
+    for region in bench.regions.values():
+        region.behaviour.stop_s = 120
     life = stray(bench, "row-11")
     bench.run()
+    assert overlaps(bench.regions.values()) == []
     assert life.asked_s is not None
     assert bench.states() == {"done": 12}
 
