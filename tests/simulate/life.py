@@ -23,6 +23,8 @@ from raysm.request import Cluster
 JOIN_S = 60.0
 SILENCE_S = 30.0
 PORT = 6379
+REPORTED_S = 2.0
+"""By then the head knows of a Ray node that was registered."""
 OWN = Failure(error_type="ValueError", message="no such column")
 OF_RAY = Failure(error_type="ray.exceptions.ActorDiedError", message="its node is gone")
 
@@ -133,6 +135,10 @@ class Simulation:
             for name in hosts[1:]
         }
         self.nodes: dict[str, life.Node] = {}
+        self.registered_s = 0.0
+        """When the last Ray node was registered."""
+        self.had_all_nodes = False
+        """Whether all Ray nodes were there when the head ended."""
         self.driver = "waits"
         self.driver_ended_s: float | None = None
         self.formed_s: float | None = None
@@ -396,6 +402,7 @@ class Simulation:
     def _register(self, worker: Instance, number: int) -> None:
         if worker.number == number and not worker.has_ended and worker.is_connected:
             self.nodes[worker.name] = life.Node(f"{worker.name}/{number}", "10.0.0.2")
+            self.registered_s = self.clock.now
             self._report_nodes()
 
     def _report_nodes(self) -> None:
@@ -410,6 +417,7 @@ class Simulation:
 
     def _leave(self, instance: Instance, cause: life.Cause) -> None:
         if instance is self.head:
+            self.had_all_nodes = len(self.nodes) == 1 + len(self.workers)
             for worker in self.workers.values():
                 if worker.is_connected:
                     self._send_to_worker(worker, life.JobEnded(str(cause)))
@@ -463,6 +471,11 @@ class Simulation:
                 yield f"no cause: {cause} was not heard"
         if isinstance(cause, ClusterNotFormed) and self.formed_s is not None:
             yield f"no cause: {cause}, and it was formed at {self.formed_s:.1f} s"
+        if isinstance(cause, ClusterNotFormed) and not ends:
+            if at_s < JOIN_S:
+                yield f"gives up early: {cause}, at {at_s:.1f} s"
+            if self.had_all_nodes and not self.loss_s and self.registered_s < at_s - REPORTED_S:
+                yield f"not formed: {cause}, and all Ray nodes were registered at {self.registered_s:.1f} s"
         if stops and self.formed_s is not None and stops[0] > self.formed_s:
             is_first = not ends or stops[0] < ends[0][0]
             if is_first and not isinstance(cause, life.Stopped):
