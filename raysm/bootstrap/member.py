@@ -52,7 +52,7 @@ class Member:
         if self.has_ended:
             return self, ()
         member, decisions = self._take(event, now_s)
-        if member.has_ended or member.wakes_at_s is None or now_s < member.wakes_at_s:
+        if member.wakes_at_s is None or now_s < member.wakes_at_s:
             return member, decisions
         # Checked after every event, because a series of failed attempts must not delay the deadline.
         member, more = member._give_up()

@@ -90,6 +90,65 @@ def test_a_worker_that_is_to_stop_ends_by_itself_when_the_head_s_grace_is_over_a
     assert life.cause == lifecycle.Stopped()
 
 
+def test_a_second_request_to_stop_does_not_move_the_end():
+    life = Life(grace_s=30.0)
+    life.tell(*JOINED, lifecycle.StopRequested())
+    ends_at_s = life.member.wakes_at_s
+    life.tell(lifecycle.StopRequested(), after_s=5)
+    assert life.member.wakes_at_s == ends_at_s
+
+
+def test_a_worker_that_reaches_the_gcs_while_it_stops_still_ends_by_itself():
+    life = Life(grace_s=30.0)
+    life.tell(lifecycle.Connected("10.0.0.1"), lifecycle.StopRequested(), lifecycle.GcsReachable(GCS))
+    life.tell(lifecycle.Tick(), after_s=30 + STOP_MARGIN_S)
+    assert life.cause == lifecycle.Stopped()
+
+
+def test_a_worker_that_is_to_stop_does_not_fail_if_its_head_ends_first():
+    life = Life()
+    life.tell(*JOINED, lifecycle.StopRequested(), lifecycle.Lost("algo-1", "closed its connection"))
+    assert life.cause == lifecycle.Stopped()
+    assert life.member.head_lost
+
+
+def test_a_worker_that_has_reached_the_gcs_leaves_the_deadline_for_joining_to_the_head():
+    life = Life(join_timeout_s=10)
+    life.tell(*JOINED)
+    life.tell(lifecycle.Tick(), after_s=1000)
+    assert not life.causes
+
+
+def test_a_worker_that_comes_too_late_fails_no_job_that_can_do_with_fewer():
+    life = Life(join_timeout_s=10, min_instances=1)
+    life.tell(lifecycle.Tick(), after_s=10)
+    assert life.cause == lifecycle.Done()
+
+
+def test_a_worker_that_gives_up_ray_tells_a_head_that_goes_on_without_it():
+    life = Life(on_instance_loss="continue")
+    life.tell(*JOINED, *[RAY_DIED] * MAX_RESTARTS)
+    decided = life.tell(RAY_DIED)
+    assert lifecycle.TellHead("Ray on algo-2 ended for the 4th time: raylet [exit code=-9]", for_good=True) in decided
+    assert life.cause == lifecycle.Done()
+
+
+def test_a_worker_that_the_head_ends_says_why_and_says_goodbye():
+    life = Life()
+    life.tell(*JOINED)
+    decided = life.tell(lifecycle.JobEnded("ValueError: no"))
+    assert lifecycle.Remark("the head algo-1 ended the job: ValueError: no") in decided
+    assert life.cause == lifecycle.Done()
+    assert not life.member.head_lost
+
+
+def test_a_failure_of_the_bootstrap_itself_ends_a_worker():
+    life = Life()
+    error = OSError("no room")
+    life.tell(*JOINED, lifecycle.Failed(error))
+    assert life.cause is error
+
+
 class Orders(RuleBasedStateMachine):
     """A worker to which everything may happen at any time; after each event the promises hold."""
 

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from raysm.bootstrap import lifecycle
 from raysm.bootstrap.membership import AGAIN_S, VERDICT_S, Membership, Phase, Rules
 from raysm.contract.result import Failure
-from raysm.errors import ClusterNotFormed, InstanceLost, RayFailed
+from raysm.errors import ClusterNotFormed, InstanceLost, InvalidPayload, RayFailed
 from raysm.request import Cluster
 
 OWN = Failure(error_type="ValueError", message="no such column")
@@ -84,6 +84,45 @@ def test_the_driver_begins_when_the_last_instance_has_joined_and_its_ray_node_is
     assert life.said() == [("joined", "algo-1"), ("joined", "algo-2"), ("joined", "algo-3"), ("formed", "algo-1")]
 
 
+def test_only_a_driver_that_prepares_ahead_starts_before_the_cluster_is_formed():
+    assert lifecycle.StartDriver() in Life(ahead=True).decisions
+    assert lifecycle.StartDriver() not in Life().decisions
+
+
+def test_workers_are_invited_to_ray_as_soon_as_both_they_and_the_gcs_are_there():
+    life = Life(3)
+    assert lifecycle.InviteToRay(frozenset({"algo-2"})) not in life.tell(lifecycle.Joined("algo-2"))
+    assert lifecycle.InviteToRay(frozenset({"algo-2"})) in life.tell(lifecycle.GcsAnswers())
+    assert lifecycle.InviteToRay(frozenset({"algo-3"})) in life.tell(lifecycle.Joined("algo-3"))
+
+
+def test_the_gcs_is_asked_for_its_nodes_while_the_cluster_forms_and_while_a_node_is_awaited():
+    life = Life(2)
+    watched = [life.membership.watches_nodes]
+    for events in (
+        [lifecycle.GcsAnswers()],
+        [lifecycle.Joined("algo-2"), nodes("algo-1", "algo-2")],
+        [lifecycle.RayLost("algo-2", "restart 1 of 3")],
+        [lifecycle.DriverEnded(0)],
+    ):
+        life.tell(*events)
+        watched.append(life.membership.watches_nodes)
+    assert watched == [False, True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("event", "error"),
+    [
+        (lifecycle.Mismatch("algo-2", "algo-2 does not fit"), InvalidPayload),
+        (lifecycle.Failed(OSError("no room")), OSError),
+    ],
+)
+def test_a_worker_that_can_never_join_and_a_failure_of_the_bootstrap_end_the_job(event, error):
+    life = Life(2)
+    life.tell(event)
+    assert isinstance(life.cause, error)
+
+
 # An instance has not joined by the deadline
 
 
@@ -105,6 +144,27 @@ def test_a_job_runs_with_fewer_instances_only_if_min_instances_says_so():
     formed = next(each for each in life.decisions if isinstance(each, lifecycle.Announce) and each.name == "formed")
     assert (formed.count, formed.total) == (2, 3)
     assert life.remarks() == ["2 of 3 instances joined within 10 s; missing: algo-3; going on, as min_instances=2 says"]
+
+
+@pytest.mark.parametrize(
+    ("present", "coordinator_only", "is_enough"), [(1, False, True), (1, True, False), (2, True, True)]
+)
+def test_a_head_that_only_coordinates_needs_a_worker_at_the_deadline(present, coordinator_only, is_enough):
+    life = Life(3, join_timeout_s=10, min_instances=1, coordinator_only=coordinator_only)
+    joined = hosts(3)[:present]
+    life.tell(lifecycle.GcsAnswers(), *map(lifecycle.Joined, joined[1:]), nodes(*joined))
+    life.tell(lifecycle.Tick(), after_s=10)
+    assert bool(life.begins) == is_enough
+    assert bool(life.causes) != is_enough
+
+
+def test_no_job_runs_without_the_ray_node_of_its_head():
+    life = Life(3, join_timeout_s=10, min_instances=2)
+    workers = hosts(3)[1:]
+    life.tell(lifecycle.GcsAnswers(), *map(lifecycle.Joined, workers), nodes(*workers))
+    life.tell(lifecycle.Tick(), after_s=10)
+    assert isinstance(life.cause, ClusterNotFormed)
+    assert "without a registered Ray node: algo-1" in str(life.cause)
 
 
 # A raylet dies but its bootstrap lives

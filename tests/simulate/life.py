@@ -500,6 +500,10 @@ class Simulation:
 
     def _wrong_end(self, worker: Instance, at_s: float, cause: life.Cause) -> Iterator[str]:
         heard = [event for heard_s, event in worker.heard if heard_s <= at_s]
+        if isinstance(cause, ClusterNotFormed | life.Done):
+            may_end = any(isinstance(each, life.JobEnded | life.Lost | life.RayEnded) for each in heard)
+            if not may_end and (at_s < JOIN_S or any(isinstance(each, life.GcsReachable) for each in heard)):
+                yield f"gives up early: {worker.name} ends by {cause} at {at_s:.1f} s"
         if isinstance(cause, InstanceLost) and not any(isinstance(each, life.Lost) for each in heard):
             yield f"no cause: {worker.name} ends by {cause}"
         if isinstance(cause, life.Stopped) and not any(isinstance(each, life.StopRequested) for each in heard):
