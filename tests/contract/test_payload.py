@@ -15,7 +15,7 @@ import pytest
 
 from raysm.contract import payload
 from raysm.contract.payload import JOB, join
-from raysm.contract.seal import DIGESTS, START, Seal, digests_of, verify
+from raysm.contract.seal import DIGESTS, EMPTY, START, Seal, digests_of, verify
 from raysm.contract.source import source_of_modules
 from raysm.errors import InvalidPayload, InvalidRequest
 from raysm.request import Input, JobRequest, Script, Similarity
@@ -290,9 +290,20 @@ def test_the_command_runs_no_other_start_and_says_so_in_the_failure_file(folder)
 
 
 def test_empty_files_that_the_download_left_out_are_made_again(folder):
-    (folder / "source" / "package").mkdir()
-    (folder / "source" / "package" / "__init__.py").touch()
+    package = folder / "source" / "package"
+    (package / "part").mkdir(parents=True)
+    (package / "part" / "__init__.py").touch()
+    (package / "part" / "none.txt").touch()
     (folder / DIGESTS).write_text(json.dumps(digests_of(folder)))
-    shutil.rmtree(folder / "source" / "package")
-    assert "source/package/__init__.py" in verify(folder)
-    assert (folder / "source" / "package" / "__init__.py").read_bytes() == b""
+    shutil.rmtree(package)
+    assert "source/package/part/__init__.py" in verify(folder)
+    assert (package / "part" / "__init__.py").read_bytes() == b""
+    assert (package / "part" / "none.txt").read_bytes() == b""
+
+
+@pytest.mark.parametrize("digests", [[EMPTY], {"../outside": EMPTY}, {"source/user.py/below": EMPTY}])
+def test_digests_that_name_no_file_of_the_payload_are_refused_and_make_none(folder, digests):
+    (folder / DIGESTS).write_text(json.dumps(digests))
+    with pytest.raises(InvalidPayload):
+        verify(folder)
+    assert not (folder.parent / "outside").exists()
