@@ -112,9 +112,16 @@ class Spy:
     def __init__(self, port, change=lambda data: data):
         self.seen, self._port, self._change = b"", port, change
         self._tasks = []
+        self._writers = []
+
+    def end(self):
+        """End both connections as the kernel does when a process dies."""
+        for writer in self._writers:
+            writer.transport.abort()
 
     async def __call__(self, reader, writer):
         onward, back = await asyncio.open_connection("127.0.0.1", self._port)
+        self._writers += [writer, back]
         self._tasks.append(asyncio.create_task(self._pump(onward, writer, lambda data: data)))
         await self._pump(reader, back, self._change)
         await self._tasks[0]
@@ -234,6 +241,54 @@ def test_a_worker_with_another_payload_or_version_is_refused_with_the_reason(cha
                 await join(server, identity=replace(IDENTITY, **change))
             assert words in str(caught.value)
             assert reports.all == [Mismatch("algo-2", str(caught.value))]
+
+    asyncio.run(scenario())
+
+
+def test_a_host_that_is_no_worker_of_the_job_is_refused():
+    async def scenario():
+        async with head() as (server, reports):
+            with pytest.raises(Refused, match="'algo-9' is no worker of this job"):
+                await join(server, host="algo-9")
+            assert (server.joined, reports.all) == (frozenset(), [])
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_that_ends_without_goodbye_is_a_loss_at_both_ends():
+    async def scenario():
+        async with head() as (server, reports):
+            relay, worker = await through(spy := Spy(server.port), server)
+            async with running(worker) as heard:
+                await reports.wait_for(lambda report: report == Joined("algo-2"))
+                spy.end()
+                assert await reports.wait_for(lambda report: report == Lost("algo-2", "closed its connection"))
+                assert await heard.wait_for(lambda report: report == Lost("algo-1", "closed its connection"))
+            relay.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_head_that_ends_reports_no_worker_as_lost():
+    async def scenario():
+        async with head() as (server, reports):
+            async with running(await join(server)):
+                await server.close()
+                await reports.wait_for(lambda report: report == Left("algo-2"))
+        assert reports.all == [Joined("algo-2"), Left("algo-2")]
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_that_reads_nothing_is_dropped_before_its_messages_fill_the_memory():
+    async def scenario():
+        async with head() as (server, reports):
+            worker = await join(server)  # and nobody lets it read
+            for _ in range(16):
+                server.tell("algo-2", {"kind": "ray", "text": "x" * (1 << 20)})
+            lost = await reports.wait_for(lambda report: isinstance(report, Lost))
+            assert lost == Lost("algo-2", "does not take what is sent to it")
+            await worker.leave()
 
     asyncio.run(scenario())
 
