@@ -123,6 +123,25 @@ def test_a_worker_that_can_never_join_and_a_failure_of_the_bootstrap_end_the_job
     assert isinstance(life.cause, error)
 
 
+def test_each_instance_that_joins_is_counted():
+    life = Life(3)
+    life.tell(lifecycle.Joined("algo-3"), lifecycle.Joined("algo-2"))
+    joined = [each for each in life.decisions if isinstance(each, lifecycle.Announce) and each.name == "joined"]
+    assert [(each.host, each.count, each.total) for each in joined] == [
+        ("algo-1", 1, 3),
+        ("algo-3", 2, 3),
+        ("algo-2", 3, 3),
+    ]
+
+
+def test_a_ray_node_whose_instance_is_lost_is_not_counted():
+    life = Life(3, min_instances=2)
+    life.tell(lifecycle.GcsAnswers(), lifecycle.Joined("algo-2"), lifecycle.Joined("algo-3"))
+    life.tell(lifecycle.Lost("algo-3", "closed its connection"), nodes("algo-1", "algo-2", "algo-3"))
+    formed = next(each for each in life.decisions if isinstance(each, lifecycle.Announce) and each.name == "formed")
+    assert formed.count == 2
+
+
 # An instance has not joined by the deadline
 
 
@@ -179,6 +198,31 @@ def test_a_restarted_ray_node_rejoins_when_another_node_of_that_host_is_register
     assert life.said("lost", "rejoined") == [("lost", "algo-2"), ("rejoined", "algo-2")]
     assert not life.membership.restarting
     assert not life.causes
+
+
+# An instance is lost
+
+
+def test_a_worker_that_leaves_before_the_job_is_over_is_a_loss():
+    life = Life(2).form()
+    life.tell(lifecycle.Left("algo-2"))
+    assert isinstance(life.cause, InstanceLost)
+
+
+def test_a_worker_that_reports_its_failure_and_then_closes_its_connection_is_lost_once():
+    life = Life(3, on_instance_loss="continue").form()
+    life.tell(lifecycle.Lost("algo-2", "no room"), lifecycle.Left("algo-2"))
+    assert life.said("lost") == [("lost", "algo-2")]
+    assert not life.causes
+
+
+def test_only_the_lost_instance_is_not_awaited_any_more():
+    life = Life(3, on_instance_loss="continue").form()
+    life.tell(lifecycle.RayLost("algo-2", "restart 1 of 3"), lifecycle.RayLost("algo-3", "restart 1 of 3"))
+    life.tell(lifecycle.Lost("algo-2", "closed its connection"))
+    life.tell(lifecycle.NodesChanged({"algo-1": node("algo-1"), "algo-3": node("algo-3", 2)}))
+    assert life.said("rejoined") == [("rejoined", "algo-3")]
+    assert not life.membership.watches_nodes
 
 
 # The driver ends
