@@ -4,6 +4,8 @@ import asyncio
 import os
 import pickle
 import socket
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -16,6 +18,8 @@ from raysm.contract.connections import (
     check_listener,
     connect_to_own,
     has_own_listener,
+    is_of_this_machine,
+    open_to_own,
     prove_client,
     prove_server,
 )
@@ -32,7 +36,30 @@ def free_port():
         return free.getsockname()[1]
 
 
+def check_found(family, host, asked):
+    """Check that the kernel names this process as the one that listens, and nobody after it has ended."""
+    with socket.create_server((host, 0), family=family, dualstack_ipv6=host == "::") as server:
+        port = server.getsockname()[1]
+        assert check_listener(asked, port) == {os.fstat(server.fileno()).st_ino}
+        assert has_own_listener(asked, port)
+        with connect_to_own(asked, port, 60) as connection:
+            assert connection.getpeername()[1] == port
+            assert connection.gettimeout() is None
+    assert not has_own_listener(asked, port)
+
+
+WITHOUT_NETLINK = """
+import socket
+import subprocess
+import sys
+del socket.AF_NETLINK
+from tests.contract.test_connections import check_found
+check_found(socket.{}, {!r}, {!r})
+"""
+
+
 @linux_only
+@pytest.mark.parametrize("has_netlink", [True, False])
 @pytest.mark.parametrize(
     ("family", "host", "asked"),
     [
@@ -42,18 +69,23 @@ def free_port():
         (socket.AF_INET6, "::", "127.0.0.1"),
     ],
 )
-def test_a_process_of_this_user_is_found_by_each_address_that_it_serves(family, host, asked):
+def test_a_process_of_this_user_is_found_by_each_address_that_it_serves(family, host, asked, has_netlink):
     try:
-        server = socket.create_server((host, 0), family=family, dualstack_ipv6=host == "::")
+        socket.create_server((host, 0), family=family).close()
     except OSError:
         pytest.skip("this machine has no IPv6")
-    with server:
-        port = server.getsockname()[1]
-        assert check_listener(asked, port) == {os.fstat(server.fileno()).st_ino}
-        assert has_own_listener(asked, port)
-        with connect_to_own(asked, port, 60) as connection:
-            assert connection.getpeername()[1] == port
-    assert not has_own_listener(asked, port)
+    if has_netlink:
+        check_found(family, host, asked)
+    else:
+        code = WITHOUT_NETLINK.format(family.name, host, asked)
+        subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_port_of_another_machine_is_not_checked():
+    # An address for documentation, which no machine has (RFC 5737).
+    assert has_own_listener("192.0.2.1", 1)
+    assert not is_of_this_machine("192.0.2.1")
+    assert is_of_this_machine("127.0.0.9")
 
 
 @needs_two_users
@@ -76,6 +108,8 @@ def test_another_users_process_is_refused_and_hears_nothing():
             connect_to_own("127.0.0.1", port, 60)
         with pytest.raises(ForeignListener):
             has_own_listener("127.0.0.1", port)
+        with pytest.raises(ForeignListener):
+            asyncio.run(open_to_own("127.0.0.1", port))
         assert other.end() == ""
 
 

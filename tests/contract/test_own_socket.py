@@ -40,8 +40,9 @@ def listener(path):
         yield listener
 
 
-def test_both_ends_of_a_connection_know_the_user_of_the_other_one(path, listener):
-    with own_socket.connect(path, 5.0) as connection, listener.accept()[0] as accepted:
+@pytest.mark.parametrize("timeout_s", [5.0, None])
+def test_both_ends_of_a_connection_know_the_user_of_the_other_one(path, listener, timeout_s):
+    with own_socket.connect(path, timeout_s) as connection, listener.accept()[0] as accepted:
         assert own_socket.peer_user(connection) == own_socket.peer_user(accepted) == os.geteuid()
 
 

@@ -14,6 +14,9 @@ from raysm.errors import InvalidRequest
 from tests.support.homes import with_variable
 from tests.support.strangers import NOBODY, needs_two_users
 
+UNKNOWN = 4_000_000
+"""The number of no user and of no group."""
+
 
 @pytest.fixture
 def file(tmp_path):
@@ -84,6 +87,18 @@ def test_a_group_that_may_write_is_trusted_if_it_is_its_users_own(file):
     assert find_distrust(file) is None
     os.chown(file, -1, NOBODY)
     assert find_distrust(file).command == f"chmod g-w {file}"
+    file.chmod(0o644)
+    assert find_distrust(file) is None
+
+
+@needs_two_users
+def test_a_group_that_the_system_does_not_know_is_that_of_the_user_with_its_number(file):
+    os.chown(file, UNKNOWN, UNKNOWN)
+    file.chmod(0o664)
+    with with_variable("SUDO_UID", f"{UNKNOWN}"):
+        assert find_distrust(file) is None
+        os.chown(file, UNKNOWN, UNKNOWN + 1)
+        assert find_distrust(file).command == f"chmod g-w {file}"
 
 
 @needs_two_users
@@ -133,7 +148,6 @@ os.environ.pop("HOME", None)
 os.setuid(int(sys.argv[2]))
 print(private_folder(Path(sys.argv[1]), "grids").name)
 """
-UNKNOWN = 4_000_000
 
 
 @needs_two_users
