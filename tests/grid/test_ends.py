@@ -7,7 +7,7 @@ import pytest
 from raysm.client.job.description import Description, SecondaryStatus, Status, read
 from raysm.contract.home import Clock
 from raysm.contract.job_api import TRAINING
-from raysm.errors import ServiceError
+from raysm.errors import CredentialsExpired, ServiceError
 from raysm.grid.conclusion import refuse, settle
 from raysm.grid.endings import ENDINGS, Verdict, classify_end, classify_refusal, parse_quota, same_reason, shortened
 from raysm.grid.place import Offer, Place
@@ -214,6 +214,12 @@ def job(status, reason="", secondary=SecondaryStatus.NONE, phases=("Starting", "
 )
 def test_a_refusal_has_the_class_of_its_words(code, text, name):
     assert classify_refusal(ServiceError(text, code=code)).ending.name == name
+
+
+def test_expired_credentials_are_a_denial_whatever_their_code():
+    # The region is left alone until the user has logged in again; any other class would fail the row.
+    error = CredentialsExpired("the SSO session has expired", code="SomethingNew")
+    assert classify_refusal(error).ending.name == "DENIED"
 
 
 @pytest.mark.parametrize(

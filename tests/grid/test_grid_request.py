@@ -137,6 +137,11 @@ def test_a_done_row_says_that_it_differs_until_the_source_agrees_again(joined):
     assert joined.task("c").reason == ""
 
 
+def test_another_time_limit_changes_nothing_of_a_done_row(joined):
+    extend(joined, source_of([{"key": "c", "lr": 0.1, "max_runtime_s": 60}]))
+    assert joined.task("c").reason == ""
+
+
 def test_a_row_with_an_open_job_keeps_its_values_and_says_so(joined, caplog):
     extend(joined, source_of([{"key": "d", "lr": 0.3}]))
     assert "its open job keeps the recorded values" in caplog.text

@@ -18,7 +18,7 @@ from raysm.grid.local_grids import GridTarget, SentController, keep_target, only
 from raysm.grid.row import COLUMNS, TABLE, make_table, row_result, write_back
 from raysm.grid.rows.databases import database_of
 from raysm.grid.store import Store, folder, path_of
-from raysm.grid.task import Attempt, AttemptState, Rules, Task, TaskState
+from raysm.grid.task import AGAIN, Attempt, AttemptState, Rules, Task, TaskState
 from raysm.request import AWS, Local
 from raysm.request.codec import to_json
 from raysm.testing import Answer, FakeSageMaker
@@ -166,6 +166,15 @@ def insert(store, *attempts):
     with store.database.transaction("test", fenced=False):
         for each in attempts:
             store.insert(each)
+
+
+def test_a_row_that_is_tried_again_is_written_back_as_waiting(store, database):
+    add(store, 1)
+    move(store, ["k0000"], TaskState.WAITING, TaskState.FAILED)
+    write_back(store, database)
+    store.again(AGAIN, 2.0)
+    assert write_back(store, database) == 1
+    assert [row["state"] for row in rows(database)] == ["waiting"]
 
 
 def test_a_done_row_has_its_job_its_time_and_all_that_it_cost(store, database):

@@ -189,6 +189,17 @@ def test_a_stop_of_an_orphaned_job_that_has_no_effect_is_repeated(tmp_path):
     assert one.states() == {"done": 1}
 
 
+def test_a_region_that_is_silent_when_an_orphaned_job_is_stopped_again_ends_no_grid(tmp_path):
+    one = Bench(tmp_path, rows=1, regions={"us-east-1": Behaviour()})
+    one.step()
+    region, now = one.regions["us-east-1"], one.clock.now
+    region.create(Task(key="gone"), replace(SENT_ATTEMPT, name=one.store.grid().job_name(Task(key="gone"), 1)))
+    losing_stop(region)
+    region.behaviour.silent = ((now + 60, now + 400),)
+    one.run()
+    assert one.states() == {"done": 1}
+
+
 def test_a_row_that_is_stopped_before_its_create_is_answered_is_not_sent_again(tmp_path):
     one = refusing_bench(tmp_path, LOST)
     region = one.regions["us-east-1"]

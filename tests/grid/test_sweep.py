@@ -41,6 +41,15 @@ def test_the_rates_of_all_jobs_that_run_are_added_up_by_region_and_in_all(tmp_pa
     assert {row.rate for row in rows_of(bench.store)} == {750.0, 250.0}
 
 
+def test_a_region_that_does_not_answer_has_no_rate_and_ends_no_grid(tmp_path):
+    bench = bench_of(tmp_path)
+    until_running(bench)
+    now = bench.clock.now
+    bench.regions["us"].behaviour.silent = ((now, now + 300),)
+    bench.run()
+    assert bench.states() == {"done": 8}
+
+
 def test_what_a_job_did_that_was_never_looked_at_while_it_ran_is_the_highest_rate(tmp_path):
     bench = bench_of(tmp_path)
     assert snapshot(bench.store, bench.clock.now).highest_rate == 0.0
