@@ -152,12 +152,14 @@ def await_first(address: str, limit_s: float) -> None:
             pause_s = min(FIRST_POLL_S, 1.5 * pause_s)
 
 
-FIRST_S, LOOK_S = 5.0, 5.0
+LOOK_S = 5.0
 
 
-async def watch_pending(path: Path, observe: Observe, remark: Callable[[str], None]) -> None:
-    await asyncio.sleep(FIRST_S)
+async def watch_pending(
+    path: Path, observe: Observe, remark: Callable[[str], None], *, pause_s: float = LOOK_S
+) -> None:
     while True:
+        await asyncio.sleep(pause_s)
         findings = None
         # Without a supported Ray there is no socket, and a busy GCS may not answer in time.
         with contextlib.suppress(OSError, ValueError, TypeError):
@@ -165,7 +167,6 @@ async def watch_pending(path: Path, observe: Observe, remark: Callable[[str], No
         if findings is not None:
             for line in observe(findings, time.monotonic()):
                 remark(line)
-        await asyncio.sleep(LOOK_S)
 
 
 async def _ask(path: Path) -> Findings:

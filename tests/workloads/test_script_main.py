@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import psutil
 import pytest
+import ray
 
-from raysm.bootstrap import gcs_state
 from raysm.bootstrap.gcs_state import pending_socket, watch_pending
 from raysm.bootstrap.pending_requests import UnmetRequests, observe
 from raysm.contract.names import TRIAL
@@ -256,27 +256,27 @@ for step in range(2):
     assert [each.metrics for each in found if each is not None] == [{"loss": 0}, {"loss": 1}]
 
 
-def test_a_task_that_asks_for_more_than_an_instance_has_is_found_and_named(ray_here, one_ray, monkeypatch):
-    # A job looks every five seconds.
-    monkeypatch.setattr(gcs_state, "FIRST_S", 0.2)
-    monkeypatch.setattr(gcs_state, "LOOK_S", 0.2)
+async def watched(one_ray, observe):
+    """Watch the pending requests of the shared Ray; a job looks every five seconds."""
+    port = int(ray.get_runtime_context().gcs_address.rpartition(":")[2])
+    path = pending_socket(one_ray / "r", port)
+    await asyncio.wait_for(watch_pending(path, observe, print, pause_s=0.2), 100)
+
+
+def test_a_task_that_asks_for_more_than_an_instance_has_is_found_and_named(ray_here, one_ray):
     task = ray_here.remote(num_cpus=64)(lambda: None).remote()
     try:
-        port = int(ray_here.get_runtime_context().gcs_address.rpartition(":")[2])
         lines = observe(UnmetRequests(1e-3), None)
         with pytest.raises(InvalidRequest, match=r"num_cpus=64.* 1 x \(num_cpus=2\)"):
-            asyncio.run(asyncio.wait_for(watch_pending(pending_socket(one_ray / "r", port), lines, print), 100))
+            asyncio.run(watched(one_ray, lines))
     finally:
         ray_here.cancel(task)
 
 
 @pytest.mark.parametrize(("strategy", "cpus"), [("STRICT_SPREAD", 1), ("STRICT_PACK", 2)])
-def test_a_group_that_its_strategy_makes_impossible_is_found_and_named(ray_here, one_ray, monkeypatch, strategy, cpus):
-    monkeypatch.setattr(gcs_state, "FIRST_S", 0.2)
-    monkeypatch.setattr(gcs_state, "LOOK_S", 0.2)
+def test_a_group_that_its_strategy_makes_impossible_is_found_and_named(ray_here, one_ray, strategy, cpus):
     group = ray_here.util.placement_group([{"CPU": cpus}] * 2, strategy=strategy)
     try:
-        port = int(ray_here.get_runtime_context().gcs_address.rpartition(":")[2])
 
         def lines(findings, now_s):
             # The request of another test on this Ray may still be among them.
@@ -285,6 +285,6 @@ def test_a_group_that_its_strategy_makes_impossible_is_found_and_named(ray_here,
             return []
 
         with pytest.raises(InvalidRequest, match="found"):
-            asyncio.run(asyncio.wait_for(watch_pending(pending_socket(one_ray / "r", port), lines, print), 100))
+            asyncio.run(watched(one_ray, lines))
     finally:
         ray_here.util.remove_placement_group(group)

@@ -86,12 +86,12 @@ def opened(path: str, size: int) -> memoryview:
 
 
 class Blobs:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, memory_share: float = MEMORY_SHARE) -> None:
         self._folder = folder
         self._made: weakref.WeakSet[Blob] = weakref.WeakSet()
         self._uploads: dict[str, Blob] = {}
         self._lock = threading.Lock()
-        self._max_bytes = int(MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        self._max_bytes = int(memory_share * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
         # An executor of its own, so that slow clients do not occupy the event loop's threads.
         self._threads = ThreadPoolExecutor(16, "session-values")
 

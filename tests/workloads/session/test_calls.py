@@ -42,14 +42,14 @@ class Scripted:
         self.interrupted.append(call.id)
 
 
-def with_calls(folder, script, **how):
+def with_calls(folder, script, blobs=None, **how):
     """Run the coroutine function ``script(calls, executor, active)``."""
 
     async def go():
         executor, active = Scripted(**how), []
         told.clear()
         executors = dict.fromkeys((CALL, CELL, SHELL), executor)
-        await script(Calls(executors, Blobs(folder), active.append, told.append), executor, active)
+        await script(Calls(executors, blobs or Blobs(folder), active.append, told.append), executor, active)
 
     asyncio.run(asyncio.wait_for(go(), WAIT_S))
 
@@ -58,10 +58,10 @@ def ask(calls, id="1", **fields):
     return calls.ask(id, CallRequest(kind=fields.pop("kind", CALL), name="f", **fields), b"body", lambda call: None)
 
 
-def test_a_large_outcome_for_which_there_is_no_room_is_said_to_who_waits_for_it(tmp_path, monkeypatch):
+def test_a_large_outcome_for_which_there_is_no_room_is_said_to_who_waits_for_it(tmp_path):
     (tmp_path / "full").touch()
     # No memory, and a file where the folder would have to be, stand for a disk that takes nothing.
-    monkeypatch.setattr("raysm.workloads.session.blobs.MEMORY_SHARE", 0)
+    blobs = Blobs(tmp_path / "full", memory_share=0)
 
     async def script(calls, executor, active):
         executor.go.set()
@@ -70,7 +70,7 @@ def test_a_large_outcome_for_which_there_is_no_room_is_said_to_who_waits_for_it(
         assert call.status.failed
         assert Outcome.decode(call.outcome).error.type == "FileExistsError"
 
-    with_calls(tmp_path / "full", script, size=SMALL_BYTES + 1)
+    with_calls(tmp_path, script, blobs, size=SMALL_BYTES + 1)
 
 
 @pytest.mark.parametrize(

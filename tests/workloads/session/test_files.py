@@ -14,7 +14,6 @@ from aiohttp import web
 from raysm.contract.parcels import BULK, receive_line, send_line
 from raysm.contract.session import TRANSFER, CallRequest, Outcome
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.workloads.session import blobs
 from raysm.workloads.session.blobs import Blobs, opened, write_to
 from raysm.workloads.session.calls import Call
 from raysm.workloads.session.files import Transfers, receive, send, size_of
@@ -126,10 +125,8 @@ def test_a_transfer_is_a_call_that_copies_a_file_and_is_interrupted(tmp_path):
 
 
 @pytest.fixture(params=["memory", "file"])
-def kept(request, tmp_path, monkeypatch):
-    if request.param == "file":
-        monkeypatch.setattr(blobs, "MEMORY_SHARE", 0)
-    return Blobs(tmp_path / "values")
+def kept(request, tmp_path):
+    return Blobs(tmp_path / "values", memory_share={"memory": 0.2, "file": 0}[request.param])
 
 
 def test_a_blob_is_written_and_read_by_its_path_and_a_change_stays_here(kept, tmp_path):
@@ -144,9 +141,8 @@ def test_a_blob_is_written_and_read_by_its_path_and_a_change_stays_here(kept, tm
     assert not (tmp_path / "values").exists() or list((tmp_path / "values").iterdir()) == []
 
 
-def test_nobody_else_reads_a_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(blobs, "MEMORY_SHARE", 0)
-    assert os.stat(Blobs(tmp_path / "values").new().path).st_mode & 0o077 == 0
+def test_nobody_else_reads_a_file(tmp_path):
+    assert os.stat(Blobs(tmp_path / "values", memory_share=0).new().path).st_mode & 0o077 == 0
 
 
 def exchanged(kept, ask, outcome=None):
