@@ -164,6 +164,9 @@ def put_first(path: Path, content: bytes | str, mode: int = OPEN) -> None:
 def read_json(path: Path) -> Any:
     """Read a JSON file from another source; InvalidConfig if it is absent, unreadable, not UTF-8, or not JSON."""
     try:
+        # In a folder that others may write, it could be a pipe, whose reader waits for ever.
+        if path.exists() and not path.is_file():
+            raise InvalidConfig(f"{path} is not a file")
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InvalidConfig(f"{path} is missing") from None

@@ -27,7 +27,7 @@ from raysm.client.source.package import package_of
 from raysm.client.storage.s3 import file_path
 from raysm.client.submit import submit
 from raysm.contract.events import Digest, line
-from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure, Manifest, ResultFile, how_to_read
+from raysm.contract.result import EXCEPTION, FAILURE, MARK, VALUE, Failure, Manifest, ResultFile, how_to_read
 from raysm.errors import InvalidRequest, JobFailed, ServiceError
 from raysm.request import Script
 from raysm.request.codec import to_json
@@ -165,6 +165,28 @@ def test_a_manifest_that_names_files_elsewhere_has_none_of_them_removed(remote, 
     first.result(to=tmp_path / "out")
     ended(remote, script, y=b"2").result(to=tmp_path / "out")
     assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_files_that_a_mark_names_behind_a_link_out_of_the_folder_stay(remote, script, tmp_path):
+    first = ended(remote, script, name="task", new=b"1")
+    mine, out = tmp_path / "mine", tmp_path / "out"
+    mine.mkdir()
+    (mine / "key").write_text("of the user")
+    out.mkdir()
+    # Another user may have made the folder, with a link and a mark.
+    (out / "inside").symlink_to(mine)
+    (out / MARK).write_text(f"{first.name}\ninside/key\n")
+    first.result(to=out)
+    assert (out / "new").read_bytes() == b"1"
+    assert (mine / "key").read_text() == "of the user"
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_in_place_of_a_manifest_is_none(remote, script, tmp_path):
+    (tmp_path / "out").mkdir()
+    os.mkfifo(tmp_path / "out" / "manifest.json")
+    with pytest.raises(InvalidRequest, match="holds files that are not a result"):
+        ended(remote, script, new=b"1").result(to=tmp_path / "out")
 
 
 def test_a_result_of_this_machine_is_copied_to_where_it_is_wanted(local, script, tmp_path):

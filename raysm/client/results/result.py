@@ -219,10 +219,12 @@ def _fetch(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: 
         (folder / MANIFEST).unlink()
     storage.bring_all([item for item in missing if item.name != MANIFEST], folder)
     for name in sorted(old_names - names):
-        # Someone else may have written that mark: its paths must not lead out of the folder.
+        # Someone else may have written that mark: its paths must not lead out of the folder, by links either.
         # Nor need they be files, if that manifest was changed.
-        if not leads_out(name) and not (folder / name).is_dir():
-            (folder / name).unlink(missing_ok=True)
+        path = folder / name
+        is_below = not leads_out(name) and path.parent.resolve().is_relative_to(folder.resolve())
+        if is_below and not path.is_dir():
+            path.unlink(missing_ok=True)
     _mark(folder, job, names)
     # The manifest last: it says that the result is complete, and replaces the mark.
     for item in stored:
