@@ -7,6 +7,7 @@ without Unix users, such as Windows, are not checked.
 import os
 import shlex
 import stat
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,13 @@ try:
     import pwd
 except ImportError:  # Windows
     pass
+
+ACCESS_LIST = "system.posix_acl_access"
+ACCESS_HEAD = 4
+ACCESS_ENTRY = "<HHI"
+"""Tag, permissions and number of a user or group: struct posix_acl_xattr_entry of linux/posix_acl_xattr.h."""
+NAMED_USER, NAMED_GROUP = 2, 8
+WRITE = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +58,11 @@ def find_distrust(path: Path) -> Distrust | None:
     return None
 
 
+def is_trusted_owner(status: os.stat_result) -> bool:
+    """Return whether a file belongs to this user or to one who is trusted; on systems without Unix users all do."""
+    return not hasattr(os, "geteuid") or status.st_uid in _trusted_uids()
+
+
 def _distrust_one(path: Path, *, is_sticky_enough: bool = False) -> Distrust | None:
     status = path.lstat()
     trusted = _trusted_uids()
@@ -64,7 +77,22 @@ def _distrust_one(path: Path, *, is_sticky_enough: bool = False) -> Distrust | N
         return Distrust(reason=f"all users may write {path}", command=f"chmod go-w {quoted}")
     if status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid, trusted):
         return Distrust(reason=f"the group {_group(status.st_gid)} may write {path}", command=f"chmod g-w {quoted}")
+    # With an access list, these bits are the limit of what it grants to others.
+    if status.st_mode & stat.S_IWGRP and _grants_writing(path, trusted):
+        return Distrust(reason=f"an access list lets other users write {path}", command=f"chmod g-w {quoted}")
     return None
+
+
+def _grants_writing(path: Path, trusted: frozenset[int]) -> bool:
+    """Return whether the access list of acl(5) lets a user or group that it names write."""
+    try:
+        content = os.getxattr(path, ACCESS_LIST)
+    # No list, no such attribute of this file system, or no such function of this system.
+    except (OSError, AttributeError):
+        return False
+    entries = list(struct.iter_unpack(ACCESS_ENTRY, content[ACCESS_HEAD:]))
+    named = [(tag, number) for tag, permissions, number in entries if permissions & WRITE]
+    return any(tag == NAMED_GROUP or (tag == NAMED_USER and number not in trusted) for tag, number in named)
 
 
 def _trusted_uids() -> frozenset[int]:

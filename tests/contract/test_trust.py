@@ -1,6 +1,8 @@
 """Which files and folders may be followed on a machine with other users."""
 
+import contextlib
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -50,6 +52,22 @@ def test_a_project_file_in_a_folder_that_all_may_write_is_refused_unless_the_fol
         found(file)
     file.parent.chmod(0o1777)
     assert found(file) == file
+
+
+@pytest.mark.skipif(not hasattr(os, "setxattr"), reason="needs Linux")
+@pytest.mark.parametrize(("mask", "is_refused"), [(6, True), (4, False)])
+def test_a_project_file_is_refused_if_its_access_list_lets_another_user_write(file, mask, is_refused):
+    nobody_else = 0xFFFFFFFF
+    # The owner, a named user, the owner's group, the mask, and others: setfacl -m u:65534:rw,m::rw
+    entries = [(1, 6), (2, 6), (4, 4), (16, mask), (32, 4)]
+    packed = [struct.pack("<HHI", tag, may, NOBODY if tag == 2 else nobody_else) for tag, may in entries]
+    try:
+        os.setxattr(file, "system.posix_acl_access", struct.pack("<I", 2) + b"".join(packed))
+    except OSError:
+        pytest.skip("this file system has no access lists")
+    refusal = pytest.raises(InvalidRequest, match="write")
+    with refusal if is_refused else contextlib.nullcontext():
+        assert found(file) == file
 
 
 @needs_two_users
