@@ -34,6 +34,7 @@ from raysm.request.codec import to_json
 from tests.support.client_jobs import M5, NOW_MS, leave, leave_pickle, log_digest, manifest
 from tests.support.odd_names import ONLY_FILES, contents, read_all, write_all
 from tests.support.sagemaker import QUICK, now, refusal
+from tests.support.strangers import NOBODY, needs_two_users
 
 
 def double(x):
@@ -339,6 +340,19 @@ def test_a_value_that_someone_wrote_over_in_the_bucket_is_not_unpickled(remote, 
     for unverified in (False, True):
         with pytest.raises(Unverified, match=r"result\.pkl.*not what"):
             call.result(unverified=unverified)
+    assert not (tmp_path / "run").exists()
+
+
+@needs_two_users
+def test_a_value_of_another_user_in_place_of_the_home_is_not_unpickled(local, tmp_path):
+    job = submit(Function(double, 1), on=local.service)
+    leave(local, job, f"model/{VALUE}", pickle.dumps(RunsCode(tmp_path / "run")))
+    local.sagemaker.end(job.name, "Completed")
+    # As after a swap of the home by a user who may write the folder above it.
+    os.chown(file_path(job.outputs) / "model" / VALUE, NOBODY, NOBODY)
+    for unverified in (False, True):
+        with pytest.raises(Unverified, match="belongs to another user"):
+            job.result(unverified=unverified)
     assert not (tmp_path / "run").exists()
 
 
