@@ -16,14 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import compute
 
-import raysm
 from raysm.client.job.handle import attach
-from raysm.client.results.batch import Batch, BatchResult
 from raysm.client.results.pickles import Unverified
 from raysm.client.results.result import earlier_result, manifest_of, read_as
 from raysm.client.results.similarity import SimilarityResult, StackedRows
 from raysm.client.source.function import Function
-from raysm.client.source.package import package_of
 from raysm.client.storage.s3 import file_path
 from raysm.client.submit import submit
 from raysm.contract.events import Digest, line
@@ -537,84 +534,3 @@ def test_one_file_is_the_result_whatever_lies_beside_it(tmp_path):
     assert result.parts == [tmp_path / "similarity.npy"]
     assert isinstance(result.table(), np.memmap)
     assert "similarity.npy: 3 rows x 3 columns" in repr(result)
-
-
-class Model:
-    def __init__(self, weights, scale=2.0):
-        self.weights, self.scale = weights, scale
-
-    def __call__(self, batch):
-        return {"y": batch["x"] * self.scale}
-
-
-class NoModel:
-    pass
-
-
-def doubled(batch, factor=2):
-    return {"y": batch["x"] * factor}
-
-
-def test_a_class_travels_with_the_arguments_that_it_is_made_with():
-    batch = raysm.Batch(Model, batch_size=32, arguments={"weights": "w.pt"}, keep=["id"])
-    workload = batch.workload()
-    assert (workload.name.endswith("Model"), workload.batch_size, workload.keep) == (True, 32, ("id",))
-    assert workload.parameters == {"weights": "w.pt", "scale": 2.0}
-    kind, args, kwargs = pickle.loads(package_of(batch).pickled)
-    assert (kind.__name__, args, kwargs) == ("Model", (), {"weights": "w.pt"})
-
-
-def test_a_function_is_told_apart_by_its_own_arguments_not_by_the_batch():
-    assert Batch(doubled, batch_size=1, arguments={"factor": 3}).workload().parameters == {"factor": 3}
-    assert Batch(doubled, batch_size=1).title() == "doubled"
-
-
-@pytest.mark.parametrize(
-    ("predictor", "arguments", "message"),
-    [
-        (Model, {}, "Model __init__.*'weights'"),
-        (NoModel, {}, r"NoModel.*__call__\(self, batch\)"),
-        (Model("w"), {"x": 1}, "Model.*'x'"),
-        ("model.pt", {}, "got 'model.pt'"),
-    ],
-)
-def test_a_predictor_that_cannot_be_called_so_is_refused_before_anything_is_sent(predictor, arguments, message):
-    with pytest.raises(InvalidRequest, match=message):
-        Batch(predictor, batch_size=4, arguments=arguments)
-
-
-@pytest.mark.parametrize(
-    ("types", "message"),
-    [
-        ({"zip": "text"}, "'zip'.*'text'"),
-        (["zip"], r"types.*\['zip'\]"),
-    ],
-)
-def test_a_type_that_there_is_not_is_refused_before_anything_is_sent(types, message):
-    with pytest.raises(InvalidRequest, match=message):
-        Batch(doubled, batch_size=4, types=types)
-
-
-@pytest.fixture
-def result(tmp_path):
-    files = []
-    for number, rows in enumerate([3, 2]):
-        name = f"predictions/part-{number:06}.parquet"
-        (tmp_path / "predictions").mkdir(exist_ok=True)
-        pq.write_table(pa.table({"row": [number] * rows, "y": [0.5] * rows}), tmp_path / name)
-        size = (tmp_path / name).stat().st_size
-        files.append(ResultFile(name=name, shape=(rows,), bytes=size, sha256="0", how_to_read="", units=("rows",)))
-    return read_as(tmp_path, manifest(*files, workload={"kind": "batch"}))
-
-
-def test_the_parts_are_one_table_in_the_order_of_the_input(result):
-    assert isinstance(result, BatchResult)
-    assert result.rows == 5
-    assert result.table()["row"].to_pylist() == [0, 0, 0, 1, 1]
-    assert result.table("predictions/part-000001.parquet").num_rows == 2
-    assert list(result.to_frame().columns) == ["row", "y"]
-
-
-def test_an_input_without_records_has_no_table(tmp_path):
-    with pytest.raises(InvalidRequest, match="no predictions"):
-        BatchResult(tmp_path, manifest()).table()
