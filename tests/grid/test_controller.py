@@ -116,6 +116,14 @@ def test_a_job_that_waits_too_long_for_its_instances_is_taken_elsewhere(tmp_path
     assert {attempt.ending for attempt in bench.store.attempts()} == {"CAPACITY", "OK"}
 
 
+def test_a_job_whose_create_was_not_answered_is_taken_elsewhere_too_if_it_waits_too_long(tmp_path):
+    regions = {"us-east-1": Behaviour(lost=1.0, start_s=10**6), "eu-west-1": Behaviour()}
+    bench = Bench(tmp_path, rows=1, regions=regions, rules=Rules(brake=0, patience_s=600))
+    took_s = bench.run(most_s=7200)
+    assert bench.states() == {"done": 1}
+    assert took_s < 600 + 840 + 200
+
+
 ASLEEP_S = 3 * 3600.0
 
 
@@ -220,6 +228,18 @@ def test_a_budget_is_never_exceeded(tmp_path, scenarios):
     for seed in range(scenarios):
         (tmp_path / str(seed)).mkdir()
         assert budget_used(tmp_path / str(seed), seed) <= 1, seed
+
+
+def test_a_row_has_as_many_instances_as_it_asks_for_and_the_budget_counts_them(tmp_path):
+    # One instance costs 2.03 dollars at most, and four 8.13.
+    tasks = [Task(key="row", count=4, max_runtime_s=7200)]
+    bench = Bench(tmp_path, tasks=tasks, rules=Rules(brake=0, budget_usd=8.0))
+    bench.run()
+    assert (bench.store.grid().state, bench.states()) == ("paused", {"waiting": 1})
+    bench.store.change_rules(dataclasses.replace(bench.rules, budget_usd=9.0))
+    bench.store.go_on(bench.clock.now)
+    bench.run()
+    assert [attempt.count for attempt in bench.store.attempts()] == [4]
 
 
 def test_a_budget_that_is_used_up_pauses_the_grid_and_says_so(tmp_path):
