@@ -5,7 +5,7 @@ not change the position. Each loop has a ``DataOrder`` object of its own: the sa
 fields mean the same order of rows.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,7 +68,6 @@ class Position:
         if self.order is None and is_single and not self.counts_epochs:
             return self.epoch + self.passes, self.offset
         if self.offset and not self.is_trained:
-            self.order = order
             return self.epoch, self.offset
         return self.epoch, 0
 
@@ -76,8 +75,8 @@ class Position:
         """Return whether a loop of that order may be the one that trains: no other loop has handed out a batch."""
         return self.coming is None and (self.order is None or _changed(self.order, order) is None)
 
-    def hand_out(self, batches: Iterable[tuple[BatchSlice, Any]]) -> Iterator[Any]:
-        """Yield the batches of one pass; while the caller has one, its step learns from it."""
+    def hand_out(self, batches: Iterable[tuple[BatchSlice, Any]]) -> Generator[Any, None, bool]:
+        """Yield the batches of one pass, and return whether there were any; a step learns from the current one."""
         # Loops may be nested: a validation inside of a training must give the step its batch back.
         around = self.coming
         part: BatchSlice | None = None
@@ -89,6 +88,7 @@ class Position:
             # Also if the caller breaks out. A loop that is closed late must not reset the batch of another loop.
             if self.coming is part:
                 self.coming = around
+        return part is not None
 
     def learn(self) -> None:
         """Begin a step: at its end, a checkpoint holds what was learned from this batch."""
@@ -100,10 +100,12 @@ class Position:
             self.order = part.order
         self.epoch, self.offset = part.epoch, part.end
 
-    def passed(self, order: DataOrder, epoch: int, *, is_single: bool) -> None:
-        if self.order is order and self.counts_epochs:
+    def passed(self, order: DataOrder, epoch: int, *, is_single: bool, is_empty: bool) -> None:
+        # A pass is empty if the training was interrupted after the last step of the epoch.
+        trains = self.order is order or is_empty
+        if trains and self.counts_epochs:
             self.is_trained = True
-        elif self.order is order:
+        elif trains:
             self.epoch, self.offset = epoch + 1, 0
         elif self.order is None and is_single and not self.counts_epochs:
             # Perhaps the user's own steps train: they should see another order in each pass.

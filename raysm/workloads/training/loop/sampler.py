@@ -181,8 +181,8 @@ def _all_batches(loop: _Loop, position: Position, count: int | None) -> Iterator
             observer.on_loop_begin()
     first, offset = position.begin(loop.order, is_single=is_single)
     for epoch in range(first, first + 1 if count is None else count):
-        yield from position.hand_out(loop.one_pass(epoch, offset))
-        position.passed(loop.order, epoch, is_single=is_single)
+        has_batches = yield from position.hand_out(loop.one_pass(epoch, offset))
+        position.passed(loop.order, epoch, is_single=is_single, is_empty=not has_batches)
         offset = 0
 
 

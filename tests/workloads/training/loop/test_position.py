@@ -109,6 +109,50 @@ def test_looking_at_the_middle_of_an_epoch_moves_nothing(tmp_path):
     assert {manifest.order.samples for manifest in kept.values()} == {20}
 
 
+def look_at_what_is_trained_on():
+    for _ in training.batches(TRAIN, batch_size=8):
+        pass
+
+
+@pytest.mark.parametrize("steps", [1, 3, 4, 6])
+def test_looking_at_the_training_data_before_going_on_with_them_skips_no_row(tmp_path, steps):
+    with prepared():
+        expected, _ = train(3, before=look_at_what_is_trained_on)
+    with prepared(tmp_path):
+        begun, _ = train(3, before=look_at_what_is_trained_on, steps=steps)
+    with prepared(tmp_path):
+        rest, _ = train(3, before=look_at_what_is_trained_on)
+    assert begun + rest == expected
+
+
+def train_by_passes(count, *, steps=None, epochs=None):
+    """Train outside of ``training.epochs``, on all data that the training has not yet had; return what was learned."""
+    learned = []
+    look_at_what_is_trained_on()
+    position = sessions.current().position
+    while position.epoch < count:
+        for batch in training.batches(TRAIN, batch_size=8, epochs=epochs):
+            training.step(batch)
+            learned.append(numbers(batch))
+            if len(learned) == steps:
+                return learned
+    return learned
+
+
+@pytest.mark.parametrize("epochs", [None, 3])
+@pytest.mark.parametrize("steps", [1, 3, 4])
+def test_passes_that_nothing_learns_from_skip_no_row_of_those_that_train(tmp_path, steps, epochs):
+    with prepared():
+        expected = train_by_passes(3, epochs=epochs)
+    assert [sorted(n for batch in expected[at : at + 3] for n in batch) for at in range(0, len(expected), 3)] == [
+        list(range(20))
+    ] * (len(expected) // 3)
+    with prepared(tmp_path):
+        begun = train_by_passes(3, steps=steps, epochs=epochs)
+    with prepared(tmp_path):
+        assert begun + train_by_passes(3, epochs=epochs) == expected
+
+
 def test_a_second_loop_that_trains_in_the_same_epoch_is_refused():
     with prepared():
         next(epochs := training.epochs(2))
