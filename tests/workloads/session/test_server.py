@@ -201,6 +201,24 @@ def test_output_is_had_from_any_position_and_comes_to_its_own_client(server):
     assert ("".join(piece["text"] for piece in answer["pieces"]), answer["end"]) == ("r b\n", 6)
 
 
+def test_what_a_call_printed_comes_over_the_next_connection_of_its_client(server, tmp_path):
+    wait = waiting_for(tmp_path / "gate")
+
+    def work():
+        print("before the cut")
+        wait()
+
+    ask(server, question(1, "cut", work, (), client="cut off", wait=0), client="cut off")
+    until(lambda: server.host.calls.get("cut").output.end)
+
+    async def script(socket):
+        return await socket.receive_json(timeout=60)
+
+    message = connected(server, script, client="cut off")
+    (tmp_path / "gate").touch()
+    assert (message["call"], message["start"], message["text"]) == ("cut", 0, "before the cut\n")
+
+
 def test_a_heartbeat_attaches_and_goodbye_detaches_at_once(server):
     async def script(socket):
         await socket.send_str("{}")
