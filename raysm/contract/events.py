@@ -11,7 +11,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -21,6 +21,10 @@ from raysm.request.codec import AnyFloat, from_json, to_json
 
 MARK = '{"raysm": 1, '
 """The beginning of every event's line. The number is the format's version, so that later ones are skipped."""
+
+MAX_COUNT = (1 << 63) - 1
+"""The largest count or step of an event. A larger one fits into no column of SQLite, and into no
+float if it is very large."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,9 +167,11 @@ def parse(text: str) -> Event | None:
     try:
         data = json.loads(text[start:])
         data.pop("raysm")
-        return from_json(_Envelope, {"event": data}, "event").event
+        event: Event = from_json(_Envelope, {"event": data}, "event").event
     except (ValueError, RecursionError, InvalidRequest):  # user code may print anything, this mark too
         return None
+    values = (getattr(event, each.name) for each in fields(event))
+    return None if any(isinstance(value, int) and abs(value) > MAX_COUNT for value in values) else event
 
 
 TRIALS = "trials.json"

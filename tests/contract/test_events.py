@@ -43,6 +43,17 @@ class Clock:
         return self.now_s
 
 
+@pytest.mark.parametrize("count", [10**400, -(10**400), 1 << 63], ids=["large", "negative", "64 bits"])
+@pytest.mark.parametrize(
+    "event",
+    [Progress(phase="p", done=7, total=7), Metric(name="m", value=1.0, step=7), State(name="joined", count=7, total=7)],
+)
+def test_a_line_with_a_count_that_no_display_and_no_table_can_hold_is_passed_over(event, count):
+    printed = line(event)
+    assert parse(printed) == event
+    assert parse(printed.replace(": 7", f": {count}")) is None
+
+
 @pytest.fixture
 def clock():
     return Clock()
