@@ -33,7 +33,7 @@ class Rules:
     hosts: tuple[str, ...]
     cluster: Cluster
     grace_s: float
-    starts_ahead: bool = False
+    starts_ahead: bool
 
     @property
     def head(self) -> str:

@@ -216,6 +216,29 @@ def test_a_worker_that_reports_its_failure_and_then_closes_its_connection_is_los
     assert not life.causes
 
 
+@pytest.mark.parametrize(("coordinator_only", "is_fatal"), [(False, False), (True, True)])
+def test_the_last_worker_may_be_lost_unless_the_head_only_coordinates(coordinator_only, is_fatal):
+    life = Life(2, on_instance_loss="continue", coordinator_only=coordinator_only).form()
+    life.tell(lifecycle.Lost("algo-2", "closed its connection"))
+    assert [type(cause) for cause in life.causes] == [InstanceLost] * is_fatal
+
+
+def test_a_job_that_may_lose_instances_still_needs_all_of_them_to_begin():
+    life = Life(3, on_instance_loss="continue")
+    life.tell(lifecycle.Joined("algo-2"), lifecycle.Lost("algo-2", "closed its connection"))
+    assert isinstance(life.cause, InstanceLost)
+
+
+def test_an_instance_that_came_after_the_work_began_may_be_lost():
+    life = Life(3, join_timeout_s=10, min_instances=2)
+    life.tell(lifecycle.GcsAnswers(), lifecycle.Joined("algo-2"), nodes("algo-1", "algo-2"))
+    life.tell(lifecycle.Tick(), after_s=10)
+    life.tell(lifecycle.Joined("algo-3"), lifecycle.Lost("algo-3", "closed its connection"))
+    assert not life.causes
+    life.tell(lifecycle.Lost("algo-2", "closed its connection"))
+    assert isinstance(life.cause, InstanceLost)
+
+
 def test_only_the_lost_instance_is_not_awaited_any_more():
     life = Life(3, on_instance_loss="continue").form()
     life.tell(lifecycle.RayLost("algo-2", "restart 1 of 3"), lifecycle.RayLost("algo-3", "restart 1 of 3"))
@@ -265,7 +288,35 @@ def test_a_silent_worker_is_waited_for_until_it_speaks_or_is_lost():
     assert str(life.cause) == "algo-2 lost: said nothing for 8 s"
 
 
+@pytest.mark.parametrize(("status", "cause"), [(0, ClusterNotFormed), (3, lifecycle.DriverEnded)])
+def test_a_driver_that_ends_well_before_the_cluster_is_formed_has_done_nothing(status, cause):
+    life = Life(2, ahead=True)
+    life.tell(lifecycle.DriverEnded(status, OWN if status else None))
+    assert isinstance(life.cause, cause)
+
+
 # SIGTERM
+
+
+def test_a_stop_before_the_work_began_ends_the_job_at_once():
+    life = Life(2)
+    life.tell(lifecycle.StopRequested())
+    assert life.cause == lifecycle.Stopped()
+
+
+def test_a_driver_that_does_not_end_within_its_grace_is_ended():
+    life = Life(2, grace_s=30).form()
+    life.tell(lifecycle.StopRequested())
+    life.tell(lifecycle.Tick(), after_s=30)
+    assert life.cause == lifecycle.Stopped(in_time=False)
+
+
+def test_a_stop_after_the_driver_failed_does_not_hide_why():
+    life = Life(2).form()
+    end = lifecycle.DriverEnded(1)
+    life.tell(end, lifecycle.StopRequested())
+    life.tell(lifecycle.Tick(), after_s=VERDICT_S)
+    assert life.cause == end
 
 
 def test_a_stop_gives_user_code_its_grace_and_ends_with_the_driver():

@@ -180,6 +180,39 @@ def test_of_two_that_differ_the_server_says_nothing_that_depends_on_the_token(ho
     assert isinstance(at_client, ConnectionResetError)
 
 
+def test_two_that_share_a_token_prove_it_to_each_other():
+    assert shaken() == [None, None]
+
+
+def test_a_server_of_another_protocol_is_not_answered():
+    async def go():
+        loop = asyncio.get_running_loop()
+        with Tap() as tap:
+            await loop.sock_sendall(tap.server, b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+            with pytest.raises(NotProved, match="another protocol"):
+                await prove_client(tap.client, TOKEN, 7)
+            tap.client.shutdown(socket.SHUT_WR)
+            return await loop.sock_recv(tap.server, 100)
+
+    assert asyncio.run(go()) == b""
+
+
+def test_what_follows_the_handshake_is_left_for_the_next_reader():
+    async def go():
+        loop = asyncio.get_running_loop()
+        with Tap() as tap:
+            proving = asyncio.ensure_future(prove_server(tap.server, TOKEN, 7))
+            greeting = await loop.sock_recv(tap.client, 1000)
+            answer = b"n" * 32 + connections._proof(TOKEN, b"client", greeting[len(GREETING) :], b"n" * 32, 7)
+            await loop.sock_sendall(tap.client, answer[:10])
+            await asyncio.sleep(0.05)
+            await loop.sock_sendall(tap.client, answer[10:] + b"the first call")
+            await proving
+            return await loop.sock_recv(tap.server, 100)
+
+    assert asyncio.run(go()) == b"the first call"
+
+
 def test_the_answers_of_yesterday_prove_nothing_today():
     sent, proofs = [], []
 

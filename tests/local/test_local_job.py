@@ -141,6 +141,24 @@ def test_a_job_whose_instances_all_exit_0_is_completed(kind, root):
         assert outcome.started_s <= min(outcome.exited_s.values()) <= outcome.ended_s
 
 
+def test_the_end_of_a_job_is_reported_when_waiting_takes_no_time_any_more(root):
+    ended = threading.Event()
+    with LocalJob(spec_for(running("pass")), root=root, on_end=ended.set) as job:
+        job.start()
+        assert ended.wait(SOON_S)
+        assert job.wait(0).status == "Completed"
+
+
+def test_a_log_that_cannot_be_kept_is_the_error_of_the_job(root):
+    def on_line(host, line):
+        raise OSError("no room")
+
+    with LocalJob(spec_for(running("print('a line')")), root=root, on_line=on_line) as job:
+        job.start()
+        with pytest.raises(OSError, match="no room"):
+            job.wait(SOON_S)
+
+
 HARM = """
 import contextlib
 channel = base / "input/data/c"
