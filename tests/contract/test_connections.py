@@ -190,7 +190,7 @@ def test_a_server_of_another_protocol_is_not_answered():
         with Tap() as tap:
             await loop.sock_sendall(tap.server, b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
             with pytest.raises(NotProved, match="another protocol"):
-                await prove_client(tap.client, TOKEN, 7)
+                await asyncio.wait_for(prove_client(tap.client, TOKEN, 7), 60)
             tap.client.shutdown(socket.SHUT_WR)
             return await loop.sock_recv(tap.server, 100)
 
