@@ -103,6 +103,18 @@ def test_a_laptop_that_slept_for_days_gives_nothing_up_for_it(tmp_path):
     assert "failed" not in bench.states()
 
 
+def test_rows_are_given_up_only_after_each_of_their_places_has_refused_for_long(tmp_path):
+    regions = {"full": Behaviour(capacity=0), "other": Behaviour()}
+    rules = Rules(brake=0, parallel=1, give_up_s=HOUR_S)
+    bench = Bench(tmp_path, regions=regions, tasks=rows_in(None, 12), rules=rules)
+    bench.run_until(lambda: bench.clock.now > BEGIN_S + 1.5 * HOUR_S)
+    regions["other"].capacity = 0
+    bench.run_until(lambda: bench.clock.now > BEGIN_S + 2 * HOUR_S)
+    regions["other"].capacity = 10**9
+    bench.run()
+    assert bench.states() == {"done": 12}
+
+
 def test_under_a_budget_a_place_without_a_price_takes_nothing_and_the_others_are_waited_for(tmp_path):
     regions = {"unlisted": Behaviour(usd_per_hour=None), "full": Behaviour(capacity=0)}
     placement = priced(regions)

@@ -159,6 +159,15 @@ def test_a_create_that_lands_after_its_refusal_is_stopped_and_counted_as_waste(t
     assert any(event.now == "stray" for event in bench.store.events())
 
 
+def test_a_job_that_ends_before_its_create_is_answered_is_counted(tmp_path):
+    bench = Bench(tmp_path, rows=1, regions={"us-east-1": Behaviour(lost=1.0, start_s=10, run_s=100)})
+    bench.step()
+    bench.clock.now += 200
+    bench.run()
+    bench.judge()
+    assert bench.store.money(bench.clock.now).spent_usd > 0
+
+
 def test_a_row_gets_no_second_job_while_an_orphaned_one_is_stopping(tmp_path):
     region = Behaviour(late=1.0, late_s=100, start_s=5, run_s=5_000, stop_s=120)
     bench = Bench(tmp_path, rows=1, regions={"us-east-1": region, "eu-west-1": Behaviour()})

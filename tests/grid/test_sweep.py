@@ -157,3 +157,17 @@ def test_a_job_that_the_service_knows_no_more_is_taken_for_gone_only_after_a_whi
         bench.step()
     assert bench.clock.now - sent_s >= 899
     assert "no longer knows the job" in bench.store.attempts()[0].reason
+
+
+def test_an_orphaned_job_that_the_service_knows_no_more_is_taken_for_gone_only_after_a_while(tmp_path):
+    bench = Bench(tmp_path, rows=1, regions=dict(ONE))
+    bench.step()
+    region = bench.regions["us-east-1"]
+    life = stray(bench, "row-0", "us-east-1")
+    region.stop = lambda name: None
+    bench.run_until(lambda: bench.store.open_strays("us-east-1"))
+    del region.lives[life.name]
+    region._order.remove(life.name)
+    began_s = bench.clock.now
+    bench.run()
+    assert bench.clock.now - began_s > 880
