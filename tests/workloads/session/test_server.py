@@ -219,6 +219,35 @@ def test_what_a_call_printed_comes_over_the_next_connection_of_its_client(server
     assert (message["call"], message["start"], message["text"]) == ("cut", 0, "before the cut\n")
 
 
+def test_each_notice_is_sent_once(server):
+    def notify(text):
+        server.host.notices.append(text)
+        server.server.wake_all()
+
+    async def script(socket):
+        # The session has heard of the client once it answers.
+        await socket.send_bytes(question(1, "before notices"))
+        await answers(socket, 1)
+        heard = []
+        for text in ("one", "two"):
+            server.host.loop.call_soon_threadsafe(notify, text)
+            heard.append(await socket.receive_json(timeout=60))
+        return heard
+
+    assert connected(server, script) == [{"notice": "one"}, {"notice": "two"}]
+
+
+def test_a_client_says_that_an_outcome_was_delivered(server):
+    async def script(socket):
+        await socket.send_bytes(question(1, "delivered"))
+        await answers(socket, 1)
+        assert not server.host.calls.get("delivered").is_delivered
+        await socket.send_str(json.dumps({"delivered": "delivered"}))
+        await asyncio.to_thread(until, lambda: server.host.calls.get("delivered").is_delivered)
+
+    connected(server, script)
+
+
 def test_a_heartbeat_attaches_and_goodbye_detaches_at_once(server):
     async def script(socket):
         await socket.send_str("{}")

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode, encode
+from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode, encode, zero_row_keys
 from raysm.workloads.similarity.arithmetic.score import (
     Tile,
     exact_scores,
@@ -207,3 +207,11 @@ def test_elements_are_worth_it_where_rows_share_few_columns(share, pays):
     assert sparse_pays(rows, 2000) is pays
     # A sample of them, in proportion, says the same.
     assert sparse_pays(rows[:500], 2000) is pays
+
+
+def test_zero_rows_have_the_first_rows_as_neighbors_but_not_themselves():
+    rows = np.array([0, 2, 5])
+    scores, neighbors = decode(zero_row_keys(rows, 3, same=True))
+    assert neighbors.tolist() == [[1, 2, 3], [0, 1, 3], [0, 1, 2]]
+    assert not scores.any()
+    assert decode(zero_row_keys(rows, 3, same=False))[1].tolist() == [[0, 1, 2]] * 3
