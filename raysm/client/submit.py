@@ -212,9 +212,21 @@ class Prepared:
             except JobNotFound:
                 continue
             # A job that is being stopped still runs, but will not finish its work.
-            if (not job.done() and job.status is not Status.STOPPING) or job.status is Status.COMPLETED:
+            if not job.done() and job.status is not Status.STOPPING:
+                return job
+            if job.status is Status.COMPLETED and not self._has_lost_its_result(job):
                 return job
         return None
+
+    def _has_lost_its_result(self, job: Job) -> bool:
+        # A script may leave nothing.
+        always_leaves = self.request.workload.returns_value or bool(self.request.workload.reader)
+        if not always_leaves or self._storage.has_files(f"{job.outputs}/model"):
+            return False
+        _log.warning(
+            "%s did the same, but its result was removed from %s/model: it is computed again", job.name, job.outputs
+        )
+        return True
 
     def send(self, *, leaves_payload: bool = False) -> Job:
         """Upload what has changed, send the plan, and return the job.

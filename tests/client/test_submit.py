@@ -20,7 +20,7 @@ from raysm.contract.result import FAILURE
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound
 from raysm.request import Cluster, Input, Limits, Local, Script, Security, Similarity, TorchScript
 from raysm.request.space import choice
-from tests.support.client_jobs import COMPLETED
+from tests.support.client_jobs import COMPLETED, leave
 from tests.support.sagemaker import REGION, fake_aws
 
 M5 = Cluster("ml.m5.large")
@@ -169,6 +169,22 @@ def test_a_record_that_names_a_job_of_another_task_or_request_returns_none(remot
         # Who may write to the bucket knows the digest, and writes the latest record of the task.
         storage.write(f"{records}/{other.name}.json", written.replace(first.name, other.name).encode())
     assert run(remote, folder).name not in {first.name, *(other.name for other in others)}
+
+
+@pytest.mark.parametrize("workload", [Similarity(top_k=1), Function(abs, -1)])
+def test_one_whose_result_was_removed_is_run_anew(remote, tmp_path, workload):
+    (tmp_path / "rows.csv").write_text("1,2\n3,4\n")
+
+    def again():
+        inputs = {"matrix": str(tmp_path / "rows.csv")}
+        return submit(workload, cluster=M5, inputs=inputs, on=remote.service, if_done="skip")
+
+    first = again()
+    remote.sagemaker.end(first.name, "Completed")
+    leave(remote, first, "model/file", b"content")
+    assert again() == first
+    Storage(remote.service).remove(f"{first.outputs}/model")
+    assert again() != first
 
 
 @pytest.mark.parametrize("status", ["Failed", "Stopped"])
