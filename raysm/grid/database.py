@@ -181,7 +181,7 @@ class Database:
                 if fenced:
                     row = self.lease()
                     if row is None or row["fence"] != self.fence:
-                        owner = row["owner"] if row else "another process"
+                        owner = describe_owner(row["owner"]) if row else "another process"
                         raise LeaseLost(f"the grid is run by {owner}: this process stops running it")
                 yield
         finally:
@@ -218,9 +218,8 @@ class Database:
             mine = row is not None and row["fence"] == self.fence
             free = row is None or row["until_s"] <= now or is_gone(row["owner"])
             if not mine and (self.fence or not free):
-                raise LeaseLost(
-                    f"the grid is run by {row['owner'] if row else 'another process'}; try again when it has ended"
-                )
+                other = describe_owner(row["owner"]) if row else "another process"
+                raise LeaseLost(f"the grid is run by {other}; try again when it has ended")
             fence = self.fence if mine else (row["fence"] if row else 0) + 1
             self.connection.execute("INSERT OR REPLACE INTO lease VALUES (1, ?, ?, ?)", (owner, fence, now + LEASE_S))
         self.fence = fence
@@ -251,6 +250,15 @@ class Database:
 def this_process() -> str:
     """Return a name of this process that is unique among all machines and times."""
     return json.dumps([socket.gethostname(), os.getpid(), _started(os.getpid())])
+
+
+def describe_owner(owner: str) -> str:
+    """Return the owner of a lease in words; a Batch job is its own name."""
+    try:
+        host, pid, _ = json.loads(owner)
+    except ValueError:
+        return owner
+    return f"process {pid} on {host}"
 
 
 def _started(pid: int) -> str:

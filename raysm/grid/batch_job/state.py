@@ -28,7 +28,7 @@ from raysm.client.service import Service
 from raysm.client.storage.s3 import Outdated, Storage, TooLarge, Versioned, read_versioned, write_versioned
 from raysm.errors import InvalidPayload, InvalidRequest, RaysmError, ServiceError
 from raysm.grid.batch_job.grid_secret import Parameter, Seal
-from raysm.grid.database import MEMORY, LeaseLost, this_process
+from raysm.grid.database import MEMORY, LeaseLost, describe_owner, this_process
 from raysm.grid.filling import secret_of
 from raysm.grid.local_grids import keep_target, read_target
 from raysm.grid.records import VERSION
@@ -146,7 +146,9 @@ class RemoteState:
 
     def _outwait(self, read: Versioned, owner: str, sleep: Callable[[float], Any]) -> None:
         """Wait until the holder's lease has expired; a holder that is alive writes meanwhile."""
-        refusal = LeaseLost(f"the grid in {self._folder.place} is run by {owner}; try again when it has ended")
+        refusal = LeaseLost(
+            f"the grid in {self._folder.place} is run by {describe_owner(owner)}; try again when it has ended"
+        )
         # Count the seconds here, too, for a server that does not send its time.
         left_s = LEASE_S - read.age_s
         if left_s > 0:
@@ -253,8 +255,9 @@ class RemoteState:
             read = self._folder.read(STATE)
             found = {"id": "", "owner": "nobody"} if read is None else _parts(read.content, self._seal)[0]
             if read is None or (read.content != content and found["id"] != self._id):
+                other = describe_owner(found["owner"])
                 raise LeaseLost(
-                    f"the grid in {self._folder.place} is run by {found['owner']}: this process stops running it"
+                    f"the grid in {self._folder.place} is run by {other}: this process stops running it"
                 ) from None
             version = read.version
             if read.content != content:
