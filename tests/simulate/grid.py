@@ -552,7 +552,7 @@ class Simulation:
             if job.ended_s > now and job.asked_s is None and not is_open and has_ended:
                 if job.vanishes_s == float("inf"):
                     yield f"unwatched job: {job.name} of {job.sender} runs, and the grid is {grid.state}"
-        spent_usd = sum(job.usd(now) for job in jobs if not job.is_unowned)
+        spent_usd = sum(job.usd(now) for job in jobs if not job.is_unowned and not self._was_never_seen(store, job))
         booked_usd = store.money(now).spent_usd
         if booked_usd < spent_usd - 0.01 and has_ended:
             yield f"uncounted cost: {spent_usd:.2f} USD were billed, the store says {booked_usd:.2f}"
@@ -561,6 +561,14 @@ class Simulation:
         for name, idle in self.idle.items():
             if idle.longest_s > IDLE_S:
                 yield f"idle place: {name} for {idle.longest_s:.0f} s at {idle.at_s:.0f} s"
+
+    def _was_never_seen(self, store: Store, job: Job) -> bool:
+        """Whether a job was made late, after its call was refused, and forgotten before it was listed.
+
+        Nobody can know of such a job; the page of promises admits its cost.
+        """
+        attempt = store.attempt(job.name)
+        return job.vanishes_s < float("inf") and attempt is not None and attempt.sent_s is None
 
     def _wrong_results(self, store: Store) -> Iterator[str]:
         for record in store.tasks(TaskState.DONE):
