@@ -1,5 +1,6 @@
 """Formats of plain files: whole files, images, lines of text, and NumPy arrays."""
 
+import codecs
 import gzip
 import zlib
 from collections.abc import Iterator, Sequence
@@ -96,6 +97,8 @@ class Text:
         row = span.first_row
         for some in _lines(folder / name, span, batch_size):
             try:
+                if row == 0:
+                    some[0] = some[0].removeprefix(codecs.BOM_UTF8)
                 texts = [line.rstrip(b"\r\n").decode() for line in some]
             except UnicodeDecodeError as error:
                 raise InvalidInput(

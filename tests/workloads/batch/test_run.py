@@ -510,7 +510,9 @@ def test_a_grey_picture_of_more_than_eight_bits_keeps_them(tmp_path, name, pixel
     assert (decoded.dtype, decoded.tolist()) == (pixels.dtype, pixels.tolist())
 
 
-LINES = st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"])), min_size=1, max_size=20)
+LINES = st.lists(
+    st.text(st.characters(exclude_characters="\r\n\ufeff", exclude_categories=["Cs"])), min_size=1, max_size=20
+)
 
 
 def read_lines(folder, files, rows, batch_size=3):
@@ -529,6 +531,14 @@ def test_every_line_comes_once_with_its_number_wherever_it_is_cut(tmp_path_facto
     assert [line for batch in batches for line in batch["text"]] == lines
     assert [row for batch in batches for row in batch["row"].tolist()] == list(range(len(lines)))
     assert {name for batch in batches for name in batch["file"]} == {"a.txt"}
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path):
+    for name, text in {"a.txt": "one\ntwo\n", "b.txt": "three\n"}.items():
+        (tmp_path / name).write_text(text, encoding="utf-8-sig")
+    (tmp_path / "c.txt.gz").write_bytes(gzip.compress("four\n".encode("utf-8-sig")))
+    batches = read_lines(tmp_path, ["a.txt", "b.txt", "c.txt.gz"], 1)
+    assert [line for batch in batches for line in batch["text"]] == ["one", "two", "three", "four"]
 
 
 def test_a_compressed_file_is_one_span(tmp_path):

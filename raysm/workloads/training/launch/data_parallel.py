@@ -221,7 +221,9 @@ def _failure(error: Exception, places: tuple[Place, ...]) -> Exception:
         cause = getattr(failed, "health_check_failure", failed)
         if isinstance(cause, RayActorError):
             host = next(item.node.host for item in places if rank in item.ranks)
-            return WorkerFailed(rank, host, "its process was killed; most likely out of memory", "", "", 137)
+            # Ray Train does not pass on how the process ended.
+            text = "its process ended: most likely memory was short; else it was killed, or left by os._exit"
+            return WorkerFailed(rank, host, text, "", "", 137)
     failures = [failed for failed in error.worker_failures.values() if isinstance(failed, LoopFailed)]
     cause = find_cause(Failure(error=one.error, at_s=one.at_s, was_ended=one.stopped) for one in failures)
     return cause or RayFailed(f"Ray Train could not run the workers: {error}")
