@@ -31,8 +31,11 @@ def states():
     from ray.util.state import list_nodes
     # The new raylet may have joined before the GCS has noticed the end of the old one.
     until = time.monotonic() + 180
-    while "DEAD" not in (found := [node.state for node in list_nodes()]) and time.monotonic() < until: time.sleep(.2)
-    return found
+    while True:
+        found = [node.state for node in list_nodes(timeout=180)]
+        if "DEAD" in found or time.monotonic() > until:
+            return found
+        time.sleep(.2)
 
 on = lambda host, task: task.options(resources={f"host:{host}": 0.001})
 nodes = sorted((node["Labels"]["raysm.io/host"], node["Resources"]["CPU"]) for node in ray.nodes())
