@@ -4,9 +4,12 @@ import asyncio
 import contextlib
 import functools
 import io
+import shutil
 import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import aiohttp
 
@@ -187,7 +190,9 @@ class Served:
         job = "digits-1", ("algo-1", "algo-2"), self.folder / "work"
         blobs = self.remote.blobs = Blobs(self.folder / "values")
         lifetime = Lifetime(self.rules, time.monotonic() - self.idle_since_s, self.uptime_s)
-        jupyters = Jupyters(self.folder / "work", self.folder / "private", self.jupyter)
+        # Short, since the sockets of Jupyter's kernels lie below it.
+        private = tempfile.mkdtemp(prefix="rj")
+        jupyters = Jupyters(self.folder / "work", Path(private), self.jupyter)
         executors = executors_of(self.cells, self.remote) | {
             TRANSFER: Transfers(self.folder / "work"),
             JUPYTER: jupyters,
@@ -201,6 +206,7 @@ class Served:
             self.why = await self.host.live(self.server.wake_all)
         finally:
             await self.server.close()
+            shutil.rmtree(private)
             self.is_over.set()
 
     def close(self):
