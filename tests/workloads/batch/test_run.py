@@ -149,6 +149,7 @@ def planted(record, piece, content, **fields):
         **fields,
     }
     text = json.dumps(line).encode() + b"\n"
+    record.path(piece).parent.mkdir(parents=True)
     record.path(piece).write_bytes(text[:-1].ljust(-len(text) % 64 + len(text) - 1) + b"\n" + content)
 
 
