@@ -18,7 +18,7 @@ from tests.support.payloads import pack_payload
 FORMING_S = 180.0
 """Generous: two cores form a cluster of three in 5 s, and among others' work in a minute."""
 
-ENDS_S = 300.0
+ENDS_S = 540.0
 """Until a job has ended: no test waits so long, unless it hangs."""
 
 
