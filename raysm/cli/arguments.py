@@ -1,7 +1,6 @@
 """Parse the command line into a namespace, without reading a file or starting anything."""
 
 import argparse
-import functools
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -95,8 +94,6 @@ def _refuse_unread(arguments: Arguments, unread: Sequence[str]) -> None:
     parser.error(f"unrecognized arguments: {text}{hint}")
 
 
-# Building it takes most of the time of a parse.
-@functools.cache
 def build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="raysm",
