@@ -260,7 +260,7 @@ class ProgressLines:
     Of each bar at most one line in ``INTERVAL_S`` seconds is passed on, and its last state. A bar is
     redrawn after a ``\r``. Several bars below each other are redrawn by line ends and moves of the
     cursor up; the empty lines of these are dropped. All other lines are passed on as soon as they end.
-    An event is put on a line of its own, so that its readers find it, and lose no text of the user's.
+    An event gets a separate line: readers then find it, and no text of the user is lost.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
