@@ -102,7 +102,9 @@ def main(arguments: list[str]) -> int:
             reason = attempt(name, wheel, Path(folder, name))
             print(f"extra {name}: {reason or 'ok'} ({time.monotonic() - start:.0f} s)", flush=True)
             if reason:
-                failed.append(name)
+                failed.append(f"{name}: {reason}")
+    # Once more at the end, because pip and the extras print much.
+    print(f"extras that failed: {'; '.join(failed) or 'none'}")
     return int(bool(failed))
 
 
