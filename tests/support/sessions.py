@@ -235,11 +235,16 @@ def proved(server, token=TOKEN):
 
 
 @contextlib.contextmanager
-def wired(port, *, server_port=None, token=TOKEN, client="me", why_ended=lambda: None, hear=lambda message: None):
-    """Yield a Line to the server at ``port``, open; ``port`` may be a function, beside ``server_port``."""
+def wired(
+    port, *, server_port=None, token=TOKEN, client="me", why_ended=lambda: None, hear=lambda message: None, **options
+):
+    """Yield an open Line to the server at ``port``, which may be a function if ``server_port`` is given.
+
+    ``options`` are those of Wire.
+    """
     address = port if callable(port) else lambda: f"127.0.0.1:{port}"
     loop = LoopThread("test")
-    wire = Wire(address, token, server_port or port, client, why_ended, hear)
+    wire = Wire(address, token, server_port or port, client, why_ended, hear, **options)
     try:
         loop.run(wire.open(), WAIT_S)
         yield Line(loop, wire, "digits")

@@ -107,11 +107,13 @@ class Wire:
         client: str,
         why_ended: Callable[[], str | None],
         on_message: Callable[[Mapping[str, Any]], None],
+        retry_s: float = RETRY_S,
     ) -> None:
         self._aiohttp = require_aiohttp()
         self.client = client
         self._address, self._why_ended, self._on_message = address, why_ended, on_message
         self._open_connection = functools.partial(connect_proved, token=token, server_port=server_port)
+        self._retry_s = retry_s
         self._ended: str | None = None
         """The reason for the session's end, once the service has reported it."""
         self._session: aiohttp.ClientSession | None = None
@@ -209,33 +211,40 @@ class Wire:
     async def _retrying(self, attempt: Callable[[], Awaitable[T]]) -> T:
         # -inf: the first failure asks the service at once whether the session has ended.
         began_s, checked_s, pause_s = time.monotonic(), -math.inf, FIRST_PAUSE_S
-        while True:
-            if self._ended is not None:
-                raise SessionEnded(self._ended)
+        unanswered: RaysmError | None = None
+        while self._ended is None:
             try:
                 return await attempt()
             except (self._aiohttp.ClientConnectionError, self._aiohttp.ClientPayloadError, OSError) as error:
                 now_s = time.monotonic()
                 if now_s - checked_s > STATUS_POLL_S:
                     checked_s = now_s
-                    await self._check_end()
-                if now_s - began_s > RETRY_S:
-                    raise ServiceError(
+                    unanswered = await self._check_end()
+                if self._ended is not None:
+                    break
+                if now_s - began_s > self._retry_s:
+                    raise unanswered or ServiceError(
                         f"no answer of the session's head for {now_s - began_s:.0f} s, though its job runs: {error}",
                         is_transient=True,
                     ) from error
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, MAX_PAUSE_S)
+        raise SessionEnded(self._ended)
 
-    async def _check_end(self) -> None:
+    async def _check_end(self) -> RaysmError | None:
+        """Set ``_ended`` if the session has ended; return the service's error if that cannot be known.
+
+        A laptop that has no network, as after its sleep, reaches neither the session nor the service.
+        """
         # All waiting calls share one check: a broken connection may affect a thousand of them.
         if self._status_check is None or self._status_check.done():
             # In a thread, because it calls the service.
             self._status_check = asyncio.get_running_loop().run_in_executor(None, self._why_ended)
-        why = await asyncio.shield(self._status_check)
-        if why is not None:
-            self._ended = why
-            raise SessionEnded(why)
+        try:
+            self._ended = self._ended or await asyncio.shield(self._status_check)
+        except RaysmError as error:
+            return error
+        return None
 
     # Messages without an answer
 
@@ -259,9 +268,7 @@ class Wire:
                     await self._live(socket, Exchange(socket))
             if time.monotonic() - checked_s > IDLE_STATUS_POLL_S:
                 checked_s = time.monotonic()
-                # If the session has ended, this sets _ended. If the service does not answer, try again.
-                with contextlib.suppress(RaysmError):
-                    await self._check_end()
+                await self._check_end()
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, MAX_PAUSE_S)
 
@@ -323,6 +330,6 @@ def _check_status(status: int, text: str) -> None:
         return
     # 404 is only for unknown calls; a missing file is a 400 with a message.
     if status == 404:
-        raise NoSuchCall
+        raise NoSuchCall(text)
     kinds: Mapping[int, type[RaysmError]] = {400: InvalidRequest, 401: ServiceError, 410: SessionEnded}
     raise kinds.get(status, RaysmError)(text)

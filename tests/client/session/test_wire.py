@@ -9,7 +9,7 @@ import pytest
 from raysm.client.session.wire import NoSuchCall
 from raysm.contract.parcels import SMALL_BYTES, load
 from raysm.contract.session import CALL, CallRequest, Outcome, Versions
-from raysm.errors import InvalidRequest, SessionEnded
+from raysm.errors import CredentialsExpired, InvalidRequest, ServiceError, SessionEnded
 from tests.support.sessions import wired
 from tests.support.waiting import until
 
@@ -116,3 +116,43 @@ def test_the_address_is_asked_each_time_so_that_a_way_may_change(server):
     addresses = iter(["127.0.0.1:1"] * 3)
     with wired(lambda: next(addresses, f"127.0.0.1:{server.port}"), server_port=server.port) as line:
         assert line.loop.run(line.wire.json("GET", "/session"), 60)["job"] == "digits-1"
+
+
+def unreachable():
+    raise ServiceError("DescribeTrainingJob: the endpoint cannot be reached", is_transient=True)
+
+
+def test_a_request_is_answered_once_the_network_is_back_that_the_service_was_behind_too(server):
+    addresses, asked = iter(["127.0.0.1:1"] * 3), []
+
+    def why_ended():
+        asked.append(1)
+        unreachable()
+
+    way = {"server_port": server.port, "why_ended": why_ended}
+    with wired(lambda: next(addresses, f"127.0.0.1:{server.port}"), **way) as line:
+        assert line.loop.run(line.wire.json("GET", "/session"), 60)["job"] == "digits-1"
+    assert asked
+
+
+def credentials_expired():
+    raise CredentialsExpired("the credentials have expired: aws sso login")
+
+
+@pytest.mark.parametrize(
+    ("why_ended", "kind", "reason"),
+    [
+        (lambda: None, ServiceError, "no answer of the session's head .*though its job runs"),
+        (unreachable, ServiceError, "endpoint cannot be reached"),
+        (credentials_expired, CredentialsExpired, "aws sso login"),
+    ],
+)
+def test_a_request_that_gets_no_answer_ends_after_some_time_with_the_reason(why_ended, kind, reason):
+    with wired(1, why_ended=why_ended, retry_s=0.2) as line, pytest.raises(kind, match=reason):
+        line.loop.run(line.wire.json("GET", "/session"), 60)
+
+
+def test_a_request_whose_time_is_over_ends_with_the_end_of_the_session_if_there_is_one():
+    ended = "the session digits has ended: its job was stopped"
+    with wired(1, why_ended=lambda: ended, retry_s=0.0) as line, pytest.raises(SessionEnded, match=ended):
+        line.loop.run(line.wire.json("GET", "/session"), 60)
