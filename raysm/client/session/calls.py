@@ -4,6 +4,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import json
+import logging
 import pickle
 import queue
 import sys
@@ -22,6 +23,8 @@ from raysm.contract.parcels import Piece, load
 from raysm.contract.session import DISPLAY, DONE, WAITING, CallRequest, CallStatus, Outcome
 from raysm.errors import CallCancelled, CallFailed, InvalidRequest, NotDone, RaysmError
 from raysm.request.codec import from_json
+
+_log = logging.getLogger("raysm")
 
 
 class Shown:
@@ -213,12 +216,8 @@ class Call(Generic[T]):
         try:
             status, outcome = await self._ask(request, body)
             while status.state != DONE:
-                try:
-                    # No time limit, because a call may run for days. The server answers each request within WAIT_S.
-                    status, outcome = await self._ask()
-                except NoSuchCall:
-                    # The server executes a call once per id, so it is safe to send it again.
-                    status, outcome = await self._ask(request, body)
+                # No time limit, because a call may run for days. The server answers each request within WAIT_S.
+                status, outcome = await self._ask()
             await self._await_output(status.output_end)
         except asyncio.CancelledError:
             self._fail(CallCancelled(f"{self.name}: the connection was closed; the session may still work on it"))
@@ -266,7 +265,12 @@ class Call(Generic[T]):
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._more.wait(), until_s - time.monotonic())
         if self._position < end:
-            answer = await self._line.wire.json("GET", f"{self._path}/output", params={"from": self._position})
+            try:
+                answer = await self._line.wire.json("GET", f"{self._path}/output", params={"from": self._position})
+            except RaysmError as error:
+                # The session has ended, say. The outcome is here, and matters more.
+                _log.warning("the end of the output of %s is lost: %s", self.name, error)
+                return
             for piece in answer["pieces"]:
                 self.on_output(piece["start"], piece["stream"], piece["text"])
 

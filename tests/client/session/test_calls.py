@@ -10,9 +10,22 @@ import cloudpickle
 import pytest
 
 import raysm
-from raysm.client.session.calls import Call, cell_result, error_of, show_display, value_of
-from raysm.contract.session import CALL, DISPLAY, CallRequest, Outcome, RemoteError, Versions
-from raysm.errors import CallCancelled, CallFailed, InvalidRequest, NotDone
+from raysm.client.session.calls import Call, Line, cell_result, error_of, show_display, value_of
+from raysm.contract.loop_thread import LoopThread
+from raysm.contract.session import (
+    CALL,
+    DISPLAY,
+    DONE,
+    RUNNING,
+    WAITING,
+    CallRequest,
+    CallStatus,
+    Outcome,
+    RemoteError,
+    Versions,
+)
+from raysm.errors import CallCancelled, CallFailed, InvalidRequest, NotDone, SessionEnded
+from raysm.request.codec import to_json
 from tests.support.sessions import connected_session, wired
 from tests.support.waiting import until
 
@@ -108,6 +121,58 @@ def test_a_call_that_the_session_lists_as_ended_is_shown_as_done_before_its_outc
     line.wire.calls["listed"] = listed
     line.loop.start(listed.send(None))
     assert listed.result(timeout=60) == 3
+
+
+class FakeWire:
+    """A connection to a session that gives these answers about a call, and loses all output.
+
+    Attributes: sent (for each question, whether the call was sent along), messages.
+    """
+
+    def __init__(self, *answers):
+        self.answers, self.sent, self.messages = list(answers), [], []
+
+    async def call(self, id, wait_s, request, body=()):
+        self.sent.append(request is not None)
+        return self.answers.pop(0)
+
+    async def json(self, method, path, **how):
+        raise SessionEnded("the session digits has ended: it was closed")
+
+    async def send_message(self, message):
+        self.messages.append(message)
+
+
+@pytest.fixture
+def loop():
+    running = LoopThread("test")
+    yield running
+    running.close()
+
+
+def answer(state, value=None, output_end=0):
+    status = CallStatus(id="one", kind=CALL, name="f", state=state, output_end=output_end)
+    return to_json(status), Outcome(pickled=pickle.dumps(value)).encode() if state == DONE else b""
+
+
+def asked_of(wire, loop):
+    call = Call("one", "f", Line(loop, wire, "digits"))
+    loop.run(call.send(CallRequest(kind=CALL, name="f"), [b"body"]), 60)
+    return call
+
+
+def test_a_call_is_sent_once_and_then_asked_for_until_it_is_done(loop):
+    wire = FakeWire(answer(WAITING), answer(RUNNING), answer(DONE, 3))
+    assert asked_of(wire, loop).result() == 3
+    assert wire.sent == [True, False, False]
+    # The session may now forget the outcome.
+    assert wire.messages == [{"delivered": "one"}]
+
+
+def test_a_value_that_has_arrived_is_returned_though_the_output_is_lost_with_the_session(loop, caplog):
+    call = asked_of(FakeWire(answer(DONE, 3, output_end=9)), loop)
+    assert call.result() == 3
+    assert "output of f is lost: the session digits has ended" in caplog.text
 
 
 ERROR = RemoteError(type="KeyError", message="'lr'", traceback="Traceback …\nKeyError: 'lr'\n", host="algo-1")
