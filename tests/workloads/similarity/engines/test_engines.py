@@ -1,5 +1,6 @@
 import functools
 import sys
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -93,6 +94,43 @@ def test_no_float32_sum_of_products_is_further_off_than_its_bound(columns):
     exact = (left.astype(np.float64) * right.astype(np.float64)).sum(axis=1)
     sizes = np.linalg.norm(left.astype(np.float64), axis=1) * np.linalg.norm(right.astype(np.float64), axis=1)
     assert (np.abs(summed - exact) <= bounds.growth(columns) * sizes).all()
+
+
+@pytest.mark.parametrize("columns", [30, 1000, bounds.MOST_COLUMNS])
+def test_a_float32_sum_that_loses_every_product_but_the_first_is_within_its_bound(columns):
+    row = np.full(columns, 2.0**-12, dtype=np.float32)
+    row[0] = 1
+    # Half of the last bit of 1, which is rounded away each time.
+    summed = np.add.accumulate(row * row, dtype=np.float32)[-1]
+    exact = 1 + (columns - 1) * 2.0**-24
+    assert summed == 1
+    assert exact - 1 <= bounds.growth(columns) * exact
+
+
+@pytest.mark.parametrize("columns", [1, 25, 1000, 200_000])
+def test_the_bound_of_a_gpus_sum_covers_the_error_of_each_of_its_steps(columns):
+    # A step for each column, and for the six that carry the errors of the rows.
+    assert bounds.device_growth(columns) >= (1 + 2.0**-22) ** (columns + 6) - 1
+
+
+@pytest.mark.parametrize("columns", [1, 24, 200])
+@pytest.mark.parametrize("length", [0.01, 1.0, 1e6])
+def test_float64_rounds_the_terms_of_a_product_about_a_centre_by_less_than_the_slop(columns, length):
+    rng = np.random.default_rng(columns)
+    centre = rng.standard_normal(columns)
+    centre *= length / np.linalg.norm(centre)
+    rows = rng.standard_normal((20, columns)) + 10 * centre
+    norms = np.linalg.norm(rows, axis=1)
+    square = dot(centre, centre)
+    slop = bounds.slop(columns, centre)
+    for row, norm in zip(rows, norms, strict=True):
+        shift = centre @ (row / norm) - centre @ centre
+        assert abs(Fraction(shift) - (dot(centre, row) / Fraction(norm) - square)) <= slop
+
+
+def dot(first, second):
+    """Return the product of two vectors without any rounding."""
+    return sum(Fraction(a) * Fraction(b) for a, b in zip(first.tolist(), second.tolist(), strict=True))
 
 
 COLUMNS = 19
