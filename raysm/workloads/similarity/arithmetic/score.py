@@ -24,17 +24,17 @@ divided by its norm, exactly.
   most g(D, u) * sum |y_i[c] y_j[c]| <= g(D, u) * (1 + u)**2, and by D * 2**-125 for terms that underflow;
 - the score is the cosine, computed in float64 to within (D + 8) * v * 2, rounded to float32: u * |score|.
 
-The sum is below g(D + 8, u) + D * 2**-120 for every D with (D + 8) * u < 1/2, which is ``float32_bound``. (g(D + 8, u)
-exceeds g(D, u) by more than 8*u; the other terms take 3*u, twice u*g(D, u) <= 2*u, and D * v * 4 < u / 8.) Beyond, the
-bound is 4: nothing is ruled out.
+The sum is below g(D + 8, u) for every D with (D + 8) * u < 1/2, which is ``float32_bound``. (It exceeds g(D, u) by
+more than 8*u; the other terms take 3*u, twice u*g(D, u) <= 2*u, D * v * 4 < u / 8, and much less for terms that
+underflow.) Beyond, the bound is 4: nothing is ruled out.
 
 **The float64 product.** With the rows themselves (scaled as ``score`` says), a product in any order and the definition
 both lie within g(D, v) * sum |x_i[c] x_j[c]| of the true dot product; both are divided by the same n_i * n_j. So they
-differ by at most 2 * g(D, v) * S + 2*v*|s|, with S = sum |x_i[c] x_j[c]| / (n_i n_j) <= 1 + g(D + 4, v). The bound is
-``2 * g(D + 8, v)`` with S <= 1, or, if many entries need it, with S from a product of absolute values (rows with few
-common elements have tiny or zero S, and their scores are near zero, where float32 is fine). Rounding to float32 is
-monotone: if s - bound and s + bound round to the same float32, that is the score. The others, about one entry in a
-million, are scored by the definition.
+differ by at most 2 * g(D, v) * S + 2*v*|s|, with S = sum |x_i[c] x_j[c]| / (n_i n_j) <= 1 + g(D + 4, v), and |s| about
+S at most. The bound is ``2 * g(D + 8, v)`` with S <= 1, or, if many entries need it, with S from a product of absolute
+values (rows with few common elements have tiny or zero S, and their scores are near zero, where float32 is fine); its
+8 further terms cover 2*v*|s|. Rounding is monotone: if s - bound and s + bound, computed in float64, round to the same
+float32, that is the score. The others, about one entry in a million, are scored by the definition.
 """
 
 from dataclasses import dataclass
@@ -65,8 +65,7 @@ def scaled(rows: Rows, exponents: NDArray[np.int16]) -> Rows:
     """Return rows[n, D] multiplied by 2**-exponents; the same array if all exponents are 0."""
     if not exponents.any():
         return rows
-    with np.errstate(under="ignore"):
-        return np.ldexp(rows, -exponents.astype(np.int32)[:, None])
+    return np.ldexp(rows, -exponents.astype(np.int32)[:, None])
 
 
 def prepare(rows: Rows) -> Norms:
@@ -77,7 +76,7 @@ def prepare(rows: Rows) -> Norms:
         # Not np.abs(rows), which would copy all rows.
         largest = np.maximum(rows.max(axis=1), -rows.min(axis=1))
         bad = ~np.isfinite(largest)
-        binary = np.frexp(np.where(bad | (largest == 0), 1.0, largest))[1]
+        binary = np.frexp(np.where(bad, 1.0, largest))[1]
         exponents = np.where(np.abs(binary) > EXTREME, binary, 0).astype(np.int16)
         rows = scaled(rows, exponents)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -103,12 +102,8 @@ def pair_scores(
 
 def quotient(dots: NDArray[np.float64], norms: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return dots / norms, with 0 for zero norms; it overwrites ``dots``."""
-    zero = norms == 0
-    if not zero.any():
-        return np.divide(dots, norms, out=dots)
-    dots[zero] = 0
-    # Divide by 1 instead of 0, which would make NumPy warn.
-    return np.divide(dots, np.where(zero, 1.0, norms), out=dots)
+    # Divide by 1 instead of 0, which would make NumPy warn: the dots of a zero row are 0.
+    return np.divide(dots, np.where(norms == 0, 1.0, norms), out=dots)
 
 
 def _dots(left: Rows, right: Rows) -> NDArray[np.float64]:
@@ -151,7 +146,7 @@ def float32_bound(columns: int) -> float:
     """Return the bound on abs(float32 product - score) for rows of that many columns; see above."""
     if (columns + 8) * 2.0**-24 >= 0.5:
         return 4.0
-    return _g(columns + 8, 2.0**-24) + columns * 2.0**-120
+    return _g(columns + 8, 2.0**-24)
 
 
 def below(scores: NDArray[np.float32], bound: float) -> NDArray[np.float32]:
@@ -187,10 +182,5 @@ def _rounded(
     quotients: NDArray[np.float64], bound: float | NDArray[np.float64]
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Round to float32; return that, and the flat positions at which the bound admits another result."""
-    low, high = quotients - bound, quotients + bound
-    # 4 * 2**-53 covers the rounding of the division and of these two sums, and stays 0 for an exact zero.
-    slack = np.abs(quotients) * 2.0**-51
-    low -= slack
-    high += slack
-    scores = high.astype(np.float32) + np.float32(0)
-    return scores, np.flatnonzero(low.astype(np.float32) != scores)
+    scores = (quotients + bound).astype(np.float32) + np.float32(0)
+    return scores, np.flatnonzero((quotients - bound).astype(np.float32) != scores)

@@ -59,6 +59,20 @@ def test_the_bound_holds_for_long_rows_of_one_sign_and_of_alternating_signs():
         assert float32_errors(rows).max() <= float32_bound(columns)
 
 
+@pytest.mark.parametrize("common", [2**23 - 8, 2**24 - 8, 2**24, 2**31 - 1])
+def test_rows_with_too_many_common_elements_for_float32_are_all_scored(common):
+    # No two scores, from -1 to 1, are further apart.
+    assert float32_bound(common) >= 2
+
+
+def test_a_score_that_rounds_to_zero_from_below_has_no_sign():
+    whole = tile(np.array([[1.0, 0.0], [-1e-60, 1.0]]))
+    alone = pair_scores(whole.rows[:1], whole.rows[1:], whole.norms[:1], whole.norms[1:])
+    for score in (alone[0], exact_scores(whole, whole)[0, 1]):
+        assert score == 0
+        assert not np.signbit(score)
+
+
 @given(
     rows=arrays.arrays(
         np.float64,
