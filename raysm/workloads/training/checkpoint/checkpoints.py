@@ -28,6 +28,7 @@ from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.request.options import check_counts
 from raysm.workloads.training.checkpoint import shards
 from raysm.workloads.training.checkpoint.manifest import (
+    MANIFEST,
     Best,
     FileRecord,
     Manifest,
@@ -36,6 +37,7 @@ from raysm.workloads.training.checkpoint.manifest import (
     list_folders,
     read_manifests,
     remove,
+    step_of,
 )
 from raysm.workloads.training.checkpoint.transfer import CheckpointTransfer
 from raysm.workloads.training.loop.batch import capture_state, restore_state, seed_all, seed_of
@@ -46,6 +48,9 @@ RANDOM = "random"
 """Entry of a checkpoint: the states of all ranks' random generators, by rank."""
 
 OPTIMIZER = "optimizer."
+
+FAILED = "failed"
+"""Name of an empty file in place of a checkpoint that could not be written."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,6 +110,8 @@ class Checkpointing(Observer):
         self._staging = shards.stager()
         self._run = ""
         self._whole: list[Manifest] = []
+        # The last checkpoint, if it could not be written.
+        self._failed: list[str] = []
         # The checkpoint that is being written; its manifest has no files, which only rank 0 knows.
         self._saving: tuple[Manifest, Future[Any]] | None = None
         # Called when the loop begins and not before: after a restart, the user's code draws again what it drew before
@@ -126,22 +133,33 @@ class Checkpointing(Observer):
     def _resume(self) -> None:
         candidates = self._candidates()
         folders = set[str]().union(*self._exchange.gather(list_folders(self._folder)))
-        torn = folders - {manifest.name for manifest in candidates}
+        lacking_of = dict.fromkeys(folders - {manifest.name for manifest in candidates}, {MANIFEST})
         while candidates:
             newest = candidates[-1]
             has = self._exchange.by_host(self._intact(newest))
             lacking = newest.files.keys() - set().union(*has.values())
             if not lacking:
                 break
-            self._session.say(
-                f"the checkpoint of step {newest.step} is not whole, and passed over: {min(lacking)}"
-                f"{f' and {len(lacking) - 1} more files are' if len(lacking) > 1 else ' is'} on no instance, or torn"
-            )
-            torn.add(candidates.pop().name)
-        self._remove(torn)
+            lacking_of[newest.name] = lacking
+            candidates.pop()
+        self._report_unusable(lacking_of, candidates[-1].step if candidates else 0)
+        self._remove(lacking_of)
         self._whole = candidates
         if candidates:
             self._load(newest, has)
+
+    def _report_unusable(self, lacking_of: Mapping[str, set[str]], resumed_step: int) -> None:
+        """Name the checkpoints whose steps are repeated because they cannot be used."""
+        newer = [name for name in sorted(lacking_of) if step_of(name) > resumed_step]
+        for name in newer:
+            path = self._folder.absolute() / name / min(lacking_of[name])
+            more = len(lacking_of[name]) - 1
+            self._session.say(
+                f"the checkpoint of step {step_of(name)} is incomplete or damaged; it is not used and is removed:"
+                f" no intact copy of {path}{f' and {more} more files' if more else ''} was found"
+            )
+        if newer and not resumed_step:
+            self._session.say("there is no other checkpoint: the training starts from the beginning")
 
     def _candidates(self) -> list[Manifest]:
         """Return the checkpoints that have a manifest on some instance, the oldest first."""
@@ -325,20 +343,31 @@ class Checkpointing(Observer):
         if error is not None and not isinstance(error, (Exception, CheckpointException)):
             raise error
         if error is not None:  # of the disk, of the network, or of a rank that died
-            newest = f"that of step {self._whole[-1].step}" if self._whole else "none"
+            before = ", nor any before it"
+            if self._whole:
+                before = f"; the newest whole one is that of step {self._whole[-1].step}"
             # The last line of torch's long message has the reason.
             lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-            self._session.say(
-                f"the checkpoint of step {manifest.step} was not written; the newest whole one is {newest}: {lines[-1]}"
-            )
-            self._remove([manifest.name])
+            self._session.say(f"the checkpoint of step {manifest.step} was not written{before}: {lines[-1]}")
+            self._remove([manifest.name, *self._failed])
+            self._failed = [manifest.name]
+            self._mark_failed(manifest.name)
             return
         self._whole.append(manifest)
         old = choose_outdated(self._whole, self._config.keep, self._config.best)
         self._whole = [each for each in self._whole if each.name not in old]
-        self._remove(old)
+        self._remove([*old, *self._failed])
+        self._failed = []
 
     def _remove(self, names: Iterable[str]) -> None:
         if self._exchange.is_leader:
             with contextlib.suppress(OSError):
                 remove(self._folder, names)
+
+    def _mark_failed(self, name: str) -> None:
+        """Leave a folder without a manifest, by which a later start sees that steps are lost."""
+        if self._exchange.is_leader:
+            with contextlib.suppress(OSError):
+                (self._folder / name).mkdir()
+                # The service uploads files only, and an empty one fits on a full disk.
+                (self._folder / name / FAILED).touch()

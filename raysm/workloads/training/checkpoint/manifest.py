@@ -71,6 +71,10 @@ def name_of(step: int, run: str) -> str:
     return f"step-{step:010d}-{run}"
 
 
+def step_of(name: str) -> int:
+    return int(name.split("-")[1])
+
+
 def parse_manifest(data: Any, where: str) -> Manifest:
     if isinstance(data, dict) and data.get("format", FORMAT) != FORMAT:
         raise InvalidConfig(

@@ -103,7 +103,14 @@ class _DigestingWriter(FileSystemWriter):
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> "torch.futures.Future[list[WriteResult]]":
         # The rank that wrote a file computes its digest, because the file is still in that instance's page cache.
-        written = _Written(super().write_data(plan, planner).value())
+        try:
+            written = _Written(super().write_data(plan, planner).value())
+        except RuntimeError as error:
+            # Torch's writer fails at its own check of the file's length after the disk has refused a write.
+            if isinstance(error.__context__, OSError):
+                refused = error.__context__
+                raise OSError(refused.errno, refused.strerror, str(self._folder)) from None
+            raise
         written.files = {name: self._record(name) for name in {item.storage_data.relative_path for item in written}}
         done: torch.futures.Future[list[WriteResult]] = torch.futures.Future()
         done.set_result(written)

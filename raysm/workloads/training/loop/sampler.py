@@ -71,8 +71,9 @@ def epochs(count: int) -> Iterator[int]:
                 evaluate(model(inputs), target)
 
     A loop over ``batches`` whose batches do not go to ``step`` does not change the position of the training. An epoch
-    has one loop that is stepped; after an interruption it gets the rows that are left, perhaps none, and all other
-    loops get all of their rows.
+    has one loop that is stepped. If the training resumes in the middle of the epoch, that loop gets the rows that are
+    left, perhaps none. A loop before it that is not stepped also gets only these, if it has the same number of
+    samples, ``shuffle`` and ``seed``. All other loops get all of their rows.
     """
     session = sessions.current()
     # Read when the loop begins, not when epochs() is called: a generator runs late.

@@ -1,10 +1,13 @@
 """Checkpoints of one process; ``test_interrupted`` has those of several."""
 
 import contextlib
+import errno
 import hashlib
+import itertools
 import json
 import os
 import pickle
+import resource
 import shutil
 import signal
 
@@ -95,6 +98,86 @@ def test_one_that_cannot_be_written_is_said_and_the_training_goes_on(tmp_path, c
     )
     assert 4 not in kept_steps(tmp_path)
     assert kept_steps(tmp_path)[-1] == 8
+
+
+def wide():
+    """A model whose checkpoint has about 3 MB."""
+    return nn.Sequential(nn.Linear(3, 60_000), nn.Linear(60_000, 2))
+
+
+@contextlib.contextmanager
+def full_disk():
+    """Let no file of this process grow beyond 1 MB."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("kept_before", [0, 2])
+def test_a_start_after_the_disk_was_full_names_the_step_that_was_not_kept(tmp_path, capsys, kept_before):
+    every_2 = Checkpoints(every_steps=2, folder=tmp_path)
+    if kept_before:
+        with prepared(every_2, model=wide) as session:
+            train(session, 2)
+    with full_disk(), prepared(every_2, model=wide) as session:
+        train(session, 7)
+    said = capsys.readouterr().out
+    assert f"step 6 was not written{'' if kept_before else ', nor any before it'}" in said
+    assert os.strerror(errno.EFBIG) in said
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*") if "step-0000000002" not in str(path)) < 100_000
+    with prepared(every_2, model=wide) as session:
+        assert session.position.steps == kept_before
+        said = capsys.readouterr().out
+        assert "step 6 is incomplete" in said
+        assert ("from the beginning" in said) == (not kept_before)
+        assert ("goes on from the checkpoint of step 2" in said) == bool(kept_before)
+        train(session, 7)
+    with prepared(every_2, model=wide) as session:
+        assert session.position.steps == 6
+    assert "incomplete" not in capsys.readouterr().out
+
+
+def truncate(newest, older):
+    os.truncate(newest, newest.stat().st_size // 2)
+
+
+def flip_a_bit(newest, older):
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 1
+    newest.write_bytes(content)
+
+
+def replace_by_older(newest, older):
+    newest.write_bytes(older.read_bytes())
+
+
+def remove_file(newest, older):
+    newest.unlink()
+
+
+@pytest.mark.parametrize(
+    ("name", "alter"),
+    [
+        *itertools.product(("__0_0.distcp", shards.METADATA), (truncate, flip_a_bit, replace_by_older, remove_file)),
+        *itertools.product((MANIFEST,), (truncate, replace_by_older, remove_file)),
+    ],
+)
+def test_a_checkpoint_of_which_a_file_was_altered_is_named_and_the_one_before_is_resumed(tmp_path, capsys, name, alter):
+    every_2 = Checkpoints(every_steps=2, folder=tmp_path)
+    with prepared(every_2) as session:
+        train(session, 5)
+    older, newest = sorted(tmp_path.glob("step-*"))
+    alter(newest / name, older / name)
+    capsys.readouterr()
+    with prepared(every_2) as session:
+        said = capsys.readouterr().out
+        assert session.position.steps == 2
+        assert f"no intact copy of {newest / name}" in said
+        assert f"step {session.position.steps} (epoch 0, 8 of 40" in said
+    assert not newest.exists()
 
 
 def test_gone_on_with_it_is_the_training_that_went_through(tmp_path, capsys):

@@ -125,7 +125,8 @@ def test_a_torn_checkpoint_is_passed_over_and_the_one_before_gone_on_with(worker
     shutil.copytree(newest, without, ignore=shutil.ignore_patterns(MANIFEST))
 
     said = workers.run(tmp_path / "2", given, workers=2)
-    assert "the checkpoint of step 6 is not whole, and passed over: __0_0.distcp is on no instance, or torn" in said
+    assert "the checkpoint of step 6 is incomplete or damaged" in said
+    assert f"no intact copy of {damaged} was found" in said
     assert f"goes on from the checkpoint of step {int(before.name[5:15])} (" in said
     assert not newest.exists()
     assert not without.exists()

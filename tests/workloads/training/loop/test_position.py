@@ -136,6 +136,23 @@ def test_looking_at_the_training_data_before_going_on_with_them_skips_no_row(tmp
     assert begun + rest == expected
 
 
+def test_a_look_at_the_data_before_the_rest_of_a_resumed_epoch_gets_the_rows_left(tmp_path):
+    looked = []
+
+    def look(epoch):
+        looked.append([numbers(batch) for batch in training.batches(TRAIN, batch_size=8)])
+        looked.append([numbers(batch) for batch in training.batches(VALID, batch_size=4, shuffle=False)])
+
+    with prepared(tmp_path):
+        train(1, steps=1)
+    with prepared(tmp_path):
+        learned, _ = train(1, before=lambda: look(0), validate=look)
+    before, validation_before, after, validation_after = looked
+    assert before == [rows for _, rows, _ in learned]
+    assert sorted(n for batch in after for n in batch) == list(range(20))
+    assert validation_before == validation_after == WHOLE
+
+
 def train_by_passes(count, *, steps=None, epochs=None):
     """Train outside of ``training.epochs``, on all data that the training has not yet had; return what was learned."""
     learned = []
