@@ -35,8 +35,8 @@ class Shown:
         metadata: IPython's metadata by MIME type.
     """
 
-    def __init__(self, data: Mapping[str, Any], metadata: Mapping[str, Any] | None = None) -> None:
-        self.data, self.metadata = dict(data), dict(metadata or {})
+    def __init__(self, data: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
+        self.data, self.metadata = dict(data), dict(metadata)
 
     def __repr__(self) -> str:
         return str(self.data.get("text/plain", ""))

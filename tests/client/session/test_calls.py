@@ -1,16 +1,19 @@
 """Calls as futures, and their outcomes."""
 
+import asyncio
 import io
 import json
 import pickle
 import sys
 import time
+import types
 
 import cloudpickle
 import pytest
 
 import raysm
-from raysm.client.session.calls import Call, Line, cell_result, error_of, show_display, value_of
+from raysm.client.session.calls import KEPT_CHARACTERS, Call, Line, cell_result, error_of, show_display, value_of
+from raysm.client.session.wire import NoSuchCall
 from raysm.contract.loop_thread import LoopThread
 from raysm.contract.session import (
     CALL,
@@ -123,21 +126,44 @@ def test_a_call_that_the_session_lists_as_ended_is_shown_as_done_before_its_outc
     assert listed.result(timeout=60) == 3
 
 
-class FakeWire:
-    """A connection to a session that gives these answers about a call, and loses all output.
+INTERRUPTED = RemoteError(type="KeyboardInterrupt", message="it was interrupted", cancelled=True)
 
-    Attributes: sent (for each question, whether the call was sent along), messages.
+
+class FakeWire:
+    """A connection to a session that gives these answers about a call, and then interrupts it when it is asked to.
+
+    Attributes:
+        error: Raised by requests about the call.
+        unknown: How many requests to interrupt come before the call itself arrives.
+        sent: For each question, whether the call was sent with it.
+        interrupts, messages: What the session received.
     """
 
-    def __init__(self, *answers):
-        self.answers, self.sent, self.messages = list(answers), [], []
+    def __init__(self, *answers, error=None, unknown=0):
+        self.answers, self.error, self.unknown = list(answers), error, unknown
+        self.sent, self.interrupts, self.messages = [], [], []
+        self.interrupted = asyncio.Event()
 
     async def call(self, id, wait_s, request, body=()):
         self.sent.append(request is not None)
-        return self.answers.pop(0)
+        if not self.answers:
+            await self.interrupted.wait()
+            return answer(DONE, error=INTERRUPTED)
+        following = self.answers.pop(0)
+        if isinstance(following, Exception):
+            raise following
+        return following
 
     async def json(self, method, path, **how):
-        raise SessionEnded("the session digits has ended: it was closed")
+        raise self.error
+
+    async def request(self, method, path, **how):
+        self.interrupts.append(path)
+        if len(self.interrupts) <= self.unknown:
+            raise NoSuchCall("there is no such call")
+        self.interrupted.set()
+        if self.error is not None:
+            raise self.error
 
     async def send_message(self, message):
         self.messages.append(message)
@@ -150,29 +176,121 @@ def loop():
     running.close()
 
 
-def answer(state, value=None, output_end=0):
+ENDED = SessionEnded("the session digits has ended: it was closed")
+
+
+def answer(state, value=None, output_end=0, error=None):
     status = CallStatus(id="one", kind=CALL, name="f", state=state, output_end=output_end)
-    return to_json(status), Outcome(pickled=pickle.dumps(value)).encode() if state == DONE else b""
+    outcome = Outcome(pickled=pickle.dumps(value), error=error)
+    return to_json(status), outcome.encode() if state == DONE else b""
 
 
-def asked_of(wire, loop):
-    call = Call("one", "f", Line(loop, wire, "digits"))
-    loop.run(call.send(CallRequest(kind=CALL, name="f"), [b"body"]), 60)
+def call_over(wire, loop, **options):
+    return Call("one", "f", Line(loop, wire, "digits"), **options)
+
+
+def sent_over(wire, loop, **options):
+    call = call_over(wire, loop, **options)
+    loop.start(call.send(CallRequest(kind=CALL, name="f"), [b"body"]))
     return call
 
 
 def test_a_call_is_sent_once_and_then_asked_for_until_it_is_done(loop):
     wire = FakeWire(answer(WAITING), answer(RUNNING), answer(DONE, 3))
-    assert asked_of(wire, loop).result() == 3
+    assert sent_over(wire, loop).result(timeout=60) == 3
     assert wire.sent == [True, False, False]
     # The session may now forget the outcome.
-    assert wire.messages == [{"delivered": "one"}]
+    until(lambda: wire.messages == [{"delivered": "one"}])
 
 
 def test_a_value_that_has_arrived_is_returned_though_the_output_is_lost_with_the_session(loop, caplog):
-    call = asked_of(FakeWire(answer(DONE, 3, output_end=9)), loop)
-    assert call.result() == 3
+    call = sent_over(FakeWire(answer(DONE, 3, output_end=9), error=ENDED), loop)
+    assert call.result(timeout=60) == 3
     assert "output of f is lost: the session digits has ended" in caplog.text
+
+
+def test_a_call_of_a_session_that_ends_raises_that_and_is_not_shown_any_longer(loop):
+    call = sent_over(FakeWire(answer(RUNNING), ENDED), loop)
+    call.show(out=io.StringIO())
+    assert call.exception(timeout=60) is ENDED
+    with pytest.raises(SessionEnded):
+        call.result()
+    assert not call.cancelled()
+    assert repr(call).endswith(": failed>")
+
+
+def test_a_call_whose_connection_is_closed_here_ends_for_its_waiters(loop):
+    call = call_over(FakeWire(), loop)
+    sending = loop.start(call.send(CallRequest(kind=CALL, name="f"), [b"body"]))
+    assert not call.wait(0)
+    sending.cancel()
+    assert call.wait(60)
+    with pytest.raises(CallCancelled, match="connection was closed; the session may still work on it"):
+        call.result()
+
+
+def test_a_call_that_is_cancelled_before_it_has_arrived_is_interrupted_as_soon_as_it_has(loop):
+    wire = FakeWire(unknown=2)
+    call = sent_over(wire, loop)
+    assert call.cancel() is True
+    assert wire.interrupts == ["/calls/one/interrupt"] * 3
+    with pytest.raises(CallCancelled):
+        call.result(timeout=60)
+
+
+def test_a_call_that_has_not_arrived_waits_and_has_no_output(loop):
+    call = call_over(FakeWire(error=NoSuchCall("there is no such call")), loop)
+    assert (call.status.state, call.status.name) == (WAITING, "f")
+    assert call.logs() == ""
+
+
+class CtrlC(io.StringIO):
+    def write(self, text):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("error", [None, ENDED])
+def test_ctrl_c_while_a_call_is_shown_interrupts_it(loop, error):
+    wire = FakeWire(error=error)
+    call = sent_over(wire, loop)
+    call.on_output(0, "stdout", "hello")
+    with pytest.raises(KeyboardInterrupt):
+        call.show(out=CtrlC())
+    assert wire.interrupts == ["/calls/one/interrupt"]
+    # Its last output has come before the user's next command.
+    assert call.cancelled()
+
+
+def test_a_call_that_prints_nothing_for_long_is_shown_until_it_ends(line):
+    call = begun(line, time.sleep, 1.2)
+    call.show(out=io.StringIO())
+    assert call.result(timeout=60) is None
+
+
+def test_output_that_a_new_connection_brings_again_is_shown_once(loop):
+    out, err = io.StringIO(), io.StringIO()
+    call = call_over(FakeWire(answer(DONE, output_end=8)), loop, is_cell=True)
+    call.on_output(0, "stdout", "abc")
+    for start, stream, text in [
+        (0, "stdout", "abc"),
+        (0, "stdout", "abcde"),
+        (5, "stderr", "fgh"),
+        (2, "stdout", "cde"),
+    ]:
+        call.on_output(start, stream, text)
+    loop.run(call.send(None), 60)
+    call.show(out=out, err=err)
+    assert (out.getvalue(), err.getvalue()) == ("abcde", "fgh")
+    assert call.result().text == "abcdefgh"
+
+
+def test_the_result_of_a_cell_has_the_end_of_an_output_that_is_too_long(loop):
+    half = KEPT_CHARACTERS // 2
+    call = call_over(FakeWire(answer(DONE, output_end=3 * half)), loop, is_cell=True)
+    for number, letter in enumerate("abc"):
+        call.on_output(number * half, "stdout", letter * half)
+    loop.run(call.send(None), 60)
+    assert call.result().text == "b" * half + "c" * half
 
 
 ERROR = RemoteError(type="KeyError", message="'lr'", traceback="Traceback …\nKeyError: 'lr'\n", host="algo-1")
@@ -188,6 +306,17 @@ def test_a_value_whose_class_is_not_here_is_named_with_the_remedy():
         value_of(Outcome(pickled=pickled), "train")
 
 
+class Unreadable:
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+def test_a_value_whose_own_code_fails_here_is_an_error_and_not_none():
+    with pytest.raises(CallFailed, match="train cannot be read here: ValueError") as caught:
+        value_of(Outcome(pickled=pickle.dumps(Unreadable())), "train")
+    assert caught.value.error_type == "ValueError"
+
+
 def display(text, **more):
     return DISPLAY, json.dumps({"data": {"text/plain": text}, "metadata": {}, "transient": {}, "update": False} | more)
 
@@ -195,7 +324,14 @@ def display(text, **more):
 def test_the_result_of_a_cell_has_all_that_it_printed_and_showed_in_order():
     pieces = [("stdout", "one\n"), display("a figure"), ("stderr", "two"), ("stderr", "\n")]
     result = cell_result(pieces, Outcome(shown={"text/plain": "21", "text/html": "<b>21</b>"}, metadata={"m": 1}))
-    assert [each["output_type"] for each in result.outputs] == ["stream", "display_data", "stream", "execute_result"]
+    forms = {"data": {"text/plain": "21", "text/html": "<b>21</b>"}, "metadata": {"m": 1}}
+    # In the form of a notebook's file, to which no "transient" may be written.
+    assert result.outputs == [
+        {"output_type": "stream", "name": "stdout", "text": "one\n"},
+        {"output_type": "display_data", "data": {"text/plain": "a figure"}, "metadata": {}},
+        {"output_type": "stream", "name": "stderr", "text": "two\n"},
+        {"output_type": "execute_result", "execution_count": None, **forms},
+    ]
     assert result.text == "one\na figure\ntwo\n21\n"
     assert repr(result) == repr(result.result) == "21"
     assert result.result._repr_mimebundle_() == ({"text/plain": "21", "text/html": "<b>21</b>"}, {"m": 1})
@@ -207,14 +343,52 @@ def test_a_display_is_updated_in_its_place_and_outputs_are_cleared():
     assert cell_result(pieces, Outcome()).text == "new\nprinted"
     cleared = [*pieces, (DISPLAY, '{"clear": true}')]
     assert cell_result(cleared, Outcome()).text == "new\nprinted"
-    assert cell_result([*cleared, ("stdout", "after")], Outcome()).text == "after"
+    assert cell_result([*cleared, ("stdout", "after"), ("stderr", " that")], Outcome()).text == "after that"
     assert cell_result([*pieces, (DISPLAY, '{"clear": false}')], Outcome()).outputs == []
 
 
 def test_outside_of_a_notebook_a_display_is_its_text(capsys):
     show_display({"data": {"text/plain": "<b>&"}, "metadata": {}}, sys.stdout)
     show_display({"data": {"text/plain": "again"}, "metadata": {}, "update": True}, sys.stdout)
+    show_display({"clear": True}, sys.stdout)
     assert capsys.readouterr().out == "<b>&\n"
+
+
+class Publisher:
+    """IPython's publisher of a notebook, which keeps what it is asked to show."""
+
+    def __init__(self):
+        self.shown = []
+
+    def publish(self, data, metadata, *, transient, update):
+        self.shown.append((data, metadata, transient, update))
+
+    def clear_output(self, wait):
+        self.shown.append(("cleared", wait))
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    publisher = Publisher()
+    shell = types.SimpleNamespace(display_pub=publisher)
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
+    return publisher
+
+
+def test_in_a_notebook_displays_are_shown_updated_and_cleared(notebook, capsys):
+    first = {"data": {"text/plain": "1"}, "metadata": {"m": 1}, "transient": {"display_id": "x"}}
+    for bundle in (first, first | {"update": True}, {"clear": True}):
+        show_display(bundle, sys.stdout)
+    shown = first["data"], first["metadata"], first["transient"]
+    assert notebook.shown == [(*shown, False), (*shown, True), ("cleared", True)]
+    assert capsys.readouterr().out == ""
+
+
+def test_a_notebook_displays_the_result_of_a_cell_once_and_nothing_if_it_has_none(notebook):
+    cell_result([], Outcome())._ipython_display_()
+    assert notebook.shown == []
+    cell_result([display("a figure")], Outcome(shown={"text/html": "<b>"}, metadata={"m": 1}))._ipython_display_()
+    assert notebook.shown == [({"text/html": "<b>"}, {"m": 1}, {}, False)]
 
 
 def test_an_exception_is_made_anew_with_the_remote_frames_as_its_note():
