@@ -25,7 +25,7 @@ from raysm.client.storage.s3 import file_path
 from raysm.client.submit import submit
 from raysm.contract.events import Digest, line
 from raysm.contract.result import EXCEPTION, FAILURE, MARK, VALUE, Failure, Manifest, ResultFile, how_to_read
-from raysm.errors import InvalidRequest, JobFailed, ServiceError
+from raysm.errors import InvalidRequest, JobFailed, MissingDependency, ServiceError
 from raysm.request import Script
 from raysm.request.codec import to_json
 from tests.support.client_jobs import M5, NOW_MS, leave, leave_pickle, log_digest, manifest
@@ -113,6 +113,38 @@ def test_a_result_of_an_earlier_run_of_the_task_is_replaced_as_a_whole(remote, s
     second.result(to=tmp_path / "out")
     assert names_in(tmp_path / "out") == ["both", "manifest.json", "mine", "new"]
     assert (tmp_path / "out" / "both").read_bytes() == b"2"
+
+
+def test_a_users_file_stays_that_has_the_name_of_a_file_of_a_result_before_the_last(remote, script, tmp_path):
+    ended(remote, script, old=b"1").result(to=tmp_path / "out")
+    ended(remote, script, new=b"2").result(to=tmp_path / "out")
+    assert not (tmp_path / "out" / "old").exists()
+    (tmp_path / "out" / "old").write_bytes(b"of the user")
+    ended(remote, script, new=b"3").result(to=tmp_path / "out")
+    assert (tmp_path / "out" / "old").read_bytes() == b"of the user"
+    assert (tmp_path / "out" / "new").read_bytes() == b"3"
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_a_result_is_replaced_though_the_user_has_removed_a_file_of_it(remote, script, tmp_path, is_folder):
+    ended(remote, script, old=b"1").result(to=tmp_path / "out")
+    (tmp_path / "out" / "old").unlink()
+    if is_folder:
+        (tmp_path / "out" / "old").mkdir()
+    ended(remote, script, new=b"2").result(to=tmp_path / "out")
+    assert (tmp_path / "out" / "new").read_bytes() == b"2"
+    assert (tmp_path / "out" / "old").is_dir() == is_folder
+
+
+def test_a_result_goes_into_a_new_or_an_empty_folder_and_not_over_a_file(remote, script, tmp_path):
+    job = ended(remote, script, x=b"1")
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path / "empty", tmp_path / "new" / "inner"):
+        assert (job.result(to=folder) / "x").read_bytes() == b"1"
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InvalidRequest, match="is a file"):
+        job.result(to=tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_a_result_of_another_task_is_left_alone(remote, script, tmp_path):
@@ -224,6 +256,19 @@ def test_a_line_of_a_manifest_that_says_how_to_read_a_file_is_replaced_by_our_ow
     assert "evil" not in repr(read_as(tmp_path, read))
 
 
+def test_files_of_a_result_are_read_by_their_kind(tmp_path):
+    pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "rows.parquet")
+    np.save(tmp_path / "rows.npy", np.eye(2))
+    names = ("rows.parquet", "rows.npy", "rows.txt")
+    files = [ResultFile(name=name, shape=(), bytes=1, sha256="0", how_to_read="") for name in names]
+    result = read_as(tmp_path, manifest(*files, workload={"kind": "script"}))
+    assert result.file == tmp_path / "rows.parquet"
+    assert [part["x"].to_pylist() for part in (result.table(), *result.tables())] == [[1, 2]] * 2
+    assert isinstance(result.table("rows.npy"), np.memmap)
+    with pytest.raises(InvalidRequest, match=r"rows\.txt is neither"):
+        result.table("rows.txt")
+
+
 @pytest.mark.parametrize("kind", ["similarity", "batch", "script"])
 def test_a_result_without_files_is_a_sentence_when_it_is_read(tmp_path, kind):
     result = read_as(tmp_path, dataclasses.replace(MANIFEST, workload={"kind": kind}, files=()))
@@ -317,6 +362,41 @@ def test_a_value_that_is_gone_or_broken_says_so(remote, call):
     leave_pickle(remote, call, "model", VALUE, b"broken")
     with pytest.raises(ServiceError, match="UnpicklingError"):
         call.result()
+
+
+OF_MISSING_MODULE = b"cabsent_module.inner\nMissing\n."
+"""A pickle of a class whose module is not here."""
+
+
+def test_a_value_whose_class_is_not_here_names_the_module(remote, call):
+    leave_pickle(remote, call, "model", VALUE, OF_MISSING_MODULE)
+    remote.sagemaker.end(call.name, "Completed")
+    with pytest.raises(MissingDependency, match="'absent_module.*pip install absent_module"):
+        call.result()
+
+
+def test_an_exception_whose_class_is_not_here_is_a_failed_job_that_names_the_module(remote, call):
+    leave_pickle(remote, call, "data", EXCEPTION, OF_MISSING_MODULE)
+    remote.sagemaker.end(call.name, "Failed", FailureReason="Missing: no")
+    error = call.exception()
+    assert isinstance(error, JobFailed)
+    assert (error.job, error.reason) == (call.name, "Missing: no")
+    assert "pip install absent_module" in error.remedy
+    assert error.remedy in str(error)
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_hinted"),
+    [
+        ("ClientError: User\nis not authorized to perform: s3:GetObject", True),
+        ("ClientError: The KMS key is disabled", True),
+        ("ClientError: no such image", False),
+        ("AccessDenied: is not authorized", False),
+    ],
+)
+def test_a_job_whose_role_lacks_a_permission_names_the_check_that_finds_it(remote, job, reason, is_hinted):
+    remote.sagemaker.end(job.name, "Failed", FailureReason=reason)
+    assert ("raysm doctor" in str(job.exception())) == is_hinted
 
 
 class RunsCode:
