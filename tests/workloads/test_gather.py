@@ -1,6 +1,7 @@
 import dataclasses
 import errno
 import hashlib
+import io
 import json
 import os
 
@@ -13,9 +14,9 @@ import raysm
 from raysm.contract.result import MANIFEST
 from raysm.errors import InvalidInput, NoRoom
 from raysm.request import Cluster, Input, JobRequest
-from raysm.workloads.gather import check_room, regroup
+from raysm.workloads.gather import ArrayFile, check_room, regroup
 from raysm.workloads.record import BlockRecord, occupied_bytes
-from raysm.workloads.row_blocks import RowBlock
+from raysm.workloads.row_blocks import RowBlock, TileBlock
 from raysm.workloads.runner import write_manifest
 from raysm.workloads.similarity.tasks.parts import Part, decode_part, encode_part
 
@@ -26,6 +27,28 @@ def test_room_is_checked_before_anything_is_written(tmp_path):
     with pytest.raises(NoRoom, match="0.05 GB .* 0.06 GB"):
         check_room([(tmp_path / "later", 30_000_000), (tmp_path, 30_000_000)], free=lambda path: 50_000_000)
     assert check_room([(tmp_path, 30_000_000)], free=lambda path: 50_000_000) is None
+    # Some room is left for the log and the manifest.
+    with pytest.raises(NoRoom):
+        check_room([(tmp_path, 30_000_000)], free=lambda path: 40_000_000)
+
+
+def test_tiles_that_come_in_any_order_are_one_array_behind_its_header(tmp_path):
+    values = np.arange(35.0).reshape(5, 7)
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": values.shape})
+    file = ArrayFile(tmp_path / "later" / "full.npy", header.getvalue(), *values.shape, np.dtype("<f4"))
+    tiles = [(0, 2, 4, 7), (3, 5, 0, 7), (2, 3, 0, 7), (0, 2, 0, 4)]
+    for top, bottom, left, right in tiles:
+        file.write(TileBlock(RowBlock(top, bottom), RowBlock(left, right)), values[top:bottom, left:right])
+    file.close()
+    file.close()
+    assert np.array_equal(np.load(file.path), values.astype("<f4"))
+
+
+def test_an_array_of_which_nothing_is_written_yet_has_its_size_and_zeros(tmp_path):
+    file = ArrayFile(tmp_path / "zeros", b"head", 3, 2, np.dtype("<f4"))
+    file.close()
+    assert file.path.read_bytes() == b"head" + bytes(3 * 2 * 4)
 
 
 @given(sizes=st.lists(st.integers(0, 20), max_size=12), size=st.integers(1, 15))
