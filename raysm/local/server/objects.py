@@ -143,7 +143,7 @@ class Objects:
             target = self.local(uri) / name
             within = self._within(target)
             make_folder(target.parent, within)
-            if is_ours and not path.is_symlink():
+            if is_ours:
                 with contextlib.suppress(OSError):  # another file system
                     path.replace(target)
                     return
@@ -152,8 +152,9 @@ class Objects:
             return
         bucket, key = _split_below(uri, name)
         extra = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else None
-        with _translated(uri):
-            self._s3.upload_file(str(path), bucket, key, ExtraArgs=extra)
+        # Not upload_file, whose own error hides that of S3.
+        with _translated(uri), path.open("rb") as file:
+            self._s3.upload_fileobj(file, bucket, key, ExtraArgs=extra)
 
     def remove(self, uri: str, name: str) -> None:
         bucket, key = _split_below(uri, name)

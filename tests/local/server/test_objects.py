@@ -1,9 +1,12 @@
 """Objects by URI, in S3 and on this machine, and snapshots of S3."""
 
+import json
 import logging
 import os
+import re
 import tarfile
-from pathlib import PurePosixPath
+import tempfile
+from pathlib import Path, PurePosixPath
 from random import Random
 from types import SimpleNamespace
 
@@ -11,12 +14,12 @@ import pytest
 
 from raysm.contract.file_uri import uri_of
 from raysm.contract.names import LOCAL_BUCKET, MAX_RESTARTS_TAG, RESTART_TAG
-from raysm.errors import InvalidInput
-from raysm.local.instance_files import InstanceFiles
+from raysm.errors import InvalidInput, InvalidRequest
+from raysm.local.instance_files import MEMORY, InstanceFiles
 from raysm.local.server import s3_snapshot
-from raysm.local.server.definitions import Output
+from raysm.local.server.definitions import Definition, Output, Source
 from raysm.local.server.moto_services import MotoServices, buckets
-from raysm.local.server.objects import Objects, collect, upload_order
+from raysm.local.server.objects import Objects, bring, collect, upload, upload_order
 from raysm.local.server.records import JobRecord
 from tests.support.odd_names import NOT_UTF8, ODD_NAMES, ONLY_FILES, contents, read_all, write_all
 
@@ -132,6 +135,127 @@ def objects():
     return Objects(MotoServices())
 
 
+@pytest.fixture
+def stored(s3):
+    """Put objects into the bucket ``stored``; the content of each is its key."""
+
+    def store(*keys):
+        put(s3, "stored", **{key: key.encode() for key in keys})
+
+    return store
+
+
+PARTS = {"part-1": "data/part-1", "part/2": "data/part/2"}
+WITH_FOLDER = {key: key for key in PARTS.values()}
+
+
+@pytest.mark.parametrize(
+    ("prefix", "files"),
+    [
+        ("/data", PARTS),
+        ("/data/", PARTS),
+        ("/data/pa", PARTS),
+        ("/data/part-1", {"part-1": "data/part-1"}),
+        ("/da", WITH_FOLDER),
+        ("/", WITH_FOLDER),
+        ("", WITH_FOLDER),
+    ],
+)
+def test_a_channel_has_the_objects_below_a_prefix_by_their_names_in_its_last_folder(
+    objects, stored, tmp_path, prefix, files
+):
+    stored("data/", *PARTS.values())
+    objects.download(f"s3://stored{prefix}", tmp_path / "channel")
+    assert read_all(tmp_path / "channel") == {name: key.encode() for name, key in files.items()}
+
+
+def manifest_in(folder, prefix, *names):
+    path = folder / "some.manifest"
+    path.write_text(json.dumps([{"prefix": prefix}, *names]))
+    return uri_of(path)
+
+
+@pytest.mark.parametrize("name", ["/{outside}", "../outside", "deep/../../outside"])
+@pytest.mark.parametrize("place", ["s3", "file"])
+def test_a_manifest_cannot_write_outside_of_its_channel(objects, stored, tmp_path, place, name):
+    outside = tmp_path / "jobs" / "outside"
+    outside.parent.mkdir()
+    name = name.format(outside=str(outside)[1:])
+    stored(f"data/{name}")
+    (tmp_path / "outside").touch()
+    (tmp_path / "data" / "deep").mkdir(parents=True)
+    prefix = "s3://stored/data/" if place == "s3" else uri_of(tmp_path / "data") + "/"
+    manifest = manifest_in(tmp_path, prefix, name)
+    with pytest.raises(InvalidInput, match="leads out of its channel"):
+        objects.download_listed(manifest, tmp_path / "jobs" / "channel")
+    assert not outside.exists()
+
+
+def test_a_manifest_or_a_file_in_it_that_is_missing_is_named(objects, stored, tmp_path):
+    stored("data/there")
+    (tmp_path / "folder").mkdir()
+    missing = {
+        "s3://stored/some.manifest": "s3://stored/some.manifest",
+        uri_of(tmp_path / "no.manifest"): str(tmp_path / "no.manifest"),
+        manifest_in(tmp_path, "s3://stored/data/", "there", "gone"): "s3://stored/data/gone",
+    }
+    for uri, named in missing.items():
+        with pytest.raises(InvalidInput, match=re.escape(named)):
+            objects.download_listed(uri, tmp_path / "channel")
+    with pytest.raises(InvalidInput, match=re.escape(f"{tmp_path}/folder, which is not a file")):
+        objects.download_listed(manifest_in(tmp_path, uri_of(tmp_path) + "/", "folder"), tmp_path / "channel")
+
+
+@pytest.mark.parametrize("uri", ["https://stored/data", "s3:///data", "stored/data"])
+def test_a_uri_of_neither_s3_nor_a_file_is_refused(objects, stored, tmp_path, uri):
+    stored("data")
+    with pytest.raises(InvalidInput, match=re.escape(f"{uri!r} is neither s3://bucket/key nor file:///path")):
+        objects.download(uri, tmp_path / "channel")
+
+
+def test_checkpoints_in_s3_are_those_of_their_own_folder(objects, stored, tmp_path):
+    stored("run-1/a", "run-1/deep/b", "run-10/c")
+    store = objects.checkpoints("s3://stored/run-1")
+    store.remove("a")
+    (tmp_path / "new").write_text("new")
+    store.put(tmp_path / "new", "deep/new")
+    (tmp_path / "fetched").mkdir()
+    store.fetch(tmp_path / "fetched")
+    assert read_all(tmp_path / "fetched") == {"deep/b": b"run-1/deep/b", "deep/new": b"new"}
+
+
+@pytest.mark.parametrize("manifest", [False, True])
+def test_only_a_copy_of_an_input_on_this_machine_belongs_to_the_job(objects, tmp_path, manifest):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "rows").touch()
+    uri = manifest_in(tmp_path, uri_of(tmp_path / "data") + "/", "rows") if manifest else uri_of(tmp_path / "data")
+    place, is_owned = bring(objects, [Source(name="c", uri=uri, manifest=manifest)], tmp_path / "channels")["c"]
+    assert (place == tmp_path / "data", is_owned) == (not manifest, manifest)
+    assert (place / "rows").is_file()
+
+
+def test_an_output_that_cannot_be_stored_fails_a_job_but_is_no_reason_of_one_that_failed(objects, s3, tmp_path):
+    s3.create_bucket(Bucket="stored")
+    write_all(tmp_path / "algo-1" / "model", ["weights"])
+    write_all(tmp_path / "algo-1" / "output", ["why"])
+    nowhere = Output(place=MODEL, uri="s3://no-such-bucket-of-ours/out")
+    kept = Output(place=PurePosixPath("output"), uri="s3://stored/out")
+    definition = Definition(sources=(), outputs=(nowhere, kept), instances=1, max_runtime_s=1.0)
+    bases = [instance(tmp_path / "algo-1")]
+    with pytest.raises(InvalidRequest, match="Artifact upload failed: s3://no-such-bucket-of-ours/out: NoSuchBucket"):
+        upload(objects, definition, bases, tmp_path, pytest.fail, failed=False)
+    upload(objects, definition, bases, tmp_path, pytest.fail, failed=True)
+    assert keys(s3, "stored") == {"out/why"}
+
+
+@pytest.mark.skipif(not MEMORY.is_dir(), reason="this system has no disk in memory")
+def test_a_result_is_kept_on_another_disk(objects, tmp_path):
+    write_all(tmp_path, ["weights"])
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        objects.upload(tmp_path / "weights", uri_of(Path(folder, "model", "weights")))
+        assert read_all(Path(folder)) == {"model/weights": b"weights"}
+
+
 def test_a_bucket_that_is_not_there_is_told_by_its_uri(objects, tmp_path):
     with pytest.raises(InvalidInput, match="s3://no-such-bucket-of-ours/x.*NoSuchBucket"):
         objects.download("s3://no-such-bucket-of-ours/x", tmp_path / "x")
@@ -140,12 +264,10 @@ def test_a_bucket_that_is_not_there_is_told_by_its_uri(objects, tmp_path):
 def test_results_of_a_home_that_was_deleted_do_not_bring_it_back(tmp_path):
     results = tmp_path / "gone" / "data"
     objects = Objects(MotoServices(), results)
-    for name in ("file", "link"):
-        (tmp_path / "file").touch()
-        (tmp_path / "link").unlink(missing_ok=True)
-        (tmp_path / "link").symlink_to(tmp_path / "file")
+    (tmp_path / "file").touch()
+    for is_ours in (True, False):
         with pytest.raises(FileNotFoundError):
-            objects.upload(tmp_path / name, (results / "job" / "model" / name).as_uri())
+            objects.upload(tmp_path / "file", (results / "job" / "model" / "file").as_uri(), is_ours=is_ours)
     with pytest.raises(FileNotFoundError):
         objects.checkpoints((results / "job" / "checkpoints").as_uri()).put(tmp_path / "file", "file")
     assert not (tmp_path / "gone").exists()
