@@ -24,8 +24,6 @@ MAX_KEPT_BYTES = 1 << 30
 MAX_KEPT_FILES = 10_000
 """Limits of what a script leaves in its working folder: above them, it did not mean all of it as its result."""
 MAX_NAMED = 5
-COPIED_S = 1.0
-"""A file that the script wrote is at most this much older than the start of the script: file systems round times."""
 
 
 def make_state_folder(here: Environment, source: Path, say: Callable[[str], None]) -> Path:
@@ -152,9 +150,7 @@ def _copy_outputs(state: Path, model: Path) -> list[str]:
     return sorted(names)
 
 
-def keep_new_files(
-    folder: Path, source: Mapping[str, str], model: Path, begun_s: float, say: Callable[[str], None]
-) -> None:
+def keep_new_files(folder: Path, source: Mapping[str, str], model: Path, say: Callable[[str], None]) -> None:
     """Move the files that a script wrote into its working folder into the model folder, and name them.
 
     Links, caches, and files whose name the model folder has already stay where they are. If there is more than
@@ -164,10 +160,9 @@ def keep_new_files(
         folder: The working folder, which has the script's source.
         source: SHA-256 of each file of the source, by its name in ``folder``.
         model: The model folder.
-        begun_s: When the script began, in seconds since the epoch.
         say: Takes a line for the log.
     """
-    sizes = {name: size for name, size in _new_files(folder, source, begun_s) if not (model / name).exists()}
+    sizes = {name: size for name, size in _new_files(folder, source) if not (model / name).exists()}
     if not sizes:
         return
     total = sum(sizes.values())
@@ -189,7 +184,7 @@ def keep_new_files(
     )
 
 
-def _new_files(folder: Path, source: Mapping[str, str], begun_s: float) -> Iterator[tuple[str, int]]:
+def _new_files(folder: Path, source: Mapping[str, str]) -> Iterator[tuple[str, int]]:
     for at, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name != CACHE)
         for path in (Path(at, name) for name in sorted(names)):
@@ -197,8 +192,8 @@ def _new_files(folder: Path, source: Mapping[str, str], begun_s: float) -> Itera
             # raysm writes a manifest of its own into the model folder.
             if not stat.S_ISREG(status.st_mode) or name == MANIFEST:
                 continue
-            is_touched = status.st_mtime >= begun_s - COPIED_S
-            if name not in source or (is_touched and sha256_of(path) != source[name]):
+            # By the content: copies keep an old time of modification, and the clock may have been set.
+            if name not in source or sha256_of(path) != source[name]:
                 yield name, status.st_size
 
 

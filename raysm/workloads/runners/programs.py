@@ -30,7 +30,7 @@ from raysm.workloads.script_main import run_script
 
 class ScriptRunner(Runner[Script]):
     def run(self, address: str) -> None:
-        begun_s, begun_at_s = time.monotonic(), time.time()
+        begun_s = time.monotonic()
         owner = os.getpid()
         keeps_files = not (self.workload.in_state or self.workload.drop_files)
         sent = self._digest_source() if keeps_files else {}
@@ -42,7 +42,7 @@ class ScriptRunner(Runner[Script]):
             try:
                 if keeps_files:
                     model = self.environment.paths.model
-                    keep_new_files(self.payload.source, sent, model, begun_at_s, remark)
+                    keep_new_files(self.payload.source, sent, model, remark)
                 self.describe_result({"script": time.monotonic() - begun_s})
             except OSError as error:
                 print(f"what the script left is not complete, or has no manifest: {error}", file=sys.stderr)  # noqa: T201

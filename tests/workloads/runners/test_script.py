@@ -144,13 +144,14 @@ def test_what_a_script_leaves_has_a_manifest_that_counts_what_its_exit_handlers_
 
 
 LEAVES = """
-import pathlib
+import os, pathlib
 pathlib.Path("multirun/0").mkdir(parents=True)
 pathlib.Path("multirun/0/metrics.csv").write_text("loss")
 pathlib.Path("model.pt").write_text("weights")
 pathlib.Path("manifest.json").write_text("of the user")
 pathlib.Path("config.json").touch()
 pathlib.Path("data.txt").write_text("changed")
+os.utime("data.txt", (0, 0))  # as a copy of an old file, or one that was written after the clock was set back
 pathlib.Path("link").symlink_to("model.pt")
 pathlib.Path("__pycache__").mkdir(exist_ok=True)
 pathlib.Path("__pycache__/x.pyc").touch()
