@@ -23,7 +23,8 @@ from raysm.contract.events import ProgressLines
 from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure
 from raysm.contract.store import put
 
-TAIL_BYTES = 8192
+TAIL_BYTES = 64 << 10
+"""More than the traceback of a crash with its list of extension modules, which has some 8 KiB with torch."""
 CHUNK = 65536
 STDOUT, STDERR = 1, 2
 END_S = 5.0
@@ -97,9 +98,8 @@ class DriverRun:
 
     def exit_status(self, end: DriverEnded) -> ExitStatus:
         """Return the exit status for the driver's end; publish the failure that it has recorded."""
-        if end.status == 0 and self._lacks_value():
-            text = "the function's process ended with code 0 before the function returned: it was left by os._exit"
-            return ExitStatus(1, text)
+        if end.status == 0 and (unfinished := self._unfinished()):
+            return ExitStatus(1, f"{unfinished}: it was left by os._exit")
         now, before = resources.oom_kills(), self._oom_kills
         meanwhile = None if now is None or before is None else now - before
         self.kill()  # other processes of its group hold its stderr open
@@ -107,9 +107,14 @@ class DriverRun:
         status = exit_status_of_driver(end.status, end.failure, self.tail(), memory_bytes, meanwhile)
         return self._publish(status, end.failure)
 
-    def _lacks_value(self) -> bool:
-        returns_value = self._instance.payload.request.workload.returns_value
-        return returns_value and not (self._instance.environment.paths.model / VALUE).exists()
+    def _unfinished(self) -> str:
+        """Return what shows that user code ended the driver with code 0 before the workload's end; "" if nothing."""
+        workload = self._instance.payload.request.workload
+        if workload.returns_value and not (self._instance.environment.paths.model / VALUE).exists():
+            return "the function's process ended with code 0 before the function returned"
+        if workload.marks_end and not exit_status.end_beside(self._record).exists():
+            return f"the process of {workload.label} ended with code 0 while it ran"
+        return ""
 
     def _publish(self, status: ExitStatus, failure: Failure | None) -> ExitStatus:
         if failure is not None and status.reason:

@@ -23,6 +23,13 @@ STOPPED = 128 + signal.SIGTERM
 RAY_CHECK = re.compile(r"^\[[^\]\n]* C \d+ \d+\] (.+)$", re.MULTILINE)
 """The line of a failed check (RAY_CHECK) in Ray's log; stack frames follow it."""
 
+FATAL = re.compile(
+    r"^(Fatal Python error: .+\n)(?:.*\n)*?(?:Current thread 0x|Stack ).*\(most recent call first\):\n((?:  .+\n)*)",
+    re.MULTILINE,
+)
+"""What Python's faulthandler writes at a signal such as SIGSEGV; the frames are those of the thread that got it."""
+OWN_FRAME = re.compile(r'  File "(?:[^"]*/raysm/(?:workloads|bootstrap)/[^"]*|<frozen runpy>)", line .*\n')
+
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
@@ -122,9 +129,13 @@ def exit_status_of_driver(
 
 def _with_tail(text: str, tail: str) -> str:
     room = MAX_REASON - len(text) - 1
-    tail = tail.strip()
-    if checks := RAY_CHECK.findall(tail):
+    if fatal := FATAL.findall(tail):
+        error, frames = fatal[-1]
+        # The user's frames come first; below them are raysm's own, and a list of all extension modules.
+        tail = f"{error}{OWN_FRAME.sub('', frames)}"[:room]
+    elif checks := RAY_CHECK.findall(tail):
         tail = checks[-1][:room]
+    tail = tail.strip()
     if len(tail) > room:
         # The end of a traceback or log contains the error.
         tail = "…" + tail[len(tail) - room + 1 :]
@@ -140,6 +151,11 @@ def signal_name(number: int) -> str:
 
 def exception_beside(record: Path) -> Path:
     return record.with_name(Path(EXCEPTION).name)
+
+
+def end_beside(record: Path) -> Path:
+    """Return the file that the driver of a kind with ``marks_end`` makes once its workload has ended."""
+    return record.with_name("ended")
 
 
 def read_failure(record: Path) -> Failure | None:

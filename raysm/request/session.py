@@ -28,6 +28,8 @@ class SessionWorkload(Workload):
     # One call that asks for too much must not end the session, with the results of all other calls.
     fails_on_unmet_requests: ClassVar[bool] = False
     names_waiting_requests: ClassVar[bool] = True
+    # Cells run in the driver.
+    marks_end: ClassVar[bool] = True
     # The namespace exists only in the memory of the head.
     keeps_state: ClassVar[bool] = False
     # No user code runs before the first call, and the server's imports take as long as forming the cluster.

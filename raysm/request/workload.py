@@ -266,6 +266,9 @@ class Workload:
     """Options that a job must share with an earlier one to continue its state."""
     returns_value: ClassVar[bool] = False
     """True if the result is a pickled value or exception; False if it is a folder of files."""
+    marks_end: ClassVar[bool] = False
+    """True if user code runs in the driver, and the runner calls ``mark_end`` last. A driver that ends without the
+    mark was left by user code with ``os._exit(0)``, and the job fails."""
     fails_on_unmet_requests: ClassVar[bool] = True
     """True if the job fails when Ray waits too long for resources that no instance has."""
     names_waiting_requests: ClassVar[bool] = False

@@ -45,6 +45,10 @@ HINTS = {
 }
 """Remedies by the start of a message of Ray's that a program which was written for one machine meets here."""
 
+UNKNOWN_END = (
+    "ended without an exit code: most likely memory was short; else it crashed, was killed, or left by os._exit"
+)
+
 INTERNAL = re.compile(r"raysm/workloads/(driver\.py$|script_main\.py$|runners/|session/)")
 
 
@@ -141,9 +145,23 @@ def _end_of_worker() -> str:
     except Exception:  # its interfaces are private, and the cluster may be ending
         return ""
     code = re.search(r"exit code (\d+)", last.exit_detail)
-    unknown = "ended without an exit code: most likely memory was short; else it was killed, or left by os._exit"
-    how = f"ended with exit code {code[1]}" if code else unknown
+    how = f"ended with exit code {code[1]}" if code else UNKNOWN_END
     return f"the process of a task on {labels[LABEL_HOST]} {how}"
+
+
+DETAIL, ADVICE = "Worker exit detail:", "Some common causes"
+"""Ray's message about an actor says between these words how its process ended."""
+UNEXPLAINED = ("connection error code 2", "The worker died unexpectedly")
+"""Ray's words where it does not know how a process ended."""
+
+
+def how_process_ended(error: Exception) -> str:
+    """Return how the process of a task or an actor ended, from Ray's error: ``ended without an exit code: …``."""
+    # Ray's message about an actor has the reason near its end, after a long description of the actor.
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()] or [type(error).__name__]
+    reason = next((line for line in lines if DETAIL in line), lines[0])
+    reason = reason.rpartition(DETAIL)[2].partition(ADVICE)[0].strip()
+    return UNKNOWN_END if any(words in reason for words in UNEXPLAINED) else f"died: {reason}"
 
 
 def cause_in_task(error: BaseException) -> BaseException:

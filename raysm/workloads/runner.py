@@ -19,6 +19,7 @@ from typing import Any, Generic, NoReturn, TypeVar, cast
 
 import raysm
 from raysm.bootstrap.environment import Environment
+from raysm.bootstrap.exit_status import end_beside
 from raysm.bootstrap.log import copy_to_log
 from raysm.contract.events import Digest, line
 from raysm.contract.packages import installed_version
@@ -61,6 +62,11 @@ class Runner(Generic[W]):
     def keep_value(self, pickled: bytes) -> None:
         """Write the pickled value of a kind that sets ``returns_value``, and its digest into the log."""
         keep_pickle(self.environment.paths.model / VALUE, pickled, VALUE)
+
+    def mark_end(self) -> None:
+        """Report that the workload has ended; a kind that sets ``marks_end`` calls it last."""
+        if self.environment.failure_record is not None:
+            end_beside(self.environment.failure_record).touch()
 
     def describe_result(self, phases_s: Mapping[str, float], **details: Any) -> None:
         """Write the manifest of the model folder after all other files; ``details`` go to ``write_manifest``."""

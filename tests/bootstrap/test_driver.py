@@ -15,6 +15,7 @@ from raysm.bootstrap.driver import TAIL_BYTES, DriverRun
 from raysm.contract.result import VALUE
 from raysm.contract.store import put
 from raysm.request.programs import PickledFunction
+from raysm.request.session import SessionWorkload
 from tests.support.bootstraps import DEADLINE_S, Cluster, request
 from tests.support.own_process import run_apart
 from tests.support.waiting import until
@@ -84,13 +85,23 @@ def test_a_function_whose_process_ends_well_without_a_value_has_failed(tmp_path,
     assert (status.exit_code, bool(status.reason)) == ((1, True) if value is None else (0, False))
 
 
+@pytest.mark.parametrize("marks", [True, False])
+def test_a_session_whose_process_ends_well_before_the_session_has_failed(tmp_path, marks):
+    mark = "Path(os.environ['RAYSM_FAILURE_RECORD']).with_name('ended').touch()" if marks else "pass"
+    job = dataclasses.replace(request(1), workload=SessionWorkload())
+    cluster = Cluster(tmp_path, job, driver=f"import os; from pathlib import Path; {mark}; os._exit(0)")
+    status = run(cluster, lambda driver, end: driver.exit_status(end))
+    assert (status.exit_code, bool(status.reason)) == ((0, False) if marks else (1, True))
+
+
 def test_stderr_goes_on_to_the_log_and_its_end_is_kept(tmp_path, capfdbinary):
-    cluster = Cluster(tmp_path, request(1), driver="import sys; sys.stderr.write('x' * 20000 + 'the end'); sys.exit(2)")
+    code = "import sys; sys.stderr.write(1000 * ('x' * 199 + '\\n') + 'the end'); sys.exit(2)"
+    cluster = Cluster(tmp_path, request(1), driver=code)
     status, tail = run(cluster, lambda driver, end: (end.status, driver.tail()))
     assert status == 2
     assert len(tail) == TAIL_BYTES
-    assert tail.endswith("xthe end")
-    assert capfdbinary.readouterr().err == b"x" * 20000 + b"the end\n"
+    assert tail.endswith("x\nthe end")
+    assert capfdbinary.readouterr().err == 1000 * (b"x" * 199 + b"\n") + b"the end\n"
 
 
 def test_a_grandchild_that_keeps_stderr_open_delays_nothing_and_a_progress_bar_and_a_print_are_lines(

@@ -96,6 +96,38 @@ def test_a_check_of_rays_own_is_said_without_its_frames():
     assert len(of_driver(1, tail=log.replace("well", "w").replace("task_manager", "t" * 5000)).reason) <= MAX_REASON
 
 
+CRASH = """Loading
+Fatal Python error: Segmentation fault
+
+Thread 0x00007f01 (most recent call first):
+  File "/lib/python3.11/threading.py", line 327 in wait
+
+{head} (most recent call first):
+  File "/lib/python3.11/ctypes/__init__.py", line 519 in string_at
+  File "/job/source/train.py", line 6 in main
+  File "/lib/raysm/workloads/runners/programs.py", line 128 in _value
+  File "<frozen runpy>", line 88 in _run_code
+
+Extension modules: {modules} (total: 900)
+"""
+
+
+@pytest.mark.parametrize("head", ["Current thread 0x00007f02", "Current thread 0x00007f02 [python]", "Stack"])
+def test_a_crash_is_said_with_the_innermost_frames_of_the_users_code(head):
+    text = CRASH.format(head=head, modules=", ".join(f"torch._C{number}" for number in range(900)))
+    assert of_driver(-11, tail=text).reason == (
+        "the workload was killed by SIGSEGV\nFatal Python error: Segmentation fault\n"
+        '  File "/lib/python3.11/ctypes/__init__.py", line 519 in string_at\n'
+        '  File "/job/source/train.py", line 6 in main'
+    )
+
+
+def test_the_reason_of_a_crash_in_a_deep_recursion_has_its_length():
+    deep = '  File "/job/source/train.py", line 6 in main\n' * 100
+    text = CRASH.format(head="Stack", modules="a").replace('  File "/job/source/train.py", line 6 in main\n', deep)
+    assert len(of_driver(-11, tail=text).reason) <= MAX_REASON
+
+
 def test_sigkill_is_told_with_the_memory_and_the_kernel_s_count_and_without_lines_that_have_nothing_to_do_with_it():
     status = of_driver(-9, kills=2, tail="INFO worker.py:1691 -- Using address 10.0.0.1:6379")
     assert status.exit_code == 137

@@ -63,6 +63,16 @@ def test_one_whose_client_is_killed_ends_when_it_has_been_idle():
     assert reasons(job) == ["idle for 10 s with no client attached"]
 
 
+def test_one_whose_process_a_cell_leaves_by_os_exit_has_failed():
+    session = raysm.Session(cluster=ONE, name="left-by-a-cell").start()
+    job = session.job
+    with pytest.raises(SessionEnded, match=" left-by-a-cell .* Failed"):
+        session.exec("import os; os._exit(0)")
+    assert job.wait(timeout=ENDS_S) == "Failed"
+    assert "os._exit" in job.describe().reason
+    session.detach()
+
+
 @pytest.mark.parametrize("victim", ["os.getpid()", "os.getppid()"], ids=["driver", "bootstrap"])
 def test_one_whose_head_is_killed_says_so_to_who_waits(victim):
     session = raysm.Session(cluster=ONE, name="doomed").start()

@@ -23,7 +23,7 @@ from raysm.errors import InvalidPayload, InvalidRequest
 from raysm.request import JobRequest, Script
 from raysm.request.space import loguniform
 from raysm.request.sweep import ScriptSweep
-from raysm.workloads.failure import failure_of, pickled_value, task_traceback, unpickled
+from raysm.workloads.failure import UNKNOWN_END, failure_of, how_process_ended, pickled_value, task_traceback, unpickled
 from raysm.workloads.tracked import run_of
 from tests.support.driving import drive, pack_script
 from tests.support.payloads import pack_payload
@@ -320,7 +320,7 @@ def test_a_function_that_cannot_be_unpickled_says_why(tmp_path, content, message
         ("Worker exits unexpectedly. Worker exits with an exit code 4.", "ended with exit code 4"),
         (
             "RPC error: Socket closed",
-            "ended without an exit code: most likely memory was short; else it was killed, or left by os._exit",
+            UNKNOWN_END,
         ),
     ],
 )
@@ -336,6 +336,28 @@ def test_the_reason_says_how_and_where_the_process_of_a_task_ended(monkeypatch, 
     monkeypatch.setattr(ray, "nodes", lambda: [{"NodeID": "02", "Labels": {LABEL_HOST: "algo-2"}}])
     said = failure_of(WorkerCrashedError()).headline
     assert said == f"ray.exceptions.WorkerCrashedError: the process of a task on algo-2 {how}"
+
+
+ACTOR_DIED = """The actor died unexpectedly before finishing this task.
+\tclass_name: TrialActor
+\tpid: 26537
+The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: {detail} \
+Some common causes include: (1) the process was killed by the OOM killer."""
+
+
+@pytest.mark.parametrize(
+    ("message", "how"),
+    [
+        (
+            ACTOR_DIED.format(detail="Worker unexpectedly exits with a connection error code 2. End of file."),
+            UNKNOWN_END,
+        ),
+        (str(WorkerCrashedError()), UNKNOWN_END),
+        (ACTOR_DIED.format(detail="Worker exits with an exit code 4."), "died: Worker exits with an exit code 4."),
+    ],
+)
+def test_a_death_is_said_without_rays_description_of_the_actor(message, how):
+    assert how_process_ended(RuntimeError(message)) == how
 
 
 def test_the_reason_of_a_wrong_argument_is_the_message_of_argparse():

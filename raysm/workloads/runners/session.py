@@ -68,6 +68,7 @@ class SessionRunner(Runner[SessionWorkload]):
         if serving.error is not None:
             raise serving.error
         self.describe_result({"session": time.monotonic() - began_s})
+        self.mark_end()
         leave()
 
 

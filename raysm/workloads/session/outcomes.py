@@ -9,14 +9,8 @@ from typing import Any
 from raysm.contract.parcels import Pickled, Piece
 from raysm.contract.session import Outcome, RemoteError
 from raysm.errors import RaysmError
-from raysm.workloads.failure import failure_of, is_only_described, pickled_exception, pickled_value
+from raysm.workloads.failure import failure_of, how_process_ended, is_only_described, pickled_exception, pickled_value
 from raysm.workloads.forks import ending_forks
-
-DETAIL = "Worker exit detail:"
-"""Ray's message says after these words how a process ended."""
-
-ADVICE = "Some common causes"
-"""Ray's message lists possible causes after these words."""
 
 
 def outcome_of(work: Callable[[], Any], *, name: str, host: str = "", item: int | None = None) -> Outcome:
@@ -67,7 +61,4 @@ def refused(error: RaysmError) -> Outcome:
 
 
 def death_of(name: str, error: Exception) -> str:
-    # Ray's message about an actor has the reason near its end, after a long description of the actor.
-    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()] or [type(error).__name__]
-    reason = next((line for line in lines if DETAIL in line), lines[0])
-    return f"the process of {name} died: {reason.rpartition(DETAIL)[2].partition(ADVICE)[0].strip()}"
+    return f"the process of {name} {how_process_ended(error)}"

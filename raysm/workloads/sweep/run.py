@@ -17,6 +17,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from raysm.contract.events import DIVERGED, Event, Metric, Progress, Trial, best_of
 from raysm.errors import InvalidRequest, TrialFailed
 from raysm.request.sweep import Pbt, SweepWorkload
+from raysm.workloads.failure import how_process_ended
 from raysm.workloads.nodes import Node, tasks_at_once
 from raysm.workloads.report import Report
 from raysm.workloads.sweep.head_files import serve_files
@@ -246,7 +247,8 @@ class _Run:
             self._resuming.append(trial)
             return
         times = f"{trial.deaths} time{'s'[: trial.deaths != 1]}"
-        self._end(trial, "failed", f"its process or its instance died, {times}", str(error).strip())
+        reason = f"its process or its instance died, {times}; the last one {how_process_ended(error)}"
+        self._end(trial, "failed", reason)
 
     # Messages of trials.
 

@@ -128,7 +128,7 @@ def test_a_process_that_dies_is_named_although_a_child_lives_and_the_next_call_h
 
     died, with_child, well = running.run(script())
     assert died.error.type == with_child.error.type == "WorkerDied"
-    assert died.error.message.startswith("the process of f died: Worker")
+    assert died.error.message.startswith("the process of f ended without an exit code")
     assert len(died.error.message) < 200
     assert well == 1
 

@@ -117,7 +117,7 @@ def test_a_process_that_dies_takes_its_namespace_along_and_says_so(there):
 
     died, after = there.do(script())
     assert died.error.type == "WorkerDied"
-    assert died.error.message.startswith("the process of a cell died: Worker")
+    assert died.error.message.startswith("the process of a cell ended without an exit code")
     assert died.error.message.endswith("the namespace of algo-1 is lost with it")
     assert after.shown["text/plain"] == "False"
 

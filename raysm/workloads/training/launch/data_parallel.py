@@ -222,7 +222,7 @@ def _failure(error: Exception, places: tuple[Place, ...]) -> Exception:
         if isinstance(cause, RayActorError):
             host = next(item.node.host for item in places if rank in item.ranks)
             # Ray Train does not pass on how the process ended.
-            text = "its process ended: most likely memory was short; else it was killed, or left by os._exit"
+            text = "its process ended: most likely memory was short; else it crashed, was killed, or left by os._exit"
             return WorkerFailed(rank, host, text, "", "", 137)
     failures = [failed for failed in error.worker_failures.values() if isinstance(failed, LoopFailed)]
     cause = find_cause(Failure(error=one.error, at_s=one.at_s, was_ended=one.stopped) for one in failures)
