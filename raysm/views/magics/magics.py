@@ -19,7 +19,7 @@ from raysm.client.session.handle import Session
 from raysm.client.settings import load_options
 from raysm.contract import events
 from raysm.contract.session import SERVING
-from raysm.errors import InvalidRequest, MissingDependency, RaysmError
+from raysm.errors import InvalidRequest, MissingDependency, RaysmError, SessionEnded
 from raysm.request import Cluster
 from raysm.request.durations import brief_duration, parse_duration
 from raysm.views.magics.cells import await_cell, in_one_line, run_cell
@@ -168,7 +168,12 @@ class Magics:
         if options.is_async and options.pull:
             raise UsageError("--pull fetches after the cell's end, which --async does not wait for: use one of them")
         session, variables = self._session(options.session), self._shell.user_ns
-        value = run_cell(session, options, source, variables, self._shell.execution_count)
+        try:
+            value = run_cell(session, options, source, variables, self._shell.execution_count)
+        except SessionEnded:
+            # The next cell may use a later session of that name. This one fails, because the variables are lost.
+            self._forget(session)
+            raise
         if options.is_async:
             self._latest = session, variables[options.out] if options.out is not None else value
         return value
@@ -220,12 +225,16 @@ class Magics:
     def _close(self, session: Session) -> None:
         name = session.name
         session.close()
+        if session is self._current:
+            self.mode.is_on = False
+        self._forget(session)
+        print(f"the session {name} is closed")  # noqa: T201
+
+    def _forget(self, session: Session) -> None:
         # It may be known by its job's name too.
         self._attached = {known: other for known, other in self._attached.items() if other is not session}
         if session is self._current:
             self._current = None
-            self.mode.is_on = False
-        print(f"the session {name} is closed")  # noqa: T201
 
     def session_of(self, cell: str) -> Session | None:
         """Return the session in which a cell would run, if it is open; connects to nothing."""

@@ -136,6 +136,21 @@ def test_a_time_is_in_minutes_unless_it_has_a_unit(magics, digits, text, minutes
     assert digits.kept_minutes == minutes
 
 
+def test_after_the_end_of_a_session_its_name_is_that_of_the_next_one_and_no_cell_runs_here(shell, digits):
+    opens = FakeOpens(digits)
+    magics = magics_of(shell, opens)
+    magics.raysm("on digits")
+    digits.call = FakeCall(error=SessionEnded("it was closed"))
+    later = opens.sessions["digits"] = FakeSession("digits")
+    with pytest.raises(SessionEnded):
+        magics.raysm("-s digits", "1\n")
+    magics.raysm("-s digits", "2\n")
+    assert len(later.cells) == 1
+    with pytest.raises(UsageError):
+        magics.raysm("", "3\n")
+    assert magics.mode.is_on
+
+
 def test_a_session_that_is_not_there_is_one_line(magics):
     with pytest.raises(JobNotFound) as raised:
         magics.raysm("connect digist")
