@@ -27,7 +27,7 @@ from raysm.client.checks import check as check_plan
 from raysm.client.checks import check_inputs, check_keys, check_ray, check_volume
 from raysm.client.job import records
 from raysm.client.job.chain import Chain, TransientErrors
-from raysm.client.job.description import SecondaryStatus, Status
+from raysm.client.job.description import Description, SecondaryStatus, Status
 from raysm.client.job.handle import Job, attach
 from raysm.client.options import IfDone, SubmitOptions, check_names, of_request, request_fields
 from raysm.client.plan import Plan, plan
@@ -41,6 +41,7 @@ from raysm.contract import payload
 from raysm.contract.job_api import TRAINING, api_of
 from raysm.contract.names import (
     MAX_RESTARTS_TAG,
+    NOT_KEPT,
     PROJECT_TAG,
     PYTHON_TAG,
     TASK_TAG,
@@ -133,6 +134,7 @@ def await_predecessor(prefix: str, state: str, service: Service) -> None:
         try:
             # A last job that has ended without its follow-up is done too: the new job takes the follow-up's place.
             if chain.ended(send=False) or chain.known().status.is_terminal:
+                _warn_of_lost_checkpoints(chain.known())
                 return
             errors.reset()
             job = chain.known()
@@ -151,6 +153,13 @@ def await_predecessor(prefix: str, state: str, service: Service) -> None:
         except ServiceError as error:
             errors.raise_unless_transient(error)
         service.connection.wait_for_end(chain.name, pause_s, math.inf)
+
+
+def _warn_of_lost_checkpoints(before: Description) -> None:
+    for transition in before.answer.get("SecondaryStatusTransitions", ()):
+        _, found, reason = transition.get("StatusMessage", "").partition(NOT_KEPT)
+        if found:
+            _log.warning("%s: %s%s; the new job continues with those that were", before.name, NOT_KEPT, reason)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -68,6 +68,8 @@ FIRST_TAG = "raysm:first"
 STATE = "RAYSM_STATE"
 """Set for user code: the folder of this instance among the checkpoints, which survives the job's restarts and re-runs
 with ``resume``; not set if the job has no checkpoints."""
+NOT_KEPT = "not all checkpoints were kept"
+"""In the log and the status message of a job whose last upload of checkpoints failed, as on a full disk."""
 VISIBLE_GPUS = "RAYSM_VISIBLE_GPUS"
 """Set if the instance has CUDA_VISIBLE_DEVICES: its value, which Ray changes for its workers."""
 TRIAL = "RAYSM_TRIAL"

@@ -22,6 +22,7 @@ from typing import Literal
 
 import psutil
 
+from raysm.contract.names import NOT_KEPT
 from raysm.contract.paths import DEFAULT_BASE, Paths
 from raysm.contract.result import SERVICE_REASON
 from raysm.contract.store import files_below
@@ -134,6 +135,8 @@ class LocalJob:
         self._opt_ml_is_own = False
         self._logs: LogPump | None = None
         self._sync: CheckpointSync | None = None
+        self.checkpoint_error: str | None = None
+        """Why the last upload of checkpoints failed; set at the job's end."""
         self._instances: dict[str, Instance] = {}
         self._started_s = self._started_monotonic_s = 0.0
         self._stop = threading.Event()
@@ -335,7 +338,8 @@ class LocalJob:
         try:
             self._sync.close()
         except Exception as error:
-            lines.append(f"raysm: not all checkpoints were kept: {type(error).__name__}: {error}")
+            self.checkpoint_error = f"{type(error).__name__}: {error}"
+            lines.append(f"raysm: {NOT_KEPT}: {self.checkpoint_error}")
         return lines + self._sync.remarks()
 
     def _signal_all(self, number: int) -> None:

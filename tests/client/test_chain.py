@@ -9,7 +9,7 @@ from raysm.client.job.description import Status, read
 from raysm.client.job.handle import attach
 from raysm.client.submit import submit
 from raysm.contract.job_api import TRAINING
-from raysm.contract.names import FIRST_TAG, MAX_RESTARTS_TAG, RESTART_TAG
+from raysm.contract.names import FIRST_TAG, MAX_RESTARTS_TAG, NOT_KEPT, RESTART_TAG
 from raysm.errors import CredentialsExpired, InvalidRequest, JobFailed, JobStopped
 from raysm.request import Cluster, Limits, Script, TorchScript
 from tests.support.client_jobs import COMPLETED, EXCEEDED, long_job
@@ -169,6 +169,18 @@ def test_a_predecessor_that_has_ended_or_was_deleted_is_not_waited_for(remote, s
     del remote.sagemaker.jobs[second.name]
     send(remote, script, resume=True)
     assert len(set(states(remote))) == 1
+
+
+def test_a_resume_says_that_the_earlier_job_could_not_keep_all_of_its_checkpoints(remote, script, caplog):
+    first = send(remote, script)
+    remote.sagemaker.end(first.name, "Stopped")
+    second = send(remote, script, resume=True)
+    assert NOT_KEPT not in caplog.text
+    uploading = {"Status": "Uploading", "StatusMessage": f"Uploading generated training model; {NOT_KEPT}: no room"}
+    transitions = [uploading, {"Status": "Stopped", "StatusMessage": "Training job stopped"}]
+    remote.sagemaker.end(second.name, "Stopped", SecondaryStatusTransitions=transitions)
+    send(remote, script, resume=True)
+    assert f"{second.name}: {NOT_KEPT}: no room" in caplog.text
 
 
 def test_a_resume_says_that_there_is_nothing_to_resume_or_that_instances_have_no_state(remote, script, caplog):

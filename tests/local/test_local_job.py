@@ -402,6 +402,7 @@ def test_a_checkpoint_that_cannot_be_kept_is_told_and_does_not_fail_the_job(root
         job.start()
         assert job.wait(SOON_S).status == "Completed"
         assert (job.model_dir / "weights").read_text() == "2"
+        assert job.checkpoint_error == "OSError: no room"
     assert lines == [("algo-1", "raysm: not all checkpoints were kept: OSError: no room")]
 
 

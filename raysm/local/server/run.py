@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from raysm.contract.names import NOT_KEPT
 from raysm.contract.store import make_folder
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.instances import Instance
@@ -300,7 +301,11 @@ class JobRun(JobLife):
         return max(0.001, min(METRICS_S, left_s))
 
     def _conclude(self, job: LocalJob, outcome: Outcome, say: Callable[[str], None]) -> None:
-        self.enter("Uploading", f"Uploading generated {self._api.kind} model")
+        uploading = f"Uploading generated {self._api.kind} model"
+        if job.checkpoint_error is not None:
+            # A job that resumes from these checkpoints warns its sender.
+            uploading += f"; {NOT_KEPT}: {job.checkpoint_error}"
+        self.enter("Uploading", uploading)
         failed = outcome.status == "Failed"
         instances = [job.files(host) for host in upload_order(job, self._services.chance)]
         # Upload after a failure too: the outputs may show its cause.

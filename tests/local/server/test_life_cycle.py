@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from botocore.exceptions import ClientError
 
+from raysm.contract.names import NOT_KEPT
 from tests.support.sagemaker_server import BUCKET, SOON_S, channel, instances_of, spot, statuses, until
 
 UNTIL_SIGTERM = "trap 'echo stopping; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
@@ -44,6 +45,15 @@ def test_a_failed_job_says_why_in_aws_words_of_at_most_1024_characters(server):
     assert "ModelArtifacts" not in job
     with pytest.raises(Exception, match="Failed"):
         server.sm.get_waiter("training_job_completed_or_stopped").wait(TrainingJobName="failed")
+
+
+def test_a_job_whose_checkpoints_cannot_all_be_kept_says_so_in_its_statuses(server):
+    no_key = "printf x > /opt/ml/checkpoints/$(printf 'a\\377')"
+    server.train("not-kept", no_key, **checkpoints("not-kept"))
+    job = server.ended("not-kept")
+    assert job["TrainingJobStatus"] == "Completed"
+    messages = {item["Status"]: item["StatusMessage"] for item in job["SecondaryStatusTransitions"]}
+    assert NOT_KEPT in messages["Uploading"]
 
 
 def test_a_job_without_its_data_fails_before_it_starts(server):
