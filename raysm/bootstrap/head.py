@@ -130,7 +130,8 @@ class Head:
             self._ray.close()
 
     async def _await_farewell(self) -> None:
-        self._farewell_until_s = time.monotonic() + FAREWELL_S
+        # A worker may have asked already, and then has more time.
+        self._farewell_until_s = max(self._farewell_until_s, time.monotonic() + FAREWELL_S)
         while self._control.joined and time.monotonic() < self._farewell_until_s:
             await asyncio.sleep(PROBE_S)
 

@@ -1,6 +1,9 @@
 """What several instances leave under one name: the head's is the job's; and where an instance has room."""
 
+import asyncio
+import contextlib
 import hashlib
+import json
 import os
 import stat
 import subprocess
@@ -10,16 +13,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from raysm.bootstrap import scratch
+from raysm.bootstrap import control, scratch, wire
 from raysm.bootstrap.environment import base_paths
-from raysm.bootstrap.outputs import give_way, read_outputs, warn_of_lost_files
+from raysm.bootstrap.head import FAREWELL_S
+from raysm.bootstrap.lifecycle import JobEnded, Lost, OutputsTaken
+from raysm.bootstrap.outputs import give_way, model_key, read_outputs, warn_of_lost_files
 from raysm.bootstrap.scratch import empty_scratch, private_token, settle_scratch
 from raysm.contract import names as contract_names
 from raysm.contract.job_api import APIS
 from raysm.contract.paths import Paths
-from raysm.contract.result import Manifest, described_file
+from raysm.contract.result import MANIFEST, Manifest, described_file
 from raysm.request import Script, Similarity
-from tests.support.bootstraps import Cluster, request
+from tests.support.bootstraps import DEADLINE_S, Cluster, request
 from tests.support.pages import assert_printed, outputs
 
 BEGUN_S = 1_000_000_000.0
@@ -129,6 +134,78 @@ def test_at_the_end_of_a_job_no_file_has_two_owners_and_the_manifest_lists_all_w
     assert files["part-1.parquet"].bytes == 6
     assert files["part-1.parquet"].how_to_read.endswith('pq.read_table("part-1.parquet")')
     assert files["shards/299.distcp"].sha256 == hashlib.sha256(b"third 299").hexdigest()
+
+
+async def join_as_worker(cluster):
+    """Take the place of the worker algo-2; return its connection, once the head accepts it."""
+    instance = cluster.prepare("algo-2")
+    # A process that lives stands for its Ray node.
+    node = {"id": "1", "address": "127.0.0.1", "pid": os.getpid()}
+    (cluster.folder / "algo-2.node").write_text(json.dumps(node))
+    while True:
+        with contextlib.suppress(OSError):
+            return await control.join(
+                lambda: asyncio.open_connection("127.0.0.1", cluster.ports["control"], limit=wire.MAX_LINE),
+                token=instance.payload.token(),
+                host="algo-2",
+                head="algo-1",
+                identity=instance.identity,
+                silence_s=DEADLINE_S,
+            )
+        await asyncio.sleep(0.05)
+
+
+async def describe_slowly(cluster, name, digest):
+    """Describe one large file to the head, later than a worker without large files would leave."""
+    worker = await join_as_worker(cluster)
+    received = asyncio.Queue()
+    running = asyncio.create_task(worker.run(received.put_nowait))
+
+    async def receive(kind):
+        while True:
+            report = await received.get()
+            assert not isinstance(report, Lost), report
+            if isinstance(event := wire.decode(report.message, wire.TO_WORKER), kind):
+                return event
+
+    await receive(JobEnded)
+    worker.tell(wire.encode(wire.OutputsClaimed("", (model_key(name),), 100 << 30)))
+    assert (await receive(OutputsTaken)).undescribed == (model_key(name),)
+    await asyncio.sleep(FAREWELL_S + 1)
+    worker.tell(wire.encode(wire.FileLeft(name, 100 << 30, digest)))
+    await worker.leave()
+    await running
+
+
+def test_the_head_waits_for_the_digests_of_a_workers_large_files(tmp_path):
+    with Cluster(tmp_path, request(2)) as cluster:
+        head = Paths(cluster.base("algo-1"))
+        write(head, model={"model.pt": "rank 0"})
+        manifest_of("model.pt").write(head.model)
+        cluster.start("algo-1")
+        asyncio.run(asyncio.wait_for(describe_slowly(cluster, "large.bin", "5" * 64), DEADLINE_S))
+        assert cluster.wait() == {"algo-1": 0}
+        files = {file.name: file.sha256 for file in Manifest.read(head.model).files}
+    assert files == {"model.pt": "0", "large.bin": "5" * 64}
+
+
+FILL_DISK = """
+import os, resource
+_, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+# The head cannot write a file any more, as on a full disk.
+resource.prlimit(os.getppid(), resource.RLIMIT_FSIZE, (0, hard))
+"""
+
+
+def test_a_full_disk_does_not_change_the_end_of_a_job_and_leaves_the_heads_own_manifest(tmp_path):
+    with Cluster(tmp_path, request(2), driver=FILL_DISK) as cluster:
+        head, worker = (Paths(cluster.base(host)) for host in cluster.hosts)
+        write(head, model={"model.pt": "rank 0"})
+        write(worker, model={"part": "second"})
+        manifest_of("model.pt").write(head.model)
+        assert cluster.start().wait() == {"algo-1": 0, "algo-2": 0}
+        assert [file.name for file in Manifest.read(head.model).files] == ["model.pt"]
+    assert names(head.model) == sorted([MANIFEST, "model.pt"])
 
 
 @pytest.fixture
