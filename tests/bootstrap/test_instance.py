@@ -1,9 +1,12 @@
 """An instance before it begins: what it was told, checked, and what its children are told."""
 
+import asyncio
 import dataclasses
+import socket
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 import raysm
@@ -98,3 +101,47 @@ def test_a_head_that_is_told_to_stop_before_its_cluster_is_formed_ends_as_stoppe
     assert status == ExitStatus(STOPPED, stopped=True)
     states = filter(None, map(events.parse, capfd.readouterr().out.splitlines()))
     assert [state.name for state in states] == ["joined", "stopping"]
+
+
+def test_a_head_whose_torch_finds_no_gpu_fails_instead_of_computing_without_one(tmp_path):
+    instance = Cluster(tmp_path, request(1)).prepare("algo-1")
+    with pytest.raises(InvalidConfig, match="no GPU"):
+        live(Head, instance, lambda head: head.fail(InvalidConfig("torch finds no GPU")))
+
+
+def test_a_head_whose_control_port_is_taken_fails_at_once_and_names_the_port(tmp_path):
+    cluster = Cluster(tmp_path, request(2))
+    instance = cluster.prepare("algo-1")
+    port = cluster.ports["control"]
+    with socket.create_server(("127.0.0.1", port)):
+        with pytest.raises(ClusterNotFormed, match=f"algo-1 cannot listen on its control port {port}"):
+            live(Head, instance)
+
+
+async def print_listener_and_stop(head, port):
+    while True:
+        for connection in psutil.Process().net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port:
+                print(f"listens at {connection.laddr.ip}", flush=True)
+                head.stop()
+                return
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("count", "is_named", "address"), [(1, False, "127.0.0.1"), (2, False, "0.0.0.0"), (2, True, "127.0.0.1")]
+)
+def test_a_control_port_is_open_to_other_machines_only_if_they_have_instances(
+    tmp_path, capfd, count, is_named, address
+):
+    cluster = Cluster(tmp_path, request(count))
+    instance = cluster.prepare("algo-1")
+    if not is_named:
+        instance = replace(instance, environment=replace(instance.environment, addresses={}))
+    tasks = []
+
+    def watch(head):
+        tasks.append(asyncio.create_task(print_listener_and_stop(head, cluster.ports["control"])))
+
+    assert live(Head, instance, watch).stopped
+    assert f"listens at {address}\n" in capfd.readouterr().out

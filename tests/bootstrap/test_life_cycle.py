@@ -1,14 +1,18 @@
 """The life-cycle table, with real bootstraps as subprocesses and a stand-in for Ray."""
 
+import json
 import os
 import select
 import signal
+import socketserver
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from raysm.bootstrap.gcs_state import pending_socket
 from tests.support import init
 from tests.support.bootstraps import Cluster, request
 from tests.support.processes import is_running
@@ -73,6 +77,57 @@ def test_the_loss_of_a_worker_fails_the_job_at_once_and_names_it(tmp_path):
         assert cluster.wait() == {"algo-1": 1, "algo-2": 0, "algo-3": -9}
         assert cluster.failure("algo-1") == "algo-3 lost: closed its connection"
         until(lambda: not is_running(node), 60)
+
+
+def test_the_failure_that_the_driver_recorded_stays_the_reason_if_a_worker_is_lost_before_it_exits(tmp_path):
+    driver = RECORD.replace("raise SystemExit(1)", "import time\nprint('recorded', flush=True)\ntime.sleep(600)")
+    with Cluster(tmp_path, request(2, silence_s=600), driver=driver) as cluster:
+        cluster.start().wait_for("recorded")
+        cluster.signal(signal.SIGKILL, "algo-2")
+        assert cluster.wait()["algo-1"] == 1
+        assert cluster.failure("algo-1").startswith("ValueError: no such column")
+        assert cluster.recorded().message == "no such column"
+
+
+def test_the_end_of_ray_on_the_head_fails_the_job_and_names_it(tmp_path):
+    with Cluster(tmp_path, request(2), driver=SLEEPER) as cluster:
+        cluster.start().wait_for("user code runs")
+        os.kill(cluster.node_pid("algo-1"), signal.SIGKILL)
+        assert cluster.wait() == {"algo-1": 1, "algo-2": 0}
+        assert cluster.failure("algo-1").startswith("Ray on the head algo-1 ended: ")
+
+
+def test_a_worker_whose_ray_ends_starts_it_again_and_the_job_goes_on(tmp_path):
+    with Cluster(tmp_path, request(2), driver=WAITER) as cluster:
+        cluster.start().wait_for("user code runs")
+        os.kill(cluster.node_pid("algo-2"), signal.SIGKILL)
+        cluster.wait_for('"rejoined"')
+        cluster.go()
+        assert cluster.wait() == {"algo-1": 0, "algo-2": 0}
+        assert [state.host for state in cluster.states() if state.name in ("lost", "rejoined")] == ["algo-2"] * 2
+
+
+class PendingRequests(socketserver.StreamRequestHandler):
+    """Answers, in Ray's place, that a request for a GPU waits that no instance has."""
+
+    def handle(self):
+        unmet = {"num_gpus=1": "1 x (num_gpus=0)"}
+        self.wfile.write(json.dumps({"unmet": unmet}).encode())
+
+
+def test_a_job_that_asks_ray_for_what_no_instance_has_fails_when_its_time_for_placement_is_over(tmp_path):
+    with Cluster(tmp_path, request(1, placement_timeout_s=0.1), driver=SLEEPER) as cluster:
+        path = pending_socket(Path(cluster.ray_temp(0)), cluster.ports["gcs"])
+        path.parent.mkdir()
+        with socketserver.UnixStreamServer(str(path), PendingRequests) as server:
+            answering = threading.Thread(target=server.serve_forever)
+            answering.start()
+            try:
+                assert cluster.start().wait() == {"algo-1": 2}
+            finally:
+                server.shutdown()
+                answering.join()
+        assert "no instance can ever run the Ray request num_gpus=1" in cluster.failure("algo-1")
 
 
 def test_a_processing_job_lives_and_fails_in_its_own_layout(tmp_path):
