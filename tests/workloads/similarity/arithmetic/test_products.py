@@ -19,6 +19,7 @@ from raysm.workloads.similarity.arithmetic.score import (
 )
 from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows, sparse_pays
 from raysm.workloads.similarity.arithmetic.tiling import blocks_for, rectangle, rounds_in_halves, triangle
+from tests.support import adversarial
 from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import score_rows
 
@@ -84,6 +85,14 @@ def test_a_score_that_rounds_to_zero_from_below_has_no_sign():
 def test_whole_tiles_are_exact_for_adversarial_rows(rows):
     all_rows = tile(rows)
     assert np.array_equal(exact_scores(all_rows, all_rows), score_rows(rows, range(len(rows))))
+
+
+@pytest.mark.parametrize("columns", [2, 9, 64, 1000])
+def test_whole_tiles_are_exact_where_products_cancel_each_other(columns):
+    # Only the rounding of the products is left, which a product of whole tiles sums in another order.
+    rows = adversarial.KINDS["cancelling sums"](np.random.default_rng(columns), 30, columns)
+    all_rows = tile(rows)
+    assert np.array_equal(exact_scores(all_rows, all_rows), score_rows(rows, range(30)))
 
 
 KINDS = kinds_of_rows(rows=60)
