@@ -1,4 +1,5 @@
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -18,7 +19,16 @@ from raysm.workloads.similarity.arithmetic.score import (
     scaled,
 )
 from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows, sparse_pays
-from raysm.workloads.similarity.arithmetic.tiling import blocks_for, rectangle, rounds_in_halves, triangle
+from raysm.workloads.similarity.arithmetic.tiling import (
+    RowOrder,
+    RowRun,
+    blocks_for,
+    consecutive,
+    rectangle,
+    rectangles,
+    rounds_in_halves,
+    triangle,
+)
 from tests.support import adversarial
 from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import score_rows
@@ -190,6 +200,51 @@ def test_every_query_meets_every_row_in_exactly_one_tile(rows, columns, block_ro
 def test_slots_have_equal_work_to_the_end(slots):
     blocks = blocks_for(slots, 10_000_000, 256, 20_000)
     assert rounds_in_halves(blocks, slots) * slots <= 1.04 * blocks**2
+
+
+@given(slots=st.integers(1, 100), rows=st.integers(1, 10_000), least=st.integers(1, 500), most=st.integers(1, 500))
+def test_blocks_have_at_most_as_many_rows_as_memory_allows_and_not_fewer_than_are_worth_it(slots, rows, least, most):
+    blocks = blocks_for(slots, rows, least, most)
+    assert math.ceil(rows / blocks) <= most
+    assert blocks == math.ceil(rows / most) or rows // blocks >= least or blocks == 1
+
+
+NUMBERS = st.lists(st.integers(0, 40), unique=True).map(lambda numbers: np.array(sorted(numbers), dtype=np.int64))
+
+
+@given(numbers=NUMBERS)
+def test_runs_of_consecutive_numbers_have_each_number_at_its_index(numbers):
+    runs = list(consecutive(numbers))
+    found = [(run.offset + at, run.start + at) for run in runs for at in range(run.rows)]
+    assert found == list(enumerate(numbers.tolist()))
+    # No two runs could be one.
+    assert all(first.start + first.rows < second.start for first, second in itertools.pairwise(runs))
+
+
+@given(rows=NUMBERS, columns=NUMBERS)
+def test_rectangles_of_consecutive_rows_and_columns_have_each_entry_once(rows, columns):
+    met = np.zeros((len(rows), len(columns)), dtype=int)
+    for block, above, beside in rectangles(rows, columns):
+        assert rows[above].tolist() == list(range(block.rows.start, block.rows.stop))
+        assert columns[beside].tolist() == list(range(block.columns.start, block.columns.stop))
+        met[above, beside] += 1
+    assert (met == 1).all()
+
+
+@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=6), data=st.data())
+def test_rows_between_two_numbers_are_found_at_their_places(lengths, data):
+    numbers = np.split(np.arange(sum(lengths)), np.cumsum(lengths)[:-1])
+    offset, runs, places = 0, [], {}
+    # The runs lie in any order.
+    for some in data.draw(st.permutations(numbers)):
+        runs.append(RowRun(int(some[0]), offset, len(some)))
+        places |= dict(zip(some.tolist(), range(offset, offset + len(some)), strict=True))
+        offset += len(some)
+    start, stop = sorted(data.draw(st.tuples(st.integers(0, offset), st.integers(0, offset))))
+    found = [
+        (run.start + at, run.offset + at) for run in RowOrder.of(runs).between(start, stop) for at in range(run.rows)
+    ]
+    assert found == [(number, places[number]) for number in range(start, stop)]
 
 
 def rows_of(matrix):
