@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from raysm.errors import InvalidInput
+from raysm.workloads.blocks import LATER
 from raysm.workloads.row_blocks import RowBlock, TileBlock
 from raysm.workloads.similarity.arithmetic.tiling import RowRun
+from raysm.workloads.similarity.layouts.layout import TileQueue
 from raysm.workloads.similarity.layouts.rotation import (
     MAX_LEAVING,
     PairQueue,
@@ -22,6 +24,7 @@ from raysm.workloads.similarity.layouts.rotation import (
     rotate_queries,
 )
 from raysm.workloads.similarity.layouts.shards import Shard
+from raysm.workloads.similarity.tasks.parts import TileTask
 from tests.support.dense_rows import kinds_of_rows
 from tests.support.shards import Store, drained, sent_rows, shares
 from tests.support.similarity import saved
@@ -70,13 +73,30 @@ def is_whole(pair):
 
 
 def test_a_pair_that_is_given_up_is_computed_in_pieces_while_its_remote_chunk_stays():
-    store, piece = Store(), TileBlock(RowBlock(0, 10), RowBlock(0, 10))
+    store, piece = Store(), TileBlock(RowBlock(2, 10), RowBlock(3, 10))
     queue, _ = queue_of(shares([3000] * 3), [2] * 3, store)
     done, _, _ = drained(queue, again=lambda pair: [piece] if pair.remote and is_whole(pair) else [])
     pieces = [pair for pair in done if not is_whole(pair)]
     assert len(pieces) == sum(pair.remote is not None and is_whole(pair) for pair in done) > 0
     assert all(pair.inputs for pair in pieces)
+    for pair in pieces:
+        above, beside = pair.left.range.start, pair.right.range.start
+        assert pair.tile == TileBlock(RowBlock(above + 2, above + 10), RowBlock(beside + 3, beside + 10))
     assert len(store.sent) == len(set(store.sent)) == 12
+
+
+def test_the_pieces_of_a_tile_that_is_given_up_come_next_and_lie_within_it():
+    tile, other = (TileBlock(RowBlock(20, 40), RowBlock(start, start + 30)) for start in (60, 90))
+    queue = TileQueue([TileTask(tile, True), TileTask(other, True)], {}, SimpleNamespace(informed=lambda task: task))
+    queue.finished(next(queue), [TileBlock(RowBlock(0, 20), RowBlock(*cut)) for cut in ((0, 12), (12, 30))])
+    found = [next(queue) for _ in range(3)]
+    assert [task.tile.columns for task in found] == [RowBlock(60, 72), RowBlock(72, 90), other.columns]
+    assert [task.tile.rows for task in found] == [tile.rows] * 3
+    # One that is computed may still be given up.
+    assert next(queue) is LATER
+    for task in found:
+        queue.finished(task, ())
+    assert list(queue) == []
 
 
 HOSTS = ("algo-1", "algo-2", "algo-3")
