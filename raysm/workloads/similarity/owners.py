@@ -144,8 +144,9 @@ class Owner:
             # Check the room for all ranges of this instance: each alone might fit, but not all of them together.
             on_disks = [(folder, size * order.on_instance) for folder, size in needs]
             if is_kept:
-                # Pieces that are recorded already are not written again.
-                on_disks.append((folders.records, merger.recorded_bytes - occupied_bytes(folders.records)))
+                # Pieces that are recorded already, by the owners of all these ranges, are not written again.
+                recorded_bytes = merger.recorded_bytes * order.on_instance
+                on_disks.append((folders.records, max(0, recorded_bytes - occupied_bytes(folders.records))))
             check_room(on_disks, where=place.host)
         except NoRoom:
             merger.close()
