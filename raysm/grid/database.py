@@ -207,7 +207,7 @@ class Database:
         """Take or renew the lease.
 
         Returns:
-            True if an earlier owner held it who did not release it, and may still make calls.
+            True if an earlier owner held it, whose calls may still be carried out.
 
         Raises:
             LeaseLost: Another process has the lease.
@@ -223,7 +223,7 @@ class Database:
             fence = self.fence if mine else (row["fence"] if row else 0) + 1
             self.connection.execute("INSERT OR REPLACE INTO lease VALUES (1, ?, ?, ?)", (owner, fence, now + LEASE_S))
         self.fence = fence
-        return row is not None and not mine and row["until_s"] != RELEASED_S
+        return row is not None and not mine
 
     def has_lease(self) -> bool:
         row = self.lease()

@@ -203,8 +203,7 @@ def _landed_s(attempt: Attempt) -> float:
 
 def _end_unsent(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
     with store.database.transaction("never sent"):
-        # Doubtful, so that the sweep looks for its job, which may still appear.
-        refuse(store, store.move(attempt, now, is_doubtful=True), verdict, now)
+        refuse(store, attempt, verdict, now)
 
 
 def left_regions(store: Store, regions: Iterable[str], now: float) -> list[str]:

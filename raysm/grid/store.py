@@ -139,7 +139,7 @@ class Store:
         return True
 
     def doubt_owed(self) -> None:
-        """Record that an earlier controller, which did not end by itself, may still send its intents."""
+        """Record that the calls of an earlier controller may still be carried out, also if Ctrl-C ended it."""
         self._execute("UPDATE attempt SET is_doubtful = 1 WHERE state IN ('intended', 'maybe')")
 
     def remove_intents(self, attempts: Iterable[Attempt], now: float) -> None:

@@ -3,10 +3,12 @@
 ``tests.simulate`` searches for such moments; each test here is one that it found.
 """
 
+import contextlib
 from dataclasses import replace
 
 import pytest
 
+from raysm.errors import ServiceError
 from raysm.grid.conclusion import conclude
 from raysm.grid.database import LeaseLost
 from raysm.grid.endings import ENDINGS, Verdict
@@ -155,6 +157,31 @@ def test_a_refused_intent_of_a_controller_that_vanished_is_watched(tmp_path):
     bench.step()
     (refused,) = [each for each in bench.store.attempts() if each.ending == "QUOTA"]
     assert refused.watch_s > bench.clock.now
+
+
+def test_a_refused_intent_whose_first_call_the_user_interrupted_is_watched(tmp_path):
+    late = Behaviour(late=1.0, late_s=100)
+    bench = Bench(tmp_path, rows=1, regions={"us-east-1": late, "eu-west-1": Behaviour()})
+    region = bench.regions["us-east-1"]
+    create = region.create
+
+    def interrupted(task, attempt):
+        with contextlib.suppress(ServiceError):
+            create(task, attempt)
+        raise KeyboardInterrupt
+
+    region.create = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        bench.step()
+    # Ctrl-C releases the lease. The next controller's call is refused, and then the first one is carried out.
+    bench.store.close()
+    bench.controller, region.create = None, create
+    late.late = late.quota = 0
+    bench.open()
+    bench.run()
+    assert [life.asked_s is not None for life in region.lives.values()] == [True]
+    assert bench.states() == {"done": 1}
+    bench.judge()
 
 
 def test_rows_wait_for_no_region_that_is_silent_before_they_are_sent(tmp_path):

@@ -167,8 +167,6 @@ class RemoteState:
         copy.execute("DELETE FROM lease")
         # The fence is higher than in this file, so that a process that slept does not take the lease for its own.
         copy.execute("INSERT INTO lease VALUES (1, 'nobody', ?, 0)", ((row["fence"] if row else 0) + 1,))
-        # The earlier holder may have called Create for these, and the call may still be on its way.
-        copy.execute("UPDATE attempt SET is_doubtful = 1 WHERE state IN ('intended', 'maybe')")
         copy.commit()
         copy.backup(database.connection)
         database.between("after restore")
@@ -225,23 +223,13 @@ class RemoteState:
         owed = {attempt.name for attempt in self._store.owed()}
         version = database.version
         if version != self._copied:
-            # Level 1 shrinks a database to a fifth, and is ten times as fast as level 9.
-            self._copy = _compressed(self._serialized())
+            # SQLite reads all pages in one transaction, so the copy is consistent while other processes write.
+            self._copy = _compressed(database.connection.serialize())
             self._copied = version
         database.between("before push")
         self._write(is_held=is_held)
         database.between("after push")
         self._covered = owed
-
-    def _serialized(self) -> bytes:
-        connection = self._store.database.connection
-        # In a transaction, since other processes write meanwhile.
-        connection.execute("BEGIN")
-        try:
-            connection.execute("SELECT count(*) FROM lease").fetchone()
-            return connection.serialize()
-        finally:
-            connection.execute("COMMIT")
 
     def _write(self, *, is_held: bool = True) -> None:
         began_s = self._clock()
