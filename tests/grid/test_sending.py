@@ -210,6 +210,24 @@ def test_a_row_that_is_stopped_before_its_create_is_answered_is_not_sent_again(t
     assert region.lives == {}
 
 
+def test_a_row_that_is_stopped_and_retried_is_not_sent_while_its_last_create_may_be_carried_out(tmp_path):
+    one = refusing_bench(tmp_path, LOST)
+    region = one.regions["us-east-1"]
+    one.run_until(lambda: one.clock.now > 1_800_000_000 + 600)
+    # The answer to one more call is lost, and the service makes the job 100 s later.
+    region.behaviour.refusal, region.behaviour.late, region.behaviour.late_s = None, 1.0, 100
+    made = region.calls["create"]
+    one.run_until(lambda: region.calls["create"] > made)
+    region.behaviour.late = 0
+    one.store.change_grid("stopping", one.clock.now, fenced=False)
+    while one.states() != {"stopped": 1}:
+        one.step()
+    one.store.again(["stopped"], one.clock.now)
+    one.run()
+    one.judge()
+    assert one.states() == {"done": 1}
+
+
 def test_intents_of_a_killed_controller_are_sent_no_faster_than_its_bucket_allows(tmp_path):
     rates = FAST | {"create": Rate(per_s=1.0, burst=20)}
     one = Bench(tmp_path, rows=20, regions={"us-east-1": Behaviour()}, rates=rates)

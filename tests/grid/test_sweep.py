@@ -2,11 +2,13 @@
 
 import math
 
+import pytest
+
 from raysm.client.job.description import Description, Status
 from raysm.contract.job_api import TRAINING
 from raysm.grid.row import rows_of
 from raysm.grid.snapshot import snapshot
-from raysm.grid.sweep import keep_last_rate
+from raysm.grid.sweep import PAUSE_S, keep_last_rate
 from raysm.grid.task import Attempt, AttemptState, Rules, Task
 from tests.support.grid_world import Behaviour, changed, overlaps
 from tests.support.grids import TYPE, Bench
@@ -157,6 +159,33 @@ def test_a_job_that_the_service_knows_no_more_is_taken_for_gone_only_after_a_whi
         bench.step()
     assert bench.clock.now - sent_s >= 899
     assert "no longer knows the job" in bench.store.attempts()[0].reason
+
+
+def test_a_job_that_the_service_no_longer_knows_is_counted_although_the_user_stops_the_grid(tmp_path):
+    bench = Bench(tmp_path, rows=1, regions=dict(ONE))
+    bench.step()
+    region = bench.regions["us-east-1"]
+    region.lives.clear()
+    region._order.clear()
+    # Late enough for the first Stop to find that no Create can still be carried out.
+    bench.clock.now += 200
+    bench.store.change_grid("stopping", bench.clock.now, fenced=False)
+    bench.run()
+    assert bench.states() == {"stopped": 1}
+    # As if it ran to its limit of two hours, and then took two minutes to stop.
+    assert bench.store.money(bench.clock.now).spent_usd == pytest.approx(7320 / 3600)
+
+
+def test_a_region_that_does_not_answer_is_asked_again_only_after_a_pause(tmp_path):
+    # Each such call may take a minute, for which a step of all regions waits.
+    bench = Bench(tmp_path, rows=1, regions={"us-east-1": Behaviour(run_s=50_000)})
+    bench.step()
+    region, began_s = bench.regions["us-east-1"], bench.clock.now
+    region.behaviour.silent = ((began_s, began_s + 600),)
+    region.calls["list"] = 0
+    while bench.clock.now < began_s + 600:
+        bench.step()
+    assert 0 < region.calls["list"] <= 600 / PAUSE_S
 
 
 def test_an_orphaned_job_that_the_service_knows_no_more_is_taken_for_gone_only_after_a_while(tmp_path):

@@ -12,17 +12,18 @@ from raysm.grid.batch_job.grid_secret import Seal, share_secret
 from raysm.grid.batch_job.state import (
     LEASE_S,
     RENEW_S,
+    SURE_S,
     RemoteState,
+    Unreachable,
     folder_of,
     leave_command,
     read_copy,
     recall,
     run_commands,
 )
-from raysm.grid.database import LeaseLost
+from raysm.grid.database import Database, LeaseLost
 from raysm.grid.filling import secret_path
-from raysm.grid.store import Store
-from raysm.grid.task import Attempt, Rules, Task, TaskState
+from raysm.grid.task import Task
 from tests.support.away_grids import NO_ANSWER, SECRET, FakeFolder, FakeParameter, JobAttempt
 from tests.support.grid_world import Behaviour, Clock, overlaps
 from tests.support.grids import Bench, Killed
@@ -104,7 +105,8 @@ def test_while_an_attempt_is_alive_another_one_and_the_users_machine_are_refused
     world.judge(first.store, {"done": 4})
 
 
-def test_an_intent_is_in_s3_before_create_is_called(world):
+@pytest.mark.parametrize("lost", [0, 1])
+def test_an_intent_is_in_s3_before_create_is_called(world, lost):
     seen = []
     for region in world.bench.regions.values():
         create = region.create
@@ -116,7 +118,12 @@ def test_an_intent_is_in_s3_before_create_is_called(world):
             create(task, attempt)
 
         region.create = watched
-    world.attempt().open().run()
+    attempt = world.attempt().open()
+    # Also after a write that was carried out although its answer was lost.
+    while len(world.lives) < 4:
+        world.bench.clock.now += RENEW_S
+        world.folder.lost = lost
+        attempt.step()
     assert seen == [True] * 4
 
 
@@ -125,9 +132,11 @@ def test_the_users_machine_takes_the_grid_back_and_later_attempts_find_nothing(w
     first.step()
     sent = len(world.lives)
     first.close()
+    world.folder.parameter.write(SECRET)
     leave_command(world.folder, world.folder.seal, "stop", 1.0)
     recall(world.home, tmp_path / "g.db", world.folder, pytest.fail)
     assert read_copy(world.folder, world.folder.seal) is None
+    assert world.folder.parameter.read() is None
     assert not world.attempt().state.take(pytest.fail)
     assert world.home.open_count() == sent
     # A command that no attempt read counts here.
@@ -135,6 +144,47 @@ def test_the_users_machine_takes_the_grid_back_and_later_attempts_find_nothing(w
     assert world.folder.names("commands/") == []
     # An earlier call that ended too early is repeated.
     recall(world.home, tmp_path / "g.db", world.folder, pytest.fail)
+
+
+def test_a_grid_whose_handover_was_cut_short_runs_on_the_users_machine_again(world, tmp_path):
+    world.home.database.take_lease("here", world.bench.clock.now)
+    world.home.database.lend_lease("a job of AWS Batch")
+    world.folder.remove("state")
+    recall(world.home, tmp_path / "g.db", world.folder, pytest.fail)
+    world.home.database.take_lease("here", world.bench.clock.now)
+    assert world.home.database.has_lease()
+
+
+def test_a_process_that_slept_through_a_handover_does_not_take_the_lease_for_its_own(world, tmp_path):
+    now = world.bench.clock.now
+    sleepers = [Database(tmp_path / "g.db"), Database(tmp_path / "g.db")]
+    for number, sleeper in enumerate(sleepers):
+        sleeper.take_lease(f"sleeper {number}", now + 60 * number)
+    world.attempt().open().close()
+    recall(world.home, tmp_path / "g.db", world.folder, pytest.fail)
+    world.home.database.take_lease("next", now)
+    for sleeper in sleepers:
+        with pytest.raises(LeaseLost):
+            sleeper.take_lease("sleeper", now)
+        sleeper.close()
+
+
+def test_an_attempt_that_slept_while_the_grid_was_taken_back_sends_nothing(world, tmp_path):
+    attempt = world.attempt().open()
+
+    def sleep(seconds):
+        world.bench.clock.now += seconds
+
+    recall(world.home, tmp_path / "g.db", world.folder, sleep)
+    with pytest.raises(LeaseLost):
+        attempt.step()
+    assert world.lives == []
+
+
+def test_an_attempt_that_waits_while_the_grid_is_taken_back_is_refused(world):
+    world.attempt().open().die()
+    with pytest.raises(LeaseLost):
+        world.attempt().open(lambda seconds: world.folder.remove("state"))
 
 
 def scenario(path):
@@ -249,6 +299,52 @@ def test_without_s3_nothing_is_sent_and_with_it_again_it_goes_on(world):
     world.judge(attempt.store, {"done": 4})
 
 
+def test_an_attempt_that_slept_after_its_write_sends_nothing_before_it_has_written_again(world):
+    naps = []
+
+    def sleep(point):
+        if point == "after push" and naps:
+            world.bench.clock.now += naps.pop()
+
+    attempt = world.attempt(sleep).open()
+    naps.append(SURE_S)
+    with pytest.raises(Unreachable):
+        attempt.state.cover("a job whose intent is not in the object")
+    attempt.state.cover("a job whose intent is not in the object")
+
+
+def test_an_attempt_does_not_end_while_it_cannot_write_how_the_grid_ended(world):
+    attempt = world.attempt().open()
+    while len(world.lives) < 4:
+        attempt.step()
+    world.folder.is_silent = True
+    for _ in range(100):
+        assert attempt.step()
+    assert world.bench.clock.now > max(life.ended_s for life in world.lives)
+    world.folder.is_silent = False
+    attempt.run()
+    attempt.close()
+    copy = read_copy(world.folder, world.folder.seal)
+    assert copy.grid().state == "closed"
+    copy.close()
+
+
+def test_jobs_are_stopped_although_each_look_at_them_takes_longer_than_the_lease_is_sure(world):
+    attempt = world.attempt().open()
+    while len(world.lives) < 4:
+        attempt.step()
+    for region in world.bench.regions.values():
+
+        def page(contains, token, page=region.page):
+            world.bench.clock.now += SURE_S
+            return page(contains, token)
+
+        region.page = page
+    leave_command(world.folder, world.folder.seal, "stop", 1.0)
+    attempt.run()
+    assert set(attempt.store.states()) == {"stopped"}
+
+
 def test_writes_whose_answers_are_lost_change_nothing(world):
     attempt = world.attempt().open()
     for _ in range(200):
@@ -269,6 +365,22 @@ def test_a_write_that_botocore_repeats_after_a_lost_answer_is_known_by_its_conte
 
     world.folder.replace = repeated
     attempt.open().run()
+    world.judge(attempt.store, {"done": 4})
+
+
+def test_a_grid_is_handed_over_although_botocore_repeats_the_write(world):
+    replace = world.folder.replace
+
+    def repeated(name, content, version):
+        replace(name, content, version)
+        return replace(name, content, version)
+
+    world.folder.remove("state")
+    world.folder.replace = repeated
+    RemoteState(world.folder, world.home, world.folder.seal).hand_over()
+    world.folder.replace = replace
+    attempt = world.attempt().open()
+    attempt.run()
     world.judge(attempt.store, {"done": 4})
 
 
@@ -333,6 +445,15 @@ def test_a_command_that_someone_puts_back_is_not_run_again(world):
     assert world.folder.names("commands/") == []
 
 
+def test_a_command_that_another_process_has_just_removed_is_not_run(world):
+    leave_command(world.folder, world.folder.seal, "stop", 1.0)
+    names = world.folder.names("commands/")
+    world.folder.remove(names[0])
+    world.folder.names = lambda prefix: names
+    run_commands(world.folder, world.home, world.folder.seal, 2.0)
+    assert world.home.grid().state == "open"
+
+
 def test_a_command_outlives_an_attempt_that_ends_before_it_has_written_what_the_command_did(world):
     first = world.attempt().open()
     leave_command(world.folder, world.folder.seal, "stop", 1.0)
@@ -351,18 +472,19 @@ def unavailable(name, content, version):
     raise NO_ANSWER
 
 
-def test_jobs_whose_create_may_be_on_its_way_are_doubtful_after_a_takeover(tmp_path):
-    folder, home, there = FakeFolder(Clock()), Store(tmp_path / "home.db"), Store(tmp_path / "there.db")
-    home.make("g", rules=Rules(), now=1.0)
-    home.add([Task(key="a")])
-    with home.database.transaction("intents", fenced=False):
-        home.insert(Attempt(task="a", number=1, name="a1", region="r", instance_type="ml", count=1))
-    RemoteState(folder, home, folder.seal).hand_over()
-    assert RemoteState(folder, there, folder.seal).take(pytest.fail)
-    assert [attempt.is_doubtful for attempt in there.open_attempts()] == [True]
-    assert there.task("a").state is TaskState.WAITING
-    home.close()
-    there.close()
+def test_jobs_whose_create_may_be_on_its_way_are_doubtful_after_a_takeover(world):
+    def end(point):
+        if point == "after create":
+            raise Killed(point)
+
+    first = world.attempt(end)
+    with pytest.raises(Killed):
+        first.open().step()
+    owed = {attempt.name for attempt in first.store.owed()}
+    first.die()
+    second = world.attempt().open()
+    second.step()
+    assert {attempt.name for attempt in second.store.attempts() if attempt.is_doubtful} == owed != set()
 
 
 def test_a_copy_of_another_raysm_is_refused(world):
