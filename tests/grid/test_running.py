@@ -10,13 +10,14 @@ import pytest
 from raysm.client.costs.prices import PriceTable, RegionPrices
 from raysm.contract.home import Clock
 from raysm.errors import InvalidRequest, ServiceError
+from raysm.grid.controller import SHORTEST_S
 from raysm.grid.database import this_process
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.plan import Known, ReadyGrid
 from raysm.grid.rows.databases import Query
 from raysm.grid.rows.source import source_of
-from raysm.grid.running import open_running, stop_grid
+from raysm.grid.running import Running, open_running, stop_grid
 from raysm.grid.store import Store, path_of
 from raysm.grid.task import Rules
 from raysm.request import Limits, Script
@@ -155,6 +156,25 @@ def test_a_waiting_row_without_a_key_that_was_corrected_is_named(bench, caplog):
     (old,) = (record.task.key for record in running.store.tasks() if record.task.parameters == {"lr": 0.2})
     assert f"1 waiting row of the grid is not in the source any more, and will run: {old};" in caplog.text
     running.close()
+
+
+class SlowController:
+    """Each of its steps takes three seconds, and says how long to wait."""
+
+    left = ()
+
+    def __init__(self, *waits_s):
+        self.now, self._waits_s = 0.0, list(waits_s)
+
+    def step(self, now):
+        self.now += 3.0
+        return self._waits_s.pop(0)
+
+
+def test_the_pause_after_a_step_is_shorter_by_the_time_that_the_step_took(store):
+    controller, pauses_s = SlowController(10.0, 2.0, None), []
+    Running(store, controller, None, 0, Clock()).run(pauses_s.append, lambda: controller.now)
+    assert pauses_s == [7.0, SHORTEST_S]
 
 
 def test_rows_of_a_query_are_written_back_to_their_database(bench, tmp_path):
