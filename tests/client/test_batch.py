@@ -42,7 +42,9 @@ def test_a_class_travels_with_the_arguments_that_it_is_made_with():
 
 def test_a_function_is_told_apart_by_its_own_arguments_not_by_the_batch():
     assert Batch(doubled, batch_size=1, arguments={"factor": 3}).workload().parameters == {"factor": 3}
-    assert Batch(doubled, batch_size=1).title() == "doubled"
+    batch = Batch(doubled, batch_size=1)
+    assert batch.title() == "doubled"
+    assert "doubled, batch_size=1" in repr(batch)
 
 
 @pytest.mark.parametrize(
@@ -71,6 +73,11 @@ def test_a_type_that_there_is_not_is_refused_before_anything_is_sent(types, mess
         Batch(doubled, batch_size=4, types=types)
 
 
+def test_an_option_with_a_typing_error_is_refused_with_the_one_that_is_meant():
+    with pytest.raises(InvalidRequest, match="'keeps'.* keep"):
+        Batch(doubled, batch_size=4, keeps=["id"])
+
+
 @pytest.fixture
 def result(tmp_path):
     files = []
@@ -88,6 +95,7 @@ def test_the_parts_are_one_table_in_the_order_of_the_input(result):
     assert result.rows == 5
     assert result.table()["row"].to_pylist() == [0, 0, 0, 1, 1]
     assert result.table("predictions/part-000001.parquet").num_rows == 2
+    assert [part["row"].to_pylist() for part in result.tables()] == [[0, 0, 0], [1, 1]]
     assert list(result.to_frame().columns) == ["row", "y"]
 
 

@@ -508,7 +508,7 @@ def stacked(tmp_path):
 @pytest.mark.parametrize(
     "key",
     [
-        *(3, -1, np.int64(4), (5, 2)),
+        *(3, -1, np.int64(4), (5, 2), (3,)),
         *(slice(2, 8, 2), slice(4, 4), (slice(None), 3), (slice(1, 5), slice(0, 4)), (slice(0, 3), -1)),
         [9, 0, 3, 0],
     ],
@@ -556,6 +556,18 @@ def test_parts_of_the_full_matrix_are_one_array_that_is_read_where_it_is_asked(s
     found = result.table()
     assert isinstance(found, StackedRows)
     assert np.array_equal(np.asarray(found), everything)
+    assert (found.ndim, found.shape, found.dtype, len(found)) == (2, (10, 7), np.float32, 10)
+    assert repr(found) == "<10 x 7 float32 in 3 files>"
+
+
+def test_one_file_beside_the_parts_is_read_by_its_name(scores):
+    assert scores[0].table("ids.parquet")["id"].to_pylist() == ["a", "b"]
+
+
+def test_parts_are_shown_as_one_line_beside_the_other_files(scores):
+    lines = repr(scores[0]).splitlines()[1:]
+    assert [line.split(":")[0].strip() for line in lines] == ["similarity", "ids.parquet"]
+    assert "10 rows x 7 columns, 21 bytes in 3 parts" in lines[0]
 
 
 def test_parts_of_neighbors_are_one_table_in_the_order_of_the_rows(tmp_path):

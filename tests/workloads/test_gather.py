@@ -32,6 +32,12 @@ def test_room_is_checked_before_anything_is_written(tmp_path):
         check_room([(tmp_path, 30_000_000)], free=lambda path: 40_000_000)
 
 
+def test_the_room_of_a_disk_is_what_it_has(tmp_path):
+    assert check_room([(tmp_path, 1)]) is None
+    with pytest.raises(NoRoom):
+        check_room([(tmp_path, 1 << 60)])
+
+
 def test_tiles_that_come_in_any_order_are_one_array_behind_its_header(tmp_path):
     values = np.arange(35.0).reshape(5, 7)
     header = io.BytesIO()

@@ -147,7 +147,7 @@ class StackedRows:
 
         if copy is False:
             raise ValueError("rows of several files are one array only as a copy")
-        return np.concatenate(self.parts, dtype=dtype or self.dtype)
+        return np.concatenate(self.parts, dtype=dtype)
 
     def __repr__(self) -> str:
         return f"<{self.shape[0]:,} x {self.shape[1]:,} {self.dtype} in {len(self.parts):,} files>"
