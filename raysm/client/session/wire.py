@@ -331,5 +331,5 @@ def _check_status(status: int, text: str) -> None:
     # 404 is only for unknown calls; a missing file is a 400 with a message.
     if status == 404:
         raise NoSuchCall(text)
-    kinds: Mapping[int, type[RaysmError]] = {400: InvalidRequest, 401: ServiceError, 410: SessionEnded}
+    kinds: Mapping[int, type[RaysmError]] = {400: InvalidRequest, 410: SessionEnded}
     raise kinds.get(status, RaysmError)(text)

@@ -67,6 +67,28 @@ def test_calls_are_answered_over_one_connection_each_once(server):
         until(lambda: not line.wire._exchange._answers)
 
 
+def test_an_answer_to_a_question_that_was_given_up_does_not_break_the_connection(server):
+    with wired(server.port) as line:
+        until(lambda: line.wire._exchange)
+        exchange = line.wire._exchange
+        given_up = line.loop.start(line.wire.call("left", 20, *asked(time.sleep, 0.2)))
+        until(lambda: exchange._answers)
+        given_up.cancel()
+        until(lambda: server.host.calls.get("left") is not None and server.host.calls.get("left").done.is_set())
+        assert value(line.loop.run(line.wire.call("after", 20, *asked(abs, -1)), 60)) == 1
+        assert line.wire._exchange is exchange
+
+
+def test_a_session_that_is_closing_takes_no_more_calls(server):
+    with wired(server.port) as line:
+        server.host.calls.closing = "it was closed"
+        try:
+            with pytest.raises(SessionEnded, match="it was closed"):
+                line.loop.run(line.wire.call("late", 20, *asked(abs, -1)), 60)
+        finally:
+            server.host.calls.closing = ""
+
+
 def test_what_is_large_goes_the_other_way_in_both_directions(server):
     with wired(server.port) as line:
         until(lambda: line.wire._exchange)
@@ -149,6 +171,13 @@ def credentials_expired():
 )
 def test_a_request_that_gets_no_answer_ends_after_some_time_with_the_reason(why_ended, kind, reason):
     with wired(1, why_ended=why_ended, retry_s=0.2) as line, pytest.raises(kind, match=reason):
+        line.loop.run(line.wire.json("GET", "/session"), 60)
+
+
+def test_a_request_ends_with_the_session_that_ends_while_it_waits():
+    ended = "the session digits has ended: its job was stopped"
+    answers = iter([None])
+    with wired(1, why_ended=lambda: next(answers, ended)) as line, pytest.raises(SessionEnded, match=ended):
         line.loop.run(line.wire.json("GET", "/session"), 60)
 
 
