@@ -81,23 +81,22 @@ class Checkpoints:
             )
 
 
-def attach(session: Session, trainer: Trainer, config: Checkpoints | None) -> "Checkpointing | None":
+def attach(session: Session, trainer: Trainer, config: Checkpoints | None) -> None:
     """Resume from the newest whole checkpoint, and save from now on; every rank must call it."""
     folder = None if config is None or config.folder is None else Path(config.folder)
     if session.in_job:
         instance = environment.read()
         if config is None and not instance.has_checkpoints:
-            return None
+            return
         # Without a checkpoint URI, checkpoints outlive a restarted worker, but not the job.
         base = instance.paths.checkpoints if instance.has_checkpoints else instance.paths.scratch
         # Below a folder of raysm's own: the user's script may keep checkpoints of its own beside it.
         folder = base / "raysm" / "training" if folder is None else base / folder
     elif config is None:
-        return None
+        return
     checkpointing = Checkpointing(session, trainer, config or Checkpoints(), folder or Path("checkpoints"))
     checkpointing.begin()
     session.observers.append(checkpointing)
-    return checkpointing
 
 
 class Checkpointing(Observer):
@@ -279,8 +278,7 @@ class Checkpointing(Observer):
 
     def _stop(self, step: int, loss: float) -> None:
         begun_s = time.monotonic()
-        if step % self._config.every_steps != 0 or not self._is_saved(step):
-            self._save(step, loss)
+        self._save(step, loss)
         self._settle()
         newest_step = self._whole[-1].step if self._whole else 0
         self._session.say(
@@ -289,10 +287,6 @@ class Checkpointing(Observer):
         )
         # This exit status tells a launcher that it is a stop and not a failure.
         raise SystemExit(128 + signal.SIGTERM)
-
-    def _is_saved(self, step: int) -> bool:
-        latest = self._saving[0] if self._saving else self._whole[-1] if self._whole else None
-        return latest is not None and latest.step == step and latest.run == self._run
 
     def _save(self, step: int, loss: float) -> None:
         session = self._session

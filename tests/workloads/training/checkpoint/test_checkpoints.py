@@ -19,6 +19,7 @@ from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 from raysm import training
+from raysm.contract.names import BASE_DIR, SCRATCH
 from raysm.contract.store import read_json, sha256_of
 from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.workloads.training.checkpoint import shards
@@ -73,6 +74,48 @@ def kept_steps(folder):
 def wait_until_kept(folder, step):
     """Checkpoints are written in the background."""
     until(lambda: step in kept_steps(folder), 120, pause_s=0.005)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"every_steps": 0},
+        {"keep": 0},
+        {"best": ("loss",)},
+        {"best": ("loss", "min", "max")},
+        {"best": ("loss", "lowest")},
+    ],
+)
+def test_checkpoints_that_keep_nothing_or_choose_the_best_by_no_direction_are_refused(options):
+    with pytest.raises(InvalidRequest, match=next(iter(options))):
+        Checkpoints(**options)
+
+
+@pytest.mark.parametrize(
+    ("config", "has_uri", "expected"),
+    [
+        (None, False, None),
+        (None, True, "ml/checkpoints/raysm/training"),
+        (Checkpoints(), False, "scratch/raysm/training"),
+        (Checkpoints(), True, "ml/checkpoints/raysm/training"),
+        (Checkpoints(folder="mine"), True, "ml/checkpoints/mine"),
+    ],
+)
+def test_checkpoints_of_a_job_are_where_the_service_keeps_them_if_it_does(
+    instance, tmp_path, monkeypatch, config, has_uri, expected
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(BASE_DIR, str(instance.base))
+    monkeypatch.setenv(SCRATCH, str(tmp_path / "scratch"))
+    if has_uri:
+        instance.checkpoint_config.write_text("{}")
+    with prepared(config) as session:
+        if expected:
+            os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(SystemExit) if expected else contextlib.nullcontext():
+            train(session, 1)
+    kept = {path.parent.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("step-*")}
+    assert kept == ({expected} if expected else set())
 
 
 def test_the_best_by_a_reported_metric_is_kept_as_well(tmp_path):
