@@ -177,6 +177,28 @@ def test_pieces_that_come_at_the_same_time_are_merged_one_after_the_other(tmp_pa
         assert_written(owner, tmp_path, names)
 
 
+def test_calls_that_come_at_the_same_time_share_one_merger(tmp_path, pieces):
+    made, others = [], threading.Event()
+
+    def make(merger):
+        made.append(merger)
+        # Let the other calls begin meanwhile.
+        others.wait(0.05)
+        return merger
+
+    name, piece = next(iter(pieces.items()))
+    with closing(owner_of(tmp_path, Other(make))) as owner, ThreadPoolExecutor(4) as pool:
+        calls = [
+            pool.submit(owner.hold, [name]),
+            pool.submit(owner.bounds, [RowRun(0, 0, 90)]),
+            pool.submit(owner.take, name, piece),
+            pool.submit(owner.write, ["a piece that it lacks"], None),
+        ]
+        for call in calls:
+            call.result()
+    assert len(made) == 1
+
+
 def test_bounds_are_known_as_soon_as_rows_have_neighbors_enough(tmp_path, pieces):
     with closing(owner_of(tmp_path)) as owner:
         runs = [RowRun(80, 0, 10), RowRun(3, 10, 2)]

@@ -254,6 +254,8 @@ def test_rows_between_two_numbers_are_found_at_their_places(lengths, data):
         (run.start + at, run.offset + at) for run in RowOrder.of(runs).between(start, stop) for at in range(run.rows)
     ]
     assert found == [(number, places[number]) for number in range(start, stop)]
+    # Where no order is given, the places are the numbers.
+    assert list(RowOrder.identity(offset).between(0, stop)) == ([RowRun(0, 0, stop)] if stop else [])
 
 
 def rows_of(matrix):

@@ -8,7 +8,7 @@ from raysm.workloads.record import BlockRecord
 from raysm.workloads.row_blocks import RowBlock, TileBlock
 from raysm.workloads.similarity.arithmetic.tiling import triangle
 from raysm.workloads.similarity.modes.mode import Ranges
-from raysm.workloads.similarity.modes.threshold import Threshold, merged_pairs
+from raysm.workloads.similarity.modes.threshold import MAX_PAIRS, Threshold, merged_pairs
 from raysm.workloads.similarity.output import PAIRS_GROUP
 from raysm.workloads.similarity.tasks.parts import Part, TileTask, decode_part, encode_part
 from tests.support.dense_rows import kinds_of_rows
@@ -57,6 +57,15 @@ def test_an_owner_gets_a_piece_of_each_tile_with_rows_of_its_range_even_if_it_is
     assert [at for at, _ in MODE.split(TileTask(tile, False), found, ranges)] == [0]
     # In a self-join the columns may be the first of a pair, too.
     assert [at for at, _ in MODE.split(TileTask(tile, True), found, ranges)] == [0, 1, 2]
+
+
+def test_the_pieces_of_a_tile_with_too_many_pairs_cover_it_counted_from_its_first_row():
+    task = TileTask(TileBlock(RowBlock(100, 4100), RowBlock(5000, 9200)), True)
+    found = MODE.given_up(task, {"overflowed": np.array([MAX_PAIRS + 1])})
+    assert {piece.rows for piece in found} == {RowBlock(0, 4000)}
+    assert [row for piece in found for row in range(piece.columns.start, piece.columns.stop)] == list(range(4200))
+    assert all(4000 * piece.columns.rows <= MAX_PAIRS for piece in found)
+    assert MODE.given_up(task, {"rows": np.empty(0, np.uint32)}) == ()
 
 
 def merged(record, names, rows):
