@@ -107,7 +107,6 @@ class Owner:
         # Other owners of this instance record in the same folder; they have written their ranges too.
         if self._record is not None:
             self._record.remove()
-        self.close()
 
     def close(self) -> None:
         with self._lock:
