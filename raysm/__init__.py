@@ -9,30 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     # "as": type checkers take only that for a name that others may use, and these are not in __all__.
-    from raysm import client as client
-    from raysm import sdk as sdk
+    from raysm import sdk
     from raysm import testing as testing
     from raysm import training as training
-    from raysm.client.experiments.experiment import Experiment
-    from raysm.client.job.handle import Job, attach
-    from raysm.client.results.batch import Batch, BatchResult
-    from raysm.client.results.result import Result
-    from raysm.client.results.similarity import SimilarityResult
-    from raysm.client.session.calls import as_completed, gather, progress
-    from raysm.client.session.handle import Session
-    from raysm.client.settings import load_options
-    from raysm.client.source.function import DataParallel, Function
-    from raysm.client.source.remote import remote
-    from raysm.client.submit import submit
-    from raysm.client.sweep import Sweep, SweepResult
-    from raysm.client.tuning import Tuning, attach_tuning, tune
-    from raysm.errors import JobFailed, JobStopped, RaysmError
-    from raysm.grid.batch_job.controller_job import ControllerJob
-    from raysm.grid.row import GridRow
-    from raysm.grid.rows.databases import Query
-    from raysm.grid.shards import shards
-    from raysm.grid.task import Rules
-    from raysm.request import (
+    from raysm.core import client
+    from raysm.core.client.job.handle import Job, attach
+    from raysm.core.client.results.result import Result
+    from raysm.core.client.settings import load_options
+    from raysm.core.client.source.function import DataParallel, Function
+    from raysm.core.client.source.remote import remote
+    from raysm.core.client.submit import submit
+    from raysm.core.request import (
         AWS,
         Cluster,
         Input,
@@ -42,19 +29,31 @@ if TYPE_CHECKING:
         Local,
         MetricDefinition,
         Ports,
-        Script,
         Security,
-        Similarity,
-        TorchScript,
     )
-    from raysm.request.space import choice, lograndint, loguniform, qloguniform, quniform, randint, uniform
-    from raysm.request.sweep import Asha, Median, Pbt
-    from raysm.views.experiments.table import Jobs, jobs
-    from raysm.views.grid.grid import Grid
-    from raysm.views.grid.handle import GridHandle, attach_grid
-    from raysm.workloads.blocks import PlacedBlock, file_blocks, map_blocks
-    from raysm.workloads.report import report, restored
-    from raysm.workloads.row_blocks import RowBlock, row_blocks
+    from raysm.errors import JobFailed, JobStopped, RaysmError
+    from raysm.features.batch.result import Batch, BatchResult
+    from raysm.features.experiments.experiment import Experiment
+    from raysm.features.experiments.table import Jobs, jobs
+    from raysm.features.grid.batch_job.controller_job import ControllerJob
+    from raysm.features.grid.row import GridRow
+    from raysm.features.grid.rows.databases import Query
+    from raysm.features.grid.shards import shards
+    from raysm.features.grid.task import Rules
+    from raysm.features.grid.views.grid import Grid
+    from raysm.features.grid.views.handle import GridHandle, attach_grid
+    from raysm.features.script.request import Script, TorchScript
+    from raysm.features.session.client.calls import as_completed, gather, progress
+    from raysm.features.session.client.handle import Session
+    from raysm.features.similarity.request import Similarity
+    from raysm.features.similarity.result import SimilarityResult
+    from raysm.features.sweep.client import Sweep, SweepResult
+    from raysm.features.sweep.request import Asha, Median, Pbt
+    from raysm.features.sweep.space import choice, lograndint, loguniform, qloguniform, quniform, randint, uniform
+    from raysm.features.sweep.tuning import Tuning, attach_tuning, tune
+    from raysm.instance.work.blocks import PlacedBlock, file_blocks, map_blocks
+    from raysm.instance.work.report import report, restored
+    from raysm.instance.work.row_blocks import RowBlock, row_blocks
 
 __version__ = "0.1.0"
 
@@ -136,37 +135,45 @@ _RAY_ADDRESS = ("ClientBuilder", "get_job_submission_client_cluster_info")
 _IPYTHON = ("load_ipython_extension", "unload_ipython_extension")
 
 _HOMES = {
-    "raysm.client.results.batch": ("Batch", "BatchResult"),
-    "raysm.client.experiments.experiment": ("Experiment",),
-    "raysm.client.source.function": ("DataParallel", "Function"),
-    "raysm.client.job.handle": ("Job", "attach"),
-    "raysm.client.settings": ("load_options",),
-    "raysm.client.tunnel.dashboard": _RAY_ADDRESS,
-    "raysm.client.results.result": ("Result",),
-    "raysm.client.source.remote": ("remote",),
-    "raysm.client.session.calls": ("as_completed", "gather", "progress"),
-    "raysm.client.session.handle": ("Session",),
-    "raysm.client.submit": ("submit",),
-    "raysm.client.results.similarity": ("SimilarityResult",),
-    "raysm.client.sweep": ("Sweep", "SweepResult"),
-    "raysm.client.tuning": ("Tuning", "attach_tuning", "tune"),
+    "raysm.features.batch.result": ("Batch", "BatchResult"),
+    "raysm.features.experiments.experiment": ("Experiment",),
+    "raysm.core.client.source.function": ("DataParallel", "Function"),
+    "raysm.core.client.job.handle": ("Job", "attach"),
+    "raysm.core.client.settings": ("load_options",),
+    "raysm.features.dashboard.tunnel.dashboard": _RAY_ADDRESS,
+    "raysm.core.client.results.result": ("Result",),
+    "raysm.core.client.source.remote": ("remote",),
+    "raysm.features.session.client.calls": ("as_completed", "gather", "progress"),
+    "raysm.features.session.client.handle": ("Session",),
+    "raysm.core.client.submit": ("submit",),
+    "raysm.features.similarity.result": ("SimilarityResult",),
+    "raysm.features.sweep.client": ("Sweep", "SweepResult"),
+    "raysm.features.sweep.tuning": ("Tuning", "attach_tuning", "tune"),
     "raysm.errors": ("JobFailed", "JobStopped", "RaysmError"),
-    "raysm.grid.batch_job.controller_job": ("ControllerJob",),
-    "raysm.grid.row": ("GridRow",),
-    "raysm.grid.rows.databases": ("Query",),
-    "raysm.grid.task": ("Rules",),
-    "raysm.grid.shards": ("shards",),
-    "raysm.views.experiments.table": ("Jobs", "jobs"),
-    "raysm.views.grid.grid": ("Grid",),
-    "raysm.views.grid.handle": ("GridHandle", "attach_grid"),
-    "raysm.views.magics.magics": _IPYTHON,
-    "raysm.workloads.blocks": ("PlacedBlock", "file_blocks", "map_blocks"),
-    "raysm.workloads.row_blocks": ("RowBlock", "row_blocks"),
-    "raysm.request.sweep": ("Asha", "Median", "Pbt"),
-    "raysm.request.space": ("choice", "lograndint", "loguniform", "qloguniform", "quniform", "randint", "uniform"),
-    "raysm.workloads.report": ("report", "restored"),
+    "raysm.features.grid.batch_job.controller_job": ("ControllerJob",),
+    "raysm.features.grid.row": ("GridRow",),
+    "raysm.features.grid.rows.databases": ("Query",),
+    "raysm.features.grid.task": ("Rules",),
+    "raysm.features.grid.shards": ("shards",),
+    "raysm.features.experiments.table": ("Jobs", "jobs"),
+    "raysm.features.grid.views.grid": ("Grid",),
+    "raysm.features.grid.views.handle": ("GridHandle", "attach_grid"),
+    "raysm.features.session.notebook.magics": _IPYTHON,
+    "raysm.instance.work.blocks": ("PlacedBlock", "file_blocks", "map_blocks"),
+    "raysm.instance.work.row_blocks": ("RowBlock", "row_blocks"),
+    "raysm.features.sweep.request": ("Asha", "Median", "Pbt"),
+    "raysm.features.sweep.space": (
+        "choice",
+        "lograndint",
+        "loguniform",
+        "qloguniform",
+        "quniform",
+        "randint",
+        "uniform",
+    ),
+    "raysm.instance.work.report": ("report", "restored"),
 }
-"""Where each public name lives; the others live in ``raysm.request``."""
+"""Where each public name lives; the others live in ``raysm.core.request``."""
 
 
 _ZIP = os.path.join(os.path.dirname(__file__), "raysm.zip")
@@ -180,7 +187,7 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"raysm.{name}")
     if name not in __all__ and name not in (*_RAY_ADDRESS, *_IPYTHON):
         raise AttributeError(f"module 'raysm' has no attribute {name!r}")
-    home = next((module for module, names in _HOMES.items() if name in names), "raysm.request")
+    home = next((module for module, names in _HOMES.items() if name in names), "raysm.core.request")
     return getattr(importlib.import_module(home), name)
 
 

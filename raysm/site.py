@@ -55,11 +55,11 @@ def describe(name: str, *, is_returned: bool) -> str:
         options.append("inherited_members: true")
     if item.is_class:
         bases = {base.path for base in item.mro()}
-        if "raysm.client.source.function.PickledCall" in bases:
+        if "raysm.core.client.source.function.PickledCall" in bases:
             options.append("members: []")
         elif "dataclass" in item.labels:
             members = [parameter.name for parameter in item.parameters if parameter.name != "self"]
-            if name not in VALUES and "raysm.request.workload.Workload" not in bases:
+            if name not in VALUES and "raysm.core.request.workload.Workload" not in bases:
                 members += [key for key, member in item.members.items() if key[0] != "_" and _is_method(member)]
             options += ["inherited_members: true", f"members: {members}"]
     lines = ["", f"::: {name}"]

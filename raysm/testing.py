@@ -22,19 +22,19 @@ from pathlib import Path
 from traceback import format_exception
 from typing import Any, Literal
 
-from raysm.client.plan import Plan
-from raysm.client.service import Service
-from raysm.client.storage.s3 import file_path
-from raysm.client.targets.connection import Polling
-from raysm.contract import payload
-from raysm.contract.file_uri import uri_of
-from raysm.contract.home import Clock
-from raysm.contract.job_api import TRAINING, JobApi
-from raysm.contract.names import WORKLOAD_TAG
-from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure
-from raysm.contract.store import put
+from raysm.core.client.plan import Plan
+from raysm.core.client.service import Service
+from raysm.core.client.storage.s3 import file_path
+from raysm.core.client.targets.connection import Polling
+from raysm.core.protocol import payload
+from raysm.core.protocol.file_uri import uri_of
+from raysm.core.protocol.home import Clock
+from raysm.core.protocol.job_api import TRAINING, JobApi
+from raysm.core.protocol.names import WORKLOAD_TAG
+from raysm.core.protocol.result import EXCEPTION, FAILURE, VALUE, Failure
+from raysm.core.protocol.store import put
+from raysm.core.request import Local, Target, Workload
 from raysm.errors import JobNotFound, ServiceError
-from raysm.request import Local, Target, Workload
 
 __all__ = ["Answer", "FakeSageMaker"]
 

@@ -7,14 +7,14 @@ plain Python process, which is then the only worker.
 # At the top, though it takes seconds: raysm imports this module only when it is used.
 import torch
 
-from raysm.workloads.training.checkpoint.checkpoints import Checkpoints
-from raysm.workloads.training.degrees import Parallel
-from raysm.workloads.training.evaluation import evaluate
-from raysm.workloads.training.loop.learning_rate import scale
-from raysm.workloads.training.loop.sampler import batches, epochs
-from raysm.workloads.training.loop.session import current
-from raysm.workloads.training.model_file import save_model
-from raysm.workloads.training.prepare import prepare, step
+from raysm.features.training.cluster.checkpoint.checkpoints import Checkpoints
+from raysm.features.training.cluster.degrees import Parallel
+from raysm.features.training.cluster.evaluation import evaluate
+from raysm.features.training.cluster.loop.learning_rate import scale
+from raysm.features.training.cluster.loop.sampler import batches, epochs
+from raysm.features.training.cluster.loop.session import current
+from raysm.features.training.cluster.model_file import save_model
+from raysm.features.training.cluster.prepare import prepare, step
 
 __all__ = [
     "Checkpoints",

@@ -1,4 +1,4 @@
-"""Write ``aws_images.json`` of ``raysm.client.account`` anew, by the SageMaker SDK: ``python -m tests.aws_images``.
+"""Write ``aws_images.json`` of ``raysm.features.account`` anew, by the SageMaker SDK: ``python -m tests.aws_images``.
 
 The Python of an image and its CUDA are below, from AWS's own pages; an unknown image stops the script.
 """

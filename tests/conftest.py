@@ -9,8 +9,8 @@ import cloudpickle
 import pytest
 from hypothesis import HealthCheck, settings
 
-from raysm.bootstrap.resources import memory_limit
-from raysm.contract.home import VARIABLE
+from raysm.core.protocol.home import VARIABLE
+from raysm.instance.resources import memory_limit
 from tests.support import browsers, docker, namespaces
 from tests.support.homes import serving
 from tests.support.models_of_aws import read_once
@@ -95,7 +95,7 @@ def pytest_collection_modifyitems(config, items):
 def training_ended():
     """End the ``raysm.training`` session that a test began: the next one in this process would be refused."""
     yield
-    sessions = sys.modules.get("raysm.workloads.training.loop.session")
+    sessions = sys.modules.get("raysm.features.training.cluster.loop.session")
     if sessions is not None:
         sessions.end()
 
@@ -118,8 +118,8 @@ def script(tmp_path):
 @pytest.fixture
 def job(remote, script):
     """A job of two instances that runs until the test ends it."""
-    from raysm.client.submit import submit
-    from raysm.request import Script
+    from raysm.core.client.submit import submit
+    from raysm.features.script.request import Script
     from tests.support.client_jobs import M5
 
     return submit(Script(str(script)), cluster=M5, on=remote.service)

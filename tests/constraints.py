@@ -11,8 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from raysm.bootstrap.packages import TESTED
-from raysm.contract.packages import NEEDS
+from raysm.core.protocol.packages import NEEDS
+from raysm.instance.packages import TESTED
 
 
 def main():

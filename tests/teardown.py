@@ -20,13 +20,14 @@ from typing import NamedTuple
 import cloudpickle
 
 import raysm
-from raysm.bootstrap.variables import DRIVER
-from raysm.contract.paths import Paths
-from raysm.request import JobRequest, Script, TorchScript
+from raysm.core.protocol.paths import Paths
+from raysm.core.request import JobRequest
+from raysm.features.script.request import Script, TorchScript
+from raysm.instance.variables import DRIVER
 from tests.support.driving import drive
 from tests.support.payloads import pack_payload
+from tests.support.ray_fixtures import environment
 from tests.support.small_ray import small_ray
-from tests.workloads.conftest import environment
 
 LOOP = """
 import os

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from raysm.cli.arguments import parse
-from raysm.client.account.images import images, registry_of
-from raysm.workloads.similarity.kernels import build
-from raysm.workloads.similarity.kernels.recipes import all_recipes, this_machine
+from raysm.core.client.images import images, registry_of
+from raysm.features.similarity.cluster.kernels import build
+from raysm.features.similarity.cluster.kernels.recipes import all_recipes, this_machine
 from tests.support import docker
 
 FOLDER = Path(__file__).parents[1] / "containers"
@@ -45,7 +45,7 @@ def sources(stage):
 
 def test_the_entry_point_is_in_exec_form_so_that_it_receives_sigterm():
     (found,) = [line for line in instructions("Dockerfile") if line.startswith("ENTRYPOINT ")]
-    assert json.loads(found.removeprefix("ENTRYPOINT ")) == ["python3", "-P", "-m", "raysm.bootstrap"]
+    assert json.loads(found.removeprefix("ENTRYPOINT ")) == ["python3", "-P", "-m", "raysm.instance"]
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -215,7 +215,7 @@ def test_each_page_that_shows_output_has_a_test_that_compares_it():
 
 def test_the_job_on_aws_can_be_planned_as_it_stands(tmp_path):
     code = python_of(DOCS / "how-to" / "run-on-aws.md").replace("raysm.submit(", "raysm.client.submit.prepare(")
-    code = code.replace("import raysm\n", "import raysm\nimport raysm.client.submit\n", 1)
+    code = code.replace("import raysm\n", "import raysm\nimport raysm.core.client.submit\n", 1)
     lines = run(tmp_path, code, "import page; print(page.job.plan.request['ResourceConfig']['InstanceCount'])")
     assert lines.strip() == "10"
 
@@ -234,7 +234,7 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("loops")
     code = python_of(DOCS / "how-to" / "train-a-loop.md")
     runs = (
-        "import os, page; from raysm.workloads.training.loop import session;"
+        "import os, page; from raysm.features.training.cluster.loop import session;"
         f"os.chdir({str(folder)!r}); page.train_loop({{'lr': 0.1}}); session.end(); print('VALIDATES', flush=True);"
         "os.mkdir('other'); os.chdir('other'); page.train_and_validate({'lr': 0.1})"
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from raysm.contract.result import Manifest
+from raysm.core.protocol.result import Manifest
 from tests.support.homes import in_home, serving
 
 ROOT = Path(__file__).parents[1]
@@ -184,7 +184,7 @@ def campaigns(folder):
     code = (
         "import sys; sys.path.insert(0, 'examples/grid'); import run; from pathlib import Path;"
         "from raysm import Query;"
-        "from raysm.grid.rows.source import source_of; from raysm.grid.rows.columns import tasks_of;"
+        "from raysm.features.grid.rows.source import source_of; from raysm.features.grid.rows.columns import tasks_of;"
         "query = Query(run.QUERY, on=str(run.make(Path(sys.argv[1]))), params=run.PARAMS);"
         "[print(task.key, task.region, task.parameters['lr']) for task in tasks_of(source_of(query).read(100))]"
     )

@@ -6,7 +6,7 @@ import numpy as np
 import psutil
 import pytest
 
-from raysm.workloads.similarity.engines.plain import PlainEngine
+from raysm.features.similarity.cluster.engines.plain import PlainEngine
 from tests import fuzz
 from tests.support.waiting import until
 

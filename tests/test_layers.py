@@ -120,7 +120,7 @@ def pulled_in(code):
 
 
 def test_importing_raysm_and_asking_for_its_request_types_pulls_in_nothing_heavy():
-    code = "import raysm; raysm.Cluster, raysm.Similarity, raysm.report, raysm.client, dir(raysm)"
+    code = "import raysm; raysm.Cluster, raysm.Similarity, raysm.report, raysm.core.client, dir(raysm)"
     assert pulled_in(code) & HEAVY == set()
 
 
@@ -132,11 +132,11 @@ def test_importing_raysm_pulls_in_nothing_else_of_it():
 def test_whoever_submits_does_not_wait_for_what_only_a_tunnel_needs():
     modules = pulled_in("import raysm; raysm.submit")
     assert "asyncio" not in modules
-    assert not any(name.startswith("raysm.client.tunnel") for name in modules)
+    assert not any(name.startswith("raysm.features.dashboard.tunnel") for name in modules)
 
 
 def test_an_instance_does_not_wait_before_its_bootstrap_for_what_only_that_or_an_installation_needs():
-    assert pulled_in("import raysm.bootstrap.entrypoint") & {"asyncio", "urllib.request"} == set()
+    assert pulled_in("import raysm.instance.entrypoint") & {"asyncio", "urllib.request"} == set()
 
 
 LATER = (
@@ -186,7 +186,7 @@ def test_dir_shows_the_public_names_alone():
 
 
 def test_what_the_client_has_not_is_an_attribute_error():
-    assert not hasattr(raysm.client, "nonsense")
+    assert not hasattr(raysm.core.client, "nonsense")
 
 
 def test_every_public_name_can_be_imported():

@@ -35,7 +35,7 @@ def test_outputs_are_not_kept_in_the_file():
 
 TOKEN = """
 import pathlib
-from raysm.client.job.handle import token_of
+from raysm.core.client.job.handle import token_of
 pathlib.Path("token").write_text(token_of(session.job))"""
 
 

@@ -16,15 +16,15 @@ import pytest
 from packaging.utils import parse_wheel_filename
 
 import raysm
-from raysm.workloads.similarity.kernels import build
-from raysm.workloads.similarity.kernels.recipes import ARM, X86, all_recipes, this_machine
+from raysm.features.similarity.cluster.kernels import build
+from raysm.features.similarity.cluster.kernels.recipes import ARM, X86, all_recipes, this_machine
 from tests.support.homes import serving
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "raysm"
 TIMEOUT_S = 170
 
-LIBRARIES = "raysm/workloads/similarity/kernels/libraries/"
+LIBRARIES = "raysm/features/similarity/cluster/kernels/libraries/"
 """What was compiled of the C files."""
 
 pytestmark = pytest.mark.long
@@ -215,9 +215,9 @@ def test_an_installed_wheel_needs_no_compiler(installed, tmp_path):
     if build.compiler_for(this_machine()) is None:
         pytest.skip("no C compiler made the wheel")
     code = (
-        "from raysm.workloads.similarity.kernels import build, recipes\n"
+        "from raysm.features.similarity.cluster.kernels import build, recipes\n"
         "for recipe in recipes.all_recipes(recipes.this_machine()): assert build.find(recipe), recipe\n"
-        "from raysm.contract.packages import library\n"
+        "from raysm.core.protocol.packages import library\n"
         "import io, zipfile\n"
         "print(sum(name.endswith('.so') for name in zipfile.ZipFile(io.BytesIO(library())).namelist()))\n"
     )

@@ -3,7 +3,7 @@
 import pytest
 
 import raysm
-from raysm.client.job.description import Status
+from raysm.core.client.job.description import Status
 from raysm.testing import Answer
 
 

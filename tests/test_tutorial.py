@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raysm.contract.result import MODEL_FILE, TRAINING, Manifest
+from raysm.core.protocol.result import MODEL_FILE, TRAINING, Manifest
 from tests.support.pages import assert_printed
 
 PAGE = Path(__file__).parents[1] / "docs" / "tutorial" / "first-job-to-first-training.md"

@@ -12,12 +12,12 @@ import tempfile
 import venv
 from pathlib import Path
 
-from raysm.contract.packages import RAY_RANGE
+from raysm.core.protocol.packages import RAY_RANGE
 
 SMOKE = ("-m", "smoke", "-n", "0", "tests/cli/test_main.py")
 """That of the smoke tests which starts Ray."""
 
-GPUS = ("-n", "0", "tests/workloads/test_visible_gpus.py")
+GPUS = ("-n", "0", "tests/instance/work/test_visible_gpus.py")
 """Which GPUs workers see, for which releases of Ray have different defaults."""
 
 FAULTS = ("-m", "long", "-n", "0", "tests/jobs/test_faults.py")

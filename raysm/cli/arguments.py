@@ -8,11 +8,11 @@ from typing import Any
 from raysm import __version__
 from raysm.cli.console import now_s
 from raysm.cli.examples import EXAMPLES
-from raysm.cli.grid_arguments import add_grid
 from raysm.cli.job_arguments import add_config, add_entering, add_jobs, add_sending, add_sessions
 from raysm.cli.machine_arguments import add_demo, add_doctor, add_image, add_local, add_prices, add_quotas
 from raysm.cli.parser import Parser
 from raysm.errors import did_you_mean
+from raysm.features.grid.command_arguments import add_grid
 
 Arguments = argparse.Namespace
 

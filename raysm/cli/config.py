@@ -21,9 +21,9 @@ from rich.text import Text
 from raysm.cli.arguments import Arguments
 from raysm.cli.console import say_aside
 from raysm.cli.options import CHANGE, TARGETS_OWN, WORKLOADS, Flag
-from raysm.client.options import default_of
-from raysm.client.service import Service, connect
-from raysm.client.settings import (
+from raysm.core.client.options import default_of
+from raysm.core.client.service import Service, connect
+from raysm.core.client.settings import (
     TARGETS,
     Key,
     Layer,
@@ -36,11 +36,11 @@ from raysm.client.settings import (
     read_request,
     schema,
 )
+from raysm.core.request import Ports
+from raysm.core.request.codec import hints_of, to_json
+from raysm.core.request.workload import ScriptWorkload, Workload
 from raysm.errors import InvalidRequest
-from raysm.request import Ports
-from raysm.request.codec import hints_of, to_json
-from raysm.request.similarity import MATRIX
-from raysm.request.workload import ScriptWorkload, Workload
+from raysm.features.similarity.request import MATRIX
 
 
 def flag_layer(arguments: argparse.Namespace, on: str) -> Layer:

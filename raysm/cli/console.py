@@ -14,7 +14,7 @@ import rich.console
 from rich.segment import Segment
 from rich.text import Text
 
-from raysm.contract.terminal_text import visible
+from raysm.core.protocol.terminal_text import visible
 
 
 class Console(rich.console.Console):

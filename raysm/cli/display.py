@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from raysm.client.job.description import NEVER_RAN, Description, SecondaryStatus
-from raysm.client.logs.rendering import Rendering
-from raysm.contract import events
+from raysm.core.client.job.description import NEVER_RAN, Description, SecondaryStatus
+from raysm.core.client.logs.rendering import Rendering
+from raysm.core.protocol import events
 
 DOWNLOADS = (SecondaryStatus.DOWNLOADING, SecondaryStatus.DOWNLOADING_IMAGE)
 MIN_PART_S = 0.05

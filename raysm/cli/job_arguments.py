@@ -24,8 +24,8 @@ from raysm.cli.parser import Group, add, add_command, seconds, seconds_with_unit
 # Strings, because every command imports this module, and the modules that send jobs import boto3.
 SENDING = "raysm.cli.sending:run"
 JOBS = "raysm.cli.jobs:run"
-SESSIONS = "raysm.cli.sessions:run"
-ENTERING = "raysm.cli.dashboard:run_entering"
+SESSIONS = "raysm.features.session.command:run"
+ENTERING = "raysm.features.dashboard.command:run_entering"
 
 KEPT = 3
 """The number of flags of the similarity that exclude each other: --top-k, --threshold and --full."""
@@ -70,7 +70,7 @@ def add_sending(commands: Any) -> None:
             commands,
             name,
             text,
-            run="raysm.cli.tuning:run" if name == "tune" else SENDING,
+            run="raysm.features.sweep.tuning_command:run" if name == "tune" else SENDING,
             is_scripted=True,
             sends_job=True,
             # argparse never sees the arguments after --.
@@ -108,7 +108,14 @@ def _add_similarity(commands: Any) -> None:
     add(command, "--sharded", text)
     text = "measure a few tiles here, print the expected time and cost, and send nothing"
     # A separate module, because it loads the engines of the similarity.
-    add(command, "--estimate", text, action="store_const", dest="run", const="raysm.cli.estimating:run")
+    add(
+        command,
+        "--estimate",
+        text,
+        action="store_const",
+        dest="run",
+        const="raysm.features.similarity.estimate_command:run",
+    )
     text = "hourly price of one instance for --estimate (default: from the price table)"
     add(command, "--price-per-hour USD", text, type=float)
     _add_submitting(command)
@@ -186,7 +193,7 @@ def add_jobs(commands: Any) -> None:
     add(jobs, "--sort COLUMN", "sort by lr, loss, cost_usd …; --sort=-auc puts the highest first")
     add_reading(jobs)
     text = "compare all jobs, trials, sessions' calls and grid rows in the browser, with MLflow's pages"
-    ui = add_command(commands, "ui", text, run="raysm.cli.dashboard:run_ui")
+    ui = add_command(commands, "ui", text, run="raysm.features.dashboard.command:run_ui")
     add(ui, "--limit N", "maximum number of jobs (default 1000)", type=int, default=1000)
     add(ui, "--no-open", NO_OPEN)
     add_reading(ui)
@@ -244,7 +251,7 @@ def _add_reading_one_job(commands: Any) -> None:
     add(which, "--telemetry", "show the metrics of the instances: memory, CPU, network …")
     add(which, "--all", "show the metrics of the job and of its instances; --json alone prints both")
     text = "open Ray's dashboard of a running job in the browser"
-    dashboard = command("dashboard", text, run="raysm.cli.dashboard:run", job=JOB)
+    dashboard = command("dashboard", text, run="raysm.features.dashboard.command:run", job=JOB)
     add(dashboard, "--no-open", NO_OPEN)
 
 

@@ -17,18 +17,18 @@ from raysm.cli.display import Display
 from raysm.cli.interrupts import Interrupted
 from raysm.cli.report import brought, described, print_metrics, print_result
 from raysm.cli.sending import check_output, check_timeout
-from raysm.cli.tuning import run_about
-from raysm.client.costs.bill import lines
-from raysm.client.job.handle import Job, attach_in_any_region, token_of
-from raysm.client.job.listing import find_all, find_job, find_running
-from raysm.client.job.removal import check, descriptions, remove
-from raysm.client.logs.stream import JobStream
-from raysm.client.service import Service
-from raysm.client.tuning import attach_tuning
-from raysm.client.tunnel.opening import session_commands, switch_remote_debugging
-from raysm.contract import events
-from raysm.contract.names import WORKLOAD_TAG
+from raysm.core.client.costs.bill import lines
+from raysm.core.client.job.handle import Job, attach_in_any_region, token_of
+from raysm.core.client.job.listing import find_all, find_job, find_running
+from raysm.core.client.job.removal import check, descriptions, remove
+from raysm.core.client.logs.stream import JobStream
+from raysm.core.client.service import Service
+from raysm.core.protocol import events
+from raysm.core.protocol.names import WORKLOAD_TAG
 from raysm.errors import InvalidRequest, JobNotFound, NotDone, ServiceError
+from raysm.features.dashboard.tunnel.opening import session_commands, switch_remote_debugging
+from raysm.features.sweep.tuning import attach_tuning
+from raysm.features.sweep.tuning_command import run_about
 
 
 def find_to_read(name: str, service: Service) -> Job:
@@ -75,7 +75,7 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
     service = service or service_to_read(arguments)
     if arguments.command == "jobs":
         # Imported here: the other commands do not need the table of experiments.
-        from raysm.cli.job_table import print_jobs
+        from raysm.features.experiments.command import print_jobs
 
         print_jobs(arguments, service, console)
         return
@@ -95,7 +95,7 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
             run_about(arguments, tuning, console)
             return
         # Imported here, because commands that find a job do not need the modules of grids.
-        from raysm.grid.local_grids import grid_names
+        from raysm.features.grid.local_grids import grid_names
 
         if arguments.job in grid_names():
             raise InvalidRequest(

@@ -11,7 +11,7 @@ from raysm.cli.parser import add, add_command, seconds_with_unit
 
 def add_prices(commands: Any) -> None:
     text = "list hourly prices of instances by region, with their dates"
-    command = add_command(commands, "prices", text, run="raysm.cli.market:run_prices")
+    command = add_command(commands, "prices", text, run="raysm.features.account.market_command:run_prices")
     add(command, "TYPE", "instance type; its cheapest region comes first", nargs="?")
     add(command, "--regions A,B", "only these regions (default: all with a known price)", type=names, default=[])
     add(command, "--refresh", "first fetch the prices of --regions from AWS (needs pricing:GetProducts)")
@@ -20,7 +20,7 @@ def add_prices(commands: Any) -> None:
 
 def add_quotas(commands: Any) -> None:
     text = "list how many instances the account may run by region and type, with their hourly prices"
-    command = add_command(commands, "quotas", text, run="raysm.cli.market:run_quotas")
+    command = add_command(commands, "quotas", text, run="raysm.features.account.market_command:run_quotas")
     add(command, "TYPE", "instance types (default: all with a quota above 0)", nargs="*")
     add(command, "--regions A,B", "regions to list (default: --region)", type=names, default=[])
     add_reading(command)
@@ -35,14 +35,14 @@ def names(text: str) -> list[str]:
 
 def add_image(commands: Any) -> None:
     text = "print commands to build, and push to Amazon ECR, an image with everything that jobs need"
-    command = add_command(commands, "image", text, run="raysm.cli.image:run")
+    command = add_command(commands, "image", text, run="raysm.features.account.image_command:run")
     add(command, "--region NAME", "the region of the jobs", required=True)
     add(command, "--gpu", "for instances with GPUs")
 
 
 def add_demo(commands: Any) -> None:
     text = "run a small job on this machine, with data from the package"
-    command = add_command(commands, "demo", text, run="raysm.cli.demo:run", sends_job=True)
+    command = add_command(commands, "demo", text, run="raysm.features.similarity.demo_command:run", sends_job=True)
     # Two instances are the smallest cluster.
     add(command, "--instances N", "number of instances (default 2)", type=int, default=2)
     add(command, "--output DIR", "copy the result to this folder", type=Path)
@@ -50,7 +50,7 @@ def add_demo(commands: Any) -> None:
 
 def add_local(commands: Any) -> None:
     text = "start, stop and clean the embedded SageMaker of this machine"
-    local = add_command(commands, "local", text, run="raysm.cli.local_server:run")
+    local = add_command(commands, "local", text, run="raysm.local.command:run")
     verbs = local.add_subparsers(dest="verb", required=True, metavar="up|down|status|clean|interrupt")
     up = add_command(verbs, "up", "start the embedded SageMaker; jobs do this automatically")
     text = "emulate prices, quotas, capacity and faults of AWS from this TOML file, until raysm local down"
@@ -86,7 +86,7 @@ def _age(text: str) -> timedelta:
 
 def add_doctor(commands: Any) -> None:
     text = "check that jobs can run, and print how to fix what is missing"
-    command = add_command(commands, "doctor", text, run="raysm.cli.doctor:run")
+    command = add_command(commands, "doctor", text, run="raysm.features.account.doctor_command:run")
     add_flags(command, COMMON)
     text = "check the job of this request file, .json or .toml, as --dry-run --json prints it; flags override it"
     add(command, "--for FILE", text, dest="request", type=Path)

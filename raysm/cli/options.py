@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from raysm.cli.parser import Group, add, seconds, titled, words_of
-from raysm.client.settings import TARGETS, Key, hint_of
-from raysm.request import Local, Script, Similarity, TorchScript
-from raysm.request.codec import hints_of
-from raysm.request.sweep import ScriptSweep, Search
-from raysm.request.targets import INSTANCE_KINDS
+from raysm.core.client.settings import TARGETS, Key, hint_of
+from raysm.core.request import Local
+from raysm.core.request.codec import hints_of
+from raysm.core.request.targets import INSTANCE_KINDS
+from raysm.features.script.request import Script, TorchScript
+from raysm.features.similarity.request import Similarity
+from raysm.features.sweep.request import ScriptSweep, Search
 
 CHANGE = "--set"
 """The flag for every option that has none of its own."""

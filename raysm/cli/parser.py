@@ -4,8 +4,8 @@ import argparse
 import enum
 from typing import Any, NoReturn
 
+from raysm.core.request.durations import parse_duration
 from raysm.errors import InvalidRequest, did_you_mean
-from raysm.request.durations import parse_duration
 
 
 class Group(enum.StrEnum):

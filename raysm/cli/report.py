@@ -14,16 +14,16 @@ from rich.text import Text
 from raysm.cli.arguments import Arguments
 from raysm.cli.console import aligned, say_aside
 from raysm.cli.display import Times
-from raysm.client.costs import bill as costs
-from raysm.client.costs.bill import Bill
-from raysm.client.job.handle import Job, LeftFiles
-from raysm.client.logs.metrics import Metrics
-from raysm.client.logs.rendering import metric_value
-from raysm.client.results.result import Result, earlier_result
-from raysm.contract.names import natural
-from raysm.contract.result import ResultFile, how_to_read
-from raysm.request.codec import spelled, to_json
-from raysm.request.workload import Workload, built_in_kind
+from raysm.core.client.costs import bill as costs
+from raysm.core.client.costs.bill import Bill
+from raysm.core.client.job.handle import Job, LeftFiles
+from raysm.core.client.logs.metrics import Metrics
+from raysm.core.client.logs.rendering import metric_value
+from raysm.core.client.results.result import Result, earlier_result
+from raysm.core.protocol.names import natural
+from raysm.core.protocol.result import ResultFile, how_to_read
+from raysm.core.request.codec import spelled, to_json
+from raysm.core.request.workload import Workload, built_in_kind
 
 SHOWN = 3
 

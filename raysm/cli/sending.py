@@ -18,21 +18,21 @@ from raysm.cli.console import Console, is_of_output, now_s, say_aside, say_last
 from raysm.cli.display import Display, Times
 from raysm.cli.interrupts import OF_THE_PROCESS, REPEATED_S, STOPPING_S, Interrupted, Interrupts, interruptible
 from raysm.cli.report import brought, described, print_result
-from raysm.client.costs.bill import most_expensive
-from raysm.client.job.handle import Job, attach
-from raysm.client.logs.pending import Silence, reasons_told
-from raysm.client.options import default_of
-from raysm.client.results.result import check_folder
-from raysm.client.service import connect
-from raysm.client.settings import Settings, absolute, packaged_options
-from raysm.client.storage.s3 import file_path
-from raysm.client.submit import Prepared, prepare
-from raysm.client.sweep import SweepResult
-from raysm.client.targets.endpoint import answering
-from raysm.contract.names import WORKLOAD_TAG
+from raysm.core.client.costs.bill import most_expensive
+from raysm.core.client.job.handle import Job, attach
+from raysm.core.client.logs.pending import Silence, reasons_told
+from raysm.core.client.options import default_of
+from raysm.core.client.results.result import check_folder
+from raysm.core.client.service import connect
+from raysm.core.client.settings import Settings, absolute, packaged_options
+from raysm.core.client.storage.s3 import file_path
+from raysm.core.client.submit import Prepared, prepare
+from raysm.core.client.targets.endpoint import answering
+from raysm.core.protocol.names import WORKLOAD_TAG
+from raysm.core.request import Cluster
+from raysm.core.request.codec import to_json
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound, RaysmError
-from raysm.request import Cluster
-from raysm.request.codec import to_json
+from raysm.features.sweep.client import SweepResult
 
 MAX_PER_CORE = 4
 """A core can start a few emulated instances, which mostly wait; with more, their starts delay each other."""

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from raysm.contract.file_uri import path_of
-from raysm.contract.store import files_below, make_folder
+from raysm.core.protocol.file_uri import path_of
+from raysm.core.protocol.store import files_below, make_folder
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.local.job_spec import JobSpec
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from raysm.contract.store import make_folder, replacing
+from raysm.core.protocol.store import make_folder, replacing
 from raysm.local.instance_files import InstanceFiles
 
 Stamp: TypeAlias = tuple[int, int]

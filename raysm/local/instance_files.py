@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from raysm.contract.store import files_below
+from raysm.core.protocol.store import files_below
 
 OF_THE_KERNEL = tuple(map(Path, ("/proc", "/sys", "/dev")))
 """Below these, the server reads facts about itself, such as its own environment."""

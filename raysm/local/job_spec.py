@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from raysm.contract.job_api import TRAINING, JobApi
-from raysm.contract.names import LOCAL_REGION
+from raysm.core.protocol.job_api import TRAINING, JobApi
+from raysm.core.protocol.names import LOCAL_REGION
+from raysm.core.request.cluster import Distribution
 from raysm.errors import InvalidRequest
 from raysm.local.checkpoints import CheckpointStore
-from raysm.request.cluster import Distribution
 
 ACCOUNT = "000000000000"
 REGION = LOCAL_REGION

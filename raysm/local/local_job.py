@@ -22,10 +22,10 @@ from typing import Literal
 
 import psutil
 
-from raysm.contract.names import NOT_KEPT
-from raysm.contract.paths import DEFAULT_BASE, Paths
-from raysm.contract.result import SERVICE_REASON
-from raysm.contract.store import files_below
+from raysm.core.protocol.names import NOT_KEPT
+from raysm.core.protocol.paths import DEFAULT_BASE, Paths
+from raysm.core.protocol.result import SERVICE_REASON
+from raysm.core.protocol.store import files_below
 from raysm.errors import RaysmError
 from raysm.local import channels
 from raysm.local.checkpoints import CheckpointSync

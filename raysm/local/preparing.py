@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from raysm.contract import names
-from raysm.contract.paths import DEFAULT_BASE, SDK_CODE, Paths
-from raysm.contract.payload import REQUEST, SOURCE
-from raysm.contract.store import files_below, make_folder, put
+from raysm.core.protocol import names
+from raysm.core.protocol.paths import DEFAULT_BASE, SDK_CODE, Paths
+from raysm.core.protocol.payload import REQUEST, SOURCE
+from raysm.core.protocol.store import files_below, make_folder, put
 from raysm.local import channels
 from raysm.local.instances import InstanceSpec, Link, Site
 from raysm.local.instances.share import Share, measure, split

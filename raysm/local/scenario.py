@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from raysm.core.request.codec import from_json
 from raysm.errors import InvalidRequest
-from raysm.request.codec import from_json
 
 
 def check_shares(table: str, **shares: float) -> None:

@@ -22,8 +22,8 @@ from PIL import Image
 from pyarrow import parquet
 
 import raysm
-from raysm.contract.names import BASE_DIR, LABEL_HOST
-from raysm.contract.paths import Paths
+from raysm.core.protocol.names import BASE_DIR, LABEL_HOST
+from raysm.core.protocol.paths import Paths
 from tests.support.batches import run
 
 GOAL = 0.95

@@ -180,7 +180,7 @@ def connect(folder):
     os.environ.update(HOME=str(folder), PYTHONPATH=str(ROOT), RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0")
     import ray
 
-    from raysm.contract.names import LABEL_HOST
+    from raysm.core.protocol.names import LABEL_HOST
 
     ray.init(
         address="local",
@@ -217,10 +217,10 @@ def raysm_run(folder, engine):
     connect(folder)
     import pyarrow.parquet as pq
 
-    from raysm.request import Similarity
-    from raysm.workloads.similarity.reading.matrix import Place, Source
-    from raysm.workloads.similarity.run import run
-    from raysm.workloads.similarity.runs import Folders
+    from raysm.features.similarity.cluster.reading.matrix import Place, Source
+    from raysm.features.similarity.cluster.run import run
+    from raysm.features.similarity.cluster.runs import Folders
+    from raysm.features.similarity.request import Similarity
 
     def go(path, job):
         work = Path(tempfile.mkdtemp(dir=path.parent))
@@ -259,9 +259,9 @@ def raysm_run(folder, engine):
 
 def gathering_run(path, job):
     """Merge simulated parts of top-k, and write the result: what the head does, without tasks."""
-    from raysm.workloads.row_blocks import RowBlock, row_blocks
-    from raysm.workloads.similarity.arithmetic.keys import TopKAccumulator
-    from raysm.workloads.similarity.output import write_neighbors
+    from raysm.features.similarity.cluster.arithmetic.keys import TopKAccumulator
+    from raysm.features.similarity.cluster.output import write_neighbors
+    from raysm.instance.work.row_blocks import RowBlock, row_blocks
 
     keys, target = np.load(path, mmap_mode="r"), path.with_name("gathered")
     rows, k = keys.shape

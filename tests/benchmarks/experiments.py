@@ -16,14 +16,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from raysm.client.experiments.listing import Choice, experiments
-from raysm.client.submit import submit
-from raysm.contract.events import Metric, line
-from raysm.contract.job_api import TRAINING
-from raysm.request import Script
+from raysm.core.client.submit import submit
+from raysm.core.protocol.events import Metric, line
+from raysm.core.protocol.job_api import TRAINING
+from raysm.features.experiments.listing import Choice, experiments
+from raysm.features.experiments.mlflow_view import MlflowStore, records
+from raysm.features.experiments.table import Jobs
+from raysm.features.script.request import Script
 from raysm.testing import Answer, FakeSageMaker
-from raysm.views.experiments.mlflow import MlflowStore, records
-from raysm.views.experiments.table import Jobs
 
 METRICS = ("loss", "accuracy", "rows_per_s", "lr", "epoch_s")
 STEPS = 50

@@ -12,8 +12,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from raysm.grid.limiter import Rate
-from raysm.grid.task import Rules
+from raysm.features.grid.limiter import Rate
+from raysm.features.grid.task import Rules
 from tests.support.grid_world import Behaviour
 from tests.support.grids import Bench
 

@@ -18,11 +18,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from raysm.core.request import Cluster
 from raysm.local.instances import InstanceSpec
 from raysm.local.instances.namespace import NamespaceSite
 from raysm.local.instances.share import measure, split
 from raysm.local.logs import LogPump
-from raysm.request import Cluster
 from tests.support.jobs import Log, script_request, started
 
 GOALS = {"forming / Ray itself": 0.6, "all gone, s": 5.0, "workers gone, s": 2.0}

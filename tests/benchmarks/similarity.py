@@ -118,7 +118,7 @@ def keys(rows, k):
     """Make what the parts of top-k hold: scores and neighbors of each row, the best first."""
 
     def make(folder):
-        from raysm.workloads.similarity.arithmetic.keys import encode
+        from raysm.features.similarity.cluster.arithmetic.keys import encode
 
         rng, step = np.random.default_rng(4), 1 << 20
         found = np.lib.format.open_memmap(folder / "matrix.npy", "w+", np.uint64, (rows, k))

@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import raysm
-from raysm.contract.home import VARIABLE
+from raysm.core.protocol.home import VARIABLE
 from tests.support.homes import serving
 from tests.support.jobs import script_request, started
 
@@ -55,7 +55,7 @@ def main():
         os.environ[VARIABLE] = str(home)
         begin_s = time.time()
         raysm.Local()
-        from raysm.client.targets import endpoint
+        from raysm.core.client.targets import endpoint
 
         endpoint.ensure(home)
         print(f"start of the embedded SageMaker: {time.time() - begin_s:.2f} s")

@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import raysm
-from raysm.contract.home import VARIABLE
+from raysm.core.protocol.home import VARIABLE
 from tests.support.homes import serving
 
 GOALS = {"steps/s, raysm / torchrun": (0.98, "at least"), "measuring, % of a step": (1.0, "at most")}
@@ -48,9 +48,9 @@ dist.destroy_process_group()
 MEASURED = """
 import statistics, sys, time, torch
 from torch import nn
-from raysm.workloads.training.loop import session
-from raysm.workloads.training.measure import Measuring
-from raysm.workloads.training.prepare import prepare, step
+from raysm.features.training.cluster.loop import session
+from raysm.features.training.cluster.measure import Measuring
+from raysm.features.training.cluster.prepare import prepare, step
 torch.set_num_threads(1)
 model = nn.Sequential(*[nn.Linear(768, 768) for _ in range(8)], nn.Linear(768, 10))
 prepare(model, torch.optim.SGD(model.parameters(), lr=0.01), loss=nn.functional.cross_entropy)

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import hypothesis  # noqa: F401
 import pytest
 
-from raysm.client.job.handle import Job, attach
-from raysm.client.submit import submit
-from raysm.client.targets.endpoint import ensure
-from raysm.request import Cluster, Script
-from raysm.views.dashboard.server import Page
+from raysm.core.client.job.handle import Job, attach
+from raysm.core.client.submit import submit
+from raysm.core.client.targets.endpoint import ensure
+from raysm.core.request import Cluster
+from raysm.features.dashboard.server import Page
+from raysm.features.script.request import Script
 from tests.support import browsers
 from tests.support.jobs import FORMING_S
 from tests.support.jupyter import serving_lab

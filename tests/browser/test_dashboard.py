@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from raysm.client.job.handle import token_of
+from raysm.core.client.job.handle import token_of
 from tests.support.browsers import looking
 from tests.support.dashboard_head import Answer, serving_head
 from tests.support.jobs import FORMING_S
@@ -26,7 +26,7 @@ def go(page, dashboard, tab, query=""):
 def test_the_overview_has_content_and_asks_for_no_token(page, dashboard, picture):
     go(page, dashboard, "overview")
     expect(page.get_by_text("Recent jobs")).to_be_visible()
-    expect(page.get_by_text("raysm.workloads.driver").first).to_be_visible()
+    expect(page.get_by_text("raysm.instance.work.driver").first).to_be_visible()
     for title in ("Cluster Utilization", "Node Count"):
         expect(page.frame_locator(f"iframe[title='{title}']").locator("svg")).to_be_visible()
     expect(page.get_by_role("dialog")).to_have_count(0)

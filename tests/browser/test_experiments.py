@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from raysm.client.submit import submit
-from raysm.contract.events import Metric, line
-from raysm.request import Script
+from raysm.core.client.submit import submit
+from raysm.core.protocol.events import Metric, line
+from raysm.features.experiments.mlflow_view import MlflowStore, open_mlflow, records
+from raysm.features.experiments.table import Jobs, jobs
+from raysm.features.script.request import Script
 from raysm.testing import Answer
-from raysm.views.experiments.mlflow import MlflowStore, open_mlflow, records
-from raysm.views.experiments.table import Jobs, jobs
 
 expect = pytest.importorskip("playwright.sync_api").expect
 

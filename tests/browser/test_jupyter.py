@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import raysm
-from raysm.client.job.handle import token_of
-from raysm.client.session.starting import place_of
+from raysm.core.client.job.handle import token_of
+from raysm.features.session.client.starting import place_of
 from tests.support.browsers import looking
 from tests.support.jupyter import KERNEL, OpenNotebook, lab_environment
 from tests.support.session_process import serving

@@ -6,8 +6,8 @@ import pytest
 from raysm.cli.arguments import FAMILIES, build_parser, parse
 from raysm.cli.config import read_settings
 from raysm.cli.sending import prepared
+from raysm.core.request import AWS, Local
 from raysm.errors import InvalidRequest
-from raysm.request import AWS, Local
 
 ROLE = "arn:aws:iam::123456789012:role/jobs"
 

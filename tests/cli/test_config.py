@@ -13,8 +13,8 @@ from raysm.cli import config
 from raysm.cli.arguments import parse
 from raysm.cli.config import effective, flag_layer, project_file, read_settings
 from raysm.cli.sending import as_request, prepared
+from raysm.core.request import Cluster, Local
 from raysm.errors import InvalidRequest
-from raysm.request import Cluster, Local
 
 pytestmark = pytest.mark.smoke
 

@@ -17,8 +17,8 @@ from raysm.cli.console import Console
 from raysm.cli.display import Display
 from raysm.cli.interrupts import Interrupted, interruptible
 from raysm.cli.sending import follow
-from raysm.client.job.description import Status
-from raysm.client.logs.stream import LogLine
+from raysm.core.client.job.description import Status
+from raysm.core.client.logs.stream import LogLine
 
 
 class Terminal(io.StringIO):

@@ -7,8 +7,9 @@ from rich.console import Console
 
 from raysm.cli import jobs
 from raysm.cli.arguments import parse
-from raysm.client.submit import submit
-from raysm.request import Cluster, Script
+from raysm.core.client.submit import submit
+from raysm.core.request import Cluster
+from raysm.features.script.request import Script
 from tests.support.pages import assert_printed, outputs
 from tests.support.sagemaker import fake_aws
 

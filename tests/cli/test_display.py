@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 
 from raysm.cli.display import Display, Times
-from raysm.client.job.description import Description, Status
-from raysm.contract.events import Progress, State, line
-from raysm.contract.job_api import TRAINING
-from raysm.request import AWS, Local
+from raysm.core.client.job.description import Description, Status
+from raysm.core.protocol.events import Progress, State, line
+from raysm.core.protocol.job_api import TRAINING
+from raysm.core.request import AWS, Local
 from tests.support.shifted_clock import ShiftedClock, why_not
 
 

@@ -11,9 +11,9 @@ import pytest
 from raysm.cli.arguments import parse
 from raysm.cli.examples import EXAMPLES
 from raysm.cli.options import add_entered
-from raysm.client.options import SubmitKeywords
-from raysm.client.settings import OWN, TARGETS, schema
-from raysm.request import JobRequest
+from raysm.core.client.options import SubmitKeywords
+from raysm.core.client.settings import OWN, TARGETS, schema
+from raysm.core.request import JobRequest
 
 pytestmark = pytest.mark.smoke
 

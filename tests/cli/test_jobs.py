@@ -11,14 +11,15 @@ from rich.console import Console
 from raysm.cli.arguments import parse
 from raysm.cli.interrupts import Interrupted
 from raysm.cli.jobs import await_end, find_to_read, run
-from raysm.client.job.handle import attach
-from raysm.client.job.records import task_of
-from raysm.client.storage.s3 import Storage
-from raysm.client.submit import submit
-from raysm.contract import events
+from raysm.core.client.job.handle import attach
+from raysm.core.client.job.records import task_of
+from raysm.core.client.storage.s3 import Storage
+from raysm.core.client.submit import submit
+from raysm.core.protocol import events
+from raysm.core.request import Local
 from raysm.errors import InvalidRequest, JobNotFound, ServiceError
-from raysm.grid.store import path_of
-from raysm.request import Local, Script
+from raysm.features.grid.store import path_of
+from raysm.features.script.request import Script
 from tests.support.client_jobs import M5, leave
 from tests.support.commands import NOW_MS, tell
 from tests.support.homes import in_home

@@ -12,10 +12,10 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from raysm.cli import demo
 from raysm.cli.main import main
-from raysm.client.job.handle import attach
-from raysm.client.targets import endpoint
+from raysm.core.client.job.handle import attach
+from raysm.core.client.targets import endpoint
+from raysm.features.similarity import demo_command as demo
 from tests.support import reference
 from tests.support.homes import in_home
 from tests.support.pages import assert_printed, outputs

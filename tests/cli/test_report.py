@@ -13,11 +13,11 @@ from rich.console import Console
 from raysm.cli.arguments import parse
 from raysm.cli.display import Times
 from raysm.cli.report import print_metrics, print_result
-from raysm.client.job.handle import attach
-from raysm.client.results.result import Result
-from raysm.client.storage.s3 import Storage
-from raysm.contract import events
-from raysm.contract.result import ResultFile
+from raysm.core.client.job.handle import attach
+from raysm.core.client.results.result import Result
+from raysm.core.client.storage.s3 import Storage
+from raysm.core.protocol import events
+from raysm.core.protocol.result import ResultFile
 from tests.support.client_jobs import leave, manifest
 from tests.support.commands import tell
 

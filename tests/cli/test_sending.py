@@ -6,7 +6,7 @@ from raysm.cli.arguments import parse
 from raysm.cli.config import read_settings
 from raysm.cli.main import main
 from raysm.cli.sending import crowding, facts, prepared, what_sending_does
-from raysm.contract.home import VARIABLE
+from raysm.core.protocol.home import VARIABLE
 from raysm.errors import InvalidRequest
 
 

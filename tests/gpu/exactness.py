@@ -3,10 +3,10 @@
 import numpy as np
 import torch
 
-from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode, encode
-from raysm.workloads.similarity.arithmetic.score import pair_scores, prepare
-from raysm.workloads.similarity.engines.cuda import CudaEngine
-from raysm.workloads.similarity.engines.protocol import Best, Frame
+from raysm.features.similarity.cluster.arithmetic.keys import EMPTY_KEY, decode, encode
+from raysm.features.similarity.cluster.arithmetic.score import pair_scores, prepare
+from raysm.features.similarity.cluster.engines.cuda import CudaEngine
+from raysm.features.similarity.cluster.engines.protocol import Best, Frame
 from tests.support.dense_rows import assert_pairs, best_of, centred, expected_keys, kinds_of_rows, tiles
 
 SMALL = 1 << 17

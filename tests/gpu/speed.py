@@ -6,7 +6,7 @@ import time
 import numpy as np
 import torch
 
-from raysm.workloads.similarity.engines.protocol import Best
+from raysm.features.similarity.cluster.engines.protocol import Best
 from tests.gpu.exactness import engine_of
 from tests.gpu.figures import Figure
 from tests.support.dense_rows import centred, tiles

@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from raysm.workloads.training.loop import session
-from raysm.workloads.training.prepare import prepare, step
+from raysm.features.training.cluster.loop import session
+from raysm.features.training.cluster.prepare import prepare, step
 from tests.gpu.figures import Figure
 from tests.gpu.speed import synchronize
 

@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 import pytest
 
 import raysm
-from raysm.client.job.handle import attach, token_of
-from raysm.client.service import Service
-from raysm.client.session.starting import place_of
-from raysm.client.tunnel.dashboard import place_of as dashboard_place_of
-from raysm.contract.home import ServerRecord
+from raysm.core.client.job.handle import attach, token_of
+from raysm.core.client.service import Service
+from raysm.core.protocol.home import ServerRecord
 from raysm.errors import RaysmError, SessionEnded
+from raysm.features.dashboard.tunnel.dashboard import place_of as dashboard_place_of
+from raysm.features.session.client.starting import place_of
 from tests.support.another_user import needs_two_users, thief
 from tests.support.bootstraps import Cluster, request
 from tests.support.dashboards import await_dashboard

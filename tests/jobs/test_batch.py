@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from raysm.client.results.batch import Batch
-from raysm.contract.events import Progress, parse
-from raysm.contract.result import Manifest
-from raysm.request import Cluster, Input, JobRequest
+from raysm.core.protocol.events import Progress, parse
+from raysm.core.protocol.result import Manifest
+from raysm.core.request import Cluster, Input, JobRequest
+from raysm.features.batch.result import Batch
 from tests.support.jobs import completed, started
 from tests.support.leftovers import leaving_nothing
 

@@ -3,7 +3,7 @@
 import pytest
 
 import raysm
-from raysm.contract.home import ServerRecord
+from raysm.core.protocol.home import ServerRecord
 from tests.support import docker
 from tests.support.homes import serving
 

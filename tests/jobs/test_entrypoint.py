@@ -6,9 +6,10 @@ import platform
 import cloudpickle
 import pytest
 
-from raysm.contract.result import VALUE
+from raysm.core.protocol.result import VALUE
+from raysm.core.request import Cluster, JobRequest, Security
+from raysm.features.script.request import PickledFunction
 from raysm.local.job_spec import Channel, JobSpec, number_hosts
-from raysm.request import Cluster, JobRequest, PickledFunction, Security
 from tests.support.leftovers import leaving_nothing
 from tests.support.payloads import pack_payload
 from tests.support.specs import run_spec

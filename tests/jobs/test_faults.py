@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 import raysm
-from raysm.client.targets import endpoint
+from raysm.core.client.targets import endpoint
 from tests.support.leftovers import assert_nothing_left
 from tests.support.processes import await_watched, inside, one
 from tests.support.waiting import until, until_line
@@ -95,7 +95,7 @@ FAULTS = {
         known_s=SILENCE_S + KNOWN_S,
     ),
     "the driver is killed": Fault(
-        happen=kill_in("algo-1", "raysm.workloads.driver"),
+        happen=kill_in("algo-1", "raysm.instance.work.driver"),
         reason=re.escape("the workload was killed by SIGKILL: most likely out of memory (this machine has "),
         known="algo-1 failed: the workload was killed by SIGKILL",
     ),

@@ -6,11 +6,11 @@ import json
 import pytest
 
 import raysm
-from raysm.client.job.description import Status
-from raysm.client.targets import endpoint
-from raysm.contract.home import scenario_file
+from raysm.core.client.job.description import Status
+from raysm.core.client.targets import endpoint
+from raysm.core.protocol.home import scenario_file
 from raysm.errors import ServiceError
-from raysm.workloads.training.model_file import MODEL_FILE
+from raysm.features.training.cluster.model_file import MODEL_FILE
 from tests.jobs.test_training_interrupted import undisturbed
 from tests.support import interrupted_loop
 from tests.support.homes import serving

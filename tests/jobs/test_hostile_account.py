@@ -11,12 +11,12 @@ from markupsafe import _speedups
 from rich.console import Console
 
 import raysm
-from raysm.cli import doctor
 from raysm.cli.arguments import parse
-from raysm.client.doctor.case import Intent, State
-from raysm.contract.home import scenario_file
+from raysm.core.protocol.home import scenario_file
+from raysm.core.request import Cluster, Input, Security
 from raysm.errors import CredentialsExpired
-from raysm.request import Cluster, Input, Security
+from raysm.features.account import doctor_command as doctor
+from raysm.features.account.doctor.case import Intent, State
 from tests.support import aws_account
 from tests.support.aws_account import BUCKET
 from tests.support.homes import serving

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from raysm.contract.paths import Paths
-from raysm.request import JobRequest, Script
+from raysm.core.protocol.paths import Paths
+from raysm.core.request import JobRequest
+from raysm.features.script.request import Script
 from tests.support.bootstraps import NODE_PORTS, free_ports, write_training
 from tests.support.image_like_aws import OLDER_RAY, install_older_ray, python_312, why_no_older_ray, why_no_python_312
 from tests.support.payloads import pack_payload

@@ -2,8 +2,8 @@
 
 import pytest
 
-from raysm.contract.events import State
-from raysm.request import Cluster
+from raysm.core.protocol.events import State
+from raysm.core.request import Cluster
 from tests.support.jobs import ENDS_S, script_request, started
 
 pytestmark = pytest.mark.namespace

@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import raysm
-from raysm.client.job.description import Status
-from raysm.client.storage.s3 import file_path
-from raysm.contract.home import scenario_file
+from raysm.core.client.job.description import Status
+from raysm.core.client.storage.s3 import file_path
+from raysm.core.protocol.home import scenario_file
 from tests.support import docker, reference
 from tests.support.homes import serving
 from tests.support.image_like_aws import (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import raysm
-from raysm.client.submit import prepare
+from raysm.core.client.submit import prepare
 from raysm.errors import InvalidRequest, JobFailed
 from raysm.testing import Answer
 

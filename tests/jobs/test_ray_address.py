@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from raysm.client.job.handle import token_of
-from raysm.client.submit import submit
-from raysm.request import Cluster, Script
+from raysm.core.client.job.handle import token_of
+from raysm.core.client.submit import submit
+from raysm.core.request import Cluster
+from raysm.features.script.request import Script
 from tests.support.jobs import ENDS_S, FORMING_S
 
 pytestmark = pytest.mark.long

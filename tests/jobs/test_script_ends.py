@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 
-from raysm.contract.result import MAX_REASON
+from raysm.core.protocol.result import MAX_REASON
 from tests.support.bootstraps import Cluster, request
 
 

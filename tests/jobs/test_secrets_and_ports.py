@@ -9,8 +9,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from raysm.contract.events import State
-from raysm.request import Cluster, Ports
+from raysm.core.protocol.events import State
+from raysm.core.request import Cluster, Ports
 from tests.support.jobs import ENDS_S, script_request, started
 from tests.support.processes import inside
 from tests.support.waiting import until
@@ -191,7 +191,7 @@ def test_the_token_is_in_no_argument_and_no_environment(running):
 def test_another_user_sees_no_token_in_ps(running):
     job, _ = running
     shown = subprocess.run(["ps", "axeww"], capture_output=True, user="nobody", group="nogroup", check=True).stdout
-    assert b"raysm.bootstrap" in shown
+    assert b"raysm.instance" in shown
     assert token_of(job).encode() not in shown
 
 

@@ -9,8 +9,8 @@ import time
 import pytest
 
 import raysm
-from raysm.contract.session import CLOSING
 from raysm.errors import SessionEnded
+from raysm.features.session.protocol import CLOSING
 from tests.support.jobs import ENDS_S, FORMING_S
 from tests.support.waiting import until
 

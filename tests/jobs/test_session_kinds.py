@@ -5,8 +5,8 @@ import socket
 import pytest
 
 import raysm
-from raysm.client.session.starting import place_of
-from raysm.contract.home import scenario_file
+from raysm.core.protocol.home import scenario_file
+from raysm.features.session.client.starting import place_of
 from tests.support import docker
 from tests.support.homes import serving
 from tests.support.hostile import HOSTILE

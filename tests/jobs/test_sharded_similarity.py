@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
 
-from raysm.contract.result import Manifest
-from raysm.request import Cluster, Input, Similarity
-from raysm.workloads.similarity.layouts.rotation import MAX_LEAVING
-from raysm.workloads.similarity.tasks.context import KEPT_BYTES
+from raysm.core.protocol.result import Manifest
+from raysm.core.request import Cluster, Input
+from raysm.features.similarity.cluster.layouts.rotation import MAX_LEAVING
+from raysm.features.similarity.cluster.tasks.context import KEPT_BYTES
+from raysm.features.similarity.request import Similarity
 from tests.support.jobs import completed, script_request
 
 pytestmark = [pytest.mark.namespace, pytest.mark.long]
@@ -30,16 +31,16 @@ SCRIPT = """
 import json, os, signal, sys
 from pathlib import Path
 import ray
-from raysm.contract.events import Progress
-from raysm.contract.names import LABEL_HOST
-from raysm.request import Similarity
-from raysm.bootstrap.log import emit_event
-from raysm.workloads.nodes import cluster_nodes
-from raysm.workloads.similarity.reading.columns import Selection
-from raysm.workloads.similarity.reading.matrix import Source
-from raysm.workloads.similarity.tasks.parts import peak_memory_bytes
-from raysm.workloads.similarity.run import run
-from raysm.workloads.similarity.runs import Folders
+from raysm.core.protocol.events import Progress
+from raysm.core.protocol.names import LABEL_HOST
+from raysm.core.request import Similarity
+from raysm.instance.log import emit_event
+from raysm.instance.work.nodes import cluster_nodes
+from raysm.features.similarity.cluster.reading.columns import Selection
+from raysm.features.similarity.cluster.reading.matrix import Source
+from raysm.features.similarity.cluster.tasks.parts import peak_memory_bytes
+from raysm.features.similarity.cluster.run import run
+from raysm.features.similarity.cluster.runs import Folders
 
 ray.init(address="auto", log_to_driver=False)
 HOSTS = ["algo-1", "algo-2", "algo-3"]
@@ -48,7 +49,7 @@ model, scratch = Path("/opt/ml/model"), Path("/opt/ml/scratch/records")
 
 @ray.remote(num_cpus=0)
 def probe():
-    import raysm.workloads.similarity.run  # what every process of the work loads, for its peak
+    import raysm.features.similarity.cluster.run  # what every process of the work loads, for its peak
     lines = [line.split() for line in Path("/proc/net/dev").read_text().splitlines()[2:]]
     shared = os.statvfs("/dev/shm")
     return {

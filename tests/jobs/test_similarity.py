@@ -8,9 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from raysm.contract.events import Progress, parse
-from raysm.contract.result import Manifest
-from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Similarity
+from raysm.core.protocol.events import Progress, parse
+from raysm.core.protocol.result import Manifest
+from raysm.core.request import Cluster, Input, InstanceGroup, JobRequest
+from raysm.features.similarity.request import Similarity
 from tests.support.jobs import ENDS_S, completed, started
 from tests.support.leftovers import leaving_nothing
 

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 import raysm
-from raysm.client.targets import endpoint
-from raysm.workloads.similarity.sizing import SIZES
+from raysm.core.client.targets import endpoint
+from raysm.features.similarity.cluster.sizing import SIZES
 from tests.support import reference
 from tests.support.waiting import until
 

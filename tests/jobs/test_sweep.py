@@ -9,12 +9,12 @@ import time
 import pytest
 
 import raysm
-from raysm.client.source.package import package_of
-from raysm.contract.events import Trial, Trials
-from raysm.contract.result import Manifest
+from raysm.core.client.source.package import package_of
+from raysm.core.protocol.events import Trial, Trials
+from raysm.core.protocol.result import Manifest
+from raysm.core.request import Cluster, JobRequest
 from raysm.local.checkpoints import FolderStore
 from raysm.local.job_spec import Checkpoints
-from raysm.request import Cluster, JobRequest
 from tests.support import jobs
 from tests.support.leftovers import leaving_nothing
 from tests.support.waiting import until

@@ -13,8 +13,8 @@ import urllib.request
 import pytest
 
 import raysm
-from raysm.contract.events import Metric, parse
-from raysm.views.experiments.mlflow import SETTINGS
+from raysm.core.protocol.events import Metric, parse
+from raysm.features.experiments.mlflow_view import SETTINGS
 from tests.support.bootstraps import Cluster, request
 
 mlflow = pytest.importorskip("mlflow")

@@ -5,9 +5,9 @@ import json
 import pytest
 
 import raysm
-from raysm.contract.events import Metric
-from raysm.contract.job_api import PROCESSING
-from raysm.request import Cluster, Input, JobRequest
+from raysm.core.protocol.events import Metric
+from raysm.core.protocol.job_api import PROCESSING
+from raysm.core.request import Cluster, Input, JobRequest
 from tests.support.jobs import ENDS_S, completed, started, training_request
 
 VARIABLES = """

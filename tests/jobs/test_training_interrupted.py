@@ -8,12 +8,12 @@ import subprocess
 import pytest
 
 from raysm import Cluster, DataParallel, TorchScript
+from raysm.core.request import JobRequest
+from raysm.features.training.cluster.checkpoint.manifest import read_manifests
+from raysm.features.training.cluster.model_file import MODEL_FILE
+from raysm.instance.work import script_main
 from raysm.local.checkpoints import FolderStore
 from raysm.local.job_spec import Checkpoints
-from raysm.request import JobRequest
-from raysm.workloads import script_main
-from raysm.workloads.training.checkpoint.manifest import read_manifests
-from raysm.workloads.training.model_file import MODEL_FILE
 from tests.support import interrupted_loop, jobs
 from tests.support.leftovers import leaving_nothing
 from tests.support.waiting import until

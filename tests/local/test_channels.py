@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from raysm.contract.job_api import PROCESSING
+from raysm.core.protocol.job_api import PROCESSING
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.local.channels import SMALL_BYTES, Entry, hand_over, local_path, relink, resolve
 from raysm.local.instances.process import ProcessSite

@@ -3,18 +3,19 @@
 import pytest
 
 from raysm.cli.arguments import parse
-from raysm.cli.doctor import local_checks
-from raysm.client.doctor.case import State
-from raysm.client.plan import plan
+from raysm.core.client.plan import plan
+from raysm.core.request import JobRequest, Local
+from raysm.core.request.targets import INSTANCE_KINDS, InstanceKind
 from raysm.errors import InvalidRequest
+from raysm.features.account.doctor.case import State
+from raysm.features.account.doctor_command import local_checks
+from raysm.features.script.request import Script
 from raysm.local.instances import SITES, missing_for, open_site
 from raysm.local.instances.process import ProcessSite
 from raysm.local.job_spec import JobSpec, number_hosts
 from raysm.local.local_job import LocalJob
 from raysm.local.server.definitions import kind_of
 from raysm.local.server.validation import ApiError
-from raysm.request import JobRequest, Local, Script
-from raysm.request.targets import INSTANCE_KINDS, InstanceKind
 from tests.support.jobs import Log
 from tests.support.sagemaker import places_of
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from raysm.contract.packages import default_index
+from raysm.core.protocol.packages import default_index
 from raysm.errors import RaysmError
 from raysm.local.instances import InstanceSpec, Link, open_site
 from raysm.local.instances.share import Share

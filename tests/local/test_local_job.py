@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from raysm.contract.paths import Paths
-from raysm.contract.result import SERVICE_REASON
+from raysm.core.protocol.paths import Paths
+from raysm.core.protocol.result import SERVICE_REASON
 from raysm.errors import InvalidInput
 from raysm.local import scenario
 from raysm.local.channels import SMALL_BYTES

@@ -1,4 +1,4 @@
-"""``python3 -m tests.mutate raysm.grid.placing``: break a module, one small change at a time, and run its tests.
+"""``python3 -m tests.mutate raysm.features.grid.placing``: break a module, one small change at a time, and run its tests.
 
 Each change is a mutant. A mutant that fails a test is killed; one that passes all tests survives and
 is printed: either it changes nothing that a user relies on, or a test is missing. First, the tests run
@@ -166,7 +166,7 @@ def judge(mutants: list[Mutant], reached: Reached, copies: list[Copy], others: l
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python3 -m tests.mutate", description=__doc__.splitlines()[0])
-    parser.add_argument("module", help="such as raysm.grid.placing")
+    parser.add_argument("module", help="such as raysm.features.grid.placing")
     parser.add_argument("tests", nargs="*", help="files, folders or tests (default: the folder of tests beside it)")
     parser.add_argument("--marks", default="not long and not soak and not browser", help="as pytest's -m")
     parser.add_argument("--others", nargs="*", default=[], help="tests that run its lines in other processes")

@@ -7,15 +7,15 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from raysm.bootstrap import environment
-from raysm.bootstrap.variables import user_variables
-from raysm.client.account.permissions import ROLE, USER, Grant, policy, trust
-from raysm.client.doctor.checks import CHECKS
-from raysm.contract import names
-from raysm.contract.job_api import APIS
-from raysm.contract.paths import Paths
-from raysm.grid import endings
-from raysm.grid.rows.columns import COLUMNS
+from raysm.core.protocol import names
+from raysm.core.protocol.job_api import APIS
+from raysm.core.protocol.paths import Paths
+from raysm.features.account.doctor.checks import CHECKS
+from raysm.features.account.permissions import ROLE, USER, Grant, policy, trust
+from raysm.features.grid import endings
+from raysm.features.grid.rows.columns import COLUMNS
+from raysm.instance import environment
+from raysm.instance.variables import user_variables
 from tests.support.bootstraps import request, write_training
 
 TOLD = ("STATE", "MEASURE", "FAILURE_RECORD")
@@ -110,7 +110,7 @@ def _json(document: object) -> str:
 
 
 def _constants() -> Iterable[tuple[str, str, str]]:
-    """Yield name, value and text of the constants of ``raysm.contract.names`` that have a text."""
+    """Yield name, value and text of the constants of ``raysm.core.protocol.names`` that have a text."""
     for found in re.finditer(
         r'^([A-Z_]+) = "([^"\n]+)"\n"""(.+?)"""', inspect.getsource(names), re.MULTILINE | re.DOTALL
     ):

@@ -13,17 +13,17 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from raysm.client.job.description import Description, SecondaryStatus, Status
-from raysm.contract.job_api import TRAINING
+from raysm.core.client.job.description import Description, SecondaryStatus, Status
+from raysm.core.protocol.job_api import TRAINING
 from raysm.errors import JobNotFound, ServiceError
-from raysm.grid.controller import Controller
-from raysm.grid.database import LeaseLost
-from raysm.grid.limiter import Limiter, Rate
-from raysm.grid.place import Offer, Place
-from raysm.grid.placement import Cheapest
-from raysm.grid.region import Listed, Page
-from raysm.grid.store import Store
-from raysm.grid.task import AGAIN, Attempt, Rules, Task, TaskState
+from raysm.features.grid.controller import Controller
+from raysm.features.grid.database import LeaseLost
+from raysm.features.grid.limiter import Limiter, Rate
+from raysm.features.grid.place import Offer, Place
+from raysm.features.grid.placement import Cheapest
+from raysm.features.grid.region import Listed, Page
+from raysm.features.grid.store import Store
+from raysm.features.grid.task import AGAIN, Attempt, Rules, Task, TaskState
 from tests.simulate.schedule import Killed, Process, Schedule
 
 TYPE = "ml.m5.large"
@@ -104,7 +104,7 @@ class Job:
 
 
 class Region:
-    """One region of the service; see ``raysm.grid.region.Region``."""
+    """One region of the service; see ``raysm.features.grid.region.Region``."""
 
     def __init__(self, name: str, schedule: Schedule, behaviour: Behaviour) -> None:
         self.name, self.behaviour = name, behaviour

@@ -1,6 +1,6 @@
 """The life of a job: the policies of a head and its workers, under any order of what can happen.
 
-The real policies (``raysm.bootstrap.membership`` and ``member``) run on simulated instances. Messages
+The real policies (``raysm.instance.membership`` and ``member``) run on simulated instances. Messages
 take any time, connections break, instances pause, vanish and lose Ray, the service stops the job, and
 the driver fails by itself or because of a loss. An observer that knows what truly happened judges how
 each instance ended.
@@ -12,13 +12,13 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from raysm.bootstrap import lifecycle as life
-from raysm.bootstrap.control import LATE_BEATS
-from raysm.bootstrap.member import SERVICE_GRACE_S, Member, WorkerRules
-from raysm.bootstrap.membership import VERDICT_S, Membership, Rules
-from raysm.contract.result import Failure
+from raysm.core.protocol.result import Failure
+from raysm.core.request import Cluster
 from raysm.errors import ClusterNotFormed, InstanceLost, InvalidPayload, RayFailed
-from raysm.request import Cluster
+from raysm.instance import lifecycle as life
+from raysm.instance.control import LATE_BEATS
+from raysm.instance.member import SERVICE_GRACE_S, Member, WorkerRules
+from raysm.instance.membership import VERDICT_S, Membership, Rules
 
 JOIN_S = 60.0
 SILENCE_S = 30.0

@@ -2,13 +2,13 @@
 
 import hashlib
 
-from raysm.client.storage.s3 import Outdated, TooLarge, Versioned
+from raysm.core.client.storage.s3 import Outdated, TooLarge, Versioned
 from raysm.errors import ServiceError
-from raysm.grid.batch_job.grid_secret import Seal
-from raysm.grid.batch_job.state import MAX_STATE_BYTES, RemoteState, Unreachable
-from raysm.grid.controller import Controller
-from raysm.grid.limiter import Limiter
-from raysm.grid.store import Store
+from raysm.features.grid.batch_job.grid_secret import Seal
+from raysm.features.grid.batch_job.state import MAX_STATE_BYTES, RemoteState, Unreachable
+from raysm.features.grid.controller import Controller
+from raysm.features.grid.limiter import Limiter
+from raysm.features.grid.store import Store
 from tests.support.grids import FAST
 
 NO_ANSWER = ServiceError("put_object: Connection was closed before we received a valid response", is_transient=True)
@@ -18,7 +18,7 @@ SECRET = "5" * 64
 
 
 class FakeParameter:
-    """A parameter of Systems Manager; see ``raysm.grid.batch_job.grid_secret.Parameter``."""
+    """A parameter of Systems Manager; see ``raysm.features.grid.batch_job.grid_secret.Parameter``."""
 
     def __init__(self):
         self.secret = None
@@ -35,7 +35,7 @@ class FakeParameter:
 
 
 class FakeFolder:
-    """A folder of S3 that keeps S3's promises; see ``raysm.grid.batch_job.state.Folder``."""
+    """A folder of S3 that keeps S3's promises; see ``raysm.features.grid.batch_job.state.Folder``."""
 
     place = "s3://bucket/raysm/grid-stores/g"
 

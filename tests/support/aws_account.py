@@ -6,10 +6,10 @@ import json
 
 from moto import mock_aws
 
-from raysm.client.doctor.case import Case, Intent
-from raysm.client.doctor.checks import examine
-from raysm.client.service import Service
-from raysm.request import Cluster
+from raysm.core.client.service import Service
+from raysm.core.request import Cluster
+from raysm.features.account.doctor.case import Case, Intent
+from raysm.features.account.doctor.checks import examine
 from tests.support.permissions import covered
 from tests.support.sagemaker import (
     ACCOUNT,

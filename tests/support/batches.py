@@ -3,13 +3,13 @@
 import shutil
 from unittest import mock
 
-from raysm.client.source.package import package_of
-from raysm.contract import payload
-from raysm.contract.paths import Paths
-from raysm.request import Input, JobRequest
-from raysm.workloads.batch import predict
-from raysm.workloads.batch import run as batch_run
-from raysm.workloads.batch.run import run_batch
+from raysm.core.client.source.package import package_of
+from raysm.core.protocol import payload
+from raysm.core.protocol.paths import Paths
+from raysm.core.request import Input, JobRequest
+from raysm.features.batch.cluster import predict
+from raysm.features.batch.cluster import run as batch_run
+from raysm.features.batch.cluster.run import run_batch
 from tests.support.payloads import pack_payload
 
 

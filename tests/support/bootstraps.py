@@ -15,13 +15,13 @@ import time
 from pathlib import Path
 
 import raysm
-from raysm.bootstrap.children import Children, Commands
-from raysm.bootstrap.exit_status import ExitStatus
-from raysm.bootstrap.instance import prepare
-from raysm.contract import events
-from raysm.contract.job_api import PROCESSING, TRAINING
-from raysm.contract.paths import Paths
-from raysm.contract.result import FAILURE, Failure
+from raysm.core.protocol import events
+from raysm.core.protocol.job_api import PROCESSING, TRAINING
+from raysm.core.protocol.paths import Paths
+from raysm.core.protocol.result import FAILURE, Failure
+from raysm.instance.children import Children, Commands
+from raysm.instance.exit_status import ExitStatus
+from raysm.instance.instance import prepare
 from tests.support.own_process import run_apart
 from tests.support.payloads import pack_payload
 
@@ -134,7 +134,7 @@ class Cluster:
         self.ports = {"control": control, "gcs": gcs, "dashboard": dashboard} | dict.fromkeys(NODE_PORTS, 0)
         script = root / "user.py"
         script.write_text(driver)
-        self._driver = (sys.executable, "-m", "raysm.workloads.driver") if runner else (sys.executable, str(script))
+        self._driver = (sys.executable, "-m", "raysm.instance.work.driver") if runner else (sys.executable, str(script))
         packed = root / "payload"
         # What a Script of the request names is the driver; another workload only makes the life cycle its own.
         own = raysm.Script(str(script)) if isinstance(job.workload, raysm.Script) else job.workload
@@ -187,8 +187,8 @@ class Cluster:
     def _code(self):
         program = f"""
 import sys
-from raysm.bootstrap.children import Commands
-from raysm.bootstrap.supervisor import main
+from raysm.instance.children import Commands
+from raysm.instance.supervisor import main
 fake = [sys.executable, "-S", {str(FAKE_RAY)!r}, {str(self.folder)!r}]
 commands = Commands({RAY_STAND_IN}driver={self._driver!r})
 sys.exit(main(commands=commands))

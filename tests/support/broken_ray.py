@@ -2,8 +2,8 @@
 
 import sys
 
-from raysm.bootstrap import ray_internals, ray_start
-from raysm.bootstrap.ray_internals import Internal
+from raysm.instance import ray_internals, ray_start
+from raysm.instance.ray_internals import Internal
 
 REGISTERS_S = 8.0
 

@@ -2,9 +2,9 @@
 
 import random
 
-from raysm.grid.place import Offer, Place
-from raysm.grid.placement import Cheapest
-from raysm.grid.task import Rules, Task
+from raysm.features.grid.place import Offer, Place
+from raysm.features.grid.placement import Cheapest
+from raysm.features.grid.task import Rules, Task
 from tests.support.grid_world import CAPACITY_ERROR, Behaviour, overlaps
 from tests.support.grids import TYPE, Bench
 

@@ -3,12 +3,12 @@
 from dataclasses import replace
 from itertools import chain
 
-from raysm.grid.place import Offer, Place
-from raysm.grid.placement import Cheapest
-from raysm.grid.row import TROUBLES_FIRST, rows_of
-from raysm.grid.snapshot import snapshot
-from raysm.grid.task import Rules, Task
-from raysm.views.grid.report import report_page
+from raysm.features.grid.place import Offer, Place
+from raysm.features.grid.placement import Cheapest
+from raysm.features.grid.row import TROUBLES_FIRST, rows_of
+from raysm.features.grid.snapshot import snapshot
+from raysm.features.grid.task import Rules, Task
+from raysm.features.grid.views.report import report_page
 from tests.support.grid_world import Behaviour
 from tests.support.grids import Bench
 

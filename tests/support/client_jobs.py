@@ -3,11 +3,12 @@
 import hashlib
 import time
 
-from raysm.client.storage.s3 import Storage
-from raysm.client.submit import submit
-from raysm.contract.events import Digest, line
-from raysm.contract.result import Manifest
-from raysm.request import Cluster, Limits, Script
+from raysm.core.client.storage.s3 import Storage
+from raysm.core.client.submit import submit
+from raysm.core.protocol.events import Digest, line
+from raysm.core.protocol.result import Manifest
+from raysm.core.request import Cluster, Limits
+from raysm.features.script.request import Script
 
 NOW_MS = int(time.time() * 1000) - 60_000  # moto takes no lines of long ago
 M5 = Cluster("ml.m5.large", count=2)

@@ -2,7 +2,7 @@
 
 import time
 
-from raysm.contract import events
+from raysm.core.protocol import events
 
 NOW_MS = int(time.time() * 1000) - 60_000  # moto takes no lines of long ago
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.similarity.arithmetic.keys import decode
-from raysm.workloads.similarity.arithmetic.score import Tile, least_score
-from raysm.workloads.similarity.engines.choice import choose
-from raysm.workloads.similarity.engines.compiled import CompiledEngine, kind_name
-from raysm.workloads.similarity.engines.cuda import CudaEngine
-from raysm.workloads.similarity.engines.plain import PlainEngine
-from raysm.workloads.similarity.engines.protocol import Best, Frame
-from raysm.workloads.similarity.engines.sparse import SparseEngine
-from raysm.workloads.similarity.kernels.build import Unavailable
-from raysm.workloads.similarity.kernels.recipes import FLOATS, INTEGERS, SPARSE_FOR
+from raysm.features.similarity.cluster.arithmetic.keys import decode
+from raysm.features.similarity.cluster.arithmetic.score import Tile, least_score
+from raysm.features.similarity.cluster.engines.choice import choose
+from raysm.features.similarity.cluster.engines.compiled import CompiledEngine, kind_name
+from raysm.features.similarity.cluster.engines.cuda import CudaEngine
+from raysm.features.similarity.cluster.engines.plain import PlainEngine
+from raysm.features.similarity.cluster.engines.protocol import Best, Frame
+from raysm.features.similarity.cluster.engines.sparse import SparseEngine
+from raysm.features.similarity.cluster.kernels.build import Unavailable
+from raysm.features.similarity.cluster.kernels.recipes import FLOATS, INTEGERS, SPARSE_FOR
 from tests.support.problems import MODES
 from tests.support.solving import Replicated, Sharded
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from raysm.workloads.similarity.engines.compiled import CompiledEngine
-from raysm.workloads.similarity.engines.plain import PlainEngine
-from raysm.workloads.similarity.kernels.build import Unavailable
-from raysm.workloads.similarity.kernels.recipes import FLOATS, INTEGERS, this_machine
+from raysm.features.similarity.cluster.engines.compiled import CompiledEngine
+from raysm.features.similarity.cluster.engines.plain import PlainEngine
+from raysm.features.similarity.cluster.kernels.build import Unavailable
+from raysm.features.similarity.cluster.kernels.recipes import FLOATS, INTEGERS, this_machine
 
 MADE = {
     f"{bits} {instructions.name}{' mixed' * mixed}": (bits, instructions, mixed)

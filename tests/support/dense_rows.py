@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from raysm.workloads.similarity.arithmetic.keys import decode, encode
-from raysm.workloads.similarity.arithmetic.score import Tile, prepare, scaled
-from raysm.workloads.similarity.arithmetic.tight_clusters import find_clusters, unit_rows
-from raysm.workloads.similarity.engines.protocol import Best, Frame, unit_sum
+from raysm.features.similarity.cluster.arithmetic.keys import decode, encode
+from raysm.features.similarity.cluster.arithmetic.score import Tile, prepare, scaled
+from raysm.features.similarity.cluster.arithmetic.tight_clusters import find_clusters, unit_rows
+from raysm.features.similarity.cluster.engines.protocol import Best, Frame, unit_sum
 from tests.support.reference import neighbors, pairs, score_rows
 
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import Subset, TensorDataset
 
+from raysm.features.training.cluster.engines.pipeline import UNRETURNED
 from raysm.training import Parallel
-from raysm.workloads.training.engines.pipeline import UNRETURNED
 from tests.support.parallel_modes import Attention
 
 FEATURES, WIDTH, HIDDEN, CLASSES, TOKENS = 6, 12, 24, 5, 3

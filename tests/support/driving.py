@@ -5,11 +5,12 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-from raysm.bootstrap.children import Commands
-from raysm.contract import payload
-from raysm.contract.names import BASE_DIR, FAILURE_RECORD
-from raysm.contract.result import Failure
-from raysm.request import JobRequest, Script
+from raysm.core.protocol import payload
+from raysm.core.protocol.names import BASE_DIR, FAILURE_RECORD
+from raysm.core.protocol.result import Failure
+from raysm.core.request import JobRequest
+from raysm.features.script.request import Script
+from raysm.instance.children import Commands
 from tests.support.payloads import pack_payload
 
 LOAD_WITHOUT = """
@@ -17,8 +18,8 @@ import sys
 from types import SimpleNamespace
 sys.modules[{module!r}] = None
 from raysm.errors import MissingDependency
-from raysm.request import {kind}
-from raysm.workloads.runner import load_runner
+from raysm.core.request import {kind}
+from raysm.instance.work.runner import load_runner
 try:
     load_runner(SimpleNamespace(request=SimpleNamespace(workload={workload!r})), None)
 except MissingDependency as error:

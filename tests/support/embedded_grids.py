@@ -4,16 +4,17 @@ import contextlib
 import functools
 import os
 
-from raysm.client.service import Service
-from raysm.contract.home import VARIABLE, scenario_file
-from raysm.contract.job_api import TRAINING
-from raysm.grid.filling import Template
-from raysm.grid.grid_request import GridRequest
-from raysm.grid.plan import planned
-from raysm.grid.rows.source import source_of
-from raysm.grid.running import open_running
-from raysm.grid.task import Rules
-from raysm.request import Limits, Local, Script
+from raysm.core.client.service import Service
+from raysm.core.protocol.home import VARIABLE, scenario_file
+from raysm.core.protocol.job_api import TRAINING
+from raysm.core.request import Limits, Local
+from raysm.features.grid.filling import Template
+from raysm.features.grid.grid_request import GridRequest
+from raysm.features.grid.plan import planned
+from raysm.features.grid.rows.source import source_of
+from raysm.features.grid.running import open_running
+from raysm.features.grid.task import Rules
+from raysm.features.script.request import Script
 from tests.support.homes import serving
 
 TYPE = "ml.g5.xlarge"

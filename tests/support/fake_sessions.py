@@ -2,10 +2,10 @@
 
 import types
 
-from raysm.client.session.calls import CellResult
-from raysm.client.session.handle import Session
-from raysm.contract.session import Outcome
 from raysm.errors import SessionEnded
+from raysm.features.session.client.calls import CellResult
+from raysm.features.session.client.handle import Session
+from raysm.features.session.protocol import Outcome
 
 
 class FakeCall:

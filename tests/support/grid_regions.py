@@ -1,8 +1,9 @@
 """What a controller sends to a region: a script's job, prepared for the client's fake of AWS."""
 
-from raysm.client.submit import prepare
-from raysm.grid.region import token_of
-from raysm.request import Cluster, Script
+from raysm.core.client.submit import prepare
+from raysm.core.request import Cluster
+from raysm.features.grid.region import token_of
+from raysm.features.script.request import Script
 
 SECRET = "of the grid"
 

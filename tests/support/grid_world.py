@@ -4,10 +4,10 @@ import random
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from raysm.client.job.description import Description, SecondaryStatus, Status
-from raysm.contract.job_api import TRAINING
+from raysm.core.client.job.description import Description, SecondaryStatus, Status
+from raysm.core.protocol.job_api import TRAINING
 from raysm.errors import JobNotFound, ServiceError
-from raysm.grid.region import Listed, Page
+from raysm.features.grid.region import Listed, Page
 
 CAPACITY_ERROR = "CapacityError: Unable to provision requested ML compute capacity. Please retry."
 THROTTLED = ServiceError("create: ThrottlingException: Rate exceeded", code="ThrottlingException", is_transient=True)
@@ -79,7 +79,7 @@ class Life:
 
 
 class FakeRegion:
-    """One region; see ``raysm.grid.region.Region``."""
+    """One region; see ``raysm.features.grid.region.Region``."""
 
     def __init__(self, name, clock, behaviour=None, seed=0):
         self.name = name

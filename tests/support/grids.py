@@ -1,12 +1,12 @@
 """Grids under a clock that the test moves: stores, controllers, and the oracle that judges how they ended."""
 
-from raysm.grid.controller import Controller
-from raysm.grid.limiter import Limiter, Rate
-from raysm.grid.place import Offer, Place
-from raysm.grid.placement import Cheapest
-from raysm.grid.sending import left_regions
-from raysm.grid.store import Store
-from raysm.grid.task import Rules, Task, TaskState
+from raysm.features.grid.controller import Controller
+from raysm.features.grid.limiter import Limiter, Rate
+from raysm.features.grid.place import Offer, Place
+from raysm.features.grid.placement import Cheapest
+from raysm.features.grid.sending import left_regions
+from raysm.features.grid.store import Store
+from raysm.features.grid.task import Rules, Task, TaskState
 from tests.support.grid_world import Behaviour, Clock, FakeRegion, overlaps
 
 FAST = {operation: Rate(per_s=50, burst=50) for operation in ("create", "list", "describe", "stop", "metrics")}

@@ -3,17 +3,18 @@
 import contextlib
 from datetime import UTC, date, datetime
 
-from raysm.client.costs.prices import PriceTable, RegionPrices
-from raysm.client.service import Service
+from raysm.core.client.costs.prices import PriceTable, RegionPrices
+from raysm.core.client.service import Service
+from raysm.core.request import Limits
 from raysm.errors import ServiceError
-from raysm.grid.batch_job.controller_job import ControllerJob, send
-from raysm.grid.batch_job.handover import take_up
-from raysm.grid.filling import Template
-from raysm.grid.grid_request import GridRequest
-from raysm.grid.plan import Known, Planned, plan_grid
-from raysm.grid.rows.source import source_of
-from raysm.grid.task import Rules
-from raysm.request import Limits, Script
+from raysm.features.grid.batch_job.controller_job import ControllerJob, send
+from raysm.features.grid.batch_job.handover import take_up
+from raysm.features.grid.filling import Template
+from raysm.features.grid.grid_request import GridRequest
+from raysm.features.grid.plan import Known, Planned, plan_grid
+from raysm.features.grid.rows.source import source_of
+from raysm.features.grid.task import Rules
+from raysm.features.script.request import Script
 from tests.support.homes import in_home
 from tests.support.sagemaker import ACCOUNT, REGION, aws, fake_aws
 from tests.support.scripted_controllers import ScriptedControllers

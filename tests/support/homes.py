@@ -6,8 +6,8 @@ import signal
 
 import psutil
 
-from raysm.client.targets import endpoint
-from raysm.contract.home import ServerRecord
+from raysm.core.client.targets import endpoint
+from raysm.core.protocol.home import ServerRecord
 from tests.support.waiting import until
 
 

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from raysm.contract.packages import NEEDS
+from raysm.core.protocol.packages import NEEDS
 from tests.support import docker
 
 VENV = "opt/venv"

@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 from raysm import training
-from raysm.workloads.training.loop.session import current
+from raysm.features.training.cluster.loop.session import current
 
 
 def loop(config):

@@ -12,8 +12,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch.utils.data import Dataset, Subset
 
 from raysm import training
+from raysm.features.training.cluster.loop import session as sessions
 from raysm.training import Parallel
-from raysm.workloads.training.loop import session as sessions
 from tests.support.drawn_models import Drawn
 
 OPTIMIZERS = {

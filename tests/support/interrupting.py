@@ -2,8 +2,8 @@
 
 import asyncio
 
-from raysm.contract.session import Outcome
-from raysm.workloads.session.calls import CallEnded
+from raysm.features.session.cluster.calls import CallEnded
+from raysm.features.session.protocol import Outcome
 
 
 async def interrupted(executor, call, has_begun):

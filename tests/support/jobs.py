@@ -7,12 +7,13 @@ import threading
 import time
 from pathlib import Path
 
-from raysm.contract import events
-from raysm.contract.source import Source
+from raysm.core.protocol import events
+from raysm.core.protocol.source import Source
+from raysm.core.request import Cluster, JobRequest
+from raysm.features.script.request import Script, TorchScript
 from raysm.local.channels import local_path
 from raysm.local.job_spec import Channel, JobSpec, number_hosts
 from raysm.local.local_job import LocalJob
-from raysm.request import Cluster, JobRequest, Script, TorchScript
 from tests.support.payloads import pack_payload
 
 FORMING_S = 180.0
@@ -88,7 +89,7 @@ def spec_of(request: JobRequest, root: Path, function: bytes | None = None, sour
         name=request.name,
         groups=named,
         head=next((group.hosts[0] for group in named if group.name == cluster.head), None),
-        command=(sys.executable, "-m", "raysm.bootstrap"),
+        command=(sys.executable, "-m", "raysm.instance"),
         channels=(*channels, Channel(name="raysm", source=root / "payload")),
         losses_allowed=cluster.on_instance_loss == "continue",
     )

@@ -7,7 +7,7 @@ import sys
 KIND = """
 from dataclasses import dataclass
 from typing import ClassVar
-from raysm.request import Workload
+from raysm.core.request import Workload
 import wording
 
 @dataclass(frozen=True, kw_only=True, slots=True)

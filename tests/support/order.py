@@ -46,7 +46,7 @@ def _rank(path):
 
 
 SHARED = {"forks": r"\b(forks|ranks)\b", "one_ray": r"\b(one_ray|ray_here|address|base)\b"}
-"""Session fixtures of tests/workloads that take seconds of a core, and what functions of a file that uses one take."""
+"""Session fixtures of tests/instance/work that take seconds of a core, and what functions of a file that uses one take."""
 
 
 class SharingScheduling(LoadFileScheduling):
@@ -59,7 +59,7 @@ class SharingScheduling(LoadFileScheduling):
 @functools.cache
 def _shared_by(file):
     """Return the session fixture for whose sake a file goes where others go, or else the file itself."""
-    if file.startswith("tests/workloads/"):
+    if file.startswith("tests/instance/work/"):
         text = (TESTS.parent / file).read_text()
         for name, pattern in SHARED.items():
             if re.search(rf"^ *def .*{pattern}", text, re.MULTILINE):

@@ -7,12 +7,12 @@ import time
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from raysm.bootstrap import environment
-from raysm.client.units import PYTHON_VERSION
-from raysm.contract.names import LABEL_HOST
-from raysm.request import Workload
-from raysm.request.options import decides
-from raysm.workloads.runner import Runner
+from raysm.core.client.units import PYTHON_VERSION
+from raysm.core.protocol.names import LABEL_HOST
+from raysm.core.request import Workload
+from raysm.core.request.options import decides
+from raysm.instance import environment
+from raysm.instance.work.runner import Runner
 
 HOSTS = ("algo-1", "algo-2")
 

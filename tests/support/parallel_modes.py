@@ -11,9 +11,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from raysm import training
+from raysm.features.training.cluster.engines.pipeline import UNRETURNED
+from raysm.features.training.cluster.loop import session as sessions
 from raysm.training import Parallel
-from raysm.workloads.training.engines.pipeline import UNRETURNED
-from raysm.workloads.training.loop import session as sessions
 
 WORKERS = 4
 

@@ -1,6 +1,6 @@
 """Payloads of tests."""
 
-from raysm.contract.payload import contents_of
+from raysm.core.protocol.payload import contents_of
 
 
 def pack_payload(request, folder, **parts):

@@ -1,6 +1,6 @@
 """The operations of the client that the user's policy allows."""
 
-from raysm.client.account.permissions import USER
+from raysm.features.account.permissions import USER
 
 UNGUARDED = ("sts:GetCallerIdentity",)
 """Operations that need no permission."""

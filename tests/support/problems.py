@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from raysm.workloads.similarity.reading.columns import Selection
+from raysm.features.similarity.cluster.reading.columns import Selection
 from tests.support.adversarial import KINDS, TYPES, cast
 from tests.support.reference import scores_between
 

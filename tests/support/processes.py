@@ -41,5 +41,5 @@ def one(pid: int, part: str) -> int:
 
 def await_watched(head: int) -> None:
     """Wait until ``ray start`` watches the processes of the head: of what dies before, it says nothing."""
-    output = Path(f"/proc/{one(head, 'raysm.bootstrap.ray_start')}/fd/1")
+    output = Path(f"/proc/{one(head, 'raysm.instance.ray_start')}/fd/1")
     until(lambda: WATCHES in output.read_bytes(), WATCHED_S, output.read_text)

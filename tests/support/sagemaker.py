@@ -17,10 +17,10 @@ from botocore.model import ServiceModel
 from botocore.validate import ParamValidator
 from moto import mock_aws
 
-from raysm.client.service import Service
-from raysm.client.storage.places import places_in
-from raysm.client.targets.connection import Polling, connection_to
-from raysm.request import AWS, Local
+from raysm.core.client.service import Service
+from raysm.core.client.storage.places import places_in
+from raysm.core.client.targets.connection import Polling, connection_to
+from raysm.core.request import AWS, Local
 from tests.support.permissions import covered
 
 REGION = "eu-west-1"

@@ -13,7 +13,7 @@ from pathlib import Path
 import boto3
 from botocore.config import Config
 
-from raysm.contract.home import ServerRecord
+from raysm.core.protocol.home import ServerRecord
 from tests.support.leftovers import assert_nothing_left
 from tests.support.waiting import until
 

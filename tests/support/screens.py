@@ -3,7 +3,7 @@
 import threading
 import time
 
-from raysm.views.card.live_card import Output
+from raysm.features.experiments.card.live_card import Output
 
 WITHIN_S = 60
 

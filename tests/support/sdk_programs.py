@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from raysm.contract.home import sdk_config_file
+from raysm.core.protocol.home import sdk_config_file
 
 
 def run_program(program, options, server, home):

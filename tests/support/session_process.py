@@ -6,9 +6,9 @@ import sys
 import threading
 from pathlib import Path
 
-from raysm.workloads.session.cells import Cells
-from raysm.workloads.session.output import routed
-from raysm.workloads.session.shell import show_figures_inline
+from raysm.features.session.cluster.cells import Cells
+from raysm.features.session.cluster.output import routed
+from raysm.features.session.cluster.shell import show_figures_inline
 from tests.support.sessions import Served
 
 ROOT = Path(__file__).parents[2]

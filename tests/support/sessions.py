@@ -14,12 +14,20 @@ from pathlib import Path
 import aiohttp
 
 import raysm
-from raysm.client.session.calls import Line
-from raysm.client.session.wire import Wire
-from raysm.contract.connections import checked_connector, connect_proved
-from raysm.contract.loop_thread import LoopThread
-from raysm.contract.parcels import load
-from raysm.contract.session import (
+from raysm.core.protocol.connections import checked_connector, connect_proved
+from raysm.core.protocol.loop_thread import LoopThread
+from raysm.core.protocol.parcels import load
+from raysm.features.session.client.calls import Line
+from raysm.features.session.client.wire import Wire
+from raysm.features.session.cluster import work
+from raysm.features.session.cluster.blobs import Blobs
+from raysm.features.session.cluster.files import Transfers
+from raysm.features.session.cluster.host import SessionHost
+from raysm.features.session.cluster.jupyters import COMMAND, Jupyters
+from raysm.features.session.cluster.lifetime import Lifetime, Rules, Seen
+from raysm.features.session.cluster.outcomes import interrupted, outcome_of
+from raysm.features.session.cluster.server import SessionServer
+from raysm.features.session.protocol import (
     BATCH,
     CALL,
     CELL,
@@ -33,14 +41,6 @@ from raysm.contract.session import (
     SessionState,
     Versions,
 )
-from raysm.workloads.session import work
-from raysm.workloads.session.blobs import Blobs
-from raysm.workloads.session.files import Transfers
-from raysm.workloads.session.host import SessionHost
-from raysm.workloads.session.jupyters import COMMAND, Jupyters
-from raysm.workloads.session.lifetime import Lifetime, Rules, Seen
-from raysm.workloads.session.outcomes import interrupted, outcome_of
-from raysm.workloads.session.server import SessionServer
 from tests.support.stub_job import TOKEN, StubJob
 
 WAIT_S = 300.0

@@ -3,10 +3,10 @@
 import random
 from collections import Counter
 
-from raysm.workloads.blocks import LATER
-from raysm.workloads.similarity.arithmetic.tiling import RowRun
-from raysm.workloads.similarity.layouts.rotation import cut
-from raysm.workloads.similarity.layouts.shards import Shard
+from raysm.features.similarity.cluster.arithmetic.tiling import RowRun
+from raysm.features.similarity.cluster.layouts.rotation import cut
+from raysm.features.similarity.cluster.layouts.shards import Shard
+from raysm.instance.work.blocks import LATER
 
 
 def shares(rows, chunk_rows=750):

@@ -7,14 +7,14 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from raysm.request import Similarity
-from raysm.workloads.row_blocks import RowBlock
-from raysm.workloads.similarity.modes.mode import OwnedRange
-from raysm.workloads.similarity.reading.matrix import Place, Source
-from raysm.workloads.similarity.runs import Folders, Run
-from raysm.workloads.similarity.tasks.context import Context, RowShape
-from raysm.workloads.similarity.tasks.parts import prepared_part
-from raysm.workloads.similarity.tasks.preparing import prepare_block, prepared
+from raysm.features.similarity.cluster.modes.mode import OwnedRange
+from raysm.features.similarity.cluster.reading.matrix import Place, Source
+from raysm.features.similarity.cluster.runs import Folders, Run
+from raysm.features.similarity.cluster.tasks.context import Context, RowShape
+from raysm.features.similarity.cluster.tasks.parts import prepared_part
+from raysm.features.similarity.cluster.tasks.preparing import prepare_block, prepared
+from raysm.features.similarity.request import Similarity
+from raysm.instance.work.row_blocks import RowBlock
 
 
 def saved(matrix, folder: Path) -> Source:

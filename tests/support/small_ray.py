@@ -6,9 +6,9 @@ import subprocess
 import sys
 import time
 
-from raysm.bootstrap import die_with_parent, ray_start
-from raysm.bootstrap.gcs_state import await_first
-from raysm.contract.names import LABEL_HOST
+from raysm.core.protocol.names import LABEL_HOST
+from raysm.instance import die_with_parent, ray_start
+from raysm.instance.gcs_state import await_first
 from tests.support.bootstraps import free_ports
 
 COMES_S = 60.0

@@ -6,11 +6,10 @@ from functools import partial
 
 import numpy as np
 
-from raysm.workloads.row_blocks import RowBlock
-from raysm.workloads.similarity.arithmetic import tiling
-from raysm.workloads.similarity.arithmetic.score import least_score
-from raysm.workloads.similarity.arithmetic.tiling import RowOrder, RowRun, consecutive
-from raysm.workloads.similarity.layouts.rotation import (
+from raysm.features.similarity.cluster.arithmetic import tiling
+from raysm.features.similarity.cluster.arithmetic.score import least_score
+from raysm.features.similarity.cluster.arithmetic.tiling import RowOrder, RowRun, consecutive
+from raysm.features.similarity.cluster.layouts.rotation import (
     Side,
     block_pairs,
     compare_pair,
@@ -19,16 +18,17 @@ from raysm.workloads.similarity.layouts.rotation import (
     rotate,
     rotate_queries,
 )
-from raysm.workloads.similarity.layouts.shards import Shard, join, report
-from raysm.workloads.similarity.modes.full import Full
-from raysm.workloads.similarity.modes.mode import OwnedRange
-from raysm.workloads.similarity.modes.threshold import Threshold
-from raysm.workloads.similarity.modes.topk import TopK
-from raysm.workloads.similarity.reading.columns import agreed
-from raysm.workloads.similarity.reading.matrix import Place, Source
-from raysm.workloads.similarity.tasks.context import Context, RowShape
-from raysm.workloads.similarity.tasks.parts import TileTask, prepared_part
-from raysm.workloads.similarity.tasks.preparing import prepare_block, prepared
+from raysm.features.similarity.cluster.layouts.shards import Shard, join, report
+from raysm.features.similarity.cluster.modes.full import Full
+from raysm.features.similarity.cluster.modes.mode import OwnedRange
+from raysm.features.similarity.cluster.modes.threshold import Threshold
+from raysm.features.similarity.cluster.modes.topk import TopK
+from raysm.features.similarity.cluster.reading.columns import agreed
+from raysm.features.similarity.cluster.reading.matrix import Place, Source
+from raysm.features.similarity.cluster.tasks.context import Context, RowShape
+from raysm.features.similarity.cluster.tasks.parts import TileTask, prepared_part
+from raysm.features.similarity.cluster.tasks.preparing import prepare_block, prepared
+from raysm.instance.work.row_blocks import RowBlock
 from tests.support.problems import save
 
 HOSTS = ("algo-1", "algo-2", "algo-3")

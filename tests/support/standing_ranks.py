@@ -17,7 +17,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from raysm import training
 from raysm.errors import InvalidInput, InvalidRequest
-from raysm.workloads.training.loop import session as sessions
+from raysm.features.training.cluster.loop import session as sessions
 
 DEADLINE_S = 300.0
 """For one training of all ranks, which takes a second on an idle machine."""

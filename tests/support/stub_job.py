@@ -4,11 +4,11 @@ import contextlib
 import types
 from pathlib import Path
 
-from raysm.client.job.description import Status
-from raysm.client.session.handle import Session
-from raysm.contract.events import State, line, parse
-from raysm.contract.session import SERVING
+from raysm.core.client.job.description import Status
+from raysm.core.protocol.events import State, line, parse
 from raysm.errors import JobFailed, NotDone
+from raysm.features.session.client.handle import Session
+from raysm.features.session.protocol import SERVING
 
 TOKEN = "t" * 64
 

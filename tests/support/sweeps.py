@@ -2,14 +2,14 @@
 
 import shutil
 
-from raysm.client.source.package import package_of
-from raysm.contract import payload
-from raysm.contract.paths import Paths
-from raysm.request import JobRequest
-from raysm.workloads.failure import unpickled
-from raysm.workloads.nodes import cluster_nodes
-from raysm.workloads.sweep.run import run_sweep
-from raysm.workloads.sweep.study import Study, drawing_by
+from raysm.core.client.source.package import package_of
+from raysm.core.protocol import payload
+from raysm.core.protocol.paths import Paths
+from raysm.core.request import JobRequest
+from raysm.features.sweep.cluster.run import run_sweep
+from raysm.features.sweep.cluster.study import Study, drawing_by
+from raysm.instance.work.failure import unpickled
+from raysm.instance.work.nodes import cluster_nodes
 from tests.support.payloads import pack_payload
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 
 from raysm import training
-from raysm.workloads.training.loop import session as sessions
+from raysm.features.training.cluster.loop import session as sessions
 
 SAMPLES = 121
 BATCH = 16

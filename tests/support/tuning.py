@@ -3,9 +3,9 @@
 import datetime
 
 import raysm
-from raysm.client.service import Service
-from raysm.client.targets.connection import Polling
-from raysm.client.tuning import Tuning
+from raysm.core.client.service import Service
+from raysm.core.client.targets.connection import Polling
+from raysm.features.sweep.tuning import Tuning
 
 BEGAN = datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC)
 SPACE = {"lr": raysm.uniform(0, 1), "depth": raysm.choice([2, None])}

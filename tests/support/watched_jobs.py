@@ -6,7 +6,7 @@ HOSTILE = "</pre></div><script>document.title = 'taken'</script><svg onload=aler
 BEGIN = """
 import pathlib
 import raysm
-from raysm.contract.events import Metric, Progress, State, line
+from raysm.core.protocol.events import Metric, Progress, State, line
 from raysm.testing import FakeSageMaker
 
 class Running(FakeSageMaker):

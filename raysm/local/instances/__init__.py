@@ -1,13 +1,13 @@
 """Instances of a job on this machine, in kinds behind one small interface (``base``).
 
-``raysm.request.targets`` describes the kinds, because the client names them. ``SITES`` has the class of each.
+``raysm.core.request.targets`` describes the kinds, because the client names them. ``SITES`` has the class of each.
 """
 
 import pkgutil
 
+from raysm.core.request.targets import INSTANCE_KINDS, instance_kind
 from raysm.errors import InvalidRequest
 from raysm.local.instances.base import Instance, InstanceSpec, Link, Site
-from raysm.request.targets import INSTANCE_KINDS, instance_kind
 
 __all__ = [
     "SITES",

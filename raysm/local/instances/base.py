@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from raysm.contract.connections import connect_to_own
+from raysm.core.protocol.connections import connect_to_own
 from raysm.errors import InvalidRequest
 from raysm.local.instances.share import Share
 from raysm.local.scenario import Scenario

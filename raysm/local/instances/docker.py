@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from raysm.contract.paths import DEFAULT_BASE
-from raysm.contract.store import make_folder, put
+from raysm.core.protocol.paths import DEFAULT_BASE
+from raysm.core.protocol.store import make_folder, put
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.instances.base import HOST_NAME, Instance, InstanceSpec, Site, Visit, open_to_all
 from raysm.local.instances.kept import Keeper, KeptInstance, end_all

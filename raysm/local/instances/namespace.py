@@ -26,7 +26,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from raysm.contract.paths import DEFAULT_BASE, kernels_folder
+from raysm.core.protocol.paths import DEFAULT_BASE, kernels_folder
 from raysm.errors import InvalidRequest
 from raysm.local.instances.base import HOST_NAME, Instance, InstanceSpec, Site, open_to_all
 from raysm.local.instances.kept import Keeper, KeptInstance, end_all

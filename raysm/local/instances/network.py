@@ -32,7 +32,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from raysm.contract.packages import default_index
+from raysm.core.protocol.packages import default_index
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.instances import kernel
 from raysm.local.instances.base import HOST_NAME, to_loopback

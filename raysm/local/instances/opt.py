@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from raysm.contract.store import make_folder
+from raysm.core.protocol.store import make_folder
 
 Mount = tuple[str, str, str, str]
 """Kind (``bind``, ``bind_if_possible``, ``bind_readonly``, ``noexec``, ``overlay``, ``mkdir``, or a

@@ -33,9 +33,9 @@ from pathlib import Path
 
 import psutil
 
-from raysm.contract import names
-from raysm.contract.paths import kernels_folder
-from raysm.contract.store import make_folder
+from raysm.core.protocol import names
+from raysm.core.protocol.paths import kernels_folder
+from raysm.core.protocol.store import make_folder
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.instances.base import Instance, InstanceSpec, Link, Site
 from raysm.local.instances.kept import SCRIPT, Keeper, KeptInstance, end_all

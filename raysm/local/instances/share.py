@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import psutil
 
-from raysm.contract import machine, names
+from raysm.core.protocol import machine, names
 
 T = TypeVar("T")
 

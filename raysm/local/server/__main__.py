@@ -5,10 +5,10 @@ import os
 import sys
 from pathlib import Path
 
-from raysm.contract.home import home
+from raysm.core.protocol.home import home
+from raysm.core.request.targets import INSTANCE_KINDS
 from raysm.errors import RaysmError
 from raysm.local.instances import best_kind
-from raysm.request.targets import INSTANCE_KINDS
 
 SETTINGS = ("AWS_", "BOTO", "MOTO_", "TEST_SERVER_MODE", "TEST_PROXY_MODE")
 """Beginnings of the variables of AWS's libraries and of moto, which a shell may have for other programs."""

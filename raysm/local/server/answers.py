@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from raysm.contract.service_model import service_model
+from raysm.core.protocol.service_model import service_model
 from raysm.local.server.records import JobRecord, Transition
 from raysm.local.server.validation import validation
 

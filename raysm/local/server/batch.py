@@ -29,14 +29,14 @@ from pathlib import Path
 from typing import Any
 
 import raysm
-from raysm.contract.home import VARIABLE, Clock, private_folder, sdk_config_file
-from raysm.contract.service_model import loader, violations_in
+from raysm.core.protocol.home import VARIABLE, Clock, private_folder, sdk_config_file
+from raysm.core.protocol.service_model import loader, violations_in
+from raysm.core.request.targets import instance_kind
 from raysm.errors import RaysmError
 from raysm.local.instances import Instance, InstanceSpec, open_site
 from raysm.local.server.definitions import kind_of
 from raysm.local.server.moto_services import ACCOUNT, MotoServices
 from raysm.local.server.validation import ApiError, refuse
-from raysm.request.targets import instance_kind
 
 LOG = logging.getLogger(__name__)
 SERVICE = "batch"

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from raysm import __version__
-from raysm.contract.job_api import TRAINING
-from raysm.contract.session import relay
+from raysm.core.protocol.job_api import TRAINING
+from raysm.features.session.protocol import relay
 from raysm.local.instances import Instance
 from raysm.local.server.operations import Operations
 from raysm.local.server.records import Records

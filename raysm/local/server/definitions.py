@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, TypeAlias
 
-from raysm.contract.job_api import PROCESSING, TRAINING, JobApi
-from raysm.contract.names import INSTANCE_KIND_TAG
-from raysm.contract.paths import DEFAULT_BASE
+from raysm.core.protocol.job_api import PROCESSING, TRAINING, JobApi
+from raysm.core.protocol.names import INSTANCE_KIND_TAG
+from raysm.core.protocol.paths import DEFAULT_BASE
+from raysm.core.request.targets import INSTANCE_KINDS, kind_of_image
 from raysm.local.server.validation import validation
-from raysm.request.targets import INSTANCE_KINDS, kind_of_image
 
 BASE = PurePosixPath(DEFAULT_BASE)
 EndReason: TypeAlias = Literal["stop", "interrupt", "runtime", "wait", "pending", "shutdown"]

@@ -13,8 +13,8 @@ from xml.sax.saxutils import escape
 
 from werkzeug.wrappers import Request
 
-from raysm.contract.home import Clock
-from raysm.contract.names import LOCAL_REGION
+from raysm.core.protocol.home import Clock
+from raysm.core.protocol.names import LOCAL_REGION
 from raysm.local.scenario import Api, Scenario
 from raysm.local.server.batch import operation_of
 from raysm.local.server.moto_services import ACCOUNT

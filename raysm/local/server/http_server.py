@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from moto.moto_server.werkzeug_app import MotoRequestHandler
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
-from raysm.contract import own_socket
-from raysm.contract.callers import LOOPBACK, is_from_our_user, refusal, refuse
+from raysm.core.protocol import own_socket
+from raysm.core.protocol.callers import LOOPBACK, is_from_our_user, refusal, refuse
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication

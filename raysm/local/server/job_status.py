@@ -5,8 +5,8 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from raysm.contract.job_api import JobApi
-from raysm.contract.result import SERVICE_REASON
+from raysm.core.protocol.job_api import JobApi
+from raysm.core.protocol.result import SERVICE_REASON
 from raysm.local.instances import Instance
 from raysm.local.local_job import Outcome
 from raysm.local.server.definitions import Definition, EndReason, served

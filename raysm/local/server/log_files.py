@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from raysm.contract.metric_patterns import MetricPatterns
+from raysm.core.protocol.metric_patterns import MetricPatterns
 from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.records import JobRecord
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from raysm.contract.job_api import APIS
+from raysm.core.protocol.job_api import APIS
 from raysm.local.job_spec import REGION
 from raysm.local.server.log_files import Event, backwards, read
 from raysm.local.server.moto_services import ACCOUNT, log_filter

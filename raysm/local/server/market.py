@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from random import Random
 from typing import Any
 
-from raysm.contract.job_api import APIS, TRAINING, JobApi, preferred, selected, settled
-from raysm.contract.names import LOCAL_REGION
+from raysm.core.protocol.job_api import APIS, TRAINING, JobApi, preferred, selected, settled
+from raysm.core.protocol.names import LOCAL_REGION
 from raysm.local.scenario import Capacity, Market, Scenario
 from raysm.local.server.records import JobRecord, Records
 from raysm.local.server.validation import ApiError

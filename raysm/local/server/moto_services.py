@@ -20,7 +20,7 @@ from xml.sax.saxutils import escape
 from moto.core import DEFAULT_ACCOUNT_ID
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
-from raysm.contract.botocore_session import settingless_session
+from raysm.core.protocol.botocore_session import settingless_session
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication

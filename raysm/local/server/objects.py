@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from botocore.exceptions import ClientError
 
-from raysm.contract.job_api import InputManifest
-from raysm.contract.store import make_folder, replacing
+from raysm.core.protocol.job_api import InputManifest
+from raysm.core.protocol.store import make_folder, replacing
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.local.channels import local_path
 from raysm.local.checkpoints import CheckpointStore, FolderStore

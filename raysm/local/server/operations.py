@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
-from raysm.contract.job_api import APIS, TRAINING, JobApi
-from raysm.contract.names import INSTANCE_KIND_TAG
+from raysm.core.protocol.job_api import APIS, TRAINING, JobApi
+from raysm.core.protocol.names import INSTANCE_KIND_TAG
+from raysm.core.request.targets import instance_kind
 from raysm.local.instances import Instance, missing_for
 from raysm.local.server.answers import STATUS, describe, listed, matches, page_of, summarize, tags_of
 from raysm.local.server.definitions import kind_of, served
@@ -20,7 +21,6 @@ from raysm.local.server.run import JobRun
 from raysm.local.server.services import Services
 from raysm.local.server.simulated import SimulatedLife
 from raysm.local.server.validation import ApiError, check, check_rules, validation
-from raysm.request.targets import instance_kind
 
 Operation: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Any]]
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from raysm.contract.job_api import PROCESSING as API
-from raysm.contract.service_rules import DEFAULT_RUNTIME_S
+from raysm.core.protocol.job_api import PROCESSING as API
+from raysm.core.protocol.service_rules import DEFAULT_RUNTIME_S
 from raysm.local.job_spec import Channel, JobSpec, number_hosts
 from raysm.local.server.definitions import BASE, Definition, Output, Source, Sources, command_of, local_part, seconds
 from raysm.local.server.moto_services import ACCOUNT

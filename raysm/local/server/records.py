@@ -20,9 +20,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from raysm.contract.home import JOBS, Clock, jobs_folder
-from raysm.contract.job_api import JobApi, api_of
-from raysm.contract.store import make_folder, put, read_json
+from raysm.core.protocol.home import JOBS, Clock, jobs_folder
+from raysm.core.protocol.job_api import JobApi, api_of
+from raysm.core.protocol.store import make_folder, put, read_json
 from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.local.job_spec import REGION
 from raysm.local.server.validation import ApiError, not_found

@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from raysm.contract.names import NOT_KEPT
-from raysm.contract.store import make_folder
+from raysm.core.protocol.names import NOT_KEPT
+from raysm.core.protocol.store import make_folder
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.instances import Instance
 from raysm.local.job_spec import JobSpec, Patience

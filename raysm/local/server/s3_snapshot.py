@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from raysm.contract.names import LOCAL_BUCKET, MAX_RESTARTS_TAG, RESTART_TAG
-from raysm.contract.store import replacing
+from raysm.core.protocol.names import LOCAL_BUCKET, MAX_RESTARTS_TAG, RESTART_TAG
+from raysm.core.protocol.store import replacing
 from raysm.local.server.moto_services import VERSION, add_bucket, buckets
 from raysm.local.server.records import JobRecord
 

@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from raysm import __version__
-from raysm.contract.home import Clock, ServerRecord, lock_file, private_folder, scenario_file, sdk_config_file
-from raysm.contract.store import put
+from raysm.core.protocol.home import Clock, ServerRecord, lock_file, private_folder, scenario_file, sdk_config_file
+from raysm.core.protocol.store import put
 from raysm.errors import InvalidRequest
 from raysm.local.job_spec import REGION
 from raysm.local.scenario import read

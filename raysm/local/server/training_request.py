@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from raysm.contract.job_api import settled
-from raysm.contract.paths import Paths
-from raysm.contract.service_rules import DEFAULT_RUNTIME_S
+from raysm.core.protocol.job_api import settled
+from raysm.core.protocol.paths import Paths
+from raysm.core.protocol.service_rules import DEFAULT_RUNTIME_S
 from raysm.local.instances.network import MAX_INSTANCES
 from raysm.local.job_spec import Channel, Checkpoints, Group, JobSpec, number_hosts
 from raysm.local.server.definitions import Definition, Output, Source, Sources, command_of, local_part, seconds

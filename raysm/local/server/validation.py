@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from raysm.contract.job_api import JobApi
-from raysm.contract.service_model import Entry, Key, Rule, Step, Violation, may_be_newer, violations
-from raysm.contract.service_rules import breaches
+from raysm.core.protocol.job_api import JobApi
+from raysm.core.protocol.service_model import Entry, Key, Rule, Step, Violation, may_be_newer, violations
+from raysm.core.protocol.service_rules import breaches
 
 MOST_SHOWN = 10
 LONGEST_SHOWN = 300

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from raysm.contract.paths import DEFAULT_BASE, kernels_folder
+from raysm.core.protocol.paths import DEFAULT_BASE, kernels_folder
 from raysm.errors import InvalidRequest
 from raysm.local.instances.base import InstanceSpec
 from raysm.local.instances.namespace import NamespaceSite

@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from raysm.contract.packages import default_index
+from raysm.core.protocol.packages import default_index
 from raysm.local import scenario
 from raysm.local.instances.network import HostNames, Network
 from raysm.local.scenario import Scenario

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from raysm.contract import names
+from raysm.core.protocol import names
 from raysm.errors import ForeignListener
 from raysm.local.instances.base import Instance, Link, open_to_all
 from raysm.local.instances.process import give, kill_marked

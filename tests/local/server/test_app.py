@@ -13,8 +13,8 @@ from botocore.exceptions import ClientError
 from werkzeug.test import Client
 from werkzeug.wrappers import Response
 
-from raysm.contract.job_api import APIS, PROCESSING, TRAINING
-from raysm.contract.service_model import service_model
+from raysm.core.protocol.job_api import APIS, PROCESSING, TRAINING
+from raysm.core.protocol.service_model import service_model
 from raysm.local.scenario import Scenario
 from raysm.local.server.answers import describe, summarize
 from raysm.local.server.app import App

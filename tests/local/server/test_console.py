@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-from raysm.client.job.handle import attach
-from raysm.client.service import Service
-from raysm.client.tunnel.opening import DirectAccess, run_command
-from raysm.client.tunnel.terminal import Terminal
+from raysm.core.client.job.handle import attach
+from raysm.core.client.service import Service
+from raysm.core.request import Local
 from raysm.errors import InvalidRequest
-from raysm.request import Local
+from raysm.features.dashboard.tunnel.opening import DirectAccess, run_command
+from raysm.features.dashboard.tunnel.terminal import Terminal
 from tests.support.echo import ECHO, exchange
 from tests.support.sagemaker_server import port_of, until
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from raysm.client.targets import endpoint
-from raysm.contract.callers import user_of
+from raysm.core.client.targets import endpoint
+from raysm.core.protocol.callers import user_of
 from raysm.local.server.http_server import HttpServer, UnixHttpServer, _Handler, unix_listener
 from tests.support.homes import end, serving
 from tests.support.strangers import needs_two_users, run_by_another_user, running_as_another_user

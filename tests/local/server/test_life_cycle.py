@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from botocore.exceptions import ClientError
 
-from raysm.contract.names import NOT_KEPT
+from raysm.core.protocol.names import NOT_KEPT
 from tests.support.sagemaker_server import BUCKET, SOON_S, channel, instances_of, spot, statuses, until
 
 UNTIL_SIGTERM = "trap 'echo stopping; exit 0' TERM; echo ready; while :; do sleep 0.05; done"

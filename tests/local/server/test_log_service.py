@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from raysm.contract.job_api import TRAINING
+from raysm.core.protocol.job_api import TRAINING
 from raysm.local.server.log_files import MetricScanner, backwards, read
 from raysm.local.server.log_service import LogService
 from raysm.local.server.records import JobRecord, Records

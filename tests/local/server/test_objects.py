@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from raysm.contract.file_uri import uri_of
-from raysm.contract.names import LOCAL_BUCKET, MAX_RESTARTS_TAG, RESTART_TAG
+from raysm.core.protocol.file_uri import uri_of
+from raysm.core.protocol.names import LOCAL_BUCKET, MAX_RESTARTS_TAG, RESTART_TAG
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.local.instance_files import MEMORY, InstanceFiles
 from raysm.local.server import s3_snapshot

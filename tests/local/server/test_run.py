@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from raysm.contract.home import Clock
-from raysm.contract.job_api import TRAINING
+from raysm.core.protocol.home import Clock
+from raysm.core.protocol.job_api import TRAINING
 from raysm.local.scenario import Scenario
 from raysm.local.server.definitions import Definition
 from raysm.local.server.job_status import check_interruption

@@ -9,14 +9,14 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 from werkzeug.test import EnvironBuilder
 from werkzeug.wrappers import Request
 
-from raysm.client.job.handle import attach
-from raysm.client.service import Service
-from raysm.contract.job_api import TRAINING
+from raysm.core.client.job.handle import attach
+from raysm.core.client.service import Service
+from raysm.core.protocol.job_api import TRAINING
+from raysm.core.request import Local
 from raysm.errors import ServiceError
 from raysm.local.scenario import Api, Scenario
 from raysm.local.server.faults import Call, Faults
 from raysm.local.server.validation import ApiError, check, check_rules
-from raysm.request import Local
 from tests.support.api_requests import training_parameters
 from tests.support.echo import ECHO
 from tests.support.hand_clock import HandClock

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from raysm.contract.home import ServerRecord
+from raysm.core.protocol.home import ServerRecord
 from tests.support.leftovers import assert_nothing_left
 from tests.support.sagemaker_server import BUCKET, SOON_S, Server, channel, instances_of, statuses, until
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from raysm.contract.home import Clock, ServerRecord, lock_file, sdk_config_file
-from raysm.contract.job_api import TRAINING
+from raysm.core.protocol.home import Clock, ServerRecord, lock_file, sdk_config_file
+from raysm.core.protocol.job_api import TRAINING
 from raysm.errors import InvalidRequest
 from raysm.local.scenario import Scenario
 from raysm.local.server.market import Stock

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from raysm.contract.job_api import TRAINING
-from raysm.grid.endings import parse_quota
+from raysm.core.protocol.job_api import TRAINING
+from raysm.features.grid.endings import parse_quota
 from raysm.local.scenario import Capacity, Market, Scenario, Simulated
 from raysm.local.server.market import Stock
 from raysm.local.server.records import JobRecord, Records

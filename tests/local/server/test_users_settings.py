@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from raysm.client.service import Service
+from raysm.core.client.service import Service
+from raysm.core.request import Local
 from raysm.local.server.moto_services import MotoServices
-from raysm.request import Local
 from tests.support.homes import serving
 from tests.support.sagemaker_server import training_request
 from tests.support.waiting import until

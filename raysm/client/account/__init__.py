@@ -1,1 +1,0 @@
-"""The AWS account: IAM policies, images and quotas."""

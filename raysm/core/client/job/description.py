@@ -1,0 +1,161 @@
+"""Describe's answer about a job as one frozen value, for Training and Processing.
+
+An unknown status is UNKNOWN, with a warning and never an error: AWS adds some from time to time.
+"""
+
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from raysm.core.client.plan import outputs
+from raysm.core.protocol.job_api import JobApi, settled
+
+WRAPPED = re.compile(r"AlgorithmError: (.*?)(?:\s*, exit code: (\d+))?", re.DOTALL)
+"""A failure file's text as the service wraps it, from public reports of real jobs; the service cuts long texts off."""
+
+
+class _Known(StrEnum):
+    @classmethod
+    def _missing_(cls, value: object) -> "_Known":
+        text = f"the service reports the {cls.__name__} {value!r}, which this raysm does not know"
+        warnings.warn(text, RuntimeWarning, 2)
+        return cls("Unknown")
+
+
+class Status(_Known):
+    IN_PROGRESS = "InProgress"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    STOPPING = "Stopping"
+    STOPPED = "Stopped"
+    DELETING = "Deleting"
+    UNKNOWN = "Unknown"
+
+    @property
+    def is_terminal(self) -> bool:
+        """True if the status is final; a job with an UNKNOWN status may still run."""
+        return self in (Status.COMPLETED, Status.FAILED, Status.STOPPED)
+
+
+class SecondaryStatus(_Known):
+    STARTING = "Starting"
+    PENDING = "Pending"
+    LAUNCHING = "LaunchingMLInstances"
+    PREPARING = "PreparingTrainingStack"
+    DOWNLOADING = "Downloading"
+    DOWNLOADING_IMAGE = "DownloadingTrainingImage"
+    TRAINING = "Training"
+    UPLOADING = "Uploading"
+    STOPPING = "Stopping"
+    STOPPED = "Stopped"
+    MAX_RUNTIME_EXCEEDED = "MaxRuntimeExceeded"
+    MAX_WAIT_EXCEEDED = "MaxWaitTimeExceeded"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    INTERRUPTED = "Interrupted"
+    RESTARTING = "Restarting"
+    UPDATING = "Updating"
+    NONE = ""
+    UNKNOWN = "Unknown"
+
+
+NEVER_RAN = (SecondaryStatus.STARTING, SecondaryStatus.PENDING, SecondaryStatus.LAUNCHING, SecondaryStatus.PREPARING)
+"""Statuses of a job before its instances start to work."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Description:
+    name: str
+    arn: str
+    api: JobApi
+    status: Status
+    secondary: SecondaryStatus = SecondaryStatus.NONE
+    message: str = ""
+    """The service's message about the last change of the secondary status."""
+    reason: str = ""
+    instances: tuple[tuple[str, int], ...] = ()
+    selected_type: str | None = None
+    """The instance type that a job with a choice of types got; None without a choice, and until it is known."""
+    created: datetime | None = None
+    started: datetime | None = None
+    ended: datetime | None = None
+    billable_s: int | None = None
+    """Seconds that are billed for each instance."""
+    training_s: int | None = None
+    """Seconds of training; on spot capacity more than are billed."""
+    transitions: tuple[tuple[str, datetime | None, datetime | None], ...] = ()
+    """Each secondary status with its begin and end."""
+    answer: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def exceeded_runtime(self) -> bool:
+        return self.status.is_terminal and self.secondary is SecondaryStatus.MAX_RUNTIME_EXCEEDED
+
+    @property
+    def interruptions(self) -> tuple[float, ...]:
+        """Seconds of training before each spot interruption, since the start or the interruption before it."""
+        training: datetime | None = None
+        seconds: list[float] = []
+        for status, begin, _ in self.transitions:
+            if status == SecondaryStatus.TRAINING:
+                training = begin
+            elif status == SecondaryStatus.INTERRUPTED:
+                seconds.append((begin - training).total_seconds() if begin and training else 0.0)
+        return tuple(seconds)
+
+
+def outputs_of(description: Description) -> str:
+    return outputs(description.api, description.name, description.answer)
+
+
+def read(api: JobApi, answer: Mapping[str, Any]) -> Description:
+    status = Status(answer.get(api.status_key, "Unknown"))
+    transitions = answer.get("SecondaryStatusTransitions", ())
+    return Description(
+        name=answer[api.name_key],
+        arn=answer[api.arn_key],
+        api=api,
+        status=status,
+        secondary=SecondaryStatus(answer.get("SecondaryStatus", "")),
+        message=transitions[-1].get("StatusMessage", "") if transitions else "",
+        reason=_reason(api, status, answer),
+        instances=_instances(api, answer),
+        selected_type=answer.get("ResourceConfig", {}).get("SelectedInstanceType"),
+        created=answer.get("CreationTime"),
+        started=answer.get(api.start_time_key),
+        ended=answer.get(api.end_time_key),
+        billable_s=answer.get("BillableTimeInSeconds"),
+        training_s=answer.get("TrainingTimeInSeconds"),
+        transitions=tuple((item.get("Status", ""), item.get("StartTime"), item.get("EndTime")) for item in transitions),
+        answer=answer,
+    )
+
+
+def _reason(api: JobApi, status: Status, answer: Mapping[str, Any]) -> str:
+    if api.has_exit_message and status is not Status.FAILED:  # a Processing job has an exit message in any case
+        return ""
+    # Two keys may have the same text.
+    texts = dict.fromkeys(_unwrapped(answer.get(key, "")) for key in api.reason_keys)
+    return "\n".join(text for text in texts if text)
+
+
+def _unwrapped(reason: str) -> str:
+    """Return the job's own text from a wrapped reason; return the service's reasons (ClientError: …) unchanged."""
+    wrapped = WRAPPED.fullmatch(reason)
+    if wrapped is None:
+        return reason
+    # A killed instance leaves nothing but its exit code.
+    return wrapped[1] or (f"exit code: {wrapped[2]}" if wrapped[2] else reason)
+
+
+def _instances(api: JobApi, answer: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    cluster = answer
+    for key in api.cluster_keys:
+        cluster = cluster.get(key, {})
+    # A cluster without groups has the keys of a group itself.
+    groups = cluster.get("InstanceGroups") or [settled(cluster)]
+    return tuple((group.get("InstanceType", "?"), group.get("InstanceCount", 0)) for group in groups)

@@ -1,0 +1,337 @@
+"""Results of jobs: folders, values and exceptions."""
+
+import contextlib
+import html
+import json
+import logging
+import pickle
+import pkgutil
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from raysm.core.client.job.chain import Chain
+from raysm.core.client.job.records import task_of
+from raysm.core.client.results.pickles import Unverified, read_pickle
+from raysm.core.client.storage.s3 import Storage, file_path, leads_out
+from raysm.core.client.units import check_python
+from raysm.core.protocol.home import private_folder
+from raysm.core.protocol.modules import needs_module
+from raysm.core.protocol.result import EXCEPTION, FAILURE, MANIFEST, MARK, VALUE, Failure, Manifest, how_to_read
+from raysm.core.protocol.store import put
+from raysm.core.protocol.terminal_text import visible
+from raysm.core.request.codec import from_json
+from raysm.core.request.workload import built_in_kind
+from raysm.errors import IN_THE_JOB, InvalidConfig, InvalidRequest, JobFailed, MissingDependency, ServiceError, used_by
+
+_log = logging.getLogger(__name__)
+
+ARCHIVE = "model.tar.gz"
+"""The result of a Training job without ``CompressionType`` NONE."""
+
+
+MAX_FAILURE_BYTES = 16 << 20
+"""Most bytes of a failure with its traceback that are read."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExistingResult:
+    job: str
+    names: frozenset[str]
+    """Its files, relative to the folder; after an interruption also those of the result before it."""
+
+
+def manifest_of(folder: Path) -> Manifest | None:
+    """Return the manifest that raysm wrote into a folder; None if it has none, or one that must not be followed.
+
+    Whoever may write to the bucket can write a manifest.
+    """
+    try:
+        manifest = Manifest.read(folder)
+    except (InvalidConfig, InvalidRequest):
+        return None
+    outside = next((file.name for file in manifest.files if leads_out(file.name)), None)
+    if outside is not None:
+        _log.warning("%s is not followed: it names %r, which is not below its folder", folder / MANIFEST, outside)
+        return None
+    return replace(manifest, files=tuple(replace(file, how_to_read=how_to_read(file.name)) for file in manifest.files))
+
+
+def earlier_result(folder: Path) -> ExistingResult | None:
+    # The mark first, because only it lists the files of an interrupted result.
+    if (folder / MARK).is_file():
+        job, *names = (folder / MARK).read_text(encoding="utf-8").splitlines() or [""]
+        return ExistingResult(job=job, names=frozenset(map(_unquoted, names)))
+    manifest = manifest_of(folder)
+    if manifest is None:
+        return None
+    return ExistingResult(job=manifest.job, names=frozenset(file.name for file in manifest.files))
+
+
+def check_folder(folder: Path, job: str | None = None) -> ExistingResult | None:
+    """Refuse a folder unless it is empty or has a result of the same task as ``job``; return that result."""
+    if folder.exists() and not folder.is_dir():
+        raise InvalidRequest(f"the output {folder} is a file; name a folder")
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return None
+    earlier = earlier_result(folder)
+    if earlier is None:
+        raise InvalidRequest(f"the output {folder} holds files that are not a result of raysm; name another folder")
+    if job is not None and task_of(earlier.job) != task_of(job):
+        raise InvalidRequest(
+            f"the output {folder} is the result of {earlier.job}, not of {task_of(job)!r}; name another, or remove it"
+        )
+    return earlier
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A result on this machine: a folder and its manifest. Usable wherever a path is.
+
+    Attributes:
+        path: The folder.
+        manifest: The workload, its inputs, the files, and the time of each phase.
+    """
+
+    path: Path
+    manifest: Manifest
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __truediv__(self, name: str) -> Path:
+        return self.path / name
+
+    @property
+    def file(self) -> Path:
+        """The first file of the result; most workloads have only one.
+
+        Raises:
+            InvalidRequest: The result has no files.
+        """
+        if not self.manifest.files:
+            raise InvalidRequest(f"the result of {self.manifest.job} in {self.path} has no files")
+        return self.path / self.manifest.files[0].name
+
+    @property
+    def view(self) -> str:
+        """A picture of it for a terminal; empty if the list of its files is enough."""
+        return ""
+
+    def table(self, name: str | None = None) -> Any:
+        """Read a file of the result: Parquet as a ``pyarrow.Table``, ``.npy`` as a memory-mapped array.
+
+        Args:
+            name: Name of the file; None is the first.
+
+        Raises:
+            InvalidRequest: There is no such file, or it is not a table.
+            MissingDependency: The package that reads it is not installed.
+        """
+        path = self.file if name is None else self.path / name
+        names = ", ".join(file.name for file in self.manifest.files)
+        if name is not None and name not in [file.name for file in self.manifest.files]:
+            raise InvalidRequest(f"the result has no file {name!r}; it has {names}")
+        with used_by(path.name):
+            if path.suffix == ".parquet":
+                import pyarrow.parquet
+
+                return pyarrow.parquet.read_table(path)
+            if path.suffix == ".npy":
+                import numpy
+
+                # Mapped, because a full matrix may be larger than the memory.
+                return numpy.load(path, mmap_mode="r")
+        raise InvalidRequest(f"{path.name} is neither Parquet nor .npy: read {path} yourself; the result has {names}")
+
+    def tables(self) -> Iterator[Any]:
+        """Yield the parts of ``table()`` one after the other; nothing if the result has no files.
+
+        Raises:
+            InvalidRequest: A part is not a table.
+            MissingDependency: The package that reads it is not installed.
+        """
+        if self.manifest.files:
+            yield self.table()
+
+    def _one_table(self, parts: Sequence[Path]) -> Any:
+        with used_by("table"):
+            import pyarrow
+            import pyarrow.parquet
+        return pyarrow.concat_tables([pyarrow.parquet.read_table(part) for part in parts])
+
+    def __repr__(self) -> str:
+        lines = [f"<raysm result of {self.manifest.job} in {self.path}", *map(str, self._lines())]
+        return visible("\n".join(lines) + ">")
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<li><code>{html.escape(visible(line))}</code></li>" for line in self._lines())
+        return (
+            f"<div><b>result of {html.escape(self.manifest.job)}</b> in <code>{html.escape(str(self.path))}</code>"
+            f"<ul>{rows}</ul></div>"
+        )
+
+    def _lines(self) -> list[str]:
+        lines = []
+        for file in self.manifest.files:
+            how = how_to_read(str(self.path / file.name))
+            lines.append(f"  {file.name}: {file.size}{how and f'; {how}'}")
+        return lines
+
+
+def read_as(folder: Path, manifest: Manifest) -> Result:
+    kind = built_in_kind(str(manifest.workload.get("kind")))
+    reader: Any = Result if kind is None or not kind.reader else pkgutil.resolve_name(kind.reader)
+    result: Result = reader(folder, manifest)
+    return result
+
+
+def fetch_result(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: Path) -> Result | Path | None:
+    folder = _fetch(outputs, storage, job=job, to=to, cache=cache)
+    manifest = None if folder is None else manifest_of(folder)
+    return folder if folder is None or manifest is None else read_as(folder, manifest)
+
+
+def _fetch(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: Path) -> Path | None:
+    earlier = None if to is None else check_folder(to, job)
+    uri = f"{outputs}/model"
+    # The result of a job that another program sent may be one archive.
+    stored = storage.folder(uri) or [item for item in storage.folder(outputs) if item.name == ARCHIVE]
+    if not stored:
+        return None
+    if to is None and not uri.startswith("s3://"):
+        return file_path(stored[0].uri).parent if stored[0].name == ARCHIVE else file_path(uri)
+    folder = cache if to is None else to
+    # Files of another job may have the same sizes: sizes are enough only in the job's own folder.
+    missing = [item for item in stored if to is not None or not _has_size(folder / item.name, item.size)]
+    if not missing:
+        return folder
+    names, old_names = {item.name for item in stored}, earlier.names if earlier else frozenset()
+    if to is None:
+        private_folder(folder.parent.parent, folder.parent.name, folder.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    # Marked before the manifest is removed, so that one of them always lists the files in the folder.
+    _mark(folder, job, names | old_names)
+    # A script's own manifest.json is a file of its result like others.
+    if manifest_of(folder) is not None:
+        (folder / MANIFEST).unlink()
+    storage.bring_all([item for item in missing if item.name != MANIFEST], folder)
+    for name in sorted(old_names - names):
+        # Someone else may have written that mark: its paths must not lead out of the folder, by links either.
+        # Nor need they be files, if that manifest was changed.
+        path = folder / name
+        is_below = not leads_out(name) and path.parent.resolve().is_relative_to(folder.resolve())
+        if is_below and not path.is_dir():
+            path.unlink(missing_ok=True)
+    _mark(folder, job, names)
+    # The manifest last: it says that the result is complete, and replaces the mark.
+    for item in stored:
+        if item.name == MANIFEST:
+            storage.bring(item, folder)
+    if manifest_of(folder) is not None:
+        (folder / MARK).unlink(missing_ok=True)
+    return folder
+
+
+def _mark(folder: Path, job: str, names: Iterable[str]) -> None:
+    # As JSON, because a name may have line breaks, and bytes that are not UTF-8.
+    put(folder / MARK, "\n".join([job, *map(json.dumps, sorted(names))]) + "\n")
+
+
+def _unquoted(line: str) -> str:
+    # Earlier releases wrote the name as it is.
+    with contextlib.suppress(ValueError):
+        return str(json.loads(line)) if line.startswith('"') else line
+    return line
+
+
+def _has_size(path: Path, size: int) -> bool:
+    return path.is_file() and path.stat().st_size == size
+
+
+def load_value(outputs: str, chain: Chain, *, python: str, unverified: bool) -> Any:
+    job = chain.name
+    check_python(python, f"the value of {job}")
+    uri = f"{outputs}/model/{VALUE}"
+    content = read_pickle(uri, VALUE, chain, unverified=unverified)
+    if content is None:
+        raise ServiceError(f"the job {job} is Completed, but its value is not at {uri}: was it removed?")
+    try:
+        return pickle.loads(content)
+    except ModuleNotFoundError as error:
+        raise MissingDependency(f"the value of {job} {needs_module(error.name)}") from error
+    except Exception as error:  # unpickling runs the value's own code
+        raise ServiceError(f"the value of {job} cannot be unpickled: {type(error).__name__}: {error}") from error
+
+
+def ended_by_service(job: str, reason: str) -> JobFailed:
+    text = (
+        f"the job {job} was ended by the service: {reason}; give it more time (limits), or let follow-up jobs continue "
+        "it (limits.max_restarts)"
+    )
+    return JobFailed(
+        visible(text),
+        job=job,
+        reason=reason,
+    )
+
+
+def load_exception(outputs: str, chain: Chain, *, python: str | None, reason: str, unverified: bool) -> BaseException:
+    """Return the exception of a job that failed.
+
+    For a function this is the function's own exception, whose ``__cause__`` is a JobFailed with the remote traceback,
+    as in ``concurrent.futures``. For all other workloads (``python`` is None), and if that exception cannot be read, it
+    is the JobFailed.
+    """
+    job = chain.name
+    failure = _failure(outputs, Storage(chain.service))
+    remote = failure.remote_traceback if failure is not None else ""
+    headline = reason
+    if failure is not None:
+        # Before it, the reason has what the user's code wrote into the failure file.
+        own, cause, _ = reason.partition(failure.headline)
+        headline = f"{own}{cause}" if cause else failure.headline
+    text = f"the job {job} failed: {headline}" + (f"{IN_THE_JOB}{remote}" if remote else "")
+    # By the service: the job's own code leaves a failure.
+    if failure is None and re.match(r"ClientError: .*(not authorized|access ?denied|\bkms\b)", reason, re.I | re.S):
+        text += "\nthe role lacks a permission, which raysm doctor --on aws --role ROLE names, with the job's --input"
+    failed = JobFailed(visible(text), job=job, reason=reason or headline, remote_traceback=remote)
+    if python is None:
+        return failed
+    try:
+        check_python(python, f"the exception of {job}")
+        pickled = read_pickle(f"{outputs}/data/{EXCEPTION}", EXCEPTION, chain, unverified=unverified)
+        error = pickle.loads(pickled or b"")
+    except Unverified as refusal:
+        return with_remedy(failed, f"its exception is not here: {refusal}")
+    except ModuleNotFoundError as missing:
+        return with_remedy(failed, f"its exception {needs_module(missing.name)}")
+    except Exception:  # it does not exist, another Python pickled it, or its own code fails here
+        return failed
+    if not isinstance(error, Exception):  # a KeyboardInterrupt or SystemExit there must not end this process
+        return failed
+    error.__cause__ = failed
+    return error
+
+
+def _failure(outputs: str, storage: Storage) -> Failure | None:
+    try:
+        content = storage.read(f"{outputs}/data/{FAILURE}", MAX_FAILURE_BYTES)
+        return from_json(Failure, json.loads(content), "failure") if content else None
+    # The service's reason is used instead.
+    except (ServiceError, InvalidConfig, ValueError, RecursionError):
+        return None
+
+
+def with_remedy(error: BaseException, remedy: str) -> BaseException:
+    if not isinstance(error, JobFailed):
+        # A user's own exception cannot be created again with another text.
+        error.add_note(remedy)
+        return error
+    text = f"{error}\n{remedy}"
+    failed = JobFailed(text, job=error.job, reason=error.reason, remote_traceback=error.remote_traceback)
+    # Apart as well, because a command that has shown the traceback prints only the headline and the remedy.
+    failed.remedy = remedy
+    return failed

@@ -1,0 +1,170 @@
+"""The connection to the embedded SageMaker, whose server is found or started."""
+
+import functools
+import importlib.util
+import socket
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from raysm.core.client.targets import endpoint
+from raysm.core.client.targets.checked_http import ADDRESS, send_through
+from raysm.core.client.targets.connection import Bucket, Clients, Connection, Polling, client_options
+from raysm.core.protocol import own_socket
+from raysm.core.protocol.botocore_session import settingless_session
+from raysm.core.protocol.file_uri import uri_of
+from raysm.core.protocol.home import Clock, ServerRecord, home, regions_with_jobs, scenario_file
+from raysm.core.protocol.names import LOCAL_BUCKET, LOCAL_REGION
+from raysm.core.protocol.packages import name_of
+from raysm.core.protocol.service_model import loader
+from raysm.core.request import JobRequest, Local, Target
+from raysm.errors import MissingDependency, ServiceError
+
+EXTRAS = {
+    "IPython": "interactive",
+    "mlflow": "mlflow",
+    "optuna": "sweep",
+    "safetensors": "train",
+    "sagemaker_mlflow": "mlflow",
+    "torch": "train",
+}
+"""The extra of raysm that installs each package that workloads need and the extra ``local`` lacks."""
+
+LONG_POLL_S = 20
+
+REMEDIES = {
+    "AccessDenied": "the scenario's api.denied lists this action: take it out, or use another scenario",
+    "ResourceLimitExceeded": (
+        "raise it in the scenario's table market.quotas (spot_quotas for spot jobs), or take another instance type"
+    ),
+}
+"""A scenario refuses as AWS does, but no console of AWS changes that."""
+
+
+class LocalConnection(Connection):
+    remedies = REMEDIES
+
+    def __init__(self, target: Local) -> None:
+        self.polling = Polling(first_s=0.1, most_s=0.5)
+        self._target = target
+        self._region = target.regions[0]
+        self._home = home(target.home)
+        self._session: Any = None
+        self._socket: str | None = None
+
+    @property
+    def home(self) -> Path:
+        return self._home
+
+    def region(self, clients: Clients) -> str:
+        return self._region
+
+    def other_regions(self) -> Sequence[str]:
+        """Return the other regions of this machine that have jobs, as those of a grid."""
+        return [region for region in (LOCAL_REGION, *regions_with_jobs(self._home)) if region != self._region]
+
+    def bucket(self, region: Callable[[], str], account: Callable[[], str]) -> Bucket:
+        """Return the server's bucket of the region: jobs of one name in two regions have different payloads."""
+        return Bucket(name=LOCAL_BUCKET if self._region == LOCAL_REGION else f"{LOCAL_BUCKET}-{self._region}")
+
+    def data_root(self, bucket_root: str) -> str:
+        """Return a folder of the home: the server keeps S3 in memory, so large things are files."""
+        folder = self._home / "data"
+        # No project has an @ in its name.
+        return uri_of(folder if self._region == LOCAL_REGION else folder / f"@{self._region}")
+
+    @property
+    def clock(self) -> Clock:
+        """The server's clock, which a scenario may speed up; starts the server if none answers."""
+        return endpoint.ensure(self._home).clock
+
+    @property
+    def lists_quotas(self) -> bool:
+        """True with a scenario: else the server has neither quotas nor prices, and is not started to ask for them."""
+        return scenario_file(self._home).exists()
+
+    @property
+    def lists_prices(self) -> bool:
+        return self.lists_quotas
+
+    def resolve(self, request: JobRequest, region: Callable[[], str]) -> tuple[Target, str]:
+        """Return the target as it is, unless this Python lacks a package of the workload: instances use this Python."""
+        if self._target.instance_kind != "docker":
+            required = {name_of(line) for line in request.requirements}
+            for package in request.packages:
+                extra = EXTRAS.get(package)
+                is_missing = importlib.util.find_spec(package) is None and package.replace("_", "-") not in required
+                # Each job would download gigabytes, torch for example, for itself alone.
+                if extra is not None and is_missing:
+                    raise MissingDependency(
+                        f"{request.workload.label} needs the package {package!r}, which this Python lacks: "
+                        f"python3 -m pip install 'raysm[{extra}]'"
+                    )
+        return self._target, ""
+
+    def make_client(self, name: str) -> Any:
+        import boto3
+
+        if self._session is None:
+            core = settingless_session()
+            core.register_component("data_loader", loader())
+            keys = {"aws_access_key_id": "raysm", "aws_secret_access_key": "raysm"}
+            self._session = boto3.Session(region_name=self._region, botocore_session=core, **keys)
+        config = client_options(
+            repeats=self.repeats or name != "sagemaker",
+            proxies={},  # a proxy for the internet does not know this machine's sockets
+            s3={"addressing_style": "path"},
+        )
+        client = self._session.client(name, endpoint_url=ADDRESS, config=config)
+        send_through(client, functools.partial(own_socket.connect, self._find_server()))
+        return client
+
+    def connect(self, timeout_s: float | None) -> socket.socket:
+        """Return a connection to the server, which is started if none answers."""
+        return own_socket.connect(self._find_server(), timeout_s)
+
+    def _find_server(self) -> str:
+        if self._socket is None:
+            self._socket = endpoint.ensure(self._home).socket
+        return self._socket
+
+    def reconnect(self, error: Exception, *, is_followed: bool = False) -> bool:
+        """Return True if the server is gone: it ends when it has been idle, and is then started again."""
+        from botocore.exceptions import EndpointConnectionError
+
+        if not isinstance(error, EndpointConnectionError):
+            return False
+        # A server with a job does not end by itself: a user shut it down, and it removed its record. A killed server
+        # leaves its record, and is started again to report what became of the job.
+        if is_followed and ServerRecord.read(self._home) is None:
+            raise ServiceError(
+                f"the embedded SageMaker of {self._home} was ended, and its jobs with it; the next command starts it "
+                "again: raysm jobs shows how they ended"
+            )
+        self._socket = None
+        return True
+
+    def wait_for_end(self, job: str, pause_s: float, most_s: float) -> None:
+        if self._ask(f"/raysm/jobs/{self._region}/{job}/end", most_s).get("ended") is None:
+            time.sleep(min(pause_s, most_s))
+
+    def wait_for_change(self, job: str, seen: int, pause_s: float, most_s: float) -> int:
+        began_s = time.monotonic()
+        answer = self._ask(f"/raysm/jobs/{self._region}/{job}/change/{seen}", most_s)
+        changes = answer.get("changes")
+        if answer and changes is None and seen:
+            # It has just ended: look at once, and only once.
+            return 0
+        # A look takes several calls: a job that writes all the time is not looked at all the time.
+        least_s = min(pause_s if changes is None else self.polling.first_s, most_s)
+        time.sleep(max(0.0, began_s + least_s - time.monotonic()))
+        return seen if changes is None else int(changes)
+
+    def _ask(self, path: str, most_s: float) -> dict[str, Any]:
+        """Ask the server by a long poll; the result is empty if it cannot tell."""
+        poll_s = int(min(LONG_POLL_S, most_s))
+        if self._socket is None or poll_s < 1:
+            return {}
+        connect = functools.partial(own_socket.connect, self._socket)
+        return endpoint.get_json(connect, f"{path}/{poll_s}", timeout_s=poll_s + 5.0) or {}

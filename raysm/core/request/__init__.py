@@ -1,0 +1,32 @@
+"""Requests: frozen dataclasses that check their fields, without any I/O."""
+
+from raysm.core.request.cluster import Cluster, Distribution, Input, InstanceGroup, Ports
+from raysm.core.request.job import JobRequest
+from raysm.core.request.limits import Limits, MetricDefinition, Security
+from raysm.core.request.targets import AWS, Local, Target
+from raysm.core.request.workload import Workload
+from raysm.features.script.request import PickledFunction, Script, TorchScript, TrainLoop
+from raysm.features.session.request import SessionWorkload
+from raysm.features.similarity.request import Similarity
+
+__all__ = [
+    "AWS",
+    "Cluster",
+    "Distribution",
+    "Input",
+    "InstanceGroup",
+    "JobRequest",
+    "Limits",
+    "Local",
+    "MetricDefinition",
+    "PickledFunction",
+    "Ports",
+    "Script",
+    "Security",
+    "SessionWorkload",
+    "Similarity",
+    "Target",
+    "TorchScript",
+    "TrainLoop",
+    "Workload",
+]

@@ -1,0 +1,171 @@
+"""``raysm doctor``: check what a job needs, here or on AWS, print IAM policies, and send a small job with ``--run``."""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from raysm.cli.arguments import Arguments
+from raysm.cli.config import NO_ROLE, read_settings
+from raysm.cli.console import now_s, say_aside
+from raysm.cli.display import Times
+from raysm.cli.report import print_result
+from raysm.cli.sending import follow_and_fetch, prepared, send
+from raysm.core.client.costs.bill import dollars, most_expensive
+from raysm.core.client.service import Service
+from raysm.core.client.settings import Settings
+from raysm.core.client.submit import prepare
+from raysm.core.client.targets import endpoint
+from raysm.core.protocol.home import home, private_folder
+from raysm.core.request import AWS, Cluster, Limits, Target
+from raysm.core.request.cluster import LOCAL_TYPE
+from raysm.core.request.targets import INSTANCE_KINDS
+from raysm.errors import InvalidRequest
+from raysm.features.account.doctor import probe
+from raysm.features.account.doctor.case import Case, Finding, State, bad, good, intent_of
+from raysm.features.account.doctor.checks import examine
+from raysm.features.account.doctor.rights import UNKNOWN_REPOSITORY, names_of
+from raysm.features.account.permissions import ROLE, USER, policy
+from raysm.features.script.request import Script
+from raysm.features.session.client.starting import usd_per_hour
+
+LOCAL_PACKAGES = ("ray", "pyarrow", "numpy", "moto")
+
+
+def local_checks() -> Iterator[Finding]:
+    from raysm.local.instances import foreign_opt_ml, missing_for
+
+    for name in LOCAL_PACKAGES:
+        is_there = importlib.util.find_spec(name) is not None
+        lacks = bad("not installed", "python3 -m pip install 'raysm[local]'")
+        yield replace(good(importlib.metadata.version(name)) if is_there else lacks, name=name)
+    yield train_check()
+    record = endpoint.answering(home())
+    yield replace(good(record.url if record else f"starts when needed (home {home()})"), name="server")
+    for kind in INSTANCE_KINDS:
+        missing = missing_for(kind)
+        foreign = foreign_opt_ml(kind) if missing is None else None
+        shared = "" if foreign is None else f", with this machine's /opt/ml: {foreign}"
+        can = good(f"instances of kind {kind} can run{shared}")
+        yield replace(can if missing is None else bad(missing, "", needed=False), name=kind)
+
+
+def train_check(load: Callable[[], object] = lambda: importlib.import_module("ray.train")) -> Finding:
+    """Check that ``load`` can import Ray Train: it needs torch, pandas and others, which the extra ``train`` brings."""
+    try:
+        load()
+    except ImportError as error:
+        text = f"cannot be imported, trainings will fail: {error.__cause__ or error}"  # the cause names the package
+        return replace(bad(text, "python3 -m pip install 'raysm[train]'", needed=False), name="ray.train")
+    return replace(good("can be imported"), name="ray.train")
+
+
+GOOD, BAD, UNKNOWN = 0, 1, 3
+"""Exit codes: no problem; a problem; no known problem, but some checks could not be made."""
+
+POLICIES = {"user": USER, "role": ROLE}
+"""The permissions that ``--policy`` can print."""
+
+UNKNOWN_NAMES = {
+    "REGION": "--region",
+    "ACCOUNT": "credentials, or --role with an ARN",
+    "ROLE": "--role",
+    "REPOSITORY": "--image or --instance-type",
+}
+"""The words that stand in a printed policy for names that are not known, with what makes each known."""
+
+RUN_INSTANCE_TYPE = "ml.m5.large"
+RUN_MAX_S = 900
+RUN_MAX_USD = 1.0
+
+
+def run(arguments: Arguments, console: Console, connect: Callable[[Target], Service] = Service) -> int:
+    """Print the findings or a policy, send the job of ``--run``, and return the exit code."""
+    settings = read_settings(arguments)
+    if arguments.policy is not None:
+        if settings.on.kind != AWS.kind:
+            raise InvalidRequest("--policy is about an account of AWS", remedy="add --on aws")
+        names = names_of(case_of(settings, settings.options(), connect))
+        document = json.dumps(policy(POLICIES[arguments.policy], names), indent=1)
+        print(document)
+        # The region and the account of an unknown image's repository come with the image.
+        of_job = document.replace(UNKNOWN_REPOSITORY, "REPOSITORY")
+        if unknown := [word for word in UNKNOWN_NAMES if re.search(rf"\b{word}\b", of_job)]:
+            sources = ", ".join(f"{word} ({UNKNOWN_NAMES[word]})" for word in unknown)
+            say_aside(f"raysm: replace what is not known here, or give it: {sources}")
+        return GOOD
+    if arguments.runs_job and arguments.json:
+        raise InvalidRequest("--run prints lines; drop --json")
+    options = settings.options()
+    if arguments.runs_job and "cluster" not in options:
+        options["cluster"] = Cluster(RUN_INSTANCE_TYPE if settings.on.names_own_types else LOCAL_TYPE, count=2)
+    if arguments.runs_job:
+        options["limits"] = replace(options.get("limits") or Limits(), max_runtime_s=RUN_MAX_S, max_restarts=0)
+    findings = []
+    is_aws = settings.on.kind == AWS.kind
+    for finding in examine(case_of(settings, options, connect)) if is_aws else local_checks():
+        findings.append(finding)
+        # Printed one by one, since checks on AWS take seconds each.
+        if not arguments.json:
+            console.print(Text(f"{finding.word:<4}  {finding.name:<14} {finding.text}"), soft_wrap=True)
+            if finding.remedy:
+                console.print(Text(f"      {'':<14} -> {finding.remedy}"), soft_wrap=True)
+    if arguments.json:
+        print(json.dumps([asdict(finding) for finding in findings], indent=1))
+    if not arguments.runs_job:
+        return status(findings)
+    if status(findings) == BAD:
+        raise InvalidRequest("no job was sent; fix what is marked BAD above first")
+    _run_job(connect(settings.target()), options, console, agreed=arguments.yes)
+    return GOOD
+
+
+def _run_job(service: Service, options: dict[str, Any], console: Console, *, agreed: bool) -> None:
+    times = Times(started_s=now_s())
+    # A file of zero bytes, which AWS may leave out, and one that makes the channel.
+    folder = private_folder(service.home, "doctor")
+    (folder / probe.EMPTY).touch()
+    (folder / "full").write_text("raysm doctor\n")
+    inputs = {**options.get("inputs", {}), probe.CHANNEL: str(folder)}
+    options = {name: value for name, value in options.items() if name != "if_done"}
+    ready = prepare(Script(probe.__file__), on=service, **options | {"name": "doctor", "inputs": inputs})
+    if service.target.is_billed:
+        console.print(Text(f"the job costs {most_expensive(ready.request, service.region)}"), soft_wrap=True)
+        cluster = ready.request.cluster
+        price = usd_per_hour(cluster, service, None)
+        usd = (price or 0.0) * (RUN_MAX_S + cluster.keep_alive_s) / 3600
+        if usd > RUN_MAX_USD:
+            raise InvalidRequest(
+                f"a trial may cost at most {dollars(RUN_MAX_USD)}, and this one could cost {dollars(usd)}",
+                remedy="name a cheaper --instance-type, or fewer --instances",
+            )
+        if price is None or not agreed:
+            if not sys.stdin.isatty():
+                raise InvalidRequest("no terminal to ask whether to send the job: add --yes, which needs a known price")
+            if input("send this job? [y/N] ").strip().lower() not in ("y", "yes"):
+                raise InvalidRequest("no job was sent")
+    job = send(ready, console)
+    times.sent_s = now_s()
+    result = follow_and_fetch(job, console, times)
+    print_result(console, result, workload=Script.kind, times=times, bill=job.cost())
+
+
+def status(findings: list[Finding]) -> int:
+    states = {finding.state for finding in findings if finding.needed}
+    return BAD if State.BAD in states else UNKNOWN if State.UNKNOWN in states else GOOD
+
+
+def case_of(settings: Settings, options: Mapping[str, Any], connect: Callable[[Target], Service] = Service) -> Case:
+    """Return the case of a job on AWS, as far as files, flags and ``options`` describe it."""
+    # The target below has a stand-in that must not be checked.
+    role = settings.table(AWS.kind).get("role")
+    plan = (lambda: prepared(settings).plan) if ("workload",) in settings else None
+    return Case(connect(settings.target(role=NO_ROLE)), intent_of(options), role=role, plan=plan)

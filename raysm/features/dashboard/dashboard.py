@@ -1,0 +1,299 @@
+"""Open Ray's dashboard of a running job at an address of this machine."""
+
+import asyncio
+import contextlib
+import html
+import json
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from raysm.core.client.job.handle import Job, token_of
+from raysm.core.client.logs.stream import JobStream
+from raysm.core.protocol.connections import open_to_own
+from raysm.core.protocol.events import Metric, parse
+from raysm.core.protocol.web_relay import open_relay, relay
+from raysm.errors import InvalidRequest, NotDone, RaysmError
+from raysm.features.dashboard.charts import NODES, PRELOAD, Timeline, charts_site, samples_of
+from raysm.features.dashboard.server import Answer, LocalServer, Page, check_aiohttp, with_query
+from raysm.features.dashboard.tunnel.dashboard import Place, Say, place_told, tell, waiting_for, way_to
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+_log = logging.getLogger("raysm")
+
+SAMPLE_S = 5.0
+"""Seconds between two reads of the nodes' utilization, which Ray's nodes report at this interval."""
+LOOK_S = 3.0
+WITHOUT_PAGE_S = 0.3
+"""Seconds to wait before the waiting page is shown: a running dashboard answers sooner."""
+HOLD_S = 20.0
+"""Seconds that a waiting page's reload may wait, less than the timeout of proxies."""
+
+
+MAX_TRIES = 3
+RETRY_S = 0.3
+READ_S = 60.0
+"""Seconds to wait for an answer: Ray's dashboard has a low priority, so a busy head answers late."""
+
+
+class Route(Protocol):
+    @property
+    def address(self) -> str:
+        """``127.0.0.1:PORT``."""
+
+
+Way: TypeAlias = Callable[[], AbstractContextManager[Route]]
+OpenTunnel: TypeAlias = Callable[[Job, Place], AbstractContextManager[Route]]
+
+
+class Watch:
+    """Reads a job's log for the values of its metrics and the address of its dashboard.
+
+    Attributes:
+        timeline: The metrics.
+        place: The dashboard's address in the cluster; None until the log has it.
+        is_over: True once the job, with its follow-up jobs, has ended.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.timeline = Timeline()
+        self.place: Place | None = None
+        self.is_over = False
+        self._stream = JobStream(job.chain)
+
+    def read(self) -> list[Metric]:
+        """Read new lines of the log and return their metrics, which the caller adds by ``take``. Blocks."""
+        events = [event for event in (parse(line.text) for line in self._stream.new_lines()) if event is not None]
+        for event in events:
+            # The dashboard of a follow-up job has another address.
+            self.place = place_told(event) or self.place
+        self.is_over = self._stream.is_over
+        return [event for event in events if isinstance(event, Metric)]
+
+    def take(self, metrics: list[Metric]) -> None:
+        for metric in metrics:
+            self.timeline.add(metric)
+
+
+def open_dashboard(
+    job: Job, *, timeout: float | None = None, say: Say | None = None, tunnel: OpenTunnel | None = None
+) -> Page:
+    check_aiohttp()
+    say = say or tell
+    watch = Watch(job)
+    watch.take(watch.read())
+    if not watch.is_over and watch.place is None and not job.done():
+        _wait_for_place(job, watch, timeout, say)
+    if watch.is_over or job.done():
+        raise InvalidRequest(
+            f"{job.name} has ended ({job.status}), and Ray's dashboard with it; raysm logs {job.name} and "
+            f"raysm metrics {job.name} show what it left"
+        )
+    if started := job.describe().started:
+        watch.timeline.start_s = min(watch.timeline.start_s, started.timestamp())
+    open_tunnel = tunnel or partial(way_to, say=say)
+
+    def way() -> AbstractContextManager[Route]:
+        # Looked up each time, because the dashboard of a follow-up job has another address.
+        assert watch.place is not None, "waited for above"
+        return open_tunnel(job, watch.place)
+
+    # The token is read here, because the server's event loop must not wait for the service.
+    site = partial(dashboard_site, job.name, watch, way, token_of(job), job.service.home / "dashboard")
+    return Page(LocalServer(site, link=PRELOAD), f"Ray dashboard of {job.name}")
+
+
+def _wait_for_place(job: Job, watch: Watch, timeout: float | None, say: Say) -> None:
+    say(waiting_for(job))
+    deadline_s = None if timeout is None else time.monotonic() + timeout
+    for pause_s in job.service.polling.pauses():
+        watch.take(watch.read())
+        if watch.place is not None or watch.is_over:
+            return
+        if deadline_s is not None and time.monotonic() >= deadline_s:
+            raise NotDone(f"{job.name} has no dashboard within {timeout:g} s; the job keeps running")
+        # Shorter than the pauses of polling, which grow to many seconds, because the user waits.
+        time.sleep(min(pause_s, 2.0))
+
+
+@contextlib.asynccontextmanager
+async def dashboard_site(
+    name: str, watch: Watch, way: Way, token: str, cache: Path, *, look_s: float = LOOK_S
+) -> AsyncIterator[Answer]:
+    """Yield a handler for the browser: charts, a page while the dashboard starts, and all else from the head."""
+    charts = charts_site(name, watch.timeline, cache)
+
+    is_waiting = False
+
+    async def answer(request: "web.Request", path: str) -> "web.StreamResponse | None":
+        nonlocal is_waiting
+        from aiohttp import web
+
+        response = await charts(request, path)
+        if response is not None:
+            return response
+        if watch.is_over:
+            text = f"{name} has ended, and Ray's dashboard with it. raysm logs {name} shows its output."
+            return _page(text, status=410) if not path else web.Response(status=410, text=text)
+        if not path and request.method in ("GET", "HEAD"):
+            try:
+                # While its reload is not answered, the browser shows the waiting page.
+                await asyncio.wait_for(upstream.connect(), HOLD_S if is_waiting else WITHOUT_PAGE_S)
+            except TimeoutError:
+                is_waiting = True
+                text = f"The dashboard of {name} is starting: Ray starts it at the first request."
+                return _page(text, script=RELOAD)
+            except (OSError, RaysmError) as error:
+                return _page(f"The dashboard of {name} cannot be reached: {error}", status=502)
+        return await upstream.answer(request, with_query(request, path))
+
+    async with Upstream(way, token) as upstream:
+        tasks = [asyncio.create_task(_follow(name, watch, look_s)), asyncio.create_task(_sample(upstream, watch))]
+        try:
+            yield answer
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _follow(name: str, watch: Watch, look_s: float) -> None:
+    while not watch.is_over:
+        await asyncio.sleep(look_s)
+        try:
+            watch.take(await asyncio.to_thread(watch.read))
+        except RaysmError:  # the service does not answer; the next read catches up
+            continue
+        except Exception:
+            _log.warning("the dashboard of %s cannot read the job's log now", name, exc_info=True)
+
+
+async def _sample(upstream: "Upstream", watch: Watch) -> None:
+    while not watch.is_over:
+        # Without an answer, or with an unknown form, there is nothing to draw; the rest of the page still works.
+        with contextlib.suppress(OSError, RaysmError, ValueError, KeyError, TypeError):
+            watch.take(samples_of(await upstream.read(NODES), time.time()))
+        await asyncio.sleep(SAMPLE_S)
+
+
+class Upstream:
+    def __init__(self, way: Way, token: str) -> None:
+        self._way, self._token = way, token
+        self._lock = threading.Lock()
+        self._open = contextlib.ExitStack()
+        self._is_closed = False
+        self._opening: asyncio.Task[str] | None = None
+
+    async def __aenter__(self) -> "Upstream":
+        # Each connection checks the owner of the port: if the tunnel has ended, another user may have its port.
+        self._client = open_relay(open_to_own)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+        await self._client.close()
+        with self._lock:
+            self._is_closed = True
+            self._open.close()
+
+    async def connect(self) -> str:
+        if self._opening is None or (self._opening.done() and _failed(self._opening)):
+            self._opening = asyncio.create_task(asyncio.to_thread(self._open_way))
+        # Several requests wait for one attempt, so the cancellation of one must not cancel it.
+        return await asyncio.shield(self._opening)
+
+    async def answer(self, request: "web.Request", key: str) -> "web.StreamResponse":
+        """Forward a request for ``key``, encoded path and query; answer with 502 if the head cannot be reached."""
+        # Other methods are sent once, because the request may have arrived before the connection broke.
+        tries = MAX_TRIES if request.method in ("GET", "HEAD") else 1
+        while True:
+            try:
+                address = await self.connect()
+            except (OSError, RaysmError) as error:
+                return _unreachable(error)
+            headers = {"Authorization": f"Bearer {self._token}"}
+            response = await relay(request, self._client, f"http://{address}/{key}", headers)
+            tries -= 1
+            if response.status != 502 or response.prepared or self._is_closed:
+                return response
+            self._reset(address)
+            if not tries:
+                return _unreachable(ConnectionError(getattr(response, "text", "")))
+            await asyncio.sleep(RETRY_S)
+
+    async def read(self, key: str) -> Any:
+        import aiohttp
+
+        address = await self.connect()
+        headers = {"Authorization": f"Bearer {self._token}", "Accept-Encoding": "identity"}
+        try:
+            async with (
+                asyncio.timeout(READ_S),
+                self._client.get(f"http://{address}/{key}", headers=headers, allow_redirects=False) as answer,
+            ):
+                status, content = answer.status, await answer.read()
+        except (OSError, aiohttp.ClientError) as error:
+            self._reset(address)
+            raise ConnectionError(f"{key} is not answered: {error}") from error
+        if status != 200:
+            raise OSError(f"{key} is answered with {status}")
+        return json.loads(content)
+
+    def _open_way(self) -> str:
+        way = self._way()
+        route = way.__enter__()
+        with self._lock:
+            self._open.push(way)
+            # The page may have been closed while the connection was being opened.
+            if self._is_closed:
+                self._open.close()
+                raise ConnectionError("the dashboard was closed")
+        return route.address
+
+    def _reset(self, address: str) -> None:
+        # If several requests find the connection broken, the first one closes it.
+        opening = self._opening
+        if opening is not None and opening.done() and not _failed(opening) and opening.result() == address:
+            self._opening = None
+            with self._lock:
+                stack = self._open.pop_all()
+            asyncio.get_running_loop().run_in_executor(None, stack.close)
+
+
+def _failed(task: "asyncio.Task[str]") -> bool:
+    return task.cancelled() or task.exception() is not None
+
+
+def _unreachable(error: Exception) -> "web.Response":
+    from aiohttp import web
+
+    # In the form of Ray's own answers: its page ignores it and asks again after four seconds.
+    return web.json_response({"result": False, "msg": f"the head cannot be reached: {error}"}, status=502)
+
+
+STYLE = """
+:root { color-scheme: light dark; }
+body { margin: 0; min-height: 100vh; display: grid; place-content: center; font: 15px system-ui, sans-serif; }
+"""
+
+# Not by a Refresh header or tag: if the address has a #, browsers only jump within the page.
+RELOAD = "setTimeout(() => location.reload(), 1000)"
+
+
+def _page(text: str, *, status: int = 200, script: str = "") -> "web.Response":
+    from aiohttp import web
+
+    body = (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Ray dashboard</title><style>{STYLE}</style>'
+        f'<p role="status">{html.escape(text)}</p><script>{script}</script></html>'
+    )
+    headers = {"Cache-Control": "no-store"}
+    return web.Response(text=body, status=status, content_type="text/html", headers=headers)

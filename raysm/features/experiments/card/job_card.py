@@ -1,0 +1,239 @@
+"""Cards of jobs and sessions as HTML.
+
+A card has no style sheet, script or image. So every notebook can show it, it does not change the page, and it remains
+when the notebook is opened without a kernel. Its colors are those of the text around it, or half transparent.
+"""
+
+import html
+import math
+import re
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+from raysm.core.client.costs.bill import dollars
+from raysm.core.client.job import text as job_repr
+from raysm.core.client.job.description import Description
+from raysm.core.client.logs.rendering import Phase, marked_value, sentence
+from raysm.core.protocol.events import Metric, Progress, State, parse
+from raysm.core.protocol.names import natural
+from raysm.core.request import Target
+from raysm.features.experiments.experiment import goal_of
+from raysm.features.experiments.sparkline import plain, sparkline, thin
+from raysm.features.session.client.connected import rows
+from raysm.features.session.protocol import SessionState
+
+MAX_BYTES = 30_000
+"""Maximum size of a card in UTF-8: cards are sent twice a second, maybe over a slow connection."""
+
+MAX_LINES = 8
+MAX_CHARACTERS = 180
+"""Maximum number of log lines, and of characters per line."""
+
+MAX_POINTS = 240
+
+MAX_CHARTS = 2
+# A card higher than the screen would jump.
+MAX_PHASES = 6
+MAX_INSTANCES = 8
+MAX_SHARES = 4
+MAX_NAME = 60
+"""Maximum numbers of charts, phases, instances, utilization columns, and characters of a name."""
+
+# CSI sequences (colors, cursor), OSC (titles, links), and the two-character ones.
+ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[@-Z\\-_])")
+
+FRAME = "border:1px solid rgba(128,128,128,.4);border-radius:6px;padding:10px 14px;max-width:860px;line-height:1.5"
+SMALL = "opacity:.75;font-size:90%"
+TEXT = "white-space:pre-wrap;overflow-wrap:anywhere;margin:6px 0;font-size:85%"
+
+
+class JobCard:
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._joined: tuple[int, int] | None = None
+        self._stage = ""
+        self._phases: dict[str, tuple[Phase, Progress]] = {}
+        self._curves: dict[str, list[tuple[float, float]]] = {}
+        self._first_s: dict[str, float] = {}
+        self._counts: Counter[str] = Counter()
+        self._not_finite_from: dict[str, str] = {}
+        self._usage: dict[str, dict[str, float]] = {}
+        self._lines: deque[str] = deque(maxlen=MAX_LINES)
+
+    def add(self, host: str, text: str, found: Iterable[Metric] = ()) -> None:
+        """Add a line of the log, and the metrics that the job's definitions found in it."""
+        for metric in found:
+            self._add_metric(metric)
+        match parse(text):
+            case None:
+                self._lines.append(f"{host} | {_clean(text)}")
+            case State() as state:
+                self._stage = _clean(sentence(state)) or self._stage
+                if state.count is not None and state.total is not None:
+                    self._joined = (state.count, state.total)
+            case Progress() as progress:
+                phase, _ = self._phases.get(progress.phase) or (Phase(progress), progress)
+                self._phases[progress.phase] = (phase, progress)
+            case Metric(host="") as metric:
+                self._add_metric(metric)
+            case Metric() as metric if metric.name.endswith("_percent"):
+                self._usage.setdefault(metric.host, {})[metric.name.removesuffix("_percent")] = metric.value
+
+    def _add_metric(self, metric: Metric) -> None:
+        name = metric.name
+        points = self._curves.setdefault(name, [])
+        first_s = self._first_s.setdefault(name, metric.time_s)
+        points.append((metric.time_s - first_s if metric.step is None else float(metric.step), metric.value))
+        thin(points, MAX_POINTS)
+        self._counts[name] += 1
+        if math.isfinite(metric.value):
+            self._not_finite_from.pop(name, None)
+        else:
+            where = f"value {self._counts[name]}" if metric.step is None else f"step {metric.step}"
+            self._not_finite_from.setdefault(name, where)
+
+    def html(self, job: Description, usd: float | None, now_s: float, trouble: str = "") -> str:
+        # The date, because a card may stay in a notebook for years.
+        shown = f"as of {datetime.fromtimestamp(now_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        if trouble:
+            shown += f": the service does not answer now: {trouble[:300]}"
+        code = (
+            f"job = raysm.attach({job.name!r})\n"
+            'job.status; job.progress(); job.metrics("loss"); job.plot("loss"); job.cost()\n'
+            "job.logs(follow=True); job.result(); job.stop()"
+        )
+        head = [job_repr.html(job, self._target, now_s), _facts_html(self._facts(job, usd))]
+        details = [*map(_bar, self._sentences()), self._charts(), _usage(self._usage)]
+        log = html.escape("\n".join(self._lines))
+        foot = [
+            f'<pre style="{TEXT};background:rgba(128,128,128,.1);padding:6px">{log}</pre>' if log else "",
+            _in_code(code),
+            f'<div style="{SMALL}">{html.escape(shown)}</div>',
+        ]
+        whole = _framed([*head, *details, *foot])
+        return whole if len(whole.encode()) <= MAX_BYTES else _framed([*head, *foot])
+
+    def text(self, job: Description, usd: float | None, now_s: float) -> str:
+        facts = [f"{label}: {text}" for label, text in self._facts(job, usd)]
+        sentences = [sentence for _, sentence in self._sentences()]
+        return "\n".join([job_repr.text(job, self._target, now_s), *facts, *sentences])
+
+    def _sentences(self) -> list[tuple[float, str]]:
+        return [
+            # A phase with nothing to do is done.
+            (min(1.0, max(0.0, last.done / last.total)) if last.total else 1.0, phase.sentence(last))
+            for phase, last in list(self._phases.values())[-MAX_PHASES:]
+        ]
+
+    def _facts(self, job: Description, usd: float | None) -> list[tuple[str, str]]:
+        facts = [("stage", self._stage)] if self._stage and not job.status.is_terminal else []
+        if self._joined is not None:
+            facts.append(("instances", "{} of {} joined".format(*self._joined)))
+        if not self._target.is_billed:
+            cost = "nothing: it runs on this machine"
+        elif usd is None:
+            cost = "unknown"
+        else:
+            cost = dollars(usd) if job.status.is_terminal else f"about {dollars(usd)} so far"
+        facts.append(("cost", cost))
+        return facts + [
+            (name, marked_value(points[-1][1], self._not_finite_from.get(name, "")))
+            for name, points in self._chosen()[:6]
+        ]
+
+    def _chosen(self) -> list[tuple[str, list[tuple[float, float]]]]:
+        """Return the metrics; metrics with a known goal, losses and curves come first."""
+
+        def rank(item: tuple[str, list[tuple[float, float]]]) -> tuple[bool, bool, bool]:
+            return goal_of(item[0]) is None, "loss" not in item[0], len(item[1]) < 2
+
+        return sorted(self._curves.items(), key=rank)
+
+    def _charts(self) -> str:
+        drawn = [(name, points) for name, points in self._chosen()[:MAX_CHARTS] if len(points) > 1]
+        charts = "".join(sparkline(points, name[:MAX_NAME]) for name, points in drawn)
+        return f'<div style="display:flex;flex-wrap:wrap;gap:8px">{charts}</div>' if charts else ""
+
+
+def session_card(name: str, state: SessionState, dashboard: str = "") -> str:
+    facts = dict(rows(state))
+    how, job = facts.pop("state"), facts.pop("job")
+    color = "#c62828" if state.closing else "#2e7d32"
+    # noopener: the dashboard's page must not get access to the notebook's. The color's contrast is at least 4 on black
+    # and on white.
+    link = f'<a href="{html.escape(dashboard)}" style="color:#1976d2" target="_blank" rel="noopener">Ray dashboard</a>'
+    code = (
+        f"session = raysm.Session.attach({name!r})\n"
+        "session.run(function, 1); session.map(function, items); session.exec(source)\n"
+        "session.state; session.dashboard(); session.keep(minutes=60); session.close()\n"
+        f"%raysm connect {name}    # then: a cell that begins with %%raysm; %raysm keep 60m; %raysm close"
+    )
+    head = (
+        f'<div><span style="color:{color}">●</span> <b>{html.escape(name)}</b> '
+        f'<span style="color:{color}">{html.escape(how)}</span> '
+        f'<span style="{SMALL}">the job {html.escape(job)}</span></div>'
+    )
+    return _framed([head, _facts_html(list(facts.items())), link if dashboard else "", _in_code(code)])
+
+
+def _clean(text: str) -> str:
+    # A progress bar overwrites itself with carriage returns; only its last state is kept.
+    return _short(plain(ESCAPES.sub("", text.rstrip().rpartition("\r")[2])), MAX_CHARACTERS)
+
+
+def _short(text: str, most: int = MAX_NAME) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _framed(parts: Sequence[str]) -> str:
+    return plain(f'<div style="{FRAME}">{"".join(parts)}</div>')
+
+
+def _facts_html(facts: Sequence[tuple[str, str]]) -> str:
+    cells = "".join(
+        f'<div><span style="{SMALL}">{html.escape(_short(label))}</span><br>{html.escape(text[:200])}</div>'
+        for label, text in facts
+    )
+    return f'<div style="display:flex;flex-wrap:wrap;gap:4px 28px;margin:8px 0">{cells}</div>'
+
+
+def _bar(phase: tuple[float, str]) -> str:
+    share, sentence = phase
+    return (
+        f'<div style="margin:4px 0"><div style="background:rgba(128,128,128,.25);border-radius:3px;height:8px">'
+        f'<div style="background:#0072b2;border-radius:3px;height:8px;width:{100 * share:.1f}%"></div></div>'
+        f'<span style="{SMALL}">{html.escape(sentence[:160])}</span></div>'
+    )
+
+
+def _usage(usage: Mapping[str, Mapping[str, float]]) -> str:
+    if not usage:
+        return ""
+    names = list(dict.fromkeys(name for shares in usage.values() for name in shares))[:MAX_SHARES]
+    rows = dict(sorted(usage.items(), key=lambda item: natural(item[0])))
+    # One row with the mean: the dashboard shows each instance.
+    if len(rows) > MAX_INSTANCES:
+        known = {name: [shares[name] for shares in rows.values() if name in shares] for name in names}
+        rows = {f"{len(rows)} instances, mean": {name: sum(each) / len(each) for name, each in known.items()}}
+    body = "".join(
+        f"<tr><td>{html.escape(_short(host))}</td>{''.join(_share(shares.get(name)) for name in names)}</tr>"
+        for host, shares in rows.items()
+    )
+    head = "".join(f"<th>{html.escape(_short(name.replace('_', ' ')))}</th>" for name in names)
+    return f'<table style="font-size:90%"><tr><th></th>{head}</tr>{body}</table>'
+
+
+def _share(share: float | None) -> str:
+    if share is None:
+        return "<td></td>"
+    # psutil may report more than 100.
+    width = min(100.0, max(0.0, share))
+    # A gradient shows a bar and its figure in one cell, in any theme.
+    bar = f"linear-gradient(to right,rgba(0,114,178,.35) {width:.0f}%,transparent {width:.0f}%)"
+    return f'<td style="min-width:80px;background:{bar}">{share:.0f} %</td>'
+
+
+def _in_code(code: str) -> str:
+    summary = f'<summary style="{SMALL}">the same in code</summary>'
+    return f'<details>{summary}<pre style="{TEXT}">{html.escape(code)}</pre></details>'

@@ -1,0 +1,308 @@
+"""A job or a trial as a row of the table of experiments, with a summary and a short curve of each metric."""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeAlias
+
+from raysm.core.client.job.description import SecondaryStatus, Status
+from raysm.core.protocol.events import Metric, SessionCall, Trial
+from raysm.core.request.codec import spelled
+
+Value: TypeAlias = str | int | float | bool | None
+
+Goal: TypeAlias = Literal["min", "max"]
+
+Curve: TypeAlias = list[tuple[int | None, float, float]]
+"""Step (or None), seconds since the epoch, value."""
+
+MAX_POINTS = 200
+"""Enough for a chart; 1,000 jobs of five metrics take about 25 MB."""
+
+FALLS = frozenset(
+    "loss losses error errors err perplexity ppl mse rmse mae mape nll wer cer latency second seconds s ms".split()
+)
+RISES = frozenset(
+    "acc accuracy auc auroc f1 precision recall score r2 mAP bleu rouge rougel reward throughput iou miou".split()
+)
+"""Words of a metric's name that say whether less or more is better; ``map`` alone may be a map of anything."""
+SPEED = re.compile(r"(?:per[ _-]?|/)(?:s|sec|second)$")
+"""The end of a name of a speed, ``rows_per_s`` or ``images/second``, of which more is better."""
+WORD = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z][a-z])")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Summary:
+    last: float
+    lowest: float
+    highest: float
+    count: int
+    step: int | None = None
+    not_finite_from: str = ""
+    """Where the NaN or infinite values at the end begin, ``step 3``, or ``value 3`` without steps; else empty."""
+
+    def best(self, goal: Goal | None) -> float | None:
+        return {"min": self.lowest, "max": self.highest, None: None}[goal]
+
+
+def goal_of(name: str) -> Goal | None:
+    """Return whether less or more of a metric is better by the words of its name; None if they do not say it."""
+    words = {_known(word) for word in WORD.split(name)}
+    is_speed = SPEED.search(name.lower()) is not None
+    rises = is_speed or name == "map" or not words.isdisjoint(RISES)
+    falls = not is_speed and not words.isdisjoint(FALLS)
+    if rises == falls:
+        return None
+    return "max" if rises else "min"
+
+
+def _known(word: str) -> str:
+    """Return a word as the tables of words write it: ``Acc`` and ``acc5`` are ``acc``."""
+    bare = word.rstrip("0123456789")
+    forms = (word, word.lower(), *((bare, bare.lower()) if len(bare) >= 3 else ()))
+    return next((form for form in forms if form in RISES or form in FALLS), word.lower())
+
+
+def curves_of(metrics: Iterable[Metric]) -> dict[str, Curve]:
+    """Return the whole curve of each metric of the job itself, not of its instances."""
+    curves: dict[str, dict[tuple[int | None, int], tuple[int | None, float, float]]] = {}
+    for metric in metrics:
+        if not metric.host:
+            points = curves.setdefault(metric.name, {})
+            # Values without a step are all kept. Each call of a session has steps of its own.
+            key = (metric.step, metric.call or 0) if metric.step is not None else (None, len(points))
+            points[key] = (metric.step, metric.time_s, metric.value)
+    return {name: list(points.values()) for name, points in curves.items()}
+
+
+def summary_of(curve: Curve) -> Summary:
+    step, _, last = curve[-1]
+    # NaN has no order: as the first value it would be both the lowest and the highest. No infinity is the best value.
+    values = [value for _, _, value in curve if math.isfinite(value)] or [last]
+    return Summary(
+        last=last,
+        lowest=min(values),
+        highest=max(values),
+        count=len(curve),
+        step=step,
+        not_finite_from=not_finite_from(curve),
+    )
+
+
+def not_finite_from(curve: Curve) -> str:
+    """Return ``Summary.not_finite_from`` of a curve."""
+    begin = len(curve)
+    while begin and not math.isfinite(curve[begin - 1][2]):
+        begin -= 1
+    if begin == len(curve):
+        return ""
+    step = curve[begin][0]
+    return f"value {begin + 1}" if step is None else f"step {step}"
+
+
+def thinned(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
+    """Reduce a curve to at most ``max_points``: both ends, and the lowest and highest value of each bucket.
+
+    A bucket with NaN or infinite values keeps one of them, so that the drawn line breaks there.
+    """
+    if len(curve) <= max_points:
+        return curve
+    has_gaps = not all(math.isfinite(value) for _, _, value in curve)
+    buckets = max_points // (3 if has_gaps else 2) - 1
+    chosen = {0, len(curve) - 1}
+    for number in range(buckets):
+        bucket = range(number * len(curve) // buckets, (number + 1) * len(curve) // buckets)
+        known = [index for index in bucket if math.isfinite(curve[index][2])]
+        if known:
+            chosen.add(min(known, key=lambda index: curve[index][2]))
+            chosen.add(max(known, key=lambda index: curve[index][2]))
+        if len(known) < len(bucket):
+            chosen.add(next(index for index in bucket if not math.isfinite(curve[index][2])))
+    return [curve[index] for index in sorted(chosen)]
+
+
+FACTS = (
+    "name", "status", "project", "task", "workload", "trial", "created_s", "started_s", "ended_s", "duration_s",
+    "cost_usd", "code",
+)  # fmt: skip
+"""Columns that every job has; a parameter or metric of the same name does not hide them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Experiment:
+    """One job, or one trial of a sweep, as it was when it was read."""
+
+    name: str
+    """The job's name, for ``raysm.attach``."""
+    arn: str
+    kind: str
+    """SageMaker's API: ``training`` or ``processing``."""
+    status: Status
+    secondary: SecondaryStatus = SecondaryStatus.NONE
+    """SageMaker's secondary status; NONE for a Processing job."""
+    message: str = ""
+    """The failure reason, or the service's message about the secondary status."""
+    project: str | None = None
+    """None for a job that raysm did not submit; then task and workload are None too."""
+    task: str | None = None
+    workload: str | None = None
+    """The kind of its workload."""
+    first: str | None = None
+    """For a follow-up job, the name of the first job."""
+    trial: int | None = None
+    """The number of a trial of a sweep, or of a call of a session; its name is the job's and this, ``digits-1/3``."""
+    parameters: Mapping[str, Value] = field(default_factory=dict)
+    """The workload's arguments and the hyperparameters."""
+    metrics: Mapping[str, Summary] = field(default_factory=dict)
+    instances: tuple[tuple[str, int], ...] = ()
+    """Instance type and count of each group."""
+    created_s: float = 0.0
+    """When it was submitted, in seconds since the epoch."""
+    started_s: float | None = None
+    """When its instances started, or None."""
+    ended_s: float | None = None
+    """When it ended, or None."""
+    is_billed: bool = True
+    """False for jobs on this machine, which cost nothing."""
+    cost_usd: float | None = None
+    """The cost so far, with volumes if their price is known; None if a price or a time is not known."""
+    image: str = ""
+    code: str = ""
+    """The digest of the user's code, or empty."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """The versions of raysm and Python that submitted the job."""
+
+    @property
+    def created(self) -> datetime:
+        """When it was submitted, UTC."""
+        return datetime.fromtimestamp(self.created_s, UTC)
+
+    @property
+    def started(self) -> datetime | None:
+        """When its instances started, UTC."""
+        return None if self.started_s is None else datetime.fromtimestamp(self.started_s, UTC)
+
+    @property
+    def ended(self) -> datetime | None:
+        """When it ended, UTC."""
+        return None if self.ended_s is None else datetime.fromtimestamp(self.ended_s, UTC)
+
+    @property
+    def duration_s(self) -> float | None:
+        """Seconds from the start of its instances to its end, or None."""
+        if self.started_s is None or self.ended_s is None:
+            return None
+        # The clocks of the service and of the instances differ.
+        return max(0.0, self.ended_s - self.started_s)
+
+    def value(self, column: str) -> Value:
+        """Return the value in a column, or None.
+
+        Args:
+            column: A fact (``status``, ``duration_s``, ``cost_usd``), a parameter, or a metric: its last value;
+                ``loss:min``, ``loss:max`` and ``loss:best`` are its lowest, its highest and its best.
+        """
+        # First: a parameter called "status" must not hide the job's.
+        if column in FACTS:
+            fact = getattr(self, column)
+            return str(fact) if column == "status" else fact
+        if column in self.parameters:
+            return self.parameters[column]
+        # The name of a metric may have a colon itself.
+        name, _, which = column.rpartition(":") if column not in self.metrics else (column, "", "last")
+        summary = self.metrics.get(name)
+        if summary is None:
+            return None
+        goal = goal_of(name)
+        return {"last": summary.last, "min": summary.lowest, "max": summary.highest, "best": summary.best(goal)}.get(
+            which
+        )
+
+    def as_json(self) -> str:
+        """Return it as one line of JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of_json(cls, text: str) -> "Experiment":
+        """Parse the JSON of ``as_json``."""
+        # Not by the codec of requests: it checks every field, which takes a second for a thousand rows.
+        data = json.loads(text)
+        data["status"], data["secondary"] = Status(data["status"]), SecondaryStatus(data["secondary"])
+        data["metrics"] = {name: Summary(**summary) for name, summary in data["metrics"].items()}
+        data["instances"] = tuple((kind, count) for kind, count in data["instances"])
+        return cls(**data)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON values for other programs: times in ISO 8601, an unknown cost as null.
+
+        JSON has no NaN: a value that is not finite is the text ``"NaN"``, ``"Infinity"`` or ``"-Infinity"``.
+        """
+        times = {name: getattr(self, name) for name in ("created", "started", "ended")}
+        # Leaves out created_s, started_s and ended_s.
+        content = {key: spelled(item) for key, item in asdict(self).items() if not key.endswith("ed_s")}
+        return content | {
+            "status": str(self.status),
+            "secondary": str(self.secondary),
+            **{name: at.isoformat() if at else None for name, at in times.items()},
+            "duration_s": self.duration_s,
+        }
+
+
+TRIAL_STATUS = {"done": Status.COMPLETED, "stopped": Status.STOPPED, "failed": Status.FAILED}
+
+
+def trial_rows(job: Experiment, trials: Iterable[Trial]) -> list[Experiment]:
+    latest = {trial.number: trial for trial in trials}
+    return [_trial_row(job, latest[number]) for number in sorted(latest)]
+
+
+def call_rows(
+    job: Experiment, calls: Iterable[SessionCall], metrics: Iterable[Metric]
+) -> list[tuple[Experiment, dict[str, Curve]]]:
+    """Return the calls of a session that reported metrics as rows, each with its curves."""
+    latest = {call.number: call for call in calls}
+    of_call: dict[int | None, list[Metric]] = {}
+    for metric in metrics:
+        of_call.setdefault(metric.call, []).append(metric)
+    rows = []
+    for number, call in sorted(latest.items()):
+        curves = curves_of(of_call.get(number, ()))
+        params = {"call": call.name, **call.params}
+        trial = Trial(number=number, status=call.status, params=params, reason=call.reason)
+        row = _trial_row(job, replace(trial, seconds=call.seconds, time_s=call.time_s))
+        rows.append((replace(row, metrics={name: summary_of(curve) for name, curve in curves.items()}), curves))
+    return rows
+
+
+def _trial_row(job: Experiment, trial: Trial) -> Experiment:
+    status = TRIAL_STATUS.get(trial.status)
+    # If the job ended without the end of a trial, the trial was interrupted and a follow-up job continues it.
+    running = Status.STOPPED if job.status.is_terminal else Status.IN_PROGRESS
+    ended_s = job.ended_s if status is None else trial.time_s
+    return Experiment(
+        name=f"{job.name}/{trial.number}",
+        arn=f"{job.arn}/{trial.number}",
+        trial=trial.number,
+        kind=job.kind,
+        status=status or running,
+        message=trial.reason,
+        project=job.project,
+        task=job.task,
+        workload=job.workload,
+        first=job.first,
+        parameters=dict(trial.params),
+        metrics={
+            name: Summary(last=value, lowest=value, highest=value, count=trial.reports)
+            for name, value in trial.metrics.items()
+        },
+        created_s=trial.time_s - trial.seconds,
+        started_s=trial.time_s - trial.seconds,
+        ended_s=ended_s,
+        # Its job is billed: many trials share one cluster.
+        is_billed=False,
+        code=job.code,
+        versions=job.versions,
+    )

@@ -1,0 +1,140 @@
+"""The arguments of ``raysm grid``."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from raysm.cli.machine_arguments import names
+from raysm.cli.options import COMMON, add_flags, add_target
+from raysm.cli.parser import add, add_command
+from raysm.core.protocol.names import CONTROLLER_DEFINITION
+
+ASKING = {
+    "plan": "show a grid's places, costs and hours, and rows that cannot run; sends nothing",
+    "run": "run a job for each row until all are done; the same command continues a grid",
+    "row": "send the job of one row, by its index, in a child of an AWS Batch array; a retry sends nothing twice",
+}
+
+NAMING = {
+    "status": "show a grid's states by region, costs, blocked places and time left",
+    "watch": "update the status until the grid is done",
+    "list": "list the grids of this machine with their states",
+    "rows": "list a grid's rows with state, number of jobs, last job and reason",
+    "result": "fetch the result of one row, by its key",
+    "report": "write the status as one HTML file that needs no network",
+    "table": "write the result tables of all rows (predictions, for example) to one Parquet file with the rows' keys",
+    "stop": "stop a grid and its open jobs; no further job is sent",
+    "retry": "queue a grid's failed and stopped rows again, for the next run",
+    "extend": "read a grid's source again: new rows are added, and rows that are not done take corrected values",
+}
+
+UNNAMED = ("status", "watch")
+"""Verbs whose NAME is optional if there is only one grid."""
+
+OWN = ("cluster.count", "cluster.instance_type", "limits.spot", "name")
+"""Paths of job options that grids replace by their own."""
+
+
+def add_grid(commands: Any) -> None:
+    text = "run a job for each row of a file or query, over regions"
+    grid = add_command(commands, "grid", text, run="raysm.features.grid.command:run", is_scripted=True)
+    verbs = grid.add_subparsers(dest="verb", required=True, metavar="|".join((*ASKING, "take-up", *NAMING)))
+    for name, text in ASKING.items():
+        usage = f"raysm grid {name} FILE.toml|SCRIPT [options] [-- ARGUMENTS OF THE SCRIPT, as in --lr {{lr}}]"
+        verb = add_command(verbs, name, text, usage=usage)
+        verb.set_defaults(is_scripted=True)
+        _add_request(verb)
+        if name == "row":
+            child = verb.add_argument_group("child")
+            text = "index of the child, from 0: $AWS_BATCH_JOB_ARRAY_INDEX"
+            add(child, "--index N", text, type=_index, required=True)
+            add(child, "--per-child K", "rows of each child (default 1)", type=int, default=1)
+            add(child, "--wait", "wait until the jobs end; the exit status is 0 if all are done")
+        if name == "run":
+            add(verb, "--go-on", "continue a grid that paused because its first rows failed for one reason")
+            _add_controller(verb)
+            add(verb, "--write-back", "write the states of the rows to the database of the query", default=None)
+    verb = add_command(verbs, "take-up", "run to its end a grid that was handed over; the job of --via batch runs this")
+    verb.set_defaults(is_scripted=False)
+    add(verb, "URI", "URI of the handover")
+    add_target(verb)
+    for name, text in NAMING.items():
+        verb = add_command(verbs, name, text)
+        # Only scripts have arguments after --.
+        verb.set_defaults(is_scripted=False)
+        if name != "list":
+            count, note = ("?", "; not needed if there is only one") if name in UNNAMED else (None, "")
+            verb.add_argument("grid", metavar="NAME", nargs=count, help=f"name of the grid{note}")
+        if name == "result":
+            add(verb, "KEY", "key of the row")
+            add(verb, "--output DIR", "folder for its files (default: leave local files, download others)", type=Path)
+        if name == "rows":
+            add(verb, "--state STATE", "only rows in this state: waiting, placed, done, failed, …")
+            text = "regions to ask about an AWS Batch array, which keeps no file here (default: --region)"
+            add(verb, "--regions A,B", text, type=names, default=[])
+            add_target(verb)
+        if name == "report":
+            add(verb, "--html FILE", "the file (default: NAME.html)", type=Path)
+        if name == "table":
+            add(verb, "--output FILE", "the file (default: NAME.parquet)", type=Path)
+            add(verb, "--column NAME", "name of the column with the rows' keys (default key)")
+            add(verb, "--partial", "leave out rows that are not done")
+        if name == "extend":
+            _add_rows(verb.add_argument_group("rows", "new rows; by default the grid's own source is read again"))
+        add(verb, "--json", "as JSON")
+
+
+def _add_controller(verb: Any) -> None:
+    job = verb.add_argument_group("controller", "run the grid by AWS Batch instead of this process")
+    text = "run the grid in a job of AWS Batch, without this machine; Batch starts it again if its host is lost"
+    job.add_argument("--via", choices=("batch",), help=text)
+    add(job, "--job-queue NAME", "the job queue, of EC2 or Fargate; required with --via batch")
+    text = f"the job definition (default {CONTROLLER_DEFINITION}); with --job-image raysm registers it"
+    add(job, "--job-definition NAME[:REVISION]", text)
+    add(job, "--job-image URI", "an image with raysm, for example of containers/Dockerfile.batch")
+    add(job, "--job-role ARN", "the role with which the controller sends jobs; needs --job-image")
+    add(job, "--execution-role ARN", "the role with which Fargate pulls the image; omit for a queue of EC2")
+    add(job, "--assign-public-ip", "give the controller a public address, for public subnets of Fargate", default=None)
+
+
+def _index(text: str) -> int:
+    if not text.isdecimal():
+        # The variable is empty outside an array.
+        raise argparse.ArgumentTypeError(
+            f"--index takes a whole number from 0, got {text!r}; AWS_BATCH_JOB_ARRAY_INDEX is set only in an array job"
+        )
+    return int(text)
+
+
+def _add_request(verb: Any) -> None:
+    verb.add_argument("what", metavar="FILE.toml|SCRIPT", help="a grid's file, or the script of all rows")
+    _add_rows(verb.add_argument_group("rows"))
+    places = verb.add_argument_group("places")
+    add(places, "--regions A,B", "where rows may run (default: the regions of their data)", type=names, default=[])
+    add(places, "--instance-type A,B", "instance types, the best first; needed on AWS", type=names, default=[])
+    add(places, "--instances N", "instances of each job, unless its row says otherwise (default 1)", type=int)
+    add(places, "--spot", "use spot capacity, which can be interrupted", default=None)
+    add(places, "--any-type", "let SageMaker choose the type of each job from these; not with --spot", default=None)
+    add(places, "--move-data", "allow rows to run in another region than their data", default=None)
+    rules = verb.add_argument_group("rules")
+    rules.add_argument("--name", help="name of the grid (default: the file's or script's)")
+    add(rules, "--budget USD", "the most that the grid's jobs may cost, in dollars", type=float)
+    add(rules, "--parallel N", "jobs at a time (default 200)", type=int)
+    text = "metric that jobs report as work per second, images_per_s for example; the grid adds them up"
+    add(rules, "--rate METRIC", text)
+    text = "retries of a row after an error of its program that may be temporary (default 2)"
+    add(rules, "--retries N", text, type=int)
+    add_flags(verb, [flag for flag in COMMON if flag.path not in OWN])
+    add_target(verb)
+    add(verb, "--json", "as JSON")
+
+
+def _add_rows(rows: Any) -> None:
+    source = rows.add_mutually_exclusive_group()
+    add(source, "--rows FILE", ".csv, .tsv, .txt, .jsonl or .parquet; a path or s3://…")
+    text = "rows of a query: sqlite:///campaigns.db, duckdb://, postgresql://…, env:NAME"
+    source.add_argument("--sql", nargs=2, metavar=("DATABASE", "QUERY"), help=text)
+    text = "column names, as region,input_data, for a .csv, .tsv or .txt without a header"
+    add(rows, "--columns A,B", text, type=names, default=[])
+    add(rows, "--param NAME=VALUE", "value of :NAME in the query; repeatable", action="append", default=[])
+    add(rows, "--max-rows N", "maximum number of rows (default 10000)", type=int)

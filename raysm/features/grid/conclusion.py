@@ -1,0 +1,186 @@
+"""Record the end of an attempt: its cost, a backoff of its place, and its row's next state.
+
+An end is one transaction, so that a killed controller has recorded all of it or nothing. Functions run inside the
+caller's transaction.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from raysm.core.client.job.description import Description
+from raysm.features.grid.capacity import back_off_region, learn_quota, record_refusal, record_start
+from raysm.features.grid.endings import Verdict, ending, same_reason
+from raysm.features.grid.records import GridRecord, TaskRecord
+from raysm.features.grid.store import Store
+from raysm.features.grid.task import Attempt, AttemptState, TaskState, most_billed_s
+
+LANDING_S = 120.0
+"""Seconds after a lost answer in which the Create may still be carried out: twice botocore's read timeout."""
+
+WATCH_S = 900.0
+"""Seconds in which a refused attempt's job may still appear, if the answer to an earlier Create was lost."""
+
+FIRST = 10
+"""Factor by which the brake reads more ends than it needs, since some say nothing about the program."""
+
+
+def _end(store: Store, attempt: Attempt, verdict: Verdict, now: float, **changes: Any) -> Attempt:
+    changes |= {"state": AttemptState.ENDED, "ending": verdict.ending.name, "reason": verdict.reason, "ended_s": now}
+    return store.move(attempt, now, **changes)
+
+
+def refuse(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
+    ended = _end(store, attempt, verdict, now, watch_s=now + WATCH_S if attempt.is_doubtful else 0.0)
+    learn_quota(store, ended, verdict.reason, now)
+    _judge_place(store, ended, verdict, now)
+    _follow(store, ended, verdict, now)
+    # An earlier Create, whose answer was lost, may still be carried out: delay the row until that is over.
+    if attempt.is_doubtful:
+        store.hold(ended.task, now + LANDING_S)
+
+
+def conclude(store: Store, attempt: Attempt, verdict: Verdict, description: Description | None, now: float) -> None:
+    """End an attempt whose job has ended; ``description`` is None if the service no longer knows the job."""
+    started = description.started if description else None
+    ended = _end(
+        store,
+        attempt,
+        verdict,
+        now,
+        # A job that List showed before Create was answered was sent, too, and is billed.
+        sent_s=attempt.sent_s if attempt.sent_s is not None else now,
+        started_s=started.timestamp() if started else attempt.started_s,
+        training_s=description.training_s if description else None,
+        billable_s=_billed_s(attempt, description),
+        **(interrupted(description) if description else {}),
+        **attempt.settled(description.selected_type if description else None),
+    )
+    settle(store, ended)
+    if started:
+        record_start(store, ended)
+    _judge_place(store, ended, verdict, now)
+    _follow(store, ended, verdict, now)
+
+
+def settle(store: Store, attempt: Attempt) -> None:
+    # A job that the service never took costs nothing.
+    if attempt.sent_s is None:
+        return
+    price = (attempt.usd_per_hour or 0.0) * attempt.count / 3600
+    saved = price * max(0.0, (attempt.training_s or 0.0) - (attempt.billable_s or 0.0)) if attempt.spot else 0.0
+    store.add_cost(attempt, saved, is_waste=ending(attempt.ending).is_waste)
+
+
+def end_stray(store: Store, name: str, description: Description | None, now: float) -> None:
+    """Record the end of an orphaned job; ``description`` is None if the service no longer knows it."""
+    row = store.stray(name)
+    if row is None or row["ended_s"] is not None:
+        return
+    if description is not None and not description.status.is_terminal:
+        return
+    job = Attempt(
+        task=row["task"] or "",
+        number=0,
+        name=name,
+        region=row["region"],
+        instance_type="",
+        count=row["count"],
+        max_runtime_s=row["max_runtime_s"],
+        usd_per_hour=row["usd_per_hour"],
+    )
+    billable_s = _billed_s(job, description)
+    store.change_stray(name, ended_s=now, billable_s=billable_s)
+    store.add_cost(replace(job, billable_s=billable_s), 0.0, is_waste=True)
+
+
+def interrupted(description: Description) -> dict[str, Any]:
+    worked_s = description.interruptions
+    return {"interruptions": len(worked_s), "interrupted_s": sum(worked_s)}
+
+
+def interruptions_text(attempt: Attempt) -> str:
+    times = "once" if attempt.interruptions == 1 else f"{attempt.interruptions:,} times"
+    return f"spot capacity was interrupted {times}, after {attempt.interrupted_s:,.0f} s of work: the job started again"
+
+
+def billed_s(description: Description) -> float | None:
+    """Return the billed seconds of a job; None if the service does not say."""
+    # The service leaves the field out for a job that never had instances.
+    return description.billable_s if description.started or description.billable_s is not None else 0.0
+
+
+def _billed_s(attempt: Attempt, description: Description | None) -> float:
+    """Return the billed seconds of a job; the most that it can be billed for if the service does not say."""
+    seconds = None if description is None else billed_s(description)
+    return most_billed_s(attempt.max_runtime_s) if seconds is None else seconds
+
+
+def _judge_place(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
+    if verdict.ending.backoff_after:
+        # If the service could choose among types, none of them was available.
+        for name in attempt.types:
+            record_refusal(store, replace(attempt, instance_type=name), verdict, now)
+    if verdict.ending.closes_region:
+        back_off_region(store, attempt.region, verdict.reason, now)
+
+
+def _follow(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
+    record, kind = store.task(attempt.task), verdict.ending
+    state, reason = kind.then, verdict.reason
+    changes: dict[str, Any] = {}
+    if kind.stays:
+        store.bind(record.task, attempt.region)
+    if state is TaskState.WAITING:
+        state, why = _again(store, record, verdict)
+        reason = _noted(reason, why)
+        changes["retries_left"] = record.retries_left - kind.uses_retry
+    # The user stopped the grid while the job ended in another way.
+    if attempt.wish == "user" and state is TaskState.WAITING:
+        state = TaskState.STOPPED
+    if state is TaskState.DONE and attempt.interruptions:
+        reason = "; ".join(filter(None, (reason, interruptions_text(attempt))))
+    if state is TaskState.FAILED and kind.advice:
+        reason = _noted(reason, kind.advice.replace("NAME", store.grid().name))
+    store.move_task(record.task.key, TaskState.PLACED, state, now, reason=reason, **changes)
+
+
+def _noted(reason: str, note: str) -> str:
+    first, newline, rest = reason.partition("\n")
+    return "; ".join(filter(None, (first, note))) + newline + rest
+
+
+def _again(store: Store, record: TaskRecord, verdict: Verdict) -> tuple[TaskState, str]:
+    """Return WAITING if the row is tried again, else FAILED and why."""
+    kind = verdict.ending
+    if kind.uses_retry and record.retries_left < 1:
+        return TaskState.FAILED, "its retries are used up"
+    if kind.max_count or kind.max_started:
+        counted = (each for each in store.attempts(record.task.key) if each.number > record.forgiven)
+        alike = [each for each in counted if each.ending == kind.name]
+        started = sum(each.started_s is not None for each in alike)
+        if kind.max_count and len(alike) >= kind.max_count:
+            return TaskState.FAILED, f"{len(alike)} attempts ended like this"
+        if kind.max_started and started >= kind.max_started:
+            return TaskState.FAILED, f"{started} jobs ended like this after their instances had started"
+    return TaskState.WAITING, ""
+
+
+def brake(store: Store, grid: GridRecord) -> str | None:
+    """Return why the grid pauses if its first jobs all failed for the same reason; else None."""
+    limit = grid.rules.brake
+    if not limit or grid.goes_on:
+        return None
+    # Only ends that say something about the program: missing capacity is not the user's error.
+    telling = [
+        end for end in store.first_ends(limit * FIRST) if ending(end.ending).pauses_grid or end.started_s is not None
+    ]
+    ends = telling[:limit]
+    if len(ends) < limit or not all(ending(end.ending).pauses_grid for end in ends):
+        return None
+    if len({same_reason(end.reason) for end in ends}) > 1:
+        return None
+    first_line = ends[0].reason.partition("\n")[0]
+    return (
+        f"the first {limit} jobs failed for one reason: {first_line}; correct it and raysm grid retry {grid.name}, or "
+        "continue with raysm grid run --go-on"
+    )

@@ -1,0 +1,228 @@
+"""How an attempt can end: the classes of ends, the consequences of each, and the words of SageMaker for each class.
+
+The words come from public reports of users and from the API's model; this project has seen none of them on AWS. Words
+that match no pattern are UNKNOWN, a class with its own consequences, so that new words do not stop a grid.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from raysm.core.client.job.description import NEVER_RAN, Description, SecondaryStatus, Status
+from raysm.errors import CredentialsExpired, InvalidRequest, ServiceError
+from raysm.features.grid.task import Attempt, TaskState
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ending:
+    name: str = field(kw_only=False)
+    then: TaskState = TaskState.WAITING
+    is_end: bool = True
+    """True if the attempt has ended; otherwise the same Create is sent again."""
+    is_doubtful: bool = False
+    is_throttle: bool = False
+    uses_retry: bool = False
+    pauses_grid: bool = False
+    """True for errors of the user: the grid pauses if its first jobs all end like this for the same reason."""
+    is_capacity: bool = False
+    """True if the place is out of instances; those that it gave keep running."""
+    backoff_after: int = 0
+    """Consecutive endings after which the grid backs off from the place; 0 means never."""
+    max_count: int = 0
+    """Endings of this class after which the task fails; 0 is no limit."""
+    max_started: int = 0
+    """Like ``max_count``, for attempts that got their instances and so cost money."""
+    closes_region: bool = False
+    stays: bool = False
+    """True if later attempts must be in the same region: the row's checkpoints are in its bucket."""
+    is_waste: bool = True
+    advice: str = ""
+
+
+ENDINGS: dict[str, Ending] = {
+    each.name: each
+    for each in (
+        Ending("OK", then=TaskState.DONE, is_waste=False),
+        # It costs nothing, and says nothing about the place.
+        Ending("THROTTLED", is_end=False, is_throttle=True, advice="the grid sends more slowly"),
+        Ending("MAYBE", is_end=False, is_doubtful=True, closes_region=True, advice="the same call is sent again"),
+        Ending("QUOTA", backoff_after=1, advice="ask for a higher quota, or give more types or regions"),
+        # Without instances an attempt costs nothing, and ``Rules.give_up_s`` is the limit. A place that gives instances
+        # and takes them away needs its own limit, since each such attempt costs money.
+        Ending(
+            "CAPACITY", is_capacity=True, backoff_after=1, max_started=8, advice="give more types or regions, or wait"
+        ),
+        # SageMaker has already restarted the job by its RetryStrategy: one more attempt here, then in other places.
+        Ending("SERVICE", backoff_after=2, max_count=8, advice="SageMaker failed, not the row"),
+        # No retry: see DETERMINISTIC.
+        Ending(
+            "ERROR",
+            then=TaskState.FAILED,
+            pauses_grid=True,
+            advice="the same program would fail again: correct it, or the row, then raysm grid retry NAME",
+        ),
+        Ending(
+            "USER",
+            uses_retry=True,
+            pauses_grid=True,
+            advice="read the job's log, correct the program, then raysm grid retry NAME",
+        ),
+        Ending("INVALID", then=TaskState.FAILED, pauses_grid=True, advice="correct the request or the row"),
+        Ending("DENIED", closes_region=True, advice="log in again, or ask for the permission named above"),
+        # The row's checkpoint is in the bucket of this region.
+        Ending("TIME", uses_retry=True, stays=True, advice="raise max_runtime_s, or keep checkpoints"),
+        Ending("LEFT", is_waste=False, advice="the row goes to another region of the grid"),
+        Ending("STOPPED", then=TaskState.STOPPED, advice="raysm grid retry NAME queues it again"),
+        # Another user's job has this name; the next attempt has another name.
+        Ending("CLASH", max_count=8, is_waste=False, advice="another job has this name: give the grid another --name"),
+        # One more attempt here, one in another place; then the user must look.
+        Ending("UNKNOWN", backoff_after=1, max_count=3, advice="report this reason to raysm's authors"),
+    )
+}
+
+
+def ending(name: str) -> Ending:
+    return ENDINGS.get(name, ENDINGS["UNKNOWN"])
+
+
+def region_of_checkpoints(attempts: Sequence[Attempt]) -> str | None:
+    """Return the region whose bucket has a row's checkpoints; None if the row has none."""
+    return next((each.region for each in reversed(attempts) if ending(each.ending).stays), None)
+
+
+REFUSALS: tuple[tuple[str, str, str], ...] = (
+    # Pattern of the code, pattern of the message, class; the first match counts.
+    (r"^(Throttl|TooManyRequests|RequestLimitExceeded|SlowDown)", "", "THROTTLED"),
+    # "Rate exceeded" comes under several codes, ClientError among them.
+    ("", r"Rate exceeded", "THROTTLED"),
+    (r"^ResourceLimitExceeded", "", "QUOTA"),
+    # Create itself says this for capacity that is reserved by a training plan.
+    (r"CapacityExceeded|InsufficientCapacity", "", "CAPACITY"),
+    (r"^ResourceInUse", "", "CLASH"),
+    (
+        r"^(AccessDenied|UnrecognizedClient|InvalidClientTokenId|InvalidSignature|OptInRequired|ExpiredToken)",
+        "",
+        "DENIED",
+    ),
+    ("", r"no AWS credentials", "DENIED"),
+    (r"^ValidationException", "", "INVALID"),
+    # AWS Batch has only this code for invalid requests; throttling is matched above.
+    (r"^ClientException", "", "INVALID"),
+    # botocore's own validation.
+    ("", r"Parameter validation failed|Unknown parameter in input", "INVALID"),
+)
+
+DETERMINISTIC = (
+    "ArithmeticError", "AssertionError", "AttributeError", "FileNotFoundError", "ImportError", "IndentationError",
+    "IndexError", "IsADirectoryError", "KeyError", "LookupError", "ModuleNotFoundError", "NameError",
+    "NotADirectoryError", "NotImplementedError", "OverflowError", "PermissionError", "RecursionError", "SyntaxError",
+    "TabError", "TypeError", "UnboundLocalError", "UnicodeDecodeError", "UnicodeEncodeError", "ValueError",
+    "ZeroDivisionError",
+    # raysm's own: the request, or the image, is wrong.
+    "InvalidConfig", "InvalidRequest", "MissingDependency",
+)  # fmt: skip
+"""Exceptions that the same program would raise again for the same row, so that the row is not retried.
+
+All others may pass: RuntimeError (CUDA, NCCL), OSError and ConnectionError (network), MemoryError, a signal, an exit
+status, and exceptions of libraries.
+"""
+
+_CLASS = rf"(?:{'|'.join(DETERMINISTIC)})(?=[:,\s]|$)"
+_USAGE = r"(?:SystemExit: 2,|the script ended with 2:|rank \d+ on \S+: exit code 2:) [^:]+: error: "
+PROGRAM_ERROR = rf"(?:rank \d+ on \S+: |the script ended with \d+: )?{_CLASS}|{_USAGE}"
+"""Beginning of the message if the program failed with one of them, or argparse refused its arguments."""
+
+FAILURES: tuple[tuple[str, str], ...] = (
+    # First, since the program's own message follows, which may match any pattern below.
+    (rf"^AlgorithmError: (?:{PROGRAM_ERROR})", "ERROR"),
+    (r"^AlgorithmError", "USER"),
+    (r"^CapacityError|Unable to provision requested ML compute capacity", "CAPACITY"),
+    (r"[Ii]nsufficient\w*[ -]?[Cc]apacity|not enough capacity|InsufficientInstanceCapacity", "CAPACITY"),
+    (r"^InternalServerError|We encountered an internal error", "SERVICE"),
+    (r"^ClientError|exit code", "USER"),
+)
+"""Patterns of FailureReason with their classes; the first match counts."""
+
+QUOTA = re.compile(
+    r"service limit '(?P<type>ml\.\S+) for (?P<spot>spot )?(?:training|processing) job usage' is "
+    r"(?P<limit>\d+) Instances?"
+    r", with current utilization of (?P<used>\d+) Instances? and a request delta of (?P<wanted>\d+)"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    ending: Ending
+    reason: str
+
+
+def classify_refusal(error: ServiceError | InvalidRequest) -> Verdict:
+    text = str(error)
+    if isinstance(error, InvalidRequest):
+        return Verdict(ending=ENDINGS["INVALID"], reason=text)
+    for code, words, name in REFUSALS:
+        if re.search(code, error.code) and re.search(words, text):
+            return Verdict(ending=ENDINGS[name], reason=text)
+    # By the exception's class, which covers many codes.
+    if isinstance(error, CredentialsExpired):
+        return Verdict(ending=ENDINGS["DENIED"], reason=text)
+    return Verdict(ending=ENDINGS["MAYBE" if error.is_transient else "UNKNOWN"], reason=text)
+
+
+def classify_end(description: Description, wish: str = "") -> Verdict | None:
+    """Return the class of a job's end; None if the job has not ended."""
+    if not description.status.is_terminal:
+        return None
+    if description.status is Status.COMPLETED:
+        name = "OK"
+    elif description.status is Status.FAILED:
+        # The service's own text: description.reason lacks "AlgorithmError:", which marks an error of the program.
+        reason = str(description.answer.get("FailureReason") or description.reason)
+        name = next((name for words, name in FAILURES if re.search(words, reason)), "UNKNOWN")
+    else:
+        name = _name_of_stop(description, wish)
+    return Verdict(ending=ENDINGS[name], reason=description.reason or description.message)
+
+
+def _name_of_stop(description: Description, wish: str) -> str:
+    if description.secondary is SecondaryStatus.MAX_RUNTIME_EXCEEDED:
+        return "TIME"
+    # By the documentation of AWS Batch, jobs without capacity end as Stopped; users have seen Failed. Accept both.
+    if description.secondary is SecondaryStatus.MAX_WAIT_EXCEEDED or wish == "patience":
+        return "CAPACITY"
+    phases = [SecondaryStatus(status) for status, _, _ in description.transitions]
+    ended_by_itself = not any(phase is SecondaryStatus.STOPPING for phase in phases)
+    worked = [phase for phase in phases if phase not in (*NEVER_RAN, SecondaryStatus.STOPPED)]
+    return "CAPACITY" if phases and ended_by_itself and not worked and not wish else "STOPPED"
+
+
+def parse_quota(reason: str) -> tuple[int, int] | None:
+    """Return the quota that a refusal states, and the instances of it that all jobs of the account use; or None."""
+    numbers = QUOTA.search(reason)
+    return None if numbers is None else (int(numbers["limit"]), int(numbers["used"]))
+
+
+def brief(reason: str) -> str:
+    """Return a reason in one line: its first line, and its last line if that says more.
+
+    The first line has the error and its consequence. The last line of a long reason names the underlying error;
+    the last line of a traceback only repeats the error.
+    """
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    if len(lines) < 2 or lines[-1] in lines[0]:
+        return "".join(lines[:1])
+    return f"{lines[0]} … {lines[-1]}"
+
+
+def shortened(reason: str, length: int) -> str:
+    """Return at most ``length`` characters of a reason: its start, and its end with the underlying error."""
+    if len(reason) <= length:
+        return reason
+    begin = reason.partition("\n")[0][: length // 2]
+    return f"{begin} … {reason[len(begin) + 3 - length :]}"
+
+
+def same_reason(reason: str) -> str:
+    """Return the first line without the parts that differ between jobs, such as numbers and names of hosts."""
+    lines = reason.strip().splitlines()
+    return re.sub(r"\S*\d\S*", "#", lines[0]) if lines else ""

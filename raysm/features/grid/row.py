@@ -1,0 +1,290 @@
+"""The rows of a grid: their listing, results and tables, and their states in the user's database."""
+
+import itertools
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from raysm.core.client.job.handle import attach
+from raysm.core.client.results.result import Result
+from raysm.core.client.service import Service
+from raysm.errors import InvalidRequest, used_by
+from raysm.features.grid.endings import brief, shortened
+from raysm.features.grid.records import TaskRecord
+from raysm.features.grid.rows.databases import Database, Execute
+from raysm.features.grid.store import Store
+from raysm.features.grid.task import TaskState, Value
+
+TROUBLES_FIRST = tuple(map(TaskState, ("failed", "impossible", "stopped", "placed", "waiting", "done")))
+"""States by urgency: rows that need the user come first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GridRow:
+    """One row of a grid. Unknown values are None. Region, instance type, count and spot are those of its last job."""
+
+    key: str
+    """The user's name of the row."""
+    state: TaskState
+    """``waiting``, ``placed``, ``done``, ``failed``, ``stopped`` or ``impossible``."""
+    reason: str
+    """Why it failed, waits or is impossible; else empty."""
+    attempts: int
+    """Number of its jobs."""
+    job: str | None
+    """Name of its last job."""
+    region: str | None
+    instance_type: str | None
+    count: int | None
+    spot: bool | None
+    sent_s: float | None
+    """When the service accepted the last job, in seconds since the epoch."""
+    started_s: float | None
+    """When its instances began to work."""
+    ended_s: float | None
+    """When it ended."""
+    usd: float | None
+    """The cost of all its jobs; None before any has ended, and if the cost of one is unknown."""
+    interruptions: int = 0
+    """How often spot capacity was taken back from its jobs."""
+    rate: float | None
+    """The last rate that its job reported (``Rules.rate``)."""
+    parameters: Mapping[str, Value]
+    """The user's own columns."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {**asdict(self), "state": self.state.value}
+
+
+def check_state(state: str | None) -> None:
+    if state is not None and state not in list(TaskState):
+        raise InvalidRequest(f"a row's state is one of {', '.join(TaskState)}, got {state!r}")
+
+
+def rows_of(store: Store, state: str | None = None) -> Iterator[GridRow]:
+    for row in store.row_views(state or ""):
+        columns = {name: row[name] for name in GridRow.__slots__ if name not in ("state", "spot", "parameters")}
+        yield GridRow(
+            **columns,
+            state=TaskState(row["state"]),
+            spot=None if row["spot"] is None else bool(row["spot"]),
+            parameters=json.loads(row["content"]).get("parameters", {}),
+        )
+
+
+def row_result(store: Store, key: str, service: Service, to: Path | None = None) -> Any:
+    """Return the result of a done row, as ``Job.result`` of its last job returns it."""
+    record, attempts = store.task(key), store.attempts(key)
+    if record.state is not TaskState.DONE:
+        why = f": {brief(record.reason)}" if record.reason else ""
+        raise InvalidRequest(f"the row {key!r} has no result: it is {record.state.value}{why}")
+    last = attempts[-1]
+    # The embedded SageMaker emulates only the regions that its target names.
+    in_region = service.at(service.target.reaching((last.region,)).in_region(last.region))
+    return attach(last.name, in_region).result(to=to)
+
+
+KEY = "key"
+"""Default name of the column with the rows' keys."""
+
+MAX_NAMED = 5
+
+
+def row_tables(store: Store, service: Service, *, column: str = KEY, partial: bool = False) -> Iterator[Any]:
+    """Yield the rows' result tables in the order of their source, with the row's key as first column."""
+    schema = None
+    # A missing row is reported before the tables of a thousand rows are read.
+    for key in _done_keys(store, partial):
+        result = row_result(store, key, service)
+        by_itself = f"ask for it by itself, result({key!r})"
+        if not isinstance(result, Result):
+            raise InvalidRequest(f"the row {key!r} has left a {type(result).__name__} and no table: {by_itself}")
+        for table in result.tables():
+            if not hasattr(table, "schema"):
+                raise InvalidRequest(f"the row {key!r} has left an array and no table: {by_itself}")
+            named = _named(table, key, column)
+            fitting = named if schema is None else _fitted(named, schema)
+            if fitting is None:
+                raise InvalidRequest(
+                    f"the table of the row {key!r} has the columns {_columns(named.schema)}, and those of the rows "
+                    f"before it {_columns(schema)}",
+                    remedy="let every row write the same columns and types; raysm grid result NAME KEY (in Python "
+                    "result(KEY)) has the table of one row",
+                )
+            schema = fitting.schema
+            yield fitting
+
+
+def write_tables(tables: Iterator[Any], path: Path) -> int:
+    """Write tables with the same columns as one Parquet file, which replaces an existing one; return its records."""
+    if path.suffix.lower() in (".csv", ".tsv", ".json", ".jsonl", ".xlsx"):
+        raise InvalidRequest(f"{path.name}: the table is written as Parquet; name a file that ends with .parquet")
+    first = next(tables, None)
+    if first is None:
+        raise InvalidRequest("the rows have left no records, so there is nothing to write")
+    import pyarrow.parquet
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The process's number keeps two writers of the same table apart: one whole file remains.
+    unfinished, count = path.with_name(f".{path.name}.{os.getpid()}"), 0
+    try:
+        with pyarrow.parquet.ParquetWriter(unfinished, first.schema) as writer:
+            for table in itertools.chain((first,), tables):
+                writer.write_table(table)
+                count += table.num_rows
+        # Only now, so that an error in the last row leaves the existing file.
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return count
+
+
+def _done_keys(store: Store, partial: bool) -> list[str]:
+    rows = list(rows_of(store))
+    missing = [row for row in rows if row.state is not TaskState.DONE]
+    if missing and not partial:
+        shown = ", ".join(f"{row.key} ({row.state.value})" for row in missing[:MAX_NAMED])
+        more = f" and {len(missing) - MAX_NAMED:,} more" if len(missing) > MAX_NAMED else ""
+        raise InvalidRequest(
+            f"{len(missing):,} of {len(rows):,} rows are not done: {shown}{more}; wait for them or try them again "
+            "(retry), or take what there is: --partial, in Python partial=True"
+        )
+    return [row.key for row in rows if row.state is TaskState.DONE]
+
+
+def _named(table: Any, key: str, column: str) -> Any:
+    if column in table.column_names:
+        raise InvalidRequest(
+            f"the table of the row {key!r} has a column {column!r} too; name that of the rows' keys otherwise: "
+            "--column NAME (column=)"
+        )
+    with used_by("table"):
+        import pyarrow
+    # pandas' metadata do not describe this column, and may differ between tables with equal columns.
+    return table.add_column(0, column, pyarrow.repeat(key, table.num_rows)).replace_schema_metadata()
+
+
+def _fitted(table: Any, schema: Any) -> Any:
+    """Return the table with the columns of ``schema``, or None; a number may change its type, but not its value."""
+    import pyarrow
+
+    if table.schema.names != schema.names:
+        return None
+    for field in schema:
+        column = table.column(field.name)
+        if column.null_count < len(column) and not _is_castable(column.type, field.type):
+            return None
+    try:
+        return table.cast(schema)
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError):
+        return None
+
+
+def _is_castable(given: Any, wanted: Any) -> bool:
+    from pyarrow import types
+
+    if types.is_floating(given) and types.is_floating(wanted):
+        # Arrow does not check whether a narrower float has the same value.
+        return bool(given.bit_width <= wanted.bit_width)
+    of_numbers = all(types.is_integer(each) or types.is_floating(each) for each in (given, wanted))
+    return given == wanted or of_numbers or all(str(each) in ("string", "large_string") for each in (given, wanted))
+
+
+def _columns(schema: Any) -> str:
+    return ", ".join(f"{field.name} ({field.type})" for field in schema)
+
+
+# -- states written back to the user's database
+
+TABLE = "raysm_tasks"
+
+# Not "key", which is a reserved word of MySQL.
+COLUMNS: Mapping[str, str] = {
+    "grid": "VARCHAR(255) NOT NULL",
+    "task": "VARCHAR(255) NOT NULL",
+    "state": "VARCHAR(16) NOT NULL",
+    "region": "VARCHAR(32)",
+    "instance_type": "VARCHAR(64)",
+    "job": "VARCHAR(63)",
+    "attempts": "INTEGER",
+    "started_s": "DOUBLE PRECISION",
+    "ended_s": "DOUBLE PRECISION",
+    "billable_s": "DOUBLE PRECISION",
+    "usd": "DOUBLE PRECISION",
+    "reason": "VARCHAR(1024)",
+}
+"""Names and types that every database has. Times are seconds since the epoch, since dates differ among databases."""
+
+MAKE = (
+    f"CREATE TABLE IF NOT EXISTS {TABLE} ({', '.join(f'{name} {kind}' for name, kind in COLUMNS.items())}, "
+    "PRIMARY KEY (grid, task))"
+)
+CHANGE = (
+    f"UPDATE {TABLE} SET {', '.join(f'{name} = :{name}' for name in COLUMNS if name not in ('grid', 'task'))} "
+    "WHERE grid = :grid AND task = :task"
+)
+UNSETTLE = f"UPDATE {TABLE} SET state = '' WHERE grid = :grid AND task = :task"
+INSERT = f"INSERT INTO {TABLE} ({', '.join(COLUMNS)}) VALUES ({', '.join(f':{name}' for name in COLUMNS)})"
+
+MAX_CHARACTERS = 1024
+WRITE_BATCH = 500
+
+
+def make_table(database: Database) -> None:
+    with database.transaction() as execute:
+        execute(MAKE, {})
+
+
+def write_back(store: Store, database: Database) -> int:
+    """Write the states that changed since the last time; return the number of rows.
+
+    Rows are marked as written only after their transaction. If the answer is lost, the same rows are written again,
+    so that none is missing or duplicated.
+    """
+    grid, written = store.grid().name, 0
+    while noted := store.unwritten(WRITE_BATCH):
+        rows = [_row(grid, store, record) for _, record in noted]
+        with database.transaction() as execute:
+            for row in rows:
+                _put(execute, row)
+        # A row that has changed meanwhile has a new number, and stays marked.
+        store.written([(number, record.task.key) for number, record in noted])
+        written += len(noted)
+    return written
+
+
+def _put(execute: Execute, row: Mapping[str, Any]) -> None:
+    # No upsert, whose syntax differs among databases; the primary key prevents double inserts.
+    if execute(CHANGE, row) > 0:
+        return
+    # MySQL's drivers count only rows whose values change. A row that an earlier call has written, whose answer was
+    # lost, counts 0; changing its state first shows that it exists.
+    is_there = execute(UNSETTLE, row) > 0
+    execute(CHANGE if is_there else INSERT, row)
+
+
+def _row(grid: str, store: Store, record: TaskRecord) -> dict[str, Any]:
+    attempts = store.attempts(record.task.key)
+    last = attempts[-1] if attempts else None
+    # Failed attempts are paid for too, so that the table adds up to the grid's costs.
+    costs = [attempt.usd for attempt in attempts if attempt.sent_s is not None]
+    amounts = [usd for usd in costs if usd is not None]
+    billed = [attempt.billable_s for attempt in attempts if attempt.billable_s is not None]
+    return {
+        "grid": grid,
+        "task": record.task.key,
+        "state": str(record.state),
+        "region": last and last.region,
+        "instance_type": last and last.instance_type,
+        "job": last and last.name,
+        "attempts": len(attempts),
+        "started_s": last and last.started_s,
+        "ended_s": last and last.ended_s,
+        "billable_s": sum(billed) if billed else None,
+        "usd": sum(amounts) if costs and len(amounts) == len(costs) else None,
+        "reason": shortened(record.reason, MAX_CHARACTERS),
+    }

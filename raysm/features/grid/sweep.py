@@ -1,0 +1,291 @@
+"""Look at a grid's jobs in a region: List page by page, Describe for jobs that have changed, and the jobs' rates.
+
+List shows which jobs exist, but may lack a new job for a while; only Describe shows a job's details. If a sweep is
+killed, the next one reads everything again.
+"""
+
+import contextlib
+import functools
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+from raysm.core.client.job.description import NEVER_RAN, Description
+from raysm.errors import JobNotFound
+from raysm.features.grid.capacity import record_answer, record_start
+from raysm.features.grid.conclusion import conclude, end_stray, interrupted, interruptions_text
+from raysm.features.grid.endings import ENDINGS, Verdict, classify_end
+from raysm.features.grid.region import RATES_PAGE, Listed, Page, RegionApi, RegionUnavailable
+from raysm.features.grid.store import ENDED, Store
+from raysm.features.grid.task import Attempt, AttemptState
+
+PAUSE_S = 10.0
+"""Seconds from the start of a sweep to the start of the next."""
+
+GONE_S = 900.0
+"""Seconds after Create after which a job that the service does not know counts as gone."""
+
+MARGIN_S = 300.0
+"""Assumed largest difference between the service's clock and ours: List is read this much further back. Not more, since
+each page costs a call; a job that a larger difference hides is described by its name."""
+
+PATIENCE = 6
+"""Pauses after which a sweep starts even if the last one's changes are not described yet, since an orphaned job costs
+money until it is found."""
+
+LOOKS = 20
+"""Jobs that are described per transaction: one transaction per job takes longer than all else, and more jobs delay the
+lease on a slow network."""
+
+UNLISTED_S = 60.0
+"""Seconds after which a sent job that is missing in List is described by its name."""
+
+GAUGE_S = 60.0
+FREE_S = 5.0
+"""The same if nothing is billed: jobs of the embedded SageMaker may be this short."""
+
+
+class Sweep:
+    """The sweeps of one region; a step may do a part of one."""
+
+    def __init__(self, region: str, store: Store, api: RegionApi, *, pause_s: float = PAUSE_S) -> None:
+        self.region, self._store, self._api, self._pause_s = region, store, api, pause_s
+        self._due_s = float("-inf")
+        self._token: str | None = None
+        self._in_progress = False
+        self._rests_until_s = float("-inf")
+        # For the region's open jobs: ``Attempt.seen``, and ``sent_s`` of those that this sweep has not found yet.
+        self._seen: dict[str, str] = {}
+        self._unlisted: dict[str, float] = {}
+        # List shows ended jobs in every sweep; looking each one up again took half of a step.
+        self._ended: set[str] = set()
+        self._is_thorough = True
+        self._swept = 0
+        # Start of this sweep, and of the last one that read List to its end.
+        self._begun_s = self._whole_s = float("-inf")
+        # Jobs to describe with their new ``Listed.seen``, in the order in which they changed.
+        self._changed: dict[str, str] = {}
+
+    @property
+    def describes(self) -> bool:
+        """Whether only calls of Describe are left in this sweep."""
+        return bool(self._changed) and not self._in_progress
+
+    def due_s(self, now: float) -> float | None:
+        """Return when the sweep has work to do; None until a job is sent."""
+        if self._changed or self._in_progress:
+            return max(now, self._rests_until_s)
+        return self._due_s if self._store.oldest_s(self.region, now) is not None else None
+
+    def waiting(self, longer_s: float, now: float) -> list[Attempt]:
+        """Return the attempts that have waited for their instances for longer than ``longer_s``.
+
+        Only a complete sweep counts: instances may have started while a laptop slept or the region did not answer.
+        """
+        late = self._store.pending_since(self.region, min(now, self._whole_s) - longer_s)
+        return [attempt for attempt in late if attempt.name not in self._changed]
+
+    def rest(self, now: float) -> None:
+        """Pause for a region that does not answer; then the sweep starts again."""
+        self._in_progress, self._due_s, self._rests_until_s = False, now + self._pause_s, now + self._pause_s
+
+    def step(self, now: float) -> None:
+        if now < self._rests_until_s <= now + self._pause_s:
+            return
+        if not self._in_progress and self._is_due(now) and self._store.oldest_s(self.region, now) is not None:
+            self._begin(now)
+        while self._in_progress and self._read_page(now):
+            pass
+        while self._changed and self._look_at(list(itertools.islice(self._changed, LOOKS)), now):
+            pass
+
+    def _is_due(self, now: float) -> bool:
+        # The second condition is for a clock that was set back.
+        if not (now >= self._due_s or self._due_s > now + self._pause_s):
+            return False
+        # No sweep while many jobs wait for Describe: with 100,000 rows, a third of the time went into such pages.
+        wait_s = self._api.limiter.wait_s(self.region, "describe", now, len(self._changed))
+        return wait_s <= self._pause_s or now >= self._due_s + (PATIENCE - 1) * self._pause_s
+
+    def _begin(self, now: float) -> None:
+        self._in_progress, self._token, self._due_s = True, None, now + self._pause_s
+        self._begun_s = now
+        attempts = self._store.sent(self.region)
+        self._seen = {name: seen for name, (seen, _) in attempts.items()}
+        self._unlisted = {name: sent_s for name, (_, sent_s) in attempts.items()}
+        self._unlisted |= self._store.open_strays(self.region)
+        # If an orphaned job may exist, List is read on by MARGIN_S, since it may be older than all open jobs. Otherwise
+        # reading stops with the last open job, which saves a page for jobs of three minutes.
+        self._is_thorough = not self._swept or self._store.is_doubtful(self.region, now)
+        self._swept += 1
+
+    def _read_page(self, now: float) -> bool:
+        """Read one page of List; return False if the token bucket is empty."""
+        prefix, token, since = self._store.grid().prefix, self._token, self._store.oldest_s(self.region, now)
+        try:
+            page: Page = self._api.ask(self.region, "list", now, lambda region: region.page(prefix, token))
+        except RegionUnavailable as error:
+            if error.reason:
+                raise
+            return False
+        with self._store.database.transaction("page"):
+            record_answer(self._store, self.region, now)
+            # NameContains matches anywhere in a name. Jobs that have not changed, or already wait for Describe, are not
+            # looked up again; there may be thousands.
+            own = [each for each in page.jobs if each.name.startswith(prefix) and each.name not in self._ended]
+            known = [(self._seen.get(each.name), self._changed.get(each.name)) for each in own]
+            changed = [each for each, seen in zip(own, known, strict=True) if each.seen not in seen]
+            states = self._store.seen_of([listed.name for listed in changed]) if changed else {}
+            for listed in changed:
+                self._compare(listed, states.get(listed.name), now)
+        for listed in page.jobs:
+            self._unlisted.pop(listed.name, None)
+        self._token = page.token
+        if self._is_last(page, since):
+            self._in_progress, self._whole_s = False, self._begun_s
+            for name, sent_s in self._unlisted.items():
+                if now - sent_s > UNLISTED_S:
+                    self._changed.setdefault(name, self._seen.get(name, ""))
+        return True
+
+    def _is_last(self, page: Page, since: float | None) -> bool:
+        if page.token is None or not (self._is_thorough or self._unlisted):
+            return True
+        oldest = min((listed.created_s for listed in page.jobs), default=None)
+        return oldest is not None and since is not None and oldest < since - MARGIN_S
+
+    def _compare(self, listed: Listed, state: str | None, now: float) -> None:
+        if state == ENDED:
+            self._ended.add(listed.name)
+        elif state is not None:
+            if state != listed.seen:
+                self._changed[listed.name] = listed.seen
+        else:
+            # The job has no open attempt: its Create was carried out late, or its store was lost.
+            row = self._store.stray(listed.name)
+            if row is None:
+                self._store.add_stray(listed.name, self.region, self._store.attempt(listed.name), now)
+            if (row is None or row["ended_s"] is None) and listed.status.is_terminal:
+                self._changed[listed.name] = listed.seen
+
+    def _look_at(self, names: list[str], now: float) -> bool:
+        """Describe as many of these jobs as the token bucket allows, and store the answers; return False if none."""
+        calls = self._api.limiter.take(self.region, "describe", now, len(names))
+        if not calls:
+            return False
+        answers: dict[str, Description | JobNotFound] = {}
+        attempts = self._store.attempts_of(names[:calls])
+        try:
+            for name in names[:calls]:
+                answers[name] = self._describe(name, now)
+        except RegionUnavailable:
+            self._api.limiter.give_back(self.region, "describe", calls - len(answers) - 1, now)
+            if answers:
+                self._keep(answers, attempts, now)
+            raise
+        self._keep(answers, attempts, now)
+        return True
+
+    def _describe(self, name: str, now: float) -> Description | JobNotFound:
+        try:
+            return self._api.answer(self.region, "describe", now, lambda region: region.describe(name))
+        except JobNotFound as error:
+            return error
+
+    def _keep(
+        self, answers: Mapping[str, Description | JobNotFound], attempts: Mapping[str, Attempt], now: float
+    ) -> None:
+        # The attempts, read before the calls, are unchanged: the fence shows that no other process wrote.
+        with self._store.database.transaction("described"):
+            record_answer(self._store, self.region, now)
+            for name, answer in answers.items():
+                attempt = attempts.get(name)
+                if attempt is None or attempt.state is AttemptState.ENDED:
+                    if attempt is None or attempt.sent_s is None:
+                        self._end_stray(name, answer, now)
+                elif not isinstance(answer, JobNotFound):
+                    apply(self._store, attempt, answer, self._changed[name], now)
+                    if answer.status.is_terminal:
+                        keep_last_rate(self._store, name, answer, now)
+                # List and Describe may lag behind Create.
+                elif attempt.sent_s is not None and now - attempt.sent_s >= GONE_S:
+                    reason = (
+                        f"the service no longer knows the job, which is counted as if it ran to its limit: {answer}"
+                    )
+                    conclude(self._store, attempt, Verdict(ending=ENDINGS["UNKNOWN"], reason=reason), None, now)
+        for name in answers:
+            # The value from the start of the sweep is outdated.
+            self._seen.pop(name, None)
+            del self._changed[name]
+
+    def _end_stray(self, name: str, answer: Description | JobNotFound, now: float) -> None:
+        if not isinstance(answer, JobNotFound):
+            end_stray(self._store, name, answer, now)
+            return
+        row = self._store.stray(name)
+        if row is not None and now - row["seen_s"] >= GONE_S:
+            end_stray(self._store, name, None, now)
+
+
+def apply(store: Store, attempt: Attempt, description: Description, noticed: str, now: float) -> None:
+    """Update an open attempt with what Describe says, within a transaction."""
+    verdict = classify_end(description, attempt.wish)
+    if verdict is not None:
+        conclude(store, attempt, verdict, description, now)
+        return
+    state = AttemptState.PENDING if description.secondary in NEVER_RAN else AttemptState.RUNNING
+    changes: dict[str, Any] = {"state": state, "seen": noticed}
+    if attempt.sent_s is None:
+        changes["sent_s"] = now
+    if description.started is not None:
+        changes["started_s"] = description.started.timestamp()
+    changes |= attempt.settled(description.selected_type) | interrupted(description)
+    moved = store.move(attempt, now, **changes)
+    if moved.interruptions > attempt.interruptions:
+        store.explain(moved.task, interruptions_text(moved), now)
+    if moved.started_s is not None and attempt.started_s is None:
+        # Record this at the job's start: at its end, hours later, the place may be in a backoff of a later refusal.
+        record_start(store, moved)
+
+
+class Gauge:
+    """Reads the rates of all running jobs from CloudWatch, 500 jobs per call, and adds them up."""
+
+    def __init__(self, store: Store, api: RegionApi, *, pause_s: float = GAUGE_S) -> None:
+        self._store, self._api, self._pause_s = store, api, pause_s
+        self._due_s = float("-inf")
+
+    def step(self, now: float) -> None:
+        metric = self._store.grid().rules.rate
+        # The second condition is for a clock that was set back.
+        if metric is None or now < self._due_s <= now + self._pause_s:
+            return
+        self._due_s = now + self._pause_s
+        values: dict[str, float] = {}
+
+        def ask_all(region: str, jobs: list[tuple[str, str]]) -> None:
+            # Rates are only displayed, so a region that does not answer is skipped.
+            with contextlib.suppress(RegionUnavailable):
+                for begin in range(0, len(jobs), RATES_PAGE):
+                    names = [name for _, name in jobs[begin : begin + RATES_PAGE]]
+                    call = functools.partial(lambda names, region: region.rates(names, metric), names)
+                    values.update(self._api.ask(region, "metrics", now, call))
+
+        running = self._store.running()
+        self._api.side_by_side(running, itemgetter(0), ask_all)
+        if running:
+            with self._store.database.transaction("rates"):
+                # A program that divides by a time of 0 reports NaN.
+                self._store.keep_rates({name: each for name, each in values.items() if math.isfinite(each)}, now)
+
+
+def keep_last_rate(store: Store, name: str, description: Description, now: float) -> None:
+    """Store the last rate of a job that has ended, from Describe's answer, within a transaction."""
+    metrics: Sequence[Mapping[str, Any]] = description.answer.get("FinalMetricDataList", ())
+    # Most jobs have no metrics: do not read the grid for them.
+    metric = store.grid().rules.rate if metrics else None
+    final = [item for item in metrics if item["MetricName"] == metric and math.isfinite(item["Value"])]
+    if final:
+        store.keep_rate(name, float(final[-1]["Value"]), now)

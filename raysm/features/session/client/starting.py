@@ -1,0 +1,190 @@
+"""Start a session's job and wait for its server, and find running sessions by name."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from raysm.core.client.costs.prices import price_of, volume_usd_per_hour
+from raysm.core.client.job.description import Status
+from raysm.core.client.job.handle import Job, attach
+from raysm.core.client.job.records import kept_of, task_of
+from raysm.core.client.logs.pending import AFTER_S, reasons_told
+from raysm.core.client.logs.rendering import sentence
+from raysm.core.client.service import Service
+from raysm.core.client.submit import Prepared, prepare
+from raysm.core.protocol.events import Event, State, parse
+from raysm.core.protocol.job_api import TRAINING
+from raysm.core.protocol.names import TASK_TAG, WORKLOAD_TAG
+from raysm.core.request import Cluster, Limits, Security
+from raysm.core.request.job import NAME_PATTERN
+from raysm.errors import InvalidRequest, JobFailed, JobNotFound
+from raysm.features.session.client.arguments import check_number, check_whole
+from raysm.features.session.protocol import CLOSING, SERVING
+from raysm.features.session.request import SessionWorkload
+
+MAX_JOBS = 200
+"""How many of the latest jobs are searched for sessions, which are at most a few days old."""
+
+# Not Stopping, because a session that ends cannot be attached to.
+ACTIVE = (Status.IN_PROGRESS,)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    name: str
+    job: str
+    created: datetime
+
+
+def sessions(service: Service, name: str | None = None) -> Iterator[Found]:
+    # The service refuses to search for an invalid name.
+    if name is not None and not NAME_PATTERN.fullmatch(name):
+        return
+    beginning = None if name is None else kept_of(name)
+    # ListTrainingJobs filters by a part of the job's name, which begins with the possibly shortened session's name.
+    for item in service.summaries(TRAINING, contains=beginning, limit=MAX_JOBS):
+        job = str(item[TRAINING.name_key])
+        task = task_of(job)
+        if Status(item[TRAINING.status_key]) not in ACTIVE or (name is not None and name != job and task != beginning):
+            continue
+        # Names are compared first, because the tags of each job need another request.
+        tags = service.tags(item[TRAINING.arn_key])
+        session = tags.get(TASK_TAG, task)
+        # The tag has the whole name. Long names may be equal after they were shortened.
+        if tags.get(WORKLOAD_TAG) == SessionWorkload.kind and name in (None, session, task, job):
+            yield Found(name=session, job=job, created=item["CreationTime"])
+
+
+def find(service: Service, name: str) -> Job:
+    for session in sessions(service, name):
+        return attach(session.job, service)
+    names = ", ".join(session.name for session in sessions(service)) or "none"
+    raise JobNotFound(f"no session {name!r} is running {service.target.describe()}; running sessions: {names}")
+
+
+def check_free(service: Service, name: str) -> None:
+    for session in sessions(service, name):
+        raise InvalidRequest(
+            f"there is a session {name!r} already, the job {session.job}: raysm.Session.attach({name!r}) goes on with "
+            f"it, in a cell %raysm connect {name}; close it, or take another name"
+        )
+
+
+Show = Callable[[Event], None]
+
+_log = logging.getLogger("raysm")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SessionLimits:
+    """When a session ends by itself; ``Session`` describes the fields."""
+
+    idle_timeout_s: float = 1800.0
+    idle_timeout_detached_s: float = 300.0
+    budget_usd: float | None = None
+    price_per_hour: float | None = None
+    max_runtime_s: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.price_per_hour is not None:
+            check_number("Session: price_per_hour", self.price_per_hour, example="price_per_hour=1.41")
+            if self.price_per_hour == 0:
+                raise InvalidRequest(
+                    f"Session: price_per_hour must be above 0, got {self.price_per_hour!r}; leave it out if nothing is "
+                    "billed"
+                )
+        if self.max_runtime_s is not None:
+            check_whole("Session: max_runtime_s", self.max_runtime_s, least=1)
+
+
+def prepared(name: str | None, limits: SessionLimits, service: Service, options: Mapping[str, Any]) -> Prepared:
+    # A copy, because the handle keeps the user's options.
+    chosen = dict(options)
+    # The session needs its hourly price to watch its budget, and the price depends on the cluster.
+    cluster = chosen.get("cluster") or service.target.default_cluster()
+    workload = SessionWorkload(
+        idle_timeout_s=limits.idle_timeout_s,
+        idle_timeout_detached_s=limits.idle_timeout_detached_s,
+        budget_usd=limits.budget_usd,
+        usd_per_hour=usd_per_hour(cluster, service, limits.price_per_hour),
+    )
+    if limits.max_runtime_s is not None:
+        if chosen.get("limits") is not None:
+            raise InvalidRequest("Session: max_runtime_s stands in limits already; give one of the two")
+        chosen["limits"] = Limits(max_runtime_s=limits.max_runtime_s)
+    # Tunnels need remote debugging, and calls need a tunnel unless the instances share this machine's network.
+    chosen["security"] = replace(chosen.get("security") or Security(), remote_debug=True)
+    return prepare(workload, on=service, name=name or "session", **{**chosen, "cluster": cluster})
+
+
+def usd_per_hour(cluster: Cluster, service: Service, price_per_hour: float | None) -> float | None:
+    """Return the maximum hourly cost of all instances; None if a price is unknown or nothing is billed."""
+    is_billed = service.target.is_billed
+    totals = []
+    for choice in cluster.choices:
+        total = 0.0
+        for instance_type, count in choice.items():
+            usd = None if price_per_hour is None else float(price_per_hour)
+            if usd is None and is_billed and (listed := price_of(instance_type, service.region)) is not None:
+                usd = listed.usd_per_hour
+            if usd is None:
+                return None
+            # ML storage is billed in addition: https://aws.amazon.com/sagemaker/ai/pricing/
+            volume = volume_usd_per_hour(instance_type, cluster.volume_gb, service.region) if is_billed else None
+            total += count * (usd + (volume or 0.0))
+        totals.append(total)
+    # The most expensive choice, because the service decides later which instance type it takes.
+    return max(totals)
+
+
+def place_of(job: Job, show: Show | None = None, *, quiet_s: float = AFTER_S) -> tuple[str, int]:
+    """Wait until a session accepts calls; return the name of its head, and its server's port on the head's loopback.
+
+    ``show`` gets the job's events meanwhile. None logs one line at once, and the events after ``quiet_s``.
+    """
+    # Logged and not printed, so that the user can silence it.
+    if show is None:
+        _log.warning("waiting until the session accepts calls: %s", job.name)
+        show = _to_logger(quiet_s)
+    with reasons_told(job, lambda text: _log.warning("%s", text), every_s=quiet_s) as on_line:
+        # The address comes through the job's log, which works with every network and every role.
+        for line in job.lines(follow=True):
+            on_line(line.text)
+            event = parse(line.text)
+            if event is None:
+                continue
+            show(event)
+            match event:
+                case State(name=name, host=host, address=str(address)) if name == SERVING:
+                    port = urlsplit(address).port
+                    assert port is not None, "the driver listens on one"
+                    return host, port
+    raise job.exception() or JobFailed(f"the session's job {job.name} ended before it took calls", job=job.name)
+
+
+def _to_logger(quiet_s: float) -> Show:
+    begun_s = time.monotonic()
+
+    def show(event: Event) -> None:
+        match event:
+            case State() if time.monotonic() - begun_s >= quiet_s and (text := sentence(event)):
+                # As an argument, because the text may contain a percent sign.
+                _log.warning("%s", text)
+
+    return show
+
+
+def why_ended(job: Job, name: str) -> str | None:
+    if not job.done():
+        return None
+    # The session logs the reason; the service only knows that the job ended.
+    for event in job.events():
+        match event:
+            case State(name=state, detail=detail) if state == CLOSING:
+                return f"the session {name} has ended: {detail}"
+    how = job.describe()
+    return f"the session {name} has ended: its job {job.name} is {how.status}: {how.reason}".rstrip(": ")

@@ -1,0 +1,209 @@
+"""The HTTP server of a session on the head's loopback, for clients that have proved that they know the job's token.
+
+Calls and output go over the WebSocket of ``clients``, everything else by HTTP. Nothing is unpickled here.
+"""
+
+import asyncio
+import contextlib
+import functools
+import json
+import rlcompleter
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from raysm.core.request.codec import to_json
+from raysm.errors import InvalidRequest, RaysmError
+from raysm.features.session.cluster.blobs import Blob
+from raysm.features.session.cluster.calls import Call, status_of
+from raysm.features.session.cluster.clients import Clients
+from raysm.features.session.cluster.door import Door
+from raysm.features.session.cluster.files import receive, size_of
+from raysm.features.session.cluster.host import SessionHost
+from raysm.features.session.cluster.jupyters import Jupyters
+
+COMPLETION_S = 1.0
+
+T = TypeVar("T")
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class SessionServer:
+    def __init__(self, host: SessionHost, token: bytes, jupyters: Jupyters) -> None:
+        self._host, self._token, self._jupyters = host, token.strip(), jupyters
+        self._clients = Clients(host)
+        self._runner: web.AppRunner | None = None
+        self._door: Door | None = None
+        self.wake_all = self._clients.wake_all
+
+    async def start(self) -> int:
+        # No access log, because it would contain the names of the user's files.
+        self._runner = web.AppRunner(self._application(), access_log=None, shutdown_timeout=1.0)
+        await self._runner.setup()
+        assert self._runner.server is not None, "it is set up"
+        self._door = Door(self._runner.server, self._token, self._serve_large)
+        return self._door.port
+
+    async def close(self) -> None:
+        self._clients.wake_all()
+        await self._jupyters.close()
+        if self._door is not None:
+            await self._door.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+        self._host.blobs.close()
+
+    async def _serve_large(self, connection: socket.socket) -> None:
+        def outcome(id: str) -> Blob:
+            call = self._host.calls.get(id)
+            if call is None or not isinstance(call.outcome, Blob):
+                raise InvalidRequest(f"the call {id} has no large outcome")
+            return call.outcome
+
+        await self._host.blobs.serve(connection, outcome)
+
+    def _application(self) -> web.Application:
+        app = web.Application(middlewares=[self._refuse])
+        app.add_routes(
+            [
+                web.get("/session", self._state),
+                web.get("/events", self._clients.serve),
+                web.get("/calls", self._calls),
+                web.get("/calls/{id}", self._status),
+                web.get("/calls/{id}/output", self._output),
+                web.post("/calls/{id}/interrupt", self._interrupt),
+                web.get("/slots", self._slots),
+                web.post("/complete", self._complete),
+                web.post("/keep", self._keep),
+                web.post("/close", self._close),
+                web.put("/files", self._receive),
+                web.get("/files", self._send),
+                web.get("/files/size", self._size),
+                web.route("*", "/jupyter/{name}/{path:.*}", self._pass_on),
+            ]
+        )
+        return app
+
+    @web.middleware
+    async def _refuse(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except (RaysmError, OSError) as error:
+            return web.json_response({"error": str(error), "type": type(error).__name__}, status=status_of(error))
+
+    # The session
+
+    async def _state(self, request: web.Request) -> web.Response:
+        return web.json_response(to_json(self._host.state()))
+
+    async def _keep(self, request: web.Request) -> web.Response:
+        seconds = float((await request.json())["seconds"])
+        # This refuses NaN, too.
+        if not 0 < seconds < float("inf"):
+            raise InvalidRequest(f"keep takes a time above 0, got {seconds:g} s")
+        self._host.lifetime.keep(time.monotonic() + seconds)
+        return await self._state(request)
+
+    async def _close(self, request: web.Request) -> web.Response:
+        self._host.close(str((await request.json()).get("why") or "it was closed"))
+        return web.json_response({})
+
+    async def _slots(self, request: web.Request) -> web.Response:
+        num_cpus, num_gpus = (float(request.query.get(name, 0)) for name in ("num_cpus", "num_gpus"))
+        return web.json_response({"slots": self._host.remote.slots(num_cpus, num_gpus)})
+
+    async def _complete(self, request: web.Request) -> web.Response:
+        text = str((await request.json())["text"])
+        try:
+            matches = await _beside_the_loop(lambda: completions(text, self._host.cells.namespace), COMPLETION_S)
+        except TimeoutError:  # a property of the user's object is slow
+            matches = []
+        return web.json_response({"matches": matches})
+
+    # Calls
+
+    async def _calls(self, request: web.Request) -> web.Response:
+        return web.json_response([to_json(call.status) for call in self._host.calls.every()])
+
+    async def _status(self, request: web.Request) -> web.Response:
+        return web.json_response(to_json(self._known(request).status))
+
+    async def _output(self, request: web.Request) -> web.Response:
+        call = self._known(request)
+        pieces = call.output.since(int(request.query.get("from", 0)))
+        rows = [{"start": piece.start, "stream": piece.stream, "text": piece.text} for piece in pieces]
+        return web.json_response({"pieces": rows, "end": call.output.end})
+
+    async def _interrupt(self, request: web.Request) -> web.Response:
+        self._host.calls.interrupt(self._known(request))
+        return await self._status(request)
+
+    def _known(self, request: web.Request) -> Call:
+        call = self._host.calls.get(request.match_info["id"])
+        if call is None:
+            raise web.HTTPNotFound(text=json.dumps({"error": "there is no such call"}))
+        return call
+
+    # Jupyter
+
+    async def _pass_on(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        # The raw path, because quoting a decoded path again may change the name of a notebook.
+        key = request.rel_url.raw_path_qs.removeprefix(f"/jupyter/{name}/")
+        return await self._jupyters.pass_on(name, request, key)
+
+    # Files
+
+    async def _receive(self, request: web.Request) -> web.Response:
+        path = self._host.path(request.query.get("path", ""))
+        size = await receive(path, request.content, None)
+        self._host.lifetime.active(time.monotonic())
+        return web.json_response({"path": str(path), "bytes": size})
+
+    async def _send(self, request: web.Request) -> web.StreamResponse:
+        path = self._host.path(request.query.get("path", ""))
+        self._host.lifetime.active(time.monotonic())
+        size_of(path)
+        # aiohttp uses sendfile, so no byte passes through Python.
+        return web.FileResponse(path)
+
+    async def _size(self, request: web.Request) -> web.Response:
+        return web.json_response({"bytes": size_of(self._host.path(request.query.get("path", "")))})
+
+
+async def _beside_the_loop(work: Callable[[], T], timeout_s: float) -> T:
+    """Run user code in a daemon thread, so that it blocks neither the event loop nor the end of the session."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def run() -> None:
+        try:
+            value = work()
+        except BaseException as error:  # user code
+            outcome = functools.partial(done.set_exception, RaysmError(f"{type(error).__name__}: {error}"))
+        else:
+            outcome = functools.partial(done.set_result, value)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(lambda: None if done.done() else outcome())
+
+    threading.Thread(target=run, daemon=True, name="raysm-completion").start()
+    return await asyncio.wait_for(done, timeout_s)
+
+
+def completions(text: str, namespace: dict[str, Any]) -> list[str]:
+    # rlcompleter instead of jedi, which would read the source of imported modules in the server's process.
+    completer = rlcompleter.Completer(namespace)
+    matches: list[str] = []
+    # rlcompleter evaluates properties of the user's objects, which may be slow.
+    deadline_s = time.monotonic() + COMPLETION_S
+    while time.monotonic() < deadline_s and len(matches) < 200:
+        match = completer.complete(text, len(matches))
+        if match is None:
+            break
+        matches.append(match)
+    return matches

@@ -1,0 +1,71 @@
+"""A cluster that stays: a driver that takes calls until it is closed, idle too long, or out of budget."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from raysm.core.request.options import optional
+from raysm.core.request.workload import Workload
+from raysm.errors import InvalidRequest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SessionWorkload(Workload):
+    """Executes calls from clients that connect and disconnect; ``raysm.Session`` makes it.
+
+    Raises:
+        InvalidRequest: A time is not above 0, or there is a budget without a price.
+    """
+
+    runner: ClassVar[str] = "raysm.features.session.runner:SessionRunner"
+    label: ClassVar[str] = "the session"
+    keeps: ClassVar[str] = "what its calls and cells write into the folder $SM_MODEL_DIR"
+    # The server also needs aiohttp, which comes with ray[default].
+    packages: ClassVar[tuple[str, ...]] = ("cloudpickle", "IPython")
+    # The user did not ask for remote debugging: on AWS, calls reach the session through it.
+    without_remote_debug: ClassVar[str] = "a session cannot be had without; raysm.submit sends jobs that need none"
+    # One call that asks for too much must not end the session, with the results of all other calls.
+    fails_on_unmet_requests: ClassVar[bool] = False
+    names_waiting_requests: ClassVar[bool] = True
+    # Cells run in the driver.
+    marks_end: ClassVar[bool] = True
+    # The namespace exists only in the memory of the head.
+    keeps_state: ClassVar[bool] = False
+    # No user code runs before the first call, and the server's imports take as long as forming the cluster.
+    prepares_ahead: ClassVar[bool] = True
+    ray_variables: ClassVar[Mapping[str, str]] = {
+        # The first call then finds a worker that has already started.
+        "RAY_enable_worker_prestart": "1",
+        # Ray would keep a line that resembles another back for 5 s, until the session may have ended.
+        "RAY_DEDUP_LOGS": "0",
+    }
+
+    idle_timeout_s: float = optional(1800.0, result=False)
+    """Seconds without a call after which the session ends, while a client is attached."""
+    idle_timeout_detached_s: float = optional(300.0, result=False)
+    """Seconds without a call and without a client after which the session ends."""
+    budget_usd: float | None = optional(None, result=False)
+    """Maximum costs, from the start of the head; None is no limit."""
+    usd_per_hour: float | None = optional(None, result=False)
+    """Costs of all instances together; None if unknown."""
+
+    def __post_init__(self) -> None:
+        for name in ("idle_timeout_s", "idle_timeout_detached_s"):
+            value = getattr(self, name)
+            if not _is_above_0(value):
+                raise InvalidRequest(f"Session: {name} must be a number of seconds above 0, got {value!r}")
+        for name in ("budget_usd", "usd_per_hour"):
+            value = getattr(self, name)
+            if value is not None and not _is_above_0(value):
+                raise InvalidRequest(f"Session: {name} must be a number above 0, got {value!r}")
+        if self.budget_usd is not None and self.usd_per_hour is None:
+            raise InvalidRequest(
+                f"Session: budget_usd={self.budget_usd:g} needs a price, and that of these instances is unknown; give "
+                "price_per_hour=… (--price-per-hour), the price of one instance, or drop the budget"
+            )
+
+
+def _is_above_0(value: object) -> bool:
+    # Comparing a text would raise an error that does not name the option.
+    return isinstance(value, (int, float)) and value > 0 and math.isfinite(value)

@@ -1,0 +1,161 @@
+"""Runs a session: the driver joins Ray, serves clients, and runs cells until the session ends.
+
+The server has a thread of its own. The main thread runs the cells, because a signal interrupts only that one.
+"""
+
+import asyncio
+import contextlib
+import functools
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import ray
+
+from raysm.core.protocol.events import State
+from raysm.features.session.cluster.blobs import Blobs
+from raysm.features.session.cluster.calls import Executor
+from raysm.features.session.cluster.cells import Cells
+from raysm.features.session.cluster.files import Transfers
+from raysm.features.session.cluster.host import SessionHost
+from raysm.features.session.cluster.jupyters import Jupyters
+from raysm.features.session.cluster.lifetime import Lifetime, Rules, look_at_ray_jobs
+from raysm.features.session.cluster.output import Output, Printing, routed
+from raysm.features.session.cluster.processes import CallProcesses
+from raysm.features.session.cluster.remote_calls import InstanceCells, RemoteCalls
+from raysm.features.session.cluster.server import SessionServer
+from raysm.features.session.cluster.shell import show_figures_inline
+from raysm.features.session.protocol import (
+    BATCH,
+    CALL,
+    JUPYTER,
+    NAMESPACE_KINDS,
+    REMOTE_KINDS,
+    SERVING,
+    TRANSFER,
+    Versions,
+)
+from raysm.features.session.request import SessionWorkload
+from raysm.instance.log import emit_event
+from raysm.instance.work.runner import Runner, leave, leave_on_sigterm
+
+SERVER_THREAD = "session-server"
+RAYS_PRINTER = "ray_print_logs"
+"""The thread in which Ray prints what its workers wrote."""
+
+
+class SessionRunner(Runner[SessionWorkload]):
+    def prepare(self) -> None:
+        """Look up the installed versions while the cluster forms: the first client asks for them."""
+        Versions.here()
+
+    def run(self, address: str) -> None:
+        began_s = time.monotonic()
+        ray.init(address=address)
+        folder = self.environment.paths.scratch / "session"
+        folder.mkdir(parents=True, exist_ok=True)
+        # A short path, for sockets, and private, because outcomes belong to the user.
+        private = Path(tempfile.mkdtemp(prefix="rs"))
+        leave_on_sigterm(lambda: shutil.rmtree(private, ignore_errors=True))
+        os.chdir(folder)
+        sys.path.insert(0, str(folder))
+        show_figures_inline()
+        blobs = Blobs(private / "values")
+        cells = Cells(self.environment.current_host, blobs.keep)
+        serving = _Serving(self, cells, folder, private, blobs)
+        try:
+            with routed(lambda: serving.output()):
+                serving.thread.start()
+                cells.live()
+                serving.thread.join()
+        finally:
+            shutil.rmtree(private, ignore_errors=True)
+        if serving.error is not None:
+            raise serving.error
+        self.describe_result({"session": time.monotonic() - began_s})
+        self.mark_end()
+        leave()
+
+
+class _Serving:
+    def __init__(self, runner: SessionRunner, cells: Cells, folder: Path, private: Path, blobs: Blobs) -> None:
+        self.error: BaseException | None = None
+        self._runner, self._cells, self._folder, self._private, self._blobs = runner, cells, folder, private, blobs
+        self._host: SessionHost | None = None
+        self.thread = threading.Thread(target=self._serve, name=SERVER_THREAD, daemon=True)
+
+    def output(self) -> Output | None:
+        """Return the output to which the calling thread prints; None is the job's log."""
+        name = threading.current_thread().name
+        if name == SERVER_THREAD:
+            return None
+        if name == RAYS_PRINTER:
+            # Ray does not say which call's task wrote a line: only while one call runs, the line must be that call's.
+            # A client does not read the output of a map's batch, so its lines go to the job's log.
+            running = [] if self._host is None else self._host.calls.running()
+            return running[0].output if len(running) == 1 and running[0].request.kind != BATCH else None
+        return self._cells.output
+
+    def _serve(self) -> None:
+        try:
+            asyncio.run(self._live())
+        except BaseException as error:
+            self.error = error
+        finally:
+            self._cells.end()
+
+    async def _live(self) -> None:
+        environment, payload = self._runner.environment, self._runner.payload
+        head = environment.head(payload.request.cluster).name
+        printing = Printing(self._private / "s")
+        await printing.start()
+        processes = CallProcesses(head, self._folder, printing, self._blobs)
+        hosts = tuple(host.name for host in environment.ranked(payload.request.cluster))
+        ray_jobs = functools.partial(
+            look_at_ray_jobs, environment.ports(payload.request.ports).dashboard, payload.token()
+        )
+        remote = RemoteCalls(head, self._folder)
+        jupyters = Jupyters(self._folder, self._private)
+        executors: dict[str, Executor] = {CALL: processes, JUPYTER: jupyters, TRANSFER: Transfers(self._folder)}
+        executors |= dict.fromkeys(REMOTE_KINDS, remote)
+        executors |= dict.fromkeys(NAMESPACE_KINDS, InstanceCells(head, self._cells, printing))
+        self._host = host = SessionHost(
+            environment.job_name,
+            hosts,
+            self._folder,
+            self._cells,
+            executors,
+            remote,
+            self._lifetime(),
+            (ray_jobs, jupyters.look),
+            emit_event,
+            self._blobs,
+        )
+        server = SessionServer(host, payload.token(), jupyters)
+        port = await server.start()
+        emit_event(State(name=SERVING, host=head, address=f"http://127.0.0.1:{port}"))
+        # After that line: asking Ray for a process blocks this thread for 0.3 s, while the client connects.
+        processes.prepare()
+        try:
+            await host.live(server.wake_all)
+        finally:
+            with contextlib.suppress(OSError):
+                await server.close()
+            processes.close()
+            printing.close()
+
+    def _lifetime(self) -> Lifetime:
+        workload = self._runner.workload
+        rules = Rules(
+            idle_s=workload.idle_timeout_s,
+            idle_detached_s=workload.idle_timeout_detached_s,
+            usd_per_hour=workload.usd_per_hour,
+            budget_usd=workload.budget_usd,
+        )
+        # The service writes this file when it makes the container: from then on the instance is paid for.
+        configured_s = self._runner.environment.paths.resource_config.stat().st_mtime
+        return Lifetime(rules, time.monotonic(), max(0.0, time.time() - configured_s))

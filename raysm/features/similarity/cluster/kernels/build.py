@@ -1,0 +1,215 @@
+"""Compiled kernels: libraries from the wheel, or compiled at run time by the machine's own C compiler.
+
+``make`` compiles the libraries of a wheel for ``setup.py``: for this machine, and for the other one if Debian's cross
+compiler is installed (``gcc-aarch64-linux-gnu``, ``gcc-x86-64-linux-gnu``). ``platform_tag`` says
+on which platforms that wheel can be installed. ``find`` returns such a library only if its name has the digest of the
+recipe; so if C files have changed since, the library is compiled again. Libraries that are compiled at run time are
+kept in a private folder of the user under the temporary folder, named by a digest of all that they depend on.
+"""
+
+import ctypes
+import functools
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from raysm.core.protocol import names
+from raysm.core.protocol.paths import kernels_folder
+from raysm.features.similarity.cluster.kernels.recipes import ARM, X86, Recipe, all_recipes, cpu_flags, this_machine
+from raysm.instance import environment
+
+FOLDER = Path(__file__).with_name("libraries")
+LEAN = ("-s", "-Wl,--build-id=none")
+"""Options that leave out symbols, and make the same bytes from the same source."""
+
+MAKE_S = 300.0
+
+
+def find(recipe: Recipe, folder: Path = FOLDER) -> Path | None:
+    path = folder / _name(recipe, this_machine())
+    return path if path.is_file() else None
+
+
+def make(
+    folder: Path, machines: Iterable[str] = (X86, ARM), recipes_of: Callable[[str], Iterable[Recipe]] = all_recipes
+) -> dict[str, int]:
+    """Make all libraries for those machines that have a compiler here; return how many each machine has.
+
+    Libraries of these recipes that exist already are kept, and all others in ``folder`` are removed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    counts: dict[str, int] = {}
+    kept: set[Path] = set()
+    for target in machines:
+        compiler = compiler_for(target)
+        recipes = list(recipes_of(target)) if compiler is not None else []
+        # Two at a time: each takes a few seconds of a core.
+        with ThreadPoolExecutor(2) as pool:
+            paths = list(pool.map(partial(_make_one, str(compiler), folder, target), recipes))
+        kept.update(paths)
+        counts[target] = len(paths)
+    for path in folder.iterdir():
+        if path not in kept:
+            path.unlink()
+    return counts
+
+
+MANYLINUX2014 = (2, 17)
+"""The glibc of manylinux2014 (https://peps.python.org/pep-0599/), which Ray's own wheels need."""
+
+GLIBC_SYMBOL = re.compile(rb"GLIBC_(\d+)\.(\d+)")
+"""The version of a symbol of glibc, as ELF files name it."""
+
+
+def platform_tag(folder: Path) -> str | None:
+    """Return the platform tag of a wheel with these libraries (PEP 600).
+
+    It names their machines, and the glibc that they need. None if there are no libraries, or if one
+    is not linked with glibc: setuptools knows the tag of this machine.
+    """
+    needed: dict[str, tuple[int, int]] = {}
+    for path in folder.glob("*.so"):
+        target = path.name.partition("-")[0]
+        versions = [(int(major), int(minor)) for major, minor in GLIBC_SYMBOL.findall(path.read_bytes())]
+        if not versions:
+            return None
+        needed[target] = max(MANYLINUX2014, needed.get(target, MANYLINUX2014), *versions)
+    tags = []
+    for target, (major, minor) in sorted(needed.items()):
+        tags.append(f"manylinux_{major}_{minor}_{target}")
+        # Older pips know only this name.
+        if (major, minor) == MANYLINUX2014:
+            tags.append(f"manylinux2014_{target}")
+    return ".".join(tags) or None
+
+
+def compiler_for(target: str) -> str | None:
+    if target == this_machine():
+        return shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    return shutil.which(f"{target.replace('_', '-')}-linux-gnu-gcc") or shutil.which(f"{target}-linux-gnu-gcc")
+
+
+def _name(recipe: Recipe, target: str) -> str:
+    return f"{target}-{recipe.digest(target)}.so"
+
+
+def _make_one(compiler: str, folder: Path, target: str, recipe: Recipe) -> Path:
+    path = folder / _name(recipe, target)
+    # Keep it, so that another ``pip install`` of the same tree takes only seconds.
+    if not path.is_file():
+        # Renamed when it is whole: the process would be killed by SIGBUS in a torn one.
+        beside = path.with_suffix(".torn")
+        # ``-lm`` must follow the source: with --as-needed, linkers drop libraries that no earlier file needs.
+        command = [compiler, *recipe.options, *LEAN, str(recipe.source), "-o", str(beside), "-lm"]
+        subprocess.run(command, check=True, timeout=MAKE_S, stdin=subprocess.DEVNULL)
+        beside.replace(path)
+    return path
+
+
+COMPILE_S = 120.0
+
+
+class Unavailable(Exception):
+    """An engine or library cannot run on this machine; the message says why, in one phrase."""
+
+
+@functools.cache
+def library(recipe: Recipe, *, folder: Path | None = None, carried: Path = FOLDER) -> ctypes.CDLL:
+    """Return a library, prebuilt in ``carried`` or compiled into ``folder``; ``Unavailable`` if it cannot run here."""
+    # A compiler also makes code that this processor cannot run: it would kill the process by SIGILL.
+    if not recipe.instructions.runs_on(this_machine()):
+        raise Unavailable(f"{recipe.instructions.name} is not of {this_machine()}")
+    missing = [flag for flag in recipe.instructions.flags if flag not in cpu_flags()]
+    if missing:
+        raise Unavailable(f"the processor lacks {missing[0]}")
+    if not recipe.instructions.allowed():
+        raise Unavailable(f"the kernel does not let this process use {recipe.instructions.name}")
+    ready = find(recipe, carried)
+    if ready is not None:
+        try:
+            return ctypes.CDLL(str(ready))
+        except OSError:
+            pass  # it was linked with another C library; compile one here
+    named = environment.inherited().get(names.KERNELS)
+    return _compiled(recipe, folder or (Path(named) if named else kernels_folder()))
+
+
+def check_sizes(functions: ctypes.CDLL, *structures: type[ctypes.Structure]) -> None:
+    """Raise AssertionError if these structures have other sizes than those of the library."""
+    theirs = (ctypes.c_int64 * len(structures))()
+    functions.struct_bytes(theirs)
+    for structure, size in zip(structures, theirs, strict=True):
+        if ctypes.sizeof(structure) != size:
+            raise AssertionError(
+                f"{structure.__name__} has {ctypes.sizeof(structure)} bytes, but {size} in the kernels: "
+                "their fields must be the same"
+            )
+
+
+def _compiled(recipe: Recipe, folder: Path) -> ctypes.CDLL:
+    compiler = compiler_for(this_machine())
+    if compiler is None:
+        raise Unavailable("no C compiler")
+    # The name depends on source, options, machine and compiler.
+    name = f"{recipe.digest(this_machine(), compiler, _version(compiler))}.so"
+    try:
+        path = _checked(folder) / name
+        if not path.exists():
+            _compile([compiler, *recipe.options, str(recipe.source)], path)
+        # This fails if the temporary folder is mounted noexec.
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise Unavailable(f"the compiled kernels cannot be kept or loaded: {error}") from error
+
+
+def _checked(folder: Path) -> Path:
+    """Return the folder, creating it if needed; refuse one that other users can write, who could run code here."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        # Not stat, which would follow a link that another user put there.
+        status = folder.lstat()
+    except OSError as error:
+        raise Unavailable(f"no folder for compiled kernels: {error}") from error
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise Unavailable(f"{folder} is not this user's alone")
+    return folder
+
+
+def _version(compiler: str) -> str:
+    try:
+        answer = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=COMPILE_S, check=False)
+    # Without a version the library's name is unknown, so another engine must be used.
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"{compiler} does not say its version: {error}") from error
+    return answer.stdout
+
+
+def _compile(command: list[str], path: Path) -> None:
+    """Compile into a temporary file, then rename it: several tasks of an instance may do so at the same time."""
+    handle, beside = tempfile.mkstemp(suffix=".so", prefix=".", dir=path.parent)
+    os.close(handle)
+    try:
+        done = subprocess.run(
+            [*command, "-o", beside, "-lm"],
+            capture_output=True,
+            text=True,
+            timeout=COMPILE_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        if done.returncode != 0:
+            last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
+            raise Unavailable(f"{command[0]} cannot compile the kernels: {last}")
+        os.replace(beside, path)
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(f"{command[0]} did not end within {COMPILE_S:g} s") from error
+    finally:
+        # After success it was renamed, and does not exist.
+        Path(beside).unlink(missing_ok=True)

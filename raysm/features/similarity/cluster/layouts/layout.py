@@ -1,0 +1,295 @@
+"""Cut all pairs of rows into tasks, dispatch the tasks to instances that have the rows, and collect their parts."""
+
+import functools
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from raysm.features.similarity.cluster.arithmetic.tiling import TILES_A_SLOT, RowOrder, shifted
+from raysm.features.similarity.cluster.layouts.rotation import (
+    MAX_LEAVING,
+    PairQueue,
+    Side,
+    Transfer,
+    block_pairs,
+    compare_pair,
+    rotate,
+    rotate_queries,
+)
+from raysm.features.similarity.cluster.layouts.rows import (
+    ShardedRows,
+    WholeRows,
+    load_everywhere,
+    send_chunk,
+    with_features,
+)
+from raysm.features.similarity.cluster.modes.mode import Mode
+from raysm.features.similarity.cluster.owners import Collector
+from raysm.features.similarity.cluster.reading.matrix import Described, Source
+from raysm.features.similarity.cluster.runs import Report
+from raysm.features.similarity.cluster.sizing import Sizing
+from raysm.features.similarity.cluster.tasks.context import Context
+from raysm.features.similarity.cluster.tasks.parts import Comparing, Part, TileTask, measured
+from raysm.features.similarity.cluster.tasks.preparing import prepared
+from raysm.instance.work.blocks import LATER, map_blocks, map_here
+from raysm.instance.work.record import BlockRecord
+from raysm.instance.work.report import ProgressThrottle
+from raysm.instance.work.row_blocks import RowBlock, TileBlock
+
+LoadedRows: TypeAlias = WholeRows | ShardedRows
+
+CHUNK_BYTES = 256 << 20
+"""Largest chunk that is sent, a fifth of a second at 10 Gbit/s. Ray repeats transfers of more than ten seconds."""
+
+MIN_CHUNKS, BALANCED_CHUNKS = 4, 64
+"""Fewest chunks of an instance, so that slots end at about the same time; and number of chunks of all instances beyond
+which more do not help."""
+
+
+def load(matrix: Source, queries: Source | None = None, *, small_bytes: int = 0) -> "Layout":
+    """Have every instance map its rows, or convert them once; return the layout of both channels.
+
+    Files of at most ``small_bytes`` may be for this process alone.
+    """
+    sources = [with_features(matrix)]
+    if queries is not None:
+        sources.append(with_features(queries, sources[0].expected))
+    unsharded = [source for source in sources if not source.sharded]
+    whole = iter(load_everywhere(unsharded, small_bytes if unsharded == sources else 0))
+    rows: list[LoadedRows] = [ShardedRows(source) if source.sharded else next(whole) for source in sources]
+    return Layout(rows[0], None if queries is None else rows[1])
+
+
+# No slots, because ``cached_property`` needs ``__dict__``.
+@dataclass(frozen=True)
+class Layout:
+    rows: LoadedRows
+    other_queries: LoadedRows | None = None
+    """The rows that look for them; None: the same rows do."""
+
+    @property
+    def operands(self) -> list[LoadedRows]:
+        return [self.rows] if self.other_queries is None else [self.rows, self.other_queries]
+
+    @property
+    def self_join(self) -> bool:
+        return self.other_queries is None
+
+    @property
+    def is_sharded(self) -> bool:
+        return any(isinstance(rows, ShardedRows) for rows in self.operands)
+
+    @property
+    def without_gpus(self) -> str:
+        """The reason why GPUs do not compare these rows, in one phrase; empty if they do."""
+        return "the rows of a sharded matrix are compared by CPUs, where they lie" if self.is_sharded else ""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The common type that all rows are read as.
+
+        It changes no score, because scores are defined on float64: the common type either holds all numbers of both
+        types, or is float64 (for int64 and uint64, for example, which round beyond 2**53 as the definition does).
+        """
+        return np.result_type(*(rows.described.dtype for rows in self.operands))
+
+    @functools.cached_property
+    def matrix(self) -> Described:
+        return self.rows.as_type(self.dtype)
+
+    @functools.cached_property
+    def queries(self) -> Described:
+        return self.matrix if self.other_queries is None else self.other_queries.as_type(self.dtype)
+
+    @property
+    def slots(self) -> Mapping[str, int]:
+        return {host: slots for rows in self.operands for host, slots in rows.slots.items()}
+
+    def compares_elements(self) -> bool:
+        """Return whether all rows are sparse, and are compared by the columns that they share."""
+        # Check ``sparse`` first: for sharded rows, the second check asks an instance to count elements.
+        return all(rows.described.sparse for rows in self.operands) and self.rows.compares_elements()
+
+    def prepare(
+        self, report: Report, *, sparse: bool, engine: str | None, operand_rows: int
+    ) -> tuple[Context, Mapping[str, str]]:
+        """Prepare all rows; return the context of the tasks, and the digest of each channel."""
+        # Digesting reads the same files at the same time as the tasks, so the disk is read once.
+        digesting = {rows.source.channel: rows.digest() for rows in self.operands}
+        operands = []
+        # Not strict: without other queries the matrix stands alone.
+        for rows, name in zip(self.operands, ("the matrix", "the queries"), strict=False):
+            shape = rows.shape(self.dtype, sparse=sparse)
+            operands.append(prepared(shape, _reported(report, rows.prepared_parts(shape, name)), name=name))
+        queries = None if self.self_join else operands[1]
+        context = Context(matrix=operands[0], other_queries=queries, engine=engine, operand_rows=operand_rows)
+        # Wait for the digests last: only the record needs them.
+        return context, {channel: digest.result() for channel, digest in digesting.items()}
+
+    def cut(self, mode: Mode, sizing: Sizing, record: BlockRecord[Any], context: Context) -> "Dispatch":
+        return (
+            _dispatch_pairs(self, sizing, context) if self.is_sharded else _dispatch_tiles(self, sizing, mode, record)
+        )
+
+    def transfers(self, query_rows: int, matrix_rows: int) -> Mapping[str, list[Transfer]]:
+        if self.other_queries is None:
+            return rotate(self.rows.chunks(self.slots, matrix_rows))
+        return rotate_queries(
+            self._side("queries", self.other_queries, query_rows), self._side("matrix", self.rows, matrix_rows)
+        )
+
+    def _side(self, brings: Any, rows: LoadedRows, chunk_rows: int) -> Side:
+        shares, size = rows.chunks(self.slots, chunk_rows), rows.described.rows * rows.row_bytes
+        return Side(brings=brings, shares=shares, everywhere=isinstance(rows, WholeRows), bytes=size)
+
+
+def _reported(report: Report, parts: Iterator[tuple[RowBlock, Part]]) -> Iterator[tuple[RowBlock, Part]]:
+    for block, part in parts:
+        report.add(part)
+        yield block, part
+
+
+def compare(dispatch: "Dispatch", collector: Collector, context: Context, rows: int, report: Report) -> None:
+    """Run every task that no earlier run did, collect the parts, and report the progress in rows."""
+    queue = dispatch.queue(collector)
+    throttle = ProgressThrottle("similarity", rows, "rows", report.emit_event)
+    # A task counts by its pairs; the pieces of one that was given up may count more than it did.
+    whole, reached = sum(task.area for task in dispatch.tasks), 0.0
+    report.count(dispatch.tasks, collector.recorded)
+    function = partial(dispatch.compare, collector.comparing, context)
+    with report.phase("similarity"):
+        run: Callable[..., Any] = map_here if dispatch.sender.computed_here else partial(map_blocks, **queue.options)
+        for task, part in run(function, queue, record=collector.recorded):
+            report.add(part)
+            if not queue.finished(task, collector.take(task, part)):
+                reached += task.area
+                throttle.reach(min(rows, math.floor(rows * reached / whole)))
+            # Free this part before the next one arrives.
+            del part
+        # Rounding down may have left the progress one row short.
+        throttle.reach(rows)
+    report.sent_bytes.update(dispatch.sender.sent_bytes(queue.sent))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dispatch:
+    tasks: Sequence[TileTask]
+    row_order: RowOrder
+    in_strips: bool = False
+    queue: Callable[[Collector], Any]
+    compare: Callable[..., Part]
+    """Compares a task, given ``Comparing`` and the ``Context``, in the task's process."""
+    sender: LoadedRows
+    """The rows that travel, if any do."""
+
+
+def _dispatch_tiles(layout: Layout, sizing: Sizing, mode: Mode, record: BlockRecord[Any]) -> Dispatch:
+    """Dispatch tiles of rows that every instance has, to whichever slot is free."""
+    tasks = mode.tiles(sizing, record)
+    queue, order = partial(TileQueue, tasks, sizing.footprint.task), layout.operands[-1].order
+    return Dispatch(
+        tasks=tasks, row_order=order, in_strips=mode.in_strips, queue=queue, compare=compare_tile, sender=layout.rows
+    )
+
+
+def compare_tile(comparing: Comparing, context: Context, task: TileTask) -> Part:
+    return measured(comparing.compare, context, task)
+
+
+def _dispatch_pairs(layout: Layout, sizing: Sizing, context: Context) -> Dispatch:
+    """Dispatch pairs of chunks, each to the instance that has at least one of them."""
+    rows, window = chunk_limits(layout, sizing)
+    transfers = layout.transfers(*rows)
+    # Only one of the two channels travels.
+    moving = {transfer.brings for there in transfers.values() for transfer in there if not transfer.at_home}
+    sender = (layout.other_queries or layout.rows) if "queries" in moving else layout.rows
+
+    def queue(collector: Collector) -> PairQueue:
+        return PairQueue(
+            transfers,
+            layout.slots,
+            # Send the rows as the common type of all instances, not as the type of the sender's own files.
+            partial(send_chunk, sender.source, context.matrix.dtype),
+            window=window,
+            recorded=collector.recorded.__contains__,
+            informed=collector.informed,
+        )
+
+    tasks = [pair for there in transfers.values() for transfer in there for pair in block_pairs(transfer)]
+    order = layout.operands[-1].order
+    return Dispatch(tasks=tasks, row_order=order, queue=queue, compare=compare_pair, sender=sender)
+
+
+class TileQueue(Iterator[Any]):
+    """Hands out tiles in order; the pieces of one that was given up come next."""
+
+    sent: ClassVar[Mapping[str, int]] = {}
+
+    def __init__(self, tasks: Sequence[TileTask], options: Mapping[str, Any], collector: Collector) -> None:
+        self.options, self._collector = options, collector
+        self._waiting = deque(tasks)
+        self._unfinished = 0
+
+    def __next__(self) -> Any:
+        """Return a tile, with what is known of it now; or ``LATER`` while a running one may still be given up."""
+        if self._waiting:
+            self._unfinished += 1
+            return self._collector.informed(self._waiting.popleft())
+        if self._unfinished:
+            return LATER
+        raise StopIteration
+
+    def finished(self, task: TileTask, pieces: Sequence[TileBlock]) -> Sequence[TileTask]:
+        """Note that a task is done; return the tasks of the pieces to compute instead, if it was given up."""
+        self._unfinished -= 1
+        rows, columns = task.tile.rows.start, task.tile.columns.start
+        # Drop the old hint: each piece gets a new one when it is dispatched.
+        again = [replace(task, tile=shifted(piece, rows, columns), hint=None) for piece in pieces]
+        # ``extendleft`` reverses the order.
+        self._waiting.extendleft(reversed(again))
+        return again
+
+
+def chunk_limits(layout: Layout, sizing: Sizing) -> tuple[tuple[int, int], int]:
+    """Return the most rows of a chunk of the queries and of the matrix, and the most remote chunks of an instance.
+
+    A chunk has as many rows as these limits allow: the most rows of a task; ``TILES_A_SLOT`` pairs of chunks for each
+    slot; and room for two chunks for each slot in half of the smallest object store.
+    """
+    query_share, matrix_share = layout.operands[-1].largest_share, layout.operands[0].largest_share
+    wanted = max(3, 2 * max(layout.slots.values()))
+    each = [rows.row_bytes for rows in layout.operands]
+    # If every instance has all rows of one side, nothing travels.
+    row_bytes = max(each) if min(each) else 0.0
+    room_bytes = min(rows.store_bytes for rows in layout.operands) / 2 / (1 + MAX_LEAVING)
+    if sizing.block_rows:
+        query_rows = matrix_rows = min(sizing.block_rows, sizing.operand_rows)
+    else:
+        most, least = sizing.max_block_rows, sizing.footprint.min_rows
+        if row_bytes:
+            most = max(1, int(min(most, room_bytes / wanted / row_bytes, CHUNK_BYTES / row_bytes)))
+        if sizing.self_join:
+            fewest = min(MIN_CHUNKS * len(layout.slots), BALANCED_CHUNKS)
+            most = min(most, math.ceil(layout.matrix.rows / fewest))
+        pairs = sizing.pairs / (TILES_A_SLOT * max(1, sum(layout.slots.values())))
+        query_rows = min(most, query_share, max(least, math.ceil(math.sqrt(pairs))))
+        # If the shares of one side are too small for such chunks, the other side gets larger ones.
+        matrix_rows = min(most, matrix_share, max(least, math.ceil(pairs / query_rows)))
+    rows = _equal_chunk_rows(query_share, query_rows), _equal_chunk_rows(matrix_share, matrix_rows)
+    if not row_bytes or math.isinf(room_bytes):
+        return rows, wanted
+    return rows, max(2, min(wanted, int(room_bytes / (max(rows) * row_bytes))))
+
+
+def _equal_chunk_rows(share: int, rows: int) -> int:
+    """Return the most rows of a chunk if a share is cut into equal chunks of at most ``rows`` rows."""
+    count = max(1, math.ceil(share / rows))
+    # Opposite instances on the ring halve one's chunks between them, which an odd small number makes uneven.
+    if 1 < count < BALANCED_CHUNKS:
+        count += count % 2
+    return math.ceil(share / count)

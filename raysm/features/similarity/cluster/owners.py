@@ -1,0 +1,417 @@
+"""The owners of the result: each merges the pieces of one range of rows, and writes the range's file.
+
+If there is one range, the head is its owner: parts come to it and are merged there. If there are several, each belongs
+to a Ray actor on an instance. Tasks then send each piece to its owner directly, through Ray's object store, and the
+``Collector`` on the head learns only which tiles are done.
+
+**A lost owner.** If its process or instance is lost, Ray starts the owner again, if need be on another instance, with
+only what it recorded among the checkpoints. Callers wait meanwhile. When all tasks are done, the head asks each owner
+for the tiles that it must hold. If an owner lacks any, the tiles that have rows of its range are computed again: about
+twice their share of all tiles. Owners that have the pieces already drop the new ones.
+
+**Memory**: an owner takes what its merger holds and one piece at a time; other pieces wait in Ray's object store, or on
+the disk that the store spills to. Calls are threads: an actor returns the bounds of its range while it merges a piece.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import ray
+from numpy.typing import NDArray
+from ray.exceptions import RayActorError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from raysm.core.protocol.result import ResultFile
+from raysm.errors import BlockFailed, NoRoom, RaysmError
+from raysm.features.similarity.cluster.arithmetic.tiling import RowOrder, RowRun, consecutive
+from raysm.features.similarity.cluster.modes.mode import Mode, OwnedRange, Piece, RangeMerger, Ranges
+from raysm.features.similarity.cluster.reading.ids import Ids
+from raysm.features.similarity.cluster.reading.matrix import Source
+from raysm.features.similarity.cluster.runs import Folders, Run
+from raysm.features.similarity.cluster.tasks.context import Context
+from raysm.features.similarity.cluster.tasks.parts import Comparing, Part, TileTask, decode_part, encode_part
+from raysm.instance.work.gather import check_room
+from raysm.instance.work.nodes import cluster_nodes, inputs_of
+from raysm.instance.work.record import BlockRecord, occupied_bytes
+from raysm.instance.work.report import ProgressThrottle
+from raysm.instance.work.row_blocks import RowBlock, TileBlock
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnerOrder:
+    """The arguments of an owner; they do not depend on the instance on which it starts."""
+
+    owned: OwnedRange
+    mode: Mode
+    on_instance: int = 1
+    """Number of ranges that this instance owns: they share its disks."""
+    source: Source
+    """The matrix, which also knows this instance's scratch folder."""
+    folders: Callable[[], Folders]
+    depends_on: Mapping[str, Any]
+
+
+class Owner:
+    def __init__(self, order: OwnerOrder) -> None:
+        """Open nothing yet: an error here would end the actor for good, and callers would not see it."""
+        self._order = order
+        self._lock = threading.Lock()
+        self._merger: RangeMerger | None = None
+        self._record: BlockRecord[Part] | None = None
+        self._held: set[str] = set()
+
+    def hold(self, names: Sequence[str]) -> list[bool]:
+        """Merge the pieces of these tiles that an earlier owner recorded; return which tiles' pieces are here."""
+        with self._lock:
+            merger = self._open_merger()
+            # Load one after the other: together, the pieces of a large range are many times what the merger holds.
+            for name in names:
+                recorded = self._record_name(name)
+                if self._record is not None and name not in self._held and recorded in self._record:
+                    self._merge(merger, name, self._record.load(recorded).arrays)
+            return [name in self._held for name in names]
+
+    def bounds(self, runs: Sequence[RowRun]) -> NDArray[np.float32]:
+        """Return the lower bounds of these rows' scores that are known by now."""
+        merger = self._merger
+        if merger is None:
+            with self._lock:
+                merger = self._open_merger()
+        # No lock is needed: bounds only rise, and both the old and the new one are valid.
+        return merger.bounds(runs)
+
+    def take(self, name: str, piece: Piece) -> None:
+        """Merge a tile's piece; drop one that a retried task sends again."""
+        with self._lock:
+            merger = self._open_merger()
+            if name in self._held:
+                return
+            # Record before merging: the piece raises bounds, and tasks then drop results below them.
+            if self._record is not None:
+                self._record.save(self._record_name(name), Part(arrays=piece, peaks={}, seconds=0.0))
+            self._merge(merger, name, piece)
+
+    def write(
+        self, names: Sequence[str], ids: Ids | None, on_rows: Callable[[int], None] = lambda rows: None
+    ) -> ResultFile | None:
+        """Write the range; None: it lacks the piece of one of these tiles, because the owner was started again."""
+        with self._lock:
+            merger = self._open_merger()
+            return merger.write(ids, on_rows) if self._held.issuperset(names) else None
+
+    def end(self) -> None:
+        # Other owners of this instance record in the same folder; they have written their ranges too.
+        if self._record is not None:
+            self._record.remove()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._merger is not None:
+                self._merger.close()
+
+    def _merge(self, merger: RangeMerger, name: str, piece: Piece) -> None:
+        try:
+            merger.take(self._record_name(name), piece)
+        except BaseException:
+            # Part of the piece may be merged already, which cannot be undone. So this owner forgets everything, like an
+            # owner that was started again, and the next try merges all of it.
+            self._held.clear()
+            self._merger = None
+            merger.close()
+            raise
+        self._held.add(name)
+
+    def _record_name(self, name: str) -> str:
+        # The name has the range: for a run with other ranges this piece is incomplete.
+        return f"{name}, of {self._order.owned.rows}"
+
+    def _open_merger(self) -> RangeMerger:
+        if self._merger is not None:
+            return self._merger
+        order, folders, place = self._order, self._order.folders(), self._order.source.here()
+        record: BlockRecord[Part] = BlockRecord(
+            folders.records, order.depends_on, encode=encode_part, decode=decode_part, for_later=order.mode.for_later
+        )
+        merger = order.mode.merger(order.owned, folders.result, place.scratch, record)
+        is_kept = folders.lasting or merger.keeps_pieces
+        needs = [(folders.result, merger.result_bytes), (place.scratch, merger.scratch_bytes)]
+        try:
+            # Check the room for all ranges of this instance: each alone might fit, but not all of them together.
+            on_disks = [(folder, size * order.on_instance) for folder, size in needs]
+            if is_kept:
+                # Pieces that are recorded already, by the owners of all these ranges, are not written again.
+                recorded_bytes = merger.recorded_bytes * order.on_instance
+                on_disks.append((folders.records, max(0, recorded_bytes - occupied_bytes(folders.records))))
+            check_room(on_disks, where=place.host)
+        except NoRoom:
+            merger.close()
+            raise
+        self._record = record if is_kept else None
+        self._merger = merger
+        return merger
+
+
+def folders_here(folders: Folders) -> Folders:
+    if folders.on_instance is None:
+        return folders
+    # The head alone decides whether records last: otherwise some instances might record and others not.
+    return replace(folders.on_instance(), lasting=folders.lasting)
+
+
+MAX_RESTARTS = 8
+"""Most restarts of an owner. An owner that ends more often is the cause itself: if an instance is short of memory, for
+example, Ray ends owners before tasks, and the range would be computed again and again."""
+
+CALLS = 16
+"""Calls that an owner handles at a time: one merges, the others return bounds or wait with their pieces."""
+
+DONE = Part(arrays={}, peaks={}, seconds=0.0)
+
+
+class Collector:
+    """The head's record of which owner has the pieces of which tile."""
+
+    def __init__(
+        self,
+        mode: Mode,
+        run: Run,
+        tasks: Sequence[TileTask],
+        row_order: RowOrder,
+        record: BlockRecord[Any],
+        count: int = 1,
+        *,
+        in_strips: bool = False,
+    ) -> None:
+        """Start the owners of ``count`` ranges; with a single range, the head owns it.
+
+        The owners' records depend on the same values as ``record``. ``in_strips``: each task has all columns, and the
+        tasks' rows follow each other.
+        """
+        self._mode, self._run = mode, run
+        self._ranges = mode.ranges(run.queries.rows, count, self_join=run.self_join)
+        self.is_local = len(self._ranges) == 1
+        orders = _orders(mode, run, self._ranges, row_order, record, in_strips)
+        self._owners: list[Any] = [Owner(order) for order in orders] if self.is_local else _start_owners(orders)
+        self.comparing: Comparing = mode
+        self.note = ""
+        if not self.is_local:
+            self.comparing = Handover(mode=mode, ranges=self._ranges, owners=self._owners)
+            self.note = (
+                f"each of {len(self._ranges)} ranges of rows is merged and written by its instance, into its own file"
+            )
+        self._touched: dict[tuple[int, int], set[int]] = {}
+        self._done: dict[str, TileTask] = {}
+        self._asked: set[str] = set()
+        self.recorded = _OwnersRecord(self)
+        # Ask for all tiles at once: the owners load what they recorded in parallel.
+        self._look_for(tasks)
+
+    def informed(self, task: TileTask) -> TileTask:
+        """Return the task with what the head knows of its rows; tasks ask owners on other instances themselves."""
+        if not self.is_local:
+            return task
+        return self._mode.informed(task, lambda numbers: self._owners[0].bounds(list(consecutive(numbers))))
+
+    def take(self, task: TileTask, part: Part) -> Sequence[TileBlock]:
+        """Note that a tile is done, and merge its part if it came here; return the pieces of one that was given up."""
+        again = self._mode.given_up(task, part.arrays)
+        if not again and str(task) not in self._done:
+            if self.is_local:
+                for _, piece in self._mode.split(task, part.arrays, self._ranges):
+                    self._owners[0].take(str(task), piece)
+            # Drop the rows that were sent for the task: they stay in the object store while it refers to them.
+            inputs: dict[str, Any] = {"inputs": ()} if inputs_of(task) else {}
+            self._done[str(task)] = replace(task, hint=None, **inputs)
+        return again
+
+    def holds(self, task: TileTask) -> bool:
+        # Pieces of a tile that was given up were not among the tasks at the start.
+        if str(task) not in self._asked and self._run.folders.lasting:
+            self._look_for([task])
+        return str(task) in self._done
+
+    def gather(self, throttle: ProgressThrottle) -> tuple[ResultFile, ...] | None:
+        """Have every range written; None: an owner was lost, and its tiles must be computed again (see ``holds``)."""
+        tasks = list(self._done.values())
+        # An owner that was started again first loads its records, so that those tiles need not be computed.
+        self._look_for(tasks)
+        if len(self._done) < len(tasks):
+            return None
+        ids, names = self._run.ids(), self._names(tasks)
+        if self.is_local:
+            written = [self._owners[0].write(names[0], ids, throttle.add)]
+        else:
+            # Put once: Ray then copies the ids from instance to instance, whereas the head would send an argument to
+            # each.
+            put = ray.put(ids)
+            calls = [owner.write.remote(names[at], put) for at, owner in enumerate(self._owners)]
+            written = []
+            for rows, call in zip(self._ranges, calls, strict=True):
+                written += _wait_for([call])
+                if written[-1] is not None:
+                    throttle.add(rows.rows)
+        files = [file for file in written if file is not None]
+        if len(files) < len(self._ranges):
+            self._look_for(tasks)
+            return None
+        return (*files, *self._mode.write_beside(self._run.folders.result, ids))
+
+    def remove_records(self) -> None:
+        self._ask("end", [()] * len(self._owners))
+
+    def close(self) -> None:
+        for owner in self._owners:
+            if self.is_local:
+                owner.close()
+            else:
+                # Kill the actor: it may be merging for seconds, and a regular end waits for all earlier calls. That is
+                # safe, because files get their names only when they are complete.
+                ray.kill(owner)
+
+    def _ask(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Call a method of each owner with its own arguments, all at the same time; return the answers."""
+        if self.is_local:
+            return [getattr(self._owners[0], method)(*arguments[0])]
+        return _wait_for(
+            [getattr(owner, method).remote(*some) for owner, some in zip(self._owners, arguments, strict=True)]
+        )
+
+    def _look_for(self, tasks: Sequence[TileTask]) -> None:
+        names = self._names(tasks)
+        self._asked.update(map(str, tasks))
+        missing = set()
+        for some, answers in zip(names, self._ask("hold", [(some,) for some in names]), strict=True):
+            missing |= {name for name, is_there in zip(some, answers, strict=True) if not is_there}
+        for task in tasks:
+            if str(task) in missing:
+                self._done.pop(str(task), None)
+            else:
+                self._done[str(task)] = task
+
+    def _names(self, tasks: Iterable[TileTask]) -> list[list[str]]:
+        names: list[list[str]] = [[] for _ in self._ranges]
+        for task in tasks:
+            touched = self._touched_ranges(task.tile.rows, task.row_numbers)
+            if task.mirrored:
+                touched = touched | self._touched_ranges(task.tile.columns, task.column_numbers)
+            for at in sorted(touched):
+                names[at].append(str(task))
+        return names
+
+    def _touched_ranges(self, block: RowBlock, numbers: Any) -> set[int]:
+        if self.is_local:
+            return {0}
+        # Once for each block, not for each of its many tiles.
+        key = block.start, block.stop
+        if key not in self._touched:
+            places = np.arange(block.start, block.stop)
+            self._touched[key] = {at for at, _ in self._ranges.of(numbers(places))}
+        return self._touched[key]
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnersRecord:
+    collector: Collector
+
+    def __contains__(self, block: Any) -> bool:
+        return self.collector.holds(block)
+
+    def save(self, block: object, value: Part) -> None:
+        """Do nothing: the owners record pieces as they take them in."""
+
+    def load(self, block: object) -> Part:
+        return DONE
+
+
+def _orders(
+    mode: Mode, run: Run, ranges: Ranges, row_order: RowOrder, record: BlockRecord[Any], in_strips: bool
+) -> list[OwnerOrder]:
+    zero = run.context.queries.norms == 0
+    runs = row_order.between(0, run.queries.rows)
+    numbers = [np.flatnonzero(zero[one.offset : one.offset + one.rows]) + one.start for one in runs]
+    zero_rows, several = np.concatenate(numbers), len(ranges) > 1
+    hosts = len(_owning_nodes()) if several else 1
+    return [
+        OwnerOrder(
+            owned=OwnedRange(
+                rows=rows,
+                columns=run.matrix.rows,
+                self_join=run.self_join,
+                zero_rows=zero_rows,
+                in_strips=in_strips,
+                part=f"part-{at:05d}-of-{len(ranges):05d}" if several else "",
+            ),
+            mode=mode,
+            on_instance=len(range(at % hosts, len(ranges), hosts)),
+            source=run.context.matrix.source,
+            # As the only owner, the head writes to the run's own folders, not to those of its instance.
+            folders=partial(folders_here, run.folders) if several else lambda: run.folders,
+            depends_on=record.depends_on,
+        )
+        for at, rows in enumerate(ranges)
+    ]
+
+
+def _owning_nodes() -> list[Any]:
+    # A head that only coordinates owns nothing: it has a small disk and no rows.
+    return [node for node in cluster_nodes() if node.cpus]
+
+
+def _start_owners(orders: Sequence[OwnerOrder]) -> list[Any]:
+    # If an owner dies, Ray starts it again and repeats its calls.
+    actor = ray.remote(num_cpus=0, max_restarts=MAX_RESTARTS, max_task_retries=-1, max_concurrency=CALLS)(Owner)
+    nodes = _owning_nodes()
+    return [
+        actor.options(
+            # Soft: if this instance is lost, another one owns the range.
+            scheduling_strategy=NodeAffinitySchedulingStrategy(nodes[at % len(nodes)].node_id, soft=True)
+        ).remote(order)
+        for at, order in enumerate(orders)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Handover:
+    """Compares as its mode does, and sends each owner its piece of the result. It is sent to the tasks."""
+
+    mode: Mode
+    ranges: Ranges
+    owners: Sequence[Any]
+    """The actors, one for each range; a handle stays valid when Ray starts its actor again."""
+
+    def compare(self, context: Context, task: TileTask) -> Piece:
+        """Do one task; return nothing, or the arrays that say that it was given up."""
+        arrays = self.mode.compare(context, self.mode.informed(task, self._bounds))
+        if self.mode.given_up(task, arrays):
+            return arrays
+        # Send all pieces at once, so that the owners merge in parallel. Then wait: otherwise tasks would finish before
+        # their pieces are merged, and more and more pieces would fill the object store.
+        pieces = self.mode.split(task, arrays, self.ranges)
+        _wait_for([self.owners[at].take.remote(str(task), piece) for at, piece in pieces])
+        return {}
+
+    def _bounds(self, numbers: NDArray[np.int64]) -> NDArray[np.float32]:
+        references = [
+            self.owners[at].bounds.remote(list(consecutive(numbers[some]))) for at, some in self.ranges.of(numbers)
+        ]
+        # A tile on the diagonal has no columns of its own to ask about.
+        return np.concatenate(_wait_for(references)) if references else np.empty(0, dtype=np.float32)
+
+
+def _wait_for(calls: Sequence[Any]) -> list[Any]:
+    """Return what owners answered; ``BlockFailed`` if one died on every start."""
+    try:
+        answers: list[Any] = ray.get(list(calls))
+        return answers
+    except RayTaskError as error:
+        # Raise the owner's own error instead of Ray's wrapper, which no caller handles.
+        if isinstance(error.cause, RaysmError):
+            raise error.cause from None
+        raise
+    except RayActorError as error:
+        block = "a range of the result, on the instance that owns it,"
+        raise BlockFailed(block, MAX_RESTARTS + 1, str(error), type(error).__name__) from None

@@ -1,0 +1,250 @@
+"""The context of all tasks of a similarity, and the rows and operands that a process keeps between them.
+
+A process can read the rows that its instance has, and those of one chunk that came from another instance. Tasks address
+rows by their places (see ``arithmetic.tiling``). Preparing the rows turns a ``RowShape`` into an ``Operand``, and a
+``Context`` holds one or two of these. Consecutive tasks mostly share one side of the tile. Preparing its rows again
+would cost a tenth of comparing them, so ``EngineCache`` keeps it. ``sizing`` says how much memory all of this takes.
+"""
+
+import functools
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysm.errors import InvalidInput
+from raysm.features.similarity.cluster.arithmetic.score import Rows, Tile, scaled
+from raysm.features.similarity.cluster.arithmetic.sparse_rows import SparseRows, SparseTile
+from raysm.features.similarity.cluster.arithmetic.tight_clusters import TightClusters
+from raysm.features.similarity.cluster.engines.choice import choose
+from raysm.features.similarity.cluster.engines.protocol import Engine, Frame, PreparedTile
+from raysm.features.similarity.cluster.reading.matrix import Matrix, Place, Source
+from raysm.instance.work.row_blocks import RowBlock
+
+
+class ResidentRows:
+    """The rows that this process can read, by their places."""
+
+    def __init__(self, matrix: Matrix | None, start: int) -> None:
+        """Start with the instance's own rows, whose places begin at ``start``; None: it has no rows."""
+        self._held = [] if matrix is None else [(start, matrix)]
+        self._remote: list[tuple[int, Matrix]] = []
+
+    def load_remote(self, start: int, rows: Matrix | None) -> None:
+        """Replace the remote chunk by one whose places begin at ``start``, or drop it (None)."""
+        # Keep only one chunk: a reference to an earlier one would hold its memory in the object store.
+        self._remote = [] if rows is None else [(start, rows)]
+
+    def holds(self, block: RowBlock) -> bool:
+        return self._find(block.start, block.stop) is not None
+
+    def some(self, rows: int) -> RowBlock | None:
+        """Return the places of up to ``rows`` readable rows, own ones before remote ones; None if there are none."""
+        for start, matrix in (*self._held, *self._remote):
+            return RowBlock(start, start + min(rows, matrix.rows))
+        return None
+
+    def read(self, start: int, stop: int) -> Rows:
+        begin, matrix = self._holding(start, stop)
+        return matrix.read(start - begin, stop - begin)
+
+    def read_sparse(self, start: int, stop: int) -> SparseRows:
+        begin, matrix = self._holding(start, stop)
+        return matrix.read_sparse(start - begin, stop - begin)
+
+    def _find(self, start: int, stop: int) -> tuple[int, Matrix] | None:
+        for begin, matrix in (*self._held, *self._remote):
+            if begin <= start and stop <= begin + matrix.rows:
+                return begin, matrix
+        return None
+
+    def _holding(self, start: int, stop: int) -> tuple[int, Matrix]:
+        holding = self._find(start, stop)
+        if holding is None:
+            raise InvalidInput(
+                f"the rows at the places {start} to {stop - 1} are not on this instance; its files changed while the "
+                "job ran: start it again"
+            )
+        return holding
+
+
+TILE_BYTES = 32 << 20
+"""Largest float32 copy of a tile's rows."""
+
+MAX_TILE_ROWS = 4096
+
+
+def tile_rows(columns: int) -> int:
+    """Return how many rows of that many columns make one tile: at least 1, at most ``MAX_TILE_ROWS``."""
+    return max(1, min(MAX_TILE_ROWS, TILE_BYTES // (4 * columns)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowShape:
+    source: Source
+    rows: int
+    columns: int
+    dtype: np.dtype[Any]
+    """Type that the rows are read as: one for all rows that are compared with each other."""
+    ranges: Mapping[str, RowBlock] | None = None
+    """The places of each instance's own rows (ShardedByS3Key); None: every instance has all rows (FullyReplicated)."""
+    sparse: bool = False
+    """True if rows are read and compared by their elements: the files are CSR, and sparse enough."""
+
+    def open(self) -> ResidentRows:
+        place = self.source.here()
+        here = RowBlock(0, self.rows) if self.ranges is None else self.ranges.get(place.host, RowBlock(0, 0))
+        own = self.source.open(place) if here.rows or self.source.has_files() else None
+        shape = (0, 0) if own is None else (own.rows, own.columns)
+        if self.ranges is None and shape != (self.rows, self.columns):
+            raise InvalidInput(
+                f"the matrix on {place.host} has the shape {shape}, on the head ({self.rows}, {self.columns}); every "
+                "instance needs the whole matrix (FullyReplicated)"
+            )
+        if shape[0] != here.rows:
+            raise InvalidInput(
+                f"{place.host} has {shape[0]} rows, and had {here.rows}: its files changed while the job ran"
+            )
+        # The place is part of the cache key: in tests, one process may act as several instances in turn.
+        return _resident(self.source, place, here.start, self.dtype, empty=not here.rows)
+
+
+# Cached here and not in ``RowShape``: each task may bring its own copy of that, but a process should map the rows once.
+# Four: the matrix and the queries of this context, and those of the last one while a process switches contexts.
+@functools.lru_cache(maxsize=4)
+def _resident(source: Source, place: Place, start: int, dtype: np.dtype[Any], *, empty: bool) -> ResidentRows:
+    return ResidentRows(None if empty else source.open(place).as_type(dtype), start)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Operand(RowShape):
+    """The rows of one channel, prepared: all that is needed to compare them, by their places."""
+
+    norms: NDArray[np.float64]
+    exponents: NDArray[np.int16]
+    """exponents[N], see ``score``; empty if all are 0."""
+    centre: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    """centre[D] about which engines may quantise, see ``Frame``; empty is the origin."""
+    clusters: TightClusters | None = None
+    """Tight clusters of rows, see ``Frame``."""
+
+    def tile(self, start: int, stop: int) -> Tile | SparseTile:
+        resident, exponents = self.open(), self.exponents[start:stop]
+        if self.sparse:
+            # The sparse engine takes the elements as they are.
+            sparse = resident.read_sparse(start, stop).scaled(exponents)
+            return SparseTile(start=start, rows=sparse, norms=self.norms[start:stop])
+        rows = resident.read(start, stop)
+        # Without exponents they stay views of the mapped file, which take no memory of the task.
+        rows = scaled(rows, exponents) if len(exponents) else rows
+        return Tile(start=start, rows=rows, norms=self.norms[start:stop])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Context:
+    """The facts that are the same for all tasks of one run; Ray sends them once to each instance."""
+
+    matrix: Operand
+    other_queries: Operand | None = None
+    """The rows that look for them; None: the matrix's own do."""
+    engine: str | None = None
+    """A word of the name of the engine to use; None lets a probe choose."""
+    operand_rows: int | None = None
+    """Most rows that a task prepares at once: it does a larger tile in several cuts; None sets no limit."""
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """Identifies this context: a process reuses its ``EngineCache`` only for tasks of the same context."""
+
+    @property
+    def queries(self) -> Operand:
+        return self.other_queries or self.matrix
+
+    @property
+    def self_join(self) -> bool:
+        return self.other_queries is None
+
+    @property
+    def host(self) -> str:
+        return self.matrix.source.here().host
+
+    def frame(self) -> Frame:
+        """Return the frame in which engines see both matrices."""
+        centre = self.matrix.centre if len(self.matrix.centre) else np.zeros(self.matrix.columns)
+        return Frame(centre=centre, clusters=self.matrix.clusters)
+
+    def sample(self, rows: int) -> Tile | SparseTile:
+        # An instance may have only a share of the queries.
+        for operand in (self.matrix, self.queries):
+            some = operand.open().some(rows)
+            if some is not None:
+                return operand.tile(some.start, some.stop)
+        raise InvalidInput(f"{self.host} has no rows to compare; its files changed while the job ran")
+
+
+KEPT_BYTES = 64 << 20
+"""Most bytes of kept operands; the two of the latest tile are kept in any case."""
+
+SAMPLE_ROWS = 512
+"""Rows on which engines are probed."""
+
+
+class EngineCache:
+    """The engine of this process, and the operands that it holds."""
+
+    def __init__(self, context: Context) -> None:
+        """Choose the engine by some rows of the context."""
+        self.context = context
+        self._frame: Frame = context.frame()
+        self.engine: Engine[Any] = choose(context.sample(SAMPLE_ROWS), self._frame, context.engine)
+        self._operands: dict[tuple[bool, RowBlock], PreparedTile[Any]] = {}
+
+    def tile(self, cut: RowBlock, *, queries: bool = False) -> Tile | SparseTile:
+        rows = self.context.queries if queries else self.context.matrix
+        return rows.tile(cut.start, cut.stop)
+
+    def operand(self, cut: RowBlock, *, queries: bool = False) -> PreparedTile[Any]:
+        key = queries and not self.context.self_join, cut
+        operand = self._operands.pop(key, None)
+        if operand is None:
+            tile = self.tile(cut, queries=queries)
+            # Drop the oldest operands first; the latest stays, because it belongs to the same tile.
+            most = max((operand.nbytes / len(operand) for operand in self._operands.values()), default=0.0)
+            while len(self._operands) > 1 and self.held_bytes + len(tile) * most + _copied_bytes(tile) > KEPT_BYTES:
+                del self._operands[next(iter(self._operands))]
+            operand = self.engine.prepare(tile, self._frame)
+        # Put it last: the first operand is the least recently used.
+        self._operands[key] = operand
+        return operand
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(operand.nbytes + _copied_bytes(operand.tile) for operand in self._operands.values())
+
+    def drop_what_left(self) -> None:
+        """Drop operands whose rows can no longer be read here: they would keep a remote chunk in memory."""
+        resident = {True: self.context.queries.open(), False: self.context.matrix.open()}
+        self._operands = {key: operand for key, operand in self._operands.items() if resident[key[0]].holds(key[1])}
+
+
+def _copied_bytes(tile: Tile | SparseTile) -> int:
+    # Rows that own their memory are a copy; the others are views of the mapped file.
+    return tile.rows.nbytes if isinstance(tile, SparseTile) or tile.rows.base is None else 0
+
+
+_caches: dict[str, EngineCache] = {}
+"""This process's cache, by its context's token; it has at most one entry."""
+
+
+def engine_cache_of(context: Context) -> EngineCache:
+    if context.token not in _caches:
+        # Free the memory of an earlier context.
+        _caches.clear()
+        _caches[context.token] = EngineCache(context)
+    return _caches[context.token]
+
+
+def engine_name(context: Context) -> str:
+    cache = _caches.get(context.token)
+    return "" if cache is None else cache.engine.name

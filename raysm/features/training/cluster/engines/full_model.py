@@ -1,0 +1,143 @@
+"""Forward and backward of one step: what every mode does, and the engine of all modes but pipelines."""
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import torch
+from torch import nn
+
+from raysm.errors import InvalidRequest
+from raysm.features.training.cluster.engines.mean_loss import MeanLoss, zero_of
+from raysm.features.training.cluster.loop.batch import inputs_and_target, on_device, pieces, rows_of
+from raysm.features.training.cluster.loop.batch_norms import normed_by_averages
+
+Metric: TypeAlias = Callable[[Any, Any], Any]
+"""(output, target) -> the mean over the rows, a number or a tensor of one; or the pair (mean, what it divides by)."""
+
+
+def no_sums(metrics: Sequence[Metric]) -> torch.Tensor:
+    return torch.zeros(len(metrics), 2, dtype=torch.float64)
+
+
+def sums(metrics: Sequence[Metric], output: Any, target: Any, rows: int) -> torch.Tensor:
+    """Return of each metric the sum, and what its mean divides by: float64[metrics, 2] on the CPU."""
+    # float64, because a float32 counts rows exactly only up to 16 million.
+    found = no_sums(metrics)
+    for number, metric in enumerate(metrics):
+        mean = metric(output, target)
+        divisor: Any = rows
+        if isinstance(mean, tuple) and len(mean) == 2:
+            mean, divisor = mean
+        weight = _number(metric, divisor)
+        # The mean over nothing is NaN, whose product with 0 would be NaN.
+        if weight != 0:
+            found[number] = torch.tensor([_number(metric, mean) * weight, weight], dtype=torch.float64)
+    return found
+
+
+def _number(metric: Metric, value: Any) -> float:
+    if torch.is_tensor(value):
+        if value.numel() != 1:
+            raise InvalidRequest(
+                f"training.evaluate: {_name(metric)} returned a tensor of shape {tuple(value.shape)}; return one number"
+            )
+        return float(value.item())
+    # Numbers of NumPy and of scikit-learn's functions are taken as they are.
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidRequest(f"training.evaluate: {_name(metric)} returned {value!r}, which is no number") from error
+
+
+def _name(metric: Metric) -> str:
+    return getattr(metric, "__name__", type(metric).__name__)
+
+
+class Engine(Protocol):
+    def forward_backward(self, batch: Any, factor: float) -> torch.Tensor:
+        """Add the gradients of ``factor`` x the loss; return the loss of this data rank's slice, 0 if it is not used.
+
+        Ranks that do not have the loss, or whose slice another rank accounts for, return 0.
+        """
+
+    def measure(self, batch: Any, metrics: Sequence[Metric]) -> torch.Tensor:
+        """Return the sums of the metrics over the rows of this data rank's slice, as ``sums`` does.
+
+        Ranks that do not have the outputs, or whose slice another rank accounts for, return zeros. Called without
+        gradients, in evaluation mode.
+        """
+
+
+@dataclass(kw_only=True, slots=True)
+class FullModel:
+    model: nn.Module
+    loss: MeanLoss
+    device: torch.device
+    precision: torch.dtype | None = None
+    counts: bool = True
+    """This rank accounts for its slice's loss; one of the ranks that share a slice must do so."""
+    averaged: Mapping[str, nn.Parameter] = field(default_factory=dict)
+    """The parameters that DDP averages, by name: it waits for each of them in every backward pass."""
+
+    inner: nn.Module | None = None
+    """The model without the wrapper that replicates it, for evaluation; None means ``model``."""
+    accumulate: int = 1
+
+    def forward_backward(self, batch: Any, factor: float) -> torch.Tensor:
+        batch = on_device(batch, self.device)
+        loss = self._add(batch, factor) if self.accumulate == 1 else self._add_in_pieces(batch, factor)
+        # Checked here, where they have names: DDP would wait for them in the next step, and name an index.
+        unused = [name for name, parameter in self.averaged.items() if parameter.grad is None]
+        if unused:
+            raise InvalidRequest(
+                f"the loss does not depend on {', '.join(unused)}, whose gradients DDP waits for: freeze them by "
+                "requires_grad_(False) before prepare, or train by Parallel(shard=…), which does not wait"
+            )
+        # All ranks of a tensor group have the same loss; the sum over all ranks must have it once.
+        return loss if self.counts else torch.zeros_like(loss)
+
+    def measure(self, batch: Any, metrics: Sequence[Metric]) -> torch.Tensor:
+        inputs, target = inputs_and_target(on_device(batch, self.device))
+        with autocast(self.device, self.precision):
+            # Not the wrapped model: DDP would overwrite the buffers of ranks in the middle of a training.
+            output = (self.model if self.inner is None else self.inner)(*inputs)
+            return sums(metrics, output, target, rows_of((inputs, target))) if self.counts else no_sums(metrics)
+
+    def _add(self, batch: Any, factor: float) -> torch.Tensor:
+        inputs, target = inputs_and_target(batch)
+        with autocast(self.device, self.precision):
+            output = self.model(*inputs)
+            loss = zero_of(output) if factor == 0 else None
+            loss = self.loss(output, target) if loss is None else loss
+        # Times 1.0 is the same number but one more node of the graph, in every step of most trainings.
+        (loss if factor == 1.0 else loss * factor).backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def _add_in_pieces(self, batch: Any, factor: float) -> torch.Tensor:
+        loss = torch.zeros((), device=self.device)
+        last = self.accumulate - 1
+        for number, (piece, share_of_rows) in enumerate(pieces(batch, self.accumulate)):
+            share = self._share(piece, share_of_rows, batch)
+            with contextlib.ExitStack() as stack:
+                # DDP averages the sum once. FSDP reduces the gradients of every piece: keeping whole gradients would
+                # take the memory that this saves.
+                if number < last:
+                    stack.enter_context(getattr(self.model, "no_sync", contextlib.nullcontext)())
+                if share_of_rows == 0:
+                    stack.enter_context(normed_by_averages(self.model))
+                loss = loss + self._add(piece, factor * share) * share
+        return loss
+
+    def _share(self, piece: Any, share_of_rows: float, batch: Any) -> float:
+        """Return how much of the mean over the batch a piece makes."""
+        if self.loss.divisor is None or share_of_rows == 0:
+            return share_of_rows
+        weight, whole = (self.loss.weigh(inputs_and_target(part)[1], rows_of(part)) for part in (piece, batch))
+        return weight / whole if whole else 0.0
+
+
+def autocast(device: torch.device, precision: torch.dtype | None) -> AbstractContextManager[Any]:
+    return contextlib.nullcontext() if precision is None else torch.autocast(device.type, precision)

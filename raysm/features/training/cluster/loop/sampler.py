@@ -1,0 +1,211 @@
+"""Batches in an order that follows from the seed and the epoch alone, however many workers share them.
+
+Batch ``k`` of an epoch has the same rows on one worker and on a thousand: each data rank takes its slice. So a training
+that resumes in the middle of an epoch, even on another number of workers, reads exactly the rows that it has not read.
+What a sample's own code draws at random (augmentation) follows from seed, epoch and row, so it does not depend on
+workers, loaders and interruptions either.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+from raysm.errors import InvalidRequest
+from raysm.features.training.cluster.loop import session as sessions
+from raysm.features.training.cluster.loop.batch import Reader, on_device, seed_of
+from raysm.features.training.cluster.loop.position import BatchSlice, DataOrder, Position
+from raysm.features.training.cluster.loop.session import Session
+
+
+def epoch_order(order: DataOrder, epoch: int) -> torch.Tensor:
+    """Return the rows of the data set in the order of that epoch, int64[samples]."""
+    # The data set's own order, for a validation or a time series.
+    if not order.shuffle:
+        return torch.arange(order.samples)
+    return torch.randperm(order.samples, generator=torch.Generator().manual_seed(seed_of(order.seed, epoch)))
+
+
+def slices(
+    order: DataOrder, *, epoch: int, offset: int, data_rank: int, data_ranks: int, drop_last: bool
+) -> Iterator[BatchSlice]:
+    """Yield this data rank's slices of the batches from sample ``offset`` of the epoch on.
+
+    The slices of one batch differ by one row at most, so that any batch size goes with any number of workers.
+    """
+    whole = epoch_order(order, epoch)
+    for begin in range(offset, order.samples, order.batch_size):
+        rows = whole[begin : begin + order.batch_size]
+        count = len(rows)
+        if drop_last and count < order.batch_size:
+            return
+        # The first ranks have more rows, so rank 0 always has rows of its own: checkpoints keep its running averages of
+        # batch norms, and DDP gives them to all.
+        each, more = divmod(count, data_ranks)
+        first = data_rank * each + min(data_rank, more)
+        share = rows[first : first + each + (data_rank < more)]
+        # Every rank must take part in every step: one without a row of its own computes one that does not count.
+        computed = share if len(share) else rows[:1]
+        yield BatchSlice(
+            order=order,
+            epoch=epoch,
+            begin=begin,
+            end=begin + count,
+            rows=tuple(computed.tolist()),
+            share=len(share) / count,
+            slice_rows=-(-order.batch_size // data_ranks),
+        )
+
+
+def epochs(count: int) -> Iterator[int]:
+    """Yield the numbers of the epochs that are left of ``count``, beginning with the interrupted one.
+
+    For loops that do something at the end of each epoch::
+
+        for epoch in training.epochs(10):
+            for batch in training.batches(dataset, batch_size=256):
+                training.step(batch)
+            for inputs, target in training.batches(validation, batch_size=256, shuffle=False):
+                evaluate(model(inputs), target)
+
+    A loop over ``batches`` whose batches do not go to ``step`` does not change the position of the training. An epoch
+    has one loop that is stepped. If the training resumes in the middle of the epoch, that loop gets the rows that are
+    left, perhaps none. A loop before it that is not stepped also gets only these, if it has the same number of
+    samples, ``shuffle`` and ``seed``. All other loops get all of their rows.
+    """
+    session = sessions.current()
+    # Read when the loop begins, not when epochs() is called: a generator runs late.
+    around, session.position.counts_epochs = session.position.counts_epochs, True
+    try:
+        while session.position.epoch < count:
+            epoch = session.position.epoch
+            yield epoch
+            session.position.leave(epoch)
+    finally:
+        if session.position.is_trained:  # the user has left the loop at the end of an epoch
+            session.position.leave(session.position.epoch)
+        session.position.counts_epochs = around
+
+
+def batches(
+    dataset: Dataset[Any] | Sequence[Any],
+    *,
+    batch_size: int,
+    epochs: int | None = None,
+    shuffle: bool = True,
+    seed: int = 0,
+    loader_workers: int = 0,
+    drop_last: bool = False,
+    collate: Callable[[list[Any]], Any] = default_collate,
+) -> Iterator[Any]:
+    """Yield this worker's slice of each batch, on its device, from the position of the checkpoint on.
+
+    Args:
+        dataset: Has ``len()`` and ``[row]``, and is the same on every instance.
+        batch_size: Rows of one step over all workers. It stays the same if the number of workers changes, and the
+            learning rate must suit it.
+        epochs: Passes over the data in the whole training, including those before an interruption; None is one pass,
+            inside of ``training.epochs`` and for data that are not trained on.
+        shuffle: Give each epoch an order of its own.
+        seed: Seed of the orders, and of the random numbers that samples draw.
+        loader_workers: Processes of each worker that read ahead; 0 reads in the worker itself.
+        drop_last: Leave out the last batch of an epoch if it is smaller than the others.
+        collate: Makes a batch of samples.
+
+    Raises:
+        InvalidRequest: A number is out of range, the data set has no length, or two loops count the epochs. ``step``
+            raises it if the checkpoint was made in the middle of an epoch of other data or another order.
+    """
+    session = sessions.current()
+    if session.trainer is not None:
+        session.trainer.parallel.check_batch(batch_size, session.world_size)
+    if epochs is not None and session.position.counts_epochs:
+        raise InvalidRequest(
+            f"batches: epochs={epochs} inside training.epochs, which counts them; leave it out for one pass"
+        )
+    # Before the generator begins, so that an error points to the user's line.
+    order = _checked(dataset, batch_size, shuffle, seed, loader_workers, drop_last)
+    loop = _Loop(session, Reader(dataset, seed, collate), order, loader_workers, drop_last)
+    return _all_batches(loop, session.position, epochs)
+
+
+def one_pass(
+    session: Session,
+    dataset: Dataset[Any] | Sequence[Any],
+    *,
+    batch_size: int,
+    loader_workers: int,
+    collate: Callable[[list[Any]], Any],
+) -> Iterator[Any]:
+    order = _checked(dataset, batch_size, False, 0, loader_workers, False)
+    loop = _Loop(session, Reader(dataset, order.seed, collate), order, loader_workers, False)
+    # position.begin is not used: a training does not continue in this pass, even if it has the same data set.
+    return session.position.hand_out(loop.one_pass(0, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    session: Session
+    reader: Reader
+    order: DataOrder
+    loader_workers: int
+    drop_last: bool
+
+    def one_pass(self, epoch: int, offset: int) -> Iterator[tuple[BatchSlice, Any]]:
+        session = self.session
+        rank = {"data_rank": session.data_rank, "data_ranks": session.data_ranks}
+        todo = list(slices(self.order, epoch=epoch, offset=offset, drop_last=self.drop_last, **rank))
+        # The sampler gives whole batches. The loader ends when its sampler does, not at the data set's length.
+        loader = DataLoader(
+            self.reader,
+            batch_size=None,
+            sampler=[(epoch, item.rows) for item in todo],
+            num_workers=self.loader_workers,
+            collate_fn=_as_it_is,
+            pin_memory=session.device.type == "cuda",
+            # A generator of its own: beginning an epoch again must not draw from the one that training draws from.
+            generator=torch.Generator(),
+        )
+        read = iter(loader)
+        for item in todo:
+            with session.span("data"):
+                batch = on_device(next(read), session.device)
+            yield item, batch
+
+
+def _all_batches(loop: _Loop, position: Position, count: int | None) -> Iterator[Any]:
+    is_single = count is None
+    if position.may_train(loop.order):
+        for observer in loop.session.observers:
+            observer.on_loop_begin()
+    first, offset = position.begin(loop.order, is_single=is_single)
+    for epoch in range(first, first + 1 if count is None else count):
+        has_batches = yield from position.hand_out(loop.one_pass(epoch, offset))
+        position.passed(loop.order, epoch, is_single=is_single, is_empty=not has_batches)
+        offset = 0
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _checked(
+    dataset: Any, batch_size: int, shuffle: bool, seed: int, loader_workers: int, drop_last: bool
+) -> DataOrder:
+    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        raise InvalidRequest(
+            f"batches: the data set, a {type(dataset).__name__}, has no len() or no [row], which slices and"
+            " resuming need; read a stream by a loader of your own"
+        )
+    samples = len(dataset)
+    if batch_size < 1:
+        raise InvalidRequest(f"batches: batch_size={batch_size} must be at least 1")
+    if loader_workers < 0:
+        raise InvalidRequest(f"batches: loader_workers={loader_workers} must be at least 0")
+    if samples == 0 or (drop_last and samples < batch_size):
+        raise InvalidRequest(
+            f"batches: {samples} samples make no batch of {batch_size}: check the channel, or lower batch_size"
+        )
+    return DataOrder(samples=samples, batch_size=batch_size, shuffle=shuffle, seed=seed)

@@ -1,0 +1,204 @@
+"""This process's rank among the workers, and the state that ``prepare``, ``step``, ``batches`` and checkpoints share.
+
+Nothing here uses Ray: the same code runs in a Ray Train worker, in a child of a TorchScript, under bare torchrun, and
+in one plain process.
+"""
+
+import contextlib
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from raysm.errors import InvalidConfig, InvalidRequest
+from raysm.features.script.request import Precision
+from raysm.features.training.cluster.loop.position import Position
+from raysm.instance import environment
+from raysm.instance.work import report
+from raysm.instance.work.report import event_lines, numbers, text_line
+
+
+class Observer:
+    """Base class of objects that follow the steps; every rank calls them, in the order in which they were added."""
+
+    def on_loop_begin(self) -> None:
+        """Called before a loop over ``batches`` that may train begins to read."""
+
+    def on_step_begin(self, step: int) -> None:
+        """Called before step number ``step`` (from 1, over the whole training, restarts included)."""
+
+    def on_step_end(self, step: int, loss: float) -> None:
+        """Called after that step; ``loss`` is the global mean, the same on every rank."""
+
+    def on_end(self) -> None:
+        """Called after the user's loop has returned, or raised."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Session:
+    rank: int
+    world_size: int
+    local_rank: int
+    hosts: tuple[str, ...]
+    """The instance of each rank, by name."""
+    device: torch.device
+    replicate: Callable[[torch.nn.Module], torch.nn.Module] | None = None
+    precision: Precision = "fp32"
+    in_job: bool = False
+    trainer: Any = None
+    model_saved: bool = False
+    position: Position = field(default_factory=Position)
+    reported: dict[str, float] = field(default_factory=dict)
+    stop_asked: bool = False
+    stop_agreed: bool = False
+    """Some rank received SIGTERM; set on all ranks after the same step."""
+    rounds: int = 0
+    """Steps and evaluations that this process has begun; all ranks take them together."""
+    observers: list[Observer] = field(default_factory=list)
+    timer: Callable[[str], AbstractContextManager[Any]] | None = None
+    cpu_group: "dist.ProcessGroup | None" = None
+    """Gloo, for tensors and objects of the CPU; None in a single process."""
+
+    @property
+    def host(self) -> str:
+        return self.hosts[self.rank]
+
+    @property
+    def data_rank(self) -> int:
+        return self.trainer.layout.data_rank(self.rank) if self.trainer else self.rank
+
+    @property
+    def data_ranks(self) -> int:
+        return self.trainer.layout.data_ranks if self.trainer else self.world_size
+
+    @property
+    def share(self) -> float | None:
+        """Rows of this data rank's slice / rows of the batch: a smaller, uneven last batch gets its exact weight."""
+        return self.position.coming.share if self.position.coming else None
+
+    @property
+    def slice_rows(self) -> int | None:
+        return self.position.coming.slice_rows if self.position.coming else None
+
+    def span(self, name: str) -> AbstractContextManager[Any]:
+        return self.timer(name) if self.timer else contextlib.nullcontext()
+
+    def agree(self, loss: torch.Tensor) -> Callable[[], float]:
+        """Begin to sum ``loss`` over all ranks, and learn if one received SIGTERM; the returned function waits."""
+        # float64, because a sum over a thousand ranks in float32 would depend on the order of arrival.
+        loss_and_stop = torch.stack([loss.detach().double(), loss.new_tensor(float(self.stop_asked)).double()])
+        # Two numbers in one message: agreeing on a stop costs no round of its own.
+        work = dist.all_reduce(loss_and_stop, async_op=True) if self.world_size > 1 else None
+
+        def agreed() -> float:
+            if work is not None:
+                work.wait()
+            total, stops = loss_and_stop.tolist()
+            self.stop_agreed = stops > 0
+            return float(total)
+
+        return agreed
+
+    def report(self, *, step: int | None = None, **metrics: float) -> None:
+        """Report metrics of rank 0."""
+        values = numbers(metrics)
+        self.reported |= values
+        if self.rank != 0:
+            return
+        step = self.position.steps if step is None else step
+        take = report.listener()
+        if take is not None:
+            take(report.report_of(values, step, None))
+            return
+        lines = event_lines(values, step) if self.in_job else [text_line(values, step)]
+        print("\n".join(lines), flush=True)  # noqa: T201 - metrics travel in the log
+
+    def say(self, text: str) -> None:
+        if self.rank == 0:
+            print(f"raysm: {text}", flush=True)  # noqa: T201 - the job's log
+
+
+_session: Session | None = None
+
+
+def begin(
+    *,
+    device: torch.device | None = None,
+    replicate: Callable[[torch.nn.Module], torch.nn.Module] | None = None,
+    precision: Precision = "fp32",
+) -> Session:
+    """Make this process's session: in its process group, in one by torchrun's variables, or as the only worker."""
+    global _session
+    if _session is not None:
+        raise InvalidRequest("training: this process has a session already; end() it before the next")
+    variables = environment.inherited()
+    local_rank = int(variables.get("LOCAL_RANK", 0))
+    # Before the process group: NCCL binds itself to the device that is current then.
+    device = device or _device(local_rank)
+    if not dist.is_initialized() and "RANK" in variables:
+        # Torch would name only one of them, and not the tool that should have set them.
+        missing = [name for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in variables]
+        if missing:
+            raise InvalidConfig(f"training: RANK is set but not {', '.join(missing)}; use torchrun or raysm train")
+        # Gloo carries everything on CPUs; GPUs talk by NCCL, which is several times as fast.
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    cpu_group = None
+    if dist.is_initialized():
+        # NCCL does not send CPU tensors, which checkpoints, seeds and figures are.
+        cpu_group = dist.group.WORLD if dist.get_backend() == "gloo" else dist.new_group(backend="gloo")
+    _session = Session(
+        rank=rank,
+        world_size=world_size,
+        local_rank=local_rank,
+        hosts=_hosts(variables, world_size, cpu_group),
+        device=device,
+        replicate=replicate,
+        precision=precision,
+        # Only SageMaker writes this file.
+        in_job=environment.base_paths(variables).resource_config.exists(),
+        cpu_group=cpu_group,
+    )
+    return _session
+
+
+def current() -> Session:
+    """Return this process's session; begin it at the first call."""
+    return _session or begin()
+
+
+def end() -> None:
+    global _session
+    # Reset first: an observer that raises must not leave a session that the next begin() refuses.
+    ending, _session = _session, None
+    if ending is not None:
+        for observer in ending.observers:
+            observer.on_end()
+
+
+def _device(local_rank: int) -> torch.device:
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    # If the launcher shows each worker only its own GPU, that is number 0.
+    device = torch.device("cuda", local_rank if local_rank < torch.cuda.device_count() else 0)
+    torch.cuda.set_device(device)
+    return device
+
+
+def _hosts(variables: Mapping[str, str], world_size: int, group: "dist.ProcessGroup | None") -> tuple[str, ...]:
+    if environment.base_paths(variables).resource_config.exists():
+        name = environment.read(variables).current_host
+    else:
+        # The node's number is enough, because names only group the ranks that share an instance.
+        node = variables.get("GROUP_RANK") or variables.get("NODE_RANK")
+        name = f"node-{node}" if node else socket.gethostname()
+    if world_size == 1:
+        return (name,)
+    # Gathered from all ranks: bare torchrun has no list of hosts.
+    names: list[str] = [""] * world_size
+    dist.all_gather_object(names, name, group=group)
+    return tuple(names)

@@ -1,0 +1,255 @@
+"""Events that happen to an instance, decisions that follow from them, and the queue of events.
+
+``membership`` (the head's policy) and ``member`` (a worker's policy) take events and return decisions. ``head`` and
+``worker`` produce the events and carry out the decisions.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from raysm.core.protocol.result import Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    node_id: str
+    """Ray's id, hex; a restarted raylet gets a new one."""
+    address: str
+
+
+class Happening:
+    __slots__ = ()
+
+
+class Decision:
+    __slots__ = ()
+
+
+# Events of the head and of workers
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested(Happening):
+    """The service sends SIGTERM, to all instances at once, to end the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class RayEnded(Happening):
+    """A Ray process of this instance ended, and so did the others; ``why`` is Ray's message on one line."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick(Happening):
+    """No event came before the deadline; some workers may be silent, but not lost yet."""
+
+    silent: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Lost(Happening):
+    """The other end of a control connection is gone, or reports its own failure; the reason follows the host's name."""
+
+    host: str
+    reason: str
+
+
+# Events of the head
+
+
+@dataclass(frozen=True, slots=True)
+class Joined(Happening):
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Left(Happening):
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch(Happening):
+    """A worker has the job's token, but can never join, because its payload, Python or Ray is another one."""
+
+    host: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RayLost(Happening):
+    host: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GcsAnswers(Happening):
+    """The GCS of the head's Ray accepts connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodesChanged(Happening):
+    nodes: Mapping[str, Node]
+
+
+@dataclass(frozen=True, slots=True)
+class DriverEnded(Happening):
+    status: int
+    failure: Failure | None = None
+
+
+# Events of a worker
+
+
+@dataclass(frozen=True, slots=True)
+class Connected(Happening):
+    head_address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delayed(Happening):
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Invited(Happening):
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class GcsReachable(Happening):
+    """The head's GCS answers from here, at ``IP:port``."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded(Happening):
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutputsTaken(Happening):
+    """The head's answer to this instance's question about its outputs."""
+
+    keys: tuple[str, ...]
+    """The outputs that another instance has too, as keys of ``outputs.read_outputs``."""
+    undescribed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failed(Happening):
+    error: Exception
+
+
+# Decisions
+
+
+@dataclass(frozen=True, slots=True)
+class Announce(Decision):
+    """Write a state of the job into its log; the fields are those of ``contract.events.State``."""
+
+    name: str
+    host: str
+    detail: str = ""
+    count: int | None = field(default=None, kw_only=True)
+    total: int | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Remark(Decision):
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartDriver(Decision):
+    """Start the driver before the cluster is formed; it imports its modules and waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class InviteToRay(Decision):
+    hosts: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class BeginWork(Decision):
+    """The cluster is formed: start the workload, and announce the dashboard at the head's IP address."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class TerminateDriver(Decision):
+    """Send the driver SIGTERM, so that it can write a checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartRay(Decision):
+    """Start this worker's Ray node; it imports its modules and waits for ``JoinRay``."""
+
+
+# Before JoinRay, because Ray's own command would wait for an unreachable head without a limit or a message.
+@dataclass(frozen=True, slots=True)
+class ReachGcs(Decision):
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRay(Decision):
+    """Let this worker's Ray node, which has been started, join the GCS at ``IP:port``."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class TellHead(Decision):
+    """Notify the head that this instance's Ray node was lost, ``for_good`` if it is not restarted."""
+
+    reason: str
+    for_good: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The service asked for the end."""
+
+    in_time: bool = False
+    """True if user code ended with 0 before its grace period was over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """This instance has finished without an error of its own."""
+
+
+# Only the first cause counts: the SystemExit of a driver after SIGTERM explains nothing.
+Cause = Exception | DriverEnded | Stopped | Done
+
+
+@dataclass(frozen=True, slots=True)
+class End(Decision):
+    """End this instance, and on the head the job, by the first cause; this is the last decision."""
+
+    cause: Cause
+
+
+class Inbox:
+    def __init__(self) -> None:
+        self._events: asyncio.Queue[Happening] = asyncio.Queue()
+
+    def put(self, event: Happening) -> None:
+        self._events.put_nowait(event)
+
+    async def take(self, until_s: float | None) -> Happening | None:
+        """Wait for the next event; return None if none comes before ``until_s`` (None waits forever)."""
+        # A queued event counts even after the deadline, when wait_for would raise TimeoutError.
+        if not self._events.empty():
+            return self._events.get_nowait()
+        if until_s is None:
+            return await self._events.get()
+        try:
+            return await asyncio.wait_for(self._events.get(), max(0.0, until_s - time.monotonic()))
+        except TimeoutError:
+            return None

@@ -1,0 +1,271 @@
+"""The head's policy: which instances belong to the cluster, when to give up, and what ends the job.
+
+It has no side effects: a frozen ``Membership`` takes an event of ``lifecycle`` with its time, and returns the next
+``Membership`` and decisions, which ``head`` carries out. Tests can therefore try every order of events in milliseconds.
+
+::
+
+    FORMING ──all instances that are not lost have joined, or enough at the deadline──> WORKING
+    FORMING, WORKING ──the driver fails, perhaps because of the cluster──> ATTRIBUTING ──cause found, or none──> ENDED
+    WORKING ──SIGTERM──> STOPPING ──the driver ends, or its grace period is over──> ENDED
+    any phase ──another end of the job──> ENDED, which is final: the first cause becomes the reason
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+
+from raysm.core.protocol.names import listed
+from raysm.core.request import Cluster
+from raysm.errors import ClusterNotFormed, InstanceLost, InvalidPayload, RayFailed
+from raysm.instance import lifecycle as life
+from raysm.instance.exit_status import blames_cluster
+
+VERDICT_S = 1.5
+"""Seconds to wait for the cause of a driver's end, because ``ray start`` checks its processes once a second."""
+AGAIN_S = 0.05
+"""Seconds between later checks whether a silent worker has sent a message or is lost."""
+MAX_NAMED = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rules:
+    hosts: tuple[str, ...]
+    cluster: Cluster
+    grace_s: float
+    starts_ahead: bool
+
+    @property
+    def head(self) -> str:
+        return self.hosts[0]
+
+    @property
+    def needed(self) -> int:
+        # Without a worker, a head that only coordinates would wait forever.
+        return max(self.cluster.min_instances or len(self.hosts), 2 if self.cluster.coordinator_only else 1)
+
+
+class Phase(Enum):
+    FORMING = auto()
+    WORKING = auto()
+    ATTRIBUTING = auto()
+    STOPPING = auto()
+    ENDED = auto()
+
+
+Step = tuple["Membership", tuple[life.Decision, ...]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Membership:
+    """The head's knowledge of its cluster; ``begin`` returns the first value, ``take`` each next one."""
+
+    rules: Rules
+    phase: Phase = Phase.FORMING
+    wakes_at_s: float | None = None
+    connected: frozenset[str] = frozenset()
+    nodes: Mapping[str, life.Node] = field(default_factory=dict)
+    lost: frozenset[str] = frozenset()
+    """Lost workers; none of them returns, because the control channel accepts each worker only once."""
+    restarting: Mapping[str, str] = field(default_factory=dict)
+    """The id of the dead Ray node of each worker that restarts Ray."""
+    unawaited: frozenset[str] = frozenset()
+    """Instances that had not joined when the job started; they may join later."""
+    formed: bool = False
+    gcs_answers: bool = False
+    driver_end: life.DriverEnded | None = None
+
+    @classmethod
+    def begin(cls, rules: Rules, now_s: float) -> Step:
+        membership = cls(rules=rules, wakes_at_s=now_s + rules.cluster.join_timeout_s)
+        ahead = (life.StartDriver(),) if rules.starts_ahead else ()
+        return membership, (membership._announce_joined(rules.head), *ahead)
+
+    @property
+    def watches_nodes(self) -> bool:
+        """True while the registration of Ray nodes matters, so that the GCS is polled."""
+        awaited = self.phase is Phase.FORMING or bool(self.restarting)
+        return self.gcs_answers and awaited and self.phase is not Phase.ENDED
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """The instances whose bootstrap is connected and whose Ray node is registered, by rank."""
+        return tuple(host for host in self.rules.hosts if self._is_present(host))
+
+    def take(self, event: life.Happening, now_s: float) -> Step:
+        """Return the next ``Membership`` after ``event`` (``Tick`` at ``wakes_at_s``), and the decisions."""
+        if self.phase is Phase.ENDED:
+            return self, ()
+        if self.phase is Phase.STOPPING:
+            return self._take_while_stopping(event, now_s)
+        membership, decisions = self._take(event, now_s)
+        if membership.phase is not Phase.FORMING:
+            return membership, decisions
+        # Checked after every event, because a flood of messages must not delay the deadline.
+        membership, more = membership._form(now_s)
+        return membership, (*decisions, *more)
+
+    def _take(self, event: life.Happening, now_s: float) -> Step:
+        match event:
+            case life.StopRequested():
+                return self._stop(now_s)
+            case life.DriverEnded():
+                return self._take_driver_end(event, now_s)
+            case life.Tick(silent):
+                return self._attribute(silent, now_s) if self.driver_end else (self, ())
+            case life.RayEnded(why):
+                return self._end(RayFailed(f"Ray on the head {self.rules.head} ended: {why}"))
+            case life.Failed(error):
+                return self._end(error)
+            case life.GcsAnswers():
+                return replace(self, gcs_answers=True), (life.InviteToRay(self.connected),)
+            case life.NodesChanged(nodes):
+                # The GCS notices a dead raylet only after a moment, so a new node is recognized by its id.
+                rejoined = [
+                    host for host, dead in self.restarting.items() if host in nodes and nodes[host].node_id != dead
+                ]
+                restarting = {host: dead for host, dead in self.restarting.items() if host not in rejoined}
+                announcements = tuple(
+                    life.Announce("rejoined", host, "its Ray node was restarted") for host in rejoined
+                )
+                return replace(self, nodes=dict(nodes), restarting=restarting), announcements
+            case life.Joined(host):
+                membership = replace(self, connected=self.connected | {host})
+                invitation = (life.InviteToRay(frozenset({host})),) if self.gcs_answers else ()
+                return membership, (membership._announce_joined(host), *invitation)
+            case life.Mismatch(reason=reason):
+                return self._end(InvalidPayload(reason))
+            case life.Lost(host, reason):
+                return self._take_loss(host, reason)
+            case life.Left(host):
+                return self._take_loss(host, "it left before the job was over")
+            case life.RayLost(host, reason):
+                # A node that was never registered has no id that could be confused with its successor's.
+                dead = {host: self.nodes[host].node_id} if host in self.nodes else {}
+                return replace(self, restarting={**self.restarting, **dead}), (life.Announce("lost", host, reason),)
+            case _:
+                raise AssertionError(f"{event} happens to workers")
+
+    # Forming
+
+    def _form(self, now_s: float) -> Step:
+        """Start the work if all instances that are not lost are present, or enough of them at the deadline."""
+        if all(self._is_present(host) for host in self.rules.hosts if host not in self.lost):
+            return self._begin_work()
+        if self.wakes_at_s is None or now_s < self.wakes_at_s:
+            return self, ()
+        missing = [host for host in self.rules.hosts if not self._is_present(host)]
+        shortage = self._describe_shortage(missing)
+        if len(self.present) < self.rules.needed or self.rules.head in missing:
+            return self._end(ClusterNotFormed(shortage))
+        remark = life.Remark(f"{shortage}; going on, as min_instances={self.rules.cluster.min_instances} says")
+        membership, decisions = self._begin_work()
+        return membership, (remark, *decisions)
+
+    def _begin_work(self) -> Step:
+        membership = replace(
+            self,
+            phase=Phase.WORKING,
+            wakes_at_s=None,
+            formed=True,
+            unawaited=frozenset(self.rules.hosts) - frozenset(self.present),
+        )
+        formed = life.Announce("formed", self.rules.head, count=len(self.present), total=len(self.rules.hosts))
+        return membership, (formed, life.BeginWork(self.nodes[self.rules.head].address))
+
+    def _describe_shortage(self, missing: Iterable[str]) -> str:
+        without_ray = [host for host in missing if self._is_connected(host)]
+        absent = [host for host in missing if host not in without_ray]
+        timeout_s = self.rules.cluster.join_timeout_s
+        text = f"{len(self.present)} of {len(self.rules.hosts)} instances joined within {timeout_s:g} s"
+        if absent:
+            text += f"; missing: {listed(absent, MAX_NAMED)}"
+        if without_ray:
+            text += f"; connected, but without a registered Ray node: {listed(without_ray, MAX_NAMED)}"
+        return text
+
+    def _announce_joined(self, host: str) -> life.Announce:
+        return life.Announce("joined", host, count=1 + len(self.connected), total=len(self.rules.hosts))
+
+    def _is_present(self, host: str) -> bool:
+        return host in self.nodes and self._is_connected(host)
+
+    def _is_connected(self, host: str) -> bool:
+        return host == self.rules.head or host in self.connected
+
+    # Losses
+
+    def _take_loss(self, host: str, reason: str) -> Step:
+        if host in self.lost:  # it has reported its failure before it closed its connection
+            return self, ()
+        membership = replace(
+            self,
+            connected=self.connected - {host},
+            lost=self.lost | {host},
+            restarting={other: dead for other, dead in self.restarting.items() if other != host},
+        )
+        announcement = life.Announce("lost", host, reason)
+        left = membership._count_left()
+        # Fatal before the deadline, because enough instances can no longer join, and every minute costs money.
+        is_fatal = left < (self.rules.cluster.min_instances or len(self.rules.hosts))
+        if self.formed:
+            is_fatal = self.rules.cluster.on_instance_loss == "fail" and host not in self.unawaited
+        if is_fatal:
+            return membership._end(InstanceLost(f"{host} lost: {reason}"), announcement)
+        if self.rules.cluster.coordinator_only and left < 2:
+            alone = "no instance is left to work, because the head only coordinates"
+            return membership._end(InstanceLost(f"{host} lost: {reason}; {alone}"), announcement)
+        remark = life.Remark(f"{host} lost: {reason}; going on with {left} instances, as the request says")
+        return membership, (announcement, remark)
+
+    def _count_left(self) -> int:
+        left = [host for host in self.rules.hosts if host not in self.lost]
+        if self.formed:
+            # Instances that join late count too.
+            left = [host for host in left if self._is_connected(host)]
+        return len(left)
+
+    # The end
+
+    def _stop(self, now_s: float) -> Step:
+        if self.driver_end:  # the driver has ended already, and its cause is known soon
+            return self, ()
+        head = self.rules.head
+        remark = life.Remark(f"{head} was told to stop (SIGTERM)")
+        if not self.formed:
+            # No user code has run yet, so there is no grace period.
+            return self._end(life.Stopped(), remark, life.Announce("stopping", head))
+        grace_s = self.rules.grace_s
+        stopping = life.Announce("stopping", head, f"user code has {grace_s:g} s")
+        membership = replace(self, phase=Phase.STOPPING, wakes_at_s=now_s + grace_s)
+        return membership, (remark, stopping, life.TerminateDriver())
+
+    def _take_while_stopping(self, event: life.Happening, now_s: float) -> Step:
+        """Wait only for the driver: the service stops all instances, so their losses are expected."""
+        match event:
+            case life.DriverEnded(status):
+                return self._end(life.Stopped(in_time=status == 0))
+        if self.wakes_at_s is not None and now_s >= self.wakes_at_s:
+            return self._end(life.Stopped())
+        return self, ()
+
+    def _take_driver_end(self, event: life.DriverEnded, now_s: float) -> Step:
+        if event.status == 0 and not self.formed:
+            return self._end(ClusterNotFormed("the driver ended by itself, with 0, before the cluster was formed"))
+        if event.status == 0 or (event.failure is not None and not blames_cluster(event.failure)):
+            return self._end(event)
+        # A dead raylet or instance ends the driver within milliseconds, but is reported only a second later.
+        return replace(self, phase=Phase.ATTRIBUTING, wakes_at_s=now_s + VERDICT_S, driver_end=event), ()
+
+    def _attribute(self, silent: frozenset[str], now_s: float) -> Step:
+        """End the job by the driver's own failure if no other cause has been reported in time."""
+        assert self.driver_end is not None
+        if self.wakes_at_s is not None and now_s < self.wakes_at_s:
+            return self, ()
+        if silent:
+            # A silent worker may be the cause, until it sends a message or is lost.
+            return replace(self, wakes_at_s=now_s + AGAIN_S), ()
+        return self._end(self.driver_end)
+
+    def _end(self, cause: Exception | life.DriverEnded | life.Stopped, *before: life.Decision) -> Step:
+        return replace(self, phase=Phase.ENDED, wakes_at_s=None), (*before, life.End(cause))

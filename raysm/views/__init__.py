@@ -1,1 +1,0 @@
-"""Plots, tables, cards and pages of jobs and grids, for notebooks and browsers."""

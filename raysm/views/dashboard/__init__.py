@@ -1,1 +1,0 @@
-"""Ray's dashboard of a running job, at an address of this machine."""

@@ -1,1 +1,0 @@
-"""The table of experiments, ``raysm.jobs``, and its copy in MLflow."""

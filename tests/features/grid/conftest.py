@@ -1,0 +1,17 @@
+"""The store of a grid without rows."""
+
+import pytest
+
+from raysm.features.grid.store import Store
+from raysm.features.grid.task import Rules
+from tests.support.memory_folder import tmp_path
+
+__all__ = ["store", "tmp_path"]
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store(tmp_path / "g.db")
+    store.make("g", rules=Rules(), now=0)
+    yield store
+    store.close()

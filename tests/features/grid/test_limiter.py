@@ -1,0 +1,82 @@
+"""Buckets: how many calls they grant, how they recover and are shared."""
+
+import pytest
+
+from raysm.features.grid.limiter import Limiter, Rate
+
+ONE = {"list": Rate(per_s=1.0, burst=5)}
+
+
+@pytest.fixture
+def limiter():
+    limiter = Limiter(":memory:", ONE)
+    yield limiter
+    limiter.close()
+
+
+def test_regions_and_accounts_have_buckets_of_their_own(tmp_path):
+    first, second = (Limiter(tmp_path / "b.db", ONE, account=account) for account in "12")
+    assert [limiter.take(region, "list", 0.0) for limiter in (first, second) for region in "ab"] == [1, 1, 1, 1]
+    assert first.take("a", "list", 0.0) == 0
+
+
+def test_two_processes_share_a_bucket(tmp_path):
+    first, second = Limiter(tmp_path / "b.db", ONE), Limiter(tmp_path / "b.db", ONE)
+    assert first.take("r", "list", 0.0) + second.take("r", "list", 0.0) == 1
+
+
+def test_a_clock_that_is_set_back_neither_gives_nor_takes(limiter):
+    limiter.take("r", "list", 10_000.0)
+    assert limiter.take("r", "list", 10.0) == 0
+    assert limiter.take("r", "list", 11.0) == 1
+
+
+class Service:
+    """Answers so many calls a second, ``burst`` of them at once after a while without any, and refuses all others."""
+
+    def __init__(self, rate, burst=1.0, began=0.0):
+        self.rate, self.burst, self.left, self.at_s = rate, burst, burst, began
+        self.answered = self.refused = 0
+
+    def answers(self, now):
+        self.left, self.at_s = min(max(1.0, self.burst), self.left + (now - self.at_s) * self.rate), now
+        if self.left < 1:
+            self.refused += 1
+            return False
+        self.left, self.answered = self.left - 1, self.answered + 1
+        return True
+
+
+def used(limiter, rate, hours, began=0.0, burst=1.0, look_s=0.25):
+    """Return the share of what a service allows that is used by who looks whether he may call, and what is refused."""
+    service, now, end = Service(rate, burst, began), began, began + hours * 3600
+    while now < end:
+        if limiter.take("r", "list", now) and not service.answers(now):
+            limiter.throttled("r", "list", now)
+        now += max(limiter.wait_s("r", "list", now), look_s)
+    return service.answered / (rate * hours * 3600), service.refused / (service.answered + service.refused)
+
+
+@pytest.mark.parametrize("burst", [1, 20])
+@pytest.mark.parametrize("rate", [0.2, 0.9])
+def test_of_what_the_service_allows_nine_tenths_are_used_and_few_calls_are_refused(limiter, rate, burst):
+    # From the first call on, with all that has to be learned; and then for long.
+    share, refused = used(limiter, rate, hours=1 / 3, burst=burst)
+    assert share >= 0.9
+    assert refused <= 0.06
+    share, refused = used(limiter, rate, hours=2, began=1200.0, burst=burst)
+    assert share >= 0.95
+    assert refused <= 0.03
+
+
+def test_a_rate_that_the_service_raises_is_found_again(limiter):
+    used(limiter, 0.2, hours=1)
+    assert used(limiter, 0.8, hours=1, began=3600.0)[0] >= 0.8
+    assert used(limiter, 0.8, hours=2, began=7200.0)[0] >= 0.95
+
+
+def test_a_rate_that_others_take_their_part_of_is_left_to_them_at_once(limiter):
+    used(limiter, 0.8, hours=1)
+    share, refused = used(limiter, 0.2, hours=1, began=3600.0)
+    assert share >= 0.9
+    assert refused <= 0.05

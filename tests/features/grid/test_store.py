@@ -1,0 +1,215 @@
+"""The store keeps rows and what became of them, whatever happens between two calls; fields are checked."""
+
+import dataclasses
+import json
+import math
+import re
+import subprocess
+import sys
+
+import pytest
+
+from raysm.core.request.codec import to_json
+from raysm.core.request.job import NAME_PATTERN
+from raysm.errors import InvalidRequest, ServiceError
+from raysm.features.grid import records
+from raysm.features.grid.capacity import read_market
+from raysm.features.grid.database import Database, LeaseLost, StoreFailed, naming_file
+from raysm.features.grid.records import grid_record
+from raysm.features.grid.store import path_of
+from raysm.features.grid.task import Attempt, Rules, Task, TaskState
+from tests.support.budgets import USER
+from tests.support.grid_world import Behaviour
+from tests.support.grids import Bench
+
+ROW = Task(key="a", position=3, region="eu-west-1", instance_types=("ml.g5.xlarge",), spot=True, expected_s=60.0)
+CLOCK = {"clock_speed": 60.0, "clock_begun_s": 1e9}
+
+
+@pytest.fixture
+def record():
+    row = {"name": "g", "run": "abcdef", "state": "open", "why": "", "template": "{}", "source": "{}"}
+    return grid_record(row | {"rules": json.dumps(to_json(Rules(retries=4))), "created_s": 1.0, "goes_on": 1} | CLOCK)
+
+
+@pytest.mark.parametrize("name", ["drives/2026 october and more words", "größe", "-", "?" * 60])
+def test_the_names_of_jobs_are_names_for_the_service(record, name):
+    job = dataclasses.replace(record, name=name).job_name(ROW, 12)
+    assert NAME_PATTERN.fullmatch(job)
+    assert job.endswith(f"-abcdef-{ROW.key_hash}-a12")
+
+
+LARGE = ("attempt", "task", "event")
+"""Tables that grow with the rows of a grid."""
+
+
+def scans(connection, statements):
+    """Return the statements whose plan reads a whole large table, and what the plan says."""
+    found = {}
+    for statement in statements:
+        if not re.match(r"\s*(SELECT|UPDATE|DELETE|WITH|INSERT)", statement):
+            continue
+        # How SQLite prints an infinite number, which it does not read again.
+        statement = re.sub(r"\bInf\b", "9e999", statement)
+        for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}"):
+            # "SCAN attempt USING INDEX by_region" reads a partial index, of open attempts for example.
+            if re.fullmatch(rf"SCAN ({'|'.join(LARGE)})", row["detail"]):
+                found[statement] = row["detail"]
+    return found
+
+
+@pytest.fixture
+def bench(tmp_path):
+    regions = {
+        "us-east-1": Behaviour(capacity=2, run_s=300, fails={"row-1": USER}, lost=0.2),
+        "eu-west-1": Behaviour(quota=3, run_s=300, interrupted_s=100.0),
+        "us-west-2": Behaviour(refusal=ServiceError("denied", code="AccessDeniedException")),
+    }
+    bench = Bench(
+        tmp_path,
+        regions=regions,
+        rules=Rules(brake=0, give_up_s=3600),
+        tasks=[Task(key=f"row-{number}", position=number, max_runtime_s=7200) for number in range(12)],
+    )
+    yield bench
+    bench.store.close()
+
+
+def test_no_query_of_a_step_reads_a_whole_table(bench):
+    statements = set()
+    connection = bench.store.database.connection
+    connection.set_trace_callback(statements.add)
+    bench.run()
+    store, now = bench.store, bench.clock.now
+    # Called by steps of grids that have a brake, a rate, or are stopped.
+    (store.running(), store.first_ends(3), store.pending_since("us-east-1", now), store.unwritten())
+    list(store.tasks(TaskState.WAITING))
+    read_market(bench.store, bench.limiter, list(bench.regions), bench.clock.now)
+    connection.set_trace_callback(None)
+    assert any("attempt" in statement for statement in statements)
+    assert scans(connection, statements) == {}
+
+
+@pytest.mark.parametrize("name", ["", "a/b", ".hidden"])
+def test_a_name_that_is_no_files_name_is_refused(name):
+    with pytest.raises(InvalidRequest, match=f"got {re.escape(repr(name))}"):
+        path_of(name)
+
+
+HOUR = Attempt(task="a", number=1, name="g-a-a1", region="us-east-1", instance_type="ml.m5.large", count=2)
+
+
+def attempt(**changes):
+    values = {name: getattr(HOUR, name) for name in ("task", "number", "name", "region", "instance_type", "count")}
+    return Attempt(**values | changes)
+
+
+def test_of_a_choice_it_has_the_type_and_the_price_that_the_service_took():
+    chosen = attempt(usd_per_hour=9.0, choice='{"ml.m5.large": 1.0, "ml.p5.48xlarge": 9.0}')
+    assert chosen.types == ("ml.m5.large", "ml.p5.48xlarge")
+    assert chosen.settled("ml.m5.large") == {"instance_type": "ml.m5.large", "usd_per_hour": 1.0, "choice": ""}
+    assert chosen.settled(None) == {}
+    assert (HOUR.types, HOUR.settled("ml.m5.large")) == (("ml.m5.large",), {})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("parallel", 0),
+        ("retries", -1),
+        ("brake", -1),
+        ("patience_s", 0),
+        ("budget_usd", 0),
+        ("budget_usd", math.nan),
+        ("give_up_s", math.nan),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_with_its_name(name, value):
+    with pytest.raises(InvalidRequest, match=rf"Rules\({name}=…\).*{value}"):
+        Rules(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"parameters": {"x": 2}},
+        {"image": "other"},
+        {"inputs": {"train": "s3://b/c"}},
+        {"manifests": {"train": "s3://b/c"}},
+    ],
+)
+def test_what_decides_the_result_changes_the_digest(change):
+    assert Task(key="a").digest != Task(key="a", **change).digest
+
+
+@pytest.fixture
+def database(tmp_path):
+    database = Database(tmp_path / "g.db")
+    yield database
+    database.close()
+
+
+def test_a_damaged_file_is_named_with_what_to_do(tmp_path, database):
+    database.connection.executemany("INSERT INTO outbox VALUES (?, 1)", [(f"row-{number}",) for number in range(2000)])
+    database.close()
+    path = tmp_path / "g.db"
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\xff" * (len(content) - 4096)
+    path.write_bytes(content)
+    with pytest.raises(StoreFailed, match=r"g\.db is damaged"), naming_file(path):
+        Database(path).connection.execute("SELECT count(*) FROM outbox WHERE seq = 1").fetchall()
+
+
+def test_a_file_that_cannot_be_opened_is_named_with_what_to_do(tmp_path):
+    (tmp_path / "g.db").mkdir()
+    with pytest.raises(StoreFailed, match=r"g\.db .*RAYSM_HOME"):
+        Database(tmp_path / "g.db")
+
+
+def test_a_full_disk_is_named_with_what_to_do(database):
+    database.take_lease("me", 0)
+    pages = database.connection.execute("PRAGMA page_count").fetchone()[0]
+    database.connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StoreFailed, match=r"g\.db is full"), naming_file(database.path):
+        with database.transaction("rows"):
+            database.connection.executemany(
+                "INSERT INTO outbox VALUES (?, 1)", [(f"row-{number}" * 100,) for number in range(500)]
+            )
+    # What was begun is undone, and the lease is let go of.
+    assert database.connection.execute("SELECT count(*) FROM outbox").fetchone()[0] == 0
+    database.release_lease()
+
+
+def test_tables_of_another_version_are_left_alone(tmp_path, database):
+    database.connection.execute(f"PRAGMA user_version = {records.VERSION + 1}")
+    with pytest.raises(InvalidRequest, match=f"version {records.VERSION + 1}, .* {records.VERSION};"):
+        Database(tmp_path / "g.db")
+
+
+def test_the_lease_is_one_controllers_until_it_is_over(tmp_path, database):
+    database.take_lease("first", 0)
+    other = Database(tmp_path / "g.db")
+    with pytest.raises(LeaseLost, match="first"):
+        other.take_lease("second", 29)
+    other.take_lease("second", 31)
+    with pytest.raises(LeaseLost, match="second"), database.transaction("late"):
+        pass
+    other.close()
+
+
+def test_a_lease_survives_a_clock_that_jumps(database):
+    database.take_lease("me", 0)
+    for now in (7_200, 0, 10):
+        database.take_lease("me", now)
+    assert database.fence == 1
+
+
+def test_the_lease_of_a_process_that_has_ended_is_not_waited_for(tmp_path, database):
+    code = "from raysm.features.grid.database import StoreFailed, naming_file, this_process; print(this_process())"
+    gone = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    database.take_lease(gone, 0)
+    other = Database(tmp_path / "g.db")
+    # Otherwise raysm grid stop would leave the jobs to a controller that does not exist.
+    assert not other.has_controller(1)
+    other.take_lease("second", 1)
+    other.close()

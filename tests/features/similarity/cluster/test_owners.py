@@ -1,0 +1,205 @@
+"""Results whose ranges of rows have owners, the head or actors on a Ray of one instance: their content is the same."""
+
+import os
+from contextlib import closing, suppress
+
+import numpy as np
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from raysm.core.protocol.events import Progress
+from raysm.core.protocol.result import Manifest
+from raysm.errors import BlockFailed
+from raysm.features.similarity.cluster.arithmetic.tiling import RowOrder
+from raysm.features.similarity.cluster.modes.mode import RangeMerger
+from raysm.features.similarity.cluster.modes.topk import TopK
+from raysm.features.similarity.cluster.owners import MAX_RESTARTS, Collector
+from raysm.features.similarity.cluster.run import run
+from raysm.features.similarity.cluster.runs import Folders
+from raysm.features.similarity.cluster.tasks.parts import TileTask
+from raysm.features.similarity.request import Similarity
+from raysm.instance.work.row_blocks import RowBlock, TileBlock
+from tests.support.dense_rows import kinds_of_rows
+from tests.support.reference import neighbors, pairs, score_rows, scores_between
+from tests.support.similarity import queries_of, run_of, saved
+from tests.support.waiting import until
+
+ROWS = kinds_of_rows(rows=600)["duplicates"]
+"""Zero rows and rows that are alike are among them."""
+
+
+WHOLE = TileBlock(RowBlock(0, 600), RowBlock(0, 600))
+
+
+class Stopped(Exception):
+    """Stands for the end of a head in the middle of the work."""
+
+
+def go(folder, ranges, emit_event=lambda event: None, *, queries=None, lasting=True, **workload):
+    return run(
+        Similarity(parts=ranges, **workload),
+        job="job",
+        source=saved(ROWS, folder),
+        folders=Folders(result=folder / "result", records=folder / "records", lasting=lasting),
+        emit_event=emit_event,
+        queries=queries,
+    )
+
+
+def at_rows(rows, act):
+    """Return what takes events, and acts once when so many rows are done."""
+    acted = []
+
+    def emit_event(event):
+        if not acted and isinstance(event, Progress) and event.phase == "similarity" and event.done >= rows:
+            acted.append(True)
+            act()
+
+    return emit_event
+
+
+def files_below(folder):
+    return {file: file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file()}
+
+
+def stop():
+    raise Stopped
+
+
+def owners():
+    """Return the processes of the owners of this Ray, which this process has started."""
+    return [
+        process for process in psutil.Process().children(recursive=True) if title_of(process).startswith("ray::Owner")
+    ]
+
+
+def title_of(process):
+    """Return what a process calls itself; nothing of one that has ended."""
+    try:
+        return "".join(process.cmdline()[:1])
+    except psutil.NoSuchProcess:
+        # Also of one whose parent has not yet taken notice: a zombie is such a one to psutil.
+        return ""
+
+
+def end_an_owner():
+    """Kill one of the owners, as the loss of its instance would."""
+    end(owners()[:1])
+
+
+def end_owners():
+    """Kill all owners."""
+    end(owners())
+
+
+def end(processes):
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+# An owner is a process, and takes more than half a second of a core: here are three, where one lies between two;
+# elsewhere two, where that shows the same.
+def test_ranges_hold_the_neighbors_of_float64_row_by_row_and_the_content_of_the_one_file(ray_here, tmp_path):
+    manifest = go(tmp_path, 3, top_k=7, block_rows=150)
+    table = pq.read_table(tmp_path / "result" / "neighbors")
+    expected = neighbors(ROWS, 7)
+    assert table["row"].to_pylist() == list(range(600))
+    assert np.array_equal(table["neighbors"].to_pylist(), expected[0])
+    assert np.array_equal(np.array(table["similarities"].to_pylist(), dtype=np.float32), expected[1])
+    assert [file.name for file in manifest.files] == [f"neighbors/part-{at:05d}-of-00003.parquet" for at in range(3)]
+    assert sum(file.shape[0] for file in manifest.files) == 600
+    # Equal as tables: the type of each column too.
+    go(tmp_path / "one", 1, top_k=7)
+    assert table == pq.read_table(tmp_path / "one" / "result" / "neighbors.parquet")
+    assert Manifest.read(tmp_path / "result") == manifest
+    assert "each of 3 ranges of rows" in manifest.notes[0]
+    # Neither parts nor records are left.
+    assert not (tmp_path / "records").exists()
+    assert sorted(file.name for file in (tmp_path / "result").iterdir()) == ["manifest.json", "neighbors"]
+
+
+def test_a_head_that_ends_leaves_no_owner_and_the_next_finds_what_they_recorded(ray_here, tmp_path):
+    with pytest.raises(Stopped):
+        go(tmp_path, 2, at_rows(300, stop), top_k=7, block_rows=120)
+    until(lambda: not owners(), 60)
+    recorded = files_below(tmp_path / "records")
+    after = {}
+    # These owners are killed once all is computed: they find what they, or those before them, recorded.
+    manifest = go(
+        tmp_path,
+        2,
+        at_rows(600, lambda: (after.update(files_below(tmp_path / "records")), end_owners())),
+        top_k=7,
+        block_rows=120,
+    )
+    assert len(manifest.files) == 2
+    assert manifest.measures["blocks"] == 15
+    assert manifest.measures["blocks_found"] >= 4
+    # No piece was written again.
+    assert recorded.items() <= after.items()
+    table = pq.read_table(tmp_path / "result" / "neighbors")
+    assert np.array_equal(table["neighbors"].to_pylist(), neighbors(ROWS, 7)[0])
+
+
+def test_an_owner_of_pairs_that_is_killed_finds_what_it_had(ray_here, tmp_path):
+    manifest = go(tmp_path, 2, at_rows(300, end_an_owner), lasting=False, threshold=0.5, block_rows=100)
+    assert [file.name for file in manifest.files] == [f"pairs/part-{at:05d}-of-00002.parquet" for at in range(2)]
+    columns = pq.read_table(tmp_path / "result" / "pairs").to_pydict().values()
+    found = [(row, neighbor, np.float32(score)) for row, neighbor, score in zip(*columns, strict=True)]
+    assert found == pairs(ROWS, 0.5)
+    # Pieces are recorded to be merged, also where nothing lasts, and are gone when they are.
+    assert not (tmp_path / "records").exists()
+
+
+def all_scores(folder, manifest):
+    """Return the scores of all parts, in their order."""
+    names = [file.name for file in manifest.files]
+    assert names == [f"similarity/part-{at:05d}-of-{len(names):05d}.npy" for at in range(len(names))]
+    return np.concatenate([np.load(folder / "result" / name) for name in names])
+
+
+def test_the_rows_of_a_full_matrix_of_queries_are_owned(ray_here, tmp_path):
+    manifest = go(tmp_path, 2, queries=queries_of(ROWS[:41], tmp_path), full=True, block_rows=70)
+    assert len(manifest.files) == 2
+    assert np.array_equal(all_scores(tmp_path, manifest), scores_between(ROWS[:41], ROWS))
+    assert not (tmp_path / "records").exists()
+
+
+def test_an_owner_without_records_that_is_killed_has_its_tiles_computed_again(ray_here, tmp_path):
+    told = []
+    killing = at_rows(300, end_an_owner)
+
+    def emit_event(event):
+        told.append(event)
+        killing(event)
+
+    manifest = go(tmp_path, 2, emit_event, lasting=False, full=True, block_rows=100)
+    assert np.array_equal(all_scores(tmp_path, manifest), score_rows(ROWS, range(600)))
+    assert sum(event.done == 0 for event in told if isinstance(event, Progress) and event.phase == "similarity") == 2
+    left = [path.relative_to(tmp_path / "result").as_posix() for path in (tmp_path / "result").glob("*/*")]
+    assert sorted(left) == [file.name for file in manifest.files]
+
+
+# Each time Ray starts it again costs the start of a process.
+@pytest.mark.long
+def test_an_owner_that_ends_whenever_it_takes_something_in_is_given_up(ray_here, tmp_path):
+    class Deadly(RangeMerger):
+        def bounds(self, runs):
+            return np.full(sum(run.rows for run in runs), -np.inf, dtype=np.float32)
+
+        def take(self, name, piece):
+            os._exit(1)
+
+        def write(self, ids, on_rows):
+            raise AssertionError("nothing was taken in")
+
+    class Deadening(TopK):
+        def merger(self, owned, folder, scratch, record):
+            return Deadly()
+
+    run_, task = run_of(ROWS, tmp_path, top_k=3), TileTask(WHOLE, True)
+    with closing(Collector(Deadening(3), run_, [task], RowOrder.identity(600), run_.record("topk"), 2)) as collector:
+        with pytest.raises(BlockFailed, match=f"failed {MAX_RESTARTS + 1} times"):
+            collector.comparing.compare(run_.context, task)

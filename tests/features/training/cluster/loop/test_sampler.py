@@ -1,0 +1,172 @@
+import random
+
+import pytest
+import torch
+from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
+
+from raysm.errors import InvalidInput, InvalidRequest
+from raysm.features.training.cluster.loop import session as sessions
+from raysm.features.training.cluster.loop.batch import Reader, inputs_and_target
+from raysm.features.training.cluster.loop.position import DataOrder
+from raysm.features.training.cluster.loop.sampler import batches, epoch_order, slices
+
+
+@pytest.fixture
+def session():
+    return sessions.begin()
+
+
+class Drawing(Dataset):
+    """Samples that are what their code draws at random."""
+
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, row):
+        return torch.tensor([row, torch.rand(()).item(), random.random()])
+
+
+def rows(samples=10):
+    return TensorDataset(torch.arange(samples), torch.arange(samples) * 2)
+
+
+def order_of(samples, batch_size=4, **fields):
+    return DataOrder(**{"samples": samples, "batch_size": batch_size, "shuffle": True, "seed": 0} | fields)
+
+
+def cut(order, ranks, **fields):
+    fields = {"epoch": 0, "offset": 0, "drop_last": False} | fields
+    return [list(slices(order, data_rank=rank, data_ranks=ranks, **fields)) for rank in range(ranks)]
+
+
+def test_the_order_follows_from_seed_and_epoch_alone():
+    one = epoch_order(order_of(100, seed=1), 3).tolist()
+    torch.rand(7)
+    assert one == epoch_order(order_of(100, seed=1), 3).tolist()
+    assert sorted(one) == list(range(100))
+    assert all(one != epoch_order(order_of(100, seed=seed), epoch).tolist() for epoch, seed in [(4, 1), (3, 2), (1, 3)])
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 7])
+def test_the_slices_of_all_ranks_are_the_batches_of_one(ranks):
+    order = order_of(26, batch_size=8)
+    whole = [part.rows for part in cut(order, 1)[0]]
+    parts = cut(order, ranks)
+    for number, batch in enumerate(whole):
+        together = [row for rank in parts if rank[number].share for row in rank[number].rows]
+        assert tuple(together) == batch
+        assert sum(rank[number].share for rank in parts) == pytest.approx(1.0)
+        assert all(rank[number].rows for rank in parts)
+        assert len({len(rank[number].rows) for rank in parts}) <= 2
+
+
+@pytest.mark.parametrize("rows_of_batch", [1, 3, 5, 8])
+def test_rank_0_always_has_rows_of_its_own_and_those_without_compute_one_that_counts_nothing(rows_of_batch):
+    # Its running averages of batch norms are those that checkpoints keep and DDP gives to all.
+    parts = [rank[0] for rank in cut(order_of(rows_of_batch, batch_size=8, shuffle=False), 4)]
+    shares = [part.share for part in parts]
+    assert shares[0] > 0
+    assert shares == sorted(shares, reverse=True)
+    assert all(part.rows == (0,) for part in parts if not part.share)
+
+
+def test_batches_bring_every_row_once_an_epoch_and_tell_the_session_what_comes(session):
+    seen, places = [], []
+    for inputs, doubled in batches(rows(), batch_size=4, epochs=2):
+        assert doubled.tolist() == [2 * row for row in inputs.tolist()]
+        seen += inputs.tolist()
+        coming = session.position.coming
+        places.append((coming.epoch, coming.begin, coming.end, session.share))
+    assert sorted(seen[:10]) == sorted(seen[10:]) == list(range(10))
+    assert seen[:10] != seen[10:]
+    assert places == [(epoch, *ends, 1.0) for epoch in range(2) for ends in ((0, 4), (4, 8), (8, 10))]
+    assert (session.position.coming, session.share) == (None, None)
+
+
+def several(dataset):
+    """The same data set as others hold it: parts of parts, and read by slices."""
+    return {
+        "subset": Subset(dataset, range(10)),
+        "nested": Subset(Subset(dataset, range(10)), list(range(10))),
+        "by slices": BySlices(dataset),
+        "subset by slices": Subset(BySlices(dataset), range(10)),
+    }
+
+
+class BySlices(Dataset):
+    """A data set that reads many rows at once, and counts how often."""
+
+    def __init__(self, dataset):
+        self.dataset, self.reads = dataset, 0
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def __getitems__(self, rows):
+        self.reads += 1
+        return [self.dataset[row] for row in rows]
+
+
+@pytest.mark.parametrize("held", list(several(Drawing())))
+@pytest.mark.parametrize("loader_workers", [0, 1])
+def test_what_samples_draw_does_not_depend_on_slices_however_the_data_set_is_held(session, held, loader_workers):
+    def read(dataset, batch_size):
+        session.position.epoch, session.position.offset, session.position.order = 0, 0, None
+        return torch.cat(
+            list(batches(dataset, batch_size=batch_size, epochs=1, seed=6, loader_workers=loader_workers))
+        ).tolist()
+
+    plain = read(Drawing(), 4)
+    assert read(several(Drawing())[held], 4) == plain
+    assert read(several(Drawing())[held], 3) == plain
+
+
+def test_in_the_middle_of_an_epoch_another_batch_size_takes_the_rows_that_are_left(session):
+    whole = [row for batch in batches(rows(), batch_size=4, epochs=1) for row in batch[0].tolist()]
+    session.position.epoch, session.position.offset = 0, 4
+    left = [batch[0].tolist() for batch in batches(rows(), batch_size=5, epochs=1)]
+    assert left == [whole[4:9], whole[9:]]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "given", "named"),
+    [
+        (iter([1]), {"batch_size": 1}, r"no len\(\)"),
+        (rows(), {"batch_size": 0}, "batch_size=0"),
+        (rows(), {"batch_size": 1, "loader_workers": -1}, "loader_workers=-1"),
+        (rows(0), {"batch_size": 1}, " 0 samples .* 1"),
+        (rows(), {"batch_size": 11, "drop_last": True}, "10 samples .* 11"),
+    ],
+)
+def test_what_makes_no_batches_is_refused_before_the_first(session, dataset, given, named):
+    with pytest.raises(InvalidRequest, match=named):
+        batches(dataset, **given)
+
+
+@pytest.mark.parametrize("batch", [torch.zeros(2), {"x": 1, "y": 2}, (torch.zeros(2),), []])
+def test_what_has_no_target_is_refused(batch):
+    with pytest.raises(InvalidInput, match=f"{type(batch).__name__}.*tuple"):
+        inputs_and_target(batch)
+
+
+class Augmented:
+    """Adds a random number to each row."""
+
+    def __getitem__(self, row):
+        return row + random.random()
+
+
+class Sliced(Augmented):
+    """Reads several rows at once, all with the numbers of one."""
+
+    def __getitems__(self, rows):
+        return [self[row] for row in rows]
+
+
+@pytest.mark.parametrize("kind", [Augmented, Sliced])
+def test_what_a_row_draws_follows_from_seed_epoch_and_row_alone(kind):
+    together = Reader(kind(), 7, default_collate)[0, [3, 4, 5]]
+    alone = [Reader(kind(), 7, default_collate)[0, [row]].item() for row in (3, 4, 5)]
+    assert together.tolist() == alone
+    assert Reader(kind(), 7, default_collate)[1, [3]].item() != alone[0]
+    assert Reader(kind(), 8, default_collate)[0, [3]].item() != alone[0]
