@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     # "as": type checkers take only that for a name that others may use, and these are not in __all__.
-    from raysm import sdk
+    from raysm import client as client
+    from raysm import sdk as sdk
     from raysm import testing as testing
     from raysm import training as training
-    from raysm.core import client
     from raysm.core.client.job.handle import Job, attach
     from raysm.core.client.results.result import Result
     from raysm.core.client.settings import load_options
@@ -172,6 +172,8 @@ _HOMES = {
         "uniform",
     ),
     "raysm.instance.work.report": ("report", "restored"),
+    "raysm.features.script.request": ("Script", "TorchScript"),
+    "raysm.features.similarity.request": ("Similarity",),
 }
 """Where each public name lives; the others live in ``raysm.core.request``."""
 

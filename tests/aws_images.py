@@ -11,7 +11,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-TABLE = Path(__file__).parents[1] / "raysm" / "client" / "account" / "aws_images.json"
+TABLE = Path(__file__).parents[1] / "raysm" / "core" / "client" / "aws_images.json"
 
 CHANGELOG = "https://aws.github.io/deep-learning-containers/pytorch/changelog/"
 RELEASES = "https://github.com/aws/deep-learning-containers/tree/main/docs/src/data (read at e0ecede, 2026-08-21)"

@@ -16,6 +16,8 @@ from tests.support.homes import serving
 from tests.support.models_of_aws import read_once
 from tests.support.order import SEED, SharingScheduling, draw, is_left_out, longest_first, seed
 
+pytest_plugins = ["tests.support.ray_fixtures", "tests.support.local_fixture"]
+
 # A shell's background processes ignore these signals, and so would every command that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -87,7 +87,7 @@ def test_the_wheel_has_all_of_the_package_and_nothing_else(contents):
     there = {path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*") if path.is_file()}
     made = {name for name in ours if name.startswith(LIBRARIES)}
     assert ours - made == {name for name in there if "__pycache__" not in name and LIBRARIES not in name}
-    assert {"raysm/py.typed", "raysm/cli/data/digits.csv.gz"} <= ours
+    assert {"raysm/py.typed", "raysm/features/similarity/data/digits.csv.gz"} <= ours
     assert any(name.endswith(".c") for name in ours)
     assert any(name.endswith(".h") for name in ours)
     assert any(name.endswith("LICENSE") for name in contents)

@@ -86,7 +86,7 @@ class AWSImage:
 
 @functools.cache
 def _table() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(files("raysm.features.account").joinpath("aws_images.json").read_text("utf-8"))
+    content: dict[str, Any] = json.loads(files("raysm.core.client").joinpath("aws_images.json").read_text("utf-8"))
     return content
 
 

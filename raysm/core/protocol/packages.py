@@ -26,12 +26,13 @@ TRAVELS = ("*.py", "*.[ch]", "*.so", "*.json", "py.typed")
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip can hold; the real times would give every payload another digest."""
 BYTECODE = "__pycache__"
-RUN_BY_INSTANCES = ("contract", "request", "bootstrap", "workloads")
-"""Packages whose bytecode travels too: compiling them took each instance a third of a second."""
-SEND_JOBS = ("client", "grid", "views", "cli")
-"""Packages that an instance does not unpack, because few jobs import them: each file takes time to create."""
-OF_ONE_WORKLOAD = ("batch", "session", "similarity", "sweep", "training")
-"""Packages of ``workloads`` that an instance unpacks only for a runner that is in them, or has their name."""
+RUN_BY_INSTANCES = ("core/request/", "core/protocol/", "instance/", "features/")
+"""Folders of the package whose bytecode is sent too: compiling it took each instance a third of a second."""
+ON_THE_LAPTOP = re.compile(
+    r"(core/client|cli|features/(account|dashboard|experiments|grid))/|features/\w+/(client|notebook|\w*command\.py)"
+)
+"""What few jobs import, in folders of ``RUN_BY_INSTANCES`` too: it has no bytecode, and stays in the zip, because each
+file takes time to create."""
 UNCHECKED = (1).to_bytes(4, "little")
 """The flags of bytecode that Python uses without a look at its source (PEP 552)."""
 
@@ -89,7 +90,9 @@ def _packed(package: Path, paths: Sequence[Path], *, with_bytecode: bool) -> byt
         for path in paths:
             name, source = path.relative_to(package.parent).as_posix(), path.read_bytes()
             files = {name: source}
-            is_run = path.suffix == ".py" and path.relative_to(package).parts[0] in (path.name, *RUN_BY_INSTANCES)
+            inside = path.relative_to(package).as_posix()
+            is_run = path.suffix == ".py" and ("/" not in inside or inside.startswith(RUN_BY_INSTANCES))
+            is_run = is_run and not ON_THE_LAPTOP.match(inside)
             if is_run and with_bytecode:
                 # Beside its source, where Python looks for it in a zip; ``unpack`` moves it.
                 with contextlib.suppress(ValueError):  # constant slices of Python 3.14, which marshal's version 2 lacks
@@ -112,14 +115,15 @@ def unpack(library: Path, folder: Path, runner: str = "") -> Path:
     """Unpack a verified zip of raysm, with the bytecode of this Python; return ``folder``.
 
     Ray's workers import modules from a folder faster than from a zip, and some are run by their path. What few jobs
-    import, or no job of this ``runner``, stays in the zip, which becomes a part of the package's path.
+    import, and each feature but that of the ``runner``, stays in the zip, which becomes a part of the package's path.
     """
-    left = {name for name in OF_ONE_WORKLOAD if name not in re.split(r"[.:]", runner)}
+    own = runner.partition(":")[0].replace(".", "/").split("/")
     try:
         with zipfile.ZipFile(library) as archive:
             for entry in archive.infolist():
-                package, room, *rest = entry.filename.split("/")
-                if room in SEND_JOBS or (room == "workloads" and rest[0] in left):
+                package, _, inside = entry.filename.partition("/")
+                feature = re.match(r"features/(\w+)/", inside)
+                if feature[1] not in own if feature else ON_THE_LAPTOP.match(inside):
                     continue
                 if entry.filename.endswith(".pyc"):
                     # Python compiles a module anew if its bytecode is another release's.

@@ -218,7 +218,7 @@ def pack_here(request: JobRequest, folder: Path, *, source: Path, token_file: Pa
 
 def _own_files() -> dict[str, bytes | Path]:
     return {
-        START: (Path(raysm.__file__).parent / "bootstrap" / START).read_bytes(),
+        START: (Path(raysm.__file__).parent / "instance" / START).read_bytes(),
         LIBRARY: library(),
         # A file, because DescribeTrainingJob shows environment variables.
         TOKEN: secrets.token_hex(32).encode(),

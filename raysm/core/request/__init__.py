@@ -5,9 +5,6 @@ from raysm.core.request.job import JobRequest
 from raysm.core.request.limits import Limits, MetricDefinition, Security
 from raysm.core.request.targets import AWS, Local, Target
 from raysm.core.request.workload import Workload
-from raysm.features.script.request import PickledFunction, Script, TorchScript, TrainLoop
-from raysm.features.session.request import SessionWorkload
-from raysm.features.similarity.request import Similarity
 
 __all__ = [
     "AWS",
@@ -19,14 +16,8 @@ __all__ = [
     "Limits",
     "Local",
     "MetricDefinition",
-    "PickledFunction",
     "Ports",
-    "Script",
     "Security",
-    "SessionWorkload",
-    "Similarity",
     "Target",
-    "TorchScript",
-    "TrainLoop",
     "Workload",
 ]

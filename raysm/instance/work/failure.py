@@ -49,7 +49,9 @@ UNKNOWN_END = (
     "ended without an exit code: most likely memory was short; else it crashed, was killed, or left by os._exit"
 )
 
-INTERNAL = re.compile(r"raysm/instance/work/(driver\.py$|script_main\.py$|runners/|session/)")
+INTERNAL = re.compile(
+    r"raysm/(instance/work/(driver|script_main)\.py$|features/\w+/runner\.py$|features/session/cluster/)"
+)
 
 
 def failure_of(error: BaseException) -> Failure | None:

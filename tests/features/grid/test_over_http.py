@@ -18,7 +18,7 @@ pytestmark = pytest.mark.long
 
 REGIONS = ("us-east-1", "eu-west-1", "us-west-2", "eu-central-1")
 
-SCENARIO = (Path(__file__).parents[2] / "examples" / "four_regions.toml").read_text()
+SCENARIO = (Path(__file__).parents[3] / "examples" / "four_regions.toml").read_text()
 
 
 def rows_in(regions, count):

@@ -24,7 +24,7 @@ from tests.support.waiting import until
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 REGIONS = ("us-east-1", "eu-west-1")
-SCENARIO = (Path(__file__).parents[3] / "examples" / "four_regions.toml").read_text()
+SCENARIO = (Path(__file__).parents[4] / "examples" / "four_regions.toml").read_text()
 JOB = ControllerJob(job_queue="programs", job_definition="controllers")
 LONG_S = 400
 

@@ -86,7 +86,7 @@ def sdk(tmp_path_factory):
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.sdk_requests"],
         input=json.dumps(question),
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[4],
         env={
             "PATH": os.environ["PATH"],
             "HOME": str(folder),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[5]
 COMPILER = """#!/bin/sh
 # -O1: the checks take more time to compile than to run.
 exec {gcc} "$@" -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined
