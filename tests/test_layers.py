@@ -1,4 +1,4 @@
-"""Which layer may import which, and what `import raysm` loads."""
+"""Which part may import which, and what `import raysm` loads."""
 
 import ast
 import graphlib
@@ -18,31 +18,102 @@ PACKAGE = Path(raysm.__file__).parent
 
 ALLOWED = {
     "errors": set(),
-    "request": {"errors"},
-    "contract": {"errors", "request"},
-    "client": {"errors", "request", "contract"},
-    "grid": {"errors", "request", "contract", "client"},
-    "sdk": {"errors", "request", "contract"},
-    "testing": {"errors", "request", "contract", "client"},
-    "bootstrap": {"errors", "request", "contract"},
-    "workloads": {"errors", "request", "contract", "bootstrap"},
-    "training": {"errors", "request", "contract", "bootstrap", "workloads"},
-    "local": {"errors", "request", "contract"},
-    "views": {"errors", "request", "contract", "client", "grid", "bootstrap", "workloads", "local"},
-    "cli": {"errors", "request", "contract", "client", "grid", "bootstrap", "workloads", "local", "views"},
+    "core.request": {"errors"},
+    "core.protocol": {"errors", "core.request"},
+    "core.client": {"errors", "core.request", "core.protocol"},
+    "instance": {"errors", "core.request", "core.protocol"},
+    "local": {"errors", "core.request", "core.protocol"},
+    "cli": {"errors", "core.request", "core.protocol", "core.client"},
+    "client": {"core.client"},
+    "testing": {"errors", "core.request", "core.protocol", "core.client"},
+    "training": {"features.training"},
+    "sdk": {"errors", "features.training"},
     "__main__": {"cli"},
     "site": set(),
 }
+"""What each part may import. A feature may import what is below it, by the file: see ``SIDES``."""
 
-STANDARD_LIBRARY_ONLY = {"errors", "request", "contract", "bootstrap"}
+REQUEST = {"errors", "core.request", "core.protocol"}
+LAPTOP = {"errors", "core.request", "core.protocol", "core.client", "cli"}
+JOB = {"errors", "core.request", "core.protocol", "instance"}
+SIDES = (
+    (r"(\w*request|space|protocol|mirror)\.py", REQUEST),
+    (r"(runner|tracked)\.py|cluster/", JOB),
+    (r"", LAPTOP),
+)
+"""By the beginning of a file's path in its feature: the parts below that it may import. The first one counts."""
+
+TIES = {
+    "cli/arguments.py": {"features.grid"},
+    "cli/config.py": {"features.similarity"},
+    "cli/jobs.py": {"features.dashboard", "features.experiments", "features.grid", "features.sweep"},
+    "cli/main.py": {"instance"},
+    "cli/options.py": {"features.script", "features.similarity", "features.sweep"},
+    "cli/sending.py": {"features.sweep"},
+    "core/client/costs/bill.py": {"features.session"},
+    "core/client/job/handle.py": {"features.dashboard", "features.experiments"},
+    "core/client/job/listing.py": {"features.session"},
+    "core/client/job/removal.py": {"features.experiments"},
+    "core/client/source/function.py": {"features.script"},
+    "core/client/source/remote.py": {"features.session"},
+    "core/client/submit.py": {"features.experiments", "features.script"},
+    "features/account/doctor/checks.py": {"features.dashboard"},
+    "features/account/doctor_command.py": {"features.script", "features.session", "local"},
+    "features/account/market_command.py": {"features.grid"},
+    "features/batch/request.py": {"features.script"},
+    "features/dashboard/charts.py": {"features.experiments"},
+    "features/dashboard/command.py": {"features.experiments"},
+    "features/dashboard/tunnel/tunnel.py": {"features.session"},
+    "features/experiments/card/job_card.py": {"features.session"},
+    "features/experiments/mlflow_view.py": {"features.dashboard", "features.grid", "features.session", "instance"},
+    "features/experiments/plots.py": {"features.sweep"},
+    "features/experiments/table.py": {"features.grid"},
+    "features/grid/grid_request.py": {"core.client"},
+    "features/grid/plan.py": {"features.account"},
+    "features/grid/views/grid.py": {"features.script"},
+    "features/grid/views/handle.py": {"features.experiments"},
+    "features/grid/views/text.py": {"features.experiments"},
+    "features/grid/views/watching.py": {"features.experiments"},
+    "features/session/client/handle.py": {"features.dashboard"},
+    "features/session/notebook/jupyter.py": {"features.dashboard"},
+    "features/sweep/client.py": {"features.script"},
+    "features/sweep/cluster/group.py": {"features.training"},
+    "features/sweep/request.py": {"features.script"},
+    "features/training/cluster/launch/data_parallel.py": {"features.script"},
+    "features/training/cluster/launch/loop_worker.py": {"features.script"},
+    "features/training/cluster/launch/torch_script.py": {"features.script"},
+    "features/training/cluster/loop/session.py": {"features.script"},
+    "features/training/cluster/prepare.py": {"features.script"},
+    "instance/sdk_job.py": {"features.script"},
+    "instance/work/driver.py": {"features.training"},
+    "local/command.py": {"cli", "core.client"},
+    "local/server/console.py": {"features.session"},
+}
+"""What else a module imports: what is left to untie. No line is added."""
+
+STANDARD_LIBRARY_ONLY = ("errors", "core.request", "core.protocol", "instance")
 """They also run in a bare image, before any package is installed."""
 
 
+def part_of(name):
+    """Return the part of the package that a dotted name belongs to: ``core.client``, ``features.grid``, ``local``."""
+    _, part, *rest = name.split(".")
+    return f"{part}.{rest[0]}" if part in ("core", "features") and rest else part
+
+
 def modules():
-    """Yield each module of the package with its layer; the package itself has none."""
+    """Yield each module of the package with its part; packages of parts have none."""
     for path in sorted(PACKAGE.rglob("*.py")):
-        if path != PACKAGE / "__init__.py":
-            yield path, path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+        if name not in ("raysm", "raysm.core", "raysm.features"):
+            yield path, part_of(name)
+
+
+def allowed(path, part):
+    if not part.startswith("features."):
+        return ALLOWED[part]
+    inside = "/".join(path.relative_to(PACKAGE / "features").parts[1:])
+    return next(below for pattern, below in SIDES if re.match(pattern, inside))
 
 
 def statements(tree):
@@ -62,11 +133,12 @@ def imported(body):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def test_a_module_imports_only_from_layers_below_its_own():
-    for path, layer in modules():
+def test_a_module_imports_only_from_parts_below_its_own():
+    for path, part in modules():
         names = imported(statements(ast.parse(path.read_text())))
-        used = {name.split(".")[1] for name in names if name.startswith("raysm.")}
-        assert used - {layer, "__version__"} <= ALLOWED[layer], path
+        used = {part_of(name) for name in names if name.startswith("raysm.") and name != "raysm.__version__"}
+        inside = path.relative_to(PACKAGE).as_posix()
+        assert used - {part} - allowed(path, part) == TIES.get(inside, set()), inside
 
 
 def test_no_modules_import_each_other():
@@ -80,13 +152,17 @@ def test_no_modules_import_each_other():
 
 
 def test_what_starts_in_a_bare_image_needs_only_the_standard_library():
-    for path, layer in modules():
-        if layer in STANDARD_LIBRARY_ONLY:
+    for path, part in modules():
+        inside = path.relative_to(PACKAGE).as_posix()
+        is_work = inside.startswith("instance/work/")
+        if (part in STANDARD_LIBRARY_ONLY and not is_work) or re.fullmatch(r"features/\w+/request\.py", inside):
             at_import = {name.split(".")[0] for name in imported(ast.parse(path.read_text()).body)}
             assert at_import <= sys.stdlib_module_names | {"raysm"}, path
 
 
-NAMED = re.compile(rf"(?<![\w/.])raysm\.(?:{'|'.join(ALLOWED)})(?:\.[A-Za-z_]\w*)+")
+NAMED = re.compile(
+    rf"(?<![\w/.])raysm\.(?:core|features|{'|'.join(each for each in ALLOWED if '.' not in each)})(?:\.[A-Za-z_]\w*)+"
+)
 """Dotted names of raysm's modules and of what is in them."""
 
 
@@ -120,7 +196,7 @@ def pulled_in(code):
 
 
 def test_importing_raysm_and_asking_for_its_request_types_pulls_in_nothing_heavy():
-    code = "import raysm; raysm.Cluster, raysm.Similarity, raysm.report, raysm.core.client, dir(raysm)"
+    code = "import raysm; raysm.Cluster, raysm.Similarity, raysm.report, raysm.client, dir(raysm)"
     assert pulled_in(code) & HEAVY == set()
 
 
@@ -141,14 +217,14 @@ def test_an_instance_does_not_wait_before_its_bootstrap_for_what_only_that_or_an
 
 LATER = (
     *(
-        "client.costs.bill",
-        "client.logs.stream",
-        "client.logs.metrics",
-        "client.logs.rendering",
-        "client.results.result",
-        "client.logs.tracking",
+        "core.client.costs.bill",
+        "core.client.logs.stream",
+        "core.client.logs.metrics",
+        "core.client.logs.rendering",
+        "core.client.results.result",
+        "features.experiments.tracking",
     ),
-    *("client.source.function", "contract.events", "contract.mirror"),
+    *("core.client.source.function", "core.protocol.events", "features.experiments.mirror"),
 )
 """What only one method of a job's handle asks for, or few jobs."""
 
@@ -186,7 +262,7 @@ def test_dir_shows_the_public_names_alone():
 
 
 def test_what_the_client_has_not_is_an_attribute_error():
-    assert not hasattr(raysm.core.client, "nonsense")
+    assert not hasattr(raysm.client, "nonsense")
 
 
 def test_every_public_name_can_be_imported():

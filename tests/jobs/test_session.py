@@ -59,7 +59,7 @@ def test_what_it_raises_is_raised_here_with_the_remote_frames(digits):
     (note,) = raised.value.__notes__
     assert note.startswith("in the session digits on algo-1:")
     assert "in wear\n" in note
-    assert "raysm/instance/work" not in note
+    assert "raysm/features" not in note
 
 
 def test_a_function_has_joined_ray_and_sees_all_instances(digits):

@@ -1,4 +1,4 @@
-"""``python3 -m tests.mutate raysm.features.grid.placing``: break a module, one small change at a time, and run its tests.
+"""``python3 -m tests.mutate raysm.features.grid.placing``: break a module in one place at a time, and run its tests.
 
 Each change is a mutant. A mutant that fails a test is killed; one that passes all tests survives and
 is printed: either it changes nothing that a user relies on, or a test is missing. First, the tests run

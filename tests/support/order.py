@@ -21,13 +21,13 @@ LONGEST = (
     "jobs/test_training_interrupted.py",
     "jobs/test_similarity.py",
     "jobs/test_training.py",
-    "workloads/training/test_parallel_modes.py",
+    "features/training/cluster/test_parallel_modes.py",
     "jobs/test_sharded_similarity.py",
-    "grid/test_faults.py",
+    "features/grid/test_faults.py",
     "jobs/test_images.py",
     "jobs/test_session_ends.py",
-    "grid/batch_job/test_over_http.py",
-    "sdk/test_page.py",
+    "features/grid/batch_job/test_over_http.py",
+    "features/training/sdk/test_page.py",
 )
 """Files to begin with, so that no process still works on one of them when the others have nothing left."""
 
@@ -46,7 +46,7 @@ def _rank(path):
 
 
 SHARED = {"forks": r"\b(forks|ranks)\b", "one_ray": r"\b(one_ray|ray_here|address|base)\b"}
-"""Session fixtures of tests/instance/work that take seconds of a core, and what functions of a file that uses one take."""
+"""Session fixtures that take seconds of a core, and what functions of a file that uses one take."""
 
 
 class SharingScheduling(LoadFileScheduling):
@@ -59,7 +59,7 @@ class SharingScheduling(LoadFileScheduling):
 @functools.cache
 def _shared_by(file):
     """Return the session fixture for whose sake a file goes where others go, or else the file itself."""
-    if file.startswith("tests/instance/work/"):
+    if file.startswith(("tests/instance/work/", "tests/features/")):
         text = (TESTS.parent / file).read_text()
         for name, pattern in SHARED.items():
             if re.search(rf"^ *def .*{pattern}", text, re.MULTILINE):

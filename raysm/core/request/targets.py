@@ -1,8 +1,8 @@
 """The targets of a job: AWS, or the embedded SageMaker of this machine.
 
 A target contains the rules for turning a request into an API call. Code that needs a network or a file is in the
-target's connection, in ``raysm.core.client``. The kinds of instances that the embedded SageMaker can emulate are here too,
-because the client names them; ``raysm.local.instances`` has the class of each.
+target's connection, in ``raysm.core.client``. The kinds of instances that the embedded SageMaker can emulate are here
+too, because the client names them; ``raysm.local.instances`` has the class of each.
 """
 
 import re

@@ -283,7 +283,7 @@ def test_the_reason_names_the_instance_of_the_task_unless_that_is_the_head(monke
 
 
 def test_the_traceback_of_a_task_shows_the_users_frames_alone():
-    text = """\x1b[36mray::part 0: a.csv()\x1b[39m (pid=7, ip=192.0.2.2, actor_id=db1d, repr=<raysm.instance.work._Process>)
+    text = """\x1b[36mray::part 0: a.csv()\x1b[39m (pid=7, ip=192.0.2.2, actor_id=db1d, repr=<raysm.work._Process>)
            ^^^^^^^^^^^^^
   File "/lib/raysm/instance/work/processes.py", line 21, in call
     return function(block, *inputs)

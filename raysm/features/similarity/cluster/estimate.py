@@ -1,6 +1,6 @@
 """Estimate the time of a similarity: rates that are measured on this machine, times the work.
 
-``estimate`` starts one process for each core (``python -m raysm.features.similarity.cluster.estimate``), as a job would. Each
+``estimate`` starts one process for each core, as a job would: this module, run by ``python -m``. Each
 measures how fast a core prepares rows and compares pairs of the matrix itself. With N rows on S slots:
 
     prepare    = N / (rows a second) / S

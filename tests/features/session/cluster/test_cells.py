@@ -75,7 +75,7 @@ def test_a_failure_has_its_own_lines_and_none_of_raysms():
     (outcome,) = outcomes("def f():\n    return 1 / 0\n\nf()")
     assert outcome.error.type == "ZeroDivisionError"
     assert 'File "<cell 1>", line 2, in f\n    return 1 / 0' in outcome.error.traceback
-    assert "raysm/instance/work" not in outcome.error.traceback
+    assert "raysm/features" not in outcome.error.traceback
     assert isinstance(pickle.loads(outcome.pickled), ZeroDivisionError)
 
 

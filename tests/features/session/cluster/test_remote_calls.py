@@ -79,7 +79,7 @@ def test_cells_share_a_namespace_that_outlives_failures(there):
     assert "".join(piece.text for piece in pieces).split() == [str(number) for number in range(1000)]
     assert (outcome.shown["text/plain"], has_failed, pulled) == ("21", False, {"x": 20})
     assert (failed.error.type, failed.error.host) == ("ZeroDivisionError", "algo-1")
-    assert "raysm/instance/work" not in failed.error.traceback
+    assert "raysm/features" not in failed.error.traceback
     assert (left.error.type, after.shown["text/plain"]) == ("SystemExit", "20")
 
 
