@@ -15,6 +15,8 @@ from tests.simulate import grid, life
 
 MEMORY = Path("/dev/shm")
 BATCH = 50
+SHOWN_EACH = 10_000
+"""Seeds after which it is said how many are done."""
 
 
 def run_seed(what: str, seed: int) -> tuple[list[str], list[str]]:
@@ -53,6 +55,8 @@ def search(what: str, first: int, count: int, *, keeps_on: bool) -> int:
                     kinds[kind] += 1
                     if kinds[kind] <= 3:
                         print(f"seed {seed} after {done} seeds: {line}", flush=True)
+            if done % SHOWN_EACH == 0:
+                print(f"{done:,} seeds, {failed:,} broken", flush=True)
             if failed and not keeps_on:
                 pool.shutdown(cancel_futures=True)
                 break
