@@ -22,7 +22,8 @@ import cloudpickle
 import raysm
 from raysm.core.protocol.paths import Paths
 from raysm.core.request import JobRequest
-from raysm.features.script.request import Script, TorchScript
+from raysm.features.script.request import Script
+from raysm.features.training.request import TorchScript
 from raysm.instance.variables import DRIVER
 from tests.support.driving import drive
 from tests.support.payloads import pack_payload

@@ -19,9 +19,10 @@ from raysm.core.client.settings import TARGETS, Key, hint_of
 from raysm.core.request import Local
 from raysm.core.request.codec import hints_of
 from raysm.core.request.targets import INSTANCE_KINDS
-from raysm.features.script.request import Script, TorchScript
+from raysm.features.script.request import Script
 from raysm.features.similarity.request import Similarity
 from raysm.features.sweep.request import ScriptSweep, Search
+from raysm.features.training.request import TorchScript
 
 CHANGE = "--set"
 """The flag for every option that has none of its own."""

@@ -10,7 +10,7 @@ import pytest
 
 from raysm.core.protocol.names import BASE_DIR
 from raysm.core.request import Cluster, InstanceGroup, JobRequest
-from raysm.features.script.request import TorchScript
+from raysm.features.training.request import TorchScript
 from raysm.instance import environment
 from raysm.instance.variables import user_variables
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from raysm.core.protocol import events
 from raysm.core.protocol.source import Source
 from raysm.core.request import Cluster, JobRequest
-from raysm.features.script.request import Script, TorchScript
+from raysm.features.script.request import Script
+from raysm.features.training.request import TorchScript
 from raysm.local.channels import local_path
 from raysm.local.job_spec import Channel, JobSpec, number_hosts
 from raysm.local.local_job import LocalJob

@@ -7,11 +7,12 @@ from raysm.core.protocol.job_api import api_of
 from raysm.core.protocol.seal import Seal
 from raysm.core.request import Cluster, Input, InstanceGroup, JobRequest, Limits, MetricDefinition, Security
 from raysm.features.batch.request import BatchInference
-from raysm.features.script.request import PickledFunction, Script, TorchScript, TrainLoop
+from raysm.features.script.request import PickledFunction, Script
 from raysm.features.session.request import SessionWorkload
 from raysm.features.similarity.request import Similarity
 from raysm.features.sweep.request import FunctionSweep, ScriptSweep
 from raysm.features.sweep.space import loguniform
+from raysm.features.training.request import TorchScript, TrainLoop
 from tests.support.sagemaker import aws, places_of
 
 KEY = "arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"

@@ -55,7 +55,7 @@ from raysm.core.request.codec import from_json, to_json
 from raysm.core.request.job import NAME_PATTERN
 from raysm.core.request.options import check_list
 from raysm.errors import InvalidInput, InvalidRequest, JobFailed, JobNotFound, ServiceError, did_you_mean
-from raysm.features.script.request import TorchScript
+from raysm.features.training.request import TorchScript
 
 if TYPE_CHECKING:
     from raysm.core.client.source.function import Function

@@ -11,12 +11,13 @@ import os
 import re
 import sys
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
 import raysm
+from raysm.core.features import GROUP, own_entries
 from raysm.core.protocol.store import put
 from raysm.errors import InvalidPayload
 
@@ -55,10 +56,12 @@ def kept_library(package: Path, *, keep: bool = True) -> bytes:
     """
     paths = sorted(_travelling(package))
     folder = package / BYTECODE
-    archive = folder / f"{LIBRARY}.{sys.implementation.cache_tag}.{_state_of(package, paths)}"
+    metadata = _metadata(package.name)
+    state = _state_of(package, paths, metadata)
+    archive = folder / f"{LIBRARY}.{sys.implementation.cache_tag}.{state}"
     with contextlib.suppress(OSError):
         return archive.read_bytes()
-    content = _packed(package, paths, with_bytecode=keep)
+    content = _packed(package, paths, metadata, with_bytecode=keep)
     if keep:
         with contextlib.suppress(OSError):  # the folder may be another user's
             put(archive, content)
@@ -75,18 +78,30 @@ def _travelling(package: Path) -> Iterator[Path]:
                 yield Path(folder, name)
 
 
-def _state_of(package: Path, paths: Sequence[Path]) -> str:
+def _metadata(package: str) -> dict[str, bytes]:
+    """Return the files by which an instance finds raysm's features, as an installation has them."""
+    folder = f"{package}-{raysm.__version__}.dist-info"
+    entries = "".join(f"{name} = {value}\n" for name, value in own_entries())
+    return {
+        f"{folder}/METADATA": f"Metadata-Version: 2.1\nName: {package}\nVersion: {raysm.__version__}\n".encode(),
+        f"{folder}/entry_points.txt": f"[{GROUP}]\n{entries}".encode(),
+    }
+
+
+def _state_of(package: Path, paths: Sequence[Path], metadata: Mapping[str, bytes]) -> str:
     """Return a digest of each file's name, size and time of change, by which Python validates bytecode too."""
-    state = hashlib.sha256()
+    state = hashlib.sha256(repr(metadata).encode())
     for path in paths:
         status = path.stat()
         state.update(f"{path.relative_to(package)} {status.st_size} {status.st_mtime_ns}\n".encode())
     return state.hexdigest()[:16]
 
 
-def _packed(package: Path, paths: Sequence[Path], *, with_bytecode: bool) -> bytes:
+def _packed(package: Path, paths: Sequence[Path], metadata: Mapping[str, bytes], *, with_bytecode: bool) -> bytes:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
+        for name, data in metadata.items():
+            _write(archive, name, data)
         for path in paths:
             name, source = path.relative_to(package.parent).as_posix(), path.read_bytes()
             files = {name: source}
@@ -98,11 +113,15 @@ def _packed(package: Path, paths: Sequence[Path], *, with_bytecode: bool) -> byt
                 with contextlib.suppress(ValueError):  # constant slices of Python 3.14, which marshal's version 2 lacks
                     files[f"{name}c"] = _bytecode(source, name)
             for name, data in files.items():
-                entry = zipfile.ZipInfo(name, EPOCH)
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                entry.external_attr = 0o644 << 16
-                archive.writestr(entry, data)
+                _write(archive, name, data)
     return content.getvalue()
+
+
+def _write(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+    entry = zipfile.ZipInfo(name, EPOCH)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    entry.external_attr = 0o644 << 16
+    archive.writestr(entry, data)
 
 
 def _bytecode(source: bytes, name: str) -> bytes:
@@ -121,7 +140,7 @@ def unpack(library: Path, folder: Path, runner: str = "") -> Path:
     try:
         with zipfile.ZipFile(library) as archive:
             for entry in archive.infolist():
-                package, _, inside = entry.filename.partition("/")
+                inside = entry.filename.partition("/")[2]
                 feature = re.match(r"features/(\w+)/", inside)
                 if feature[1] not in own if feature else ON_THE_LAPTOP.match(inside):
                     continue
@@ -129,6 +148,7 @@ def unpack(library: Path, folder: Path, runner: str = "") -> Path:
                     # Python compiles a module anew if its bytecode is another release's.
                     entry.filename = importlib.util.cache_from_source(entry.filename.removesuffix("c"))
                 archive.extract(entry, folder)
+            (package,) = {name.partition("/")[0] for name in archive.namelist() if name.endswith("/__init__.py")}
         (folder / package / LIBRARY).symlink_to(library.resolve())
     except (OSError, zipfile.BadZipFile) as error:
         raise InvalidPayload(f"{library} cannot be unpacked into {folder}: {error}") from error

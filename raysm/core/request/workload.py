@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias
 
+from raysm.core import features
 from raysm.errors import InvalidRequest, did_you_mean
 
 if TYPE_CHECKING:
@@ -171,20 +172,6 @@ def _flat(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-KINDS: Mapping[str, str] = {
-    "script": "raysm.features.script.request:Script",
-    "function": "raysm.features.script.request:PickledFunction",
-    "similarity": "raysm.features.similarity.request:Similarity",
-    "torch_script": "raysm.features.script.request:TorchScript",
-    "data_parallel": "raysm.features.script.request:TrainLoop",
-    "session": "raysm.features.session.request:SessionWorkload",
-    "function_sweep": "raysm.features.sweep.request:FunctionSweep",
-    "script_sweep": "raysm.features.sweep.request:ScriptSweep",
-    "batch": "raysm.features.batch.request:BatchInference",
-}
-"""raysm's own kinds; a new one needs one line here. Other kinds are named by their import path."""
-
-NAMES: Mapping[str, str] = {path: name for name, path in KINDS.items()}
 IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
@@ -212,7 +199,7 @@ class Workload:
     __slots__ = ()
 
     kind: ClassVar[str]
-    """The name in requests and tags: short for raysm's own kinds (see ``KINDS``), else ``module:Class``."""
+    """The name in requests and tags: short for raysm's own kinds, else ``module:Class``."""
 
     runner: ClassVar[str] = ""
     """``module:Class`` of the ``raysm.instance.work.runner.Runner`` that executes it; only the head imports it."""
@@ -278,8 +265,8 @@ class Workload:
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
-        path = f"{cls.__module__}:{cls.__qualname__}"
-        cls.kind = NAMES.get(path, path)
+        if "kind" not in vars(cls):
+            cls.kind = f"{cls.__module__}:{cls.__qualname__}"
 
     @property
     def entry_script(self) -> "ScriptWorkload | None":
@@ -328,15 +315,15 @@ class Workload:
 
     @classmethod
     def named(cls, kind: object, where: str = "kind") -> "type[Workload]":
-        """Return the class of a kind: one of ``KINDS``, or ``module:Class``; ``where`` begins messages."""
+        """Return the class of a kind: one of a feature, or ``module:Class``; ``where`` begins messages."""
         # JSON from another machine may contain a number or a list here.
         name = str(kind)
-        if name in KINDS or IMPORT_PATH.fullmatch(name):
-            return _imported(KINDS.get(name, name), where)
+        path = name if IMPORT_PATH.fullmatch(name) else features.path_of("kinds", name)
+        if path is not None:
+            return _imported(path, where)
         shown = repr(kind) if len(repr(kind)) <= 80 else repr(kind)[:77] + "..."
-        raise InvalidRequest(
-            f"{where}: expected one of {', '.join(map(repr, KINDS))}, or module:Class of your own kind, got {shown}"
-        )
+        kinds = ", ".join(map(repr, features.all_paths("kinds")))
+        raise InvalidRequest(f"{where}: expected one of {kinds}, or module:Class of your own kind, got {shown}")
 
 
 class ScriptWorkload(Workload):
@@ -385,8 +372,8 @@ class ScriptWorkload(Workload):
 
 
 def built_in_kind(kind: str) -> type[Workload] | None:
-    """Return the class of one of raysm's own kinds; it imports nothing else, as for names from untrusted sources."""
-    return Workload.named(kind) if kind in KINDS else None
+    """Return the class of a feature's kind; it imports nothing else, as for names from untrusted sources."""
+    return None if features.path_of("kinds", kind) is None else Workload.named(kind)
 
 
 def require_workload(value: object) -> Workload:
@@ -396,7 +383,7 @@ def require_workload(value: object) -> Workload:
             raise InvalidRequest(_wrap(value.wrapper, value))
         check_kind(type(value))
         return value
-    kinds = [Workload.named(kind) for kind in KINDS]
+    kinds = [Workload.named(kind) for kind in features.all_paths("kinds")]
     if callable(value):
         wrapper = next(kind.wrapper for kind in kinds if kind.wrapper is not None)
         raise InvalidRequest(_wrap(wrapper, value))
@@ -409,7 +396,7 @@ def _wrap(wrapper: Wrapper, value: object) -> str:
 
 
 def check_kind(kind: type[Workload]) -> None:
-    if not IMPORT_PATH.fullmatch(kind.kind) and kind.kind not in KINDS:
+    if not IMPORT_PATH.fullmatch(kind.kind) and features.path_of("kinds", kind.kind) is None:
         raise InvalidRequest(
             f"the kind of workload {kind.kind!r} is defined inside a function or class, where no instance can import "
             "it: move it to the top of a module"

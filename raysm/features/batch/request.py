@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from raysm.core.request.cluster import Input
 from raysm.core.request.options import check_counts, check_list, optional
+from raysm.core.request.programs import PickledWorkload
 from raysm.core.request.workload import Wrapper
 from raysm.errors import InvalidRequest
-from raysm.features.script.request import PickledWorkload
 
 READ = ("images", "text", "csv", "jsonl", "parquet", "npy", "files")
 """Formats of files; ``raysm.features.batch.cluster.formats`` has the class of each."""
@@ -27,6 +27,7 @@ class BatchInference(PickledWorkload):
         InvalidRequest: A field is out of its range.
     """
 
+    kind: ClassVar[str] = "batch"
     runner: ClassVar[str] = "raysm.features.batch.cluster.run:BatchRunner"
     reader: ClassVar[str] = "raysm.features.batch.result:BatchResult"
     label: ClassVar[str] = "the batch inference"

@@ -18,6 +18,7 @@ class SessionWorkload(Workload):
         InvalidRequest: A time is not above 0, or there is a budget without a price.
     """
 
+    kind: ClassVar[str] = "session"
     runner: ClassVar[str] = "raysm.features.session.runner:SessionRunner"
     label: ClassVar[str] = "the session"
     keeps: ClassVar[str] = "what its calls and cells write into the folder $SM_MODEL_DIR"

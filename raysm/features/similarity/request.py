@@ -36,6 +36,7 @@ class Similarity(Workload):
         InvalidRequest: None or several of the three are given, or an option is out of its range.
     """
 
+    kind: ClassVar[str] = "similarity"
     runner: ClassVar[str] = "raysm.features.similarity.runner:SimilarityRunner"
     reader: ClassVar[str] = "raysm.features.similarity.result:SimilarityResult"
     label: ClassVar[str] = "the similarity"

@@ -4,13 +4,13 @@ import difflib
 import functools
 import html
 import inspect
-import pkgutil
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from raysm.core import features
 from raysm.core.client.job.handle import Job
 from raysm.core.client.logs.rendering import marked_value
 from raysm.core.client.results.result import Result
@@ -178,7 +178,7 @@ class SweepResult(Result):
             size: Width and height in pixels.
         """
         # Views are above the client, which does not import them.
-        return pkgutil.resolve_name("raysm.features.experiments.plots:plot_sweep")(self, size=size)
+        return features.view("plot_sweep")(self, size=size)
 
     def __repr__(self) -> str:
         return visible(f"<raysm sweep {self.manifest.job}: {self.manifest.summary}\n{self.trials!r}>")

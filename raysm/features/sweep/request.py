@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast, get_args
 
 from raysm.core.request.codec import from_json
 from raysm.core.request.options import check_counts, optional
+from raysm.core.request.programs import Pickled
 from raysm.core.request.workload import Parameters, ScriptWorkload, Workload, Wrapper, of_fields, plain
 from raysm.errors import InvalidRequest
-from raysm.features.script.request import Pickled, Script
+from raysm.features.script.request import Script
 from raysm.features.sweep.space import Parameter, space_of
 
 
@@ -301,6 +302,7 @@ class SweepWorkload(Workload):
 class FunctionSweep(Pickled, SweepWorkload):
     """Trials of a function, pickled by cloudpickle into the payload; ``raysm.Sweep`` makes it."""
 
+    kind: ClassVar[str] = "function_sweep"
     wrapper: ClassVar[Wrapper | None] = Wrapper("function", "raysm.Sweep(train, space={…}, metric='loss', mode='min')")
 
     name: str
@@ -317,6 +319,8 @@ class FunctionSweep(Pickled, SweepWorkload):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScriptSweep(ScriptWorkload, SweepWorkload):
     """Trials of a script: each runs it as a program, with its parameters as ``--NAME=VALUE`` before its arguments."""
+
+    kind: ClassVar[str] = "script_sweep"
 
     script: str
     args: tuple[str, ...] = ()

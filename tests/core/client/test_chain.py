@@ -12,7 +12,8 @@ from raysm.core.protocol.job_api import TRAINING
 from raysm.core.protocol.names import FIRST_TAG, MAX_RESTARTS_TAG, NOT_KEPT, RESTART_TAG
 from raysm.core.request import Cluster, Limits
 from raysm.errors import CredentialsExpired, InvalidRequest, JobFailed, JobStopped
-from raysm.features.script.request import Script, TorchScript
+from raysm.features.script.request import Script
+from raysm.features.training.request import TorchScript
 from tests.support.client_jobs import COMPLETED, EXCEEDED, long_job
 from tests.support.sagemaker import refusal
 

@@ -18,10 +18,11 @@ from raysm.core.protocol import payload
 from raysm.core.protocol.result import FAILURE
 from raysm.core.request import Cluster, Input, Limits, Local, Security
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound
-from raysm.features.script.request import Script, TorchScript
+from raysm.features.script.request import Script
 from raysm.features.similarity.request import Similarity
 from raysm.features.sweep.client import Sweep
 from raysm.features.sweep.space import choice
+from raysm.features.training.request import TorchScript
 from tests.support.client_jobs import COMPLETED, leave
 from tests.support.sagemaker import REGION, fake_aws
 

@@ -24,10 +24,11 @@ from raysm.core.request.workload import (
 )
 from raysm.errors import InvalidRequest
 from raysm.features.batch.request import BatchInference
-from raysm.features.script.request import PickledFunction, Script, TorchScript, TrainLoop
+from raysm.features.script.request import PickledFunction, Script
 from raysm.features.session.request import SessionWorkload
 from raysm.features.similarity.request import Similarity
 from raysm.features.sweep.request import FunctionSweep, ScriptSweep
+from raysm.features.training.request import TorchScript, TrainLoop
 
 
 @pytest.mark.parametrize(

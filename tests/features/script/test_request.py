@@ -8,7 +8,8 @@ import pytest
 from raysm.core.request import Input
 from raysm.core.request.job import JobRequest
 from raysm.errors import InvalidRequest
-from raysm.features.script.request import Script, TorchScript, TrainLoop
+from raysm.features.script.request import Script
+from raysm.features.training.request import TorchScript, TrainLoop
 
 BOTH = pytest.mark.parametrize("kind", [Script, TorchScript])
 

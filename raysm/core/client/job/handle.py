@@ -8,7 +8,6 @@ import contextlib
 import functools
 import itertools
 import logging
-import pkgutil
 import sys
 import threading
 import time
@@ -17,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from raysm.core import features
 from raysm.core.client.job import text as job_repr
 from raysm.core.client.job.chain import Chain, TransientErrors, is_follow_up, next_name
 from raysm.core.client.job.description import Description, SecondaryStatus, Status, outputs_of, read
@@ -167,9 +167,7 @@ class Job:
         # Looked up only in a kernel, because the modules of cards take time to import.
         if not {"ipykernel", "marimo"} & sys.modules.keys():
             return contextlib.nullcontext()
-        shown: contextlib.AbstractContextManager[None] = pkgutil.resolve_name(
-            "raysm.features.experiments.card.live_card:shown_meanwhile"
-        )(self)
+        shown: contextlib.AbstractContextManager[None] = features.view("shown_meanwhile")(self)
         return shown
 
     def _wait(self, timeout: float | None, deadline_s: float) -> Status:
@@ -465,7 +463,7 @@ class Job:
             NotDone: There is no dashboard within ``timeout``; a ``TimeoutError`` too.
             MissingDependency: aiohttp is not installed: the extra ``interactive``.
         """
-        return pkgutil.resolve_name("raysm.features.dashboard.dashboard:open_dashboard")(self, timeout=timeout)
+        return features.view("open_dashboard")(self, timeout=timeout)
 
     def plot(self, *names: str, log: bool = False, size: tuple[int, int] = (640, 200)) -> Any:
         """Return charts of metrics on one time axis, which a notebook shows; ``.save("loss.png")`` writes it.
@@ -478,7 +476,7 @@ class Job:
         Raises:
             InvalidRequest: The job has metrics, but none with these names.
         """
-        return pkgutil.resolve_name("raysm.features.experiments.plots:plot_job")(self, *names, log=log, size=size)
+        return features.view("plot_job")(self, *names, log=log, size=size)
 
     def watch(self) -> Any:
         """Show a live card of the job below the cell of a notebook until it has ended; later cells run meanwhile.
@@ -489,7 +487,7 @@ class Job:
         Raises:
             InvalidRequest: This is not a notebook.
         """
-        return pkgutil.resolve_name("raysm.features.experiments.card.live_card:watch")(self)
+        return features.view("watch")(self)
 
     def tunnel(self, port: int, on: str | None = None, local_port: int = 0) -> "Tunnel":
         """Open a tunnel to a port of one of its instances; use it as a context manager, or close it.
@@ -505,9 +503,8 @@ class Job:
         Raises:
             InvalidRequest: There is no such port or instance, or the job cannot be entered.
         """
-        from raysm.features.dashboard.tunnel.opening import open_tunnel
-
-        return open_tunnel(self.chain, port, on=on, local_port=local_port)
+        tunnel: Tunnel = features.view("open_tunnel")(self.chain, port, on=on, local_port=local_port)
+        return tunnel
 
     # Outputs and cost
 

@@ -21,7 +21,8 @@ from raysm.core.protocol.source import Source
 from raysm.core.request import Workload
 from raysm.core.request.workload import arguments_of, of_arguments
 from raysm.errors import InvalidRequest, MissingDependency
-from raysm.features.script.request import PickledFunction, Precision, TrainLoop
+from raysm.features.script.request import PickledFunction
+from raysm.features.training.request import Precision, TrainLoop
 
 _NO_FILE = "<dynamic-code>"
 """cloudpickle 3.1.3 and later write this in place of the file name of code."""

@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from raysm.core.protocol.source import Source, imports_its_package_late, late_modules, source_of, source_of_modules
 from raysm.core.request import Workload
-from raysm.core.request.workload import KINDS, check_kind, require_workload
+from raysm.core.request.workload import built_in_kind, check_kind, require_workload
 from raysm.errors import InvalidRequest
 
 
@@ -87,7 +87,7 @@ def source_of_kind(kind: type[Workload]) -> Source | None:
     Returns None for raysm's own kinds, which travel with every payload, and for kinds of installed packages, which come
     with requirements or the image.
     """
-    home = None if kind.kind in KINDS else _home(kind)
+    home = None if built_in_kind(kind.kind) is kind else _home(kind)
     if home is None:
         return None
     names = {path.partition(".")[0].partition(":")[0] for path in (kind.kind, kind.runner)}

@@ -2,9 +2,9 @@
 
 import contextlib
 import html
-import pkgutil
 from typing import Any
 
+from raysm.core import features
 from raysm.core.client.costs.bill import dollars
 from raysm.core.client.job.handle import Job
 from raysm.core.protocol.names import counted
@@ -88,9 +88,7 @@ class ConnectedSession:
         if state is None:
             return f"<p>{html.escape(repr(self))}</p>"
         link = "" if self._dashboard is None else self._dashboard.link
-        card: str = pkgutil.resolve_name("raysm.features.experiments.card.job_card:session_card")(
-            self._name or state.job, state, link
-        )
+        card: str = features.view("session_card")(self._name or state.job, state, link)
         return card
 
     def _glance(self) -> SessionState | None:

@@ -8,7 +8,6 @@ from torch import nn
 from torch.optim import Optimizer
 
 from raysm.errors import InvalidRequest
-from raysm.features.script.request import Precision
 from raysm.features.training.cluster.checkpoint.checkpoints import Checkpoints, attach
 from raysm.features.training.cluster.degrees import Parallel
 from raysm.features.training.cluster.engines.mean_loss import Divisor, Loss, MeanLoss
@@ -22,6 +21,7 @@ from raysm.features.training.cluster.parallel.optimizers import is_stepped, name
 from raysm.features.training.cluster.parallel.parallelize import Parallelizer
 from raysm.features.training.cluster.parallel.tensors import Plan
 from raysm.features.training.cluster.parallel.trainer import Trainer
+from raysm.features.training.request import Precision
 
 
 def prepare(

@@ -10,7 +10,7 @@ from raysm.core.client.targets.local import LocalConnection
 from raysm.core.protocol.home import ServerRecord
 from raysm.core.request import JobRequest, Local
 from raysm.errors import MissingDependency, ServiceError
-from raysm.features.script.request import TorchScript
+from raysm.features.training.request import TorchScript
 from tests.support.sagemaker import SESSION, aws
 
 GONE = EndpointConnectionError(endpoint_url="http://127.0.0.1:1")

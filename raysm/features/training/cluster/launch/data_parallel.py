@@ -16,7 +16,6 @@ from ray.exceptions import RayActorError, RayError
 from raysm.core.protocol.names import LABEL_HOST
 from raysm.core.protocol.payload import Payload
 from raysm.errors import RayFailed, WorkerFailed
-from raysm.features.script.request import TrainLoop
 from raysm.features.training.cluster.launch import state
 from raysm.features.training.cluster.launch.failure_attribution import Failure, as_refusal, find_cause
 from raysm.features.training.cluster.launch.launch import (
@@ -29,6 +28,7 @@ from raysm.features.training.cluster.launch.launch import (
 )
 from raysm.features.training.cluster.launch.output import OUT, STOP
 from raysm.features.training.cluster.launch.placement import Place, place
+from raysm.features.training.request import TrainLoop
 from raysm.instance.environment import Environment, tell
 from raysm.instance.ray_internals import (
     FAILURE_LIMITS,

@@ -15,7 +15,6 @@ from ray.train.torch import get_device, prepare_model
 from raysm.core.protocol import payload
 from raysm.core.protocol.machine import go_first
 from raysm.errors import WorkerFailed
-from raysm.features.script.request import Precision
 from raysm.features.training.cluster.launch.endings import EndedEarly, Endings
 from raysm.features.training.cluster.launch.failure_attribution import CAUSE_S, blame_early_end, is_consequence
 from raysm.features.training.cluster.launch.launch import say
@@ -24,6 +23,7 @@ from raysm.features.training.cluster.launch.placement import Group, Place, torch
 from raysm.features.training.cluster.loop import session
 from raysm.features.training.cluster.model_file import save_model
 from raysm.features.training.cluster.usage import Usage
+from raysm.features.training.request import Precision
 from raysm.instance import environment
 from raysm.instance.log import emit_event
 from raysm.instance.work import folders

@@ -28,7 +28,6 @@ from raysm.core.protocol.events import line
 from raysm.core.protocol.machine import others_first
 from raysm.core.protocol.payload import Payload
 from raysm.errors import InvalidRequest, WorkerFailed
-from raysm.features.script.request import TorchScript
 from raysm.features.training.cluster.launch import state
 from raysm.features.training.cluster.launch.failure_attribution import (
     CAUSE_S,
@@ -57,6 +56,7 @@ from raysm.features.training.cluster.launch.placement import (
     torchrun_variables,
 )
 from raysm.features.training.cluster.usage import Usage
+from raysm.features.training.request import TorchScript
 from raysm.instance import die_with_parent, environment
 from raysm.instance.environment import Environment
 from raysm.instance.ray_internals import BACKPRESSURE, spare_options, spare_pydantic

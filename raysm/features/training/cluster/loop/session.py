@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 
 from raysm.errors import InvalidConfig, InvalidRequest
-from raysm.features.script.request import Precision
 from raysm.features.training.cluster.loop.position import Position
+from raysm.features.training.request import Precision
 from raysm.instance import environment
 from raysm.instance.work import report
 from raysm.instance.work.report import event_lines, numbers, text_line

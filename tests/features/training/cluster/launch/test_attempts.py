@@ -8,9 +8,9 @@ from raysm.core.protocol.result import MODEL_FILE, Manifest, Measured
 from raysm.core.protocol.store import sha256_of
 from raysm.core.request import Cluster, Input, JobRequest
 from raysm.errors import InstanceLost, InvalidRequest, WorkerFailed
-from raysm.features.script.request import TrainLoop
 from raysm.features.training.cluster.launch.launch import NodesLost, Stopped, train, write_manifest
 from raysm.features.training.cluster.launch.placement import place
+from raysm.features.training.request import TrainLoop
 from raysm.instance.work.folders import read_pieces, write_pieces
 from raysm.instance.work.nodes import Node
 

@@ -1,0 +1,149 @@
+"""The features that are installed: each is an entry point of the group ``raysm.features``.
+
+An entry point names a ``Feature``, which says what the feature adds to raysm. raysm's own features
+are found in the same way as those of other packages, but before them, so that a name of raysm's
+own costs no look at every package of the environment.
+"""
+
+import functools
+import importlib
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import raysm
+from raysm.errors import MissingDependency
+
+GROUP = "raysm.features"
+
+
+class Entry(NamedTuple):
+    """An entry point: its name, and where its feature is, ``module:name``."""
+
+    name: str
+    value: str
+
+
+Paths = Mapping[str, str]
+"""``module:name`` by name; what it names is imported when it is used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feature:
+    """What a feature adds, as ``module:name`` by name."""
+
+    kinds: Paths = field(default_factory=dict)
+    """Kinds of workload, by the name that request files use."""
+    names: Paths = field(default_factory=dict)
+    """Public names: ``raysm.Similarity``."""
+    hooks: Paths = field(default_factory=dict)
+    """Attributes of the package ``raysm`` that other libraries look for; they are no public names."""
+    views: Paths = field(default_factory=dict)
+    """Functions behind a method of a job or a session that another feature offers, by their names."""
+
+
+def within(package: str, **modules: Iterable[str]) -> Paths:
+    """Return names by their module in ``package``: ``within("a.b", c=("X",))`` is ``{"X": "a.b.c:X"}``.
+
+    A dot in the name of a module is written as two underscores.
+    """
+    return {
+        name: f"{package}.{module.replace('__', '.')}:{name}" for module, names in modules.items() for name in names
+    }
+
+
+def path_of(table: str, name: str) -> str | None:
+    """Return where ``name`` of a table of features is, ``module:name``; None if no feature has it."""
+    for feature in installed():
+        if path := getattr(feature, table).get(name):
+            return str(path)
+    return None
+
+
+def all_paths(table: str) -> dict[str, str]:
+    """Return a table of all features in one; of two equal names, the first one counts, and raysm's own comes first."""
+    found: dict[str, str] = {}
+    for feature in installed():
+        found = {**getattr(feature, table), **found}
+    return found
+
+
+def view(name: str) -> Any:
+    """Return the function ``name`` of the feature that offers it.
+
+    Raises:
+        MissingDependency: No installed feature does.
+    """
+    path = path_of("views", name)
+    if path is None:
+        raise MissingDependency(
+            f"no feature that is installed offers {name!r}: this raysm lacks one of its own features; "
+            "install all of raysm again"
+        )
+    return imported(path)
+
+
+def imported(path: str) -> Any:
+    """Return what ``module:name`` names."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def installed() -> Iterator[Feature]:
+    """Yield raysm's own features, then those of other packages, each imported when it is its turn."""
+    for entry in own_entries():
+        yield from _feature_of(entry)
+    for entry in _other_entries():
+        yield from _feature_of(entry)
+
+
+@functools.cache
+def own_entries() -> tuple[Entry, ...]:
+    """Return raysm's own entry points: of the source tree that it is imported from, or of the installed package.
+
+    Only what stands beside the package is read, since a look at all installed packages takes 0.1 s.
+    """
+    beside = Path(raysm.__file__).parents[1]
+    project = beside / "pyproject.toml"
+    if project.is_file():
+        import tomllib
+
+        written = tomllib.loads(project.read_text(encoding="utf-8")).get("project", {})
+        if written.get("name") == "raysm":
+            return tuple(Entry(*item) for item in written["entry-points"][GROUP].items())
+    installed = beside / f"raysm-{raysm.__version__}.dist-info" / "entry_points.txt"
+    if installed.is_file():
+        import configparser
+
+        parser = configparser.ConfigParser(delimiters="=")
+        parser.read(installed, encoding="utf-8")
+        return tuple(Entry(*item) for item in parser[GROUP].items())
+    import importlib.metadata
+
+    entries = importlib.metadata.distribution("raysm").entry_points.select(group=GROUP)
+    return tuple(Entry(entry.name, entry.value) for entry in entries)
+
+
+@functools.cache
+def _other_entries() -> tuple[Entry, ...]:
+    import importlib.metadata
+
+    found = [Entry(entry.name, entry.value) for entry in importlib.metadata.entry_points(group=GROUP)]
+    return tuple(entry for entry in found if entry not in own_entries())
+
+
+@functools.cache
+def _feature_of(entry: Entry) -> tuple[Feature, ...]:
+    """Return the feature, or nothing if its folder was taken out, or if another package's cannot be imported."""
+    module = entry.value.partition(":")[0]
+    try:
+        return (imported(entry.value),)
+    except Exception as error:  # another package's module may raise anything
+        is_gone = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
+        if not is_gone and module.startswith("raysm."):
+            raise
+        if not is_gone:
+            warnings.warn(f"the feature {entry.name!r} ({entry.value}) is left out: {error}", stacklevel=2)
+        return ()

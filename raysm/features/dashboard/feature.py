@@ -1,0 +1,14 @@
+"""What the feature adds to raysm."""
+
+from raysm.core.features import Feature, within
+
+FEATURE = Feature(
+    # For Ray, which looks for them where an address begins with raysm://.
+    hooks=within(
+        "raysm.features.dashboard", tunnel__dashboard=["ClientBuilder", "get_job_submission_client_cluster_info"]
+    ),
+    views={
+        "open_dashboard": "raysm.features.dashboard.dashboard:open_dashboard",
+        "open_tunnel": "raysm.features.dashboard.tunnel.opening:open_tunnel",
+    },
+)

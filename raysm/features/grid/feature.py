@@ -1,0 +1,16 @@
+"""What the feature adds to raysm."""
+
+from raysm.core.features import Feature, within
+
+FEATURE = Feature(
+    names=within(
+        "raysm.features.grid",
+        batch_job__controller_job=["ControllerJob"],
+        row=["GridRow"],
+        rows__databases=["Query"],
+        shards=["shards"],
+        task=["Rules"],
+        views__grid=["Grid"],
+        views__handle=["GridHandle", "attach_grid"],
+    ),
+)

@@ -1,0 +1,11 @@
+"""What the feature adds to raysm."""
+
+from raysm.core.features import Feature, within
+
+FEATURE = Feature(
+    kinds={
+        "script": "raysm.features.script.request:Script",
+        "function": "raysm.features.script.request:PickledFunction",
+    },
+    names=within("raysm.features.script", request=["Script"]),
+)

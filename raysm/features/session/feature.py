@@ -1,0 +1,14 @@
+"""What the feature adds to raysm."""
+
+from raysm.core.features import Feature, within
+
+FEATURE = Feature(
+    kinds={"session": "raysm.features.session.request:SessionWorkload"},
+    names=within(
+        "raysm.features.session",
+        client__calls=["as_completed", "gather", "progress"],
+        client__handle=["Session"],
+    ),
+    # For IPython: %load_ext raysm.
+    hooks=within("raysm.features.session", notebook__magics=["load_ipython_extension", "unload_ipython_extension"]),
+)

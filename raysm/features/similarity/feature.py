@@ -1,0 +1,8 @@
+"""What the feature adds to raysm."""
+
+from raysm.core.features import Feature, within
+
+FEATURE = Feature(
+    kinds={"similarity": "raysm.features.similarity.request:Similarity"},
+    names=within("raysm.features.similarity", request=["Similarity"], result=["SimilarityResult"]),
+)

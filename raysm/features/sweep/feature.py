@@ -1,0 +1,17 @@
+"""What the feature adds to raysm."""
+
+from raysm.core.features import Feature, within
+
+FEATURE = Feature(
+    kinds={
+        "function_sweep": "raysm.features.sweep.request:FunctionSweep",
+        "script_sweep": "raysm.features.sweep.request:ScriptSweep",
+    },
+    names=within(
+        "raysm.features.sweep",
+        client=["Sweep", "SweepResult"],
+        request=["Asha", "Median", "Pbt"],
+        space=["choice", "lograndint", "loguniform", "qloguniform", "quniform", "randint", "uniform"],
+        tuning=["Tuning", "attach_tuning", "tune"],
+    ),
+)

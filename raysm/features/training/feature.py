@@ -1,0 +1,11 @@
+"""What the feature adds to raysm."""
+
+from raysm.core.features import Feature, within
+
+FEATURE = Feature(
+    kinds={
+        "torch_script": "raysm.features.training.request:TorchScript",
+        "data_parallel": "raysm.features.training.request:TrainLoop",
+    },
+    names=within("raysm.features.training", request=["TorchScript"]),
+)
