@@ -66,7 +66,8 @@ def all_paths(table: str) -> dict[str, str]:
     """Return a table of all features in one; of two equal names, the first one counts, and raysm's own comes first."""
     found: dict[str, str] = {}
     for feature in installed():
-        found = {**getattr(feature, table), **found}
+        for name, path in getattr(feature, table).items():
+            found.setdefault(name, path)
     return found
 
 

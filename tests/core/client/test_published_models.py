@@ -6,9 +6,9 @@ import pytest
 from botocore.model import ServiceModel
 from botocore.validate import ParamValidator
 
+from raysm.core.features import all_paths
 from raysm.core.protocol.job_api import APIS
 from raysm.core.protocol.service_model import Rule, service_model, violations_in
-from raysm.core.request.workload import KINDS
 from tests.oldest_botocore import RECORD
 from tests.support.plans import WORKLOADS, plans
 
@@ -45,5 +45,5 @@ def test_the_model_knows_every_status_key_that_is_read(model, api):
 
 def test_every_sort_of_workload_and_api_is_among_the_plans():
     """Else a kind that is added would be checked against no model."""
-    assert set(WORKLOADS) == set(KINDS)
+    assert set(WORKLOADS) == set(all_paths("kinds"))
     assert {sent.api for sent in PLANS.values()} == set(APIS)

@@ -37,7 +37,7 @@ def kept(package):
 
 def names_of(content):
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        return archive.namelist()
+        return [name for name in archive.namelist() if ".dist-info/" not in name]
 
 
 def test_modules_are_packed_once_and_anew_when_one_has_changed_is_gone_or_was_added(package):
@@ -70,8 +70,8 @@ def unpacked(package, tmp_path):
     """Unpack the zip of a package with one module of an instance; ``change`` edits the zip's entries by name."""
 
     def unpacked(change=lambda name, content: content):
-        (package / "contract").mkdir()
-        (package / "contract" / "c.py").write_text("c = 1\n")
+        (package / "instance").mkdir()
+        (package / "instance" / "c.py").write_text("c = 1\n")
         library = tmp_path / "library.zip"
         with zipfile.ZipFile(io.BytesIO(kept_library(package))) as archive, zipfile.ZipFile(library, "w") as changed:
             for name in archive.namelist():
@@ -86,14 +86,14 @@ def test_an_instance_gets_the_bytecode_of_the_modules_that_it_runs_and_does_not_
     assert (folder / "package" / "room" / "b.py").read_text() == "b = 1\n"
     assert not (folder / "package" / "room" / "__pycache__").exists()
     # A change of the source would not be seen: the bytecode is part of what was verified.
-    (folder / "package" / "contract" / "c.py").write_text("c = 2\n")
-    command = [sys.executable, "-c", "from package.contract import c; print(c.c)"]
+    (folder / "package" / "instance" / "c.py").write_text("c = 2\n")
+    command = [sys.executable, "-c", "from package.instance import c; print(c.c)"]
     assert subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout == "1\n"
 
 
 def test_a_module_with_the_bytecode_of_another_python_is_compiled(unpacked):
     folder = unpacked(lambda name, content: b"other" + content if name.endswith(".pyc") else content)
-    command = [sys.executable, "-c", "from package.contract import c; print(c.c)"]
+    command = [sys.executable, "-c", "from package.instance import c; print(c.c)"]
     assert subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout == "1\n"
 
 
@@ -101,7 +101,7 @@ def test_a_job_that_sends_jobs_has_what_instances_do_not_unpack_and_sends_the_zi
     archive = tmp_path / "library.zip"
     archive.write_bytes(library())
     folder = unpack(archive, tmp_path / "unpacked", "raysm.features.session.runner:SessionRunner")
-    assert not (folder / "raysm" / "client").exists()
+    assert not (folder / "raysm" / "core" / "client").exists()
     code = "import sys, raysm.features.grid, raysm.core.client.plan as plan, raysm.core.protocol.packages as packages\n"
     code += "import raysm.features.session.cluster as own, raysm.features.training.cluster as other\n"
     code += "print(plan.__file__, own.__file__, other.__file__, sep='\\n')\n"
@@ -110,9 +110,11 @@ def test_a_job_that_sends_jobs_has_what_instances_do_not_unpack_and_sends_the_zi
     command = [sys.executable, "-c", code, archive]
     said = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     plan, own, other, same = said.splitlines()
-    assert plan == str(folder / "raysm" / "raysm.zip" / "raysm" / "client" / "plan.py")
-    assert own == str(folder / "raysm" / "workloads" / "session" / "__init__.py")
-    assert other.startswith(str(folder / "raysm" / "raysm.zip" / "raysm" / "workloads" / "training" / "__init__.py"))
+    assert plan == str(folder / "raysm" / "raysm.zip" / "raysm" / "core" / "client" / "plan.py")
+    assert own == str(folder / "raysm" / "features" / "session" / "cluster" / "__init__.py")
+    assert other.startswith(
+        str(folder / "raysm" / "raysm.zip" / "raysm" / "features" / "training" / "cluster" / "__init__.py")
+    )
     assert same == "True"
 
 

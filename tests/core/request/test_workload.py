@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raysm.core.features import all_paths
 from raysm.core.request import JobRequest, Workload
 from raysm.core.request.codec import from_json, to_json
 from raysm.core.request.external import CodeArtifact, check_index, check_tracking
 from raysm.core.request.workload import (
-    KINDS,
     built_in_kind,
     of_arguments,
     of_command_line,
@@ -146,7 +146,7 @@ class Runless(Workload):
     pass
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", all_paths("kinds"))
 def test_a_kind_is_a_frozen_dataclass_that_goes_by_its_registered_name(kind):
     found = Workload.named(kind)
     assert found.kind == kind == EXAMPLES[kind].kind
