@@ -78,10 +78,9 @@ def test_an_instance_finds_the_features_in_what_it_has_unpacked(tmp_path):
     code = "import raysm; from raysm.core import features; print(raysm.__file__, features.path_of('kinds', 'batch'))"
     for place in (unpack(archive, tmp_path / "unpacked"), archive):
         done = run(code, place)
-        assert done.stdout.split() == [
-            str(place / "raysm" / "__init__.py"),
-            "raysm.features.batch.request:BatchInference",
-        ], done.stderr
+        file, path = done.stdout.split()
+        assert Path(file).is_relative_to(place), done.stderr
+        assert path == "raysm.features.batch.request:BatchInference"
 
 
 @pytest.fixture

@@ -33,9 +33,9 @@ from pathlib import Path
 import ray
 from raysm.core.protocol.events import Progress
 from raysm.core.protocol.names import LABEL_HOST
-from raysm.core.request import Similarity
 from raysm.instance.log import emit_event
 from raysm.instance.work.nodes import cluster_nodes
+from raysm.features.similarity.request import Similarity
 from raysm.features.similarity.cluster.reading.columns import Selection
 from raysm.features.similarity.cluster.reading.matrix import Source
 from raysm.features.similarity.cluster.tasks.parts import peak_memory_bytes

@@ -18,7 +18,7 @@ import sys
 from types import SimpleNamespace
 sys.modules[{module!r}] = None
 from raysm.errors import MissingDependency
-from raysm.core.request import {kind}
+from {home} import {kind}
 from raysm.instance.work.runner import load_runner
 try:
     load_runner(SimpleNamespace(request=SimpleNamespace(workload={workload!r})), None)
@@ -55,6 +55,7 @@ def payload_of(workload):
 
 def refusal_without(module, workload):
     """Return what is said where an image lacks ``module``, when the runner of ``workload`` is loaded."""
-    code = LOAD_WITHOUT.format(module=module, workload=workload, kind=type(workload).__name__)
+    kind = type(workload)
+    code = LOAD_WITHOUT.format(module=module, workload=workload, kind=kind.__name__, home=kind.__module__)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
     return done.stdout.strip()

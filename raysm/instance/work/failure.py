@@ -33,7 +33,7 @@ ORIGINAL = "Original exception:\n"
 ORIGINAL_DETAILS = "Original exception details:\n"
 """Ray puts the traceback of an exception that cannot be pickled, or unpickled here, after one of these marks."""
 
-OWN_FRAME = re.compile(r'  File "[^"]*/raysm/(workloads|bootstrap)/')
+OWN_FRAME = re.compile(r'  File "[^"]*/raysm/(instance/|features/\w+/(cluster/|runner\.py))')
 TASK_ADDRESS = re.compile(r"ray::.*\(pid=\d+, ip=([^,)]+)")
 """What Ray writes before the traceback of a task; the task that raised comes last."""
 ACTOR = re.compile(r", actor_id=.*\)$", re.MULTILINE)

@@ -309,8 +309,8 @@ def made(error=ERROR, pickled=b""):
 
 
 def test_a_value_whose_class_is_not_here_is_named_with_the_remedy():
-    pickled = pickle.dumps(ERROR).replace(b"raysm.features.session.protocol", b"raysm.core.protocol.absence")
-    with pytest.raises(CallFailed, match="train .*'raysm.core.protocol.absence'"):
+    pickled = pickle.dumps(ERROR).replace(b"raysm.features.session.protocol", b"raysm.features.session.absences")
+    with pytest.raises(CallFailed, match="train .*'raysm.features.session.absences'"):
         value_of(Outcome(pickled=pickled), "train")
 
 
