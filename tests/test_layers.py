@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import raysm
+from raysm.core.features import all_paths
 from raysm.errors import option
 
 PACKAGE = Path(raysm.__file__).parent
@@ -252,8 +253,8 @@ def test_what_is_named_through_raysm_needs_no_further_import(name):
 
 def test_dir_shows_the_public_names_alone():
     shown = set(dir(raysm))
-    for_ray = {"ClientBuilder", "get_job_submission_client_cluster_info"}
-    assert shown == {*raysm.__all__, *for_ray, "client", "errors", "sdk", "testing", "training", "__version__"}
+    hooks = all_paths("hooks")
+    assert shown == {*raysm.__all__, *hooks, "client", "errors", "sdk", "testing", "training", "__version__"}
     assert all(hasattr(raysm, name) for name in shown - {"sdk", "training"})
 
 
