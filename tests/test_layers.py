@@ -82,7 +82,6 @@ TIES = {
     "features/sweep/cluster/group.py": {"features.training"},
     "features/sweep/request.py": {"features.script"},
     "instance/sdk_job.py": {"features.script"},
-    "instance/work/driver.py": {"features.training"},
     "local/command.py": {"cli", "core.client"},
     "local/server/console.py": {"features.session"},
 }
