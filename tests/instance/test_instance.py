@@ -89,7 +89,7 @@ def test_what_is_wrong_is_said_in_one_line_with_the_file(change, words):
 
 def test_a_worker_that_is_told_itself_as_the_head_does_not_call_there_and_says_why(tmp_path):
     # As by a wrong /etc/hosts: the head's name means loopback.
-    cluster = Cluster(tmp_path, request(2, join_timeout_s=0.5), hosts=["localhost", "worker"])
+    cluster = Cluster(tmp_path, request(2, join_timeout_s=5), hosts=["localhost", "worker"])
     instance = cluster.prepare("worker")
     instance = replace(instance, environment=replace(instance.environment, addresses={}))
     with pytest.raises(ClusterNotFormed, match="localhost .* 127.0.0.1 .*this instance"):

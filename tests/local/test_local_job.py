@@ -130,8 +130,10 @@ def test_a_job_whose_instances_all_exit_0_is_completed(kind, root):
     lines = Lines()
     command = running("print('on', host); (base / 'model' / 'result').write_text(host)")
     with LocalJob(spec_for(command, 2), root=root, kind=kind, on_line=lines) as job:
+        began_s = time.monotonic()
         job.start()
         outcome = job.wait(SOON_S)
+        assert outcome.ended_s - outcome.started_s <= time.monotonic() - began_s
         assert outcome.status == "Completed"
         assert outcome.failure_reason is None
         assert outcome.exit_codes == {"algo-1": 0, "algo-2": 0}
@@ -330,6 +332,46 @@ def test_when_one_instance_fails_one_that_is_frozen_is_killed_at_once(kind, root
     assert outcome.status == "Failed"
     assert outcome.failure_reason == "algo-2 lost"
     assert outcome.exit_codes == {"algo-1": 1, "algo-2": 128 + signal.SIGKILL}
+
+
+def test_after_a_failure_the_other_instances_have_time_to_end_by_themselves(root):
+    command = running(
+        """
+        if host == 'algo-2':
+            sys.exit(3)
+        time.sleep(2)
+        fail('algo-2 lost')
+        sys.exit(1)
+        """
+    )
+    with LocalJob(spec_for(command, 2), root=root, patience=Patience(settle_s=600.0)) as job:
+        job.start()
+        outcome = job.wait(SOON_S)
+    assert outcome.failure_reason == "algo-2 lost"
+    assert outcome.exit_codes == {"algo-1": 1, "algo-2": 3}
+
+
+def test_an_instance_that_ignores_sigterm_after_a_failure_is_killed_without_the_grace_of_a_stop(root):
+    command = running(
+        """
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if host == 'algo-1':
+            print('ready')
+            time.sleep(1000)
+        while not (base / 'output/go').exists():
+            time.sleep(0.02)
+        sys.exit(3)
+        """
+    )
+    lines = Lines()
+    patience = Patience(settle_s=0.0, kill_s=0.1, stop_grace_s=600.0)
+    with LocalJob(spec_for(command, 2), root=root, on_line=lines, patience=patience) as job:
+        job.start()
+        lines.wait_for(("algo-1", "ready"))
+        (job.paths("algo-2").base / "output" / "go").touch()
+        outcome = job.wait(SOON_S)
+    assert outcome.status == "Failed"
+    assert outcome.exit_codes == {"algo-1": 128 + signal.SIGKILL, "algo-2": 3}
 
 
 @pytest.mark.parametrize("kind", BOTH)
