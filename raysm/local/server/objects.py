@@ -210,9 +210,8 @@ def _relative(key: str, prefix: str) -> str:
     if key == prefix:
         return PurePosixPath(key).name
     # S3 matches text: the prefix ``data/pa`` finds ``data/part-1``, whose name is ``part-1``.
-    if prefix.endswith("/") or not prefix or key[len(prefix)] == "/":
-        return key[len(prefix) :].lstrip("/")
-    return key[prefix.rfind("/") + 1 :]
+    start = len(prefix) if key[len(prefix)] == "/" else prefix.rfind("/") + 1
+    return key[start:].lstrip("/")
 
 
 @contextlib.contextmanager
