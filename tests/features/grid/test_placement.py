@@ -5,15 +5,16 @@ import random
 
 import pytest
 
-from raysm.features.grid.place import Market, Offer, Outlook, Place, Quota
-from raysm.features.grid.placement import Cheapest, Estimates, usd_per_gb
-from raysm.features.grid.task import Attempt, AttemptState, Rules, Task
+from raysm.core.request.cluster import MAX_TYPES
+from raysm.features.grid.place import NO_PRICE, Market, Offer, Outlook, Place, Quota
+from raysm.features.grid.placement import Cheapest, Estimates, Forecast, transfer_usd, usd_per_gb
+from raysm.features.grid.task import Attempt, AttemptState, Rules, Task, TaskState
 from tests.support.grid_world import Behaviour
 from tests.support.grids import TYPE, Bench
 
 EAST, WEST, IRELAND = "us-east-1", "us-west-2", "eu-west-1"
 G5, P4 = "ml.g5.xlarge", "ml.p4d.24xlarge"
-NOW = 1000.0
+NOW = 1_800_000_000.0
 
 
 def place(region, kind=G5, spot=False):
@@ -31,6 +32,69 @@ def choose(offers, task=None, market=None, **more):
 def test_an_unknown_price_is_never_nothing():
     assert choose([offer(EAST, None), offer(WEST, 900.0)]).offer.place.region == WEST
     assert choose([offer(EAST, None)]).offer.place.region == EAST
+
+
+def test_under_a_budget_a_place_without_a_price_takes_no_row():
+    choice = choose([offer(EAST, None), offer(WEST, 900.0)], market=Market(needs_price=True))
+    assert choice.offer.place.region == WEST
+    assert choice.reasons == {str(place(EAST)): NO_PRICE}
+    assert choose([offer(EAST, None)], market=Market(needs_price=True)).offer is None
+
+
+@pytest.mark.parametrize(("hours", "region"), [(0.5, None), (2, WEST)])
+def test_a_place_without_a_price_is_taken_once_the_priced_one_has_refused_for_an_hour(hours, region):
+    offers = [offer(EAST, 1.0), offer(WEST, None), offer(IRELAND, None)]
+    market = Market(blocked={place(EAST): NOW + 60}, refusing={place(EAST): NOW - hours * 3600})
+    choice = choose(offers, market=market)
+    assert (choice.offer and choice.offer.place.region) == region
+
+
+def test_a_row_waits_for_a_place_that_has_refused_for_hours_if_the_others_cost_far_more():
+    offers = [offer(EAST, 1.0), offer(WEST, 900.0), offer(IRELAND, None)]
+    market = Market(blocked={place(EAST): NOW + 60}, refusing={place(EAST): NOW - 7200})
+    assert choose(offers, market=market).offer is None
+
+
+def test_a_row_costs_its_time_by_its_instances_and_by_the_billed_share_of_spot():
+    placement = Cheapest(offers=[offer(EAST)])
+    two_hours = Task(key="a", expected_s=7200)
+    assert placement.worth(two_hours, offer(EAST, 3.0, count=2)).usd == 12.0
+    assert placement.worth(Task(key="a", expected_s=7200, count=4), offer(EAST, 3.0, count=2)).usd == 24.0
+    assert placement.worth(two_hours, offer(EAST, 3.0, spot=True)).usd == 3.0
+
+
+def test_data_that_may_move_stay_where_they_are_if_that_costs_no_more():
+    home = Task(key="a", region=IRELAND, expected_s=3600, input_bytes=10**9)
+    for usd in (1.0, 0.0):
+        assert choose([offer(EAST, usd), offer(IRELAND, usd)], home, move_data=True).offer.place.region == IRELAND
+
+
+def test_the_price_of_moving_data_is_unknown_without_their_size_or_a_rate():
+    assert transfer_usd(EAST, WEST, 10**9) == 0.02
+    assert transfer_usd(EAST, WEST, None) is None
+    assert transfer_usd("ap-south-1", EAST, 10**9) is None
+
+
+def test_a_row_gets_one_of_the_types_that_it_asks_for():
+    choice = choose([offer(EAST, 1.0), offer(EAST, 9.0, P4)], Task(key="a", instance_types=(P4,)))
+    assert choice.offer.place == place(EAST, P4)
+    assert choice.reasons == {str(place(EAST)): f"the row asks for {P4}"}
+
+
+@pytest.mark.parametrize(
+    ("limit", "count", "region"), [(1, None, WEST), (100, None, None), (4, 4, WEST), (400, 4, None)]
+)
+def test_a_row_waits_for_a_full_quota_only_if_its_jobs_end_soon_enough(limit, count, region):
+    # An hour of waiting counts as a dollar. With one slot, a job of an hour ends once an hour; with a hundred, soon.
+    market = Market(quotas={place(EAST): Quota(limit=limit)}, in_use={place(EAST): limit})
+    offers = [offer(EAST, 1.0), offer(WEST, 1.6 if count is None else 1.2)]
+    choice = choose(offers, Task(key="a", expected_s=3600, count=count), market)
+    assert (choice.offer and choice.offer.place.region) == region
+
+
+def test_a_row_is_placed_again_when_the_first_of_its_places_may_take_it():
+    blocked = Market(blocked={place(EAST): NOW + 600, place(WEST): NOW + 60})
+    assert choose([offer(EAST), offer(WEST)], market=blocked).again_s == NOW + 60
 
 
 def test_data_stay_at_home_unless_they_may_move_and_then_their_way_is_paid():
@@ -60,6 +124,29 @@ def test_of_a_region_all_types_that_take_the_row_go_into_one_choice_where_that_i
     assert chosen.choice == f'{{"{G5}": 1.0, "{P4}": 9.0}}'
     full = Market(quotas={place(EAST, P4): Quota(limit=0)})
     assert choose(offers, mine, full, any_type=True).offer.choice == ""
+
+
+def test_the_service_never_chooses_between_spot_and_on_demand():
+    offers = [offer(EAST, 1.0), offer(EAST, 30.0, P4, spot=True), offer(EAST, 0.9, spot=True)]
+    on_demand = choose(offers[:2], any_type=True).offer
+    assert (on_demand.place.spot, on_demand.alternatives) == (False, ())
+    spot = choose(offers, any_type=True).offer
+    assert (spot.place.spot, spot.alternatives) == (True, ())
+
+
+def test_the_service_chooses_among_no_more_types_than_it_allows():
+    offers = [offer(EAST, 1.0 + number, f"ml.m{number}.large") for number in range(MAX_TYPES + 3)]
+    chosen = choose(offers, any_type=True).offer
+    assert len(chosen.alternatives) == MAX_TYPES - 1
+    assert chosen.most_usd_per_hour == MAX_TYPES
+
+
+def test_the_companions_of_an_offer_are_what_the_service_may_take_in_its_place():
+    g5, p4, spot = offer(EAST, 1.0), offer(EAST, 9.0, P4), offer(EAST, 0.9, P4, spot=True)
+    placement = Cheapest(offers=[g5, p4, spot, offer(WEST, 1.0, P4)], any_type=True)
+    assert placement.companions(Task(key="a"), p4) == (p4, g5)
+    assert placement.companions(Task(key="a"), spot) == (spot,)
+    assert placement.companions(Task(key="a", instance_types=(P4,)), p4) == (p4,)
 
 
 def test_a_place_that_refused_is_left_for_the_next_type_and_region():
@@ -106,12 +193,13 @@ def test_whatever_happens_a_choice_is_a_place_that_takes_the_row_or_a_moment_or_
             assert len(choice.reasons) == len(offers)
 
 
-@pytest.mark.parametrize(("usd", "region"), [(1.0, None), (0.9, EAST)])
-def test_the_last_rows_wait_for_a_faster_place_that_costs_no_more(usd, region):
+@pytest.mark.parametrize(("usd", "faster_usd", "region"), [(1.0, 1.0, None), (0.9, 1.0, EAST), (1.0, None, EAST)])
+def test_the_last_rows_wait_for_a_faster_place_that_costs_no_more(usd, faster_usd, region):
     outlook = Outlook(waiting=1, takes_s={place(EAST): 3.0, place(WEST): 1.0}, free_s={place(WEST): (NOW + 60,)})
     market = Market(outlook=outlook, in_use={place(WEST): 1}, blocked={place(WEST): NOW + 60})
-    choice = choose([offer(EAST, usd), offer(WEST, 1.0)], market=market)
+    choice = choose([offer(EAST, usd), offer(WEST, faster_usd)], market=market)
     assert (choice.offer and choice.offer.place.region) == region
+    assert choice.offer or choice.again_s == NOW + 60
 
 
 def test_a_place_that_has_refused_for_long_is_believed_to_go_on_for_as_long():
@@ -148,8 +236,86 @@ def test_a_type_takes_the_median_of_its_done_rows_and_one_that_hung_does_not_dec
     assert experience.seconds(Task(key="b"), P4) is None
 
 
+def test_only_jobs_that_succeeded_say_how_long_a_type_takes():
+    failed = [ended(training_s=9_000, ending="USER")] * 3
+    experience = learned(ended(training_s=100), *failed, ended(training_s=None))
+    assert experience.seconds(Task(key="b"), G5) == 100
+
+
+def test_a_type_that_took_half_of_what_its_rows_said_takes_half_of_what_others_say():
+    experience = learned(ended(training_s=50), task=Task(key="a", expected_s=100.0))
+    assert experience.seconds(Task(key="b", expected_s=1000.0), G5) == 500
+    assert experience.seconds(Task(key="b", expected_s=1000.0), P4) == 1000
+
+
+def test_a_place_takes_the_median_of_its_own_waits_and_an_untried_one_that_of_all():
+    experience = learned(
+        *[ended(sent_s=10.0, started_s=at_s) for at_s in (100.0, 130.0, 900.0)],
+        *[ended(region=WEST, started_s=at_s) for at_s in (-5.0, 700.0)],
+        ended(sent_s=None),
+        ended(started_s=None),
+    )
+    assert experience.wait_s(place(EAST)) == 120
+    # A start before the job was sent, by another clock, is no wait.
+    assert experience.wait_s(place(WEST)) == 350
+    assert experience.wait_s(place(IRELAND)) == 120
+
+
+def test_an_untried_type_is_assumed_to_cost_a_little_less_than_the_best_that_was_tried():
+    placement = Cheapest(offers=[offer(EAST, 1.0), offer(EAST, 20.0, P4), offer(WEST, None)])
+    assert placement.seconds(Task(key="b"), offer(EAST, 2.0, "ml.g6.xlarge")) is None
+    placement.learn(Task(key="a"), ended(training_s=100))
+    placement.learn(Task(key="a"), ended(P4, training_s=10))
+    assert placement.seconds(Task(key="b"), offer(EAST, 2.0, "ml.g6.xlarge")) == pytest.approx(0.9 * 100 / 2)
+    assert placement.seconds(Task(key="b"), offer(EAST, None, "ml.g6.xlarge")) is None
+
+
+@pytest.fixture
+def last_rows(store):
+    """A grid with one waiting row and two open jobs."""
+    store.add([Task(key="a", expected_s=7200.0), Task(key="b"), Task(key="c")])
+    with store.database.transaction("placed", fenced=False):
+        for key, region, sent_s in (("a", EAST, NOW - 600), ("b", WEST, NOW - 9000)):
+            place = {"region": region, "instance_type": G5, "count": 1}
+            store.insert(Attempt(task=key, number=1, name=key, state=AttemptState.SENT, sent_s=sent_s, **place))
+            store.move_task(key, TaskState.WAITING, TaskState.PLACED, NOW)
+    return store
+
+
+def forecast_of(*attempts):
+    forecast = Forecast()
+    for attempt in attempts:
+        forecast.learn(Task(key="done"), attempt)
+    return forecast
+
+
+def test_when_the_open_jobs_of_a_grid_end_is_forecast_from_those_that_are_done(last_rows):
+    # A row that does not say how long it takes counts as an hour.
+    one = ended(sent_s=100.0, ended_s=3700.0)
+    useless = [ended(ended_s=9.0, ending="USER"), ended(sent_s=None), ended(ended_s=None)]
+    outlook = forecast_of(one, *useless, ended(region=WEST, ended_s=7200.0)).outlook(last_rows, NOW)
+    assert outlook.waiting == 1
+    assert outlook.takes_s == {place(EAST): 1.0, place(WEST): 2.0}
+    # A job that is late by half an hour is expected to be late by another one.
+    assert outlook.free_s == {place(EAST): [NOW - 600 + 7200], place(WEST): [NOW + 1800]}
+    # Places are compared only if at least two are known, and if a row waits.
+    assert forecast_of(one).outlook(last_rows, NOW) == Outlook()
+    assert forecast_of(one, ended(region=IRELAND, ended_s=7200.0)).outlook(last_rows, NOW).free_s.keys() == {
+        place(EAST)
+    }
+    with last_rows.database.transaction("placed", fenced=False):
+        last_rows.move_task("c", TaskState.WAITING, TaskState.PLACED, NOW)
+    assert forecast_of(one, ended(region=WEST, ended_s=7200.0)).outlook(last_rows, NOW) == Outlook()
+
+
 def test_spot_is_billed_for_the_share_that_was_seen_and_on_demand_for_all():
-    experience = learned(ended(spot=True, billable_s=30.0), ended(spot=True, billable_s=50.0))
+    experience = learned(
+        ended(spot=True, billable_s=30.0),
+        ended(spot=True, billable_s=50.0),
+        ended(spot=True, billable_s=None),
+        ended(spot=True, billable_s=50.0, training_s=None),
+        ended(billable_s=100.0),
+    )
     spot = Place(region="us-east-1", instance_type=G5, spot=True)
     assert experience.billed_factor(spot) == pytest.approx(0.4)
     assert experience.billed_range(spot) == (0.3, 0.5)
