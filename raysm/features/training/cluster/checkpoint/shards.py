@@ -194,7 +194,8 @@ def _numbers_of_numpy() -> list[Any]:
 
 class _MetadataUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in METADATA_CLASSES or (module == "torch" and isinstance(getattr(torch, name), torch.dtype)):
+        is_dtype = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
+        if is_dtype or (module, name) in METADATA_CLASSES:
             return super().find_class(module, name)
         raise InvalidRequest(
             f"the checkpoint's {METADATA} names {module}.{name}, which torch does not write there: it was tampered "

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.nn import functional
 from torch.utils.data import TensorDataset
 
@@ -494,6 +495,21 @@ def test_numbers_of_numpy_are_read(tmp_path):
     read = {"rates": [0, 0, 0]}
     shards.load(read, tmp_path, group=None)
     assert read == state
+
+
+@pytest.mark.parametrize("named", ["torch\nload", "shutil\nfloat32", "torch\nfloat3"])
+def test_metadata_may_name_no_function_of_torch_and_no_type_of_another_module(saved, named):
+    folder, _ = saved
+    (folder / shards.METADATA).write_bytes(b"c" + named.encode() + b"\n.")
+    with pytest.raises(InvalidRequest, match=named.replace("\n", r"\.")):
+        shards.entries(folder)
+
+
+def test_a_file_that_cannot_be_read_fails_the_load(saved):
+    folder, _ = saved
+    (folder / "__0_0.distcp").unlink()
+    with pytest.raises(CheckpointException, match="__0_0"):
+        shards.load({"model": {"bias": torch.zeros(2)}}, folder, group=None)
 
 
 class Custom:

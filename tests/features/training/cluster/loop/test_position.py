@@ -181,6 +181,42 @@ def test_passes_that_nothing_learns_from_skip_no_row_of_those_that_train(tmp_pat
         assert begun + train_by_passes(3, epochs=epochs) == expected
 
 
+def test_a_loop_that_counts_epochs_is_refused_inside_of_epochs_and_not_after_them():
+    with prepared():
+        for _ in training.epochs(1):
+            with pytest.raises(InvalidRequest, match="epochs=2"):
+                training.batches(TRAIN, batch_size=8, epochs=2)
+            train_one_epoch()
+        for batch in training.batches(TRAIN, batch_size=8, epochs=2):
+            training.step(batch)
+        assert sessions.current().position.epoch == 2
+
+
+def train_one_epoch():
+    for batch in training.batches(TRAIN, batch_size=8):
+        training.step(batch)
+
+
+def test_an_epoch_that_is_left_after_its_last_step_is_over():
+    with prepared() as session:
+        for _ in training.epochs(3):
+            train_one_epoch()
+            break
+        assert (session.position.epoch, session.position.offset) == (1, 0)
+
+
+def test_a_loop_that_trains_inside_of_another_that_does_is_refused_since_it_would_repeat_rows():
+    with prepared() as session:
+        outer = training.batches(TRAIN, batch_size=8)
+        training.step(next(outer))
+        batch = next(inner := training.batches(TRAIN, batch_size=8))
+        with pytest.raises(InvalidRequest, match="sample 0 .* sample 8 "):
+            training.step(batch)
+        inner.close()
+        outer.close()
+        assert session.position.offset == 8
+
+
 def test_a_second_loop_that_trains_in_the_same_epoch_is_refused():
     with prepared():
         next(epochs := training.epochs(2))

@@ -129,9 +129,26 @@ def test_in_the_middle_of_an_epoch_another_batch_size_takes_the_rows_that_are_le
 
 
 @pytest.mark.parametrize(
+    ("samples", "drop_last", "sizes"),
+    [
+        (8, True, [4, 4]),
+        (10, True, [4, 4]),
+        (10, False, [4, 4, 2]),
+        (4, True, [4]),
+        (3, False, [3]),
+    ],
+)
+def test_drop_last_leaves_out_a_last_batch_that_is_smaller_and_no_other(session, samples, drop_last, sizes):
+    read = list(batches(rows(samples), batch_size=4, drop_last=drop_last))
+    assert [len(batch[0]) for batch in read] == sizes
+
+
+@pytest.mark.parametrize(
     ("dataset", "given", "named"),
     [
         (iter([1]), {"batch_size": 1}, r"no len\(\)"),
+        ({1, 2}, {"batch_size": 1}, r"no len\(\)"),
+        (Drawing.__getitem__, {"batch_size": 1}, r"no len\(\)"),
         (rows(), {"batch_size": 0}, "batch_size=0"),
         (rows(), {"batch_size": 1, "loader_workers": -1}, "loader_workers=-1"),
         (rows(0), {"batch_size": 1}, " 0 samples .* 1"),
