@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from raysm.core.client.job.handle import Job, attach
     from raysm.core.client.results.result import Result
     from raysm.core.client.settings import load_options
-    from raysm.core.client.source.function import DataParallel, Function
-    from raysm.core.client.source.remote import remote
     from raysm.core.client.submit import submit
     from raysm.core.request import (
         AWS,
@@ -42,6 +40,8 @@ if TYPE_CHECKING:
     from raysm.features.grid.task import Rules
     from raysm.features.grid.views.grid import Grid
     from raysm.features.grid.views.handle import GridHandle, attach_grid
+    from raysm.features.script.client import Function
+    from raysm.features.script.remote import remote
     from raysm.features.script.request import Script
     from raysm.features.session.client.calls import as_completed, gather, progress
     from raysm.features.session.client.handle import Session
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from raysm.features.sweep.request import Asha, Median, Pbt
     from raysm.features.sweep.space import choice, lograndint, loguniform, qloguniform, quniform, randint, uniform
     from raysm.features.sweep.tuning import Tuning, attach_tuning, tune
+    from raysm.features.training.client import DataParallel
     from raysm.features.training.request import TorchScript
     from raysm.instance.work.blocks import PlacedBlock, file_blocks, map_blocks
     from raysm.instance.work.report import report, restored
@@ -130,8 +131,6 @@ _CORE = {
     "raysm.core.client.job.handle": ("Job", "attach"),
     "raysm.core.client.results.result": ("Result",),
     "raysm.core.client.settings": ("load_options",),
-    "raysm.core.client.source.function": ("DataParallel", "Function"),
-    "raysm.core.client.source.remote": ("remote",),
     "raysm.core.client.submit": ("submit",),
     "raysm.core.request": (
         "AWS",

@@ -41,7 +41,7 @@ class Feature:
     hooks: Paths = field(default_factory=dict)
     """Attributes of the package ``raysm`` that other libraries look for; they are no public names."""
     views: Paths = field(default_factory=dict)
-    """Functions behind a method of a job or a session that another feature offers, by their names."""
+    """Functions that the core and other features call if this feature is there: those behind methods of a job."""
 
 
 def within(package: str, **modules: Iterable[str]) -> Paths:
@@ -77,13 +77,13 @@ def view(name: str) -> Any:
     Raises:
         MissingDependency: No installed feature does.
     """
-    path = path_of("views", name)
-    if path is None:
+    found = offered(name)
+    if found is None:
         raise MissingDependency(
             f"no feature that is installed offers {name!r}: this raysm lacks one of its own features; "
             "install all of raysm again"
         )
-    return imported(path)
+    return found
 
 
 def imported(path: str) -> Any:
@@ -98,6 +98,12 @@ def installed() -> Iterator[Feature]:
         yield from _feature_of(entry)
     for entry in _other_entries():
         yield from _feature_of(entry)
+
+
+def offered(name: str) -> Any:
+    """Return the function ``name`` of the feature that offers it, or None if no feature does."""
+    path = path_of("views", name)
+    return None if path is None else imported(path)
 
 
 @functools.cache

@@ -5,6 +5,7 @@ payload is like one of raysm's own client, and is the same on every instance. Th
 as arguments, as the SDK's own driver passes them (``request.job.hyperparameter_arguments``).
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -14,9 +15,8 @@ from raysm.core.protocol.paths import SDK_CODE, SDK_DRIVERS
 from raysm.core.protocol.payload import Payload
 from raysm.core.protocol.seal import verify
 from raysm.core.protocol.store import read_json
-from raysm.core.request import Cluster, Input, InstanceGroup, JobRequest
+from raysm.core.request import Cluster, Input, InstanceGroup, JobRequest, Workload
 from raysm.core.request.codec import from_json
-from raysm.features.script.request import Script
 from raysm.instance.environment import Environment
 from raysm.instance.hosts import ConfigValue
 
@@ -50,9 +50,10 @@ def make_payload(drivers: Path, environment: Environment, folder: Path) -> Paylo
     options = from_json(Options, read_json(drivers.parents[1] / DISTRIBUTED), DISTRIBUTED)
     code = environment.paths.channel(SDK_CODE)
     script = _entry_script(drivers.parents[1] / SOURCE_CODE)
+    make_workload: Callable[..., Workload] = Workload.named("script")
     request = JobRequest(
         name=environment.job_name,
-        workload=Script(script, ray_init=options.init),
+        workload=make_workload(script, ray_init=options.init),
         cluster=_cluster(environment, options),
         inputs={name: _input(environment, name) for name in environment.channels if name not in OWN_CHANNELS},
         hyperparameters=environment.hyperparameters,

@@ -19,9 +19,10 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from raysm import __version__
+from raysm.core import features
 from raysm.core.client.checks import check as check_plan
 from raysm.core.client.checks import check_inputs, check_keys, check_ray, check_volume
 from raysm.core.client.images import has_ray
@@ -55,10 +56,6 @@ from raysm.core.request.codec import from_json, to_json
 from raysm.core.request.job import NAME_PATTERN
 from raysm.core.request.options import check_list
 from raysm.errors import InvalidInput, InvalidRequest, JobFailed, JobNotFound, ServiceError, did_you_mean
-from raysm.features.training.request import TorchScript
-
-if TYPE_CHECKING:
-    from raysm.core.client.source.function import Function
 
 _log = logging.getLogger("raysm")
 
@@ -280,9 +277,7 @@ class Prepared:
         sent_tags = {tag["Key"]: tag["Value"] for tag in self.plan.request["Tags"]}
         chain = Chain(self.request.name, service=self.service, api=self.plan.api, tags=sent_tags)
         if TRACKING_TAG in sent_tags:
-            from raysm.features.experiments.tracking import tracker_of
-
-            tracker_of(chain, self.request.workload.parameters)
+            features.view("track")(chain, self.request.workload.parameters)
         return Job(chain, source=self.source)
 
     @contextlib.contextmanager
@@ -342,8 +337,9 @@ class Prepared:
         storage, workload = Storage(self.service), self.request.workload
         before = records.latest_of_state(self._records, storage, state)
         if before is not None and not storage.has_files(state):
-            keeps = isinstance(workload, TorchScript) and not workload.in_state
-            hint = "; --in-state (in_state=True) keeps the files of the working folder" if keeps else ""
+            hint = ""
+            if workload.leaves_working_folder:
+                hint = "; --in-state (in_state=True) keeps the files of the working folder"
             _log.warning("%s left no state to resume: the new job starts from the beginning%s", before.job, hint)
 
     def _digest_of_data(self, inputs: records.InputsState) -> str:
@@ -396,7 +392,7 @@ def submit(
         if_done: ``skip`` returns the task's earlier job, completed or still running, if its source, inputs, parameters
             and raysm are unchanged.
         resume: Continue with the state of the task's latest job instead of an empty one.
-        options: The options of a job, as ``raysm.core.client.options.SubmitOptions`` lists them.
+        options: The options of a job, as ``raysm.client.options.SubmitOptions`` lists them.
 
     Raises:
         InvalidRequest: The request is not possible; nothing was uploaded.
@@ -455,10 +451,7 @@ def prepare(
     located, needed = locate(channels, service.target, service.places)
     fields = {"cluster": chosen.get("cluster") or service.target.default_cluster(), **request_fields(chosen)}
     if "tracking" in fields:
-        # Imported here, because most jobs are not tracked.
-        from raysm.features.experiments.tracking import absolute_place
-
-        fields["tracking"] = absolute_place(fields["tracking"], on=service.target)
+        fields["tracking"] = features.view("place_of_tracking")(fields["tracking"], on=service.target)
     request = JobRequest(**fields | {"name": task, "workload": package.workload, "inputs": located})
     # This checks the types of all values: an instance would refuse them only after the cluster has started.
     from_json(JobRequest, to_json(request))
@@ -480,13 +473,11 @@ def prepare(
     state = state_of(request, task, service, resume=resume)
     if resume and request.checkpoint_uri is None:
         _check_resumable(request, task, service)
-    training = request.workload
-    if isinstance(training, TorchScript) and training.in_state and not training.share_state:
-        if resume and request.cluster.size > 1:
-            _log.warning(
-                "each instance finds only the files that its own ranks saved, perhaps those of another epoch than rank "
-                "0's: load on rank 0 and broadcast, or add --share-state (share_state=True)"
-            )
+    if resume and request.cluster.size > 1 and request.workload.has_state_by_rank:
+        _log.warning(
+            "each instance finds only the files that its own ranks saved, perhaps those of another epoch than rank "
+            "0's: load on rank 0 and broadcast, or add --share-state (share_state=True)"
+        )
     contents = payload.contents_of(request, source=package.source, function=package.pickled, wheels=wheels, token=token)
     shared = service.places.shared(contents.shared_digest) if shares else None
     tags = {**job_tags(request, task), **(own_tags or {})}
@@ -537,11 +528,12 @@ def _check_resumable(request: JobRequest, task: str, service: Service) -> None:
                 _log.warning(text, latest.job, counted(before, "instance"), request.cluster.size)
 
 
-def _call_of(fn: Callable[[], Any]) -> "Function":
-    from raysm.core.client.source.function import Function
-
+def _call_of(fn: Callable[[], Any]) -> Wrapped:
+    # A function alone is short for raysm.Function(fn), which the feature of scripts has.
+    wrap = features.view("wrap_function")
     try:
-        return Function(fn)
+        call: Wrapped = wrap(fn)
+        return call
     except InvalidRequest as error:
         raise InvalidRequest(
             str(error), remedy="give the arguments with the function: raysm.submit(raysm.Function(fn, …))"

@@ -246,6 +246,8 @@ class Workload:
 
     # End and result
 
+    is_named_once: ClassVar[bool] = False
+    """True if no two running jobs of this kind have the same short name."""
     keeps_state: ClassVar[bool] = True
     """True if state outlives the job among the checkpoints: files that user code writes to $RAYSM_STATE, or finished
     parts. False means that no folder is synchronised, and that a job cannot be resumed."""
@@ -307,6 +309,16 @@ class Workload:
     def workers_ahead(self, gpus: int) -> int | None:
         """Return how many of Ray's workers an instance starts before the first task; None is one for each CPU."""
         return None
+
+    @property
+    def leaves_working_folder(self) -> bool:
+        """Whether a resumed job does not find what the earlier one wrote into its working folder."""
+        return False
+
+    @property
+    def has_state_by_rank(self) -> bool:
+        """Whether the state of each instance is what its own ranks saved, and not that of rank 0."""
+        return False
 
     @property
     def small_input_bytes(self) -> int:

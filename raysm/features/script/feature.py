@@ -7,5 +7,6 @@ FEATURE = Feature(
         "script": "raysm.features.script.request:Script",
         "function": "raysm.features.script.request:PickledFunction",
     },
-    names=within("raysm.features.script", request=["Script"]),
+    names=within("raysm.features.script", client=["Function"], remote=["remote"], request=["Script"]),
+    views={"wrap_function": "raysm.features.script.client:Function"},
 )

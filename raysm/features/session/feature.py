@@ -9,6 +9,7 @@ FEATURE = Feature(
         client__calls=["as_completed", "gather", "progress"],
         client__handle=["Session"],
     ),
+    views={"current_session": "raysm.features.session.client.current:current_session"},
     # For IPython: %load_ext raysm.
     hooks=within("raysm.features.session", notebook__magics=["load_ipython_extension", "unload_ipython_extension"]),
 )

@@ -8,12 +8,9 @@ Frames travel over the client's WebSocket; each question has a number, which its
 over connections of their own. This module uses only the standard library.
 """
 
-import contextlib
 import functools
 import json
 import platform
-import socket
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -213,29 +210,3 @@ def unframe(content: Content) -> tuple[dict[str, Any], Any]:
     if end < 0 or not isinstance(head, dict):
         raise InvalidConfig("not a frame of a session: its first line is not a JSON object")
     return head, content[end + 1 :] if isinstance(content, bytes) else memoryview(content)[end + 1 :]
-
-
-CHUNK_BYTES = 1 << 18
-
-
-def relay(one: socket.socket, other: socket.socket) -> None:
-    """Copy bytes in both directions until both have ended, then close both sockets."""
-    with one, other:
-        back = threading.Thread(target=_pass_on, args=(other, one), name="relay", daemon=True)
-        back.start()
-        _pass_on(one, other)
-        back.join()
-
-
-def _pass_on(source: socket.socket, target: socket.socket) -> None:
-    try:
-        while data := source.recv(CHUNK_BYTES):
-            target.sendall(data)
-    except OSError:
-        # A broken direction breaks the other one too.
-        for each in (source, target):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-        return
-    with contextlib.suppress(OSError):
-        target.shutdown(socket.SHUT_WR)

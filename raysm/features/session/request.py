@@ -19,6 +19,7 @@ class SessionWorkload(Workload):
     """
 
     kind: ClassVar[str] = "session"
+    is_named_once: ClassVar[bool] = True
     runner: ClassVar[str] = "raysm.features.session.runner:SessionRunner"
     label: ClassVar[str] = "the session"
     keeps: ClassVar[str] = "what its calls and cells write into the folder $SM_MODEL_DIR"

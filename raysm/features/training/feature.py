@@ -7,5 +7,5 @@ FEATURE = Feature(
         "torch_script": "raysm.features.training.request:TorchScript",
         "data_parallel": "raysm.features.training.request:TrainLoop",
     },
-    names=within("raysm.features.training", request=["TorchScript"]),
+    names=within("raysm.features.training", client=["DataParallel"], request=["TorchScript"]),
 )

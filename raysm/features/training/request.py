@@ -82,6 +82,14 @@ class TorchScript(Program):
                 f"workers_per_instance={self.workers_per_instance}, or spawns"
             )
 
+    @property
+    def leaves_working_folder(self) -> bool:
+        return not self.in_state
+
+    @property
+    def has_state_by_rank(self) -> bool:
+        return self.in_state and not self.share_state
+
     def workers_ahead(self, gpus: int) -> int:
         """Return 1: the torchrun agent, which starts the processes."""
         return 1

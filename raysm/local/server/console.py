@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from raysm import __version__
 from raysm.core.protocol.job_api import TRAINING
-from raysm.features.session.protocol import relay
+from raysm.core.protocol.socket_relay import relay
 from raysm.local.instances import Instance
 from raysm.local.server.operations import Operations
 from raysm.local.server.records import Records

@@ -19,13 +19,13 @@ from pyarrow import compute
 from raysm.core.client.job.handle import attach
 from raysm.core.client.results.pickles import Unverified
 from raysm.core.client.results.result import earlier_result, manifest_of, read_as
-from raysm.core.client.source.function import Function
 from raysm.core.client.storage.s3 import file_path
 from raysm.core.client.submit import submit
 from raysm.core.protocol.events import Digest, line
 from raysm.core.protocol.result import EXCEPTION, FAILURE, MARK, VALUE, Failure, Manifest, ResultFile, how_to_read
 from raysm.core.request.codec import to_json
 from raysm.errors import InvalidRequest, JobFailed, MissingDependency, ServiceError
+from raysm.features.script.client import Function
 from raysm.features.script.request import Script
 from raysm.features.similarity.result import SimilarityResult, StackedRows
 from tests.support.client_jobs import M5, NOW_MS, leave, leave_pickle, log_digest, manifest

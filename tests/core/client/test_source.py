@@ -11,10 +11,11 @@ import cloudpickle
 import pytest
 import torch
 
-from raysm.core.client.source.function import DataParallel, pickled_call, pickled_value
+from raysm.core.client.source.function import pickled_call, pickled_value
 from raysm.core.client.source.package import late_source, own_modules, package_of, unpicklable_part
 from raysm.errors import InvalidRequest
 from raysm.features.script.request import Script
+from raysm.features.training.client import DataParallel
 from raysm.features.training.request import TrainLoop
 from tests.support.kinds import imported_from
 

@@ -8,8 +8,6 @@ import cloudpickle
 import pytest
 
 from raysm.core.client.job import records
-from raysm.core.client.source.function import DataParallel, Function
-from raysm.core.client.source.remote import remote
 from raysm.core.client.storage.s3 import Storage
 from raysm.core.client.submit import prepare, submit
 from raysm.core.client.targets.connection import Bucket
@@ -18,10 +16,13 @@ from raysm.core.protocol import payload
 from raysm.core.protocol.result import FAILURE
 from raysm.core.request import Cluster, Input, Limits, Local, Security
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound
+from raysm.features.script.client import Function
+from raysm.features.script.remote import remote
 from raysm.features.script.request import Script
 from raysm.features.similarity.request import Similarity
 from raysm.features.sweep.client import Sweep
 from raysm.features.sweep.space import choice
+from raysm.features.training.client import DataParallel
 from raysm.features.training.request import TorchScript
 from tests.support.client_jobs import COMPLETED, leave
 from tests.support.sagemaker import REGION, fake_aws
@@ -407,7 +408,7 @@ def test_a_function_of_a_notebook_brings_the_modules_of_its_folder(tmp_path):
     (tmp_path / "early.py").write_text("def one():\n    return 1\n")
     (tmp_path / "late.py").write_text("def two():\n    return 2\n")
     code = (
-        "import base64, early; from raysm.core.client.source.function import Function\n"
+        "import base64, early; from raysm.features.script.client import Function\n"
         "def indirect():\n    from late import two\n    return two()\n"
         "def run():\n    return early.one() + indirect()\n"
         "f = Function(run); print(sorted(f.source().files), base64.b64encode(f.pickled()).decode())"

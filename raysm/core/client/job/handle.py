@@ -185,9 +185,8 @@ class Job:
                 if left_s <= 0:
                     raise NotDone(f"the job {self.name} has not ended within {timeout:g} s; it goes on")
                 self.service.connection.wait_for_end(self.name, pause_s, left_s)
-            from raysm.features.experiments.tracking import complete
-
-            complete(self.chain)
+            if (complete := features.offered("complete_tracking")) is not None:
+                complete(self.chain)
         except KeyboardInterrupt:
             from raysm.core.client.logs.stream import interrupted
 

@@ -15,8 +15,8 @@ from raysm.core.protocol.job_api import APIS, JobApi
 from raysm.core.protocol.names import TASK_TAG, WORKLOAD_TAG
 from raysm.core.request import Target
 from raysm.core.request.job import NAME_PATTERN
+from raysm.core.request.workload import built_in_kind
 from raysm.errors import InvalidRequest, JobNotFound, did_you_mean
-from raysm.features.session.request import SessionWorkload
 
 NO_LIMIT = 1_000_000
 SHOWN = 5
@@ -122,7 +122,9 @@ def find_running(name: str, service: Service, *, sole: bool = False, told: Calla
     if len(running) > 1:
         # A session's name is unique among sessions, but jobs may have the same name.
         kinds = [service.tags(item[api.arn_key]).get(WORKLOAD_TAG) for api, item in running]
-        running = [one for one, kind in zip(running, kinds, strict=True) if kind == SessionWorkload.kind] or running
+        classes = [built_in_kind(kind) if kind else None for kind in kinds]
+        once = [one for one, found in zip(running, classes, strict=True) if found is not None and found.is_named_once]
+        running = once or running
     names = [str(item[api.name_key]) for api, item in running]
     if sole and len(names) > 1:
         raise InvalidRequest(f"{len(names)} jobs that run are named {name!r}: {', '.join(names)}; name one of them")

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from raysm.core import features
 from raysm.core.client.job.chain import Chain
 from raysm.core.client.job.description import Description, Status
 from raysm.core.client.job.handle import Job
@@ -22,7 +23,6 @@ from raysm.core.client.storage.s3 import Storage, file_path
 from raysm.core.protocol.file_uri import SCHEME, path_of, uri_of
 from raysm.core.protocol.names import FIRST_TAG, PROJECT_TAG, TASK_TAG
 from raysm.errors import InvalidRequest, JobNotFound
-from raysm.features.experiments.listing import cache_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,7 +119,8 @@ def remove(job: Job, every: Iterable[Description]) -> None:
     folder = _own_folder(job)
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
-    cache_of(service).forget([job.arn])
+    if (cache_of := features.offered("cache_of_jobs")) is not None:
+        cache_of(service).forget([job.arn])
     # The service's record last: if this is interrupted, the job can be removed again.
     service.delete(job.api, job.name)
 

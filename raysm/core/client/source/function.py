@@ -1,4 +1,4 @@
-"""Functions and training loops as workloads: they are pickled here and called in the cluster."""
+"""Functions of the user, pickled here and called in the cluster."""
 
 import contextlib
 import functools
@@ -14,15 +14,11 @@ from types import CodeType, ModuleType
 from typing import Any, ClassVar
 
 from raysm.core.client.source.package import late_source, own_modules, unpicklable_part
-from raysm.core.client.units import PYTHON_VERSION
 from raysm.core.protocol.modules import WithModules, shared
 from raysm.core.protocol.parcels import Pickled, Piece
 from raysm.core.protocol.source import Source
 from raysm.core.request import Workload
-from raysm.core.request.workload import arguments_of, of_arguments
 from raysm.errors import InvalidRequest, MissingDependency
-from raysm.features.script.request import PickledFunction
-from raysm.features.training.request import Precision, TrainLoop
 
 _NO_FILE = "<dynamic-code>"
 """cloudpickle 3.1.3 and later write this in place of the file name of code."""
@@ -56,93 +52,6 @@ class PickledCall:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({name_of(self._call[0])})"
-
-
-class Function(PickledCall):
-    """A workload: ``fn(*args, **kwargs)``, called once, on the head, with Ray initialised; its value is the result.
-
-    Attributes:
-        fn: The function.
-        args: Its positional arguments.
-        kwargs: Its named arguments.
-    """
-
-    def __init__(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
-        """Check that the function takes these arguments.
-
-        Raises:
-            InvalidRequest: It is not a function, or does not take them.
-        """
-        if not callable(fn):
-            raise InvalidRequest(f"the first argument must be a function, got {fn!r}")
-        check_call("the function", fn, args, kwargs)
-        super().__init__(fn, args, kwargs)
-        self.fn, self.args, self.kwargs = fn, args, kwargs
-
-    def workload(self) -> PickledFunction:
-        arguments, code = arguments_of(self.fn, self.args, self.kwargs), code_digest(self.fn)
-        return PickledFunction(name=name_of(self.fn), python=PYTHON_VERSION, arguments=arguments, code=code)
-
-
-class DataParallel(PickledCall):
-    """A workload: ``train_loop(config)``, called by every worker at once, on Ray Train; the result is rank 0's model.
-
-    The process group and the device are ready when it is called; ``raysm.training`` does the rest. Without ``config``
-    the loop may take no argument.
-
-    Attributes:
-        train_loop: The function.
-        config: Its argument.
-    """
-
-    default_title: ClassVar[str] = "train"
-
-    def __init__(
-        self,
-        train_loop: Callable[..., Any],
-        *,
-        config: Mapping[str, Any] | None = None,
-        precision: Precision = "fp32",
-        workers: int | None = None,
-        workers_per_instance: int | None = None,
-        max_restarts: int = 0,
-    ) -> None:
-        """Check the function and the numbers.
-
-        Args:
-            train_loop: Takes ``config``, or nothing if there is none.
-            config: Its argument, whose values can be pickled.
-            precision: Precision of ``training.prepare`` unless the loop gives one.
-            workers: Total number; None is the sum over all instances.
-            workers_per_instance: None is one for each GPU, or one if the cluster has none.
-            max_restarts: How often all workers are restarted after one of them failed.
-
-        Raises:
-            InvalidRequest: It is not a function, does not take the config, or a number is out of its range.
-        """
-        if not callable(train_loop):
-            raise InvalidRequest(f"DataParallel: the first argument must be a function, got {train_loop!r}")
-        if config is not None and not isinstance(config, Mapping):
-            raise InvalidRequest(f"DataParallel: config must be a mapping, {{'lr': 0.1}}, got {config!r}")
-        arguments: tuple[Any, ...] = (dict(config or {}),)
-        with contextlib.suppress(ValueError):  # a built-in without a signature
-            if config is None and not inspect.signature(train_loop).parameters:
-                arguments = ()
-        if arguments:
-            check_call("DataParallel:", train_loop, arguments, {}, "must take one argument, the config")
-        super().__init__(train_loop, arguments, {})
-        self.train_loop, self.config = train_loop, config
-        # Created now, so that a number out of its range is refused where it is written.
-        self._workload = TrainLoop(
-            name=name_of(train_loop),
-            python=PYTHON_VERSION,
-            arguments=of_arguments(config or {}),
-            code=code_digest(train_loop),
-            precision=precision,
-            workers=workers,
-            workers_per_instance=workers_per_instance,
-            max_restarts=max_restarts,
-        )
 
 
 def check_call(

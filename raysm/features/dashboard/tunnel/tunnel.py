@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from raysm.core.protocol.callers import is_from_our_user
+from raysm.core.protocol.socket_relay import relay
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.features.dashboard.tunnel.terminal import Terminal
-from raysm.features.session.protocol import relay
 
 _log = logging.getLogger("raysm")
 

@@ -6,9 +6,10 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import Any, ParamSpec, TypeVar
 
-from raysm.core.client.source.function import Function, call_with_source, parcel_of_call
+from raysm.core.client.source.function import call_with_source, parcel_of_call
 from raysm.core.protocol.parcels import Scattered, size_of
 from raysm.errors import InvalidRequest
+from raysm.features.script.client import Function
 from raysm.features.session.client.arguments import check_instance, check_number, check_text, check_whole
 from raysm.features.session.client.calls import Call, CellResult, MapResults, gather
 from raysm.features.session.client.connected import ConnectedSession

@@ -66,7 +66,7 @@ class Session(SessionFunctions):
             budget_usd: Maximum cost from the start of the head; None is no limit.
             price_per_hour: Price of one instance in USD; None uses raysm's table of public prices.
             max_runtime_s: Maximum run time of the job in seconds; None is a day.
-            options: Options of the job, as in ``raysm.core.client.options.SubmitOptions``.
+            options: Options of the job, as in ``raysm.client.options.SubmitOptions``.
 
         Raises:
             InvalidRequest: An option does not exist.

@@ -6,7 +6,6 @@ import shutil
 
 import pytest
 
-from raysm.core.client.source.function import Function
 from raysm.core.client.source.package import package_of
 from raysm.core.request import AWS, Input, Limits, Security
 from raysm.core.request.codec import from_json, to_json
@@ -24,6 +23,7 @@ from raysm.features.grid.batch_job.handover import (
 from raysm.features.grid.running import identity_of
 from raysm.features.grid.task import Rules
 from raysm.features.grid.views.handle import GridHandle
+from raysm.features.script.client import Function
 from raysm.features.script.request import Script
 from tests.support.sagemaker import REGION
 

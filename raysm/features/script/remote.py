@@ -3,15 +3,18 @@
 import functools
 from collections.abc import Callable
 from types import MethodType
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
+from raysm.core import features
 from raysm.core.client.job.handle import Job
 from raysm.core.client.options import SubmitKeywords, check_names
-from raysm.core.client.source.function import Function, name_of
+from raysm.core.client.source.function import name_of
 from raysm.core.client.submit import submit
 from raysm.errors import InvalidRequest
-from raysm.features.session.client.calls import Call
-from raysm.features.session.client.current import current_session
+from raysm.features.script.client import Function
+
+if TYPE_CHECKING:
+    from raysm.features.session.client.calls import Call
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,7 +47,7 @@ class RemoteFunction(Generic[P, R]):
         """Return the same function with more options of ``raysm.submit``, which override its own.
 
         Args:
-            options: The keywords of ``raysm.submit``, as ``raysm.core.client.options.SubmitKeywords`` lists them.
+            options: The keywords of ``raysm.submit``, as ``raysm.client.options.SubmitKeywords`` lists them.
 
         Raises:
             InvalidRequest: ``raysm.submit`` takes no such option.
@@ -58,7 +61,8 @@ class RemoteFunction(Generic[P, R]):
         Inside ``with raysm.Session(…)`` it is a call in that session, on the session's instances: the options of a job
         are not used there.
         """
-        session = current_session()
+        current_session = features.offered("current_session")
+        session = None if current_session is None else current_session()
         if session is not None:
             call: Call[R] = session.submit(self._fn, *args, **kwargs)
             return call
@@ -86,7 +90,7 @@ def remote(fn: Callable[..., Any] | None = None, /, **options: Unpack[SubmitKeyw
 
     Args:
         fn: The function, if the decorator has no options.
-        options: The keywords of ``raysm.submit``, as ``raysm.core.client.options.SubmitKeywords`` lists them.
+        options: The keywords of ``raysm.submit``, as ``raysm.client.options.SubmitKeywords`` lists them.
 
     Raises:
         InvalidRequest: ``raysm.submit`` takes no such option.
