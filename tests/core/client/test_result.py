@@ -17,7 +17,7 @@ import pytest
 from pyarrow import compute
 
 from raysm.core.client.job.handle import attach
-from raysm.core.client.results.pickles import Unverified
+from raysm.core.client.results.pickles import Unverified, read_pickle
 from raysm.core.client.results.result import earlier_result, manifest_of, read_as
 from raysm.core.client.storage.s3 import file_path
 from raysm.core.client.submit import submit
@@ -431,6 +431,30 @@ def test_a_value_of_another_user_in_place_of_the_home_is_not_unpickled(local, tm
         with pytest.raises(Unverified, match="belongs to another user"):
             job.result(unverified=unverified)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_value_of_this_machine_is_trusted_only_below_the_home(local, tmp_path):
+    job = submit(Function(double, 1), on=local.service)
+    leave(local, job, f"model/{VALUE}", pickle.dumps(2))
+    local.sagemaker.end(job.name, "Completed")
+    assert job.result() == 2
+    (tmp_path / VALUE).write_bytes(pickle.dumps(2))
+    for uri in ((tmp_path / VALUE).as_uri(), f"{local.service.home.as_uri()}/../{VALUE}"):
+        with pytest.raises(Unverified):
+            read_pickle(uri, VALUE, job.chain, unverified=False)
+        assert read_pickle(uri, VALUE, job.chain, unverified=True) == pickle.dumps(2)
+
+
+def test_a_digest_in_the_midst_of_a_long_log_is_found(remote, call):
+    # One answer of CloudWatch Logs has up to 10,000 lines.
+    for count in (10_000, 100):
+        remote.write_log(call.name, "algo-1", [(NOW_MS, "a line")] * count)
+    log_digest(remote, call, VALUE, pickle.dumps(2), at_ms=NOW_MS + 1)
+    for count in (10_000, 100):
+        remote.write_log(call.name, "algo-1", [(NOW_MS + 2, "a line")] * count)
+    leave(remote, call, f"model/{VALUE}", pickle.dumps(2))
+    remote.sagemaker.end(call.name, "Completed")
+    assert call.result() == 2
 
 
 def test_a_value_whose_digest_the_log_does_not_have_is_read_only_when_asked(remote, call, tmp_path):
