@@ -449,6 +449,8 @@ def test_calls_are_yielded_as_they_end(session, tmp_path):
         list(raysm.as_completed([late, early], timeout=0.1))
     (tmp_path / "gate").touch()
     assert [call.result() for call in ended] == ["late"]
+    soon = session.submit(time.sleep, 0.2)
+    assert list(raysm.as_completed([soon], timeout=60)) == [soon]
 
 
 def test_all_values_come_in_the_form_of_the_calls(session):
@@ -496,6 +498,7 @@ def test_progress_of_a_map_counts_a_failure_which_is_raised_where_its_result_wou
 
 
 @pytest.mark.parametrize("function", [raysm.gather, raysm.progress, lambda calls: next(raysm.as_completed(calls))])
-def test_an_element_that_is_no_call_is_refused(function):
-    with pytest.raises(InvalidRequest, match="got 3"):
-        function([3])
+@pytest.mark.parametrize("element", [3, "call"])
+def test_an_element_that_is_no_call_is_refused(function, element):
+    with pytest.raises(InvalidRequest, match=f"got {element!r}"):
+        function([element])
