@@ -24,6 +24,15 @@ def test_a_refusal_is_an_error_of_its_kind_in_the_servers_words(server):
             line.loop.run(line.wire.request("GET", "/calls/unheard"))
 
 
+def test_a_file_that_has_gone_is_an_error_and_not_the_content_of_another(server):
+    async def content(wire):
+        async with wire.streamed("GET", "/files", params={"path": "gone.bin"}) as answer:
+            return await answer.read()
+
+    with wired(server.port) as line, pytest.raises(InvalidRequest, match=r"gone\.bin"):
+        line.loop.run(content(line.wire), 60)
+
+
 def asked(function, *args):
     request = CallRequest(kind=CALL, name="f", client="me", python=Versions.here().pickles)
     return request, [cloudpickle.dumps((function, args, {}))]
