@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import raysm
 from raysm.core.protocol import names
 from raysm.core.protocol import payload as payloads
+from raysm.core.protocol.connections import without_proxy
 from raysm.core.protocol.paths import SDK_DRIVERS
 from raysm.core.protocol.payload import Payload
 from raysm.core.protocol.store import files_below, remove_unfinished
@@ -100,7 +101,8 @@ class Instance:
             return all(size <= limit for size in itertools.accumulate(path.stat().st_size for path in files))
         return False
 
-    def ray_environment(self) -> dict[str, str]:
+    def ray_environment(self, head_address: str | None = None) -> dict[str, str]:
+        """Return the environment of Ray's processes; ``head_address`` is needed where the head is another instance."""
         additions = variables.user_variables(
             self.environment, self.request, self.payload.source, self.capacity.cpus, self.capacity.gpus, self.inherited
         )
@@ -111,6 +113,9 @@ class Instance:
         additions |= variables.ray_variables(
             self.payload.token_file, self.environment.ray_temp_dir, on_loopback=self.address == LOOPBACK
         )
+        addresses = {self.address, head_address, *self.environment.addresses.values()} - {None, LOOPBACK}
+        hosts = ["localhost", LOOPBACK, *(host.name for host in self.environment.hosts), *sorted(addresses)]
+        additions |= without_proxy(hosts, self.inherited)
         additions |= variables.gpu_variables(self.inherited)
         additions |= variables.workload_variables(self.request.workload)
         return environments.child_environment(additions, variables.DROPPED, self.inherited)

@@ -215,7 +215,8 @@ class Worker:
         address = named or self._control.addresses[0]
         instance = self._instance.at(LOOPBACK if is_loopback(address) else address)
         command = instance.ray_command(LATER)
-        self._ray = ray = RayNode(self._children, command, instance.ray_environment(), waits=True)
+        environment = instance.ray_environment(self._control.addresses[1])
+        self._ray = ray = RayNode(self._children, command, environment, waits=True)
         ray.ended.add_done_callback(lambda _: self._inbox.put(life.RayEnded(ray.why())))
         self._spawn(self._show_warnings, ray)
 

@@ -33,6 +33,12 @@ def test_a_processing_job_is_told_no_interface_and_takes_the_one_that_has_its_ad
     assert [told[name] for name in names] == ["lo"] * 4
 
 
+def test_the_processes_of_a_job_reach_its_own_instances_without_a_proxy(tmp_path):
+    cluster = Cluster(tmp_path, request(2), variables={"http_proxy": "http://proxy.example:3128"})
+    told = cluster.prepare("algo-2").at("192.0.2.2").ray_environment("192.0.2.1")
+    assert {"127.0.0.1", "algo-1", "192.0.2.1", "192.0.2.2"} <= set(told["no_proxy"].split(","))
+
+
 def test_an_interface_that_was_told_but_is_not_there_is_replaced_by_the_one_that_has_the_address(tmp_path):
     instance = Cluster(tmp_path, request(2), network_interface_name="nosuch0").prepare("algo-2")
     assert instance.at("127.0.0.1").environment.network_interface == "lo"

@@ -1,6 +1,7 @@
 """Ray's own commands and clients at ``raysm://NAME``, against one running job."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -43,8 +44,9 @@ def source(tmp_path):
     return tmp_path / "work"
 
 
-def ran(*command, cwd):
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=ENDS_S, env=os.environ)
+def ran(*command, cwd, **variables):
+    env = os.environ | variables
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=ENDS_S, env=env)
 
 
 def submitted(job, source, status):
@@ -68,6 +70,17 @@ def test_rays_state_commands_know_the_address(job, tmp_path):
     done = ran(*RAY, "list", "nodes", "--address", f"raysm://{job.name}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ALIVE") == 2
+
+
+def test_a_proxy_of_the_environment_does_not_get_the_token(job, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        address = f"http://127.0.0.1:{proxy.getsockname()[1]}"
+        variables = {"http_proxy": address, "HTTP_PROXY": address, "no_proxy": "", "NO_PROXY": "example.org"}
+        done = ran(*RAY, "list", "nodes", "--address", f"raysm://{job.name}", cwd=tmp_path, **variables)
+        proxy.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            proxy.accept()
+    assert done.stdout.count("ALIVE") == 2, done.stderr
 
 
 def test_rays_client_knows_the_address_and_nobody_sees_the_token(job, tmp_path):

@@ -17,7 +17,7 @@ import secrets
 import socket
 import struct
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 # thread-self, because a thread may have entered the network namespace of an instance.
 TABLES = Path("/proc/thread-self/net")
 LISTENS = "0A"
+PROXIES = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 ADDRESSES = {socket.AF_INET: ("0.0.0.0", "tcp"), socket.AF_INET6: ("::", "tcp6")}
 
 
@@ -44,6 +45,20 @@ def is_of_this_machine(address: str) -> bool:
             return False
         source: str = probe.getsockname()[0]
     return source == address or address.startswith("127.")
+
+
+def without_proxy(hosts: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by which programs reach ``hosts`` without the proxy of ``environ``; none if there is none.
+
+    Ray's clients send the job's token with each HTTP request, which a proxy would read.
+    """
+    if not any(environ.get(name) for name in PROXIES):
+        return {}
+    # As for requests and curl, the name in small letters hides the other one.
+    others = environ.get("no_proxy") or environ.get("NO_PROXY")
+    # An asterisk means all hosts only if it stands alone.
+    value = "*" if others == "*" else ",".join(dict.fromkeys([*([others] if others else ()), *hosts]))
+    return {"no_proxy": value, "NO_PROXY": value}
 
 
 def check_listener(address: str, port: int, *, or_root: bool = False) -> frozenset[int]:

@@ -22,11 +22,14 @@ from raysm.core.protocol.connections import (
     open_to_own,
     prove_client,
     prove_server,
+    without_proxy,
 )
 from raysm.core.protocol.parcels import SMALL_BYTES, Pickled, load, size_of
 from raysm.errors import ForeignListener
 from raysm.features.session.protocol import Outcome
 from tests.support.another_user import needs_two_users, thief
+
+PROXY = {"HTTP_PROXY": "http://proxy.example:3128"}
 
 linux_only = pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="needs Linux's list of sockets")
 
@@ -34,6 +37,22 @@ linux_only = pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="nee
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as free:
         return free.getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("environ", "known"),
+    [
+        ({}, None),
+        ({"NO_PROXY": "a.org"}, None),
+        (PROXY, "algo-1,10.0.0.1"),
+        ({**PROXY, "NO_PROXY": "a.org"}, "a.org,algo-1,10.0.0.1"),
+        ({**PROXY, "NO_PROXY": "a.org", "no_proxy": "b.org"}, "b.org,algo-1,10.0.0.1"),
+        ({**PROXY, "no_proxy": "*"}, "*"),
+    ],
+)
+def test_hosts_are_added_to_those_that_a_proxy_is_not_used_for(environ, known):
+    names = {} if known is None else {"no_proxy": known, "NO_PROXY": known}
+    assert without_proxy(["algo-1", "10.0.0.1"], environ) == names
 
 
 def check_found(family, host, asked):

@@ -7,6 +7,7 @@ import atexit
 import contextlib
 import http.client
 import ipaddress
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +21,7 @@ from raysm.core.client.job.listing import find_job
 from raysm.core.client.logs.stream import JobStream
 from raysm.core.client.service import connect
 from raysm.core.client.settings import Project, Settings, find_project_file
-from raysm.core.protocol.connections import connect_to_own, has_own_listener
+from raysm.core.protocol.connections import connect_to_own, has_own_listener, without_proxy
 from raysm.core.protocol.events import Event, State, parse
 from raysm.core.protocol.terminal_text import visible
 from raysm.core.request import Target
@@ -183,6 +184,8 @@ def get_job_submission_client_cluster_info(
         if click is None or click.get_current_context(silent=True) is None:
             raise
         raise click.ClickException(str(error)) from error
+    # Ray's client reads its proxy from the environment.
+    os.environ.update(without_proxy([way.address.rpartition(":")[0]], os.environ))  # noqa: TID251
     return ClusterInfo(
         address=f"http://{way.address}",
         cookies=cookies and dict(cookies),
