@@ -113,9 +113,10 @@ class Instance:
         additions |= variables.ray_variables(
             self.payload.token_file, self.environment.ray_temp_dir, on_loopback=self.address == LOOPBACK
         )
-        addresses = {self.address, head_address, *self.environment.addresses.values()} - {None, LOOPBACK}
-        hosts = ["localhost", LOOPBACK, *(host.name for host in self.environment.hosts), *sorted(addresses)]
-        additions |= without_proxy(hosts, self.inherited)
+        hosts = [host.name for host in self.environment.hosts]
+        addresses = [each for each in (self.address, head_address) if each is not None]
+        own = ["localhost", LOOPBACK, *hosts, *self.environment.addresses.values(), *addresses]
+        additions |= without_proxy(own, self.inherited)
         additions |= variables.gpu_variables(self.inherited)
         additions |= variables.workload_variables(self.request.workload)
         return environments.child_environment(additions, variables.DROPPED, self.inherited)
