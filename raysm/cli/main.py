@@ -22,6 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from raysm.cli.command import run
 
         return run(argv)
+    _open_closed_streams()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, OF_THE_PROCESS.take)
     # Tearing down the interpreter with all that a job needs would take a quarter of a second after the last line.
@@ -46,3 +47,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
         set_exit_status(status)
     return status
+
+
+def _open_closed_streams() -> None:
+    """Replace standard streams that the caller has closed by /dev/null: Python has None in their place."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            # The lowest free number, which is the stream's own unless the process has opened a file since.
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            setattr(sys, name, open(number, mode, encoding="utf-8"))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -218,6 +219,14 @@ def test_an_output_that_cannot_be_written_is_a_sentence(tmp_path, argv):
         )
     assert (done.returncode, "the output cannot be written" in done.stderr) == (1, True)
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+def test_a_command_whose_standard_streams_are_closed_does_its_work(tmp_path, closed):
+    line = f"exec {shlex.join(RAYSM)} config {closed}"
+    done = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert bool(done.stdout) == ("1>&-" not in closed)
 
 
 def test_ctrl_c_during_the_imports_ends_with_the_status_of_an_interruption_and_no_traceback():
