@@ -205,7 +205,9 @@ def sent_over(wire, loop, **options):
 
 def test_a_call_is_sent_once_and_then_asked_for_until_it_is_done(loop):
     wire = FakeWire(answer(WAITING), answer(RUNNING), answer(DONE, 3))
-    assert sent_over(wire, loop).result(timeout=60) == 3
+    call = sent_over(wire, loop)
+    assert call.result(timeout=60) == 3
+    assert not call.cancelled()
     assert wire.sent == [True, False, False]
     # The session may now forget the outcome.
     until(lambda: wire.messages == [{"delivered": "one"}])
