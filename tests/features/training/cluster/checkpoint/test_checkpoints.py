@@ -336,6 +336,34 @@ def test_a_checkpoint_of_another_optimizer_is_refused_by_name(tmp_path, optimize
             pass
 
 
+@pytest.mark.parametrize(
+    "smaller",
+    [
+        {"model": lambda: nn.Sequential(nn.Linear(3, 2))},
+        {"optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.1)},
+    ],
+)
+def test_a_checkpoint_with_state_that_would_be_lost_is_refused_and_stays(tmp_path, smaller):
+    kept = Checkpoints(every_steps=3, folder=tmp_path)
+    given = {"model": lambda: nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2)), "optimizer": MOMENTA["momentum"]}
+    with prepared(kept, **given) as session:
+        train(session, 3)
+    with pytest.raises(InvalidRequest, match="it has "):
+        with prepared(kept, **(given | smaller)):
+            pass
+    assert kept_steps(tmp_path) == [3]
+
+
+def test_a_metric_that_was_reported_before_the_interruption_still_rates_the_next_checkpoint(tmp_path):
+    kept = Checkpoints(every_steps=2, best=("accuracy", "max"), folder=tmp_path)
+    with prepared(kept) as session:
+        training.report(accuracy=0.9)
+        train(session, 2)
+    with prepared(kept) as session:
+        train(session, 4)
+    assert {manifest.step: manifest.value for manifest in read_manifests(tmp_path).values()} == {2: 0.9, 4: 0.9}
+
+
 @pytest.mark.parametrize("other", [{"format": 2}, {"learned_by": "a later raysm"}])
 def test_a_checkpoint_of_another_version_is_refused_and_stays(tmp_path, other):
     with prepared(Checkpoints(every_steps=1, folder=tmp_path)) as session:

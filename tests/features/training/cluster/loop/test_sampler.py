@@ -26,6 +26,13 @@ class Drawing(Dataset):
         return torch.tensor([row, torch.rand(()).item(), random.random()])
 
 
+class Endless(Dataset):
+    """Samples without an end, and so without a length."""
+
+    def __getitem__(self, row):
+        return torch.tensor([row])
+
+
 def rows(samples=10):
     return TensorDataset(torch.arange(samples), torch.arange(samples) * 2)
 
@@ -148,7 +155,7 @@ def test_drop_last_leaves_out_a_last_batch_that_is_smaller_and_no_other(session,
     [
         (iter([1]), {"batch_size": 1}, r"no len\(\)"),
         ({1, 2}, {"batch_size": 1}, r"no len\(\)"),
-        (Drawing.__getitem__, {"batch_size": 1}, r"no len\(\)"),
+        (Endless(), {"batch_size": 1}, r"no len\(\)"),
         (rows(), {"batch_size": 0}, "batch_size=0"),
         (rows(), {"batch_size": 1, "loader_workers": -1}, "loader_workers=-1"),
         (rows(0), {"batch_size": 1}, " 0 samples .* 1"),
