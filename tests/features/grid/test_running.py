@@ -165,7 +165,7 @@ class SlowController:
     left = ()
 
     def __init__(self, *waits_s):
-        self.now, self._waits_s = 0.0, list(waits_s)
+        self.now, self._waits_s = 1_800_000_000.0, list(waits_s)
 
     def step(self, now):
         self.now += 3.0
@@ -194,8 +194,8 @@ def test_rows_of_a_query_are_written_back_to_their_database(bench, tmp_path):
 
 
 @pytest.fixture
-def away(bench, tmp_path):
-    """A grid that is over while the database of its rows does not answer, and that database."""
+def written_back(bench, tmp_path):
+    """A grid whose states are written to the database of its rows, and that database."""
     path = tmp_path / "campaigns.db"
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE drives (campaign TEXT, lr REAL)")
@@ -203,13 +203,31 @@ def away(bench, tmp_path):
         connection.commit()
     query = Query("SELECT campaign AS key, lr FROM drives", on=path)
     running = bench.open(bench.request(query, rules=Rules(brake=0, write_back=True)))
-    bench.now += running.step(bench.now)
-    # SQLite waits some seconds for a lock; a table that is gone fails at once.
+    yield running, path
+    running.close()
+
+
+def take_away(path):
+    """Let a database fail at once; SQLite waits some seconds for a lock."""
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("ALTER TABLE raysm_tasks RENAME TO elsewhere")
         connection.commit()
-    yield running, path
-    running.close()
+
+
+@pytest.fixture
+def away(bench, written_back):
+    """A grid that is over while the database of its rows does not answer, and that database."""
+    running, path = written_back
+    bench.now += running.step(bench.now)
+    take_away(path)
+    return running, path
+
+
+def test_a_grid_whose_jobs_run_goes_on_while_its_database_does_not_answer(bench, written_back):
+    running, path = written_back
+    take_away(path)
+    assert running.step(bench.now) is not None
+    assert running.store.states() == {"placed": 1}
 
 
 def test_the_last_states_are_written_back_when_the_database_answers_again(bench, away):
