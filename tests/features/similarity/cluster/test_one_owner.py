@@ -12,12 +12,13 @@ import pytest
 from raysm.errors import NoRoom
 from raysm.features.similarity.cluster.arithmetic.tiling import RowRun, triangle
 from raysm.features.similarity.cluster.modes.mode import RangeMerger, Ranges
+from raysm.features.similarity.cluster.modes.threshold import Threshold
 from raysm.features.similarity.cluster.modes.topk import TopK
 from raysm.features.similarity.cluster.owners import Owner, OwnerOrder
 from raysm.features.similarity.cluster.runs import Folders
 from raysm.features.similarity.cluster.tasks.parts import TileTask
 from tests.support.dense_rows import kinds_of_rows
-from tests.support.reference import neighbors
+from tests.support.reference import neighbors, pairs
 from tests.support.similarity import context_of, owned_ranges, saved
 
 ROWS = kinds_of_rows(rows=90)["float32"]
@@ -115,6 +116,19 @@ def test_an_owner_without_lasting_records_starts_with_nothing(tmp_path, pieces):
         assert not (tmp_path / "records").exists()
     with closing(owner_of(tmp_path, lasting=False)) as second:
         assert second.hold(names) == [False] * 3
+
+
+def test_the_pieces_of_pairs_are_kept_to_be_merged_even_where_records_do_not_last(tmp_path):
+    mode, context = Threshold(np.float32(0.3)), context_of(saved(ROWS, tmp_path))
+    with closing(owner_of(tmp_path, mode, lasting=False)) as owner:
+        for task in (TileTask(tile, True) for tile in triangle(90, 45)):
+            for _, piece in mode.split(task, mode.compare(context, task), RANGES):
+                owner.take(str(task), piece)
+        file = owner.write([], None)
+        owner.end()
+    columns = pq.read_table(tmp_path / "result" / file.name).to_pydict().values()
+    assert [(i, j, np.float32(s)) for i, j, s in zip(*columns, strict=True)] == pairs(ROWS, mode.least)
+    assert not any((tmp_path / "records").rglob("*"))
 
 
 @pytest.mark.parametrize("lasting", [True, False])

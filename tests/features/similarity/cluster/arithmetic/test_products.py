@@ -97,7 +97,7 @@ def test_whole_tiles_are_exact_for_adversarial_rows(rows):
     assert np.array_equal(exact_scores(all_rows, all_rows), score_rows(rows, range(len(rows))))
 
 
-@pytest.mark.parametrize("columns", [2, 9, 64, 1000])
+@pytest.mark.parametrize("columns", [8, 9, 64, 1000])
 def test_whole_tiles_are_exact_where_products_cancel_each_other(columns):
     # Only the rounding of the products is left, which a product of whole tiles sums in another order.
     rows = adversarial.KINDS["cancelling sums"](np.random.default_rng(columns), 30, columns)
