@@ -100,8 +100,6 @@ def threshold_tile(context: Context, threshold: np.float32, tile: TileBlock) -> 
     into ``pieces``.
     """
     cache = engine_cache_of(context)
-    # Do not give up a single column, which cannot be cut: it would be given up again and again.
-    can_be_cut = tile.rows.rows * tile.columns.rows > MAX_PAIRS and tile.columns.rows > 1
     # Hold all operands here: every line needs them, and the cache drops the oldest if they are large.
     right = [cache.operand(panel) for panel in tiling.row_cuts(tile.columns, PANEL_ROWS)]
     above = tiling.row_cuts(tile.rows, PANEL_ROWS)
@@ -114,7 +112,8 @@ def threshold_tile(context: Context, threshold: np.float32, tile: TileBlock) -> 
                 continue  # below the diagonal there is no row < neighbor
             found.append((panel, cache.engine.pairs(left, beside, threshold, same=context.self_join)))
             total += len(found[-1][1].neighbors)
-            if can_be_cut and total > MAX_PAIRS:
+            # Do not give up a single column, which cannot be cut: it would be given up again and again.
+            if total > MAX_PAIRS and tile.columns.rows > 1:
                 return {"overflowed": np.array([total])}
     if len(found) == len(above) == 1:
         pairs = found[0][1]
