@@ -1,5 +1,7 @@
 """Pairs that are split among the owners of ranges, and merged into the file of each."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -12,8 +14,8 @@ from raysm.features.similarity.cluster.tasks.parts import Part, TileTask, decode
 from raysm.instance.work.record import BlockRecord
 from raysm.instance.work.row_blocks import RowBlock, TileBlock
 from tests.support.dense_rows import kinds_of_rows
-from tests.support.reference import pairs
-from tests.support.similarity import context_of, owned_ranges, saved
+from tests.support.reference import pairs, score_rows
+from tests.support.similarity import context_of, operand_of, owned_ranges, queries_of, saved
 
 ROWS = kinds_of_rows(rows=90)["duplicates"]
 MODE = Threshold(np.float32(0.3))
@@ -58,6 +60,18 @@ def test_an_owner_gets_a_piece_of_each_tile_with_rows_of_its_range_even_if_it_is
     assert [at for at, _ in MODE.split(TileTask(tile, False), found, ranges)] == [0]
     # In a self-join the columns may be the first of a pair, too.
     assert [at for at, _ in MODE.split(TileTask(tile, True), found, ranges)] == [0, 1, 2]
+
+
+def test_queries_have_pairs_with_rows_whose_numbers_are_lower(tmp_path):
+    queries = operand_of(queries_of(ROWS, tmp_path))
+    context = replace(context_of(saved(ROWS, tmp_path)), other_queries=queries)
+    found = MODE.compare(context, TileTask(TileBlock(RowBlock(60, 90), RowBlock(0, 30)), False))
+    scores = score_rows(ROWS, range(60, 90))[:, :30]
+    rows, columns = np.nonzero(scores >= MODE.least)
+    assert len(rows)
+    assert np.array_equal(np.repeat(found["rows"], found["counts"]), rows + 60)
+    assert np.array_equal(found["neighbors"], columns)
+    assert np.array_equal(found["similarities"], scores[rows, columns])
 
 
 def test_the_pieces_of_a_tile_with_too_many_pairs_cover_it_counted_from_its_first_row():
