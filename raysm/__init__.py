@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from raysm import sdk as sdk
     from raysm import testing as testing
     from raysm import training as training
+    from raysm.core.client.job.experiment import Experiment
     from raysm.core.client.job.handle import Job, attach
     from raysm.core.client.results.result import Result
     from raysm.core.client.settings import load_options
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     )
     from raysm.errors import JobFailed, JobStopped, RaysmError
     from raysm.features.batch.result import Batch, BatchResult
-    from raysm.features.experiments.experiment import Experiment
     from raysm.features.experiments.table import Jobs, jobs
     from raysm.features.grid.batch_job.controller_job import ControllerJob
     from raysm.features.grid.row import GridRow

@@ -14,23 +14,25 @@ from raysm.core.client.job.description import Description, SecondaryStatus, Stat
 from raysm.core.client.job.text import html as job_html
 from raysm.core.client.results.result import Result
 from raysm.core.client.submit import submit
+from raysm.core.client.views.charts import Chart, Plot, time_charts
+from raysm.core.client.views.server import Page
+from raysm.core.client.views.sparkline import sparkline
 from raysm.core.protocol.events import Metric, Progress, State, Trial, line
 from raysm.core.protocol.job_api import TRAINING
 from raysm.core.protocol.result import Manifest, ResultFile
 from raysm.core.request import Local
 from raysm.features.dashboard.charts import Timeline, charts_site
 from raysm.features.dashboard.dashboard import Watch, dashboard_site
-from raysm.features.dashboard.server import Page
-from raysm.features.experiments.card.job_card import JobCard, session_card
-from raysm.features.experiments.plots import Chart, Plot, plot_sweep, time_charts
-from raysm.features.experiments.sparkline import sparkline
+from raysm.features.experiments.card.job_card import JobCard
 from raysm.features.experiments.table import Jobs
 from raysm.features.grid.task import TaskState
 from raysm.features.grid.views.report import report_page
 from raysm.features.grid.views.text import shown_snapshot
 from raysm.features.script.request import Script
+from raysm.features.session.client import text as session_text
 from raysm.features.session.notebook.jupyter import RemoteJupyter
 from raysm.features.sweep.client import TrialTable
+from raysm.features.sweep.plots import plot_sweep
 from raysm.testing import Answer, FakeSageMaker
 from tests.features.grid.views.test_report import task
 from tests.features.grid.views.test_text import view
@@ -118,7 +120,7 @@ OWN_SCRIPT = ("metrics tab", "page of an ended job")
 PLACES = {
     "job": lambda: job_html(JOB, Local()),
     "job's card": job_card,
-    "session's card": lambda: session_card(EVIL, state(job=EVIL, ends_why=EVIL, closing=EVIL), EVIL),
+    "session's card": lambda: session_text.card(EVIL, state(job=EVIL, ends_why=EVIL, closing=EVIL), EVIL),
     "table of jobs": jobs_table,
     "result": result,
     "trials": trials,

@@ -14,8 +14,8 @@ import pytest
 from raysm.core.client.job.handle import Job, attach
 from raysm.core.client.submit import submit
 from raysm.core.client.targets.endpoint import ensure
+from raysm.core.client.views.server import Page
 from raysm.core.request import Cluster
-from raysm.features.dashboard.server import Page
 from raysm.features.script.request import Script
 from tests.support import browsers
 from tests.support.jobs import FORMING_S

@@ -9,9 +9,9 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
+from raysm.core.client.views.server import LocalServer
 from raysm.features.dashboard.charts import PRELOAD, Timeline
 from raysm.features.dashboard.dashboard import dashboard_site
-from raysm.features.dashboard.server import LocalServer
 
 TOKEN = "5ec4e7" * 8
 

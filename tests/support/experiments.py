@@ -1,7 +1,7 @@
 """Rows of the table of experiments, for tests."""
 
 from raysm.core.client.job.description import SecondaryStatus, Status
-from raysm.features.experiments.experiment import Experiment, Summary
+from raysm.core.client.job.experiment import Experiment, Summary
 
 
 def row(**fields):

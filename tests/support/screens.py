@@ -3,7 +3,7 @@
 import threading
 import time
 
-from raysm.features.experiments.card.live_card import Output
+from raysm.core.client.views.live_card import Output
 
 WITHIN_S = 60
 

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qs
 
+from raysm.core.client.job.experiment import Curve
+from raysm.core.client.views.charts import Chart, check_plotting, time_charts
+from raysm.core.client.views.server import Answer
+from raysm.core.client.views.sparkline import thin
 from raysm.core.protocol.events import Metric
 from raysm.core.protocol.home import private_folder
 from raysm.core.protocol.names import LABEL_HOST, natural
 from raysm.core.protocol.store import put
-from raysm.features.dashboard.server import Answer
-from raysm.features.experiments.experiment import Curve
-from raysm.features.experiments.plots import Chart, check_plotting, time_charts
-from raysm.features.experiments.sparkline import thin
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from raysm.core.client.job.handle import Job, token_of
 from raysm.core.client.logs.stream import JobStream
+from raysm.core.client.views.server import Answer, LocalServer, Page, check_aiohttp, with_query
 from raysm.core.protocol.connections import open_to_own
 from raysm.core.protocol.events import Metric, parse
 from raysm.core.protocol.web_relay import open_relay, relay
 from raysm.errors import InvalidRequest, NotDone, RaysmError
 from raysm.features.dashboard.charts import NODES, PRELOAD, Timeline, charts_site, samples_of
-from raysm.features.dashboard.server import Answer, LocalServer, Page, check_aiohttp, with_query
 from raysm.features.dashboard.tunnel.dashboard import Place, Say, place_told, tell, waiting_for, way_to
 
 if TYPE_CHECKING:

@@ -3,16 +3,17 @@
 from raysm.core.features import Feature, within
 
 FEATURE = Feature(
-    names=within("raysm.features.experiments", experiment=["Experiment"], table=["Jobs", "jobs"]),
+    names={
+        "Experiment": "raysm.core.client.job.experiment:Experiment",
+        **within("raysm.features.experiments", table=["Jobs", "jobs"]),
+    },
     views={
         "cache_of_jobs": "raysm.features.experiments.listing:cache_of",
         "complete_tracking": "raysm.features.experiments.tracking:complete",
         "place_of_tracking": "raysm.features.experiments.tracking:absolute_place",
         "track": "raysm.features.experiments.tracking:tracker_of",
-        "shown_meanwhile": "raysm.features.experiments.card.live_card:shown_meanwhile",
-        "watch": "raysm.features.experiments.card.live_card:watch",
-        "session_card": "raysm.features.experiments.card.job_card:session_card",
+        "shown_meanwhile": "raysm.features.experiments.card.job_watch:shown_meanwhile",
+        "watch": "raysm.features.experiments.card.job_watch:watch",
         "plot_job": "raysm.features.experiments.plots:plot_job",
-        "plot_sweep": "raysm.features.experiments.plots:plot_sweep",
     },
 )

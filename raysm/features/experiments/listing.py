@@ -19,6 +19,14 @@ from raysm.core.client.costs.bill import bill_of, usd_so_far
 from raysm.core.client.costs.prices import price_of
 from raysm.core.client.job import records
 from raysm.core.client.job.description import Description, Status, read
+from raysm.core.client.job.experiment import (
+    Curve,
+    Experiment,
+    Summary,
+    curves_of,
+    summary_of,
+    thinned,
+)
 from raysm.core.client.job.records import RUN
 from raysm.core.client.logs.stream import LogReader
 from raysm.core.client.service import Service
@@ -31,16 +39,7 @@ from raysm.core.protocol.names import FIRST_TAG, PROJECT_TAG, TASK_TAG, WORKLOAD
 from raysm.core.request.durations import parse_duration
 from raysm.core.request.workload import typed
 from raysm.errors import InvalidRequest, JobNotFound, ServiceError
-from raysm.features.experiments.experiment import (
-    Curve,
-    Experiment,
-    Summary,
-    call_rows,
-    curves_of,
-    summary_of,
-    thinned,
-    trial_rows,
-)
+from raysm.features.experiments.rows import call_rows, trial_rows
 
 T = TypeVar("T")
 

@@ -26,18 +26,18 @@ from functools import partial
 from pathlib import Path
 
 from raysm.core.client.job.description import Status
+from raysm.core.client.job.experiment import Curve, Experiment
 from raysm.core.client.service import Service
+from raysm.core.client.views.server import LocalServer, check_aiohttp, relaying
 from raysm.core.protocol.home import private_folder
 from raysm.core.protocol.job_api import api_of
 from raysm.errors import MissingDependency, RaysmError
-from raysm.features.dashboard.server import LocalServer, check_aiohttp, relaying
-from raysm.features.experiments.experiment import Curve, Experiment
+from raysm.features.experiments import group_with_parent
 from raysm.features.experiments.listing import Choice, cache_of, experiments, read_job, with_trials
 from raysm.features.experiments.mirror import JOB_TAG, legal_name
 from raysm.features.grid.local_grids import grid_names, opened
 from raysm.features.grid.views.handle import experiments_of
 from raysm.features.session.request import SessionWorkload
-from raysm.instance import group_with_parent
 
 VERSION = "1"
 """The format of the copies; runs of another version are written again."""

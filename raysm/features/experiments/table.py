@@ -9,6 +9,7 @@ from typing import Any
 
 from raysm.core.client.costs.bill import dollars
 from raysm.core.client.job.description import Status
+from raysm.core.client.job.experiment import FACTS, Experiment, Value
 from raysm.core.client.job.text import COLORS
 from raysm.core.client.logs.rendering import marked_value, metric_value
 from raysm.core.client.service import Service, connect
@@ -17,7 +18,6 @@ from raysm.core.protocol.terminal_text import visible
 from raysm.core.request import Target
 from raysm.core.request.durations import duration
 from raysm.errors import InvalidRequest, used_by
-from raysm.features.experiments.experiment import FACTS, Experiment, Value
 from raysm.features.experiments.listing import Choice, experiments, parse_since, with_trials
 from raysm.features.grid.local_grids import opened
 from raysm.features.grid.views.handle import experiments_of

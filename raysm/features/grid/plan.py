@@ -14,6 +14,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from raysm.core.client.costs.prices import OLD_DAYS, PriceTable, RegionPrices, fetch_prices, known_prices
+from raysm.core.client.quotas import listed_quotas
 from raysm.core.client.service import Service
 from raysm.core.protocol.names import counted
 from raysm.core.protocol.service_model import knows_preferences
@@ -22,7 +23,6 @@ from raysm.core.request import Limits, Target
 from raysm.core.request.cluster import LOCAL_TYPE
 from raysm.core.request.durations import duration
 from raysm.errors import InvalidRequest, RaysmError, ServiceError
-from raysm.features.account.quotas import listed_quotas
 from raysm.features.grid.filling import Services
 from raysm.features.grid.grid_request import GridRequest, check_types
 from raysm.features.grid.place import Market, Offer, Place, Quota

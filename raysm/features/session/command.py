@@ -21,9 +21,9 @@ from raysm.core.client.settings import Settings, packaged_options
 from raysm.core.protocol.events import Event, State
 from raysm.core.request.codec import to_json
 from raysm.errors import InvalidRequest
-from raysm.features.session.client.connected import detached, rows
 from raysm.features.session.client.handle import Session
 from raysm.features.session.client.starting import sessions
+from raysm.features.session.client.text import detached, rows
 
 Read = Callable[[str], str]
 

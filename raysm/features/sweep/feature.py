@@ -14,4 +14,5 @@ FEATURE = Feature(
         space=["choice", "lograndint", "loguniform", "qloguniform", "quniform", "randint", "uniform"],
         tuning=["Tuning", "attach_tuning", "tune"],
     ),
+    views={"plot_sweep": "raysm.features.sweep.plots:plot_sweep"},
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from raysm.features.dashboard.server import LocalServer, find_refusal, seen_from_notebook
+from raysm.core.client.views.server import LocalServer, find_refusal, seen_from_notebook
 from tests.support.strangers import needs_two_users, running_as_another_user
 
 OWN = {"Host": "127.0.0.1:8000"}
@@ -159,8 +159,7 @@ def test_a_browser_that_does_not_read_its_answer_holds_no_connection_open(site):
 def test_a_process_that_ends_closes_its_server():
     code = """
 import contextlib
-from raysm.features.dashboard import server as module
-from raysm.features.dashboard.server import LocalServer
+from raysm.core.client.views.server import LocalServer
 
 @contextlib.asynccontextmanager
 async def site():

@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 
 from raysm.core.client.costs.bill import bill_of, usd_so_far
 from raysm.core.client.job.description import Status, read
-from raysm.core.client.submit import submit
-from raysm.core.protocol.events import Metric, Trial, line
-from raysm.core.protocol.job_api import PROCESSING, TRAINING
-from raysm.core.request import Cluster
-from raysm.features.experiments.experiment import (
+from raysm.core.client.job.experiment import (
     MAX_POINTS,
     Experiment,
     curves_of,
     goal_of,
     summary_of,
     thinned,
-    trial_rows,
 )
+from raysm.core.client.submit import submit
+from raysm.core.protocol.events import Metric, Trial, line
+from raysm.core.protocol.job_api import PROCESSING, TRAINING
+from raysm.core.request import Cluster
 from raysm.features.experiments.listing import read_job
+from raysm.features.experiments.rows import trial_rows
 from raysm.features.script.request import Script
 from tests.support.client_jobs import M5, NOW_MS
 from tests.support.experiments import FULL, row

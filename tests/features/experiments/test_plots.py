@@ -7,11 +7,11 @@ from xml.etree import ElementTree
 import pytest
 
 from raysm.core.client.submit import submit
+from raysm.core.client.views.charts import Chart
+from raysm.core.client.views.sparkline import sparkline
 from raysm.core.protocol.events import Metric, Trial, Trials, line
 from raysm.core.protocol.result import Manifest
 from raysm.errors import InvalidRequest
-from raysm.features.experiments.plots import Chart
-from raysm.features.experiments.sparkline import sparkline
 from raysm.features.script.request import Script
 from raysm.features.sweep.client import SweepResult
 from raysm.testing import Answer

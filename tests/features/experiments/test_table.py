@@ -5,10 +5,10 @@ import math
 import pytest
 
 from raysm.core.client.job.description import Status
+from raysm.core.client.job.experiment import Summary
 from raysm.core.client.submit import submit
 from raysm.core.protocol.events import Metric, line
 from raysm.errors import InvalidRequest
-from raysm.features.experiments.experiment import Summary
 from raysm.features.experiments.table import Jobs, check_columns, jobs, order, parameter_columns, shown
 from raysm.features.script.request import Script
 from raysm.testing import Answer

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from raysm.core.client.costs.bill import Bill
     from raysm.core.client.logs.metrics import Metrics
     from raysm.core.client.logs.stream import EventLog, LogLine
+    from raysm.core.client.tunnel import Tunnel
     from raysm.core.protocol.events import Event, Progress
-    from raysm.features.dashboard.tunnel.tunnel import Tunnel
 
 OUTPUT_FOLDERS = {"model": "model", "result": "model", "data": "data"}
 STATE, LOGS = "state", "logs"
@@ -167,7 +167,10 @@ class Job:
         # Looked up only in a kernel, because the modules of cards take time to import.
         if not {"ipykernel", "marimo"} & sys.modules.keys():
             return contextlib.nullcontext()
-        shown: contextlib.AbstractContextManager[None] = features.view("shown_meanwhile")(self)
+        shown_meanwhile = features.offered("shown_meanwhile")
+        if shown_meanwhile is None:
+            return contextlib.nullcontext()
+        shown: contextlib.AbstractContextManager[None] = shown_meanwhile(self)
         return shown
 
     def _wait(self, timeout: float | None, deadline_s: float) -> Status:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from raysm.core.client.checks import instance_types
 from raysm.core.client.images import has_ray, registry_in
+from raysm.core.client.quotas import listed_quotas
 from raysm.core.client.storage.s3 import Storage, file_path, split
 from raysm.core.client.targets.aws import AWS_HOSTS
 from raysm.core.protocol.service_model import may_be_newer
@@ -17,7 +18,6 @@ from raysm.errors import InvalidRequest, MissingDependency, ServiceError
 from raysm.features.account.doctor.case import Case, Finding, State, bad, good, one_suffices, unknown
 from raysm.features.account.doctor.network import check_groups, check_subnets
 from raysm.features.account.doctor.rights import check_caller, check_role, check_role_policy
-from raysm.features.account.quotas import listed_quotas
 from raysm.features.dashboard.tunnel.plugin import PluginAccess
 
 SERVICES = ("sagemaker", "s3", "logs", "sts")

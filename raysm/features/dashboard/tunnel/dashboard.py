@@ -28,7 +28,7 @@ from raysm.core.request import Target
 from raysm.errors import InvalidRequest, NotDone, RaysmError
 
 if TYPE_CHECKING:
-    from raysm.features.dashboard.tunnel.tunnel import Tunnel
+    from raysm.core.client.tunnel import Tunnel
 
 
 ANSWERS = "dashboard"
@@ -105,7 +105,7 @@ def _tunnel(job: Job, place: Place) -> "Tunnel":
     if job.api.update is not None or job.service.target.is_billed:
         return job.tunnel(place.port, on=place.host or None)
     # Processing jobs cannot be entered; here their instances are in this machine's own networks.
-    from raysm.features.dashboard.tunnel.tunnel import Tunnel
+    from raysm.core.client.tunnel import Tunnel
 
     host = place.address.rpartition(":")[0]
     # The address is that of a line of the log, which the job's code can print too.

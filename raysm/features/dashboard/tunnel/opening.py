@@ -16,11 +16,12 @@ from raysm.core.client.job.chain import Chain
 from raysm.core.client.job.description import Description, SecondaryStatus
 from raysm.core.client.service import Service
 from raysm.core.client.targets.local import LocalConnection
+from raysm.core.client.tunnel import Tunnel
 from raysm.core.request import Ports
 from raysm.errors import InvalidRequest, ServiceError
+from raysm.features.dashboard.tunnel.access import InstanceAccess
 from raysm.features.dashboard.tunnel.plugin import PluginAccess
 from raysm.features.dashboard.tunnel.terminal import SHELL, Terminal
-from raysm.features.dashboard.tunnel.tunnel import InstanceAccess, Tunnel
 
 CONNECT_S = 30.0
 MAX_HEAD_BYTES = 1 << 14

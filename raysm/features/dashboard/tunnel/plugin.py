@@ -17,10 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
 from raysm.core.client.service import Service
+from raysm.core.client.tunnel import LOOPBACK, Tunnel
 from raysm.core.protocol.connections import connect_to_own
 from raysm.errors import MissingDependency, ServiceError
+from raysm.features.dashboard.tunnel.access import InstanceAccess
 from raysm.features.dashboard.tunnel.terminal import MarkedCommand, Terminal
-from raysm.features.dashboard.tunnel.tunnel import LOOPBACK, InstanceAccess, Tunnel
 
 NAME = "session-manager-plugin"
 TOKEN_VARIABLE = "AWS_SSM_START_SESSION_RESPONSE"

@@ -1,27 +1,22 @@
-"""Cards of jobs and sessions as HTML.
-
-A card has no style sheet, script or image. So every notebook can show it, it does not change the page, and it remains
-when the notebook is opened without a kernel. Its colors are those of the text around it, or half transparent.
-"""
+"""The card of a job as HTML."""
 
 import html
 import math
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 from raysm.core.client.costs.bill import dollars
 from raysm.core.client.job import text as job_repr
 from raysm.core.client.job.description import Description
+from raysm.core.client.job.experiment import goal_of
 from raysm.core.client.logs.rendering import Phase, marked_value, sentence
+from raysm.core.client.views.card import MAX_NAME, SMALL, TEXT, facts_html, framed, in_code, short
+from raysm.core.client.views.sparkline import plain, sparkline, thin
 from raysm.core.protocol.events import Metric, Progress, State, parse
 from raysm.core.protocol.names import natural
 from raysm.core.request import Target
-from raysm.features.experiments.experiment import goal_of
-from raysm.features.experiments.sparkline import plain, sparkline, thin
-from raysm.features.session.client.connected import rows
-from raysm.features.session.protocol import SessionState
 
 MAX_BYTES = 30_000
 """Maximum size of a card in UTF-8: cards are sent twice a second, maybe over a slow connection."""
@@ -37,15 +32,10 @@ MAX_CHARTS = 2
 MAX_PHASES = 6
 MAX_INSTANCES = 8
 MAX_SHARES = 4
-MAX_NAME = 60
-"""Maximum numbers of charts, phases, instances, utilization columns, and characters of a name."""
+"""Maximum numbers of charts, phases, instances, and utilization columns."""
 
 # CSI sequences (colors, cursor), OSC (titles, links), and the two-character ones.
 ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[@-Z\\-_])")
-
-FRAME = "border:1px solid rgba(128,128,128,.4);border-radius:6px;padding:10px 14px;max-width:860px;line-height:1.5"
-SMALL = "opacity:.75;font-size:90%"
-TEXT = "white-space:pre-wrap;overflow-wrap:anywhere;margin:6px 0;font-size:85%"
 
 
 class JobCard:
@@ -103,16 +93,16 @@ class JobCard:
             'job.status; job.progress(); job.metrics("loss"); job.plot("loss"); job.cost()\n'
             "job.logs(follow=True); job.result(); job.stop()"
         )
-        head = [job_repr.html(job, self._target, now_s), _facts_html(self._facts(job, usd))]
+        head = [job_repr.html(job, self._target, now_s), facts_html(self._facts(job, usd))]
         details = [*map(_bar, self._sentences()), self._charts(), _usage(self._usage)]
         log = html.escape("\n".join(self._lines))
         foot = [
             f'<pre style="{TEXT};background:rgba(128,128,128,.1);padding:6px">{log}</pre>' if log else "",
-            _in_code(code),
+            in_code(code),
             f'<div style="{SMALL}">{html.escape(shown)}</div>',
         ]
-        whole = _framed([*head, *details, *foot])
-        return whole if len(whole.encode()) <= MAX_BYTES else _framed([*head, *foot])
+        whole = framed([*head, *details, *foot])
+        return whole if len(whole.encode()) <= MAX_BYTES else framed([*head, *foot])
 
     def text(self, job: Description, usd: float | None, now_s: float) -> str:
         facts = [f"{label}: {text}" for label, text in self._facts(job, usd)]
@@ -156,46 +146,9 @@ class JobCard:
         return f'<div style="display:flex;flex-wrap:wrap;gap:8px">{charts}</div>' if charts else ""
 
 
-def session_card(name: str, state: SessionState, dashboard: str = "") -> str:
-    facts = dict(rows(state))
-    how, job = facts.pop("state"), facts.pop("job")
-    color = "#c62828" if state.closing else "#2e7d32"
-    # noopener: the dashboard's page must not get access to the notebook's. The color's contrast is at least 4 on black
-    # and on white.
-    link = f'<a href="{html.escape(dashboard)}" style="color:#1976d2" target="_blank" rel="noopener">Ray dashboard</a>'
-    code = (
-        f"session = raysm.Session.attach({name!r})\n"
-        "session.run(function, 1); session.map(function, items); session.exec(source)\n"
-        "session.state; session.dashboard(); session.keep(minutes=60); session.close()\n"
-        f"%raysm connect {name}    # then: a cell that begins with %%raysm; %raysm keep 60m; %raysm close"
-    )
-    head = (
-        f'<div><span style="color:{color}">●</span> <b>{html.escape(name)}</b> '
-        f'<span style="color:{color}">{html.escape(how)}</span> '
-        f'<span style="{SMALL}">the job {html.escape(job)}</span></div>'
-    )
-    return _framed([head, _facts_html(list(facts.items())), link if dashboard else "", _in_code(code)])
-
-
 def _clean(text: str) -> str:
     # A progress bar overwrites itself with carriage returns; only its last state is kept.
-    return _short(plain(ESCAPES.sub("", text.rstrip().rpartition("\r")[2])), MAX_CHARACTERS)
-
-
-def _short(text: str, most: int = MAX_NAME) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def _framed(parts: Sequence[str]) -> str:
-    return plain(f'<div style="{FRAME}">{"".join(parts)}</div>')
-
-
-def _facts_html(facts: Sequence[tuple[str, str]]) -> str:
-    cells = "".join(
-        f'<div><span style="{SMALL}">{html.escape(_short(label))}</span><br>{html.escape(text[:200])}</div>'
-        for label, text in facts
-    )
-    return f'<div style="display:flex;flex-wrap:wrap;gap:4px 28px;margin:8px 0">{cells}</div>'
+    return short(plain(ESCAPES.sub("", text.rstrip().rpartition("\r")[2])), MAX_CHARACTERS)
 
 
 def _bar(phase: tuple[float, str]) -> str:
@@ -217,10 +170,10 @@ def _usage(usage: Mapping[str, Mapping[str, float]]) -> str:
         known = {name: [shares[name] for shares in rows.values() if name in shares] for name in names}
         rows = {f"{len(rows)} instances, mean": {name: sum(each) / len(each) for name, each in known.items()}}
     body = "".join(
-        f"<tr><td>{html.escape(_short(host))}</td>{''.join(_share(shares.get(name)) for name in names)}</tr>"
+        f"<tr><td>{html.escape(short(host))}</td>{''.join(_share(shares.get(name)) for name in names)}</tr>"
         for host, shares in rows.items()
     )
-    head = "".join(f"<th>{html.escape(_short(name.replace('_', ' ')))}</th>" for name in names)
+    head = "".join(f"<th>{html.escape(short(name.replace('_', ' ')))}</th>" for name in names)
     return f'<table style="font-size:90%"><tr><th></th>{head}</tr>{body}</table>'
 
 
@@ -232,8 +185,3 @@ def _share(share: float | None) -> str:
     # A gradient shows a bar and its figure in one cell, in any theme.
     bar = f"linear-gradient(to right,rgba(0,114,178,.35) {width:.0f}%,transparent {width:.0f}%)"
     return f'<td style="min-width:80px;background:{bar}">{share:.0f} %</td>'
-
-
-def _in_code(code: str) -> str:
-    summary = f'<summary style="{SMALL}">the same in code</summary>'
-    return f'<details>{summary}<pre style="{TEXT}">{html.escape(code)}</pre></details>'

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from raysm.core.client.job.description import Status
+from raysm.core.client.job.experiment import Experiment, Summary
 from raysm.core.client.service import Service, connect
+from raysm.core.client.views.live_card import output_here
 from raysm.core.protocol.store import put
 from raysm.core.request import Target
 from raysm.core.request.cluster import LOCAL_TYPE
 from raysm.errors import InvalidRequest
-from raysm.features.experiments.card.live_card import output_here
-from raysm.features.experiments.experiment import Experiment, Summary
 from raysm.features.grid.batch_job.state import Folder, leave_command, read_copy, recall, seal_of
 from raysm.features.grid.database import naming_file
 from raysm.features.grid.filling import Services

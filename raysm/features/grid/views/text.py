@@ -7,11 +7,11 @@ from dataclasses import fields
 from typing import Any
 
 from raysm.core.client.costs.bill import dollars
+from raysm.core.client.views.sparkline import sparkline
 from raysm.core.protocol.names import counted, listed
 from raysm.core.protocol.terminal_text import visible
 from raysm.core.request.cluster import LOCAL_TYPE
 from raysm.core.request.durations import brief_duration
-from raysm.features.experiments.sparkline import sparkline
 from raysm.features.grid.endings import brief
 from raysm.features.grid.plan import GridPlan, PlannedPlace
 from raysm.features.grid.snapshot import RegionView, Snapshot

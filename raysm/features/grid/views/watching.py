@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from raysm.core.client.views.live_card import LiveCard, Output
 from raysm.errors import RaysmError
-from raysm.features.experiments.card.live_card import LiveCard, Output
 from raysm.features.grid.snapshot import Snapshot
 from raysm.features.grid.views.text import ShownSnapshot, screen_lines
 

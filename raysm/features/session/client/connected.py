@@ -4,50 +4,11 @@ import contextlib
 import html
 from typing import Any
 
-from raysm.core import features
-from raysm.core.client.costs.bill import dollars
 from raysm.core.client.job.handle import Job
-from raysm.core.protocol.names import counted
-from raysm.core.request.durations import brief_duration
 from raysm.errors import RaysmError, SessionEnded
 from raysm.features.session.client.opened import Opened
+from raysm.features.session.client.text import card, text
 from raysm.features.session.protocol import SessionState
-
-
-def rows(state: SessionState) -> list[tuple[str, str]]:
-    """Return the facts about a session as pairs of label and text."""
-    gpus = f", {counted(int(state.gpus), 'GPU')}" if state.gpus else ""
-    # Without a price the cost is left out, because "0 USD" would look like a known cost.
-    cost = []
-    if state.usd is not None and state.usd_per_hour is not None:
-        budget = f" of {dollars(state.budget_usd)}" if state.budget_usd is not None else ""
-        cost = [("cost", f"{dollars(state.usd)}{budget}, {dollars(state.usd_per_hour)} an hour")]
-    end = (
-        "not while it is busy" if state.ends_in_s is None else f"in {brief_duration(state.ends_in_s)}: {state.ends_why}"
-    )
-    return [
-        ("state", f"closing: {state.closing}" if state.closing else "open"),
-        ("instances", f"{len(state.hosts)}: {state.cpus:g} CPUs{gpus}"),
-        ("at work", f"{state.busy} calls" if state.busy != 1 else "1 call"),
-        ("clients", str(state.clients)),
-        *cost,
-        ("ends", end),
-        ("job", state.job),
-    ]
-
-
-def detached(name: str, idle_s: float) -> tuple[str, str]:
-    text = (
-        f"from now on: ends after {brief_duration(idle_s)} without a call; raysm session keep {name} 60m puts that off"
-    )
-    return "detached", text
-
-
-def text(state: SessionState | None, name: str | None) -> str:
-    if state is None:
-        return f"<session {name or ''}: not open>".replace(" :", ":")
-    facts = ", ".join(f"{label} {value}" for label, value in rows(state))
-    return f"<session {name or state.job}: {facts}>"
 
 
 class ConnectedSession:
@@ -88,8 +49,7 @@ class ConnectedSession:
         if state is None:
             return f"<p>{html.escape(repr(self))}</p>"
         link = "" if self._dashboard is None else self._dashboard.link
-        card: str = features.view("session_card")(self._name or state.job, state, link)
-        return card
+        return card(self._name or state.job, state, link)
 
     def _glance(self) -> SessionState | None:
         with contextlib.suppress(RaysmError):

@@ -10,7 +10,7 @@ import pkgutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from raysm.core.client.job.handle import Job
 from raysm.core.client.options import SubmitOptions
@@ -20,7 +20,6 @@ from raysm.core.protocol.names import TASK_TAG
 from raysm.core.request import Target
 from raysm.core.request.options import check_names
 from raysm.errors import InvalidRequest, NotDone, RaysmError, SessionEnded
-from raysm.features.dashboard.tunnel.tunnel import Tunnel
 from raysm.features.session.client.arguments import check_instance, check_number, check_text
 from raysm.features.session.client.current import inside
 from raysm.features.session.client.functions import SessionFunctions
@@ -28,6 +27,9 @@ from raysm.features.session.client.opened import Opened, as_state
 from raysm.features.session.client.starting import SessionLimits, Show, check_free, find, place_of, prepared
 from raysm.features.session.client.wire import require_aiohttp
 from raysm.features.session.protocol import SHELL, CallRequest, SessionState
+
+if TYPE_CHECKING:
+    from raysm.core.client.tunnel import Tunnel
 
 INTERRUPTED_S = 5.0
 """How long ``close`` waits for the calls that it interrupts. The head abandons them after two seconds."""
@@ -239,7 +241,7 @@ class Session(SessionFunctions):
             self.name, address=opened.address, open_connection=opened.open_connection, start=opened.start_jupyter
         )
 
-    def tunnel(self, port: int, on: str | None = None, local_port: int = 0) -> Tunnel:
+    def tunnel(self, port: int, on: str | None = None, local_port: int = 0) -> "Tunnel":
         """Open a tunnel to a port of an instance; see ``Job.tunnel``."""
         check_instance("tunnel", on)
         return self.job.tunnel(port, on=on or self.state.hosts[0], local_port=local_port)

@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from raysm.features.dashboard.server import LocalServer, Page, relaying
+from raysm.core.client.views.server import LocalServer, Page, relaying
 
 if TYPE_CHECKING:
     from raysm.core.protocol.connections import OpenConnection

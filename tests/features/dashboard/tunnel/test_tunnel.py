@@ -3,7 +3,7 @@
 import contextlib
 import socket
 
-from raysm.features.dashboard.tunnel.tunnel import Tunnel
+from raysm.core.client.tunnel import Tunnel
 from tests.support.strangers import needs_two_users, run_by_another_user
 
 CONNECT = """

@@ -1,4 +1,4 @@
-"""Cards of jobs and sessions as HTML, drawn again as they go on; test_escaping gives them hostile texts."""
+"""The card of a job as HTML, drawn again as the job goes on; test_escaping gives them hostile texts."""
 
 import datetime
 import math
@@ -9,25 +9,18 @@ import pytest
 
 from raysm.core.client.job.description import Description, SecondaryStatus, Status
 from raysm.core.client.submit import submit
+from raysm.core.client.views.live_card import NOTEBOOKS, MarimoOutput, output_here
 from raysm.core.protocol.events import Metric, Progress, State, line
 from raysm.core.protocol.job_api import TRAINING
 from raysm.core.request import Local, MetricDefinition
 from raysm.errors import InvalidRequest, NotDone
-from raysm.features.experiments.card import live_card
-from raysm.features.experiments.card.job_card import MAX_BYTES, JobCard, session_card
-from raysm.features.experiments.card.live_card import (
-    MIN_PAUSE_S,
-    NOTEBOOKS,
-    MarimoOutput,
-    output_here,
-    shown_meanwhile,
-    watch,
-)
+from raysm.features.experiments.card import job_watch
+from raysm.features.experiments.card.job_card import MAX_BYTES, JobCard
+from raysm.features.experiments.card.job_watch import MIN_PAUSE_S, shown_meanwhile, watch
 from raysm.features.script.request import Script
 from tests.support.client_jobs import M5, NOW_MS
 from tests.support.sagemaker import aws, refusal
 from tests.support.screens import WITHIN_S, Screen
-from tests.support.sessions import state
 
 NOW = datetime.datetime(2026, 11, 22, 12, tzinfo=datetime.UTC)
 
@@ -153,22 +146,6 @@ def test_what_it_costs_and_whether_the_service_answers(fields, text):
     assert text in text_of(drawn(*FULL, **fields))
 
 
-def test_a_session_has_state_instances_cost_end_and_a_link_to_its_dashboard():
-    open_state = state(usd=0.5, usd_per_hour=2.0, budget_usd=20.0)
-    card = session_card("digits", open_state)
-    for text in (
-        "<b>digits</b>",
-        ">open<",
-        "the job digits-1",
-        "2: 8 CPUs",
-        "0.50 USD of 20.00 USD, 2.00 USD an hour",
-        "in 28 min: idle for 30 min with a client attached",
-    ):
-        assert text in card
-    assert "<a " not in card
-    assert 'href="/proxy/1/x/"' in session_card("digits", open_state, "/proxy/1/x/")
-
-
 def tell(remote, job, at, text):
     remote.write_log(job.name, "algo-1", [(NOW_MS + at, text)])
 
@@ -221,7 +198,7 @@ def test_outside_of_a_notebook_nothing_is_drawn_and_it_is_said_what_does_the_sam
     with pytest.raises(InvalidRequest, match=r"job\.logs\(follow=True\)"):
         output_here()
     with shown_meanwhile(job):
-        assert job.chain.first not in live_card._latest
+        assert job.chain.first not in job_watch._latest
 
 
 class Cell(Screen):
@@ -259,7 +236,7 @@ def test_an_interrupted_cell_keeps_its_last_card(remote, job):
     with pytest.raises(KeyboardInterrupt), shown_meanwhile(job, first):
         raise KeyboardInterrupt
     drawn = len(first.cards)
-    assert live_card._latest[job.chain.first][1].wait(WITHIN_S)
+    assert job_watch._latest[job.chain.first][1].wait(WITHIN_S)
     assert "InProgress" in first.cards[-1]
     with shown_meanwhile(job, second):
         remote.sagemaker.end(job.name, "Completed")

@@ -7,8 +7,8 @@ import pytest
 
 import raysm
 from raysm.errors import CallCancelled, InvalidRequest, JobFailed, ServiceError, SessionEnded
-from raysm.features.session.client.connected import detached, rows
 from raysm.features.session.client.current import inside
+from raysm.features.session.client.text import detached, rows
 from tests.support.sessions import connected_session, served, state
 from tests.support.stub_job import StubJob
 from tests.support.waiting import until

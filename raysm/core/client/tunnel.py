@@ -1,18 +1,16 @@
 """A tunnel from a port of this machine, and the access to instances that makes one."""
 
-import abc
 import contextlib
 import logging
 import socket
 import socketserver
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import TracebackType
 
 from raysm.core.protocol.callers import is_from_our_user
 from raysm.core.protocol.socket_relay import relay
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.features.dashboard.tunnel.terminal import Terminal
 
 _log = logging.getLogger("raysm")
 
@@ -117,19 +115,3 @@ class _Handler(socketserver.BaseRequestHandler):
 
     def handle(self) -> None:
         self.server.carry(self.request)
-
-
-class InstanceAccess(abc.ABC):
-    """Access to the instances of jobs of one target; ``opening`` describes the arguments and errors."""
-
-    @abc.abstractmethod
-    def check(self) -> None:
-        """Check what this machine needs for it; raise MissingDependency if a program is not installed."""
-
-    @abc.abstractmethod
-    def open_tunnel(self, job: str, host: str, port: int, local_port: int) -> Tunnel:
-        """Return a tunnel to ``port`` on the loopback of the instance ``host`` of a running job."""
-
-    @abc.abstractmethod
-    def run(self, job: str, host: str, command: Sequence[str], terminal: Terminal) -> int:
-        """Run a command in the instance before the user's terminal; return its exit code."""

@@ -6,8 +6,8 @@ import math
 import re
 from collections.abc import Sequence
 
+from raysm.core.client.job.experiment import thinned
 from raysm.core.client.logs.rendering import marked_value, metric_value
-from raysm.features.experiments.experiment import thinned
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 

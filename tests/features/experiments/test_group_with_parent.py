@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from raysm.instance import group_with_parent
+from raysm.features.experiments import group_with_parent
 from tests.support.processes import is_running
 from tests.support.waiting import until
 
 PARENT = """
 import subprocess, sys
-from raysm.instance import group_with_parent
+from raysm.features.experiments import group_with_parent
 command = group_with_parent.wrap(["sh", "-c", "sleep 1000 & echo $! $$; wait"])
 process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 process.wait()
