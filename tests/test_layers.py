@@ -50,7 +50,6 @@ TIES = {
     "cli/arguments.py": {"features.grid"},
     "cli/config.py": {"features.similarity"},
     "cli/jobs.py": {"features.dashboard", "features.experiments", "features.grid", "features.sweep"},
-    "cli/main.py": {"instance"},
     "cli/options.py": {"features.script", "features.similarity", "features.sweep", "features.training"},
     "cli/sending.py": {"features.sweep"},
     "core/client/costs/bill.py": {"features.session"},

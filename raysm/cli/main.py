@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from raysm.cli.interrupts import INTERRUPTED, OF_THE_PROCESS
-from raysm.instance.work.script_main import leave_at_once_after_exit_handlers
+from raysm.core.protocol.script_main import leave_at_once_after_exit_handlers
 
 
 def main(argv: Sequence[str] | None = None) -> int:

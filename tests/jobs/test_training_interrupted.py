@@ -8,10 +8,10 @@ import subprocess
 import pytest
 
 from raysm import Cluster, DataParallel, TorchScript
+from raysm.core.protocol import script_main
 from raysm.core.request import JobRequest
 from raysm.features.training.cluster.checkpoint.manifest import read_manifests
 from raysm.features.training.cluster.model_file import MODEL_FILE
-from raysm.instance.work import script_main
 from raysm.local.checkpoints import FolderStore
 from raysm.local.job_spec import Checkpoints
 from tests.support import interrupted_loop, jobs

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from raysm.core.protocol.payload import SOURCE
+from raysm.core.protocol.script_main import run_script
 from raysm.core.protocol.seal import DIGESTS
 from raysm.core.protocol.source import interpreter
 from raysm.core.protocol.store import files_below, read_json, sha256_of
@@ -25,7 +26,6 @@ from raysm.instance.work.folders import fill_folders, keep_new_files, make_state
 from raysm.instance.work.forks import ending_forks
 from raysm.instance.work.joined_ray import join
 from raysm.instance.work.runner import Runner, naming_what_is_missing
-from raysm.instance.work.script_main import run_script
 
 
 class ScriptRunner(Runner[Script]):

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from raysm.core.protocol import script_main
 from raysm.core.protocol.source import interpreter
-from raysm.instance.work import script_main
 
 
 def command_line(program: str, args: Sequence[str], *, source: Path, is_command: bool) -> list[str]:

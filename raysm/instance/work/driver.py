@@ -14,6 +14,7 @@ from pathlib import Path
 from raysm.core.protocol import payload as payloads
 from raysm.core.protocol.payload import Payload
 from raysm.core.protocol.result import EXCEPTION, Failure
+from raysm.core.protocol.script_main import leave_at_once_after_exit_handlers
 from raysm.instance import environment as environments
 from raysm.instance import ray_internals
 from raysm.instance.children import WAIT
@@ -22,7 +23,6 @@ from raysm.instance.exit_status import exception_beside
 from raysm.instance.ray_imports import import_ray_lean
 from raysm.instance.work.failure import failure_of, pickled_exception
 from raysm.instance.work.runner import keep_pickle, load_runner, note_beginning
-from raysm.instance.work.script_main import leave_at_once_after_exit_handlers
 from raysm.instance.work.train_storage import set_default_storage
 
 

@@ -50,7 +50,7 @@ UNKNOWN_END = (
 )
 
 INTERNAL = re.compile(
-    r"raysm/(instance/work/(driver|script_main)\.py$|features/\w+/runner\.py$|features/session/cluster/)"
+    r"raysm/(instance/work/driver\.py$|core/protocol/script_main\.py$|features/\w+/runner\.py$|features/session/cluster/)"
 )
 
 

@@ -12,12 +12,13 @@ import psutil
 import pytest
 import ray
 
+from raysm.core.protocol import script_main
 from raysm.core.protocol.names import TRIAL
 from raysm.core.request import Workload
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.instance.gcs_state import pending_socket, watch_pending
 from raysm.instance.pending_requests import UnmetRequests, observe
-from raysm.instance.work import report, runner, script_main
+from raysm.instance.work import report, runner
 from raysm.instance.work.runner import load_runner
 from raysm.instance.work.script_process import lines_of, started
 from tests.support.driving import payload_of

@@ -9,7 +9,8 @@ A process group of torch that the script destroys is kept until then. Where the 
 ``DistributedDataParallel``, its destructor keeps the GIL while it waits for Gloo's threads, and these may wait for the
 GIL (pytorch issue 56297): the script would never end.
 
-The module is run by its path and imports only the standard library, because the script's process is the user's.
+The module is run by its path and imports only the standard library, because the script's process is the user's. The
+command ``raysm`` leaves in the same way.
 """
 
 import atexit
