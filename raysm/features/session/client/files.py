@@ -15,8 +15,9 @@ from typing import Any
 from raysm.core.client.service import Service
 from raysm.core.client.storage.s3 import Storage, Stored, split
 from raysm.core.protocol.store import files_below, replacing
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidRequest, ServiceError
 from raysm.features.session.client.calls import Call, Line
+from raysm.features.session.client.wire import require_aiohttp
 from raysm.features.session.protocol import TRANSFER, CallRequest
 
 DIRECT_BYTES = 1 << 20
@@ -76,9 +77,17 @@ class Files:
     async def _receive(self, remote: str, target: Path) -> None:
         # A broken transfer leaves the old file unchanged.
         with replacing(target) as beside, beside.open("wb") as file:
-            async with self._line.wire.streamed("GET", "/files", params={"path": remote}) as answer:
-                async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
-                    file.write(chunk)
+            try:
+                async with self._line.wire.streamed("GET", "/files", params={"path": remote}) as answer:
+                    async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
+                        file.write(chunk)
+            except require_aiohttp().ClientError as error:
+                raise ServiceError(
+                    f"the connection broke after {file.tell():,} bytes of the file {remote!r}: {error}; "
+                    f"nothing was written to {str(target)!r}",
+                    is_transient=True,
+                    remedy="fetch it again",
+                ) from error
 
     @contextmanager
     def _object(self) -> Iterator[str]:

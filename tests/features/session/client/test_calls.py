@@ -254,6 +254,13 @@ def test_a_call_that_has_not_arrived_waits_and_has_no_output(loop):
     assert call.logs() == ""
 
 
+@pytest.mark.parametrize("method", ["result", "exception", "wait"])
+def test_a_timeout_that_is_no_number_is_refused(loop, method):
+    call = call_over(FakeWire(), loop)
+    with pytest.raises(InvalidRequest, match="timeout is a number of seconds, got 'x'"):
+        getattr(call, method)(timeout="x")
+
+
 class CtrlC(io.StringIO):
     def write(self, text):
         raise KeyboardInterrupt

@@ -1,12 +1,16 @@
 """Files of a session, through the connection or through a bucket."""
 
+import contextlib
 import http.server
+import socket
+import socketserver
 import threading
 
 import pytest
 
-from raysm.errors import InvalidRequest, RaysmError
-from raysm.features.session.client.files import DIRECT_BYTES
+from raysm.errors import InvalidRequest, RaysmError, ServiceError
+from raysm.features.session.client.files import DIRECT_BYTES, Files
+from tests.support.sessions import wired
 from tests.support.stub_job import StubService
 
 
@@ -36,6 +40,50 @@ def test_a_folder_goes_in_with_all_its_files_and_what_is_missing_is_named(files,
     (tmp_path / "data" / "deep" / "b.csv").write_text("1\n")
     assert files.put(tmp_path / "data", "there") == "there"
     assert (server.folder / "work" / "there" / "deep" / "b.csv").read_text() == "1\n"
+
+
+class BreakingTunnel(socketserver.BaseRequestHandler):
+    """A connection to the server that breaks once the client has received this many bytes over it."""
+
+    port, limit_bytes = 0, 2_000_000
+
+    def handle(self):
+        with socket.create_connection(("127.0.0.1", self.port)) as server:
+            sending = threading.Thread(target=self.send, args=(server,), daemon=True)
+            sending.start()
+            received = 0
+            with contextlib.suppress(OSError):
+                while received < self.limit_bytes and (part := server.recv(1 << 16)):
+                    self.request.sendall(part)
+                    received += len(part)
+            for each in (self.request, server):
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+            sending.join()
+
+    def send(self, server):
+        with contextlib.suppress(OSError):
+            while part := self.request.recv(1 << 16):
+                server.sendall(part)
+
+
+def test_a_fetch_that_breaks_in_the_middle_is_an_error_that_leaves_the_old_file(server, tmp_path):
+    (server.folder / "work" / "broken.bin").write_bytes(b"x" * 4_000_000)
+    (tmp_path / "broken.bin").write_text("old")
+    handler = type("Tunnel", (BreakingTunnel,), {"port": server.port})
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as tunnel:
+        threading.Thread(target=tunnel.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{tunnel.server_address[1]}"
+        try:
+            with wired(lambda: address, server_port=server.port) as line:
+                files = Files(line, StubService(tmp_path), "", lambda *_: None)
+                with pytest.raises(ServiceError, match=r"broken\.bin") as caught:
+                    files.get("broken.bin", tmp_path / "broken.bin")
+        finally:
+            tunnel.shutdown()
+    assert caught.value.is_transient
+    assert [path.name for path in tmp_path.iterdir()] == ["broken.bin"]
+    assert (tmp_path / "broken.bin").read_text() == "old"
 
 
 class Bucket(StubService):
