@@ -40,7 +40,7 @@ REQUEST = {"errors", "core.request", "core.protocol"}
 LAPTOP = {"errors", "core.request", "core.protocol", "core.client", "cli"}
 JOB = {"errors", "core.request", "core.protocol", "instance"}
 SIDES = (
-    (r"(\w*request|space|protocol|mirror)\.py", REQUEST),
+    (r"(request|space|protocol|mirror)\.py", REQUEST),
     (r"(runner|tracked)\.py|cluster/", JOB),
     (r"", LAPTOP),
 )
@@ -52,23 +52,15 @@ TIES = {
     "cli/jobs.py": {"features.dashboard", "features.experiments", "features.grid", "features.sweep"},
     "cli/options.py": {"features.script", "features.similarity", "features.sweep", "features.training"},
     "cli/sending.py": {"features.sweep"},
-    "core/client/costs/bill.py": {"features.session"},
-    "features/account/doctor/checks.py": {"features.dashboard"},
-    "features/account/doctor_command.py": {"features.script", "features.session", "local"},
-    "features/account/market_command.py": {"features.grid"},
-    "features/dashboard/command.py": {"features.experiments"},
-    "features/experiments/mlflow_view.py": {"features.grid", "features.session"},
-    "features/experiments/table.py": {"features.grid"},
-    "features/grid/grid_request.py": {"core.client"},
-    "features/grid/views/grid.py": {"features.script"},
+    # The doctor also checks what the embedded SageMaker needs; no feature is behind this.
+    "features/account/doctor_command.py": {"local"},
+    # For type checkers alone: inside of a session a remote function returns one of its calls.
     "features/script/remote.py": {"features.session"},
-    "features/session/client/functions.py": {"features.script"},
-    "features/sweep/client.py": {"features.script"},
+    # A trial of several workers is a training: it uses the training's group of workers.
     "features/sweep/cluster/group.py": {"features.training"},
-    "features/sweep/request.py": {"features.script"},
     "local/command.py": {"cli", "core.client"},
 }
-"""What else a module imports: what is left to untie. No line is added."""
+"""What else a module imports: what is left to untie, and what stays for a reason. No line is added."""
 
 STANDARD_LIBRARY_ONLY = ("errors", "core.request", "core.protocol", "instance")
 """They also run in a bare image, before any package is installed."""

@@ -193,7 +193,7 @@ def add_jobs(commands: Any) -> None:
     add(jobs, "--sort COLUMN", "sort by lr, loss, cost_usd …; --sort=-auc puts the highest first")
     add_reading(jobs)
     text = "compare all jobs, trials, sessions' calls and grid rows in the browser, with MLflow's pages"
-    ui = add_command(commands, "ui", text, run="raysm.features.dashboard.command:run_ui")
+    ui = add_command(commands, "ui", text, run="raysm.features.experiments.ui_command:run")
     add(ui, "--limit N", "maximum number of jobs (default 1000)", type=int, default=1000)
     add(ui, "--no-open", NO_OPEN)
     add_reading(ui)

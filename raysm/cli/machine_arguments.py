@@ -11,7 +11,7 @@ from raysm.cli.parser import add, add_command, seconds_with_unit
 
 def add_prices(commands: Any) -> None:
     text = "list hourly prices of instances by region, with their dates"
-    command = add_command(commands, "prices", text, run="raysm.features.account.market_command:run_prices")
+    command = add_command(commands, "prices", text, run="raysm.features.account.prices_command:run")
     add(command, "TYPE", "instance type; its cheapest region comes first", nargs="?")
     add(command, "--regions A,B", "only these regions (default: all with a known price)", type=names, default=[])
     add(command, "--refresh", "first fetch the prices of --regions from AWS (needs pricing:GetProducts)")
@@ -20,7 +20,7 @@ def add_prices(commands: Any) -> None:
 
 def add_quotas(commands: Any) -> None:
     text = "list how many instances the account may run by region and type, with their hourly prices"
-    command = add_command(commands, "quotas", text, run="raysm.features.account.market_command:run_quotas")
+    command = add_command(commands, "quotas", text, run="raysm.features.grid.quotas_command:run")
     add(command, "TYPE", "instance types (default: all with a quota above 0)", nargs="*")
     add(command, "--regions A,B", "regions to list (default: --region)", type=names, default=[])
     add_reading(command)

@@ -42,6 +42,12 @@ class Feature:
     """Attributes of the package ``raysm`` that other libraries look for; they are no public names."""
     views: Paths = field(default_factory=dict)
     """Functions that the core and other features call if this feature is there: those behind methods of a job."""
+    rows: Paths = field(default_factory=dict)
+    """Functions that return rows of the table of experiments, by what they are rows of, ``grid``.
+
+    Each is called with the name of one, or None for all of this machine, and with the maximum number of rows of each,
+    and returns ``raysm.core.client.job.experiment.Experiment``, the latest first.
+    """
 
 
 def within(package: str, **modules: Iterable[str]) -> Paths:
@@ -71,13 +77,13 @@ def all_paths(table: str) -> dict[str, str]:
     return found
 
 
-def view(name: str) -> Any:
-    """Return the function ``name`` of the feature that offers it.
+def view(name: str, table: str = "views") -> Any:
+    """Return the function ``name`` of the feature that offers it; ``table`` is ``views`` or ``rows``.
 
     Raises:
         MissingDependency: No installed feature does.
     """
-    found = offered(name)
+    found = offered(name, table)
     if found is None:
         raise MissingDependency(
             f"no feature that is installed offers {name!r}: this raysm lacks one of its own features; "
@@ -100,9 +106,9 @@ def installed() -> Iterator[Feature]:
         yield from _feature_of(entry)
 
 
-def offered(name: str) -> Any:
+def offered(name: str, table: str = "views") -> Any:
     """Return the function ``name`` of the feature that offers it, or None if no feature does."""
-    path = path_of("views", name)
+    path = path_of(table, name)
     return None if path is None else imported(path)
 
 

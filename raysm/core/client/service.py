@@ -7,7 +7,7 @@ import contextlib
 import functools
 import itertools
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -218,6 +218,14 @@ class Service:
         from botocore import xform_name
 
         return self.call("sagemaker", xform_name(operation), **parameters)
+
+
+def services_in(target: Target, regions: Sequence[str]) -> list[Service]:
+    """Return a service for each region, or that of the target if none is named."""
+    if not regions:
+        return [Service(target)]
+    target = target.reaching(tuple(regions))
+    return [Service(target.in_region(region)) for region in regions]
 
 
 def connect(on: "Target | Service | None") -> Service:

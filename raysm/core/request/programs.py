@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
+from raysm.core import features
 from raysm.core.request.options import decides, optional
 from raysm.core.request.workload import Parameters, ScriptWorkload, Workload, of_command_line
 
@@ -59,6 +61,16 @@ class Program(ScriptWorkload):
     @property
     def parameters(self) -> Parameters:
         return of_command_line(self.args)
+
+
+def script_at(path: str | Path) -> Program:
+    """Return the workload that runs the script at ``path``, which the feature of scripts has.
+
+    Raises:
+        MissingDependency: That feature is not installed.
+    """
+    program: Program = features.view("script")(str(path))
+    return program
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

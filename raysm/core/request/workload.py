@@ -186,6 +186,17 @@ class Wrapper(NamedTuple):
         return self.call.partition("(")[0].rpartition(".")[2]
 
 
+class OwnCosts(NamedTuple):
+    """What a workload itself knows about the cost of its job."""
+
+    usd_per_hour: float
+    """Costs of all instances together, which the user may have given."""
+    budget_usd: float | None
+    """The workload ends the job before it costs more; None is no limit."""
+    end: str
+    """When the job ends earlier, as the end of a sentence."""
+
+
 class Workload:
     """The base class of all kinds; its attributes are the defaults.
 
@@ -251,6 +262,8 @@ class Workload:
     keeps_state: ClassVar[bool] = True
     """True if state outlives the job among the checkpoints: files that user code writes to $RAYSM_STATE, or finished
     parts. False means that no folder is synchronised, and that a job cannot be resumed."""
+    takes_calls: ClassVar[bool] = False
+    """True if clients connect and call functions: the rows below its job in the table of experiments are calls."""
     identity: ClassVar[tuple[str, ...]] = ()
     """Options that a job must share with an earlier one to continue its state."""
     returns_value: ClassVar[bool] = False
@@ -289,6 +302,11 @@ class Workload:
     def parameters(self) -> Parameters:
         """The options that the user chose, by which experiments are compared; they must not contain secrets."""
         return of_fields(self)
+
+    @property
+    def own_costs(self) -> OwnCosts | None:
+        """What the workload itself knows about the cost of its job; None leaves it to the tables of prices."""
+        return None
 
     @property
     def code_digest(self) -> str:
@@ -386,6 +404,12 @@ class ScriptWorkload(Workload):
 def built_in_kind(kind: str) -> type[Workload] | None:
     """Return the class of a feature's kind; it imports nothing else, as for names from untrusted sources."""
     return None if features.path_of("kinds", kind) is None else Workload.named(kind)
+
+
+def takes_calls(kind: str | None) -> bool:
+    """Return ``Workload.takes_calls`` of a feature's kind; False if no installed feature has it."""
+    found = built_in_kind(kind or "")
+    return found is not None and found.takes_calls
 
 
 def require_workload(value: object) -> Workload:

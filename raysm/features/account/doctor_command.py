@@ -20,6 +20,7 @@ from raysm.cli.display import Times
 from raysm.cli.report import print_result
 from raysm.cli.sending import follow_and_fetch, prepared, send
 from raysm.core.client.costs.bill import dollars, most_expensive
+from raysm.core.client.costs.prices import usd_per_hour
 from raysm.core.client.service import Service
 from raysm.core.client.settings import Settings
 from raysm.core.client.submit import prepare
@@ -27,6 +28,7 @@ from raysm.core.client.targets import endpoint
 from raysm.core.protocol.home import home, private_folder
 from raysm.core.request import AWS, Cluster, Limits, Target
 from raysm.core.request.cluster import LOCAL_TYPE
+from raysm.core.request.programs import script_at
 from raysm.core.request.targets import INSTANCE_KINDS
 from raysm.errors import InvalidRequest
 from raysm.features.account.doctor import probe
@@ -34,8 +36,6 @@ from raysm.features.account.doctor.case import Case, Finding, State, bad, good, 
 from raysm.features.account.doctor.checks import examine
 from raysm.features.account.doctor.rights import UNKNOWN_REPOSITORY, names_of
 from raysm.features.account.permissions import ROLE, USER, policy
-from raysm.features.script.request import Script
-from raysm.features.session.client.starting import usd_per_hour
 
 LOCAL_PACKAGES = ("ray", "pyarrow", "numpy", "moto")
 
@@ -136,7 +136,7 @@ def _run_job(service: Service, options: dict[str, Any], console: Console, *, agr
     (folder / "full").write_text("raysm doctor\n")
     inputs = {**options.get("inputs", {}), probe.CHANNEL: str(folder)}
     options = {name: value for name, value in options.items() if name != "if_done"}
-    ready = prepare(Script(probe.__file__), on=service, **options | {"name": "doctor", "inputs": inputs})
+    ready = prepare(script_at(probe.__file__), on=service, **options | {"name": "doctor", "inputs": inputs})
     if service.target.is_billed:
         console.print(Text(f"the job costs {most_expensive(ready.request, service.region)}"), soft_wrap=True)
         cluster = ready.request.cluster
@@ -155,7 +155,7 @@ def _run_job(service: Service, options: dict[str, Any], console: Console, *, agr
     job = send(ready, console)
     times.sent_s = now_s()
     result = follow_and_fetch(job, console, times)
-    print_result(console, result, workload=Script.kind, times=times, bill=job.cost())
+    print_result(console, result, workload=ready.request.workload.kind, times=times, bill=job.cost())
 
 
 def status(findings: list[Finding]) -> int:

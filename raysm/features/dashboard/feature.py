@@ -8,6 +8,7 @@ FEATURE = Feature(
         "raysm.features.dashboard", tunnel__dashboard=["ClientBuilder", "get_job_submission_client_cluster_info"]
     ),
     views={
+        "access_on_aws": "raysm.features.dashboard.tunnel.plugin:PluginAccess",
         "open_dashboard": "raysm.features.dashboard.dashboard:open_dashboard",
         "open_tunnel": "raysm.features.dashboard.tunnel.opening:open_tunnel",
     },

@@ -25,19 +25,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from raysm.core import features
 from raysm.core.client.job.description import Status
 from raysm.core.client.job.experiment import Curve, Experiment
 from raysm.core.client.service import Service
 from raysm.core.client.views.server import LocalServer, check_aiohttp, relaying
 from raysm.core.protocol.home import private_folder
 from raysm.core.protocol.job_api import api_of
+from raysm.core.request.workload import takes_calls
 from raysm.errors import MissingDependency, RaysmError
 from raysm.features.experiments import group_with_parent
 from raysm.features.experiments.listing import Choice, cache_of, experiments, read_job, with_trials
 from raysm.features.experiments.mirror import JOB_TAG, legal_name
-from raysm.features.grid.local_grids import grid_names, opened
-from raysm.features.grid.views.handle import experiments_of
-from raysm.features.session.request import SessionWorkload
 
 VERSION = "1"
 """The format of the copies; runs of another version are written again."""
@@ -96,9 +95,8 @@ def records(service: Service, limit: int = 1000) -> list[Record]:
     jobs = with_trials(service, experiments(service, Choice(limit=limit)))
     of_calls = {job.arn.rpartition("/")[0] for job in jobs if _is_call(job)}
     rows: dict[str, Experiment] = {}
-    for grid in grid_names():
-        with opened(grid) as store:
-            rows |= {row.name: row for row in experiments_of(store)[:limit]}
+    for path in features.all_paths("rows").values():
+        rows |= {row.name: row for row in features.imported(path)(None, limit)}
     found = []
     for job in jobs:
         # A row of a grid and its job are one run, with the columns of both.
@@ -126,7 +124,7 @@ def _where(service: Service, region: object) -> str:
 
 
 def _is_call(row: Experiment) -> bool:
-    return row.trial is not None and row.workload == SessionWorkload.kind
+    return row.trial is not None and takes_calls(row.workload)
 
 
 def _curves(service: Service, row: Experiment, job: str) -> Callable[[], Mapping[str, Curve]]:
@@ -280,7 +278,7 @@ def _tags(record: Record) -> dict[str, str]:
 def _note(record: Record) -> str:
     row, job = record.row, f"{shlex.quote(record.job)}{record.where}"
     result = f"raysm result {job} --output DIR", "its result"
-    if row.workload == SessionWorkload.kind:
+    if takes_calls(row.workload):
         result = f"raysm session attach {job}", "its session, while it runs"
     elif not row.arn and row.project and row.task:  # known from its grid alone
         result = f"raysm grid result {shlex.quote(row.project)} {shlex.quote(row.task)} --output DIR", "its result"

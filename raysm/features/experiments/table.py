@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from raysm.core import features
 from raysm.core.client.costs.bill import dollars
 from raysm.core.client.job.description import Status
 from raysm.core.client.job.experiment import FACTS, Experiment, Value
@@ -19,8 +20,6 @@ from raysm.core.request import Target
 from raysm.core.request.durations import duration
 from raysm.errors import InvalidRequest, used_by
 from raysm.features.experiments.listing import Choice, experiments, parse_since, with_trials
-from raysm.features.grid.local_grids import opened
-from raysm.features.grid.views.handle import experiments_of
 
 WHICH = ("last", "min", "max", "best")
 """Suffixes of a metric's name: ``loss:min``."""
@@ -227,8 +226,8 @@ def jobs(
     statuses, begin = _statuses(status), parse_since(since, datetime.now(UTC))
     choice = Choice(project=project, task=task, status=statuses, since=begin, contains=contains, limit=limit)
     if grid is not None:
-        with opened(grid) as store:
-            rows = [row for row in experiments_of(store) if choice.takes(row) and (contains or "") in row.name]
+        every: list[Experiment] = features.view("grid", "rows")(grid)
+        rows = [row for row in every if choice.takes(row) and (contains or "") in row.name]
         return Jobs(rows[:limit], service)
     return Jobs(experiments(service, choice), service)
 

@@ -17,7 +17,7 @@ from raysm.cli.console import Console, aligned, print_answer, say
 from raysm.cli.report import print_result
 from raysm.cli.sending import check_output
 from raysm.core.client.job.description import Status
-from raysm.core.client.service import Service
+from raysm.core.client.service import Service, services_in
 from raysm.core.client.settings import Key, Layer, Settings, packaged_options
 from raysm.core.protocol.names import counted, listed
 from raysm.core.request.cluster import LOCAL_TYPE
@@ -29,7 +29,7 @@ from raysm.features.grid.endings import brief
 from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridFile, GridRequest, read_grid_file
 from raysm.features.grid.local_grids import SentController, grid_names, only_grid
-from raysm.features.grid.plan import Planned, planned, services_in
+from raysm.features.grid.plan import Planned, planned
 from raysm.features.grid.row import KEY, GridRow, check_state
 from raysm.features.grid.rows.databases import Query
 from raysm.features.grid.rows.source import MAX_ROWS, Source, source_of

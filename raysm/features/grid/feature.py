@@ -13,4 +13,5 @@ FEATURE = Feature(
         views__grid=["Grid"],
         views__handle=["GridHandle", "attach_grid"],
     ),
+    rows={"grid": "raysm.features.grid.views.handle:rows_of_grids"},
 )

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, date, datetime
 from typing import Any
 
-from raysm.core.client.costs.prices import OLD_DAYS, PriceTable, RegionPrices, fetch_prices, known_prices
+from raysm.core.client.costs.prices import OLD_DAYS, PriceTable, prices_of
 from raysm.core.client.quotas import listed_quotas
 from raysm.core.client.service import Service
 from raysm.core.protocol.names import counted
@@ -22,7 +22,7 @@ from raysm.core.protocol.source import source_of
 from raysm.core.request import Limits, Target
 from raysm.core.request.cluster import LOCAL_TYPE
 from raysm.core.request.durations import duration
-from raysm.errors import InvalidRequest, RaysmError, ServiceError
+from raysm.errors import InvalidRequest, RaysmError
 from raysm.features.grid.filling import Services
 from raysm.features.grid.grid_request import GridRequest, check_types
 from raysm.features.grid.place import Market, Offer, Place, Quota
@@ -403,28 +403,6 @@ def read_quotas(
         if quotas.keys() == wanted:
             break
     return quotas
-
-
-def prices_of(services: Iterable[Service]) -> PriceTable:
-    """Return the prices that these regions list themselves, else the known prices."""
-    listed: list[RegionPrices] = []
-    for service in services:
-        if service.connection.lists_prices:
-            try:
-                listed.append(fetch_prices(service))
-            except ServiceError as error:
-                # An emulated region may have no prices.
-                if error.is_transient or error.code:
-                    raise
-    # Not together with known prices: AWS's price is not that of an emulated region, and the later date would win.
-    return PriceTable.of(listed) if listed else known_prices()
-
-
-def services_in(target: Target, regions: Sequence[str]) -> list[Service]:
-    if not regions:
-        return [Service(target)]
-    target = target.reaching(tuple(regions))
-    return [Service(target.in_region(region)) for region in regions]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

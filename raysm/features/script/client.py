@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from raysm.core.client.source.function import PickledCall, check_call, code_digest, name_of
+from raysm.core.client.source.function import PickledCall, check_function, code_digest, name_of
 from raysm.core.client.units import PYTHON_VERSION
 from raysm.core.request.workload import arguments_of
-from raysm.errors import InvalidRequest
 from raysm.features.script.request import PickledFunction
 
 
@@ -25,9 +24,7 @@ class Function(PickledCall):
         Raises:
             InvalidRequest: It is not a function, or does not take them.
         """
-        if not callable(fn):
-            raise InvalidRequest(f"the first argument must be a function, got {fn!r}")
-        check_call("the function", fn, args, kwargs)
+        check_function(fn, args, kwargs)
         super().__init__(fn, args, kwargs)
         self.fn, self.args, self.kwargs = fn, args, kwargs
 

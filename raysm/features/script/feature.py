@@ -8,5 +8,8 @@ FEATURE = Feature(
         "function": "raysm.features.script.request:PickledFunction",
     },
     names=within("raysm.features.script", client=["Function"], remote=["remote"], request=["Script"]),
-    views={"wrap_function": "raysm.features.script.client:Function"},
+    views={
+        "script": "raysm.features.script.request:Script",
+        "wrap_function": "raysm.features.script.client:Function",
+    },
 )

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from raysm.core.request.durations import brief_duration
 from raysm.core.request.options import optional
-from raysm.core.request.workload import Workload
+from raysm.core.request.workload import OwnCosts, Workload
 from raysm.errors import InvalidRequest
 
 
@@ -20,6 +21,7 @@ class SessionWorkload(Workload):
 
     kind: ClassVar[str] = "session"
     is_named_once: ClassVar[bool] = True
+    takes_calls: ClassVar[bool] = True
     runner: ClassVar[str] = "raysm.features.session.runner:SessionRunner"
     label: ClassVar[str] = "the session"
     keeps: ClassVar[str] = "what its calls and cells write into the folder $SM_MODEL_DIR"
@@ -51,6 +53,14 @@ class SessionWorkload(Workload):
     """Maximum costs, from the start of the head; None is no limit."""
     usd_per_hour: float | None = optional(None, result=False)
     """Costs of all instances together; None if unknown."""
+
+    @property
+    def own_costs(self) -> OwnCosts | None:
+        if self.usd_per_hour is None:
+            return None
+        idle, detached = brief_duration(self.idle_timeout_s), brief_duration(self.idle_timeout_detached_s)
+        end = f"it ends after {idle} without a call, or after {detached} without a client"
+        return OwnCosts(self.usd_per_hour, self.budget_usd, end)
 
     def __post_init__(self) -> None:
         for name in ("idle_timeout_s", "idle_timeout_detached_s"):

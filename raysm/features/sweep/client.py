@@ -20,8 +20,8 @@ from raysm.core.client.units import PYTHON_VERSION
 from raysm.core.protocol.events import BEST, Trial, Trials
 from raysm.core.protocol.source import Source, source_of
 from raysm.core.protocol.terminal_text import visible
+from raysm.core.request.programs import Program
 from raysm.errors import InvalidRequest, used_by
-from raysm.features.script.request import Script
 from raysm.features.sweep.request import Earlier, FunctionSweep, Rule, ScriptSweep, Search, SweepWorkload, swept_script
 from raysm.features.sweep.space import Parameter, space_of
 
@@ -216,7 +216,7 @@ class Sweep:
 
     def __init__(
         self,
-        train: Callable[..., Any] | Script | str | Path,
+        train: Callable[..., Any] | Program | str | Path,
         *,
         space: Space,
         metric: str,

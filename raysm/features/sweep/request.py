@@ -8,10 +8,9 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast, get_args
 
 from raysm.core.request.codec import from_json
 from raysm.core.request.options import check_counts, optional
-from raysm.core.request.programs import Pickled
+from raysm.core.request.programs import Pickled, Program, script_at
 from raysm.core.request.workload import Parameters, ScriptWorkload, Workload, Wrapper, of_fields, plain
 from raysm.errors import InvalidRequest
-from raysm.features.script.request import Script
 from raysm.features.sweep.space import Parameter, space_of
 
 
@@ -344,8 +343,9 @@ def require_sweep(workload: Workload) -> SweepWorkload:
     return workload
 
 
-def swept_script(train: object) -> Script | None:
+def swept_script(train: object) -> Program | None:
     """Return the script in the first argument of a sweep, a path or a ``Script``; None if it is not one."""
     if isinstance(train, str | Path):
-        return Script(str(train))
-    return train if isinstance(train, Script) else None
+        return script_at(train)
+    # Other programs, a training's for example, start processes of their own.
+    return train if isinstance(train, Program) and train.kind == "script" else None

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from raysm.core.client.costs.prices import PriceTable, RegionPrices
+from raysm.core.client.costs.prices import PriceTable, RegionPrices, prices_of
 from raysm.core.client.service import Service
 from raysm.core.protocol.home import scenario_file
 from raysm.core.request import AWS, Cluster, Limits, Local
@@ -17,7 +17,7 @@ from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.place import Market, Offer, Place, Quota
 from raysm.features.grid.placement import WAIT_S, Cheapest
-from raysm.features.grid.plan import ask_quotas, assign, plan_grid, planned, prices_of, quota_place
+from raysm.features.grid.plan import ask_quotas, assign, plan_grid, planned, quota_place
 from raysm.features.grid.rows.source import source_of
 from raysm.features.grid.task import STOP_S, Rules, Task
 from raysm.features.script.request import Script

@@ -14,7 +14,6 @@ from raysm.core.client.costs.prices import Price, price_of, volume_usd_per_hour
 from raysm.core.client.job.description import Description
 from raysm.core.request import JobRequest
 from raysm.core.request.durations import brief_duration
-from raysm.features.session.request import SessionWorkload
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -192,16 +191,16 @@ def most_expensive(request: JobRequest, region: str, price: Callable[[str, str],
     seconds = limits.max_runtime_s * (1 + limits.max_restarts) + cluster.keep_alive_s
     hours = f"{cluster.size * seconds / 3600:,.1f} instance-hours"
     spot = "; spot capacity costs less" if limits.spot else ""
-    session = request.workload
-    if isinstance(session, SessionWorkload) and session.usd_per_hour is not None:
+    own = request.workload.own_costs
+    if own is not None:
         # Known even if the table has no price, because the user may have given it.
-        usd, rate = session.usd_per_hour * seconds / 3600, f"{session.usd_per_hour:g} USD an hour"
+        usd = own.usd_per_hour * seconds / 3600
+        rate = f"{own.usd_per_hour:g} USD an hour"
         amount = f"{dollars(usd)}: {rate} for the {brief_duration(seconds)} that it may take, {hours}"
-        if session.budget_usd is not None and session.budget_usd < usd:
-            lasts = brief_duration(session.budget_usd / session.usd_per_hour * 3600)
-            amount = f"{dollars(session.budget_usd)}, its budget, which lasts {lasts} from the head's start at {rate}"
-        idle, detached = brief_duration(session.idle_timeout_s), brief_duration(session.idle_timeout_detached_s)
-        return f"at most {amount}; it ends after {idle} without a call, or after {detached} without a client{spot}"
+        if own.budget_usd is not None and own.budget_usd < usd:
+            lasts = brief_duration(own.budget_usd / own.usd_per_hour * 3600)
+            amount = f"{dollars(own.budget_usd)}, its budget, which lasts {lasts} from the head's start at {rate}"
+        return f"at most {amount}; {own.end}{spot}"
     if unknown:
         fetch = f"raysm prices --refresh --regions {region} --on aws fetches it"
         return f"unknown, up to {hours}: no price of {' or '.join(unknown)} in {region} is at hand; {fetch}"

@@ -19,6 +19,7 @@ from raysm.core.client.service import Service
 from raysm.core.protocol.home import home, private_folder
 from raysm.core.protocol.instance_types import has_local_storage
 from raysm.core.protocol.store import put
+from raysm.core.request import Cluster
 from raysm.errors import InvalidConfig, InvalidRequest, ServiceError
 
 FOLDER = "prices"
@@ -46,6 +47,14 @@ class Price:
 
     def __str__(self) -> str:
         return f"{self.usd_per_hour:g} USD/h ({self.origin})"
+
+    def line(self) -> str:
+        """Return it as the end of a line of a table."""
+        return f"{self.usd_per_hour:>10,.4f} USD/h  as of {self.as_of}, version {self.version}"
+
+    def as_dict(self) -> dict[str, object]:
+        """Return what programs read of it."""
+        return {"usd_per_hour": self.usd_per_hour, "as_of": self.as_of, "version": self.version}
 
     def age_days(self, today: date) -> int | None:
         """Return the age of the price, counted from the first day that its date may mean; None without a date."""
@@ -149,6 +158,26 @@ def volume_usd_per_hour(instance_type: str, volume_gb: int, region: str) -> floa
     return known_prices().volume_usd_per_hour(instance_type, volume_gb, region)
 
 
+def usd_per_hour(cluster: Cluster, service: Service, price_per_hour: float | None) -> float | None:
+    """Return the maximum hourly cost of all instances; None if a price is unknown or nothing is billed."""
+    is_billed = service.target.is_billed
+    totals = []
+    for choice in cluster.choices:
+        total = 0.0
+        for instance_type, count in choice.items():
+            usd = None if price_per_hour is None else float(price_per_hour)
+            if usd is None and is_billed and (listed := price_of(instance_type, service.region)) is not None:
+                usd = listed.usd_per_hour
+            if usd is None:
+                return None
+            # ML storage is billed in addition: https://aws.amazon.com/sagemaker/ai/pricing/
+            volume = volume_usd_per_hour(instance_type, cluster.volume_gb, service.region) if is_billed else None
+            total += count * (usd + (volume or 0.0))
+        totals.append(total)
+    # The most expensive choice, because the service decides later which instance type it takes.
+    return max(totals)
+
+
 def fetch_prices(service: Service, region: str | None = None) -> RegionPrices:
     region = region or service.region
     filters = {"regionCode": region, "platoinstancetype": "Training"}
@@ -159,6 +188,21 @@ def fetch_prices(service: Service, region: str | None = None) -> RegionPrices:
         if prices.region == region:
             return prices
     raise ServiceError(f"{source} has no prices of {region}", remedy="check the region's name")
+
+
+def prices_of(services: Iterable[Service]) -> PriceTable:
+    """Return the prices that these regions list themselves, else the known prices."""
+    listed: list[RegionPrices] = []
+    for service in services:
+        if service.connection.lists_prices:
+            try:
+                listed.append(fetch_prices(service))
+            except ServiceError as error:
+                # An emulated region may have no prices.
+                if error.is_transient or error.code:
+                    raise
+    # Not together with known prices: AWS's price is not that of an emulated region, and the later date would win.
+    return PriceTable.of(listed) if listed else known_prices()
 
 
 def prices_of_products(texts: Iterable[str], source: str) -> list[RegionPrices]:

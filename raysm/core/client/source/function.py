@@ -24,6 +24,12 @@ _NO_FILE = "<dynamic-code>"
 """cloudpickle 3.1.3 and later write this in place of the file name of code."""
 
 
+def title_of(fn: Callable[..., Any], default: str = "function") -> str:
+    """Return the name of a function for messages; ``default`` if it has none."""
+    name: str = getattr(fn, "__name__", default)
+    return name
+
+
 class PickledCall:
     """Base of workloads that are a pickled call: ``function(*args, **kwargs)``."""
 
@@ -48,10 +54,21 @@ class PickledCall:
         return late_source(self._call[0])
 
     def title(self) -> str:
-        return getattr(self._call[0], "__name__", self.default_title)
+        return title_of(self._call[0], self.default_title)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({name_of(self._call[0])})"
+
+
+def check_function(fn: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Check that ``fn`` is a function that takes these arguments.
+
+    Raises:
+        InvalidRequest: It is not.
+    """
+    if not callable(fn):
+        raise InvalidRequest(f"the first argument must be a function, got {fn!r}")
+    check_call("the function", fn, args, kwargs)
 
 
 def check_call(

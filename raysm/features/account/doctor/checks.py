@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from raysm.core import features
 from raysm.core.client.checks import instance_types
 from raysm.core.client.images import has_ray, registry_in
 from raysm.core.client.quotas import listed_quotas
@@ -18,7 +19,6 @@ from raysm.errors import InvalidRequest, MissingDependency, ServiceError
 from raysm.features.account.doctor.case import Case, Finding, State, bad, good, one_suffices, unknown
 from raysm.features.account.doctor.network import check_groups, check_subnets
 from raysm.features.account.doctor.rights import check_caller, check_role, check_role_policy
-from raysm.features.dashboard.tunnel.plugin import PluginAccess
 
 SERVICES = ("sagemaker", "s3", "logs", "sts")
 
@@ -141,8 +141,11 @@ def check_plan(case: Case) -> Iterator[Finding]:
 
 
 def check_tunnel(case: Case) -> Iterator[Finding]:
+    access = features.offered("access_on_aws")
+    if access is None:
+        return
     try:
-        PluginAccess(case.service).check()
+        access(case.service).check()
     except MissingDependency as error:
         yield bad(error.problem, error.remedy, needed=False)
         return

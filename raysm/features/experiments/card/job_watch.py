@@ -11,6 +11,7 @@ from raysm.core.client.job.handle import Job
 from raysm.core.client.logs.stream import FOLLOW_S, JobStream
 from raysm.core.client.views.live_card import NOTEBOOKS, LiveCard, Output, output_here
 from raysm.core.protocol.names import WORKLOAD_TAG
+from raysm.core.request.workload import takes_calls
 from raysm.errors import RaysmError
 from raysm.features.experiments.card.job_card import JobCard
 
@@ -118,12 +119,12 @@ def shown_meanwhile(job: Job, output: Output | None = None) -> Iterator[None]:
     output = output or next((kind() for kind in NOTEBOOKS if kind.is_here()), Output())
     cell = output.cell
     earlier_cell, earlier = _latest.get(job.chain.first, (None, None))
-    # A session has a card of its own.
+    # What takes calls has a card of its own.
     if (
         cell is None
         or (earlier is not None and earlier.is_live)
         or job.done()
-        or job.tags.get(WORKLOAD_TAG) == "session"
+        or takes_calls(job.tags.get(WORKLOAD_TAG))
     ):
         yield
         return

@@ -13,6 +13,7 @@ from raysm.core.client.source.package import Package, Wrapped, package_of
 from raysm.core.request import Cluster, Target, Workload
 from raysm.core.request.cluster import LOCAL_TYPE
 from raysm.core.request.options import check_list, check_names
+from raysm.core.request.programs import script_at
 from raysm.core.request.workload import require_workload
 from raysm.features.grid.batch_job.controller_job import ControllerJob, send
 from raysm.features.grid.filling import Template
@@ -24,7 +25,6 @@ from raysm.features.grid.snapshot import snapshot
 from raysm.features.grid.task import Rules
 from raysm.features.grid.views.handle import GridHandle
 from raysm.features.grid.views.text import ShownPlan, ShownSnapshot, shown_plan, shown_snapshot
-from raysm.features.script.request import Script
 
 DRAWN_S = 0.5
 """Seconds between two calls of ``seen``, since counting 100,000 rows takes a tenth of a second."""
@@ -164,7 +164,7 @@ class Grid(GridHandle):
 
 def _unwrapped(workload: Workload | Wrapped | str | Path) -> tuple[Workload, Package | None, str]:
     if isinstance(workload, str | Path):
-        workload = Script(str(workload))
+        workload = script_at(workload)
     if isinstance(workload, Wrapped):
         package = package_of(workload)
         return package.workload, package, package.title

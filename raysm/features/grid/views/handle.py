@@ -24,7 +24,7 @@ from raysm.features.grid.batch_job.state import Folder, leave_command, read_copy
 from raysm.features.grid.database import naming_file
 from raysm.features.grid.filling import Services
 from raysm.features.grid.grid_request import extend
-from raysm.features.grid.local_grids import opened, read_target
+from raysm.features.grid.local_grids import grid_names, opened, read_target
 from raysm.features.grid.row import (
     KEY,
     TROUBLES_FIRST,
@@ -64,6 +64,15 @@ def experiments_of(store: Store) -> list[Experiment]:
     workload = json.loads(grid.template).get("workload", {}).get("kind")
     rows = [_experiment(row, grid.name, workload, grid.rules.rate) for row in rows_of(store) if row.sent_s is not None]
     return sorted(rows, key=lambda row: -row.created_s)
+
+
+def rows_of_grids(name: str | None = None, limit: int | None = None) -> list[Experiment]:
+    """Return the latest rows, up to ``limit``, of the grid ``name``, or of each grid of this machine."""
+    found: list[Experiment] = []
+    for grid in grid_names() if name is None else [name]:
+        with opened(grid) as store:
+            found += experiments_of(store)[:limit]
+    return found
 
 
 def _experiment(row: GridRow, grid: str, workload: str | None, rate: str | None) -> Experiment:

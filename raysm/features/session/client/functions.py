@@ -6,10 +6,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import Any, ParamSpec, TypeVar
 
-from raysm.core.client.source.function import call_with_source, parcel_of_call
+from raysm.core.client.source.function import call_with_source, check_function, parcel_of_call, title_of
 from raysm.core.protocol.parcels import Scattered, size_of
 from raysm.errors import InvalidRequest
-from raysm.features.script.client import Function
 from raysm.features.session.client.arguments import check_instance, check_number, check_text, check_whole
 from raysm.features.session.client.calls import Call, CellResult, MapResults, gather
 from raysm.features.session.client.connected import ConnectedSession
@@ -38,12 +37,12 @@ class SessionFunctions(ConnectedSession):
             InvalidRequest: The function does not accept these arguments; a value cannot be pickled; the session runs
                 another Python; or it runs another Ray and an argument contains an object of Ray.
         """
-        function = Function(fn, *args, **kwargs)
-        opened = self._opened
-        opened.check_python(f"the function {function.title()}")
-        opened.check_ray(f"a call of {function.title()}", function.fn, function.args, function.kwargs)
-        request = CallRequest(kind=CALL, name=function.title(), python=opened.pickles)
-        return opened.call(request, parcel_of_call(function.fn, function.args, function.kwargs))
+        check_function(fn, args, kwargs)
+        name, opened = title_of(fn), self._opened
+        opened.check_python(f"the function {name}")
+        opened.check_ray(f"a call of {name}", fn, args, kwargs)
+        request = CallRequest(kind=CALL, name=name, python=opened.pickles)
+        return opened.call(request, parcel_of_call(fn, args, kwargs))
 
     def run(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call ``fn(*args, **kwargs)`` as ``submit`` does, print its output here, and return its value.
@@ -96,7 +95,8 @@ class SessionFunctions(ConnectedSession):
         for what, value in (("num_cpus", num_cpus), ("num_gpus", num_gpus)):
             check_number(f"map: {what}", value, example=f"{what}=1")
         opened = self._opened
-        name = Function(fn, None, *([None] * len(more))).title()
+        check_function(fn, (None,) * (1 + len(more)), {})
+        name = title_of(fn)
         for each in (items, *more):
             if not isinstance(each, Iterable):
                 raise InvalidRequest(f"map: items must be what a for loop takes, got {each!r}; [{each!r}] is one item")

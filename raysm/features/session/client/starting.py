@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from raysm.core.client.costs.prices import price_of, volume_usd_per_hour
+from raysm.core.client.costs.prices import usd_per_hour
 from raysm.core.client.job.description import Status
 from raysm.core.client.job.handle import Job, attach
 from raysm.core.client.job.records import kept_of, task_of
@@ -19,7 +19,7 @@ from raysm.core.client.submit import Prepared, prepare
 from raysm.core.protocol.events import Event, State, parse
 from raysm.core.protocol.job_api import TRAINING
 from raysm.core.protocol.names import TASK_TAG, WORKLOAD_TAG
-from raysm.core.request import Cluster, Limits, Security
+from raysm.core.request import Limits, Security
 from raysm.core.request.job import NAME_PATTERN
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound
 from raysm.features.session.client.arguments import check_number, check_whole
@@ -119,26 +119,6 @@ def prepared(name: str | None, limits: SessionLimits, service: Service, options:
     # Tunnels need remote debugging, and calls need a tunnel unless the instances share this machine's network.
     chosen["security"] = replace(chosen.get("security") or Security(), remote_debug=True)
     return prepare(workload, on=service, name=name or "session", **{**chosen, "cluster": cluster})
-
-
-def usd_per_hour(cluster: Cluster, service: Service, price_per_hour: float | None) -> float | None:
-    """Return the maximum hourly cost of all instances; None if a price is unknown or nothing is billed."""
-    is_billed = service.target.is_billed
-    totals = []
-    for choice in cluster.choices:
-        total = 0.0
-        for instance_type, count in choice.items():
-            usd = None if price_per_hour is None else float(price_per_hour)
-            if usd is None and is_billed and (listed := price_of(instance_type, service.region)) is not None:
-                usd = listed.usd_per_hour
-            if usd is None:
-                return None
-            # ML storage is billed in addition: https://aws.amazon.com/sagemaker/ai/pricing/
-            volume = volume_usd_per_hour(instance_type, cluster.volume_gb, service.region) if is_billed else None
-            total += count * (usd + (volume or 0.0))
-        totals.append(total)
-    # The most expensive choice, because the service decides later which instance type it takes.
-    return max(totals)
 
 
 def place_of(job: Job, show: Show | None = None, *, quiet_s: float = AFTER_S) -> tuple[str, int]:

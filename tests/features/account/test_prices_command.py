@@ -5,7 +5,7 @@ import json
 import pytest
 
 from raysm.cli.main import main
-from raysm.features.account.market_command import in_use_here
+from raysm.features.grid.quotas_command import in_use_here
 from raysm.features.grid.store import path_of
 from tests.support.embedded_grids import embedded
 from tests.support.grids import Bench
