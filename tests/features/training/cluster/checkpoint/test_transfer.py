@@ -25,8 +25,8 @@ def instances(tmp_path, sizes):
 @pytest.mark.parametrize(
     ("hosts", "needs", "receivers"),
     [
-        # The rank that needs a file is not the one that receives it for its instance.
-        (["a", "b", "b"], [["x", "y"], [], ["x", "y"]], ["b"]),
+        # One rank of an instance receives what the others need, too.
+        (["a", "b", "b"], [["x", "y"], ["x"], ["y"]], ["b"]),
         (["b", "a", "c"], [["x", "y"], [], ["x", "y"]], ["b", "c"]),
     ],
 )
