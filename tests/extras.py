@@ -17,7 +17,7 @@ from pathlib import Path
 
 CLONE = Path(__file__).parents[1]
 DOCS = CLONE / "docs"
-LIMIT_S = 900
+LIMIT_S = 1800
 """For the installation of an extra, and for what is tried."""
 
 
@@ -42,7 +42,7 @@ raysm.attach(job.name).plot("loss").save("loss.png")
 OPEN_MLFLOW = r"""
 raysm run report.py --tracking sqlite:///mlflow.db
 raysm ui --no-open > ui.log 2>&1 &
-for _ in $(seq 600); do grep -q http://127 ui.log && break; sleep 0.2; done
+for _ in $(seq 3000); do grep -q http://127 ui.log && break; sleep 0.2; done
 url=$(grep -o 'http://127[^ ]*' ui.log | head -1)
 python3 -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1]).read()' "$url"
 kill %1 && wait || true
