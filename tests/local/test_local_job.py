@@ -351,7 +351,8 @@ def test_after_a_failure_the_other_instances_have_time_to_end_by_themselves(root
     assert outcome.exit_codes == {"algo-1": 1, "algo-2": 3}
 
 
-def test_an_instance_that_ignores_sigterm_after_a_failure_is_killed_without_the_grace_of_a_stop(root):
+@pytest.mark.parametrize("settle_s", [0.0, 0.1])
+def test_an_instance_that_ignores_sigterm_after_a_failure_is_killed_without_the_grace_of_a_stop(root, settle_s):
     command = running(
         """
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -364,7 +365,7 @@ def test_an_instance_that_ignores_sigterm_after_a_failure_is_killed_without_the_
         """
     )
     lines = Lines()
-    patience = Patience(settle_s=0.0, kill_s=0.1, stop_grace_s=600.0)
+    patience = Patience(settle_s=settle_s, kill_s=0.1, stop_grace_s=600.0)
     with LocalJob(spec_for(command, 2), root=root, on_line=lines, patience=patience) as job:
         job.start()
         lines.wait_for(("algo-1", "ready"))

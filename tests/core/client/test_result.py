@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import re
+import stat
 import threading
 from pathlib import Path
 
@@ -83,6 +84,11 @@ def test_a_result_of_aws_is_kept_below_the_home_and_brought_once(remote, job, tm
     remote.s3.calls.clear()
     assert job.result().path == first.path == tmp_path / "home" / "results" / job.name
     assert not [name for name, _ in remote.s3.calls if name == "download_file"]
+    # A program that was killed, or a full disk, may have left half of a file there.
+    (first / "full.npy").write_bytes(b"half")
+    assert job.result().table().tolist() == [[1, 0], [0, 1]]
+    # A similarity or a value may be as secret as its input.
+    assert stat.S_IMODE(first.path.stat().st_mode) == 0o700
 
 
 def ended(remote, script, name=None, **files):
@@ -292,6 +298,13 @@ def test_an_archive_that_a_job_of_others_left_is_brought_as_it_is(remote, job, t
     assert (job.result(to=tmp_path / "out") / "model.tar.gz").read_bytes() == b"tar"
 
 
+def test_an_archive_of_this_machine_is_in_the_folder_that_is_returned(local, script):
+    job = submit(Script(str(script)), on=local.service)
+    leave(local, job, "model.tar.gz", b"tar")
+    local.sagemaker.end(job.name, "Completed")
+    assert (job.result() / "model.tar.gz").read_bytes() == b"tar"
+
+
 def test_a_failed_job_raises_its_reason_and_the_traceback_that_it_left(remote, job):
     remote.sagemaker.end(job.name, "Failed", FailureReason="ValueError: no")
     with pytest.raises(JobFailed, match="ValueError: no") as caught:
@@ -302,6 +315,17 @@ def test_a_failed_job_raises_its_reason_and_the_traceback_that_it_left(remote, j
     error = pickle.loads(pickle.dumps(job.exception()))
     assert re.search("(?s)ValueError: no.*line 3", str(error))
     assert error.remote_traceback == failure.remote_traceback
+
+
+def test_what_the_users_code_says_of_its_failure_comes_first_and_the_traceback_once(remote, job):
+    failure = Failure(error_type="ValueError", message="no", remote_traceback="Traceback: line 3\n")
+    leave(remote, job, f"data/{FAILURE}", json.dumps(to_json(failure)).encode())
+    reason = "the third file is empty\nValueError: no\nTraceback: line 3"
+    remote.sagemaker.end(job.name, "Failed", FailureReason=reason)
+    error = job.exception()
+    assert re.search("(?s)the third file is empty.*ValueError: no.*line 3", str(error))
+    assert str(error).count("line 3") == 1
+    assert error.reason == reason
 
 
 class OwnError(Exception):
@@ -353,6 +377,14 @@ def test_the_value_of_another_python_is_refused(remote, call):
     remote.sagemaker.end(call.name, "Completed")
     with pytest.raises(InvalidRequest, match=r"Python 3\.7"):
         attach(call.name, remote.service).result()
+
+
+def test_an_exception_of_another_python_is_a_failed_job(remote, call):
+    for tag in remote.sagemaker.jobs[call.name]["tags"]:
+        tag["Value"] = "3.7" if tag["Key"] == "raysm:python" else tag["Value"]
+    leave_pickle(remote, call, "data", EXCEPTION, cloudpickle.dumps(OwnError(3)))
+    remote.sagemaker.end(call.name, "Failed", FailureReason="OwnError: code 3")
+    assert isinstance(attach(call.name, remote.service).exception(), JobFailed)
 
 
 def test_a_value_that_is_gone_or_broken_says_so(remote, call):
@@ -470,6 +502,15 @@ def test_a_value_whose_digest_the_log_does_not_have_is_read_only_when_asked(remo
     assert not (tmp_path / "run").exists()
     call.result(unverified=True)
     assert (tmp_path / "run").exists()
+
+
+def test_a_log_that_may_not_be_read_is_the_error_and_the_value_stays_unread(remote, call, tmp_path):
+    leave_pickle(remote, call, "model", VALUE, pickle.dumps(RunsCode(tmp_path / "run")))
+    remote.sagemaker.end(call.name, "Completed")
+    remote.fail("describe_log_streams", refusal("AccessDenied", "no"))
+    with pytest.raises(ServiceError, match="AccessDenied"):
+        call.result()
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_exception_that_someone_wrote_over_is_not_unpickled_and_the_failure_says_so(remote, call, tmp_path):

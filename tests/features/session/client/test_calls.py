@@ -80,8 +80,9 @@ def test_what_it_raises_is_raised_or_returned(line):
 
 def test_who_does_not_wait_long_enough_is_told_that_it_goes_on(line):
     call = begun(line, time.sleep, 0.5)
-    with pytest.raises(NotDone, match=r"^f .*0\.01 s"):
-        call.result(timeout=0.01)
+    for wait in (call.result, call.exception):
+        with pytest.raises(NotDone, match=r"^f .*0\.01 s"):
+            wait(timeout=0.01)
     assert not call.done()
     assert call.result(timeout=60) is None
 
@@ -254,11 +255,29 @@ def test_a_call_that_has_not_arrived_waits_and_has_no_output(loop):
     assert call.logs() == ""
 
 
-@pytest.mark.parametrize("method", ["result", "exception", "wait"])
-def test_a_timeout_that_is_no_number_is_refused(loop, method):
+@pytest.mark.parametrize(
+    "wait", [Call.result, Call.exception, Call.wait, lambda call, timeout: next(raysm.as_completed([call], timeout))]
+)
+def test_a_timeout_that_is_no_number_is_refused(loop, wait):
     call = call_over(FakeWire(), loop)
     with pytest.raises(InvalidRequest, match="timeout is a number of seconds, got 'x'"):
-        getattr(call, method)(timeout="x")
+        wait(call, timeout="x")
+
+
+def test_the_status_of_a_call_that_has_ended_is_known_without_a_question(loop):
+    call = sent_over(FakeWire(answer(DONE, 3), error=ENDED), loop)
+    assert call.result(timeout=60) == 3
+    assert (call.status.id, call.status.state) == ("one", DONE)
+
+
+def test_output_is_shown_in_the_streams_of_this_process_unless_others_are_given(loop, capsys):
+    call = call_over(FakeWire(answer(DONE)), loop)
+    shown = json.dumps({"data": {"text/plain": "a picture"}, "metadata": {}})
+    for start, stream, text in [(0, "stdout", "out\n"), (4, "stderr", "err\n"), (8, DISPLAY, shown)]:
+        call.on_output(start, stream, text)
+    loop.run(call.send(None), 60)
+    call.show()
+    assert tuple(capsys.readouterr()) == ("out\na picture\n", "err\n")
 
 
 class CtrlC(io.StringIO):
@@ -487,6 +506,11 @@ def test_progress_is_a_bar_on_one_line(session):
     *_, last = out.getvalue().split("\r")
     assert "2/2, 1 failed" in last
     assert out.getvalue().count("\n") == 1
+
+
+def test_progress_is_drawn_in_stderr_unless_another_stream_is_given(session, capsys):
+    raysm.progress(session.submit(abs, -1))
+    assert capsys.readouterr().err.endswith(" s\n")
 
 
 def test_progress_of_a_map_is_a_bar_and_leaves_its_results(session):

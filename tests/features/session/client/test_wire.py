@@ -53,6 +53,13 @@ def test_who_is_connected_is_attached_until_it_says_goodbye(server):
     until(lambda: server.host.state().clients == 0, 20)
 
 
+def test_a_client_that_is_connected_stays_attached_by_its_heartbeats(server):
+    heard_s = server.host.lifetime._heard_s
+    with wired(server.port, client="beating"):
+        first_s = until(lambda: heard_s.get("beating"), 60)
+        until(lambda: heard_s["beating"] > first_s, 60)
+
+
 async def cut(server):
     """Break all connections of a server's clients, as a tunnel does that is cut."""
     for connection in server.server._clients._connections:
@@ -147,6 +154,8 @@ def test_the_address_is_asked_each_time_so_that_a_way_may_change(server):
     addresses = iter(["127.0.0.1:1"] * 3)
     with wired(lambda: next(addresses, f"127.0.0.1:{server.port}"), server_port=server.port) as line:
         assert line.loop.run(line.wire.json("GET", "/session"), 60)["job"] == "digits-1"
+        # Calls have their own connection, which is opened by the same addresses.
+        assert value(line.loop.run(line.wire.call("changed", 20, *asked(abs, -1)), 60)) == 1
 
 
 def unreachable():
