@@ -192,6 +192,11 @@ class Session(SessionFunctions):
         Args:
             remote: Path on the head.
             local: A file or a folder on this machine.
+
+        Raises:
+            InvalidRequest: There is no such file on the head.
+            ServiceError: The connection broke; a file of that name here is as it was.
+            SessionEnded: The session has ended.
         """
         check_text("get: a file of there", remote, "get('out.csv')")
         return self._opened.files.get(remote, _path("get: a file of here", local))
