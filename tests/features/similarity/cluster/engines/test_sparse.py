@@ -15,7 +15,7 @@ from raysm.features.similarity.cluster.engines.sparse import SparseEngine, spars
 from tests.support.dense_engines import ENGINES, MADE, engine_of
 from tests.support.dense_rows import best_of as best_tight
 from tests.support.dense_rows import clustered_frame, expected_keys, kinds_of_rows, tight_rows
-from tests.support.reference import neighbors
+from tests.support.reference import neighbors, score_rows
 
 KINDS = {
     f"{name}, {kept:.0%}": np.where(np.random.default_rng(2).random(rows.shape) < kept, rows, 0).astype(rows.dtype)
@@ -59,6 +59,21 @@ def test_neighbors_are_those_of_float64(name):
         expected = neighbors(rows, 7)
         assert np.array_equal(indices[some], expected[0][some])
         assert np.array_equal(scores[some], expected[1][some])
+
+
+@pytest.mark.parametrize("name", ["float32, 30%", "float64, 30%", "near ties, 30%", "duplicates, 2%"])
+def test_the_pairs_of_each_threshold_are_those_of_float64(name):
+    rows = KINDS[name][:40]
+    engine, (tile,) = SparseEngine(300), tiles(rows, [0, 40])
+    side = engine.prepare(tile, Frame.plain(300))
+    scores = score_rows(rows, range(40))
+    # Each score in turn: the smallest pair is lost if its product may be a little further off than is allowed for.
+    for threshold in np.unique(scores):
+        found = engine.pairs(side, side, threshold, same=True)
+        expected = np.nonzero(np.triu(scores >= threshold, 1))
+        assert np.array_equal(np.repeat(np.arange(40), np.diff(found.offsets)), expected[0])
+        assert np.array_equal(found.neighbors, expected[1])
+        assert np.array_equal(found.similarities, scores[expected])
 
 
 @pytest.mark.parametrize("columns", [300, 4_000_000])
