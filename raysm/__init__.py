@@ -163,7 +163,7 @@ if os.path.exists(_ZIP):
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return importlib.import_module(f"raysm.{name}")
+        return _module(f"raysm.{name}")
     for module, names in _CORE.items():
         if name in names:
             return getattr(importlib.import_module(module), name)
@@ -176,6 +176,20 @@ def __getattr__(name: str) -> Any:
     from raysm.core.features import imported
 
     return imported(path)
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        feature = str(error.name)
+        if not feature.startswith("raysm.features."):
+            raise
+        from raysm.errors import MissingDependency
+
+        raise MissingDependency(
+            f"{name} needs {feature}, which this raysm lacks; install all of raysm again"
+        ) from error
 
 
 def _feature_path(name: str) -> str | None:

@@ -5,6 +5,7 @@ Needs the extra ``sdk``. The SDK, whose import takes seconds, is imported on the
 
 from typing import TYPE_CHECKING, Any
 
+from raysm.core import features
 from raysm.errors import MissingDependency
 
 if TYPE_CHECKING:
@@ -18,11 +19,10 @@ def __getattr__(name: str) -> Any:
         # ``hasattr`` and ``from … import`` expect this type.
         raise AttributeError(f"module 'raysm.sdk' has no attribute {name!r}")
     try:
-        from raysm.features.training.sdk import Ray
+        return features.view("sdk_ray")
     except ImportError as error:
         # Version 2 of the SDK lacks sagemaker.train too.
         raise MissingDependency(
             f"raysm.sdk needs the SageMaker Python SDK, version 3, and {error.name} is not installed: "
             "python3 -m pip install 'raysm[sdk]'"
         ) from error
-    return Ray

@@ -421,8 +421,9 @@ def require_workload(value: object) -> Workload:
         return value
     kinds = [Workload.named(kind) for kind in features.all_paths("kinds")]
     if callable(value):
-        wrapper = next(kind.wrapper for kind in kinds if kind.wrapper is not None)
-        raise InvalidRequest(_wrap(wrapper, value))
+        for kind in kinds:
+            if kind.wrapper is not None:
+                raise InvalidRequest(_wrap(kind.wrapper, value))
     names = [kind.wrapper.name if kind.wrapper else kind.__name__ for kind in kinds]
     raise InvalidRequest(f"the workload must be {', '.join(names)} or a Workload of your own, got {value!r}")
 

@@ -21,7 +21,7 @@ from raysm.core.protocol.events import BEST, Trial, Trials
 from raysm.core.protocol.source import Source, source_of
 from raysm.core.protocol.terminal_text import visible
 from raysm.core.request.programs import Program
-from raysm.errors import InvalidRequest, used_by
+from raysm.errors import InvalidRequest, MissingDependency, used_by
 from raysm.features.sweep.request import Earlier, FunctionSweep, Rule, ScriptSweep, Search, SweepWorkload, swept_script
 from raysm.features.sweep.space import Parameter, space_of
 
@@ -326,9 +326,15 @@ def _workload(train: object, space: Space, fields: dict[str, Any]) -> SweepWorkl
     # A function may draw other names in each trial.
     names = None if callable(space) else list(fields["space"])
     takes_config = _takes_config(train, names)
-    return FunctionSweep(
+    workload = FunctionSweep(
         name=name_of(train), python=PYTHON_VERSION, takes_config=takes_config, draws=callable(space), **fields
     )
+    if workload.workers > 1 and features.path_of("kinds", "torch_script") is None:
+        raise MissingDependency(
+            f"Sweep: workers={workload.workers} needs the feature of trainings, whose process groups trials use; "
+            "this raysm lacks it: install all of raysm again"
+        )
+    return workload
 
 
 def _takes_config(train: Callable[..., Any], names: Sequence[str] | None) -> bool:

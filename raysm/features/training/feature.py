@@ -8,4 +8,5 @@ FEATURE = Feature(
         "data_parallel": "raysm.features.training.request:TrainLoop",
     },
     names=within("raysm.features.training", client=["DataParallel"], request=["TorchScript"]),
+    views={"sdk_ray": "raysm.features.training.sdk:Ray"},
 )
