@@ -1,5 +1,7 @@
 """Buckets: how many calls they grant, how they recover and are shared."""
 
+from concurrent.futures import ThreadPoolExecutor, wait
+
 import pytest
 
 from raysm.features.grid.limiter import Limiter, Rate
@@ -23,6 +25,38 @@ def test_regions_and_accounts_have_buckets_of_their_own(tmp_path):
 def test_two_processes_share_a_bucket(tmp_path):
     first, second = Limiter(tmp_path / "b.db", ONE), Limiter(tmp_path / "b.db", ONE)
     assert first.take("r", "list", 0.0) + second.take("r", "list", 0.0) == 1
+
+
+class WatchedRate:
+    """A rate that is read after a bucket and before its change is written; ``on_read`` is called then, once."""
+
+    burst = 5.0
+
+    def __init__(self, on_read):
+        self._on_read = on_read
+
+    @property
+    def per_s(self):
+        on_read, self._on_read = self._on_read, None
+        if on_read is not None:
+            on_read()
+        return 1.0
+
+
+def test_a_call_that_one_process_takes_is_not_taken_by_another_one_meanwhile(tmp_path):
+    second = Limiter(tmp_path / "b.db", ONE)
+    with ThreadPoolExecutor(1) as pool:
+        meanwhile = []
+
+        def take():
+            meanwhile.append(pool.submit(second.take, "r", "list", 0.0))
+            # It has to wait until the first one's change is written.
+            wait(meanwhile, timeout=0.2)
+
+        first = Limiter(tmp_path / "b.db", {"list": WatchedRate(take)})
+        assert first.take("r", "list", 0.0) + meanwhile[0].result() == 1
+    first.close()
+    second.close()
 
 
 def test_a_clock_that_is_set_back_neither_gives_nor_takes(limiter):

@@ -3,7 +3,7 @@
 import contextlib
 import sqlite3
 import time
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 import pytest
 
@@ -15,10 +15,12 @@ from raysm.features.grid.controller import SHORTEST_S
 from raysm.features.grid.database import this_process
 from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest
-from raysm.features.grid.plan import Known, ReadyGrid
+from raysm.features.grid.place import Place, Quota
+from raysm.features.grid.plan import Known, Planned, ReadyGrid, plan_grid
 from raysm.features.grid.rows.databases import Query
 from raysm.features.grid.rows.source import source_of
 from raysm.features.grid.running import Running, open_running, stop_grid
+from raysm.features.grid.snapshot import snapshot
 from raysm.features.grid.store import Store, path_of
 from raysm.features.grid.task import Rules
 from raysm.features.script.request import Script
@@ -94,15 +96,16 @@ class Bench:
         grid = ReadyGrid(request=request, tasks=request.tasks(), facts=known)
         return open_running(grid, lambda target: self.remote.service, now=self.now, **more)
 
-    def run(self, running, status="Completed"):
+    def run(self, running, **end):
         """Run to the end; every job ends a minute after it was sent."""
         while (wait_s := running.step(self.now)) is not None:
             self.now += max(wait_s, 1.0)
             for job in self.remote.sagemaker.jobs.values():
                 answer, moment = job["answer"], datetime.fromtimestamp(self.now, UTC)
                 if answer["TrainingJobStatus"] == "InProgress":
-                    answer |= {"TrainingJobStatus": status, "TrainingStartTime": moment, "TrainingEndTime": moment}
+                    answer |= {"TrainingJobStatus": "Completed", "TrainingStartTime": moment, "TrainingEndTime": moment}
                     answer |= {"BillableTimeInSeconds": 1800, "TrainingTimeInSeconds": 1800, "LastModifiedTime": moment}
+                    answer |= end
 
     @property
     def sent(self):
@@ -141,6 +144,52 @@ def test_what_rows_share_is_uploaded_once_and_a_row_adds_two_small_objects(bench
     assert sorted(key for key in written if key in shared) == sorted(shared)
     assert len(own) == 2 * len(rows)
     assert sum(own.values()) <= 20 * 1024 * len(rows)
+    running.close()
+
+
+def test_a_paused_grid_sends_its_other_rows_when_the_user_goes_on(bench):
+    request = bench.request(ROWS, rules=Rules(brake=1, parallel=1, retries=0))
+    first = bench.open(request)
+    bench.run(first, TrainingJobStatus="Failed", FailureReason="AlgorithmError: ValueError: lr")
+    first.close()
+    second = bench.open(request)
+    assert second.store.grid().state == "paused"
+    second.close()
+    third = bench.open(request, goes_on=True)
+    bench.run(third)
+    assert third.store.states() == {"done": 1, "failed": 1}
+    third.close()
+
+
+def test_a_grid_that_is_run_again_with_other_rules_follows_them(bench):
+    running = bench.open(bench.request(ROWS, rules=Rules(brake=0, parallel=1)))
+    for _ in range(5):
+        bench.now += running.step(bench.now)
+    assert len(bench.sent) == 1
+    running.close()
+    again = bench.open(bench.request(ROWS, rules=Rules(brake=0, parallel=2)))
+    for _ in range(5):
+        bench.now += again.step(bench.now)
+    assert len(bench.sent) == 2
+    again.close()
+
+
+def test_no_more_jobs_are_open_than_the_quotas_of_the_plan_allow(bench):
+    place = Place(region=REGION, instance_type=TYPE)
+    running = bench.open(bench.request(ROWS), quotas={place: Quota(limit=1)})
+    for _ in range(5):
+        bench.now += running.step(bench.now)
+    assert len(bench.sent) == 1
+    running.close()
+
+
+def test_a_grid_keeps_what_its_plan_says_that_it_will_cost(bench):
+    request = bench.request([row | {"expected_s": 1800} for row in ROWS])
+    tasks, known = request.tasks(), Known(prices=TABLE, quotas={})
+    plan = plan_grid(request, tasks, TABLE, {}, today=date(2026, 11, 1))
+    grid = Planned(request=request, tasks=tasks, facts=known, plan=plan)
+    running = open_running(grid, lambda target: bench.remote.service, now=bench.now)
+    assert snapshot(running.store, bench.now).planned_usd == plan.usd == (pytest.approx(2.0), pytest.approx(2.0))
     running.close()
 
 
