@@ -36,10 +36,9 @@ ENDS = {"0": "survived", "1": "killed", "2": "killed", "4": "killed", "timeout":
 
 @dataclass(frozen=True)
 class Reached:
-    """The tests that run each line, the quickest first, and those that run in other processes."""
+    """The tests that run each line, the quickest first."""
 
     tests: dict[str, dict]
-    modules: list[str]
 
     def tests_of(self, mutant: Mutant) -> list[str]:
         found = [name for name, test in self.tests.items() if test["lines"]]
@@ -79,40 +78,45 @@ def measured(tree: Path, path: Path, chosen: list[str], marks: list[str]) -> Rea
     if not out.exists():
         sys.exit(f"the tests did not run:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
     found = json.loads(out.read_text())
-    tests = {name: test for name, test in found["tests"].items() if not test["skips"]}
+    tests = {name: test for name, test in found.items() if not test["skips"]}
     if failed := [name for name, test in tests.items() if test["fails"]]:
         sys.exit("these tests fail before anything is changed:\n" + "\n".join(failed))
-    return Reached(tests, found["modules"])
+    return Reached(tests)
 
 
 class Copy:
-    """One copy of the tree, and a process that has imported what tests import, and forks for each run."""
+    """One copy of the tree, and a process that has collected the tests, and forks for each run."""
 
-    def __init__(self, tree: Path, path: Path, modules: list[str], marks: list[str]) -> None:
+    def __init__(self, tree: Path, path: Path, chosen: list[str], marks: list[str]) -> None:
         self.tree, self.path, self.marks = tree, path, marks
         self.original = (tree / path).read_text()
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "tests.mutate.server"],
+            [sys.executable, "-m", "pytest", "-p", "tests.mutate.server", *OPTIONS, *marks, *chosen],
             cwd=tree,
-            env=environment(tree),
+            env=environment(tree, **{server.MODULE: str(path)}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._send(modules)
 
-    def _send(self, value: object) -> str:
-        print(json.dumps(value), file=self._server.stdin, flush=True)
-        return self._server.stdout.readline().strip()
+    def run(self, mutant: Mutant, tests: list[str], limit_s: float, *, anew: bool = True) -> str:
+        """Run tests with a mutant; return what became of it.
 
-    def run(self, mutant: Mutant, tests: list[str], limit_s: float) -> str:
-        """Run tests with a mutant; return what became of it."""
+        Args:
+            anew: Import raysm and the tests anew, instead of replacing the code of functions.
+        """
         file = self.tree / self.path
         file.write_text(mutant.source)
         # Python takes compiled code for current if the source's time, in seconds, and size are as they were.
         os.utime(file, (mutant.number, mutant.number))
+        run = {
+            "collected": [] if anew else tests,
+            "arguments": [*OPTIONS, *self.marks, *tests],
+            "limit_s": limit_s,
+        }
         try:
-            code = self._send({"arguments": [*OPTIONS, *self.marks, *tests], "limit_s": limit_s})
+            print(json.dumps(run), file=self._server.stdin, flush=True)
+            code = self._server.stdout.readline().strip()
         finally:
             file.write_text(self.original)
         return ENDS.get(code, f"pytest ended with {code}")
@@ -125,11 +129,15 @@ class Copy:
 def judge(mutants: list[Mutant], reached: Reached, copies: list[Copy], others: list[str]) -> dict[str, list[Mutant]]:
     """Run all mutants; return them by what became of them. The unchanged module must survive."""
     unchanged = Mutant(number=0, line=0, statement=0, before="", after="", source=copies[0].original)
-    everything = [*(name for name in reached.tests if reached.tests[name]["lines"]), *others]
+    collected = [name for name in reached.tests if reached.tests[name]["lines"]]
+    everything = [*collected, *others]
     if not everything:
         sys.exit("no test runs a line of this module; name those that run it in other processes with --others")
     began_s = time.monotonic()
-    if (end := copies[0].run(unchanged, everything, MOST_S)) != "survived":
+    end = copies[0].run(unchanged, everything, MOST_S)
+    if end == "survived" and collected:
+        end = copies[0].run(unchanged, collected, MOST_S, anew=False)
+    if end != "survived":
         said = (copies[0].tree / server.LOG).read_text()[-3000:]
         sys.exit(f"{said}\nthe unchanged module is {end}: its tests depend on each other, or on time")
     others_limit_s = min(MOST_S, 20 + 4 * (time.monotonic() - began_s))
@@ -147,7 +155,12 @@ def judge(mutants: list[Mutant], reached: Reached, copies: list[Copy], others: l
                 return
             tests = reached.tests_of(mutant)
             limit_s = min(MOST_S, 20 + 10 * reached.seconds(tests))
-            end = copy.run(mutant, tests, limit_s) if tests else "not reached"
+            end = "not reached"
+            if tests and mutant.statement:
+                end = copy.run(mutant, tests, limit_s, anew=False)
+            if tests and end != "killed":
+                # A function may have been called when its module was imported.
+                end = copy.run(mutant, tests, limit_s)
             if end != "killed" and others:
                 end = copy.run(mutant, others, others_limit_s)
                 tests += others
@@ -199,7 +212,7 @@ def main() -> int:
         for number in range(1, arguments.processes):
             shutil.copytree(folder / "0", folder / str(number), symlinks=True)
             trees.append(folder / str(number) / "raysm")
-        copies = [Copy(tree, path, reached.modules, marks) for tree in trees]
+        copies = [Copy(tree, path, chosen, marks) for tree in trees]
         print(f"{arguments.module}: {len(mutants)} mutants, {len(reached.tests)} tests", flush=True)
         try:
             became = judge(mutants, reached, copies, arguments.others)
