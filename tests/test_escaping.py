@@ -9,7 +9,6 @@ import pytest
 
 from raysm.cli.arguments import parse
 from raysm.cli.console import Console
-from raysm.cli.jobs import run
 from raysm.core.client.job.description import Description, SecondaryStatus, Status
 from raysm.core.client.job.text import html as job_html
 from raysm.core.client.results.result import Result
@@ -17,6 +16,7 @@ from raysm.core.client.submit import submit
 from raysm.core.client.views.charts import Chart, Plot, time_charts
 from raysm.core.client.views.server import Page
 from raysm.core.client.views.sparkline import sparkline
+from raysm.core.features import imported
 from raysm.core.protocol.events import Metric, Progress, State, Trial, line
 from raysm.core.protocol.job_api import TRAINING
 from raysm.core.protocol.result import Manifest, ResultFile
@@ -173,6 +173,7 @@ def test_markup_in_a_terminal_is_text(tmp_path, capsys):
     fake.answer("script", Answer(lines=told))
     job = submit(Script(str(tmp_path / "train.py"), args=["--lr", "[red]1[/red]"]), on=fake).name
     for command in (["metrics", job], ["logs", job], ["jobs", "--params", "lr", "--metrics", "*"]):
-        run(parse(command), Console(force_terminal=True), service=fake)
+        arguments = parse(command)
+        imported(arguments.run)(arguments, Console(force_terminal=True), service=fake)
     shown = capsys.readouterr().out
     assert all(f"[red]{text}[/red]" in shown for text in ("line", "loss", "on", "1"))

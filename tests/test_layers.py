@@ -24,7 +24,6 @@ ALLOWED = {
     "core.protocol": {"errors", "core.request"},
     "core.client": {"errors", "core.request", "core.protocol"},
     "instance": {"errors", "core.request", "core.protocol"},
-    "local": {"errors", "core.request", "core.protocol"},
     "cli": {"errors", "core.request", "core.protocol", "core.client"},
     "client": {"core.client"},
     "testing": {"errors", "core.request", "core.protocol", "core.client"},
@@ -33,32 +32,33 @@ ALLOWED = {
     "__main__": {"cli"},
     "site": set(),
 }
-"""What each part may import. A feature may import what is below it, by the file: see ``SIDES``."""
+"""What each part may import. In features and in ``local`` it depends on the file: see ``SIDES``."""
 
 EVERYWHERE = {"core", "core.features", "errors"}
 REQUEST = {"errors", "core.request", "core.protocol"}
 LAPTOP = {"errors", "core.request", "core.protocol", "core.client", "cli"}
 JOB = {"errors", "core.request", "core.protocol", "instance"}
-SIDES = (
-    (r"(request|space|protocol|mirror)\.py", REQUEST),
-    (r"(runner|tracked)\.py|cluster/", JOB),
-    (r"", LAPTOP),
-)
-"""By the beginning of a file's path in its feature: the parts below that it may import. The first one counts."""
+SIDES = {
+    "features": (
+        (r"(request|space|protocol|mirror)\.py", REQUEST),
+        (r"(runner|tracked)\.py|cluster/", JOB),
+        (r"", LAPTOP),
+    ),
+    # The command asks the server as any client does.
+    "local": (
+        (r"command(_arguments)?\.py", LAPTOP),
+        (r"", REQUEST),
+    ),
+}
+"""By the beginning of a file's path in its feature, or in ``local``: what it may import. The first one counts."""
 
 TIES = {
-    "cli/arguments.py": {"features.grid"},
-    "cli/config.py": {"features.similarity"},
-    "cli/jobs.py": {"features.dashboard", "features.experiments", "features.grid", "features.sweep"},
-    "cli/options.py": {"features.script", "features.similarity", "features.sweep", "features.training"},
-    "cli/sending.py": {"features.sweep"},
     # The doctor also checks what the embedded SageMaker needs; no feature is behind this.
     "features/account/doctor_command.py": {"local"},
     # For type checkers alone: inside of a session a remote function returns one of its calls.
     "features/script/remote.py": {"features.session"},
     # A trial of several workers is a training: it uses the training's group of workers.
     "features/sweep/cluster/group.py": {"features.training"},
-    "local/command.py": {"cli", "core.client"},
 }
 """What else a module imports: what is left to untie, and what stays for a reason. No line is added."""
 
@@ -81,10 +81,11 @@ def modules():
 
 
 def allowed(path, part):
-    if not part.startswith("features."):
+    room = part.partition(".")[0]
+    if room not in SIDES:
         return ALLOWED[part]
-    inside = "/".join(path.relative_to(PACKAGE / "features").parts[1:])
-    return next(below for pattern, below in SIDES if re.match(pattern, inside))
+    inside = path.relative_to(PACKAGE.joinpath(*part.split("."))).as_posix()
+    return next(below for pattern, below in SIDES[room] if re.match(pattern, inside))
 
 
 def statements(tree):
@@ -131,9 +132,9 @@ def test_what_starts_in_a_bare_image_needs_only_the_standard_library():
             assert at_import <= sys.stdlib_module_names | {"raysm"}, path
 
 
-NAMED = re.compile(
-    rf"(?<![\w/.])raysm\.(?:core|features|{'|'.join(each for each in ALLOWED if '.' not in each)})(?:\.[A-Za-z_]\w*)+"
-)
+ROOMS = {part.partition(".")[0] for part in ALLOWED} | set(SIDES)
+
+NAMED = re.compile(rf"(?<![\w/.])raysm\.(?:{'|'.join(sorted(ROOMS))})(?:\.[A-Za-z_]\w*)+")
 """Dotted names of raysm's modules and of what is in them."""
 
 

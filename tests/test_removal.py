@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import raysm
+from raysm.cli.arguments import build_parser
 from raysm.core.features import Feature, imported, own_entries
 from tests.support.homes import serving
 
@@ -68,6 +69,12 @@ def test_every_public_name_that_is_left_can_be_imported(answers):
 
 def test_the_names_of_the_other_features_are_left(answers, feature):
     assert set(answers["names"]) == set(raysm.__all__) - set(registered(feature).names)
+
+
+def test_raysm_help_shows_the_commands_of_the_other_features(answers, feature):
+    left = set(build_parser().commands) - set(registered(feature).commands)
+    assert set(answers["commands"]) == left
+    assert all(f"\n  {name} " in answers["help"] for name in left)
 
 
 def test_a_job_of_another_feature_can_be_sent_and_awaited(answers):

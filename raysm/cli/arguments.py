@@ -1,56 +1,37 @@
 """Parse the command line into a namespace, without reading a file or starting anything."""
 
 import argparse
+import itertools
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import warnings
+from collections.abc import Mapping, Sequence
 
 from raysm import __version__
 from raysm.cli.console import now_s
-from raysm.cli.examples import EXAMPLES
-from raysm.cli.job_arguments import add_config, add_entering, add_jobs, add_sending, add_sessions
-from raysm.cli.machine_arguments import add_demo, add_doctor, add_image, add_local, add_prices, add_quotas
-from raysm.cli.parser import Parser
+from raysm.cli.parser import COMMAND, Family, Parser
+from raysm.core import features
 from raysm.errors import did_you_mean
-from raysm.features.grid.command_arguments import add_grid
 
 Arguments = argparse.Namespace
 
-EPILOG = """\
-examples:
-  raysm demo
-  raysm similarity vectors.npy --top-k 10 --instances 2 --output out/
-  raysm run tune.py --instances 3 -- --trials 10
-  raysm train main.py --instances 2 -- --epochs 10
-  raysm sweep train.py --space lr=loguniform:1e-4:1e-1 --metric loss --mode min --trials 50 -- --epochs 3
-  raysm run train.py --on aws --role arn:aws:iam::…:role/… --image … --instance-type ml.c5.4xlarge --instances 10
-  raysm jobs; raysm logs -f NAME; raysm result NAME --output out/
-"""
-
-COMMANDS: tuple[Callable[[Any], None], ...] = (
-    add_demo,
-    add_sending,
-    add_config,
-    add_jobs,
-    add_entering,
-    add_sessions,
-    add_local,
-    add_doctor,
-    add_grid,
-    add_image,
-    add_prices,
-    add_quotas,
-)
-
-FAMILIES: Mapping[str, Sequence[str]] = {
-    "run something": ("demo", "similarity", "run", "train", "sweep", "tune", "submit"),
-    "look after jobs": ("jobs", "status", "logs", "result", "metrics", "dashboard", "ui", "stop", "rm"),
-    "go into a running job": ("shell", "tunnel", "token", "debug"),
-    "keep a cluster for many calls": ("session", "exec"),
-    "run a job for each row of a table": ("grid",),
-    "set up": ("doctor", "config", "local", "image", "prices", "quotas"),
+OWN: features.Paths = {
+    "submit": "raysm.cli.sending_arguments:add_submit",
+    "status": "raysm.cli.job_arguments:add_status",
+    "logs": "raysm.cli.job_arguments:add_logs",
+    "result": "raysm.cli.job_arguments:add_result",
+    "metrics": "raysm.cli.job_arguments:add_metrics",
+    "stop": "raysm.cli.job_arguments:add_stop",
+    "rm": "raysm.cli.job_arguments:add_rm",
+    "token": "raysm.cli.job_arguments:add_token",
+    "debug": "raysm.cli.job_arguments:add_debug",
+    "config": "raysm.cli.job_arguments:add_config",
+    "local": "raysm.local.command_arguments:add_local",
 }
-"""The commands as --help shows them."""
+"""The commands that belong to no feature: what adds each to the parser, as in ``Feature.commands``."""
+
+VERSION = "--version"
+OTHERS = "other commands"
+"""The title of commands that name no family."""
 
 
 def parse(argv: Sequence[str]) -> Arguments:
@@ -58,10 +39,10 @@ def parse(argv: Sequence[str]) -> Arguments:
     # argparse would drop the -- and parse the rest itself.
     at = list(argv).index("--") if "--" in argv else len(argv)
     ours, theirs = argv[:at], argv[at + 1 :]
-    parser = build_parser()
+    parser = build_parser(*ours[:1])
     if not argv:
         # Without the list of commands, which --help prints.
-        parser.exit(2, f"{parser.description}\n\n{EPILOG}\nraysm --help lists every command\n")
+        parser.exit(2, f"{parser.description}\n\n{_overview(parser)}\nraysm --help lists every command\n")
     # Not parse_args, which would refuse unknown arguments without the hint about scripts.
     arguments, unread = parser.parse_known_args(ours)
     if unread:
@@ -80,48 +61,74 @@ def parse(argv: Sequence[str]) -> Arguments:
 def _refuse_unread(arguments: Arguments, unread: Sequence[str]) -> None:
     text, parser = shlex.join(unread), arguments.refuse.__self__
     # The verb's own parser, ``raysm session start``, has the options and the usage.
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            parser = action.choices[arguments.verb]
+    if parser.commands:
+        parser = parser.commands[arguments.verb]
     words = [word.partition("=")[0] for word in unread if word.startswith("--")]
     hint = did_you_mean(words[0], parser._option_string_actions, most=2, cutoff=0.7) if words else ""
     if arguments.is_scripted and words[:1] == ["--budget"]:
         hint = "; a job has no budget: --max-runtime limits what it can cost"
-    elif arguments.command == "grid" and words[:1] == ["--input"]:
-        hint = "; the rows name the inputs: a column input_NAME holds the URI of each row's channel NAME"
+    elif words and words[0] in arguments.hints:
+        hint = f"; {arguments.hints[words[0]]}"
     elif not hint and arguments.is_scripted:
         hint = f"; arguments of the script or command go behind --: raysm {arguments.command} … -- {text}"
     parser.error(f"unrecognized arguments: {text}{hint}")
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(first: str = "") -> Parser:
+    """Return the parser of ``raysm``.
+
+    Args:
+        first: The first argument of the command line. If it is a command, the parser has only that one, and no
+            module of another command is imported; otherwise it has all.
+    """
     parser = Parser(
         prog="raysm",
         description="Run one workload on one Ray cluster, formed of the instances of a SageMaker job or "
         "emulated on this machine.",
-        epilog=f"{EPILOG}\nraysm COMMAND --help shows the options of a command, with examples.",
         usage="raysm COMMAND [options]",
     )
-    parser.add_argument("--version", action="version", version=f"raysm {__version__}")
+    parser.add_argument(VERSION, action="version", version=f"raysm {__version__}")
     # help: argparse would list all commands as one argument. prog: argparse would use the whole usage line.
     commands = parser.add_subparsers(
-        dest="command", required=True, metavar="COMMAND", help=argparse.SUPPRESS, prog="raysm"
+        dest=COMMAND, required=True, metavar="COMMAND", help=argparse.SUPPRESS, prog="raysm"
     )
-    for add in COMMANDS:
-        add(commands)
+    for name, path in _paths(first).items():
+        try:
+            features.imported(path)(commands)
+        except Exception as error:  # another package's module may raise anything
+            if name == first or path.startswith("raysm."):
+                raise
+            warnings.warn(f"the command {name!r} ({path}) is left out: {error}", stacklevel=2)
     shown = {action.dest: action for action in commands._choices_actions}
-    for title, names in FAMILIES.items():
+    for title, names in families(parser).items():
         parser.add_argument_group(title)._group_actions.extend(shown[name] for name in names)
-    for name, command in commands.choices.items():
-        _add_examples(f"raysm {name}", command)
+    parser.epilog = f"{_overview(parser)}\nraysm COMMAND --help shows the options of a command, with examples."
     return parser
 
 
-def _add_examples(name: str, command: argparse.ArgumentParser) -> None:
-    nested = [action for action in command._actions if isinstance(action, argparse._SubParsersAction)]
-    for action in nested:
-        for verb, parser in action.choices.items():
-            _add_examples(f"{name} {verb}", parser)
-    if name in EXAMPLES:
-        lines = EXAMPLES[name].splitlines()
-        command.epilog = "\n".join(["examples:", *(f"  {line}" for line in lines)])
+def _paths(first: str) -> features.Paths:
+    if first == VERSION:
+        return {}
+    path = OWN.get(first) or features.path_of("commands", first)
+    return {first: path} if path else {**features.all_paths("commands"), **OWN}
+
+
+def families(parser: Parser) -> Mapping[str, Sequence[str]]:
+    """Return the names of the commands of ``raysm`` by their titles, as ``--help`` shows them."""
+    found: dict[str, list[str]] = {title: [] for title in Family}
+    # First raysm's own, because those of features are listed before some of them.
+    for name in sorted(parser.commands, key=lambda name: name not in OWN):
+        command = parser.commands[name]
+        names = found.setdefault(command.family or OTHERS, [])
+        at = names.index(command.before) if command.before in names else len(names)
+        names.insert(at, name)
+    return {title: names for title, names in found.items() if names}
+
+
+def _overview(parser: Parser) -> str:
+    """Return the examples of ``raysm``: of each family the first line of each command, then their second lines."""
+    lines = []
+    for names in families(parser).values():
+        rounds = itertools.zip_longest(*(parser.commands[name].overview for name in names))
+        lines += [f"  {line}\n" for line in itertools.chain.from_iterable(rounds) if line]
+    return f"examples:\n{''.join(lines)}"

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.console import say_aside
-from raysm.cli.options import CHANGE, TARGETS_OWN, WORKLOADS, Flag
+from raysm.cli.options import CHANGE, TARGETS_OWN, Flag
 from raysm.core.client.options import default_of
 from raysm.core.client.service import Service, connect
 from raysm.core.client.settings import (
@@ -40,7 +40,6 @@ from raysm.core.request import Ports
 from raysm.core.request.codec import hints_of, to_json
 from raysm.core.request.workload import ScriptWorkload, Workload
 from raysm.errors import InvalidRequest
-from raysm.features.similarity.request import MATRIX
 
 
 def flag_layer(arguments: argparse.Namespace, on: str) -> Layer:
@@ -85,13 +84,9 @@ def _choices(flag: Flag, value: Any, on: str) -> Iterator[tuple[Key, Any]]:
         yield ((*key, name, "uri") if key == ("inputs",) else (*key, name)), text
 
 
-NOUNS = {"inputs": "channel", "environment": "variable", "workload.space": "parameter"}
-"""Nouns for what an option names, unless that is the option in the singular."""
-
-
 def _parse_named(texts: list[str], flag: Flag) -> dict[str, str]:
     values: dict[str, str] = {}
-    noun = NOUNS.get(flag.path) or flag.path.removesuffix("s")
+    noun = flag.noun or flag.path.removesuffix("s")
     for text in texts:
         name, equals, content = text.partition("=")
         # A variable and a hyperparameter may be empty; an empty channel or tag is a mistake.
@@ -165,10 +160,10 @@ def _file_layers(arguments: Arguments) -> list[Layer]:
 
 def _workload_layer(arguments: Arguments) -> Layer:
     values: dict[Key, object] = {}
-    kind = WORKLOADS.get(arguments.command)
+    kind: type[Workload] | None = arguments.workload
     if kind is not None:
         values["workload", "kind"] = kind.kind
-    script, matrix = getattr(arguments, "script", None), getattr(arguments, "matrix", None)
+    script = getattr(arguments, "script", None)
     if script is not None:
         values["workload", "script"] = script
     args = list(arguments.script_args)
@@ -177,16 +172,7 @@ def _workload_layer(arguments: Arguments) -> Layer:
         values |= {("workload", "command"): True, ("workload", "script"): args.pop(0), ("workload", "args"): args}
     elif args:
         values["workload", "args"] = args
-    if matrix is not None:
-        values["inputs", MATRIX, "uri"] = matrix
-    if getattr(arguments, "sharded", False):
-        values["inputs", MATRIX, "distribution"] = "ShardedByS3Key"
-    if arguments.command == "similarity" and any(
-        value is not None for value in (arguments.top_k, arguments.threshold, arguments.full)
-    ):
-        # Exactly one of them may be set, so a flag clears those of the request file.
-        values |= {("workload", "top_k"): None, ("workload", "threshold"): None, ("workload", "full"): False}
-    return Layer(values=values, origin=lambda key: f"raysm {arguments.command}")
+    return Layer(values=values | arguments.own_options(arguments), origin=lambda key: f"raysm {arguments.command}")
 
 
 WIDE = 80

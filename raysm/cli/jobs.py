@@ -1,6 +1,5 @@
-"""The commands about existing jobs: jobs, rm, status, logs, result, metrics, stop, token, debug."""
+"""The commands about existing jobs: rm, status, logs, result, metrics, stop, token, debug."""
 
-import contextlib
 import json
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from raysm.cli.display import Display
 from raysm.cli.interrupts import Interrupted
 from raysm.cli.report import brought, described, print_metrics, print_result
 from raysm.cli.sending import check_output, check_timeout
+from raysm.core import features
 from raysm.core.client.costs.bill import lines
 from raysm.core.client.job.handle import Job, attach_in_any_region, token_of
 from raysm.core.client.job.listing import find_all, find_job, find_running
@@ -25,10 +25,7 @@ from raysm.core.client.logs.stream import JobStream
 from raysm.core.client.service import Service
 from raysm.core.protocol import events
 from raysm.core.protocol.names import WORKLOAD_TAG
-from raysm.errors import InvalidRequest, JobNotFound, NotDone, ServiceError
-from raysm.features.dashboard.tunnel.opening import session_commands, switch_remote_debugging
-from raysm.features.sweep.tuning import attach_tuning
-from raysm.features.sweep.tuning_command import run_about
+from raysm.errors import JobNotFound, NotDone
 
 
 def find_to_read(name: str, service: Service) -> Job:
@@ -69,44 +66,31 @@ def await_end(job: Job, console: Console, timeout_s: float | None) -> None:
 CHANGING = ("stop", "debug")
 """Commands that change a job: if several run under one name, the user has to name one."""
 
+OTHERS = ("run_about_tuning", "run_about_grid")
+"""Views for names of something else than a job: they run the command and return True, or return False."""
+
 
 def run(arguments: Arguments, console: Console, service: Service | None = None) -> None:
     """Run a command on the jobs of ``service``; None connects to that of the arguments."""
     service = service or service_to_read(arguments)
-    if arguments.command == "jobs":
-        # Imported here: the other commands do not need the table of experiments.
-        from raysm.features.experiments.command import print_jobs
-
-        print_jobs(arguments, service, console)
-        return
     if arguments.command == "rm":
         _remove(arguments, service, console)
         return
     try:
         job = attach_in_any_region(service, arguments.job)
     except JobNotFound:
-        tuning = None
-        # A ServiceError: no such tuning job, or no permission to read it. Either way there is no job of this name.
-        with contextlib.suppress(ServiceError):
-            tuning = attach_tuning(arguments.job, service)
-        if tuning is not None:
-            if getattr(arguments, "what", None) is not None:
-                raise InvalidRequest(f"{tuning.name} is a tuning job; --what takes one of its trials") from None
-            run_about(arguments, tuning, console)
+        if _run_about_another(arguments, service, console):
             return
-        # Imported here, because commands that find a job do not need the modules of grids.
-        from raysm.features.grid.local_grids import grid_names
-
-        if arguments.job in grid_names():
-            raise InvalidRequest(
-                f"{arguments.job} is a grid, which has a job for each row: raysm grid rows {arguments.job} lists them, "
-                f"and raysm {arguments.command} takes the name of one"
-            ) from None
         told = tell_chosen(arguments.job) if arguments.is_reading else None
         job = find_running(arguments.job, service, sole=arguments.command in CHANGING, told=told)
     of_one = {"status": _status, "logs": _logs, "result": _result, "metrics": print_metrics}
     of_one |= {"stop": _stop, "token": _token, "debug": _debug}
     of_one[arguments.command](arguments, job, console)
+
+
+def _run_about_another(arguments: Arguments, service: Service, console: Console) -> bool:
+    found = map(features.offered, OTHERS)
+    return any(run_about(arguments, service, console) for run_about in found if run_about is not None)
 
 
 def _remove(arguments: Arguments, service: Service, console: Console) -> None:
@@ -189,8 +173,8 @@ def _token(arguments: Arguments, job: Job, console: Console) -> None:
 
 
 def _debug(arguments: Arguments, job: Job, console: Console) -> None:
-    switch_remote_debugging(job.chain, enabled=not arguments.off)
-    shell, dashboard = session_commands(job.name)
+    features.view("switch_remote_debugging")(job.chain, enabled=not arguments.off)
+    shell, dashboard = features.view("session_commands")(job.name)
     if arguments.json:
         enabled = {"shell": shell, "dashboard": dashboard}
         print(json.dumps({"job": job.name, "remote_debug": not arguments.off} | ({} if arguments.off else enabled)))

@@ -5,8 +5,6 @@ decides whether the flag takes a number, one of several words, or a name with a 
 """
 
 import argparse
-import csv
-import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -19,10 +17,7 @@ from raysm.core.client.settings import TARGETS, Key, hint_of
 from raysm.core.request import Local
 from raysm.core.request.codec import hints_of
 from raysm.core.request.targets import INSTANCE_KINDS
-from raysm.features.script.request import Script
-from raysm.features.similarity.request import Similarity
-from raysm.features.sweep.request import ScriptSweep, Search
-from raysm.features.training.request import TorchScript
+from raysm.core.request.workload import Workload
 
 CHANGE = "--set"
 """The flag for every option that has none of its own."""
@@ -32,8 +27,6 @@ TIME = "TIME"
 
 TARGETS_OWN = "target"
 """Placeholder for the table of the chosen target: ``--image`` sets an option of AWS or of this machine."""
-
-INSTANCE = re.compile(r"algo-\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +45,8 @@ class Flag:
     """The argparse action; None derives it from the type."""
     group: str = field(default="", kw_only=True)
     """Title of its group in ``--help``; empty means the command's own options."""
+    noun: str = field(default="", kw_only=True)
+    """What messages call one of its NAME=VALUE; empty is the option in the singular, ``tag`` for ``tags``."""
 
     @property
     def name(self) -> str:
@@ -68,22 +63,6 @@ class Flag:
     @property
     def dest(self) -> str:
         return self.name.removeprefix("--").replace("-", "_")
-
-
-class _Names(argparse.Action):
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        names = next(csv.reader([values])) or [""]
-        setattr(namespace, self.dest, [*(getattr(namespace, self.dest) or ()), *names])
-
-
-class _On(argparse.Action):
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        if INSTANCE.fullmatch(values):
-            namespace.instance = values
-        elif values in TARGETS:
-            namespace.on = values
-        else:
-            parser.error(f"argument --on: {values!r} is neither {' nor '.join(TARGETS)} nor an instance, algo-2")
 
 
 def _describe_instance_kinds() -> str:
@@ -107,7 +86,12 @@ COMMON = (
         Flag("--requirement PACKAGE", "requirements", "install a package with pip, or a requirements.txt; repeatable"),
         Flag("--pip-index URL", "pip_index", "index of pip: a URL, or the ARN of a CodeArtifact repository"),
         Flag("--wheel FILE", "wheels", "upload this wheel and install it; repeatable"),
-        Flag("--env NAME=VALUE", "environment", "environment variable; not for secrets, AWS shows it; repeatable"),
+        Flag(
+            "--env NAME=VALUE",
+            "environment",
+            "environment variable; not for secrets, AWS shows it; repeatable",
+            noun="variable",
+        ),
     ),
     *_grouped(
         Group.RECORDS,
@@ -184,7 +168,12 @@ TARGET = (
 
 SOURCE = (
     Flag("--source-dir DIR", "workload.source_dir", "upload this folder (default: the script and what it imports)"),
-    Flag("--input NAME=URI", "inputs", "data at $SM_CHANNEL_NAME: a path, s3://…, or job:JOB/data; repeatable"),
+    Flag(
+        "--input NAME=URI",
+        "inputs",
+        "data at $SM_CHANNEL_NAME: a path, s3://…, or job:JOB/data; repeatable",
+        noun="channel",
+    ),
 )
 
 IN_STATE = Flag(
@@ -195,87 +184,12 @@ IN_STATE = Flag(
 
 METRIC = Flag("--metric NAME=REGEX", "metrics", "metric in the printed lines: the first group of REGEX; repeatable")
 
-SCRIPT = (
-    *SOURCE,
-    METRIC,
-    Flag(
-        "--ray-init",
-        "workload.ray_init",
-        "join the cluster first, for a script without ray.init() or with ray.init(num_cpus=…)",
-    ),
-    IN_STATE,
-    Flag("--drop-files", "workload.drop_files", "keep only $SM_MODEL_DIR, not what the script leaves where it runs"),
-)
 
-TRAIN = (
-    *SOURCE,
-    METRIC,
-    IN_STATE,
-    Flag("--share-state", "workload.share_state", "start every instance with rank 0's files in $RAYSM_STATE"),
-    Flag("--workers-per-instance N", "workload.workers_per_instance", "workers (default: one per GPU, else one)"),
-    Flag(
-        "--spawns",
-        "workload.spawns",
-        "start the script once per instance; it starts its own worker processes, and {rank}, {world_size}, "
-        "{master_addr} and {master_port} in its arguments are filled in",
-    ),
-    Flag("--worker-restarts N", "workload.max_restarts", "restart all workers up to N times (default 0)"),
-)
-
-SIMILARITY = (
-    Flag("--top-k K", "workload.top_k", "keep the K most similar other rows of each row"),
-    Flag("--threshold T", "workload.threshold", "keep the pairs of rows with at least this similarity"),
-    Flag("--full", "workload.full", "keep the whole N x N matrix"),
-    Flag("--queries FILE", "inputs.queries.uri", "compare the rows of this matrix with those of MATRIX"),
-    Flag("--dtype", "workload.dtype", "data type of the result of --full"),
-    Flag("--id-column NAME", "workload.id_column", "column of row IDs, no feature; repeatable", takes=tuple[str, ...]),
-    Flag(
-        "--columns NAME,NAME", "workload.columns", "features (default: all numbers, no IDs); repeatable", action=_Names
-    ),
-    Flag("--exclude-columns NAME,NAME", "workload.exclude_columns", "columns to leave out; repeatable", action=_Names),
-    Flag("--parts", "workload.parts", "number of result files, each written by one instance (default 1)"),
-    Flag("--block-rows ROWS", "workload.block_rows", "rows per Ray task (default: automatic)"),
-)
-
-SWEEP = (
-    *SOURCE,
-    Flag(
-        "--space NAME=RANGE",
-        "workload.space",
-        "lr=loguniform:1e-4:1e-1, batch=choice:32,64, or uniform, randint …; repeatable",
-    ),
-    Flag("--metric NAME", "workload.metric", "metric to optimize, as the script reports it (raysm.report)"),
-    Flag("--mode", "workload.mode", "min keeps the lowest value of the metric, max the highest"),
-    Flag("--trials N", "workload.trials", "number of trials (default 20); --resume counts those already done"),
-    Flag("--search", "workload.search", "search algorithm (default: optuna)", takes=Search),
-    Flag("--stop", "workload.stop", "stop bad trials early", choices=lambda: ("asha", "median", "pbt"), takes=str),
-    Flag("--cpus N", "workload.cpus", "CPUs of a trial (default 1)"),
-    Flag("--gpus N", "workload.gpus", "GPUs of a trial (default: one if there are any)"),
-    Flag("--concurrency N", "workload.concurrency", "maximum number of concurrent trials (default: as many as fit)"),
-    Flag("--time-budget TIME", "workload.time_budget_s", "stop all trials after this time"),
-    Flag("--seed N", "workload.seed", "seed of the search and of the trials' random numbers"),
-)
-
-TUNE = (
-    *(flag for flag in SWEEP if flag.name not in ("--concurrency", "--search", "--stop")),
-    Flag("--search", "workload.search", "search algorithm (default: optuna, SageMaker's Bayesian)", takes=Search),
-    Flag("--stop", "workload.stop", "stop bad trials early, as SageMaker does", choices=lambda: ("median",), takes=str),
-)
-"""Flags of a sweep whose trials the service starts; ``raysm tune`` has ``--parallel``."""
-
-WORKLOADS: Mapping[str, type[Script | TorchScript | Similarity | ScriptSweep]] = {
-    "run": Script,
-    "train": TorchScript,
-    "sweep": ScriptSweep,
-    "tune": ScriptSweep,
-    "similarity": Similarity,
-}
-
-
-def add_flags(parser: Any, flags: Iterable[Flag], command: str = "") -> None:
+def add_flags(parser: Any, flags: Iterable[Flag], workload: type[Workload] | None = None) -> None:
+    """Add flags to a command; ``workload`` is the kind that it sends, whose options flags may name."""
     flags = tuple(flags)
     for flag in flags:
-        hint = flag.takes or _hint(flag, command)
+        hint = flag.takes or _hint(flag, workload)
         own = {} if flag.action is None else {"action": flag.action}
         group = titled(parser, flag.group) if flag.group else parser
         group.add_argument(
@@ -283,12 +197,14 @@ def add_flags(parser: Any, flags: Iterable[Flag], command: str = "") -> None:
         )
     # The flags are kept beside the values, because --name means another option in another command.
     parser.set_defaults(flags=(*(parser.get_default("flags") or ()), *flags))
+    if workload is not None:
+        parser.set_defaults(workload=workload)
 
 
-def _hint(flag: Flag, command: str) -> Any:
+def _hint(flag: Flag, workload: type[Workload] | None) -> Any:
     table, name = flag.key[0], flag.key[-1]
-    if table == "workload":
-        return hints_of(WORKLOADS[command])[name]
+    if table == "workload" and workload is not None:
+        return hints_of(workload)[name]
     if table == TARGETS_OWN:
         # The parser is built before the target is known. All targets that have the option have it with the same type.
         return next(hints_of(kind)[name] for kind in TARGETS.values() if name in hints_of(kind))
@@ -326,10 +242,3 @@ def add_target(command: argparse.ArgumentParser, flags: Iterable[Flag] = TARGET)
 def add_reading(command: argparse.ArgumentParser) -> None:
     add(command, "--json", "print JSON")
     add_target(command)
-
-
-def add_entered(command: argparse.ArgumentParser) -> None:
-    add(command, "--instance HOST", "name of the instance, for example algo-2 (default: the head)")
-    # --on takes an instance too, as in Python; no target is named like an instance.
-    text = "local (default) or aws; --on algo-2 is --instance algo-2"
-    add_target(command, (replace(TARGET[0], spec="--on PLACE", takes=str, action=_On, help=text), *TARGET[1:]))

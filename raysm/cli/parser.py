@@ -2,10 +2,25 @@
 
 import argparse
 import enum
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from raysm.core.request.durations import parse_duration
 from raysm.errors import InvalidRequest, did_you_mean
+
+COMMAND = "command"
+"""The attribute of parsed arguments that has the name of the command."""
+
+
+class Family(enum.StrEnum):
+    """Titles of the commands in ``raysm --help``, in their order; other titles come after them."""
+
+    RUN = "run something"
+    JOBS = "look after jobs"
+    ENTER = "go into a running job"
+    SESSIONS = "keep a cluster for many calls"
+    ROWS = "run a job for each row of a table"
+    SETUP = "set up"
 
 
 class Group(enum.StrEnum):
@@ -22,6 +37,15 @@ class Group(enum.StrEnum):
 
 
 class Parser(argparse.ArgumentParser):
+    family: str = ""
+    """The title of this command in ``raysm --help``."""
+    before: str = ""
+    """The command of the family that this one stands before; if there is none, it stands last."""
+    overview: tuple[str, ...] = ()
+    """Lines for the examples of ``raysm`` itself; most commands have none."""
+    examples: str = ""
+    """Command lines for ``--help``, the most common use first; a line that begins with # describes those below it."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         defaults: dict[str, Any] = {"formatter_class": _Formatter, "allow_abbrev": False}
         super().__init__(*args, **defaults | kwargs)
@@ -34,6 +58,12 @@ class Parser(argparse.ArgumentParser):
         words += [f"{flags[-1]} {each.metavar}" for each in listed if each.required and (flags := each.option_strings)]
         return " ".join([self.prog, *words, "[options]"])
 
+    @property
+    def commands(self) -> Mapping[str, "Parser"]:
+        """The parsers of its own commands by name: of ``raysm session``, those of ``start``, ``list`` and so on."""
+        nested = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
+        return nested[0].choices if nested else {}
+
     def format_help(self) -> str:
         if self._subparsers is None:
             self.usage = self.short_usage()
@@ -43,7 +73,9 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
-            if hint := did_you_mean(value, action.choices):
+            hint = did_you_mean(value, action.choices)
+            # A command has few verbs, which the message of argparse lists.
+            if hint or action.dest == COMMAND:
                 raise argparse.ArgumentError(None, f"there is no command {value!r}{hint}")
         super()._check_value(action, value)
 
@@ -89,16 +121,54 @@ def add_command(
     usage: str | None = None,
     is_scripted: bool = False,
     sends_job: bool = False,
-) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=text, description=text[0].upper() + text[1:] + ".", usage=usage
-    )
-    # Commands with verbs of their own would override what a verb sets.
+    family: str = "",
+    before: str = "",
+    examples: str = "",
+    overview: Iterable[str] = (),
+) -> Parser:
+    """Add a command to those of ``raysm``, or a verb to those of a command, and return its parser.
+
+    Args:
+        commands: What ``add_subparsers`` has returned.
+        name: The name of the command or verb.
+        text: What it does, for ``--help``.
+        run: The function that runs it, ``module:function``: its modules are imported only then. A verb has none.
+        usage: The first line of its help, if it does not follow from the arguments.
+        is_scripted: Whether it takes arguments of a user's program after ``--``.
+        sends_job: Whether it sends a job and follows it.
+        family: Title of the command in ``raysm --help``.
+        before: The command of that family before which it is listed there.
+        examples: Its examples; see ``Parser.examples``.
+        overview: Its lines among the examples of ``raysm`` itself.
+    """
+    parser: Parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", usage=usage)
+    parser.family = family
+    parser.before = before
+    parser.overview = tuple(overview)
+    parser.examples = examples
+    if examples:
+        parser.epilog = "\n".join(["examples:", *(f"  {line}" for line in examples.splitlines())])
+    # Verbs must not override what their command sets.
     if run:
         parser.set_defaults(
-            refuse=parser.error, run=run, is_scripted=is_scripted, sends_job=sends_job, lacks=lambda arguments: None
+            refuse=parser.error,
+            run=run,
+            is_scripted=is_scripted,
+            sends_job=sends_job,
+            workload=None,
+            lacks=lambda arguments: None,
+            own_options=lambda arguments: {},
+            hints={},
         )
     return parser
+
+
+def names(text: str) -> list[str]:
+    """Parse a list of names, ``a,b``."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of names; write us-east-1,eu-west-1")
+    return list(dict.fromkeys(parts))
 
 
 def seconds(text: str) -> float:

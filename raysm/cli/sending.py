@@ -22,7 +22,7 @@ from raysm.core.client.costs.bill import most_expensive
 from raysm.core.client.job.handle import Job, attach
 from raysm.core.client.logs.pending import Silence, reasons_told
 from raysm.core.client.options import default_of
-from raysm.core.client.results.result import check_folder
+from raysm.core.client.results.result import Result, check_folder
 from raysm.core.client.service import connect
 from raysm.core.client.settings import Settings, absolute, packaged_options
 from raysm.core.client.storage.s3 import file_path
@@ -32,7 +32,6 @@ from raysm.core.protocol.names import WORKLOAD_TAG
 from raysm.core.request import Cluster
 from raysm.core.request.codec import to_json
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound, RaysmError
-from raysm.features.sweep.client import SweepResult
 
 MAX_PER_CORE = 4
 """A core can start a few emulated instances, which mostly wait; with more, their starts delay each other."""
@@ -218,7 +217,7 @@ def end_showing(job: Job, console: rich.console.Console, interrupts: Interrupts)
 
 
 def run(arguments: Arguments, console: rich.console.Console) -> int | None:
-    """Send the requested job and follow it, or print it with ``--dry-run``; return 1 if trials of a sweep failed."""
+    """Send the requested job and follow it, or print it with ``--dry-run``; return 1 if a part of it failed."""
     times = Times(started_s=arguments.started_s)
     check_output(arguments.output)
     with Silence(say_aside, lambda: "waiting: reading the options and the inputs"):
@@ -267,4 +266,4 @@ def run(arguments: Arguments, console: rich.console.Console) -> int | None:
         bill=None if done is not None else job.cost(),
         job=job,
     )
-    return int(bool(result.trials.failed)) if isinstance(result, SweepResult) else None
+    return int(result.is_partial) if isinstance(result, Result) else None

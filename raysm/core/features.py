@@ -40,6 +40,8 @@ class Feature:
     """Public names: ``raysm.Similarity``."""
     hooks: Paths = field(default_factory=dict)
     """Attributes of the package ``raysm`` that other libraries look for; they are no public names."""
+    commands: Paths = field(default_factory=dict)
+    """Functions that add a command of ``raysm`` to its parser, by the name of the command; see ``raysm.cli.parser``."""
     views: Paths = field(default_factory=dict)
     """Functions that the core and other features call if this feature is there: those behind methods of a job."""
     rows: Paths = field(default_factory=dict)

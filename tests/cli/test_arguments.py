@@ -1,54 +1,24 @@
-import argparse
-
-import numpy as np
 import pytest
 
-from raysm.cli.arguments import FAMILIES, build_parser, parse
+from raysm.cli.arguments import build_parser, families, parse
 from raysm.cli.config import read_settings
-from raysm.cli.sending import prepared
+from raysm.cli.parser import Family
 from raysm.core.request import AWS, Local
 from raysm.errors import InvalidRequest
+from tests.support import commands
 
 ROLE = "arn:aws:iam::123456789012:role/jobs"
 
 
-def asked_for(argv):
-    return prepared(read_settings(parse(argv)))
-
-
 @pytest.fixture
 def request_of(tmp_path, home):
-    """Return the request that a command line asks for, with a script ``a.py`` and a matrix ``m.npy`` at hand."""
+    """Return the request that a command line asks for, with a script ``a.py`` at hand."""
     (tmp_path / "a.py").write_text("pass")
-    np.save(tmp_path / "m.npy", np.eye(3, dtype=np.float32))
 
     def build(*argv):
-        return asked_for([str(tmp_path / text) if text in ("a.py", "m.npy") else text for text in argv]).request
+        return commands.request_of(*(str(tmp_path / text) if text == "a.py" else text for text in argv))
 
     return build
-
-
-@pytest.mark.parametrize("kept", [["--top-k", "2"], ["--threshold", "0.5"], ["--full"]], ids=lambda kept: kept[0])
-def test_queries_may_look_into_a_matrix_that_is_spread_and_may_be_spread_themselves(request_of, kept):
-    argv = ("similarity", "m.npy", *kept, "--queries", "m.npy", "--sharded", "--instances", "2")
-    assert {name: channel.distribution for name, channel in request_of(*argv).inputs.items()} == {
-        "matrix": "ShardedByS3Key",
-        "queries": "FullyReplicated",
-    }
-    both = request_of(*argv, "--set", "inputs.queries.distribution=ShardedByS3Key")
-    assert both.inputs["queries"].distribution == "ShardedByS3Key"
-
-
-def test_columns_are_chosen_by_repeated_flags_and_by_commas(request_of, tmp_path):
-    (tmp_path / "m.csv").write_text('file,row,"a,b",c,d\nx,0,1,2,3\ny,1,4,5,6\n')
-    command = ("similarity", str(tmp_path / "m.csv"), "--top-k", "1", "--id-column", "file", "--id-column", "row")
-    workload = request_of(*command, "--columns", '"a,b",c', "--columns", "d").workload
-    assert (workload.id_columns, workload.columns) == (("file", "row"), ("a,b", "c", "d"))
-    assert request_of(*command, "--exclude-columns", "c,d").workload.exclude_columns == ("c", "d")
-    (tmp_path / "m.csv").write_text(",a,b\nx,0,1\ny,1,4\n")
-    command = ("similarity", str(tmp_path / "m.csv"), "--top-k", "1")
-    assert request_of(*command, "--exclude-columns", "").workload.exclude_columns == ("",)
-    assert request_of(*command, "--set", "workload.id_column=").workload.id_column == ""
 
 
 def test_a_scripts_arguments_pass_verbatim_also_those_that_look_like_ours(request_of):
@@ -57,47 +27,22 @@ def test_a_scripts_arguments_pass_verbatim_also_those_that_look_like_ours(reques
     assert asked.cluster.count == 3
 
 
-def test_a_training_is_asked_for_as_the_readme_says(request_of):
-    asked = request_of(
-        "train", "a.py", "--instances", "2", "--workers-per-instance", "4", "--worker-restarts", "3", "--input",
-        "train=s3://b/x", "--", "-a", "resnet18", "--epochs", "10", "data/",
-    )  # fmt: skip
-    assert asked.workload.args == ("-a", "resnet18", "--epochs", "10", "data/")
-    assert (asked.workload.workers_per_instance, asked.workload.max_restarts, asked.workload.spawns) == (4, 3, False)
-    assert asked.inputs["train"].uri == "s3://b/x"
-    assert asked.limits.max_restarts == 0
-
-
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
         ([], "raysm --help lists every command"),
-        (["similarity", "m.npy"], "--top-k --threshold --full"),
-        (["similarity", "m.npy", "--full", "--price-per-hour", "1"], "--estimate"),
-        (["similarity", "m.npy", "--top-k", "many"], "--top-k: invalid int value: 'many'"),
-        (["shell", "digits", "hostname"], "raysm shell … -- hostname"),
+        (["nothing-like-it"], "there is no command 'nothing-like-it'\n"),
+        (["submit"], "--request"),
+        (["logs", "digits", "--tail", "many"], "--tail: invalid int value: 'many'"),
+        (["logs", "digits", "--tall", "5"], "--tall 5; did you mean --tail?\n"),
+        (["logs", "digits", "--", "x"], "behind --, got x"),
         (["run", "a.py", "--kms-key", "abc"], "--volume-kms-key or --output-kms-key?\n"),
         (["run", "a.py", "--budget", "1"], "--max-runtime limits"),
-        (["similarity", "m.npy", "--topk", "5"], "--topk 5; did you mean --top-k?\n"),
         (["similarty", "m.npy"], "'similarty'; did you mean similarity?\n"),
-        (
-            ["session", "start", "--instance", "2"],
-            "--instances or --instance-type?\nraysm session start --help",
-        ),
-        (
-            ["sweep", "a.py", "--space", "n=choice:1", "--metric", "m"],
-            "--mode min or --mode max\n",
-        ),
-        (["similarity", "m.npy", "--full", "--", "x"], "behind --, got x"),
-        (["local", "clean", "--older-than", "soon"], "'soon'"),
-        (["local", "clean", "--older-than", f"{'9' * 30}h"], "too long ago"),
     ],
 )
 def test_wrong_arguments_end_with_2_and_say_what_is_wrong(argv, message, capsys):
-    with pytest.raises(SystemExit) as caught:
-        parse(argv)
-    assert caught.value.code == 2
-    said = capsys.readouterr().err
+    said = commands.refusal(capsys, *argv)
     assert message in said
     assert len(said.splitlines()) <= 2 or not argv
 
@@ -132,22 +77,24 @@ def test_where_a_job_goes_is_said_by_the_options():
     assert target(*aws, "--image", "mine:1") == AWS(role=ROLE, region="eu-west-1", image="mine:1")
 
 
-def helps(parser, name="raysm"):
-    """Yield every command that has no commands of its own, with its parser."""
-    nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    for action in nested:
-        for verb, command in action.choices.items():
-            yield from helps(command, f"{name} {verb}")
-    if not nested:
-        yield name, parser
-
-
 def test_each_command_is_shown_once_below_what_it_is_for(capsys):
     with pytest.raises(SystemExit):
         parse(["--help"])
     said = capsys.readouterr().out
-    commands = list(dict.fromkeys(name.split()[1] for name, _ in helps(build_parser())))
-    assert sorted(name for names in FAMILIES.values() for name in names) == sorted(commands)
-    for title in FAMILIES:
+    parser = build_parser()
+    shown = families(parser)
+    assert sorted(name for names in shown.values() for name in names) == sorted(parser.commands)
+    assert list(shown) == list(Family)
+    for title in shown:
         assert f"\n{title}:\n" in said
-    assert all(said.count(f"\n  {name} ") == 1 for name in commands)
+    assert all(said.count(f"\n  {name} ") == 1 for name in parser.commands)
+
+
+def test_a_command_is_listed_before_the_one_that_it_names():
+    shown = families(build_parser())
+    assert shown[Family.JOBS] == ["jobs", "status", "logs", "result", "metrics", "dashboard", "ui", "stop", "rm"]
+
+
+@pytest.mark.parametrize("name", ["status", "similarity", "local"])
+def test_of_one_command_only_its_own_parser_is_built(name):
+    assert list(build_parser(name).commands) == [name]

@@ -102,3 +102,74 @@ def test_the_features_of_a_source_tree_are_those_of_the_installed_package():
         (name,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
         lines = archive.read(name).decode().splitlines()[1:]
     assert [features.Entry(*line.split(" = ")) for line in lines] == list(features.own_entries())
+
+
+COMMAND = """
+from raysm.cli.parser import add, add_command
+from raysm.core.features import Feature
+
+FEATURE = Feature(commands={"greet": "hello_feature:add_greet", "broken": "hello_feature:add_broken"})
+
+
+def add_greet(commands):
+    greet = add_command(
+        commands,
+        "greet",
+        "say hello",
+        run="hello_feature:greet",
+        family="be polite",
+        examples="raysm greet Ray",
+        overview=["raysm greet"],
+    )
+    add(greet, "NAME", "who is greeted")
+
+
+def add_broken(commands):
+    raise RuntimeError("no such device")
+
+
+def greet(arguments, console):
+    print("hello", arguments.name)
+"""
+
+
+def raysm_command(*words, folders):
+    return run(f"import sys; from raysm.cli.main import main; sys.exit(main({[*words]!r}))", *folders)
+
+
+def test_another_package_adds_a_command_with_its_help_and_its_family(tmp_path):
+    install(tmp_path, "hello_feature", COMMAND)
+    assert raysm_command("greet", "Ray", folders=[tmp_path, ROOT]).stdout == "hello Ray\n"
+    own = raysm_command("greet", "--help", folders=[tmp_path, ROOT]).stdout
+    assert "who is greeted" in own
+    assert own.endswith("examples:\n  raysm greet Ray\n")
+    listed = raysm_command("--help", folders=[tmp_path, ROOT])
+    assert listed.stdout.index("\nset up:\n") < listed.stdout.index("\nbe polite:\n  greet ")
+    assert "\n  raysm greet\n" in listed.stdout
+    # One that cannot be added is left out of the list, with a warning.
+    assert "broken" not in listed.stdout
+    assert "no such device" in listed.stderr
+
+
+def test_a_command_of_raysms_own_imports_no_feature_and_a_features_own_no_other(tmp_path):
+    install(tmp_path, "hello_feature", COMMAND)
+    code = (
+        "import sys; from raysm.cli.arguments import parse; parse({words!r})\n"
+        "print(*(name for name in sys.modules if name.endswith('_arguments') or name == 'hello_feature'))"
+    )
+    done = run(code.format(words=["jobs"]), tmp_path, ROOT)
+    assert {name for name in done.stdout.split() if not name.startswith("raysm.cli.")} == {
+        "raysm.features.experiments.command_arguments"
+    }, done.stderr
+    done = run(code.format(words=["status", "digits"]), tmp_path, ROOT)
+    assert all(name.startswith("raysm.cli.") for name in done.stdout.split()), done.stderr
+
+
+def test_a_feature_whose_folder_is_gone_has_no_command(without_similarity):
+    done = raysm_command("similarity", "m.npy", "--top-k", "3", folders=[without_similarity])
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == "raysm: there is no command 'similarity'"
+    listed = raysm_command("--help", folders=[without_similarity])
+    assert listed.returncode == 0, listed.stderr
+    assert "similarity" not in listed.stdout
+    assert "\n  train " in listed.stdout

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import raysm
+from raysm.cli.arguments import build_parser
 from raysm.core.request import Workload
 
 NEEDS = {
@@ -71,6 +72,8 @@ def main(feature, folder):
     answers = {
         "place": raysm.__file__,
         "names": {name: asked(getattr, raysm, name) for name in raysm.__all__},
+        "commands": list(build_parser().commands),
+        "help": build_parser().format_help(),
         "status": str(job.wait()),
         "kinds": {kind: asked(Workload.named, kind) for kind in KINDS.get(feature, ())},
         "needs": {name: asked(what, job) for name, what in NEEDS.get(feature, {}).items()},

@@ -11,5 +11,12 @@ FEATURE = Feature(
         "access_on_aws": "raysm.features.dashboard.tunnel.plugin:PluginAccess",
         "open_dashboard": "raysm.features.dashboard.dashboard:open_dashboard",
         "open_tunnel": "raysm.features.dashboard.tunnel.opening:open_tunnel",
+        "session_commands": "raysm.features.dashboard.tunnel.opening:session_commands",
+        "switch_remote_debugging": "raysm.features.dashboard.tunnel.opening:switch_remote_debugging",
+    },
+    commands={
+        "dashboard": "raysm.features.dashboard.command_arguments:add_dashboard",
+        "shell": "raysm.features.dashboard.command_arguments:add_shell",
+        "tunnel": "raysm.features.dashboard.command_arguments:add_tunnel",
     },
 )

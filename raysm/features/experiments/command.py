@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
+from raysm.cli.config import service_to_read
 from raysm.cli.console import Console, aligned
 from raysm.core.client.job.listing import Listed
 from raysm.core.client.job.listing import jobs as list_jobs
@@ -34,7 +35,9 @@ MAX_WIDTH = 120
 MAX_CELL = 24
 
 
-def print_jobs(arguments: Arguments, service: Service, console: Console) -> None:
+def run(arguments: Arguments, console: Console, service: Service | None = None) -> None:
+    """List the jobs of ``service``; None connects to that of the arguments."""
+    service = service or service_to_read(arguments)
     if arguments.limit < 1:
         raise InvalidRequest(f"--limit must be at least 1, got {arguments.limit}")
     choices = ("params", "metrics", "sort", "project", "task", "status", "since", "grid")

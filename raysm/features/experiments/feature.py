@@ -16,4 +16,8 @@ FEATURE = Feature(
         "watch": "raysm.features.experiments.card.job_watch:watch",
         "plot_job": "raysm.features.experiments.plots:plot_job",
     },
+    commands={
+        "jobs": "raysm.features.experiments.command_arguments:add_jobs",
+        "ui": "raysm.features.experiments.command_arguments:add_ui",
+    },
 )

@@ -1,12 +1,11 @@
-"""The arguments of ``raysm grid``."""
+"""The arguments of ``raysm grid`` and ``raysm quotas``."""
 
 import argparse
 from pathlib import Path
 from typing import Any
 
-from raysm.cli.machine_arguments import names
-from raysm.cli.options import COMMON, add_flags, add_target
-from raysm.cli.parser import add, add_command
+from raysm.cli.options import COMMON, add_flags, add_reading, add_target
+from raysm.cli.parser import Family, add, add_command, names
 from raysm.core.protocol.names import CONTROLLER_DEFINITION
 
 ASKING = {
@@ -28,6 +27,22 @@ NAMING = {
     "extend": "read a grid's source again: new rows are added, and rows that are not done take corrected values",
 }
 
+EXAMPLES = {
+    "plan": "raysm grid plan train.py --rows drives.csv --regions us-east-1,eu-west-1 -- --lr {lr}",
+    "run": """\
+raysm grid run train.py --rows drives.csv --budget 500 -- --lr {lr}
+# the rows of a query, in the regions of their data
+raysm grid run train.py --sql sqlite:///drives.db "SELECT name AS key, uri AS input_data FROM drives" --budget 500""",
+    "row": "raysm grid row train.py --rows drives.csv --index 0 --wait",
+    "status": "raysm grid status drives",
+    "rows": "raysm grid rows drives --state failed",
+    "report": "raysm grid report drives --html drives.html",
+    "table": "raysm grid table drives --output predictions.parquet",
+}
+
+HINTS = {"--input": "the rows name the inputs: a column input_NAME holds the URI of each row's channel NAME"}
+"""What to do instead of an option that other commands have."""
+
 UNNAMED = ("status", "watch")
 """Verbs whose NAME is optional if there is only one grid."""
 
@@ -37,11 +52,14 @@ OWN = ("cluster.count", "cluster.instance_type", "limits.spot", "name")
 
 def add_grid(commands: Any) -> None:
     text = "run a job for each row of a file or query, over regions"
-    grid = add_command(commands, "grid", text, run="raysm.features.grid.command:run", is_scripted=True)
+    grid = add_command(
+        commands, "grid", text, run="raysm.features.grid.command:run", is_scripted=True, family=Family.ROWS
+    )
+    grid.set_defaults(hints=HINTS)
     verbs = grid.add_subparsers(dest="verb", required=True, metavar="|".join((*ASKING, "take-up", *NAMING)))
     for name, text in ASKING.items():
         usage = f"raysm grid {name} FILE.toml|SCRIPT [options] [-- ARGUMENTS OF THE SCRIPT, as in --lr {{lr}}]"
-        verb = add_command(verbs, name, text, usage=usage)
+        verb = add_command(verbs, name, text, usage=usage, examples=EXAMPLES[name])
         verb.set_defaults(is_scripted=True)
         _add_request(verb)
         if name == "row":
@@ -59,7 +77,7 @@ def add_grid(commands: Any) -> None:
     add(verb, "URI", "URI of the handover")
     add_target(verb)
     for name, text in NAMING.items():
-        verb = add_command(verbs, name, text)
+        verb = add_command(verbs, name, text, examples=EXAMPLES.get(name, ""))
         # Only scripts have arguments after --.
         verb.set_defaults(is_scripted=False)
         if name != "list":
@@ -82,6 +100,20 @@ def add_grid(commands: Any) -> None:
         if name == "extend":
             _add_rows(verb.add_argument_group("rows", "new rows; by default the grid's own source is read again"))
         add(verb, "--json", "as JSON")
+
+
+def add_quotas(commands: Any) -> None:
+    command = add_command(
+        commands,
+        "quotas",
+        "list how many instances the account may run by region and type, with their hourly prices",
+        run="raysm.features.grid.quotas_command:run",
+        family=Family.SETUP,
+        examples="raysm quotas ml.g5.2xlarge --on aws --regions us-east-1,eu-west-1",
+    )
+    add(command, "TYPE", "instance types (default: all with a quota above 0)", nargs="*")
+    add(command, "--regions A,B", "regions to list (default: --region)", type=names, default=[])
+    add_reading(command)
 
 
 def _add_controller(verb: Any) -> None:

@@ -13,5 +13,10 @@ FEATURE = Feature(
         views__grid=["Grid"],
         views__handle=["GridHandle", "attach_grid"],
     ),
+    commands={
+        "grid": "raysm.features.grid.command_arguments:add_grid",
+        "quotas": "raysm.features.grid.command_arguments:add_quotas",
+    },
+    views={"run_about_grid": "raysm.features.grid.local_grids:refuse_grid"},
     rows={"grid": "raysm.features.grid.views.handle:rows_of_grids"},
 )

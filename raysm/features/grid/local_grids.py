@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from raysm.core.client.service import Service
 from raysm.core.protocol.store import put, read_json
@@ -35,6 +36,16 @@ def opened(name: str) -> Iterator[Store]:
 
 def grid_names() -> list[str]:
     return sorted(path.stem for path in folder().glob("*.db"))
+
+
+def refuse_grid(arguments: Any, _service: Service, _console: object) -> bool:
+    """Refuse the name of a grid where that of a job is needed; return False if there is no such grid."""
+    if arguments.job not in grid_names():
+        return False
+    raise InvalidRequest(
+        f"{arguments.job} is a grid, which has a job for each row: raysm grid rows {arguments.job} lists them, "
+        f"and raysm {arguments.command} takes the name of one"
+    )
 
 
 def only_grid() -> str:

@@ -8,6 +8,7 @@ FEATURE = Feature(
         "function": "raysm.features.script.request:PickledFunction",
     },
     names=within("raysm.features.script", client=["Function"], remote=["remote"], request=["Script"]),
+    commands={"run": "raysm.features.script.command_arguments:add_run"},
     views={
         "script": "raysm.features.script.request:Script",
         "wrap_function": "raysm.features.script.client:Function",

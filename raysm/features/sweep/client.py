@@ -165,6 +165,11 @@ class SweepResult(Result):
         return self.trials if name is None else Result.table(self, name)
 
     @property
+    def is_partial(self) -> bool:
+        """Whether trials have failed."""
+        return bool(self.trials.failed)
+
+    @property
     def view(self) -> str:
         """The best trials as a table."""
         return repr(self.trials)

@@ -14,5 +14,12 @@ FEATURE = Feature(
         space=["choice", "lograndint", "loguniform", "qloguniform", "quniform", "randint", "uniform"],
         tuning=["Tuning", "attach_tuning", "tune"],
     ),
-    views={"plot_sweep": "raysm.features.sweep.plots:plot_sweep"},
+    views={
+        "plot_sweep": "raysm.features.sweep.plots:plot_sweep",
+        "run_about_tuning": "raysm.features.sweep.tuning_command:run_if_tuning",
+    },
+    commands={
+        "sweep": "raysm.features.sweep.command_arguments:add_sweep",
+        "tune": "raysm.features.sweep.command_arguments:add_tune",
+    },
 )

@@ -1,5 +1,6 @@
 """Tuning jobs on the command line: ``raysm tune``, and status, stop and result of a tuning job."""
 
+import contextlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -11,12 +12,13 @@ from raysm.cli.interrupts import STOPPING_S, interruptible
 from raysm.cli.report import brought, print_result
 from raysm.cli.sending import as_request, check_output, check_timeout, facts, prepared
 from raysm.core.client.results.result import check_folder
+from raysm.core.client.service import Service
 from raysm.core.client.settings import Settings
 from raysm.core.protocol.events import Trial
 from raysm.core.protocol.names import WORKLOAD_TAG
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidRequest, ServiceError
 from raysm.features.sweep.client import TrialTable
-from raysm.features.sweep.tuning import Tuning, prepare_tuning
+from raysm.features.sweep.tuning import Tuning, attach_tuning, prepare_tuning
 
 
 def run(arguments: Arguments, console: Console) -> int | None:
@@ -91,6 +93,20 @@ def teller(tuning: Tuning, console: Console) -> Callable[[Trial], None]:
         say(f"trial {trial.number} {trial.status}{value} ({params}), {trial.host}{why}", console)
 
     return tell
+
+
+def run_if_tuning(arguments: Arguments, service: Service, console: Console) -> bool:
+    """Run a command on the tuning job that ``arguments.job`` names; return False if there is none."""
+    tuning = None
+    # A ServiceError: no such tuning job, or no permission to read it. Either way there is none.
+    with contextlib.suppress(ServiceError):
+        tuning = attach_tuning(arguments.job, service)
+    if tuning is None:
+        return False
+    if getattr(arguments, "what", None) is not None:
+        raise InvalidRequest(f"{tuning.name} is a tuning job; --what takes one of its trials")
+    run_about(arguments, tuning, console)
+    return True
 
 
 def run_about(arguments: Arguments, tuning: Tuning, console: Console) -> None:

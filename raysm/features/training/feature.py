@@ -8,5 +8,6 @@ FEATURE = Feature(
         "data_parallel": "raysm.features.training.request:TrainLoop",
     },
     names=within("raysm.features.training", client=["DataParallel"], request=["TorchScript"]),
+    commands={"train": "raysm.features.training.command_arguments:add_train"},
     views={"sdk_ray": "raysm.features.training.sdk:Ray"},
 )

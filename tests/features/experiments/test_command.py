@@ -13,14 +13,14 @@ from raysm.core.client.submit import submit
 from raysm.core.protocol import events
 from raysm.core.request import Cluster
 from raysm.errors import InvalidRequest
-from raysm.features.experiments.command import print_jobs
+from raysm.features.experiments.command import run
 from raysm.features.script.request import Script
 from tests.support.commands import tell
 
 
 def printed(remote, *argv):
     out = io.StringIO()
-    print_jobs(parse(["jobs", *argv]), remote.service, Console(file=out, width=80))
+    run(parse(["jobs", *argv]), Console(file=out, width=80), remote.service)
     return out.getvalue()
 
 

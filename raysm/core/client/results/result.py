@@ -120,6 +120,11 @@ class Result:
         """A picture of it for a terminal; empty if the list of its files is enough."""
         return ""
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether a part of the work has failed, as a trial of a sweep may; a command then ends with 1."""
+        return False
+
     def table(self, name: str | None = None) -> Any:
         """Read a file of the result: Parquet as a ``pyarrow.Table``, ``.npy`` as a memory-mapped array.
 
