@@ -1,4 +1,7 @@
-"""The command line ``raysm``: arguments and their help, requests from arguments, and printed output."""
+"""The frame of the command line ``raysm``: its parser, the options of jobs, the commands about any job, and output.
+
+Features add their own commands to it: see ``raysm.core.features.Feature.commands``.
+"""
 
 import gc
 
