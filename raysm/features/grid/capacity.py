@@ -34,7 +34,8 @@ def _next_backoff(
     The backoff starts with failure number ``threshold`` and doubles with each further one. Failures while it lasts do
     not count, since jobs that were sent together fail together; the result is then None.
     """
-    if row is not None and row["until_s"] > now:
+    # A backoff that ends later than any can is one of a clock that was set back since.
+    if row is not None and now < row["until_s"] <= now + max_s:
         return None
     failures, since_s = 1, now
     # If nothing was sent for longer than the longest backoff, a series of failures begins anew.
@@ -145,12 +146,19 @@ def market_in_use(store: Store) -> Counter[Place]:
 
 def read_market(store: Store, limiter: Limiter, regions: list[str], now: float) -> Market:
     execute = store.database.connection.execute
-    closed = {row[0]: row[1] for row in execute("SELECT name, closed_s FROM region WHERE closed_s > ?", (now,))}
+    # What is closed for longer than any backoff lasts was closed by a clock that was set back since.
+    found = execute(
+        "SELECT name, closed_s FROM region WHERE closed_s > ? AND closed_s <= ?", (now, now + LONGEST_REGION_PAUSE_S)
+    )
+    closed = {row[0]: row[1] for row in found}
     for region in regions:
         wait_s = limiter.wait_s(region, "create", now)
         if wait_s > 0:
             closed[region] = max(closed.get(region, 0.0), now + wait_s)
-    blocks = execute("SELECT region, instance_type, spot, until_s FROM block WHERE until_s > ?", (now,))
+    blocks = execute(
+        "SELECT region, instance_type, spot, until_s FROM block WHERE until_s > ? AND until_s <= ?",
+        (now, now + LONGEST_PAUSE_S),
+    )
     rooms = execute("SELECT region, instance_type, spot, held FROM room")
     # Leave out places where a job of the grid runs: when it ends, there is room again.
     refusing = execute(

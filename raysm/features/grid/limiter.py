@@ -202,6 +202,9 @@ class Limiter:
             # Not full: a controller that is killed and restarted every second must not send bursts.
             return Bucket(rate=cap.per_s, tokens=1.0, at_s=now, refused_s=now)
         rate, tokens, at_s, is_measured, answered, refused_s = row
+        if at_s > now:
+            # The clock was set back. From now on tokens come again, also if nobody takes one before that time.
+            self._database.execute("UPDATE call_rate SET at_s = ? WHERE name = ?", (now, name))
         stored = Bucket(
             rate=rate, tokens=tokens, at_s=at_s, is_measured=bool(is_measured), answered=answered, refused_s=refused_s
         )

@@ -219,7 +219,8 @@ class RegionApi:
             LeaseLost: In any case.
         """
         known = self._store.attempt(attempt.name)
-        if known is None or known.state is AttemptState.ENDED:
+        # An attempt that was sent and has ended had this job: its end and cost are recorded.
+        if known is None or (known.state is AttemptState.ENDED and known.sent_s is None):
             with self._store.database.transaction("stray", fenced=False):
                 if self._store.stray(attempt.name) is None:
                     self._store.add_stray(attempt.name, attempt.region, known, self._now)

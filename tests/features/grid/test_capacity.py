@@ -110,3 +110,11 @@ def test_a_refused_request_for_more_does_not_lower_what_a_place_has(store, bucke
     store.move(store.attempt("b"), 2.0, state=AttemptState.ENDED)
     record_refusal(store, attempt(), NO_CAPACITY, 2.0)
     assert held(store, buckets) == 0
+
+
+def test_a_region_that_a_clock_closed_in_the_future_is_open_once_the_clock_is_set_back(store, buckets):
+    back_off_region(store, "r", "Could not connect", 10_000.0)
+    assert "r" in read_market(store, buckets, [], 10_001.0).closed
+    assert "r" not in read_market(store, buckets, [], 2_800.0).closed
+    back_off_region(store, "r", "Could not connect", 2_801.0)
+    assert "r" in read_market(store, buckets, [], 2_802.0).closed

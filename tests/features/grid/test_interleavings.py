@@ -146,6 +146,29 @@ def test_a_job_that_another_controller_counts_is_not_stopped(tmp_path):
     assert len(bench.store.attempts()) == 1
 
 
+def test_a_job_that_another_controller_has_counted_to_its_end_is_not_watched_for_ever(tmp_path):
+    behaviour = Behaviour(run_s=60)
+    bench = Bench(tmp_path, rows=1, regions={"us-east-1": behaviour})
+
+    def another_runs_it():
+        bench.clock.now += 31
+        bench.open()
+        bench.run()
+        # Another row, so that the grid is open when the sleeper wakes.
+        bench.store.add([Task(key="late", position=1, max_runtime_s=7200)])
+
+    first = bench.store
+    sleeper = sleeping_before_create(bench, another_runs_it)
+    with pytest.raises(LeaseLost):
+        sleeper.step(bench.clock.now)
+    first.database.close()
+    bench.open()
+    bench.run()
+    bench.judge()
+    assert bench.states() == {"done": 2}
+    assert bench.store.grid().state == "closed"
+
+
 def test_a_refused_intent_of_a_controller_that_vanished_is_watched(tmp_path):
     behaviour = Behaviour(quota=0)
     bench = Bench(tmp_path, rows=1, regions={"us-east-1": behaviour, "eu-west-1": Behaviour()})

@@ -114,3 +114,12 @@ def test_a_rate_that_others_take_their_part_of_is_left_to_them_at_once(limiter):
     share, refused = used(limiter, 0.2, hours=1, began=3600.0)
     assert share >= 0.9
     assert refused <= 0.05
+
+
+def test_calls_come_again_after_a_clock_was_set_back_also_if_nobody_takes_one(tmp_path):
+    limiter = Limiter(tmp_path / "rates.db", {"create": Rate(per_s=1, burst=1)})
+    assert limiter.take("us-east-1", "create", 5000.0) == 1
+    # Placement only asks how long to wait, and takes a call once that is over.
+    assert limiter.wait_s("us-east-1", "create", 1000.0) > 0
+    assert limiter.wait_s("us-east-1", "create", 1010.0) == 0
+    limiter.close()
