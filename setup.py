@@ -71,7 +71,9 @@ class BdistWheel(bdist_wheel):
         """Return the tags of the wheel; the platforms are those of the kernels."""
         _, _, platform = super().get_tag()
         if not self.root_is_pure:
-            platform = build.platform_tag(self.get_finalized_command("build_py").kernels) or platform
+            platform = (
+                build.platform_tag(self.get_finalized_command("build_py").kernels) or platform
+            )
         return "py3", "none", platform
 
 

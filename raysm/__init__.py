@@ -1,6 +1,7 @@
 """A Ray cluster, one workload and one result inside a SageMaker job.
 
-The public names are imported on first use: ``import raysm`` alone pulls in neither ray nor torch nor boto3.
+The public names are imported on first use: ``import raysm`` alone pulls in neither ray nor torch
+nor boto3.
 """
 
 import importlib
@@ -8,7 +9,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    # "as": type checkers take only that for a name that others may use, and these are not in __all__.
+    # "as": type checkers take only that for a name that others may use, and these are not in
+    # __all__.
     from raysm import client as client
     from raysm import sdk as sdk
     from raysm import testing as testing
@@ -49,7 +51,15 @@ if TYPE_CHECKING:
     from raysm.features.similarity.result import SimilarityResult
     from raysm.features.sweep.client import Sweep, SweepResult
     from raysm.features.sweep.request import Asha, Median, Pbt
-    from raysm.features.sweep.space import choice, lograndint, loguniform, qloguniform, quniform, randint, uniform
+    from raysm.features.sweep.space import (
+        choice,
+        lograndint,
+        loguniform,
+        qloguniform,
+        quniform,
+        randint,
+        uniform,
+    )
     from raysm.features.sweep.tuning import Tuning, attach_tuning, tune
     from raysm.features.training.client import DataParallel
     from raysm.features.training.request import TorchScript
@@ -149,7 +159,8 @@ _CORE = {
     "raysm.instance.work.report": ("report", "restored"),
     "raysm.instance.work.row_blocks": ("RowBlock", "row_blocks"),
 }
-"""Where each public name of the core lives. Those of features are in the features' own lists: ``core.features``."""
+"""Where each public name of the core lives. Those of features are in the features' own lists:
+``core.features``."""
 
 # Not in __all__: ``from raysm import *`` would import torch with raysm.training.
 _MODULES = ("client", "errors", "sdk", "testing", "training")
@@ -157,7 +168,8 @@ _MODULES = ("client", "errors", "sdk", "testing", "training")
 
 _ZIP = os.path.join(os.path.dirname(__file__), "raysm.zip")
 if os.path.exists(_ZIP):
-    # An instance has unpacked what it runs; a job that sends jobs itself imports the rest from the zip.
+    # An instance has unpacked what it runs; a job that sends jobs itself imports the rest from the
+    # zip.
     __path__.append(os.path.join(_ZIP, "raysm"))
 
 

@@ -17,7 +17,9 @@ def option(name: str, value: str | None = None) -> str:
     return f"--{name.replace('_', '-')} {shown} (in Python: {name}={written})"
 
 
-def did_you_mean(name: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.6, prefix: str = "") -> str:
+def did_you_mean(
+    name: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.6, prefix: str = ""
+) -> str:
     """Return "; did you mean x or y?" with known names that are close to one, or "" if none is."""
     import difflib  # only after a mistake, because the import takes longer than most checks
 
@@ -77,7 +79,9 @@ def used_by(what: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise MissingDependency(f"{what} needs {error.name}: python3 -m pip install {error.name}") from error
+        raise MissingDependency(
+            f"{what} needs {error.name}: python3 -m pip install {error.name}"
+        ) from error
 
 
 class NoRoom(RaysmError):
@@ -142,7 +146,13 @@ class WorkerFailed(RaysmError):
     """
 
     def __init__(
-        self, rank: int, host: str, error_type: str, text: str, remote_traceback: str = "", exit_code: int = 1
+        self,
+        rank: int,
+        host: str,
+        error_type: str,
+        text: str,
+        remote_traceback: str = "",
+        exit_code: int = 1,
     ) -> None:
         self.rank, self.host, self.error_type, self.text = rank, host, error_type, text
         self.remote_traceback, self.exit_code = remote_traceback, exit_code
@@ -150,7 +160,14 @@ class WorkerFailed(RaysmError):
         super().__init__(f"rank {rank} on {host}: {error_type}: {text}".rstrip(": "))
 
     def __reduce__(self) -> tuple[type["WorkerFailed"], tuple[int, str, str, str, str, int]]:
-        parts = (self.rank, self.host, self.error_type, self.text, self.remote_traceback, self.exit_code)
+        parts = (
+            self.rank,
+            self.host,
+            self.error_type,
+            self.text,
+            self.remote_traceback,
+            self.exit_code,
+        )
         return type(self), parts
 
 
@@ -174,7 +191,9 @@ class ServiceError(RaysmError):
         is_transient: Whether the same call may succeed a little later.
     """
 
-    def __init__(self, message: str, *, code: str = "", is_transient: bool = False, remedy: str = "") -> None:
+    def __init__(
+        self, message: str, *, code: str = "", is_transient: bool = False, remedy: str = ""
+    ) -> None:
         # No __reduce__: the message alone makes it, and pickle brings the parts back with __dict__.
         self.code = code
         self.is_transient = is_transient
@@ -234,7 +253,9 @@ class JobFailed(RaysmError):
         remote_traceback: The traceback of the job's own exception; empty where there is none.
     """
 
-    def __init__(self, message: str, *, job: str | None = None, reason: str = "", remote_traceback: str = "") -> None:
+    def __init__(
+        self, message: str, *, job: str | None = None, reason: str = "", remote_traceback: str = ""
+    ) -> None:
         # No __reduce__: the message alone makes it, and pickle brings the parts back with __dict__.
         self.job, self.reason, self.remote_traceback = job, reason, remote_traceback
         super().__init__(message)

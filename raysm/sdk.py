@@ -1,6 +1,7 @@
 """raysm for users of the SageMaker Python SDK: ``ModelTrainer(..., distributed=raysm.sdk.Ray())``.
 
-Needs the extra ``sdk``. The SDK, whose import takes seconds, is imported on the first use of ``Ray``.
+Needs the extra ``sdk``. The SDK, whose import takes seconds, is imported on the first use of
+``Ray``.
 """
 
 from typing import TYPE_CHECKING, Any

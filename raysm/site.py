@@ -1,6 +1,7 @@
 """Extensions for the site of the documentation, which ``zensical.toml`` names. They need the extra ``docs``.
 
-The pages in ``docs`` are plain Markdown. The site turns each listed name of the Python reference into its description,
+The pages in ``docs`` are plain Markdown. The site turns each listed name of the Python reference
+into its description,
 which mkdocstrings reads from the source: no module of raysm is imported.
 """
 
@@ -14,7 +15,9 @@ from markdown.preprocessors import Preprocessor
 
 NAME = re.compile(r"(?m)^- `(raysm\.[\w.]+)`(, returned to you)?(?:: .*)?$")
 """A listed name. Users do not make what is ``returned``."""
-OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(?:raysm|examples|containers|CONTRIBUTING|CHANGELOG)[^)]*\)")
+OUTSIDE = re.compile(
+    r"\[([^\]]+)\]\((?:\.\./)+(?:raysm|examples|containers|CONTRIBUTING|CHANGELOG)[^)]*\)"
+)
 """A link to a file outside of ``docs``, which is not in the site."""
 LITERAL = re.compile(r"(?m)^::$|(?<=\w):(?=:$)")
 """What begins a literal block in a docstring."""
@@ -24,7 +27,9 @@ VALUES = ("raysm.AWS", "raysm.Local")
 
 class Complete(Preprocessor):  # type: ignore[misc]
     def run(self, lines: list[str]) -> list[str]:
-        text = NAME.sub(lambda found: describe(found[1], is_returned=bool(found[2])), "\n".join(lines))
+        text = NAME.sub(
+            lambda found: describe(found[1], is_returned=bool(found[2])), "\n".join(lines)
+        )
         return LITERAL.sub("", OUTSIDE.sub(r"\1", text)).split("\n")
 
 
@@ -60,7 +65,11 @@ def describe(name: str, *, is_returned: bool) -> str:
         elif "dataclass" in item.labels:
             members = [parameter.name for parameter in item.parameters if parameter.name != "self"]
             if name not in VALUES and "raysm.core.request.workload.Workload" not in bases:
-                members += [key for key, member in item.members.items() if key[0] != "_" and _is_method(member)]
+                members += [
+                    key
+                    for key, member in item.members.items()
+                    if key[0] != "_" and _is_method(member)
+                ]
             options += ["inherited_members: true", f"members: {members}"]
     lines = ["", f"::: {name}"]
     if options:
@@ -75,7 +84,10 @@ def _package() -> Any:
 
 
 def _is_method(member: Any) -> bool:
-    return bool(member.is_function or "property" in member.labels) and "classmethod" not in member.labels
+    return (
+        bool(member.is_function or "property" in member.labels)
+        and "classmethod" not in member.labels
+    )
 
 
 def _correct(item: griffe.Object) -> None:

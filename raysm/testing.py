@@ -6,9 +6,9 @@
     fake.answer("script", raysm.testing.Answer(files={"model.txt": b"…"}, lines=["epoch 1"]))
     fake.answer("script", raysm.testing.Answer(status="Failed", reason="ValueError: no such layer"))
 
-Jobs go through the whole client (request, plan, limits, payload) and end as soon as they are sent. Functions are
-called. Other workloads end by the answers for their kind, in order; without one they complete and leave nothing.
-``fake.submitted`` has the plans.
+Jobs go through the whole client (request, plan, limits, payload) and end as soon as they are sent.
+Functions are called. Other workloads end by the answers for their kind, in order; without one they
+complete and leave nothing. ``fake.submitted`` has the plans.
 """
 
 import io
@@ -40,7 +40,8 @@ __all__ = ["Answer", "FakeSageMaker"]
 
 WRITTEN = datetime(2026, 1, 1, tzinfo=UTC)
 SPEED = 100.0
-"""Seconds of the fake's clock in one second: a grid polls its jobs every ten, and all have ended by then."""
+"""Seconds of the fake's clock in one second: a grid polls its jobs every ten, and all have ended by
+then."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,7 +116,11 @@ class FakeSageMaker(Service):
         return str(self.jobs[plan.name][plan.api.arn_key])
 
     def _function(self, plan: Plan) -> bytes | None:
-        keys = (key for key in self.objects if f"/{plan.name}/" in key[1] and key[1].endswith(payload.FUNCTION))
+        keys = (
+            key
+            for key in self.objects
+            if f"/{plan.name}/" in key[1] and key[1].endswith(payload.FUNCTION)
+        )
         return next((self.objects[key] for key in keys), None)
 
     def _called(self, pickled: bytes, outputs: Path) -> Answer:
@@ -128,7 +133,9 @@ class FakeSageMaker(Service):
             value = function(*args, **kwargs)
         except Exception as error:
             trace = "".join(format_exception(type(error), error, error.__traceback__))
-            failure = Failure(error_type=type(error).__name__, message=str(error), remote_traceback=trace)
+            failure = Failure(
+                error_type=type(error).__name__, message=str(error), remote_traceback=trace
+            )
             failure.write(outputs / "data" / FAILURE)
             put(outputs / "data" / EXCEPTION, cloudpickle.dumps(error.with_traceback(None)))
             return Answer(status="Failed", reason=failure.reason())
@@ -196,7 +203,11 @@ class _Clients:
         return {}
 
     def list_training_jobs(self, *, NameContains: str, MaxResults: int, **_: Any) -> dict[str, Any]:  # noqa: N803
-        return {"TrainingJobSummaries": list(self._fake.summaries(TRAINING, contains=NameContains, limit=MaxResults))}
+        return {
+            "TrainingJobSummaries": list(
+                self._fake.summaries(TRAINING, contains=NameContains, limit=MaxResults)
+            )
+        }
 
     def put_object(self, *, Bucket: str, Key: str, Body: bytes, **_: Any) -> dict[str, Any]:  # noqa: N803
         self._fake.objects[Bucket, Key] = bytes(Body)
@@ -217,7 +228,9 @@ class _Clients:
         return {"Body": io.BytesIO(content), "ContentLength": len(content)}
 
     def list_objects_v2(self, *, Bucket: str, Prefix: str, **_: Any) -> dict[str, Any]:  # noqa: N803
-        stored = [(key, body) for (bucket, key), body in self._fake.objects.items() if bucket == Bucket]
+        stored = [
+            (key, body) for (bucket, key), body in self._fake.objects.items() if bucket == Bucket
+        ]
         return {
             "Contents": [
                 {"Key": key, "Size": len(body), "ETag": '""', "LastModified": WRITTEN}
@@ -234,10 +247,19 @@ class _Clients:
     def describe_log_streams(self, *, logStreamNamePrefix: str, **_: Any) -> dict[str, Any]:  # noqa: N803
         job = logStreamNamePrefix.rstrip("/")
         # The form of an instance's stream.
-        return {"logStreams": [{"logStreamName": f"{job}/algo-1-1"}] if job in self._fake.lines else []}
+        return {
+            "logStreams": [{"logStreamName": f"{job}/algo-1-1"}] if job in self._fake.lines else []
+        }
 
     def get_log_events(self, **call: Any) -> dict[str, Any]:
         now_ms = int(time.time() * 1000)
         # CloudWatch returns the same token if a stream has no more.
-        lines = () if call.get("nextToken") else self._fake.lines[call["logStreamName"].partition("/")[0]]
-        return {"events": [{"timestamp": now_ms, "message": line} for line in lines], "nextForwardToken": "end"}
+        lines = (
+            ()
+            if call.get("nextToken")
+            else self._fake.lines[call["logStreamName"].partition("/")[0]]
+        )
+        return {
+            "events": [{"timestamp": now_ms, "message": line} for line in lines],
+            "nextForwardToken": "end",
+        }

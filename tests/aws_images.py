@@ -1,6 +1,7 @@
 """Write ``aws_images.json`` of ``raysm.features.account`` anew, by the SageMaker SDK: ``python -m tests.aws_images``.
 
-The Python of an image and its CUDA are below, from AWS's own pages; an unknown image stops the script.
+The Python of an image and its CUDA are below, from AWS's own pages; an unknown image stops the
+script.
 """
 
 import datetime
@@ -23,7 +24,8 @@ KNOWN = {
     "2.12": ("3.12", "13.0"),
     "2.13": ("3.12", "13.3"),
 }
-"""Python and CUDA by the SDK's name of a version: those whose torch raysm's pyproject.toml admits."""
+"""Python and CUDA by the SDK's name of a version: those whose torch raysm's pyproject.toml
+admits."""
 
 
 def tables():
@@ -57,7 +59,10 @@ def images(name, entry):
             tag = f"{entry['tag_prefix']}-{entry['container_version'][processor]}"
         else:
             tag = f"{name}-{processor}-py{python.replace('.', '')}"
-            assert f"py{python.replace('.', '')}" in entry["py_versions"], (name, entry["py_versions"])
+            assert f"py{python.replace('.', '')}" in entry["py_versions"], (
+                name,
+                entry["py_versions"],
+            )
         yield {
             "torch": ".".join(name.split(".")[:2]),
             "processor": processor,
@@ -74,10 +79,16 @@ def made():
     newest = sorted(KNOWN, key=Version, reverse=True)
     everywhere = entries[newest[0]]["registries"]
     for name, entry in entries.items():
-        assert entry["registries"] == everywhere, f"{name} has other registries: let images name their regions"
+        assert entry["registries"] == everywhere, (
+            f"{name} has other registries: let images name their regions"
+        )
     return {
         "date": datetime.date.today().isoformat(),
-        "sources": [f"sagemaker-core {version('sagemaker-core')}: image_uri_config", CHANGELOG, RELEASES],
+        "sources": [
+            f"sagemaker-core {version('sagemaker-core')}: image_uri_config",
+            CHANGELOG,
+            RELEASES,
+        ],
         "registries": registries(everywhere),
         "images": [image for name in newest for image in images(name, entries[name])],
     }

@@ -18,27 +18,33 @@ from tests.support.order import SEED, SharingScheduling, draw, is_left_out, long
 
 pytest_plugins = ["tests.support.ray_fixtures", "tests.support.local_fixture"]
 
-# A shell's background processes ignore these signals, and so would every command that a test starts and interrupts.
+# A shell's background processes ignore these signals, and so would every command that a test starts
+# and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
-# Without bytecode, each of the thousands of processes that the tests start would compile raysm anew.
+# Without bytecode, each of the thousands of processes that the tests start would compile raysm
+# anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 read_once()
 
 # On a busy machine every deadline is missed at some time.
-settings.register_profile("any machine", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "any machine", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("any machine")
 
 REASONS = {"browser": browsers.why_not, "namespace": namespaces.why_not, "docker": docker.why_not}
 
 
 def pytest_addoption(parser):
-    parser.addoption("--draw", type=int, metavar="N", help="of the chosen soak tests, run N drawn at random")
+    parser.addoption(
+        "--draw", type=int, metavar="N", help="of the chosen soak tests, run N drawn at random"
+    )
 
 
 def pytest_configure(config):

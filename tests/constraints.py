@@ -19,11 +19,24 @@ def main():
     needs = [line for module, line in NEEDS.items() if module != "torch"]
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.json")
-        command = [sys.executable, "-m", "pip", "install", "-q", "--dry-run", "--ignore-installed", "--report", report]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--dry-run",
+            "--ignore-installed",
+            "--report",
+            report,
+        ]
         subprocess.run([*command, *needs], check=True)
         found = [item["metadata"] for item in json.loads(report.read_text())["install"]]
     versions = {re.sub(r"[-_.]+", "-", item["name"]).lower(): item["version"] for item in found}
-    content = {"date": datetime.date.today().isoformat(), "versions": dict(sorted(versions.items()))}
+    content = {
+        "date": datetime.date.today().isoformat(),
+        "versions": dict(sorted(versions.items())),
+    }
     Path(str(TESTED)).write_text(json.dumps(content, indent=1) + "\n")
     print(f"{len(versions)} packages in {TESTED}")
 

@@ -1,8 +1,9 @@
 """Install each extra from nothing, and do what its page says first: ``python3 -m tests.extras [EXTRA …] [WHEEL]``.
 
-Each extra has a virtual environment of its own, because an extra that finds another's packages hides that it lacks one.
-What runs a job on this machine has ``local`` too, as docs/how-to/install.md says. ``test`` and ``browser`` are what
-.ci/run installs for its other stages, and ``bench`` is for people who measure.
+Each extra has a virtual environment of its own, because an extra that finds another's packages
+hides that it lacks one. What runs a job on this machine has ``local`` too, as
+docs/how-to/install.md says. ``test`` and ``browser`` are what .ci/run installs for its other
+stages, and ``bench`` is for people who measure.
 """
 
 import os
@@ -78,8 +79,13 @@ TRIALS = {
         f"{ROWS}raysm grid plan train.py --sql duckdb:// \"SELECT * FROM 'rows.csv'\" -- --lr '{{lr}}'",
         runs_jobs=False,
     ),
-    "docs": Trial('cp -r "$CLONE"/{docs,raysm,zensical.toml} . && zensical build --strict', runs_jobs=False),
-    "sdk": Trial('eval "$(raysm local up --export)"\npython3 on_ray.py', page="how-to/use-the-sagemaker-sdk.md"),
+    "docs": Trial(
+        'cp -r "$CLONE"/{docs,raysm,zensical.toml} . && zensical build --strict', runs_jobs=False
+    ),
+    "sdk": Trial(
+        'eval "$(raysm local up --export)"\npython3 on_ray.py',
+        page="how-to/use-the-sagemaker-sdk.md",
+    ),
 }
 
 REPORT = """import raysm
@@ -110,7 +116,17 @@ def main(arguments: list[str]) -> int:
 
 def build(folder: Path) -> Path:
     """Return a wheel of this clone."""
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", str(folder), str(CLONE)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--wheel-dir",
+        str(folder),
+        str(CLONE),
+    ]
     subprocess.run(command, check=True)
     (wheel,) = folder.glob("raysm-*.whl")
     return wheel
@@ -130,7 +146,9 @@ def attempt(name: str, wheel: Path, folder: Path) -> str:
     if trial.page:
         text = (DOCS / trial.page).read_text()
         # The first block of each name.
-        for file, code in reversed(re.findall(r"```python\n(?:# (\S+\.py)\n)?(.*?)```", text, re.DOTALL)):
+        for file, code in reversed(
+            re.findall(r"```python\n(?:# (\S+\.py)\n)?(.*?)```", text, re.DOTALL)
+        ):
             path = folder / (file or "page.py")
             path.parent.mkdir(exist_ok=True)
             path.write_text(code)

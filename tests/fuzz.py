@@ -1,7 +1,8 @@
 """``python -m tests.fuzz --minutes 10 [--seed N]``: the similarity against float64, until the time is up.
 
-Problems (``tests.support.problems``) are put to every engine of this machine and to the tasks, on all cores. Each
-follows from its seed, which is printed with whatever is wrong. The exit code is 1 where anything was wrong.
+Problems (``tests.support.problems``) are put to every engine of this machine and to the tasks, on
+all cores. Each follows from its seed, which is printed with whatever is wrong. The exit code is 1
+where anything was wrong.
 """
 
 import argparse
@@ -46,8 +47,15 @@ class Counts:
 
     def count(self, problem, one):
         columns = "drawn" if problem.columns_drawn else "plain"
-        keys = [("engine", one.engine), ("mode", one.mode), ("layout", problem.layout), ("kind", problem.kind)]
-        keys += [("columns", columns)] + [("format", part.format) for part in problem.parts if problem.columns_drawn]
+        keys = [
+            ("engine", one.engine),
+            ("mode", one.mode),
+            ("layout", problem.layout),
+            ("kind", problem.kind),
+        ]
+        keys += [("columns", columns)] + [
+            ("format", part.format) for part in problem.parts if problem.columns_drawn
+        ]
         keys.append(("all", "all"))
         self.compared.update(keys)
         if one.wrong:
@@ -64,7 +72,10 @@ class Counts:
             names = sorted(name for found, name in self.compared if found == group)
             width = max(map(len, names), default=0)
             lines += ["", f"{group:<{width}}  comparisons  wrong"]
-            lines += [f"{n:<{width}}  {self.compared[group, n]:>11,}  {self.wrong[group, n]:>5,}" for n in names]
+            lines += [
+                f"{n:<{width}}  {self.compared[group, n]:>11,}  {self.wrong[group, n]:>5,}"
+                for n in names
+            ]
         return lines
 
 
@@ -78,7 +89,9 @@ def compared(seed, engines=None):
             for one in all_comparisons(problem, Path(folder), engines or dense_engines):
                 counts.count(problem, one)
                 if one.wrong:
-                    counts.complaints.append(f"{again}: {problem}\n    {one.engine}, {one.mode}: {one.wrong}")
+                    counts.complaints.append(
+                        f"{again}: {problem}\n    {one.engine}, {one.mode}: {one.wrong}"
+                    )
         except Exception:
             counts.complaints.append(f"{again}: {problem}\n{traceback.format_exc()}")
     return counts
@@ -112,7 +125,9 @@ def _compare(counts, seeds, deadline, report, workers):
                     counts.add(future.result())
                 return
             except BrokenProcessPool:
-                counts.complaints.append(f"seeds {', '.join(map(str, running.values()))}: a process died")
+                counts.complaints.append(
+                    f"seeds {', '.join(map(str, running.values()))}: a process died"
+                )
                 running.clear()
                 report()
             except KeyboardInterrupt:
@@ -122,11 +137,21 @@ def _compare(counts, seeds, deadline, report, workers):
 
 def main(arguments=None, engines=None):
     """Compare until the time is up; return 1 where anything was wrong, else 0."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long, at most (default: 10)")
-    parser.add_argument("--problems", type=int, default=1 << 40, help="how many, at most (default: no limit)")
-    parser.add_argument("--seed", type=int, help="of the first problem (default: drawn, and printed)")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes; 0: this one")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fuzz", description=__doc__.split("\n\n")[0]
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=10.0, help="how long, at most (default: 10)"
+    )
+    parser.add_argument(
+        "--problems", type=int, default=1 << 40, help="how many, at most (default: no limit)"
+    )
+    parser.add_argument(
+        "--seed", type=int, help="of the first problem (default: drawn, and printed)"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=os.cpu_count() or 1, help="processes; 0: this one"
+    )
     options = parser.parse_args(arguments)
     first = secrets.randbelow(1 << 30) if options.seed is None else options.seed
     counts, begin = Counts(), time.monotonic()
@@ -141,7 +166,8 @@ def main(arguments=None, engines=None):
             last = time.monotonic()
             total, wrong = counts.total
             print(
-                f"{last - begin:.0f} s: {counts.problems:,} problems, {total:,} comparisons, {wrong} wrong", flush=True
+                f"{last - begin:.0f} s: {counts.problems:,} problems, {total:,} comparisons, {wrong} wrong",
+                flush=True,
             )
 
     try:
@@ -158,7 +184,9 @@ def main(arguments=None, engines=None):
     report()
     (total, wrong), took = counts.total, time.monotonic() - begin
     print("\n".join(counts.table()))
-    print(f"\n{total:,} comparisons of {counts.problems:,} problems in {took:.0f} s, {wrong} wrong (seed {first})")
+    print(
+        f"\n{total:,} comparisons of {counts.problems:,} problems in {took:.0f} s, {wrong} wrong (seed {first})"
+    )
     return 1 if wrong else 0
 
 

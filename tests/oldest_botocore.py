@@ -1,6 +1,7 @@
 """Record what the oldest botocore admitted knows of SageMaker's jobs: ``python -m tests.oldest_botocore WHEEL``.
 
-It writes names, bounds, patterns and values to ``tests/support/recorded/oldest_botocore.json``, and no documentation.
+It writes names, bounds, patterns and values to ``tests/support/recorded/oldest_botocore.json``, and
+no documentation.
 """
 
 import datetime
@@ -15,13 +16,22 @@ RECORD = Path(__file__).parent / "support" / "recorded" / "oldest_botocore.json"
 
 MODEL = "botocore/data/sagemaker/2017-07-24/service-2.json.gz"
 
-OPERATIONS = ("CreateTrainingJob", "CreateProcessingJob", "DescribeTrainingJob", "DescribeProcessingJob")
+OPERATIONS = (
+    "CreateTrainingJob",
+    "CreateProcessingJob",
+    "DescribeTrainingJob",
+    "DescribeProcessingJob",
+)
 
 
 def undocumented(value):
     """Return a part of the model without its documentation and the errors that an operation may raise."""
     if isinstance(value, dict):
-        return {key: undocumented(item) for key, item in value.items() if key not in ("documentation", "errors")}
+        return {
+            key: undocumented(item)
+            for key, item in value.items()
+            if key not in ("documentation", "errors")
+        }
     return [undocumented(item) for item in value] if isinstance(value, list) else value
 
 

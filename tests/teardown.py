@@ -1,7 +1,7 @@
 """``python -m tests.teardown --runs 200 --busy 2``: scripts of two ranks over gloo must end as they say.
 
-One small Ray stands for a cluster, and each run starts the driver as the bootstrap does. ``--busy`` keeps cores busy,
-because torch's teardown aborts processes (SIGABRT) most often on a busy machine.
+One small Ray stands for a cluster, and each run starts the driver as the bootstrap does. ``--busy``
+keeps cores busy, because torch's teardown aborts processes (SIGABRT) most often on a busy machine.
 """
 
 import argparse
@@ -100,7 +100,9 @@ CASES = {
     "train, sys.exit(0)": Case(script(f"{DESTROY}\nsys.exit(0)")),
     "train, thread and atexit": Case(script(DESTROY, LATE), files=LATE_FILES),
     "train, sys.exit(3)": Case(script(f"{DESTROY}\nsys.exit(3)"), status=3, reason="rank "),
-    "train, raises": Case(script(f"{DESTROY}\nraise ValueError('no such layer')"), status=1, reason="rank "),
+    "train, raises": Case(
+        script(f"{DESTROY}\nraise ValueError('no such layer')"), status=1, reason="rank "
+    ),
     "run, destroys its group": Case(script(DESTROY, OTHER_RANK), trains=False),
     "run, keeps its group": Case(script("", OTHER_RANK), trains=False),
     "DataParallel": Case(None),
@@ -109,9 +111,13 @@ CASES = {
 
 def main(arguments=None):
     """Run the cases in turn; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tests.teardown", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.teardown", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--runs", type=int, default=len(CASES))
-    parser.add_argument("--busy", type=int, default=0, help="processes that keep a core busy beside the runs")
+    parser.add_argument(
+        "--busy", type=int, default=0, help="processes that keep a core busy beside the runs"
+    )
     parser.add_argument("--only", default="", help="run only the cases whose names begin so")
     options = parser.parse_args(arguments)
     cases = {name: case for name, case in CASES.items() if name.startswith(options.only)}
@@ -123,10 +129,15 @@ def main(arguments=None):
             fault = run(cases[name])
             ended[name] += 1
             wrong[name] += bool(fault)
-            print(f"{number + 1} {name}: {fault or 'ok'} ({time.monotonic() - begun_s:.1f} s)", flush=True)
+            print(
+                f"{number + 1} {name}: {fault or 'ok'} ({time.monotonic() - begun_s:.1f} s)",
+                flush=True,
+            )
     for name in ended:
         print(f"{ended[name] - wrong[name]} of {ended[name]}  {name}")
-    print(f"{ended.total() - wrong.total()} of {ended.total()} ended as they should, {options.busy} busy loops beside")
+    print(
+        f"{ended.total() - wrong.total()} of {ended.total()} ended as they should, {options.busy} busy loops beside"
+    )
     return 1 if wrong.total() else 0
 
 
@@ -138,7 +149,9 @@ def driver_runs():
         (folder / "token").write_text("0" * 64)
         config = folder / "ml" / "input" / "config"
         config.mkdir(parents=True)
-        (config / "resourceconfig.json").write_text('{"current_host": "algo-1", "hosts": ["algo-1"]}')
+        (config / "resourceconfig.json").write_text(
+            '{"current_host": "algo-1", "hosts": ["algo-1"]}'
+        )
         # Ray's workers have the environment of the Ray that is started here.
         os.environ["SM_MODEL_DIR"] = str(Paths(folder / "ml").model)
         with environment(folder), small_ray(folder / "r") as address:
@@ -150,7 +163,9 @@ def driver_runs():
 
 @contextlib.contextmanager
 def busy_cores(count):
-    loops = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(count)]
+    loops = [
+        subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(count)
+    ]
     try:
         yield
     finally:
@@ -172,12 +187,16 @@ def drive_case(case, folder):
     else:
         path = work / "user.py"
         path.write_text(case.code)
-        workload = TorchScript(str(path), workers_per_instance=2) if case.trains else Script(str(path))
+        workload = (
+            TorchScript(str(path), workers_per_instance=2) if case.trains else Script(str(path))
+        )
         function = None
     pack_payload(JobRequest(name="teardown", workload=workload), paths.payload, function=function)
     done, failure = drive(paths, work, **DRIVER)
     reason = failure.reason() if failure else ""
-    files = tuple(sorted(path.name for path in paths.model.iterdir() if path.name != "manifest.json"))
+    files = tuple(
+        sorted(path.name for path in paths.model.iterdir() if path.name != "manifest.json")
+    )
     if done.returncode == case.status and reason.startswith(case.reason) and files == case.files:
         return ""
     return f"ended with {done.returncode}, {reason!r}, left {files}\n{done.stdout}{done.stderr}"

@@ -26,12 +26,16 @@ AVX512, AVX2 = KERNELS["SkylakeX"], KERNELS["Haswell"]
         ("aarch64", {"asimd"}, None),
     ],
 )
-def test_the_kernels_are_the_fastest_that_the_processor_has_the_instructions_for(machine, flags, expected):
+def test_the_kernels_are_the_fastest_that_the_processor_has_the_instructions_for(
+    machine, flags, expected
+):
     assert coretype(machine, flags) == expected
 
 
 def test_what_the_machine_sets_for_openblas_is_replaced():
-    chosen = with_fastest({"OPENBLAS_CORETYPE": "Prescott", "OPENBLAS_L2_SIZE": "1", "PATH": "/bin"})
+    chosen = with_fastest(
+        {"OPENBLAS_CORETYPE": "Prescott", "OPENBLAS_L2_SIZE": "1", "PATH": "/bin"}
+    )
     expected = coretype(platform.machine(), cpu_flags())
     assert chosen == {"PATH": "/bin"} | ({"OPENBLAS_CORETYPE": expected} if expected else {})
 
@@ -43,7 +47,10 @@ def library(gflops):
 def test_a_peer_whose_library_does_not_know_the_processor_is_not_compared_with():
     assert why_unfair("faiss", [library(364), library(340)], 400) == ""
     unfair = why_unfair("faiss", [library(364), library(43)], 400)
-    assert "faiss uses openblas 0.3.15, kernels Barcelona, 43 GFLOP/s, 11% of this machine's 400" in unfair
+    assert (
+        "faiss uses openblas 0.3.15, kernels Barcelona, 43 GFLOP/s, 11% of this machine's 400"
+        in unfair
+    )
 
 
 LOADED = """
@@ -57,11 +64,15 @@ print(json.dumps([[one.name, one.kernel, one.gflops] for one in loaded_libraries
 def test_the_kernels_of_numpys_library_are_named_and_measured():
     pytest.importorskip("threadpoolctl")
     variables = with_fastest(os.environ)
-    done = subprocess.run([sys.executable, "-c", LOADED], cwd=ROOT, env=variables, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED], cwd=ROOT, env=variables, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     libraries = json.loads(done.stdout)
     if not libraries:
         pytest.skip("NumPy's library is not one that threadpoolctl knows")
     assert all(gflops > 0 for _, _, gflops in libraries)
     chosen = variables.get("OPENBLAS_CORETYPE")
-    assert chosen is None or {kernel for name, kernel, _ in libraries if name == "openblas"} <= {chosen}
+    assert chosen is None or {kernel for name, kernel, _ in libraries if name == "openblas"} <= {
+        chosen
+    }

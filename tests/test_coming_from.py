@@ -22,7 +22,8 @@ SSM_RUN = """
 --output_path -o, --download_state, --download_model, --download_output
 """
 
-# The model parallel library 2, by the reference of its configuration; the value asks for the option.
+# The model parallel library 2, by the reference of its configuration; the value asks for the
+# option.
 SMP_2 = {
     "hybrid_shard_degree": 4,
     "sm_activation_offloading": True,
@@ -44,7 +45,13 @@ LAUNCHER = """
 
 def first_cells(page, heading):
     """Return the names in the first column of the table below ``heading``, and the second column, by row."""
-    table = (HOW_TO / page).read_text().partition(heading)[2].partition("| --- | --- |\n")[2].partition("\n\n")[0]
+    table = (
+        (HOW_TO / page)
+        .read_text()
+        .partition(heading)[2]
+        .partition("| --- | --- |\n")[2]
+        .partition("\n\n")[0]
+    )
     rows = [line.strip("| ").split(" | ", 1) for line in table.splitlines()]
     return [(re.findall(r"`(-*[\w-]+)`", first), second) for first, second in rows]
 
@@ -66,7 +73,11 @@ def test_the_table_has_each_option_of_the_other_tool(page, heading, expected):
 
 
 def test_options_of_the_model_parallel_library_are_converted_or_refused_as_its_page_says():
-    told = {name: second for names, second in first_cells("come-from-smdistributed.md", "version 2") for name in names}
+    told = {
+        name: second
+        for names, second in first_cells("come-from-smdistributed.md", "version 2")
+        for name in names
+    }
     assert told.keys() == SMP_2.keys()
     for name, value in SMP_2.items():
         if told[name].startswith("refused"):

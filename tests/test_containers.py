@@ -34,7 +34,9 @@ def stages(name):
     """Return the instructions of each stage, which begins with FROM."""
     lines = instructions(name)
     begins = [number for number, line in enumerate(lines) if line.startswith("FROM ")]
-    return [lines[first:last] for first, last in zip(begins, [*begins[1:], len(lines)], strict=True)]
+    return [
+        lines[first:last] for first, last in zip(begins, [*begins[1:], len(lines)], strict=True)
+    ]
 
 
 def sources(stage):
@@ -45,14 +47,22 @@ def sources(stage):
 
 def test_the_entry_point_is_in_exec_form_so_that_it_receives_sigterm():
     (found,) = [line for line in instructions("Dockerfile") if line.startswith("ENTRYPOINT ")]
-    assert json.loads(found.removeprefix("ENTRYPOINT ")) == ["python3", "-P", "-m", "raysm.instance"]
+    assert json.loads(found.removeprefix("ENTRYPOINT ")) == [
+        "python3",
+        "-P",
+        "-m",
+        "raysm.instance",
+    ]
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_both_base_images_are_arguments(name):
     arguments = [line.partition("=")[0] for line in instructions(name)[:2]]
     assert arguments == ["ARG BASE_IMAGE", "ARG BUILD_IMAGE"]
-    assert [stage[0] for stage in stages(name)] == ["FROM ${BUILD_IMAGE} AS wheel", "FROM ${BASE_IMAGE}"]
+    assert [stage[0] for stage in stages(name)] == [
+        "FROM ${BUILD_IMAGE} AS wheel",
+        "FROM ${BASE_IMAGE}",
+    ]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -104,7 +114,11 @@ def test_the_wheel_of_an_image_has_the_kernels(tmp_path):
     subprocess.run(
         ["sh", "-c", step.replace("/wheels", str(tmp_path))],
         cwd=tree,
-        env=os.environ | {"PIP_OPTIONS": "--no-index --no-build-isolation", "PATH": f"{python}:{os.environ['PATH']}"},
+        env=os.environ
+        | {
+            "PIP_OPTIONS": "--no-index --no-build-isolation",
+            "PATH": f"{python}:{os.environ['PATH']}",
+        },
         check=True,
         capture_output=True,
     )
@@ -149,20 +163,26 @@ def test_a_container_of_the_image_of_batch_has_what_a_child_and_a_controller_run
     if reason:
         pytest.skip(reason)
     image = docker.batch_image()
-    # As definitions have it: a child's command in a shell, a controller's by itself; and nobody is root.
+    # As definitions have it: a child's command in a shell, a controller's by itself; and nobody is
+    # root.
     child = "raysm grid row --help >out && head -1 out && id -un && pwd"
     assert ran(image, "sh", "-c", child).splitlines() == [
         "usage: raysm grid row FILE.toml|SCRIPT [options] [-- ARGUMENTS OF THE SCRIPT, as in --lr {lr}]",
         "raysm",
         "/work",
     ]
-    assert "usage: raysm grid take-up" in ran(image, "python3", "-m", "raysm", "grid", "take-up", "--help")
+    assert "usage: raysm grid take-up" in ran(
+        image, "python3", "-m", "raysm", "grid", "take-up", "--help"
+    )
 
 
 def ran(image, *command):
     """Return what a container of an image prints that has no network."""
     done = subprocess.run(
-        ["docker", "run", "--rm", "--network=none", image, *command], capture_output=True, text=True, timeout=300
+        ["docker", "run", "--rm", "--network=none", image, *command],
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -33,7 +33,8 @@ PAGES = [
 TIMEOUT_S = 400
 
 FILES = ("io", "toml", "views", "zip")
-"""What may stand behind ``raysm.`` and is no name of the API; views are a room that a page shows how to build."""
+"""What may stand behind ``raysm.`` and is no name of the API; views are a room that a page shows
+how to build."""
 
 REALLY = {
     "README.md": "int(page.neighbors.num_rows == 1797 and page.total == sum(i * i for i in range(100)))",
@@ -68,7 +69,11 @@ def commands(page):
     # Without the help of commands, whose sentences may begin a line with "raysm".
     text = re.sub(r"(?ms)^<!-- generated: .*?^<!-- end -->", "", page.read_text())
     lines = [line.strip() for line in text.splitlines() if line.startswith("    ")]
-    lines += [line for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+    lines += [
+        line
+        for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+        for line in block.splitlines()
+    ]
     parts = [part.strip() for line in lines for part in line.split("&&")]
     return [text for text in parts if text.startswith("raysm ") and not re.search(r"[|\[$]", text)]
 
@@ -84,7 +89,11 @@ def python_of(page):
 
 
 def with_python():
-    pages = [page for page in PAGES if python_of(page) and name(page) not in REALLY and not has_own_test(page)]
+    pages = [
+        page
+        for page in PAGES
+        if python_of(page) and name(page) not in REALLY and not has_own_test(page)
+    ]
     return [pytest.param(page, id=name(page)) for page in pages]
 
 
@@ -92,7 +101,9 @@ def run(tmp_path, code, command="import page"):
     """Run the code of a page, as a file named ``page.py``, in the root of the repository."""
     (tmp_path / "page.py").write_text(code)
     start = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {command}"
-    ended = subprocess.run([sys.executable, "-c", start], cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S)
+    ended = subprocess.run(
+        [sys.executable, "-c", start], cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S
+    )
     assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-4000:]
     return ended.stdout
 
@@ -113,7 +124,9 @@ def test_every_link_to_a_file_leads_somewhere():
 def test_every_page_of_the_docs_is_in_the_navigation_of_the_site():
     site = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
     listed = re.findall(r"'([\w/-]+\.md)'", str(site["nav"]))
-    assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
+    assert sorted(listed) == sorted(
+        page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")
+    )
     assert site["site_name"] == f"raysm {raysm.__version__}"
 
 
@@ -127,7 +140,10 @@ def test_every_page_begins_with_its_title_and_has_one():
 
 def test_every_name_of_the_api_is_there_after_import_raysm_alone():
     for page, name in found(r"\braysm\.([A-Za-z_]+)(?!\w*/)"):
-        assert name in FILES or hasattr(raysm, name) or importlib.util.find_spec(f"raysm.{name}"), (page, name)
+        assert name in FILES or hasattr(raysm, name) or importlib.util.find_spec(f"raysm.{name}"), (
+            page,
+            name,
+        )
 
 
 def test_every_file_that_a_page_names_is_there():
@@ -136,7 +152,9 @@ def test_every_file_that_a_page_names_is_there():
 
 
 def test_every_extra_stands_on_the_page_about_installing_and_no_other_page_says_how_it_is_added():
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
     listed = (DOCS / "how-to" / "install.md").read_text().partition("| extra |")[2]
     # What measures raysm and its pages in a browser is of use in a clone alone, as the tests are.
     assert {extra for extra in extras if f"`{extra}`" not in listed} == {"bench", "browser"}
@@ -147,15 +165,26 @@ def test_every_extra_stands_on_the_page_about_installing_and_no_other_page_says_
 
 
 def test_the_reference_lists_each_public_name_of_python_and_each_command():
-    modules = [raysm, *(importlib.import_module(f"raysm.{name}") for name in ("sdk", "testing", "training"))]
+    modules = [
+        raysm,
+        *(importlib.import_module(f"raysm.{name}") for name in ("sdk", "testing", "training")),
+    ]
     public = {f"{module.__name__}.{item}" for module in modules for item in module.__all__}
     pages = [*(DOCS / "reference" / "api").glob("*.md"), DOCS / "reference" / "ports.md"]
     line = re.compile(r"^(?:- `|<!-- generated: )(raysm[.\w]+)", re.MULTILINE)
     listed = {item for page in pages for item in line.findall(page.read_text())}
-    assert public - listed == {f"raysm.{name}" for name in ("JobFailed", "JobStopped", "RaysmError")}
+    assert public - listed == {
+        f"raysm.{name}" for name in ("JobFailed", "JobStopped", "RaysmError")
+    }
     assert {item for item in listed - public if item.count(".") == 1} == set()
-    rows = re.findall(r"^\| ([\w ]+) \| (`.+`) \|$", (DOCS / "reference" / "commands.md").read_text(), re.MULTILINE)
-    assert {title: re.findall(r"`(\w+)`", names) for title, names in rows} == families(build_parser())
+    rows = re.findall(
+        r"^\| ([\w ]+) \| (`.+`) \|$",
+        (DOCS / "reference" / "commands.md").read_text(),
+        re.MULTILINE,
+    )
+    assert {title: re.findall(r"`(\w+)`", names) for title, names in rows} == families(
+        build_parser()
+    )
 
 
 # The SageMaker SDK's, which the reference lists.
@@ -180,7 +209,9 @@ def test_the_python_of_a_page_is_taken_as_it_stands(page, tmp_path, monkeypatch)
 @pytest.mark.usefixtures("home")
 # Each forms a cluster, or several; that the README's first command runs is shown by cli/test_main.
 @pytest.mark.long
-@pytest.mark.parametrize(("page", "one"), [pytest.param(ROOT / page, one, id=page) for page, one in REALLY.items()])
+@pytest.mark.parametrize(
+    ("page", "one"), [pytest.param(ROOT / page, one, id=page) for page, one in REALLY.items()]
+)
 def test_the_python_of_a_page_runs_as_it_stands(page, one, tmp_path):
     lines = run(tmp_path, python_of(page), f"import page; print({one})")
     assert lines.splitlines()[-1] == "1"
@@ -190,14 +221,16 @@ def test_the_python_of_a_page_runs_as_it_stands(page, one, tmp_path):
 @pytest.mark.long
 def test_the_page_about_grids_runs_as_it_stands(home, tmp_path):
     assert_printed(
-        "\n".join(outputs("how-to/run-a-grid.md")), run_page(DOCS / "how-to" / "run-a-grid.md", tmp_path, home)
+        "\n".join(outputs("how-to/run-a-grid.md")),
+        run_page(DOCS / "how-to" / "run-a-grid.md", tmp_path, home),
     )
 
 
 @pytest.mark.long
 def test_the_page_about_resuming_runs_as_it_stands(home, tmp_path):
     assert_printed(
-        "\n".join(outputs("how-to/resume-a-job.md")), run_page(DOCS / "how-to" / "resume-a-job.md", tmp_path, home)
+        "\n".join(outputs("how-to/resume-a-job.md")),
+        run_page(DOCS / "how-to" / "resume-a-job.md", tmp_path, home),
     )
 
 
@@ -208,20 +241,32 @@ def test_the_page_about_sweeps_shows_the_plan_of_its_command():
 
 
 def test_each_page_that_shows_output_has_a_test_that_compares_it():
-    shows = {name(page) for page in PAGES if outputs(page) and name(page) not in REALLY and not has_own_test(page)}
+    shows = {
+        name(page)
+        for page in PAGES
+        if outputs(page) and name(page) not in REALLY and not has_own_test(page)
+    }
     tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     assert not {page for page in shows if f'outputs("{page.removeprefix("docs/")}")' not in tests}
 
 
 def test_the_job_on_aws_can_be_planned_as_it_stands(tmp_path):
-    code = python_of(DOCS / "how-to" / "run-on-aws.md").replace("raysm.submit(", "raysm.client.submit.prepare(")
+    code = python_of(DOCS / "how-to" / "run-on-aws.md").replace(
+        "raysm.submit(", "raysm.client.submit.prepare("
+    )
     code = code.replace("import raysm\n", "import raysm\nimport raysm.core.client.submit\n", 1)
-    lines = run(tmp_path, code, "import page; print(page.job.plan.request['ResourceConfig']['InstanceCount'])")
+    lines = run(
+        tmp_path,
+        code,
+        "import page; print(page.job.plan.request['ResourceConfig']['InstanceCount'])",
+    )
     assert lines.strip() == "10"
 
 
 def test_the_project_file_is_taken_as_it_stands(tmp_path):
-    (text,) = re.findall(r"```toml\n(.*?)```", (DOCS / "how-to" / "keep-options-in-a-file.md").read_text(), re.DOTALL)
+    (text,) = re.findall(
+        r"```toml\n(.*?)```", (DOCS / "how-to" / "keep-options-in-a-file.md").read_text(), re.DOTALL
+    )
     (tmp_path / "raysm.toml").write_text(text)
     options = raysm.load_options(tmp_path / "raysm.toml", profile="big")
     assert options["cluster"] == raysm.Cluster("ml.c5.4xlarge", count=40)

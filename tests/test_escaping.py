@@ -75,7 +75,14 @@ def jobs_table():
 
 def result():
     file = ResultFile(name=EVIL, shape=(), bytes=1, sha256="0", how_to_read=EVIL)
-    facts = {"workload": {}, "inputs": {}, "files": (file,), "versions": {}, "instances": (), "phases_s": {}}
+    facts = {
+        "workload": {},
+        "inputs": {},
+        "files": (file,),
+        "versions": {},
+        "instances": (),
+        "phases_s": {},
+    }
     return Result(Path(EVIL), Manifest(job=EVIL, **facts))._repr_html_()
 
 
@@ -90,8 +97,12 @@ def chart():
 
 
 def sweep_chart():
-    trials = [Trial(number=number, status="done", params={EVIL: EVIL}, value=1.0) for number in (0, 1)]
-    return plot_sweep(SimpleNamespace(trials=TrialTable(trials, metric=EVIL, mode="min"), metric=EVIL)).svg
+    trials = [
+        Trial(number=number, status="done", params={EVIL: EVIL}, value=1.0) for number in (0, 1)
+    ]
+    return plot_sweep(
+        SimpleNamespace(trials=TrialTable(trials, metric=EVIL, mode="min"), metric=EVIL)
+    ).svg
 
 
 def page(kind=Page):
@@ -99,8 +110,12 @@ def page(kind=Page):
 
 
 def metrics_tab():
-    request = SimpleNamespace(method="GET", rel_url=SimpleNamespace(raw_query_string="theme=%22%3E%3Cscript%3E"))
-    answer = charts_site(EVIL, Timeline(), Path("/nonexistent"))(request, "raysm/charts/d/rayDefaultDashboard/")
+    request = SimpleNamespace(
+        method="GET", rel_url=SimpleNamespace(raw_query_string="theme=%22%3E%3Cscript%3E")
+    )
+    answer = charts_site(EVIL, Timeline(), Path("/nonexistent"))(
+        request, "raysm/charts/d/rayDefaultDashboard/"
+    )
     return asyncio.run(answer).text
 
 
@@ -109,7 +124,9 @@ def page_of_an_ended_job():
         watch = Watch.__new__(Watch)
         watch.timeline, watch.is_over = Timeline(), True
         async with dashboard_site(EVIL, watch, None, "", Path("/nonexistent")) as site:
-            return await site(SimpleNamespace(method="GET", rel_url=SimpleNamespace(raw_query_string="")), "")
+            return await site(
+                SimpleNamespace(method="GET", rel_url=SimpleNamespace(raw_query_string="")), ""
+            )
 
     return asyncio.run(ask()).text
 
@@ -120,7 +137,9 @@ OWN_SCRIPT = ("metrics tab", "page of an ended job")
 PLACES = {
     "job": lambda: job_html(JOB, Local()),
     "job's card": job_card,
-    "session's card": lambda: session_text.card(EVIL, state(job=EVIL, ends_why=EVIL, closing=EVIL), EVIL),
+    "session's card": lambda: session_text.card(
+        EVIL, state(job=EVIL, ends_why=EVIL, closing=EVIL), EVIL
+    ),
     "table of jobs": jobs_table,
     "result": result,
     "trials": trials,
@@ -132,7 +151,9 @@ PLACES = {
     "metrics tab": metrics_tab,
     "page of an ended job": page_of_an_ended_job,
     "grid": lambda: shown_snapshot(view(name=EVIL, why=EVIL, reasons=((EVIL, 1),)))._repr_html_(),
-    "grid's report": lambda: report_page(view(name=EVIL, why=EVIL), [task(EVIL, TaskState.FAILED, EVIL)]),
+    "grid's report": lambda: report_page(
+        view(name=EVIL, why=EVIL), [task(EVIL, TaskState.FAILED, EVIL)]
+    ),
 }
 
 
@@ -169,7 +190,11 @@ def test_a_jobs_card_has_no_character_that_a_terminal_obeys():
 def test_markup_in_a_terminal_is_text(tmp_path, capsys):
     fake = FakeSageMaker(tmp_path)
     (tmp_path / "train.py").touch()
-    told = ["[red]line[/red]", line(Metric(name="[red]loss[/red]", value=1.0)), line(State(name="[red]on[/red]"))]
+    told = [
+        "[red]line[/red]",
+        line(Metric(name="[red]loss[/red]", value=1.0)),
+        line(State(name="[red]on[/red]")),
+    ]
     fake.answer("script", Answer(lines=told))
     job = submit(Script(str(tmp_path / "train.py"), args=["--lr", "[red]1[/red]"]), on=fake).name
     for command in (["metrics", job], ["logs", job], ["jobs", "--params", "lr", "--metrics", "*"]):

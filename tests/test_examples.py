@@ -39,7 +39,9 @@ def run(*command):
 
 def with_campaigns(count, folder):
     """Return a copy of the examples with so many campaigns, each trained on one instance."""
-    copy = Path(shutil.copytree(EXAMPLES, folder / "examples", ignore=shutil.ignore_patterns("__pycache__")))
+    copy = Path(
+        shutil.copytree(EXAMPLES, folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    )
     path = copy / "grid" / "campaigns.py"
     text = path.read_text()
     assert text.count("range(13)") == 1
@@ -65,8 +67,23 @@ def test_an_example_has_less_than_100_lines(path):
 def test_a_script_for_torchrun_runs_by_torchrun_and_on_a_cluster_by_one_command(tmp_path):
     script = EXAMPLES / "torchrun_digits.py"
     assert "import raysm" not in script.read_text()
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1")
-    said = run(*torchrun, str(script), str(EXAMPLES / "data"), "--epochs", "2", "--model-dir", str(tmp_path))
+    torchrun = (
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "1",
+    )
+    said = run(
+        *torchrun,
+        str(script),
+        str(EXAMPLES / "data"),
+        "--epochs",
+        "2",
+        "--model-dir",
+        str(tmp_path),
+    )
     assert losses(said)[1] < losses(said)[0]
     assert (tmp_path / "digits.pt").exists()
     asked = "train examples/torchrun_digits.py --instances 2 --input data=examples/data".split()
@@ -75,7 +92,8 @@ def test_a_script_for_torchrun_runs_by_torchrun_and_on_a_cluster_by_one_command(
     assert (tmp_path / "out" / "digits.pt").exists()
 
 
-# None of these frameworks is a package of the tests: they are large, and what runs here is raysm, not they.
+# None of these frameworks is a package of the tests: they are large, and what runs here is raysm,
+# not they.
 @pytest.mark.long
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(
@@ -87,7 +105,9 @@ def test_a_script_for_torchrun_runs_by_torchrun_and_on_a_cluster_by_one_command(
     ],
     ids=["Hugging Face's Trainer", "Lightning", "Accelerate"],
 )
-def test_a_script_of_a_framework_trains_as_it_is_on_two_instances(script, packages, result, least, tmp_path):
+def test_a_script_of_a_framework_trains_as_it_is_on_two_instances(
+    script, packages, result, least, tmp_path
+):
     for package in packages:
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed: pip install {package}")
@@ -100,12 +120,20 @@ def test_a_script_of_a_framework_trains_as_it_is_on_two_instances(script, packag
     assert (tmp_path / "out" / result).exists()
 
 
-# That a loop trains on two instances, and what comes back, is shown by test_tutorial and test_notebook.
+# That a loop trains on two instances, and what comes back, is shown by test_tutorial and
+# test_notebook.
 @pytest.mark.soak
 @pytest.mark.usefixtures("home")
 def test_digits_are_learned_data_parallel_and_the_model_comes_back(tmp_path):
     said = run(
-        sys.executable, "examples/digits_cnn.py", "--instances", "2", "--epochs", "2", "--output", str(tmp_path / "out")
+        sys.executable,
+        "examples/digits_cnn.py",
+        "--instances",
+        "2",
+        "--epochs",
+        "2",
+        "--output",
+        str(tmp_path / "out"),
     )
     assert float(re.search(r"digits never seen: ([0-9.]+)%", said)[1]) > 80
     assert Manifest.read(tmp_path / "out").summary in said
@@ -120,12 +148,18 @@ def test_a_sweep_over_digits_finds_a_good_classifier_and_brings_it_back():
     assert len(re.findall(r"^\d+ +(?:done|stopped) ", said, re.MULTILINE)) == 6
 
 
-# How rows become one table is shown by grid/test_row_tables without a job; that two regions really predict, by this.
+# How rows become one table is shown by grid/test_row_tables without a job; that two regions really
+# predict, by this.
 @pytest.mark.soak
 @pytest.mark.usefixtures("home")
 def test_shards_of_two_regions_are_predicted_where_they_lie_and_are_one_table(tmp_path):
-    said = run(sys.executable, "examples/batch_regions.py", "--output", str(tmp_path / "all.parquet"))
-    assert re.findall(r"^digits-\S+: done, a job in (\S+)$", said, re.MULTILINE) == ["eu-central-1", "us-west-2"]
+    said = run(
+        sys.executable, "examples/batch_regions.py", "--output", str(tmp_path / "all.parquet")
+    )
+    assert re.findall(r"^digits-\S+: done, a job in (\S+)$", said, re.MULTILINE) == [
+        "eu-central-1",
+        "us-west-2",
+    ]
     assert float(re.search(r"1797 predictions of 2 shards, ([0-9.]+)% right", said)[1]) > 80
     table = pyarrow.parquet.read_table(tmp_path / "all.parquet")
     assert table.column_names[:2] == ["key", "file"]
@@ -134,8 +168,8 @@ def test_shards_of_two_regions_are_predicted_where_they_lie_and_are_one_table(tm
     assert table["key"].to_pylist() == ["digits-eu-central-1"] * 899 + ["digits-us-west-2"] * 898
 
 
-# Nine clusters, more than 100 s of a core. What one job leaves for the next is shown by workloads/test_chains, and a
-# training that loses its spot capacity by jobs/test_hostile.
+# Nine clusters, more than 100 s of a core. What one job leaves for the next is shown by
+# workloads/test_chains, and a training that loses its spot capacity by jobs/test_hostile.
 @pytest.mark.soak
 @pytest.mark.timeout(1000)
 def test_the_pipeline_ends_although_the_capacity_of_its_training_is_taken_away(tmp_path):
@@ -146,7 +180,9 @@ def test_the_pipeline_ends_although_the_capacity_of_its_training_is_taken_away(t
     assert re.search(r"goes on from the checkpoint of step [1-9]", said), said
     assert "epoch 19: loss" in said
     assert float(re.search(r"([0-9.]+)% of 449 new digits are right", said)[1]) > 85
-    assert float(re.search(r"([0-9.]+)% of their nearest embeddings are the same digit", said)[1]) > 75
+    assert (
+        float(re.search(r"([0-9.]+)% of their nearest embeddings are the same digit", said)[1]) > 75
+    )
     assert "3 rows: 3 done" in said
     assert "1348 predictions of 3 shards" in said
 
@@ -162,15 +198,24 @@ def test_digits_as_images_are_predicted_in_batches(tmp_path):
 @pytest.mark.usefixtures("home")
 def test_lines_of_text_become_vectors_beside_their_numbers(tmp_path):
     (tmp_path / "lines.txt").write_text("a game of war\nanother game\n")
-    said = run(sys.executable, "examples/batch_text.py", str(tmp_path / "lines.txt"), "--output", str(tmp_path / "out"))
+    said = run(
+        sys.executable,
+        "examples/batch_text.py",
+        str(tmp_path / "lines.txt"),
+        "--output",
+        str(tmp_path / "out"),
+    )
     assert "2 predictions in 1 part" in said
     assert "vector: fixed_size_list<element: float>[256]" in said
 
 
-# 97 s of a core, the most of all tests: that a hybrid follows one process is held by workloads/training's own tests.
+# 97 s of a core, the most of all tests: that a hybrid follows one process is held by
+# workloads/training's own tests.
 @pytest.mark.soak
 @pytest.mark.usefixtures("home")
-def test_a_vision_transformer_trains_as_a_hybrid_of_pipelines_and_replicas_as_it_does_alone(tmp_path):
+def test_a_vision_transformer_trains_as_a_hybrid_of_pipelines_and_replicas_as_it_does_alone(
+    tmp_path,
+):
     asked = "examples/train_vit.py --parallel hybrid --epochs 1 --batch-size 600 --output".split()
     hybrid = run(sys.executable, *asked, str(tmp_path / "out"))
     assert "replica 2 of 2, pipeline rank 2 of 2" in hybrid
@@ -191,7 +236,9 @@ def campaigns(folder):
     return [line.split() for line in run(sys.executable, "-c", code, str(folder)).splitlines()]
 
 
-def test_the_campaigns_of_the_grid_are_the_new_ones_with_the_typo_and_the_cheapest_region_first(tmp_path):
+def test_the_campaigns_of_the_grid_are_the_new_ones_with_the_typo_and_the_cheapest_region_first(
+    tmp_path,
+):
     rows = campaigns(tmp_path)
     assert len(rows) == 12
     assert "campaign-12" not in {key for key, _, _ in rows}
@@ -206,14 +253,22 @@ def test_campaigns_in_four_regions_are_trained_by_one_command(tmp_path):
     with serving(tmp_path / "home"):
         variables = {**os.environ, "RAYSM_HOME": str(tmp_path / "home")}
         command = (sys.executable, str(examples / "grid" / "run.py"), str(tmp_path / "data"))
-        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1_500, env=variables)
+        ended = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=1_500, env=variables
+        )
         assert ended.returncode == 0, ended.stdout[-4000:] + ended.stderr[-4000:]
     assert "5 rows: 4 done, 1 failed" in ended.stdout
     assert re.search(r"rate +at most [1-9][0-9,]* images/s combined", ended.stdout)
-    # Spot capacity was taken back once, by the scenario's own words, and the row went on from what it had saved.
-    assert re.search(r"^spot +1 interruption, at most [0-9.]+ USD of work done again", ended.stdout, re.MULTILINE)
-    assert re.search(r"wasted +0\.[0-9]*[1-9][0-9]* USD +saved by spot 0\.[0-9]*[1-9][0-9]* USD", ended.stdout)
-    # The region without capacity was asked, and its rows are done elsewhere; the typo is told in its program's words.
+    # Spot capacity was taken back once, by the scenario's own words, and the row went on from what
+    # it had saved.
+    assert re.search(
+        r"^spot +1 interruption, at most [0-9.]+ USD of work done again", ended.stdout, re.MULTILINE
+    )
+    assert re.search(
+        r"wasted +0\.[0-9]*[1-9][0-9]* USD +saved by spot 0\.[0-9]*[1-9][0-9]* USD", ended.stdout
+    )
+    # The region without capacity was asked, and its rows are done elsewhere; the typo is told in
+    # its program's words.
     assert re.search(r"^eu-central-1 .* CAPACITY", ended.stdout, re.MULTILINE)
     assert "could not convert string to float: '0,5'" in ended.stdout
     page = (tmp_path / "data" / "drives.html").read_text()
@@ -221,5 +276,10 @@ def test_campaigns_in_four_regions_are_trained_by_one_command(tmp_path):
         assert text in page
     # The row says so, and the log of its job that it went on behind what it had saved.
     assert "spot capacity was interrupted once" in page
-    logs = [path.read_text() for path in (tmp_path / "home" / "jobs" / "training@eu-west-1").glob("*/streams/*")]
-    assert any(re.search("campaign campaign-02 goes on behind epoch [1-9][0-9]+", log) for log in logs)
+    logs = [
+        path.read_text()
+        for path in (tmp_path / "home" / "jobs" / "training@eu-west-1").glob("*/streams/*")
+    ]
+    assert any(
+        re.search("campaign campaign-02 goes on behind epoch [1-9][0-9]+", log) for log in logs
+    )

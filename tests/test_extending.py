@@ -16,7 +16,9 @@ PAGE = ROOT / "docs" / "explanation" / "extending.md"
 
 TIMEOUT_S = 160
 
-ERRAND = re.compile(r"^## (?P<title>.*?)$.*?```diff\n(?P<diff>.*?)```\n\n```python\n(?P<check>.*?)```", re.M | re.S)
+ERRAND = re.compile(
+    r"^## (?P<title>.*?)$.*?```diff\n(?P<diff>.*?)```\n\n```python\n(?P<check>.*?)```", re.M | re.S
+)
 
 ERRANDS = {match["title"]: match for match in ERRAND.finditer(PAGE.read_text())}
 
@@ -48,7 +50,9 @@ def apply(diff, tree):
 def tree(tmp_path):
     """A copy of the package, of what is checked with it, and of the examples."""
     for name in ("raysm", "examples"):
-        shutil.copytree(ROOT / name, tmp_path / "tree" / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / name, tmp_path / "tree" / name, ignore=shutil.ignore_patterns("__pycache__")
+        )
     shutil.copy(ROOT / "pyproject.toml", tmp_path / "tree")
     return tmp_path / "tree"
 
@@ -57,7 +61,13 @@ def run(tree, *command, **variables):
     # Ahead of whatever raysm is installed: that one is not changed.
     environment = os.environ | {"PYTHONPATH": str(tree)} | variables
     ended = subprocess.run(
-        command, cwd=tree, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        command,
+        cwd=tree,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
     )
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
 
@@ -66,7 +76,8 @@ def check(tree, title, **variables):
     apply(ERRANDS[title]["diff"], tree)
     (tree / "check.py").write_text(
         f"import sys; sys.path.insert(0, {str(tree)!r})\nimport raysm\n"
-        f"assert raysm.__file__.startswith({str(tree)!r}), raysm.__file__\n" + ERRANDS[title]["check"]
+        f"assert raysm.__file__.startswith({str(tree)!r}), raysm.__file__\n"
+        + ERRANDS[title]["check"]
     )
     run(tree, sys.executable, "check.py", **variables)
 

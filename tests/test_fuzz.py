@@ -62,7 +62,17 @@ def test_an_engine_that_is_wrong_is_found_with_the_seed_that_shows_it(engine, ca
 
 @pytest.mark.long
 def test_a_process_that_dies_of_a_problem_is_found_with_its_seed_and_an_interrupt_ends_all_with_the_counts():
-    command = [sys.executable, "-m", "tests.fuzz", "--minutes", "9", "--seed", "21", "--workers", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.fuzz",
+        "--minutes",
+        "9",
+        "--seed",
+        "21",
+        "--workers",
+        "2",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout.readline() == "problems from seed 21 on\n"

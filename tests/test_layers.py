@@ -45,12 +45,10 @@ SIDES = {
         (r"", LAPTOP),
     ),
     # The command asks the server as any client does.
-    "local": (
-        (r"command(_arguments)?\.py", LAPTOP),
-        (r"", REQUEST),
-    ),
+    "local": ((r"command(_arguments)?\.py", LAPTOP), (r"", REQUEST)),
 }
-"""By the beginning of a file's path in its feature, or in ``local``: what it may import. The first one counts."""
+"""By the beginning of a file's path in its feature, or in ``local``: what it may import. The first
+one counts."""
 
 TIES = {
     # The doctor also checks what the embedded SageMaker needs; no feature is behind this.
@@ -60,7 +58,8 @@ TIES = {
     # A trial of several workers is a training: it uses the training's group of workers.
     "features/sweep/cluster/group.py": {"features.training"},
 }
-"""What else a module imports: what is left to untie, and what stays for a reason. No line is added."""
+"""What else a module imports: what is left to untie, and what stays for a reason. No line is
+added."""
 
 STANDARD_LIBRARY_ONLY = ("errors", "core.request", "core.protocol", "instance")
 """They also run in a bare image, before any package is installed."""
@@ -75,7 +74,9 @@ def part_of(name):
 def modules():
     """Yield each module of the package with its part; packages of parts have none."""
     for path in sorted(PACKAGE.rglob("*.py")):
-        name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+        name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(
+            ".__init__"
+        )
         if name not in ("raysm", "raysm.core", "raysm.features"):
             yield path, part_of(name)
 
@@ -108,18 +109,28 @@ def imported(body):
 def test_a_module_imports_only_from_parts_below_its_own():
     for path, part in modules():
         names = imported(statements(ast.parse(path.read_text())))
-        used = {part_of(name) for name in names if name.startswith("raysm.") and name != "raysm.__version__"}
+        used = {
+            part_of(name)
+            for name in names
+            if name.startswith("raysm.") and name != "raysm.__version__"
+        }
         inside = path.relative_to(PACKAGE).as_posix()
         assert used - {part} - EVERYWHERE - allowed(path, part) == TIES.get(inside, set()), inside
 
 
 def test_no_modules_import_each_other():
-    names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path, _ in modules()}
+    names = {
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
+        for path, _ in modules()
+    }
     uses = {}
     for name, path in names.items():
         found = set(imported(statements(ast.parse(path.read_text()))))
-        # ``from raysm.a import b`` imports the module ``raysm.a.b``, or the name ``b`` of the module ``raysm.a``.
-        uses[name] = {used if used in names else used.rpartition(".")[0] for used in found} & set(names) - {name}
+        # ``from raysm.a import b`` imports the module ``raysm.a.b``, or the name ``b`` of the
+        # module ``raysm.a``.
+        uses[name] = {used if used in names else used.rpartition(".")[0] for used in found} & set(
+            names
+        ) - {name}
     graphlib.TopologicalSorter(uses).prepare()
 
 
@@ -127,7 +138,9 @@ def test_what_starts_in_a_bare_image_needs_only_the_standard_library():
     for path, part in modules():
         inside = path.relative_to(PACKAGE).as_posix()
         is_work = inside.startswith("instance/work/")
-        if (part in STANDARD_LIBRARY_ONLY and not is_work) or re.fullmatch(r"features/\w+/request\.py", inside):
+        if (part in STANDARD_LIBRARY_ONLY and not is_work) or re.fullmatch(
+            r"features/\w+/request\.py", inside
+        ):
             at_import = {name.split(".")[0] for name in imported(ast.parse(path.read_text()).body)}
             assert at_import <= sys.stdlib_module_names | {"raysm"}, path
 
@@ -145,24 +158,43 @@ def is_there(name):
         path = PACKAGE.joinpath(*parts[:length])
         file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
         if file.is_file():
-            return length == len(parts) or re.search(rf"\b{parts[length]}\b", file.read_text()) is not None
+            return (
+                length == len(parts)
+                or re.search(rf"\b{parts[length]}\b", file.read_text()) is not None
+            )
     return False
 
 
 def test_every_module_that_code_or_docs_name_is_there():
     # The page about own kinds shows how such modules are written.
-    pages = [page for page in (PACKAGE.parent / "docs").rglob("*.md") if page.name != "extending.md"]
+    pages = [
+        page for page in (PACKAGE.parent / "docs").rglob("*.md") if page.name != "extending.md"
+    ]
     for path in [*PACKAGE.rglob("*.py"), *pages]:
         for name in NAMED.findall(path.read_text()):
             assert is_there(name), (path, name)
 
 
-HEAVY = {"ray", "torch", "boto3", "botocore", "numpy", "pandas", "pyarrow", "rich", "sagemaker", "cloudpickle"}
+HEAVY = {
+    "ray",
+    "torch",
+    "boto3",
+    "botocore",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "rich",
+    "sagemaker",
+    "cloudpickle",
+}
 
 
 def pulled_in(code):
     out = subprocess.run(
-        [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"], capture_output=True, text=True, check=True
+        [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return set(out.stdout.splitlines()[-1].split())
 
@@ -202,7 +234,8 @@ LATER = (
 
 
 def test_whoever_submits_does_not_wait_for_what_reads_a_job_back():
-    # As names, which hold on any machine: together they were a quarter of the time until a job could be sent.
+    # As names, which hold on any machine: together they were a quarter of the time until a job
+    # could be sent.
     assert pulled_in("import raysm; raysm.submit") & {f"raysm.{name}" for name in LATER} == set()
     # A module that was renamed would be absent for ever.
     assert all(importlib.util.find_spec(f"raysm.{name}") for name in LATER)
@@ -229,7 +262,16 @@ def test_what_is_named_through_raysm_needs_no_further_import(name):
 def test_dir_shows_the_public_names_alone():
     shown = set(dir(raysm))
     hooks = all_paths("hooks")
-    assert shown == {*raysm.__all__, *hooks, "client", "errors", "sdk", "testing", "training", "__version__"}
+    assert shown == {
+        *raysm.__all__,
+        *hooks,
+        "client",
+        "errors",
+        "sdk",
+        "testing",
+        "training",
+        "__version__",
+    }
     assert all(hasattr(raysm, name) for name in shown - {"sdk", "training"})
 
 

@@ -29,7 +29,9 @@ def outputs(cell, kind):
 
 
 def test_outputs_are_not_kept_in_the_file():
-    cells = [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]
+    cells = [
+        cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"
+    ]
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells)
 
 
@@ -64,7 +66,10 @@ def cell_with(ran, text):
 def test_a_session_of_two_instances_is_looked_at_and_closed(ran):
     assert outputs(cell_with(ran, "%%raysm"), "stream") == "10 means from 2 instances\n"
     assert "<iframe" in outputs(cell_with(ran, "%raysm dashboard"), "text/html")
-    assert outputs(cell_with(ran, "%raysm close"), "stream") == "the session digits-notebook is closed\n"
+    assert (
+        outputs(cell_with(ran, "%raysm close"), "stream")
+        == "the session digits-notebook is closed\n"
+    )
 
 
 @pytest.mark.long

@@ -32,7 +32,13 @@ pytestmark = pytest.mark.long
 
 def run(*command, cwd, **more):
     ended = subprocess.run(
-        list(map(str, command)), cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, **more
+        list(map(str, command)),
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        **more,
     )
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
     return ended.stdout
@@ -46,7 +52,16 @@ def tree(tmp_path_factory):
     """A copy of this tree, because setuptools leaves its own files there."""
     tree = tmp_path_factory.mktemp("release") / "tree"
     ignored = shutil.ignore_patterns(
-        ".git", ".venv", "*.egg-info", "__pycache__", ".*_cache", "build", "dist", "out", "site", ".cache"
+        ".git",
+        ".venv",
+        "*.egg-info",
+        "__pycache__",
+        ".*_cache",
+        "build",
+        "dist",
+        "out",
+        "site",
+        ".cache",
     )
     shutil.copytree(ROOT, tree, ignore=ignored)
     return tree
@@ -79,14 +94,18 @@ def metadata(wheel, contents):
 
 
 def test_a_package_index_would_take_both(release):
-    assert "FAILED" not in run(sys.executable, "-m", "twine", "check", "--strict", *release.iterdir(), cwd=release)
+    assert "FAILED" not in run(
+        sys.executable, "-m", "twine", "check", "--strict", *release.iterdir(), cwd=release
+    )
 
 
 def test_the_wheel_has_all_of_the_package_and_nothing_else(contents):
     ours = {name for name in contents if ".dist-info/" not in name}
     there = {path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*") if path.is_file()}
     made = {name for name in ours if name.startswith(LIBRARIES)}
-    assert ours - made == {name for name in there if "__pycache__" not in name and LIBRARIES not in name}
+    assert ours - made == {
+        name for name in there if "__pycache__" not in name and LIBRARIES not in name
+    }
     assert {"raysm/py.typed", "raysm/features/similarity/data/digits.csv.gz"} <= ours
     assert any(name.endswith(".c") for name in ours)
     assert any(name.endswith(".h") for name in ours)
@@ -112,7 +131,12 @@ def test_the_source_distribution_has_what_its_pages_link_to(release):
     (path,) = release.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"docs/README.md", "examples/data/digits.csv.gz", "containers/README.md", "tests/test_release.py"} <= names
+    assert {
+        "docs/README.md",
+        "examples/data/digits.csv.gz",
+        "containers/README.md",
+        "tests/test_release.py",
+    } <= names
     targets = re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text())
     assert {target.rstrip("/") for target in targets} <= names
 
@@ -124,10 +148,21 @@ def installed(wheel, tmp_path_factory):
     run(sys.executable, "-m", "venv", "--without-pip", environment, cwd=environment.parent)
     python = environment / "bin" / "python"
     run(
-        *(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel),
+        *(
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            python,
+            "install",
+            "--no-deps",
+            "--no-index",
+            wheel,
+        ),
         cwd=environment.parent,
     )
-    # What raysm needs is that of the tests; their .pth files, which name the tree, are not read from there.
+    # What raysm needs is that of the tests; their .pth files, which name the tree, are not read
+    # from there.
     (site,) = environment.glob("lib/python3*/site-packages")
     others = [path for path in sys.path if path.endswith("-packages")]
     (site / "needed.pth").write_text("".join(f"{path}\n" for path in others))
@@ -144,14 +179,23 @@ def test_the_wheel_has_the_kernels_of_every_machine_that_there_is_a_compiler_for
 def test_the_wheels_tag_names_the_machines_of_its_kernels(wheel):
     made = {machine for machine in (X86, ARM) if build.compiler_for(machine)}
     tags = parse_wheel_filename(wheel.name)[3]
-    wanted = {f"{name}_{machine}" for machine in made for name in ("manylinux2014", "manylinux_2_17")}
+    wanted = {
+        f"{name}_{machine}" for machine in made for name in ("manylinux2014", "manylinux_2_17")
+    }
     assert {tag.platform for tag in tags} == (wanted or {"any"})
     # Without an extension module, one wheel is for all Pythons.
     assert {(tag.interpreter, tag.abi) for tag in tags} == {("py3", "none")}
 
 
 def test_a_wheel_without_kernels_is_for_any_machine(tree, tmp_path):
-    run(*BUILD, "--wheel", "--outdir", tmp_path, cwd=tree, env=os.environ | {"RAYSM_KERNELS_FOR": ""})
+    run(
+        *BUILD,
+        "--wheel",
+        "--outdir",
+        tmp_path,
+        cwd=tree,
+        env=os.environ | {"RAYSM_KERNELS_FOR": ""},
+    )
     (path,) = tmp_path.iterdir()
     assert path.name == f"raysm-{raysm.__version__}-py3-none-any.whl"
     with zipfile.ZipFile(path) as archive:
@@ -160,7 +204,9 @@ def test_a_wheel_without_kernels_is_for_any_machine(tree, tmp_path):
 
 def test_a_machine_that_no_compiler_is_there_for_is_refused(tree, tmp_path):
     variables = os.environ | {"RAYSM_KERNELS_FOR": X86, "PATH": str(tmp_path)}
-    ended = subprocess.run([*BUILD, "--wheel"], cwd=tree, env=variables, capture_output=True, text=True)
+    ended = subprocess.run(
+        [*BUILD, "--wheel"], cwd=tree, env=variables, capture_output=True, text=True
+    )
     assert ended.returncode != 0
     assert f"RAYSM_KERNELS_FOR: no C compiler for {X86} is installed" in ended.stdout + ended.stderr
 
@@ -180,7 +226,9 @@ def test_a_machine_that_no_compiler_is_there_for_is_refused(tree, tmp_path):
         ({"aarch64-a.so": b"libSystem.B.dylib"}, None),
     ],
 )
-def test_a_wheels_platform_follows_from_the_c_library_that_its_kernels_need(libraries, tag, tmp_path):
+def test_a_wheels_platform_follows_from_the_c_library_that_its_kernels_need(
+    libraries, tag, tmp_path
+):
     for name, content in libraries.items():
         (tmp_path / name).write_bytes(content)
     assert build.platform_tag(tmp_path) == tag
@@ -190,12 +238,17 @@ def test_a_wheels_platform_follows_from_the_c_library_that_its_kernels_need(libr
 def libraries(wheel, contents, tmp_path_factory):
     folder = tmp_path_factory.mktemp("libraries")
     with zipfile.ZipFile(wheel) as archive:
-        return [Path(archive.extract(name, folder)) for name in sorted(contents) if name.startswith(LIBRARIES)]
+        return [
+            Path(archive.extract(name, folder))
+            for name in sorted(contents)
+            if name.startswith(LIBRARIES)
+        ]
 
 
 def test_every_library_is_for_its_machine(libraries):
     for path in libraries:
-        # What machine an ELF file is for stands in its 19th byte: 62 and 183 (https://refspecs.linuxfoundation.org/elf/).
+        # What machine an ELF file is for stands in its 19th byte: 62 and 183
+        # (https://refspecs.linuxfoundation.org/elf/).
         machine = X86 if path.name.startswith(X86) else ARM
         assert path.read_bytes()[18] == {X86: 62, ARM: 183}[machine], path.name
 
@@ -204,8 +257,12 @@ def test_they_need_no_newer_c_library_than_rays_own_wheels(libraries):
     if shutil.which("objdump") is None:
         pytest.skip("no objdump: install binutils")
     for path in libraries:
-        listed = subprocess.run(["objdump", "-p", path], capture_output=True, text=True, check=True).stdout
-        versions = [tuple(map(int, found.split("."))) for found in re.findall(r"GLIBC_([\d.]+)", listed)]
+        listed = subprocess.run(
+            ["objdump", "-p", path], capture_output=True, text=True, check=True
+        ).stdout
+        versions = [
+            tuple(map(int, found.split("."))) for found in re.findall(r"GLIBC_([\d.]+)", listed)
+        ]
         assert all(version <= build.MANYLINUX2014 for version in versions), path.name
         assert versions
 
@@ -230,7 +287,9 @@ def test_the_demo_runs_where_nothing_but_the_wheel_is_installed(installed, tmp_p
     environment, empty = installed, tmp_path / "empty"
     python = environment / "bin" / "python"
     empty.mkdir()
-    assert run(python, "-I", "-c", "import raysm; print(raysm.__file__)", cwd=empty).startswith(str(environment))
+    assert run(python, "-I", "-c", "import raysm; print(raysm.__file__)", cwd=empty).startswith(
+        str(environment)
+    )
     # No compiler is found there, nor anything else: the kernels are those that the wheel carries.
     where = {"PATH": str(empty), "TMPDIR": str(tmp_path)}
     with serving(tmp_path / "home") as home:
@@ -244,5 +303,7 @@ def test_the_demo_runs_where_nothing_but_the_wheel_is_installed(installed, tmp_p
     assert list(empty.iterdir()) == []
     engines = json.loads((tmp_path / "out" / "manifest.json").read_text())["engines"]
     assert engines
-    assert build.compiler_for(this_machine()) is None or not any("no C compiler" in name for name in engines)
+    assert build.compiler_for(this_machine()) is None or not any(
+        "no C compiler" in name for name in engines
+    )
     assert not list(tmp_path.glob("raysm-kernels-*"))

@@ -16,12 +16,20 @@ from tests.support.homes import serving
 
 ROOT = Path(raysm.__file__).parents[1]
 PROBE = Path(__file__).parent / "support" / "without_feature.py"
-FEATURES = sorted(path.name for path in (ROOT / "raysm" / "features").iterdir() if (path / "__init__.py").is_file())
+FEATURES = sorted(
+    path.name
+    for path in (ROOT / "raysm" / "features").iterdir()
+    if (path / "__init__.py").is_file()
+)
 
 
 def registered(feature):
     """Return what a feature of raysm adds to it."""
-    paths = (entry.value for entry in own_entries() if entry.value.startswith(f"raysm.features.{feature}."))
+    paths = (
+        entry.value
+        for entry in own_entries()
+        if entry.value.startswith(f"raysm.features.{feature}.")
+    )
     return next(map(imported, paths), Feature())
 
 
@@ -30,7 +38,9 @@ def without(feature, folder):
     left_out = ROOT / "raysm" / "features" / feature
 
     def ignored(place, names):
-        return [name for name in names if Path(place, name) == left_out or name.startswith("raysm.zip")]
+        return [
+            name for name in names if Path(place, name) == left_out or name.startswith("raysm.zip")
+        ]
 
     # copy2 keeps the times, by which Python finds the bytecode valid.
     shutil.copytree(ROOT / "raysm", folder / "raysm", ignore=ignored, copy_function=shutil.copy2)
@@ -43,7 +53,9 @@ def run(tree, *arguments, **variables):
     environment = os.environ | {"PYTHONPATH": str(tree)} | variables
     # -B: raysm then sends itself without bytecode, which would take seconds to compile.
     command = [sys.executable, "-B", "-P", *map(str, arguments)]
-    done = subprocess.run(command, env=environment, cwd=tree, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=environment, cwd=tree, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -115,7 +127,9 @@ print(sum(count for _, count in job.instances))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("feature", "program"), [("similarity", FUNCTION), ("training", SIMILARITY)])
+@pytest.mark.parametrize(
+    ("feature", "program"), [("similarity", FUNCTION), ("training", SIMILARITY)]
+)
 def test_a_job_of_another_feature_runs_on_two_instances(feature, program, tmp_path):
     tree = without(feature, tmp_path / "tree")
     with serving(tmp_path / "home") as home:

@@ -33,7 +33,12 @@ def run(command, folder):
     program, *arguments = shlex.split(command)
     program = RAYSM if program == "raysm" else [sys.executable]
     ended = subprocess.run(
-        [*program, *arguments], cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        [*program, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
     )
     return ended.stdout + ended.stderr
 
@@ -72,6 +77,10 @@ def test_the_results_are_where_the_tutorial_says(followed):
 
 def test_two_instances_end_with_the_loss_of_one_process(followed):
     _, outputs = followed
-    losses = [float(loss) for text in outputs.values() for loss in re.findall(r"final_loss:? ([0-9.]+)", text)]
+    losses = [
+        float(loss)
+        for text in outputs.values()
+        for loss in re.findall(r"final_loss:? ([0-9.]+)", text)
+    ]
     assert len(losses) == 2
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)

@@ -28,11 +28,14 @@ def installed(version: str, folder: Path) -> Path:
     venv.create(folder, with_pip=False)
     python = folder / "bin" / "python3"
     packages = next(folder.glob("lib/python*/site-packages"))
-    # pip installs Ray alone: the other packages, of any version that this Ray admits, are found behind it.
+    # pip installs Ray alone: the other packages, of any version that this Ray admits, are found
+    # behind it.
     target = ("--target", str(packages), "--no-deps", "--no-compile", f"ray=={version}")
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", *target], check=True)
     # As a folder of packages, whose own .pth files are read too.
-    (packages / "tests.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
+    (packages / "tests.pth").write_text(
+        f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
+    )
     return python
 
 
@@ -42,7 +45,9 @@ def main(version: str, arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         python = installed(version, Path(folder))
         runs = [arguments] if arguments else [FAULTS, SMOKE, GPUS]
-        codes = [subprocess.run([python, "-m", "pytest", *run], check=False).returncode for run in runs]
+        codes = [
+            subprocess.run([python, "-m", "pytest", *run], check=False).returncode for run in runs
+        ]
     return max(map(bool, codes))
 
 

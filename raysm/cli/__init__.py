@@ -5,5 +5,6 @@ Features add their own commands to it: see ``raysm.core.features.Feature.command
 
 import gc
 
-# Nearly all objects of a command live to its end: looking for others took a sixth of the time to send a job.
+# Nearly all objects of a command live to its end: looking for others took a sixth of the time to
+# send a job.
 gc.set_threshold(100_000)

@@ -27,7 +27,8 @@ OWN: features.Paths = {
     "config": "raysm.cli.job_arguments:add_config",
     "local": "raysm.local.command_arguments:add_local",
 }
-"""The commands that belong to no feature: what adds each to the parser, as in ``Feature.commands``."""
+"""The commands that belong to no feature: what adds each to the parser, as in
+``Feature.commands``."""
 
 VERSION = "--version"
 OTHERS = "other commands"
@@ -42,7 +43,9 @@ def parse(argv: Sequence[str]) -> Arguments:
     parser = build_parser(*ours[:1])
     if not argv:
         # Without the list of commands, which --help prints.
-        parser.exit(2, f"{parser.description}\n\n{_overview(parser)}\nraysm --help lists every command\n")
+        parser.exit(
+            2, f"{parser.description}\n\n{_overview(parser)}\nraysm --help lists every command\n"
+        )
     # Not parse_args, which would refuse unknown arguments without the hint about scripts.
     arguments, unread = parser.parse_known_args(ours)
     if unread:
@@ -64,7 +67,9 @@ def _refuse_unread(arguments: Arguments, unread: Sequence[str]) -> None:
     if parser.commands:
         parser = parser.commands[arguments.verb]
     words = [word.partition("=")[0] for word in unread if word.startswith("--")]
-    hint = did_you_mean(words[0], parser._option_string_actions, most=2, cutoff=0.7) if words else ""
+    hint = (
+        did_you_mean(words[0], parser._option_string_actions, most=2, cutoff=0.7) if words else ""
+    )
     if arguments.is_scripted and words[:1] == ["--budget"]:
         hint = "; a job has no budget: --max-runtime limits what it can cost"
     elif words and words[0] in arguments.hints:
@@ -78,8 +83,8 @@ def build_parser(first: str = "") -> Parser:
     """Return the parser of ``raysm``.
 
     Args:
-        first: The first argument of the command line. If it is a command, the parser has only that one, and no
-            module of another command is imported; otherwise it has all.
+        first: The first argument of the command line. If it is a command, the parser has only that
+            one, and no module of another command is imported; otherwise it has all.
     """
     parser = Parser(
         prog="raysm",
@@ -88,7 +93,8 @@ def build_parser(first: str = "") -> Parser:
         usage="raysm COMMAND [options]",
     )
     parser.add_argument(VERSION, action="version", version=f"raysm {__version__}")
-    # help: argparse would list all commands as one argument. prog: argparse would use the whole usage line.
+    # help: argparse would list all commands as one argument. prog: argparse would use the whole
+    # usage line.
     commands = parser.add_subparsers(
         dest=COMMAND, required=True, metavar="COMMAND", help=argparse.SUPPRESS, prog="raysm"
     )
@@ -102,7 +108,9 @@ def build_parser(first: str = "") -> Parser:
     shown = {action.dest: action for action in commands._choices_actions}
     for title, names in families(parser).items():
         parser.add_argument_group(title)._group_actions.extend(shown[name] for name in names)
-    parser.epilog = f"{_overview(parser)}\nraysm COMMAND --help shows the options of a command, with examples."
+    parser.epilog = (
+        f"{_overview(parser)}\nraysm COMMAND --help shows the options of a command, with examples."
+    )
     return parser
 
 

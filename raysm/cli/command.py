@@ -9,9 +9,22 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from raysm.cli.arguments import parse
-from raysm.cli.console import Console, discard_unread_output, is_of_output, process_started_s, say_last
+from raysm.cli.console import (
+    Console,
+    discard_unread_output,
+    is_of_output,
+    process_started_s,
+    say_last,
+)
 from raysm.cli.interrupts import INTERRUPTED, OF_THE_PROCESS, REPEATED_S, Interrupted
-from raysm.errors import CredentialsExpired, InvalidConfig, InvalidRequest, MissingDependency, NoRoom, RaysmError
+from raysm.errors import (
+    CredentialsExpired,
+    InvalidConfig,
+    InvalidRequest,
+    MissingDependency,
+    NoRoom,
+    RaysmError,
+)
 
 OUTPUT_CLOSED = 141
 """128 + SIGPIPE, as shells report it."""

@@ -58,7 +58,10 @@ def flag_layer(arguments: argparse.Namespace, on: str) -> Layer:
         values[key], names[key] = value, CHANGE
 
     def origin(key: Key) -> str:
-        return next((name for chosen, name in names.items() if chosen[: len(key)] == key or key == chosen), "a flag")
+        return next(
+            (name for chosen, name in names.items() if chosen[: len(key)] == key or key == chosen),
+            "a flag",
+        )
 
     # Checked like the tables of a file: a message names the flag instead of the line.
     return Layer(values=check_values(nested(values), schema(workload=True), origin), origin=origin)
@@ -69,7 +72,11 @@ def _choices(flag: Flag, value: Any, on: str) -> Iterator[tuple[Key, Any]]:
     if key[0] == TARGETS_OWN:
         targets = [name for name, kind in TARGETS.items() if key[1] in hints_of(kind)]
         if on not in targets:
-            remedy = "a job of this machine is found in any region by its name" if key[1] == "region" else ""
+            remedy = (
+                "a job of this machine is found in any region by its name"
+                if key[1] == "region"
+                else ""
+            )
             raise InvalidRequest(f"{flag.name} belongs to --on {targets[0]}", remedy=remedy)
         key = (on, key[1])
     if flag.metavar is None or "=" not in flag.metavar:
@@ -93,12 +100,16 @@ def _parse_named(texts: list[str], flag: Flag) -> dict[str, str]:
         if not (name and equals and (content or noun in ("variable", "hyperparameter"))):
             channel = re.sub(r"[^A-Za-z0-9]+", "-", PurePath(text).stem).strip("-") or "data"
             example = (
-                f"; for example {flag.name} {channel}={shlex.quote(text)}" if noun == "channel" and not equals else ""
+                f"; for example {flag.name} {channel}={shlex.quote(text)}"
+                if noun == "channel" and not equals
+                else ""
             )
             raise InvalidRequest(f"{flag.name} takes {flag.metavar}, got {text!r}{example}")
         # Otherwise the last one would win silently.
         if name in values:
-            raise InvalidRequest(f"the {noun} {name!r} is given twice: {flag.name} {name}={values[name]} and {text}")
+            raise InvalidRequest(
+                f"the {noun} {name!r} is given twice: {flag.name} {name}={values[name]} and {text}"
+            )
         values[name] = content
     return values
 
@@ -107,7 +118,9 @@ def _parse_set(text: str) -> tuple[Key, Any]:
     path, equals, value = text.partition("=")
     key = tuple(path.strip().split("."))
     if not (path and equals):
-        raise InvalidRequest(f"{CHANGE} takes OPTION=VALUE, as in {CHANGE} cluster.volume_gb=100, got {text!r}")
+        raise InvalidRequest(
+            f"{CHANGE} takes OPTION=VALUE, as in {CHANGE} cluster.volume_gb=100, got {text!r}"
+        )
     try:
         data: Any = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
@@ -121,7 +134,9 @@ def _is_text(key: Key) -> bool:
         hint = hint_of(key)
     except (KeyError, TypeError):  # reported later, with the nearest option
         return False
-    return hint is str or (isinstance(hint, types.UnionType) and set(typing.get_args(hint)) == {str, types.NoneType})
+    return hint is str or (
+        isinstance(hint, types.UnionType) and set(typing.get_args(hint)) == {str, types.NoneType}
+    )
 
 
 NO_ROLE = "arn:aws:iam::000000000000:role/none"
@@ -130,7 +145,8 @@ NO_ROLE = "arn:aws:iam::000000000000:role/none"
 
 def read_settings(arguments: Arguments, *files: Layer) -> Settings:
     layers = [*_file_layers(arguments), *files]
-    # Merged once without flags: a flag that several targets have, such as --image, sets that of the files' target.
+    # Merged once without flags: a flag that several targets have, such as --image, sets that of the
+    # files' target.
     flags = flag_layer(arguments, Settings(layers).on.kind)
     return Settings([*layers, _workload_layer(arguments), flags])
 
@@ -148,9 +164,12 @@ def project_file(arguments: Arguments) -> Path | None:
 def _file_layers(arguments: Arguments) -> list[Layer]:
     file, profile = project_file(arguments), arguments.config_profile
     if file is None and profile is not None:
-        raise InvalidRequest(f"--config-profile {profile}: there is no raysm.toml in {Path.cwd()} or above it")
+        raise InvalidRequest(
+            f"--config-profile {profile}: there is no raysm.toml in {Path.cwd()} or above it"
+        )
     if file is not None and arguments.project_file is None and arguments.command != "config":
-        # The user has not named it. To stderr, because programs read the answer of many commands on stdout.
+        # The user has not named it. To stderr, because programs read the answer of many commands on
+        # stdout.
         say_aside(f"raysm: options of {file}")
     layers = [] if file is None else Project.read(file).chosen(profile)
     # Commands that only read jobs have no --request.
@@ -168,11 +187,23 @@ def _workload_layer(arguments: Arguments) -> Layer:
         values["workload", "script"] = script
     args = list(arguments.script_args)
     # With a request file, which names the script, they are its arguments.
-    if issubclass(kind or Workload, ScriptWorkload) and script is None and arguments.request is None and args:
-        values |= {("workload", "command"): True, ("workload", "script"): args.pop(0), ("workload", "args"): args}
+    if (
+        issubclass(kind or Workload, ScriptWorkload)
+        and script is None
+        and arguments.request is None
+        and args
+    ):
+        values |= {
+            ("workload", "command"): True,
+            ("workload", "script"): args.pop(0),
+            ("workload", "args"): args,
+        }
     elif args:
         values["workload", "args"] = args
-    return Layer(values=values | arguments.own_options(arguments), origin=lambda key: f"raysm {arguments.command}")
+    return Layer(
+        values=values | arguments.own_options(arguments),
+        origin=lambda key: f"raysm {arguments.command}",
+    )
 
 
 WIDE = 80
@@ -183,7 +214,11 @@ def run(arguments: Arguments, console: Console) -> None:
     options = dict(effective(settings))
     if arguments.json:
         shown = {key: {"value": value, "from": origin} for key, (value, origin) in options.items()}
-        answer = {"file": None if file is None else str(file), "profile": arguments.config_profile, "options": shown}
+        answer = {
+            "file": None if file is None else str(file),
+            "profile": arguments.config_profile,
+            "options": shown,
+        }
         print(json.dumps(answer, indent=1))
         return
     lines = {
@@ -193,7 +228,9 @@ def run(arguments: Arguments, console: Console) -> None:
     }
     # One long value would move all origins out of sight.
     width = max(len(line) for line in lines if len(line) < WIDE)
-    console.print(Text(f"# project file: {file or 'none (raysm.toml, here or above)'}"), soft_wrap=True)
+    console.print(
+        Text(f"# project file: {file or 'none (raysm.toml, here or above)'}"), soft_wrap=True
+    )
     for line, origin in lines.items():
         console.print(Text(f"{line:<{width}}  # {origin}"), soft_wrap=True)
 
@@ -201,7 +238,11 @@ def run(arguments: Arguments, console: Console) -> None:
 def toml(value: Any) -> str:
     match value:
         case dict():
-            members = ", ".join(f"{json.dumps(key)} = {toml(item)}" for key, item in value.items() if item is not None)
+            members = ", ".join(
+                f"{json.dumps(key)} = {toml(item)}"
+                for key, item in value.items()
+                if item is not None
+            )
             return f"{{ {members} }}"
         case list() | tuple():
             return f"[{', '.join(map(toml, value))}]"
@@ -215,7 +256,9 @@ def effective(settings: Settings) -> Iterator[tuple[str, tuple[Any, str]]]:
     hints = schema(workload=True)
     chosen = settings.on.kind
     tables = {"on": hints["on"], chosen: settings.on} | {
-        name: hint for name, hint in hints.items() if not (isinstance(hint, type) and hasattr(hint, "kind"))
+        name: hint
+        for name, hint in hints.items()
+        if not (isinstance(hint, type) and hasattr(hint, "kind"))
     }
     yield "on", (chosen, settings.origin(("on",)))
     for name, hint in tables.items():
@@ -237,4 +280,7 @@ def _options(settings: Settings, key: Key, hint: Any) -> Iterator[tuple[str, tup
         for inner in (chosen for chosen in settings.values if chosen[: len(key)] == key):
             yield ".".join(inner), (settings.values[inner], settings.origin(inner))
         return
-    yield ".".join(key), (settings.values.get(key, to_json(default_of(key[0]))), settings.origin(key))
+    yield (
+        ".".join(key),
+        (settings.values.get(key, to_json(default_of(key[0]))), settings.origin(key)),
+    )

@@ -24,7 +24,9 @@ class Console(rich.console.Console):
         raise BrokenPipeError("the reader of the output has gone")
 
     def render(
-        self, renderable: rich.console.RenderableType, options: rich.console.ConsoleOptions | None = None
+        self,
+        renderable: rich.console.RenderableType,
+        options: rich.console.ConsoleOptions | None = None,
     ) -> Iterable[Segment]:
         """Yield the segments of what is printed; controls that come from its text, and not from rich, are escaped."""
         for segment in super().render(renderable, options):
@@ -41,7 +43,9 @@ def say(text: str, console: rich.console.Console) -> None:
     console.print(Text(text), soft_wrap=True)
 
 
-def aligned(table: Iterable[Sequence[str]], justify: Callable[[str, int], str] = str.ljust) -> list[str]:
+def aligned(
+    table: Iterable[Sequence[str]], justify: Callable[[str, int], str] = str.ljust
+) -> list[str]:
     """Return a table as lines; not with rich's Table, which truncates wide rows: programs may read the output."""
     rows = list(table)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -51,8 +55,8 @@ def aligned(table: Iterable[Sequence[str]], justify: Callable[[str, int], str] =
 def say_last(console: rich.console.Console, text: str) -> None:
     """Print a line where the user can still read it: on ``console``, else on stderr, else on the terminal.
 
-    Ctrl-C in ``raysm run x.py 2>&1 | tee log`` ends ``tee`` too. The line must not fail then, since the job is stopped
-    after it.
+    Ctrl-C in ``raysm run x.py 2>&1 | tee log`` ends ``tee`` too. The line must not fail then, since
+    the job is stopped after it.
     """
     with contextlib.suppress(OSError):
         say(text, console)
@@ -119,6 +123,8 @@ def process_started_s() -> float:
     """Return when this process started, in seconds since the epoch; now on a system without ``/proc``."""
     try:
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-        return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
+        return (
+            time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
+        )
     except (OSError, AttributeError):
         return time.time()

@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 from raysm.core.client.job.description import NEVER_RAN, Description, SecondaryStatus
@@ -34,7 +41,8 @@ class Times:
     """How long the slowest instance installed packages."""
     described: Description | None = field(default=None, repr=False)
     is_billed: bool = False
-    """True if the job ran on AWS, where it waits for instances; on this machine it waits for cores."""
+    """True if the job ran on AWS, where it waits for instances; on this machine it waits for
+    cores."""
 
     def parts(self, phases_s: Mapping[str, float]) -> tuple[float, dict[str, float]]:
         assert self.ended_s is not None, "the command has ended"
@@ -55,16 +63,24 @@ class Times:
         parts = {
             "preparing and sending": sent_s - self.started_s,
             "waiting for instances" if self.is_billed else "waiting for cores": waiting_s,
-            "downloading image and inputs" if self.is_billed else "downloading the inputs": downloading_s,
+            "downloading image and inputs"
+            if self.is_billed
+            else "downloading the inputs": downloading_s,
             "installing packages": installing_s,
             "forming the cluster": before_s - waiting_s - downloading_s - installing_s,
-            "starting the workload" if phases_s else "running the workload": max(0.0, done_s - formed_s - phased_s),
+            "starting the workload" if phases_s else "running the workload": max(
+                0.0, done_s - formed_s - phased_s
+            ),
             **phases_s,
             "ending the cluster": after_s - bringing_s - storing_s,
             "storing the result": storing_s,
             "bringing the result" if stored else "storing and bringing the result": bringing_s,
         }
-        return whole_s, {name: seconds for name, seconds in parts.items() if seconds >= MIN_PART_S or name in phases_s}
+        return whole_s, {
+            name: seconds
+            for name, seconds in parts.items()
+            if seconds >= MIN_PART_S or name in phases_s
+        }
 
     def _spent_s(self, statuses: tuple[SecondaryStatus, ...]) -> float:
         # A clock that was set back gives the service's steps less than no time.
@@ -88,7 +104,8 @@ class Display:
     Attributes:
         console: Where it draws.
         way_in: A line on how to open the dashboard, printed when it runs; None prints nothing.
-        formed_s: When the cluster was formed for the first time, seconds since the epoch; None until then.
+        formed_s: When the cluster was formed for the first time, seconds since the epoch; None
+            until then.
         done_s: When the head had the whole result; None until then.
         installing_s: How long the slowest instance installed packages.
     """
@@ -120,7 +137,10 @@ class Display:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self._bars.stop()
 
@@ -131,9 +151,13 @@ class Display:
             case events.Progress() if self.console.is_terminal:
                 if event.phase not in self._tasks:
                     total, unit = event.total, event.unit
-                    self._tasks[event.phase] = self._bars.add_task(event.phase, total=total, unit=unit, rate="")
+                    self._tasks[event.phase] = self._bars.add_task(
+                        event.phase, total=total, unit=unit, rate=""
+                    )
                 rate = self._rendering.phase(event).rate(event)
-                self._bars.update(self._tasks[event.phase], completed=event.done, total=event.total, rate=rate)
+                self._bars.update(
+                    self._tasks[event.phase], completed=event.done, total=event.total, rate=rate
+                )
                 return
             case None:
                 self._shown.append(text.rstrip())
@@ -162,5 +186,6 @@ class Display:
         self._print(text)
 
     def _print(self, text: str) -> None:
-        # The log may contain anything: no markup, no highlighting, and no wrapping, so that users can grep it.
+        # The log may contain anything: no markup, no highlighting, and no wrapping, so that users
+        # can grep it.
         self.console.print(Text(text), soft_wrap=True, highlight=False)

@@ -13,7 +13,8 @@ NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 """Ctrl-C, ``kill``, and a closed terminal; Windows has no SIGHUP."""
 
 REPEATED_S = 1.0
-"""For so long after a signal, further ones count as the same: a key that is held, or a signal sent to each process."""
+"""For so long after a signal, further ones count as the same: a key that is held, or a signal sent
+to each process."""
 
 STOPPING_S = 15.0
 """For so long at most, a signal does not interrupt the call that stops a job."""
@@ -26,7 +27,8 @@ class Interrupted(KeyboardInterrupt):
 class Interrupts:
     """Raises KeyboardInterrupt for a signal, and remembers it.
 
-    Python drops an exception that is raised in a callback of the garbage collector, and some imports catch it.
+    Python drops an exception that is raised in a callback of the garbage collector, and some
+    imports catch it.
     """
 
     def __init__(self) -> None:
@@ -61,7 +63,8 @@ class Interrupts:
 
 
 OF_THE_PROCESS = Interrupts()
-"""Takes SIGINT from the start of a command on, except within ``interruptible``; held between sending and following."""
+"""Takes SIGINT from the start of a command on, except within ``interruptible``; held between
+sending and following."""
 
 
 @contextlib.contextmanager
@@ -73,7 +76,9 @@ def interruptible() -> Iterator[Interrupts]:
     interrupts = Interrupts()
     signals = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
     # Ignored signals, as by nohup, stay ignored.
-    previous = {one: signal.getsignal(one) for one in signals if signal.getsignal(one) is not signal.SIG_IGN}
+    previous = {
+        one: signal.getsignal(one) for one in signals if signal.getsignal(one) is not signal.SIG_IGN
+    }
     for one in previous:
         signal.signal(one, interrupts.take)
     interrupts.has_come, OF_THE_PROCESS.is_held = OF_THE_PROCESS.has_come, False

@@ -15,7 +15,9 @@ READ = "name of a job, or a short name (train): the running job or session, or e
 NO_OPEN = "print the address without opening a browser"
 
 
-def add_reading_job(commands: Any, name: str, text: str, *, run: str = JOBS, job: str = READ, **listed: Any) -> Parser:
+def add_reading_job(
+    commands: Any, name: str, text: str, *, run: str = JOBS, job: str = READ, **listed: Any
+) -> Parser:
     """Add a command that reads one job; ``listed`` is what ``add_command`` takes for ``raysm --help``."""
     command = add_command(commands, name, text, run=run, **{"family": Family.JOBS} | listed)
     # A short name also finds a job that has ended.
@@ -39,20 +41,30 @@ def add_logs(commands: Any) -> None:
 
 
 def add_result(commands: Any) -> None:
-    result = add_reading_job(commands, "result", "fetch a job's result", examples="raysm result digits --output out/")
+    result = add_reading_job(
+        commands, "result", "fetch a job's result", examples="raysm result digits --output out/"
+    )
     # Both say how long to wait: --no-wait is a timeout of 0.
     waiting = result.add_mutually_exclusive_group()
     add(waiting, "--no-wait", "exit with 1 at once if the job still runs")
-    add(waiting, "--timeout TIME", "wait at most this long for its end: 90s, 30m, 2h, or seconds", type=seconds)
+    add(
+        waiting,
+        "--timeout TIME",
+        "wait at most this long for its end: 90s, 30m, 2h, or seconds",
+        type=seconds,
+    )
     add(result, "--output DIR", "copy the result to this folder", type=Path)
     text = (
-        "copy this to --output, also of a job that failed: the result, $SM_OUTPUT_DATA_DIR, $RAYSM_STATE, or the logs"
+        "copy this to --output, also of a job that failed: the result, $SM_OUTPUT_DATA_DIR, "
+        "$RAYSM_STATE, or the logs"
     )
     add(result, "--what model|data|state|logs", text, choices=["model", "data", "state", "logs"])
     text = "unpickle a function's value even if the job's log has no digest of it"
     add(result, "--unverified", text)
     lacking = "--what needs --output DIR, an empty folder"
-    result.set_defaults(lacks=lambda asked: lacking if asked.what and asked.output is None else None)
+    result.set_defaults(
+        lacks=lambda asked: lacking if asked.what and asked.output is None else None
+    )
 
 
 def add_metrics(commands: Any) -> None:
@@ -66,7 +78,9 @@ def add_metrics(commands: Any) -> None:
     add(metrics, "--name NAME", text, action="append", default=[])
     which = metrics.add_mutually_exclusive_group()
     add(which, "--telemetry", "show the metrics of the instances: memory, CPU, network …")
-    add(which, "--all", "show the metrics of the job and of its instances; --json alone prints both")
+    add(
+        which, "--all", "show the metrics of the job and of its instances; --json alone prints both"
+    )
 
 
 def add_stop(commands: Any) -> None:
@@ -104,7 +118,9 @@ def add_debug(commands: Any) -> None:
     add_reading(debug)
 
 
-def _add_running(commands: Any, name: str, text: str, *, family: Family, examples: str = "") -> Parser:
+def _add_running(
+    commands: Any, name: str, text: str, *, family: Family, examples: str = ""
+) -> Parser:
     command = add_command(commands, name, text, run=JOBS, family=family, examples=examples)
     # A short name finds only a job that runs.
     command.set_defaults(is_reading=False)

@@ -49,12 +49,15 @@ def await_end(job: Job, console: Console, timeout_s: float | None) -> None:
     # Not monotonic, because it is compared with times from other machines.
     begun_s = time.time()
     with Display(console) as display:
-        display.say(f"{still}: waiting for its result; {looks}; Ctrl-C stops waiting; the job keeps running")
+        display.say(
+            f"{still}: waiting for its result; {looks}; Ctrl-C stops waiting; the job keeps running"
+        )
         try:
             # Waiting sends the follow-up jobs, as ``Job.wait`` does.
             for line in JobStream(job.chain, send=True).follow(timeout_s):
                 match events.parse(line.text):
-                    # Earlier states are left out; the progress of each phase already includes the past.
+                    # Earlier states are left out; the progress of each phase already includes the
+                    # past.
                     case events.State(time_s=time_s) if time_s < begun_s:
                         continue
                     case events.State() | events.Progress():
@@ -67,7 +70,8 @@ CHANGING = ("stop", "debug")
 """Commands that change a job: if several run under one name, the user has to name one."""
 
 OTHERS = ("run_about_tuning", "run_about_grid")
-"""Views for names of something else than a job: they run the command and return True, or return False."""
+"""Views for names of something else than a job: they run the command and return True, or return
+False."""
 
 
 def run(arguments: Arguments, console: Console, service: Service | None = None) -> None:
@@ -90,20 +94,27 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
 
 def _run_about_another(arguments: Arguments, service: Service, console: Console) -> bool:
     found = map(features.offered, OTHERS)
-    return any(run_about(arguments, service, console) for run_about in found if run_about is not None)
+    return any(
+        run_about(arguments, service, console) for run_about in found if run_about is not None
+    )
 
 
 def _remove(arguments: Arguments, service: Service, console: Console) -> None:
     # A job that is named twice is removed once.
     going = list(dict.fromkeys(job for name in arguments.job for job in find_all(name, service)))
     # By region: only jobs of one region share state.
-    every = {region: descriptions(each) for region, each in {job.service.region: job.service for job in going}.items()}
+    every = {
+        region: descriptions(each)
+        for region, each in {job.service.region: job.service for job in going}.items()
+    }
     for job in going:  # all are checked before any is removed
         check(job, every[job.service.region])
     for job in going:
         remove(job, every[job.service.region])
         # State that only these jobs share is removed with the last of them.
-        every[job.service.region] = [other for other in every[job.service.region] if other.name != job.name]
+        every[job.service.region] = [
+            other for other in every[job.service.region] if other.name != job.name
+        ]
     if arguments.json:
         print(json.dumps({"removed": [job.name for job in going]}, indent=1))
     else:
@@ -128,7 +139,11 @@ def _status(arguments: Arguments, job: Job, console: Console) -> None:
 
 
 def _logs(arguments: Arguments, job: Job, console: Console) -> None:
-    options: dict[str, Any] = {"follow": arguments.follow, "instance": arguments.instance, "tail": arguments.tail}
+    options: dict[str, Any] = {
+        "follow": arguments.follow,
+        "instance": arguments.instance,
+        "tail": arguments.tail,
+    }
     try:
         if not arguments.json:
             job.logs(metrics=arguments.metrics, **options)
@@ -154,7 +169,9 @@ def _result(arguments: Arguments, job: Job, console: Console) -> None:
     said_to = Console(stderr=True) if arguments.json else console
     result = brought(job, arguments.output, said_to, unverified=arguments.unverified)
     workload = job.tags.get(WORKLOAD_TAG, "")
-    print_result(console, result, workload=workload, as_json=arguments.json, bill=job.cost(), job=job)
+    print_result(
+        console, result, workload=workload, as_json=arguments.json, bill=job.cost(), job=job
+    )
 
 
 def _stop(arguments: Arguments, job: Job, console: Console) -> None:
@@ -177,7 +194,12 @@ def _debug(arguments: Arguments, job: Job, console: Console) -> None:
     shell, dashboard = features.view("session_commands")(job.name)
     if arguments.json:
         enabled = {"shell": shell, "dashboard": dashboard}
-        print(json.dumps({"job": job.name, "remote_debug": not arguments.off} | ({} if arguments.off else enabled)))
+        print(
+            json.dumps(
+                {"job": job.name, "remote_debug": not arguments.off}
+                | ({} if arguments.off else enabled)
+            )
+        )
         return
     # The SSM agent first starts; it logs its errors to a log stream of its own.
     how = f"a shell, once the SSM agent has started:\n  {shell}\nRay's dashboard:\n  {dashboard}"

@@ -13,10 +13,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Returns:
-        0 for success; 1 if a job, a row of a grid or a trial of a sweep failed (the result of the best other trial is
-        still fetched), or the doctor found a problem; 2 if the request is invalid; 3 if the doctor found no problem but
-        could not check everything; 4 if the credentials have expired and the job keeps running; 130 after Ctrl-C;
-        141 if the reader of stdout was gone and the job was stopped.
+        0 for success; 1 if a job, a row of a grid or a trial of a sweep failed (the result of the
+        best other trial is still fetched), or the doctor found a problem; 2 if the request is
+        invalid; 3 if the doctor found no problem but could not check everything; 4 if the
+        credentials have expired and the job keeps running; 130 after Ctrl-C; 141 if the reader of
+        stdout was gone and the job was stopped.
     """
     if argv is not None:
         from raysm.cli.command import run
@@ -25,7 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     _open_closed_streams()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, OF_THE_PROCESS.take)
-    # Tearing down the interpreter with all that a job needs would take a quarter of a second after the last line.
+    # Tearing down the interpreter with all that a job needs would take a quarter of a second after
+    # the last line.
     set_exit_status = leave_at_once_after_exit_handlers()
     status = 1
     try:
@@ -53,7 +55,8 @@ def _open_closed_streams() -> None:
     """Replace standard streams that the caller has closed by /dev/null: Python has None in their place."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
-            # The lowest free number, which is the stream's own unless the process has opened a file since.
+            # The lowest free number, which is the stream's own unless the process has opened a file
+            # since.
             null = os.open(os.devnull, os.O_RDWR)
             if null != number:
                 os.dup2(null, number)

@@ -1,7 +1,8 @@
 """The flags of a job, as one table for both the parser and the options that the flags set.
 
-A flag names an option by its path in the request. The type of the option's field, which TOML files and Python use too,
-decides whether the flag takes a number, one of several words, or a name with a value. ``--set`` sets any option.
+A flag names an option by its path in the request. The type of the option's field, which TOML files
+and Python use too, decides whether the flag takes a number, one of several words, or a name with a
+value. ``--set`` sets any option.
 """
 
 import argparse
@@ -26,7 +27,8 @@ TIME = "TIME"
 """The metavar of a value in seconds, which may also be written as 30m or 2h."""
 
 TARGETS_OWN = "target"
-"""Placeholder for the table of the chosen target: ``--image`` sets an option of AWS or of this machine."""
+"""Placeholder for the table of the chosen target: ``--image`` sets an option of AWS or of this
+machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +38,11 @@ class Flag:
     path: str
     """The option: ``limits.max_runtime_s``."""
     help: str | Callable[[], str]
-    """For ``--help``; a function is called when the parser is built, because kinds may have been added by then."""
+    """For ``--help``; a function is called when the parser is built, because kinds may have been
+    added by then."""
     choices: Callable[[], tuple[str, ...]] | None = field(default=None, kw_only=True)
-    """Returns the allowed values, if the option's type does not define them; called as late as ``help``."""
+    """Returns the allowed values, if the option's type does not define them; called as late as
+    ``help``."""
     takes: Any = field(default=None, kw_only=True)
     """Type of the value on the command line, if it differs from the option's."""
     action: type[argparse.Action] | None = field(default=None, kw_only=True)
@@ -46,7 +50,8 @@ class Flag:
     group: str = field(default="", kw_only=True)
     """Title of its group in ``--help``; empty means the command's own options."""
     noun: str = field(default="", kw_only=True)
-    """What messages call one of its NAME=VALUE; empty is the option in the singular, ``tag`` for ``tags``."""
+    """What messages call one of its NAME=VALUE; empty is the option in the singular, ``tag`` for
+    ``tags``."""
 
     @property
     def name(self) -> str:
@@ -83,8 +88,16 @@ COMMON = (
     Flag("--name", "name", "name of the task; each job's name starts with it"),
     *_grouped(
         Group.PACKAGES,
-        Flag("--requirement PACKAGE", "requirements", "install a package with pip, or a requirements.txt; repeatable"),
-        Flag("--pip-index URL", "pip_index", "index of pip: a URL, or the ARN of a CodeArtifact repository"),
+        Flag(
+            "--requirement PACKAGE",
+            "requirements",
+            "install a package with pip, or a requirements.txt; repeatable",
+        ),
+        Flag(
+            "--pip-index URL",
+            "pip_index",
+            "index of pip: a URL, or the ARN of a CodeArtifact repository",
+        ),
         Flag("--wheel FILE", "wheels", "upload this wheel and install it; repeatable"),
         Flag(
             "--env NAME=VALUE",
@@ -95,48 +108,112 @@ COMMON = (
     ),
     *_grouped(
         Group.RECORDS,
-        Flag("--project", "project", "project of the job, a prefix in the bucket (default: default)"),
-        Flag("--hyperparameter NAME=VALUE", "hyperparameters", "hyperparameter, passed in SM_HPS; repeatable"),
+        Flag(
+            "--project", "project", "project of the job, a prefix in the bucket (default: default)"
+        ),
+        Flag(
+            "--hyperparameter NAME=VALUE",
+            "hyperparameters",
+            "hyperparameter, passed in SM_HPS; repeatable",
+        ),
         Flag(
             "--hyperparameters-as-args",
             "hyperparameters_as_args",
             "pass them to the script too: --NAME VALUE",
             takes=bool,
         ),
-        Flag("--tag NAME=VALUE", "tags", "tag of the job, for example for cost reports; repeatable"),
-        Flag("--tracking URI", "tracking", "copy metrics to MLflow: sqlite:///mlflow.db, http://…, or an ARN"),
+        Flag(
+            "--tag NAME=VALUE", "tags", "tag of the job, for example for cost reports; repeatable"
+        ),
+        Flag(
+            "--tracking URI",
+            "tracking",
+            "copy metrics to MLflow: sqlite:///mlflow.db, http://…, or an ARN",
+        ),
     ),
     *_grouped(
         Group.LIMITS,
-        Flag("--max-runtime TIME", "limits.max_runtime_s", "longest run time: 90s, 30m, 2h, or seconds (default 1d)"),
-        Flag("--max-restarts N", "limits.max_restarts", "follow-up jobs after --max-runtime (default 0)"),
+        Flag(
+            "--max-runtime TIME",
+            "limits.max_runtime_s",
+            "longest run time: 90s, 30m, 2h, or seconds (default 1d)",
+        ),
+        Flag(
+            "--max-restarts N",
+            "limits.max_restarts",
+            "follow-up jobs after --max-runtime (default 0)",
+        ),
         Flag("--resume", "resume", "continue with the state of the task's latest job"),
-        Flag("--if-done", "if_done", "skip: return the result of an identical earlier job instead of running again"),
+        Flag(
+            "--if-done",
+            "if_done",
+            "skip: return the result of an identical earlier job instead of running again",
+        ),
     ),
     *_grouped(
         Group.JOB,
-        Flag("--instance-type TYPE", "cluster.instance_type", "instance type, such as ml.c5.4xlarge; required on AWS"),
+        Flag(
+            "--instance-type TYPE",
+            "cluster.instance_type",
+            "instance type, such as ml.c5.4xlarge; required on AWS",
+        ),
         Flag("--spot", "limits.spot", "use spot capacity, which AWS may interrupt"),
-        Flag("--max-wait TIME", "limits.max_wait_s", "longest total time of waiting for spot capacity and running"),
+        Flag(
+            "--max-wait TIME",
+            "limits.max_wait_s",
+            "longest total time of waiting for spot capacity and running",
+        ),
         Flag("--kind", "kind", "the SageMaker API that runs the job (default: training)"),
         Flag("--volume-gb GB", "cluster.volume_gb", "volume of each instance, in GB (default 30)"),
-        Flag("--keep-alive TIME", "cluster.keep_alive_s", "keep the instances warm this long for the next job"),
-        Flag("--allow-cpu", "cluster.allow_cpu", "run also where torch cannot use the GPUs of an instance"),
+        Flag(
+            "--keep-alive TIME",
+            "cluster.keep_alive_s",
+            "keep the instances warm this long for the next job",
+        ),
+        Flag(
+            "--allow-cpu",
+            "cluster.allow_cpu",
+            "run also where torch cannot use the GPUs of an instance",
+        ),
         Flag("--output-uri URI", "output_uri", "S3 prefix for results: s3://bucket/prefix"),
-        Flag("--checkpoint-uri URI", "checkpoint_uri", "S3 prefix for state that later runs continue from"),
-        Flag("--debug", "security.remote_debug", "allow a shell in the instances and Ray's dashboard, through SSM"),
+        Flag(
+            "--checkpoint-uri URI",
+            "checkpoint_uri",
+            "S3 prefix for state that later runs continue from",
+        ),
+        Flag(
+            "--debug",
+            "security.remote_debug",
+            "allow a shell in the instances and Ray's dashboard, through SSM",
+        ),
     ),
     *_grouped(
         Group.NETWORK,
-        Flag("--subnet ID", "security.subnets", "subnet of the VPC that the instances join; repeatable"),
-        Flag("--security-group ID", "security.security_groups", "security group of that VPC; repeatable"),
-        Flag("--volume-kms-key KEY", "security.volume_kms_key", "KMS key for the volumes: an ID or ARN"),
+        Flag(
+            "--subnet ID",
+            "security.subnets",
+            "subnet of the VPC that the instances join; repeatable",
+        ),
+        Flag(
+            "--security-group ID",
+            "security.security_groups",
+            "security group of that VPC; repeatable",
+        ),
+        Flag(
+            "--volume-kms-key KEY",
+            "security.volume_kms_key",
+            "KMS key for the volumes: an ID or ARN",
+        ),
         Flag(
             "--output-kms-key KEY",
             "security.output_kms_key",
             "KMS key for results, the payload and uploaded inputs in S3",
         ),
-        Flag("--encrypt-traffic", "security.encrypt_traffic", "encrypt traffic between the instances; slower"),
+        Flag(
+            "--encrypt-traffic",
+            "security.encrypt_traffic",
+            "encrypt traffic between the instances; slower",
+        ),
         Flag("--isolation", "security.isolation", "no network except between the instances"),
     ),
 )
@@ -145,7 +222,12 @@ TARGET = (
     *_grouped(
         Group.WHERE,
         Flag("--on", "on", "this machine (default), or AWS"),
-        Flag("--instance-kind", "target.instance_kind", _describe_instance_kinds, choices=lambda: (*INSTANCE_KINDS,)),
+        Flag(
+            "--instance-kind",
+            "target.instance_kind",
+            _describe_instance_kinds,
+            choices=lambda: (*INSTANCE_KINDS,),
+        ),
         Flag(
             "--instance-cpus N",
             "target.cpus",
@@ -157,7 +239,11 @@ TARGET = (
         Flag("--role ARN", "target.role", "role that the job runs as"),
         Flag("--region", "target.region", "AWS region (default: from the AWS configuration)"),
         Flag("--profile", "target.profile", "profile of the AWS configuration"),
-        Flag("--bucket", "target.bucket", "bucket for payloads and results (default: sagemaker-REGION-ACCOUNT)"),
+        Flag(
+            "--bucket",
+            "target.bucket",
+            "bucket for payloads and results (default: sagemaker-REGION-ACCOUNT)",
+        ),
         Flag(
             "--image URI",
             "target.image",
@@ -167,7 +253,11 @@ TARGET = (
 )
 
 SOURCE = (
-    Flag("--source-dir DIR", "workload.source_dir", "upload this folder (default: the script and what it imports)"),
+    Flag(
+        "--source-dir DIR",
+        "workload.source_dir",
+        "upload this folder (default: the script and what it imports)",
+    ),
     Flag(
         "--input NAME=URI",
         "inputs",
@@ -182,7 +272,11 @@ IN_STATE = Flag(
     "run in $RAYSM_STATE, kept over interruptions and for --resume; write an input as {channel_NAME} in arguments",
 )
 
-METRIC = Flag("--metric NAME=REGEX", "metrics", "metric in the printed lines: the first group of REGEX; repeatable")
+METRIC = Flag(
+    "--metric NAME=REGEX",
+    "metrics",
+    "metric in the printed lines: the first group of REGEX; repeatable",
+)
 
 
 def add_flags(parser: Any, flags: Iterable[Flag], workload: type[Workload] | None = None) -> None:
@@ -193,7 +287,9 @@ def add_flags(parser: Any, flags: Iterable[Flag], workload: type[Workload] | Non
         own = {} if flag.action is None else {"action": flag.action}
         group = titled(parser, flag.group) if flag.group else parser
         group.add_argument(
-            flag.name, help=flag.help() if callable(flag.help) else flag.help, **(_argparse_options(hint, flag) | own)
+            flag.name,
+            help=flag.help() if callable(flag.help) else flag.help,
+            **(_argparse_options(hint, flag) | own),
         )
     # The flags are kept beside the values, because --name means another option in another command.
     parser.set_defaults(flags=(*(parser.get_default("flags") or ()), *flags))
@@ -206,7 +302,8 @@ def _hint(flag: Flag, workload: type[Workload] | None) -> Any:
     if table == "workload" and workload is not None:
         return hints_of(workload)[name]
     if table == TARGETS_OWN:
-        # The parser is built before the target is known. All targets that have the option have it with the same type.
+        # The parser is built before the target is known. All targets that have the option have it
+        # with the same type.
         return next(hints_of(kind)[name] for kind in TARGETS.values() if name in hints_of(kind))
     return hint_of(flag.key)
 
@@ -223,7 +320,11 @@ def _argparse_options(hint: Any, flag: Flag) -> dict[str, Any]:
         return {"choices": typing.get_args(hint)}
     if typing.get_origin(hint) in (tuple, Mapping):
         return {"action": "append", "metavar": flag.metavar}
-    return {"metavar": flag.metavar, "choices": flag.choices() if flag.choices else None, "type": hint}
+    return {
+        "metavar": flag.metavar,
+        "choices": flag.choices() if flag.choices else None,
+        "type": hint,
+    }
 
 
 def add_change(command: argparse.ArgumentParser) -> None:

@@ -20,7 +20,12 @@ Browse = Callable[[str], object]
 
 
 def show_page(
-    arguments: Arguments, console: Console, service: Service, url: str, browse: Browse, wait: Callable[[], object]
+    arguments: Arguments,
+    console: Console,
+    service: Service,
+    url: str,
+    browse: Browse,
+    wait: Callable[[], object],
 ) -> None:
     if arguments.json:
         print(json.dumps({"url": url}), flush=True)
@@ -28,11 +33,15 @@ def show_page(
         console.print(Text(url), soft_wrap=True)
         text = "Ctrl-C ends this command. Keep this address secret: it gives access without a password."
         console.print(text, style="dim", soft_wrap=True)
-    page = private_folder(service.home, "dashboard") / f"open-{url.split('/')[2].rpartition(':')[2]}.html"
+    page = (
+        private_folder(service.home, "dashboard")
+        / f"open-{url.split('/')[2].rpartition(':')[2]}.html"
+    )
     try:
         with interruptible():
             if not arguments.no_open:
-                # A file for its owner only, because all users of the machine can see a browser's arguments.
+                # A file for its owner only, because all users of the machine can see a browser's
+                # arguments.
                 put(page, PAGE.format(url=url), mode=0o600)
                 browse(page.as_uri())
             wait()

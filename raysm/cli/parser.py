@@ -44,7 +44,8 @@ class Parser(argparse.ArgumentParser):
     overview: tuple[str, ...] = ()
     """Lines for the examples of ``raysm`` itself; most commands have none."""
     examples: str = ""
-    """Command lines for ``--help``, the most common use first; a line that begins with # describes those below it."""
+    """Command lines for ``--help``, the most common use first; a line that begins with # describes
+    those below it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         defaults: dict[str, Any] = {"formatter_class": _Formatter, "allow_abbrev": False}
@@ -53,22 +54,32 @@ class Parser(argparse.ArgumentParser):
     def short_usage(self) -> str:
         if self.usage:
             return self.usage
-        listed = [action for action in self._actions if not isinstance(action, argparse._SubParsersAction)]
+        listed = [
+            action for action in self._actions if not isinstance(action, argparse._SubParsersAction)
+        ]
         words = [_positional(action) for action in listed if not action.option_strings]
-        words += [f"{flags[-1]} {each.metavar}" for each in listed if each.required and (flags := each.option_strings)]
+        words += [
+            f"{flags[-1]} {each.metavar}"
+            for each in listed
+            if each.required and (flags := each.option_strings)
+        ]
         return " ".join([self.prog, *words, "[options]"])
 
     @property
     def commands(self) -> Mapping[str, "Parser"]:
         """The parsers of its own commands by name: of ``raysm session``, those of ``start``, ``list`` and so on."""
-        nested = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
+        nested = [
+            action for action in self._actions if isinstance(action, argparse._SubParsersAction)
+        ]
         return nested[0].choices if nested else {}
 
     def format_help(self) -> str:
         if self._subparsers is None:
             self.usage = self.short_usage()
         titles = list(map(str, Group))
-        self._action_groups.sort(key=lambda group: titles.index(group.title) if group.title in titles else -1)
+        self._action_groups.sort(
+            key=lambda group: titles.index(group.title) if group.title in titles else -1
+        )
         return super().format_help()
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -132,7 +143,8 @@ def add_command(
         commands: What ``add_subparsers`` has returned.
         name: The name of the command or verb.
         text: What it does, for ``--help``.
-        run: The function that runs it, ``module:function``: its modules are imported only then. A verb has none.
+        run: The function that runs it, ``module:function``: its modules are imported only then. A
+            verb has none.
         usage: The first line of its help, if it does not follow from the arguments.
         is_scripted: Whether it takes arguments of a user's program after ``--``.
         sends_job: Whether it sends a job and follows it.
@@ -141,7 +153,9 @@ def add_command(
         examples: Its examples; see ``Parser.examples``.
         overview: Its lines among the examples of ``raysm`` itself.
     """
-    parser: Parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", usage=usage)
+    parser: Parser = commands.add_parser(
+        name, help=text, description=text[0].upper() + text[1:] + ".", usage=usage
+    )
     parser.family = family
     parser.before = before
     parser.overview = tuple(overview)
@@ -167,7 +181,9 @@ def names(text: str) -> list[str]:
     """Parse a list of names, ``a,b``."""
     parts = [part.strip() for part in text.split(",")]
     if not all(parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of names; write us-east-1,eu-west-1")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a list of names; write us-east-1,eu-west-1"
+        )
     return list(dict.fromkeys(parts))
 
 

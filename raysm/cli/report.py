@@ -54,7 +54,11 @@ def described(job: Job) -> dict[str, Any]:
         "training_s": description.training_s,
         "cost": None if bill is None else bill.as_dict(),
         "transitions": [
-            {"status": status, "begin": begin.isoformat() if begin else None, "end": end.isoformat() if end else None}
+            {
+                "status": status,
+                "begin": begin.isoformat() if begin else None,
+                "end": end.isoformat() if end else None,
+            }
             for status, begin, end in description.transitions
         ],
     }
@@ -72,7 +76,9 @@ def print_result(
 ) -> None:
     """Print a result; ``job`` is the one that left it, which may have left other files than a result."""
     if as_json:
-        print(json.dumps(_json(result) | ({} if bill is None else {"cost": bill.as_dict()}), indent=1))
+        print(
+            json.dumps(_json(result) | ({} if bill is None else {"cost": bill.as_dict()}), indent=1)
+        )
         return
     match result:
         case Result():
@@ -83,7 +89,8 @@ def print_result(
                 console.print(Text(f"\n{result.view}\n"), soft_wrap=True)
         case _:
             done = f"completed in {_shares(times, {})}" if times else "completed"
-            # Only built-in kinds: the tag may have been written by others, and must not cause an import.
+            # Only built-in kinds: the tag may have been written by others, and must not cause an
+            # import.
             remains = _what_remains(result, built_in_kind(workload), job)
             console.print(Text(done + remains), soft_wrap=True)
     for label, text in [] if bill is None else costs.lines(bill):
@@ -101,7 +108,9 @@ def _what_remains(result: Any, kind: type[Workload] | None, job: Job | None) -> 
             left = [] if job is None else job.left_files(SHOWN + 1)
             if job is None or not left:
                 return f"; nothing was kept: a job keeps {kind.keeps}"
-            return "".join(["; it has no result, but it left", *(_left(job.name, each) for each in left)])
+            return "".join(
+                ["; it has no result, but it left", *(_left(job.name, each) for each in left)]
+            )
     return f": {result!r}"
 
 
@@ -117,7 +126,9 @@ def _lines(result: Result) -> list[tuple[str, str]]:
         # raysm's own files have a shape; those of a script in one folder may be different tables.
         is_part = bool(file.shape) and "/" in file.name and file.name.endswith(".parquet")
         if how_to_read(file.name):
-            tables.setdefault(file.name.rpartition("/")[0] if is_part else file.name, []).append(file)
+            tables.setdefault(file.name.rpartition("/")[0] if is_part else file.name, []).append(
+                file
+            )
     for name, parts in tables.items():
         path, file = _shown(result.path / name), parts[0]
         text = f"{path}: {file.size}"
@@ -133,7 +144,10 @@ def _lines(result: Result) -> list[tuple[str, str]]:
     names = [file.name for file in others[:SHOWN]]
     more = [f"{len(others) - SHOWN:,} more"] if len(others) > SHOWN else []
     size = sum(file.bytes for file in others)
-    return [*lines, ("result", f"{_shown(result.path)}/: {', '.join([*names, *more])}, {size:,} bytes")]
+    return [
+        *lines,
+        ("result", f"{_shown(result.path)}/: {', '.join([*names, *more])}, {size:,} bytes"),
+    ]
 
 
 def _shares(times: Times | None, phases_s: Mapping[str, float]) -> str:
@@ -194,12 +208,21 @@ def _steps(metrics: Metrics) -> list[str]:
     """Return a row for each step, and for each time at which values without a step were reported."""
     rows = metrics.rows()
     columns = metrics.names
-    has_steps, has_times = any(row[0] is not None for row in rows), any(row[0] is None for row in rows)
+    has_steps, has_times = (
+        any(row[0] is not None for row in rows),
+        any(row[0] is None for row in rows),
+    )
     table = [[*(["step"] if has_steps else []), *(["time"] if has_times else []), *columns]]
     for step, at_s, values in rows:
         cells = ["" if step is None else str(step)] if has_steps else []
-        cells += [time.strftime("%H:%M:%S", time.localtime(at_s)) if step is None else ""] if has_times else []
-        table.append([*cells, *(metric_value(values[name]) if name in values else "" for name in columns)])
+        cells += (
+            [time.strftime("%H:%M:%S", time.localtime(at_s)) if step is None else ""]
+            if has_times
+            else []
+        )
+        table.append(
+            [*cells, *(metric_value(values[name]) if name in values else "" for name in columns)]
+        )
     return aligned(table, str.rjust) if rows else []
 
 
@@ -209,7 +232,9 @@ def _instances(metrics: Metrics) -> list[str]:
     for metric in metrics:
         values.setdefault((metric.host, metric.name), []).append(metric.value)
     table = [["instance", "metric", "values", "mean", "most", "last"]]
-    for (host, name), series in sorted(values.items(), key=lambda item: (natural(item[0][0]), item[0][1])):
+    for (host, name), series in sorted(
+        values.items(), key=lambda item: (natural(item[0][0]), item[0][1])
+    ):
         figures = (sum(series) / len(series), max(series), series[-1])
         table.append([host, name, str(len(series)), *map(metric_value, figures)])
     return aligned(table, str.rjust) if values else []
@@ -219,7 +244,11 @@ def _nothing(arguments: Arguments, job: Job, everything: Metrics, chosen: Metric
     if chosen:
         return f"no metric is named {' or '.join(arguments.name)}; {job.name} has {', '.join(chosen.names)}"
     if arguments.telemetry:
-        return f"no metrics of the instances of {job.name}{'' if job.done() else ' yet'}: {TELEMETRY}"
+        return (
+            f"no metrics of the instances of {job.name}{'' if job.done() else ' yet'}: {TELEMETRY}"
+        )
     if everything.of_instances():
-        return f"no metrics but those of the instances (raysm metrics --telemetry {job.name}): {HOW}"
+        return (
+            f"no metrics but those of the instances (raysm metrics --telemetry {job.name}): {HOW}"
+        )
     return f"no metrics{'' if job.done() else ' yet'}: {HOW}"

@@ -16,7 +16,14 @@ from raysm.cli.arguments import Arguments
 from raysm.cli.config import read_settings
 from raysm.cli.console import Console, is_of_output, now_s, say_aside, say_last
 from raysm.cli.display import Display, Times
-from raysm.cli.interrupts import OF_THE_PROCESS, REPEATED_S, STOPPING_S, Interrupted, Interrupts, interruptible
+from raysm.cli.interrupts import (
+    OF_THE_PROCESS,
+    REPEATED_S,
+    STOPPING_S,
+    Interrupted,
+    Interrupts,
+    interruptible,
+)
 from raysm.cli.report import brought, described, print_result
 from raysm.core.client.costs.bill import most_expensive
 from raysm.core.client.job.handle import Job, attach
@@ -34,13 +41,16 @@ from raysm.core.request.codec import to_json
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound, RaysmError
 
 MAX_PER_CORE = 4
-"""A core can start a few emulated instances, which mostly wait; with more, their starts delay each other."""
+"""A core can start a few emulated instances, which mostly wait; with more, their starts delay each
+other."""
 
 
 def cluster(settings: Settings) -> Cluster:
     is_typed = any(("cluster", name) in settings for name in ("instance_type", "groups"))
     if settings.on.names_own_types and not is_typed:
-        raise InvalidRequest(f"--on {settings.on.kind} needs --instance-type, ml.c5.4xlarge for example")
+        raise InvalidRequest(
+            f"--on {settings.on.kind} needs --instance-type, ml.c5.4xlarge for example"
+        )
     return settings.options().get("cluster") or Cluster()
 
 
@@ -89,7 +99,8 @@ def as_request(ready: Prepared, settings: Settings) -> dict[str, Any]:
     Inputs are the given paths and not their places in the bucket. Paths are absolute.
     """
     options = settings.options()
-    # Without ``name=ready.task`` the job's name, which contains a time, would become the name of the next task.
+    # Without ``name=ready.task`` the job's name, which contains a time, would become the name of
+    # the next task.
     request = replace(ready.request, name=ready.task, inputs=options.get("inputs", {}))
     kind = settings.on.kind
     where = {name: item for name, item in to_json(ready.service.target).items() if name != "kind"}
@@ -100,7 +111,11 @@ def as_request(ready: Prepared, settings: Settings) -> dict[str, Any]:
 
 def what_sending_does(ready: Prepared) -> str:
     channels = ", ".join(upload.channel for upload in ready.uploads)
-    return f"uploading {channels} to s3://{ready.service.bucket.name}" if channels else "sending the job"
+    return (
+        f"uploading {channels} to s3://{ready.service.bucket.name}"
+        if channels
+        else "sending the job"
+    )
 
 
 def check_timeout(timeout_s: float | None) -> None:
@@ -122,7 +137,9 @@ def check_output(output: Path | None) -> None:
         for folder in missing:
             folder.rmdir()
     except OSError as error:
-        raise InvalidRequest(f"--output {output} cannot be written: {error.strerror}; name another folder") from error
+        raise InvalidRequest(
+            f"--output {output} cannot be written: {error.strerror}; name another folder"
+        ) from error
 
 
 def send(ready: Prepared, console: rich.console.Console) -> Job:
@@ -142,14 +159,17 @@ def send(ready: Prepared, console: rich.console.Console) -> Job:
             except JobNotFound:
                 raise KeyboardInterrupt from None
             except RaysmError as error:
-                raise Interrupted(f"interrupted; raysm status {name} tells whether it was sent: {error}") from None
+                raise Interrupted(
+                    f"interrupted; raysm status {name} tells whether it was sent: {error}"
+                ) from None
             raise Interrupted(end_showing(job, console, interrupts)) from None
 
 
 def follow(job: Job, display: Display, first: Sequence[str] = ()) -> None:
     """Show the job's lines until it has ended. On this machine Ctrl-C stops the job; on AWS it only ends the display.
 
-    A stdout that cannot be written counts as Ctrl-C: the reader of a pipe has gone, or its disk is full.
+    A stdout that cannot be written counts as Ctrl-C: the reader of a pipe has gone, or its disk is
+    full.
     """
     with interruptible() as interrupts:
         try:
@@ -159,7 +179,8 @@ def follow(job: Job, display: Display, first: Sequence[str] = ()) -> None:
             with reasons_told(job, display.say) as on_line:
                 for line in job.lines(follow=True):
                     on_line(line.text)
-                    # An interrupt waits for the end of the line: an interrupted console would print it again.
+                    # An interrupt waits for the end of the line: an interrupted console would print
+                    # it again.
                     with interrupts.held():
                         display.line(line.host, line.text)
         except KeyboardInterrupt:
@@ -172,14 +193,23 @@ def follow(job: Job, display: Display, first: Sequence[str] = ()) -> None:
 
 
 def follow_and_fetch(
-    job: Job, console: rich.console.Console, times: Times, first: Sequence[str] = (), output: Path | None = None
+    job: Job,
+    console: rich.console.Console,
+    times: Times,
+    first: Sequence[str] = (),
+    output: Path | None = None,
 ) -> Any:
     """Follow a job until it has ended, fetch its result and note the times; ``first`` is printed before its lines."""
     with Display(console) as display:
-        if importlib.util.find_spec("aiohttp"):  # the dashboard needs it, and the extra ``local`` does not bring it
+        # The dashboard needs it, and the extra ``local`` does not bring it.
+        if importlib.util.find_spec("aiohttp"):
             display.way_in = job.service.target.way_to_dashboard(job.name)
         follow(job, display, (f"job {job.name}", *first))
-    times.formed_s, times.done_s, times.is_billed = display.formed_s, display.done_s, job.service.target.is_billed
+    times.formed_s, times.done_s, times.is_billed = (
+        display.formed_s,
+        display.done_s,
+        job.service.target.is_billed,
+    )
     times.installing_s = display.installing_s
     try:
         with Silence(say_aside, lambda: "waiting: bringing the result"):
@@ -200,7 +230,10 @@ def end_showing(job: Job, console: rich.console.Console, interrupts: Interrupts)
         return f"{job.name} keeps running: raysm logs -f {job.name} --on aws …, or raysm stop {job.name} --on aws …"
     # Until the service has been asked to stop it, further signals must not interrupt that.
     interrupts.ignore_for(STOPPING_S)
-    say_last(console, f"stopping {job.name}: it has time to save its work; to leave before its end, Ctrl-C again")
+    say_last(
+        console,
+        f"stopping {job.name}: it has time to save its work; to leave before its end, Ctrl-C again",
+    )
     try:
         job.cancel()
         interrupts.ignore_for(REPEATED_S)
@@ -225,10 +258,13 @@ def run(arguments: Arguments, console: rich.console.Console) -> int | None:
         service = connect(settings.target())
         # Now, because preparing the first job of a machine and starting its server take seconds.
         if not (arguments.dry_run or service.target.is_billed or answering(service.home)):
-            say_aside("waiting: preparing the job, and starting the embedded SageMaker of this machine")
+            say_aside(
+                "waiting: preparing the job, and starting the embedded SageMaker of this machine"
+            )
         ready = prepared(settings)
     if arguments.output is not None:
-        # Checked again now that the job's name is known: the result of another task must not be replaced.
+        # Checked again now that the job's name is known: the result of another task must not be
+        # replaced.
         check_folder(arguments.output, ready.request.name)
     warning = crowding(ready, os.cpu_count() or 1)
     if warning is not None:
@@ -236,7 +272,9 @@ def run(arguments: Arguments, console: rich.console.Console) -> int | None:
         say_aside(f"raysm: {warning}")
     if arguments.dry_run:
         # --request accepts the printed request; the plan is the API call.
-        print_plan(ready, json.dumps(as_request(ready, settings), indent=1) if arguments.json else None)
+        print_plan(
+            ready, json.dumps(as_request(ready, settings), indent=1) if arguments.json else None
+        )
         return None
     # Looked up here instead of in send(), so that the display can say that nothing was started.
     done = ready.finished() if settings.options().get("if_done") == "skip" else None
@@ -253,7 +291,11 @@ def run(arguments: Arguments, console: rich.console.Console) -> int | None:
         print(json.dumps(described(job), indent=1) if arguments.json else job.name)
         return None
     if done is not None and done.done():
-        shown.print(Text(f"already done by {job.name}; nothing was started"), soft_wrap=True, highlight=False)
+        shown.print(
+            Text(f"already done by {job.name}; nothing was started"),
+            soft_wrap=True,
+            highlight=False,
+        )
         result = brought(job, arguments.output, shown)
     else:
         result = follow_and_fetch(job, shown, times, lines, arguments.output)

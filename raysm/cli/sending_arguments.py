@@ -32,7 +32,9 @@ def add_submit(commands: Any) -> None:
 # job.json is the output of --dry-run --json of any command that sends a job
 raysm submit --request job.json --output out/""",
     )
-    command.set_defaults(lacks=lambda arguments: None if arguments.request else required("--request"))
+    command.set_defaults(
+        lacks=lambda arguments: None if arguments.request else required("--request")
+    )
     add_sending(command)
 
 
@@ -64,7 +66,12 @@ def add_script_command(
         overview=overview,
     )
     # Optional, because a request file may name the script; ``missing_script`` checks both.
-    add(command, "SCRIPT", "the script; inside --source-dir if given; without it, a command follows --", nargs="?")
+    add(
+        command,
+        "SCRIPT",
+        "the script; inside --source-dir if given; without it, a command follows --",
+        nargs="?",
+    )
     command.set_defaults(lacks=missing_script)
     add_flags(command, flags, workload)
     return command

@@ -39,16 +39,20 @@ class Feature:
     names: Paths = field(default_factory=dict)
     """Public names: ``raysm.Similarity``."""
     hooks: Paths = field(default_factory=dict)
-    """Attributes of the package ``raysm`` that other libraries look for; they are no public names."""
+    """Attributes of the package ``raysm`` that other libraries look for; they are no public
+    names."""
     commands: Paths = field(default_factory=dict)
-    """Functions that add a command of ``raysm`` to its parser, by the name of the command; see ``raysm.cli.parser``."""
+    """Functions that add a command of ``raysm`` to its parser, by the name of the command; see
+    ``raysm.cli.parser``."""
     views: Paths = field(default_factory=dict)
-    """Functions that the core and other features call if this feature is there: those behind methods of a job."""
+    """Functions that the core and other features call if this feature is there: those behind
+    methods of a job."""
     rows: Paths = field(default_factory=dict)
     """Functions that return rows of the table of experiments, by what they are rows of, ``grid``.
 
-    Each is called with the name of one, or None for all of this machine, and with the maximum number of rows of each,
-    and returns ``raysm.core.client.job.experiment.Experiment``, the latest first.
+    Each is called with the name of one, or None for all of this machine, and with the maximum
+    number of rows of each, and returns ``raysm.core.client.job.experiment.Experiment``, the latest
+    first.
     """
 
 
@@ -58,7 +62,9 @@ def within(package: str, **modules: Iterable[str]) -> Paths:
     A dot in the name of a module is written as two underscores.
     """
     return {
-        name: f"{package}.{module.replace('__', '.')}:{name}" for module, names in modules.items() for name in names
+        name: f"{package}.{module.replace('__', '.')}:{name}"
+        for module, names in modules.items()
+        for name in names
     }
 
 
@@ -145,7 +151,9 @@ def own_entries() -> tuple[Entry, ...]:
 def _other_entries() -> tuple[Entry, ...]:
     import importlib.metadata
 
-    found = [Entry(entry.name, entry.value) for entry in importlib.metadata.entry_points(group=GROUP)]
+    found = [
+        Entry(entry.name, entry.value) for entry in importlib.metadata.entry_points(group=GROUP)
+    ]
     return tuple(entry for entry in found if entry not in own_entries())
 
 
@@ -156,9 +164,13 @@ def _feature_of(entry: Entry) -> tuple[Feature, ...]:
     try:
         return (imported(entry.value),)
     except Exception as error:  # another package's module may raise anything
-        is_gone = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
+        is_gone = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(
+            f"{error.name}."
+        )
         if not is_gone and module.startswith("raysm."):
             raise
         if not is_gone:
-            warnings.warn(f"the feature {entry.name!r} ({entry.value}) is left out: {error}", stacklevel=2)
+            warnings.warn(
+                f"the feature {entry.name!r} ({entry.value}) is left out: {error}", stacklevel=2
+            )
         return ()

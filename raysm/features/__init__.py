@@ -1,8 +1,8 @@
 """What users do with a job: one folder for each feature.
 
 In each folder, ``request.py`` is the workload, ``command_arguments.py`` and ``command.py`` are its
-commands, ``client.py`` and ``result.py`` are what users call on the laptop; ``runner.py`` and ``cluster`` run in
-the job.
+commands, ``client.py`` and ``result.py`` are what users call on the laptop; ``runner.py`` and
+``cluster`` run in the job.
 """
 
 import os

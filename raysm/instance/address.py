@@ -49,7 +49,8 @@ def _address(interface: str) -> str | None:
 def default_address() -> str | None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         with contextlib.suppress(OSError):
-            # Connecting a datagram socket sends nothing; the kernel only chooses the route and the source address.
+            # Connecting a datagram socket sends nothing; the kernel only chooses the route and the
+            # source address.
             probe.connect(("192.0.2.1", 9))
             return str(probe.getsockname()[0])
     return None
@@ -108,17 +109,21 @@ async def resolve(host: str, lookup: Callable[[str], str] = socket.gethostbyname
             cause = error
         except UnicodeError as error:  # DNS allows no name that is too long or has an empty part
             cause = OSError(str(error))
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and the answer is no longer needed
+        # The loop is closed, and the answer is no longer needed.
+        with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, address, cause)
 
-    # asyncio's own getaddrinfo uses the executor, and at its exit the interpreter waits for the executor's threads.
+    # asyncio's own getaddrinfo uses the executor, and at its exit the interpreter waits for the
+    # executor's threads.
     threading.Thread(target=run, daemon=True, name=f"resolve-{host}").start()
     return await answer
 
 
 async def port_answers(address: str, port: int) -> bool:
     try:
-        _, writer = await asyncio.wait_for(asyncio.open_connection(address, port), CONNECT_TIMEOUT_S)
+        _, writer = await asyncio.wait_for(
+            asyncio.open_connection(address, port), CONNECT_TIMEOUT_S
+        )
     except (TimeoutError, OSError):
         return False
     writer.close()
@@ -130,7 +135,8 @@ async def port_answers(address: str, port: int) -> bool:
 async def own_port_answers(address: str, port: int) -> bool:
     """Return whether a process of the job accepts connections there.
 
-    At an address of this machine it must be a process of this user, because another user's could steal the token.
+    At an address of this machine it must be a process of this user, because another user's could
+    steal the token.
     """
     try:
         # Connect first, because the kernel's list of listeners takes 10 ms to read.
@@ -151,11 +157,15 @@ async def find_own_address(
         return await _reachable_address(named, lookup)
     all_interfaces = interfaces()
     candidates = {item.name for item in all_interfaces if not is_loopback(item.address)}
-    # This instance's name may resolve late, to loopback, or to an old address, so it is looked up only if needed.
+    # This instance's name may resolve late, to loopback, or to an old address, so it is looked up
+    # only if needed.
     undecided = len(candidates) != 1 and shared_interface not in candidates
     own_name = await _reachable_address(host, lookup) if undecided else None
     chosen = choose_interface(
-        all_interfaces, named=shared_interface, own_name=own_name, default=default_address() if undecided else None
+        all_interfaces,
+        named=shared_interface,
+        own_name=own_name,
+        default=default_address() if undecided else None,
     )
     # Without a list of interfaces, as on macOS, only the name's address is known.
     return own_name if chosen is None else chosen.address
@@ -176,7 +186,9 @@ async def resolve_peer(host: str, lookup: Callable[[str], str] = socket.gethostb
     except TimeoutError:
         raise socket.gaierror(f"no resolver answers for {host}") from None
     if is_loopback(address):
-        raise MisleadingName(f"the name {host} resolves to {address} here, which is this instance itself")
+        raise MisleadingName(
+            f"the name {host} resolves to {address} here, which is this instance itself"
+        )
     return address
 
 

@@ -1,7 +1,8 @@
 """Start child processes, reap them and their orphans, and end all of them.
 
-One reaper collects the exit status of every child of this process, including the orphans that the kernel hands to a
-subreaper. Nothing here calls ``Popen.wait`` or ``poll``, which would race with the reaper.
+One reaper collects the exit status of every child of this process, including the orphans that the
+kernel hands to a subreaper. Nothing here calls ``Popen.wait`` or ``poll``, which would race with
+the reaper.
 """
 
 import asyncio
@@ -20,8 +21,10 @@ from typing import IO, Any
 from raysm.instance import die_with_parent
 
 WAIT = "--wait"
-"""An option of the driver and of ``ray_start``: import everything, then wait for the cluster's address on stdin."""
-# -P: the working folder, of the source or of the image, may contain a json.py or raysm.py that must not be imported.
+"""An option of the driver and of ``ray_start``: import everything, then wait for the cluster's
+address on stdin."""
+# -P: the working folder, of the source or of the image, may contain a json.py or raysm.py that must
+# not be imported.
 MODULE = (sys.executable, "-P", "-m")
 
 
@@ -80,7 +83,8 @@ class Children:
         self._groups: list[int] = []
         self.reaped = 0
         """Number of reaped orphans."""
-        # Needed even if an init process is PID 1, which would reap the orphans, but not end them when a job fails.
+        # Needed even if an init process is PID 1, which would reap the orphans, but not end them
+        # when a job fails.
         _adopt_orphans(True)
         self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
 
@@ -101,7 +105,8 @@ class Children:
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            # In a group of its own, it can be ended with its children, and Ctrl-C reaches only the bootstrap.
+            # In a group of its own, it can be ended with its children, and Ctrl-C reaches only the
+            # bootstrap.
             start_new_session=True,
         )
         ended: asyncio.Future[int] = self._loop.create_future()
@@ -118,7 +123,8 @@ class Children:
                 os.kill(popen.pid, signal.SIGTERM)
         if self._running and grace_s > 0:
             await asyncio.wait([ended for _, ended in self._running.values()], timeout=grace_s)
-        # Grandchildren have the rest of the grace period; then all processes are killed until none is left.
+        # Grandchildren have the rest of the grace period; then all processes are killed until none
+        # is left.
         while (left := descendants(os.getpid())) and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
         # Without /proc only the process groups are known.
@@ -181,7 +187,8 @@ def _read_children() -> dict[int, list[int]]:
     for process in processes:
         try:
             with open(f"/proc/{process}/stat", "rb", buffering=0) as file:
-                # The process's name, in parentheses, may contain any character; the fields follow the last parenthesis.
+                # The process's name, in parentheses, may contain any character; the fields follow
+                # the last parenthesis.
                 state, parent = file.read(STAT_BYTES).rpartition(b")")[2].split(None, 2)[:2]
         except (OSError, ValueError):
             continue

@@ -1,11 +1,13 @@
 """The control channel: one connection from every worker to the head, with a heartbeat each second in both directions.
 
-The head receives connections and messages, and passes ``Report`` values to a callback in the order of the events. Ray
-notices a dead head after a minute; this channel notices at once if the connection closes, and after the request's
-``silence_s`` if nothing is received. One timer serves all connections, so one process can handle 1,000 of them.
+The head receives connections and messages, and passes ``Report`` values to a callback in the order
+of the events. Ray notices a dead head after a minute; this channel notices at once if the
+connection closes, and after the request's ``silence_s`` if nothing is received. One timer serves
+all connections, so one process can handle 1,000 of them.
 
-No library fits: gRPC may not be installed in the image when this starts, ``multiprocessing.connection`` needs a thread
-for each worker and reads pickles, and TLS with a pre-shared key needs Python 3.13.
+No library fits: gRPC may not be installed in the image when this starts,
+``multiprocessing.connection`` needs a thread for each worker and reads pickles, and TLS with a
+pre-shared key needs Python 3.13.
 """
 
 import asyncio
@@ -55,7 +57,8 @@ LATE_BEATS = 3.5
 MAX_BACKLOG = 256 * 1024
 """Maximum number of bytes that may wait for one peer; a peer with more has stopped reading."""
 SPARE_STRANGERS = 64
-"""Number of connections in their handshake, beyond one for each worker; a further one ends the oldest of them."""
+"""Number of connections in their handshake, beyond one for each worker; a further one ends the
+oldest of them."""
 WELCOME_TIMEOUT_S = 30.0
 """Seconds for the head's welcome; a thousand workers may connect in the same second."""
 CLOSE_S = 0.5
@@ -96,7 +99,8 @@ async def _beat(peers: Callable[[], Iterable[_Peer]], beat_s: float, silence_s: 
         await asyncio.sleep(max(0.0, due - clock()))
         late = clock() - due
         if late > beat_s:
-            # This process itself was stopped or had no CPU, so the peers' messages are still unread.
+            # This process itself was stopped or had no CPU, so the peers' messages are still
+            # unread.
             for peer in peers():
                 peer.heard_at += late
             due = clock()
@@ -173,7 +177,9 @@ class HeadControl:
     async def start(self, address: str, port: int) -> None:
         _allow_files(len(self._expected) + SPARE_FILES)
         # All workers of a large job connect in the same second.
-        self._server = await asyncio.start_server(self._serve, address, port, limit=MAX_LINE, backlog=4096)
+        self._server = await asyncio.start_server(
+            self._serve, address, port, limit=MAX_LINE, backlog=4096
+        )
         self._pulse = asyncio.create_task(_beat(self._peers.values, self._beat_s, self._silence_s))
 
     def tell(self, host: str, message: Message) -> None:
@@ -197,7 +203,8 @@ class HeadControl:
             peer.line.close()
         if self._serving:
             await asyncio.wait(self._serving, timeout=CLOSE_S)
-        # The remaining connections are in their handshake, or their peers are frozen and read nothing.
+        # The remaining connections are in their handshake, or their peers are frozen and read
+        # nothing.
         for task in list(self._serving):
             task.cancel()
         if self._serving:
@@ -218,8 +225,9 @@ class HeadControl:
             self._serving.discard(task)
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A handshake may take ten seconds. At the limit the oldest connection is dropped and not the new one, which may
-        # be a worker: its handshake takes milliseconds, so an attacker cannot open enough connections meanwhile.
+        # A handshake may take ten seconds. At the limit the oldest connection is dropped and not
+        # the new one, which may be a worker: its handshake takes milliseconds, so an attacker
+        # cannot open enough connections meanwhile.
         if len(self._strangers) >= len(self._expected) + SPARE_STRANGERS:
             oldest = next(iter(self._strangers))
             del self._strangers[oldest]
@@ -235,12 +243,16 @@ class HeadControl:
         finally:
             self._strangers.pop(writer, None)
         if peer:
-            reason = await _listen(peer, lambda message: self._report(MessageReceived(peer.host, message)))
+            reason = await _listen(
+                peer, lambda message: self._report(MessageReceived(peer.host, message))
+            )
             # Reported first: the head must not see the peer neither silent nor lost in between.
             self._report(life.Left(peer.host) if peer.leaving else life.Lost(peer.host, reason))
             del self._peers[peer.host]
 
-    async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Peer | None:
+    async def _admit(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> _Peer | None:
         host, line = await greet_worker(reader, writer, self._token)
         hello = await asyncio.wait_for(line.receive(), HANDSHAKE_TIMEOUT_S)
         reason = None
@@ -289,7 +301,9 @@ class WorkerControl:
         pulse = asyncio.create_task(_beat(lambda: [self._peer], self._beat_s, self._silence_s))
         try:
             host = self._peer.host
-            reason = await _listen(self._peer, lambda message: report(MessageReceived(host, message)))
+            reason = await _listen(
+                self._peer, lambda message: report(MessageReceived(host, message))
+            )
             report(life.Lost(host, reason))
         finally:
             pulse.cancel()
@@ -316,7 +330,8 @@ async def join(
 ) -> WorkerControl:
     """Connect to the head, once, with ``limit=MAX_LINE``, and wait for its welcome.
 
-    TokenRefused and Refused are final; after OSError, TimeoutError and other ProtocolErrors a retry may help.
+    TokenRefused and Refused are final; after OSError, TimeoutError and other ProtocolErrors a retry
+    may help.
     """
     reader, writer = await connect()
     try:

@@ -1,7 +1,8 @@
 """Run a command that dies with the process that started it: ``python die_with_parent.py PARENT_PID COMMAND …``.
 
-Linux ends the command with SIGKILL when its parent ends, however the parent ends. It is a program of its own because
-setting this between fork and exec is unsafe in a process with threads; it imports almost nothing and takes 15 ms.
+Linux ends the command with SIGKILL when its parent ends, however the parent ends. It is a program
+of its own because setting this between fork and exec is unsafe in a process with threads; it
+imports almost nothing and takes 15 ms.
 """
 
 import ctypes
@@ -17,7 +18,8 @@ def wrap(command: Sequence[str]) -> list[str]:
     """Return the command line that runs ``command`` so that it dies with this process; unchanged outside of Linux."""
     if sys.platform != "linux":
         return [*command]
-    # -I -S: Python then starts in 15 ms, because it does not read the packages of a virtual environment.
+    # -I -S: Python then starts in 15 ms, because it does not read the packages of a virtual
+    # environment.
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
 
 

@@ -1,7 +1,7 @@
 """Run the driver as a child process and turn its end into the job's exit status.
 
-The exit status comes from the failure that the driver recorded, from the last lines of its stderr, or from the signal
-that killed it. The driver's output is copied to the job's log.
+The exit status comes from the failure that the driver recorded, from the last lines of its stderr,
+or from the signal that killed it. The driver's output is copied to the job's log.
 """
 
 import contextlib
@@ -24,21 +24,28 @@ from raysm.instance.log import copy_to_log
 from raysm.instance.scratch import private_tempdir
 
 TAIL_BYTES = 64 << 10
-"""More than the traceback of a crash with its list of extension modules, which has some 8 KiB with torch."""
+"""More than the traceback of a crash with its list of extension modules, which has some 8 KiB with
+torch."""
 CHUNK = 65536
 STDOUT, STDERR = 1, 2
 END_S = 5.0
-"""Seconds to read the rest of the output; all writers have been killed, so only a blocked log takes longer."""
+"""Seconds to read the rest of the output; all writers have been killed, so only a blocked log takes
+longer."""
 
 
 class DriverRun:
     def __init__(
-        self, instance: Instance, children: Children, address: str | None, report: Callable[[DriverEnded], None]
+        self,
+        instance: Instance,
+        children: Children,
+        address: str | None,
+        report: Callable[[DriverEnded], None],
     ) -> None:
         """Start the driver; with None as the cluster's address, it waits for ``go``."""
         self._instance = instance
         self._exit = contextlib.ExitStack()
-        # The instance's own folder, because a killed head must leave no files in a /tmp that others may share.
+        # The instance's own folder, because a killed head must leave no files in a /tmp that others
+        # may share.
         folder = self._exit.enter_context(private_tempdir(instance.environment.paths))
         self._record = folder / "failure.json"
         is_tracked = instance.payload.request.is_tracked_by_head
@@ -54,12 +61,19 @@ class DriverRun:
             stderr=subprocess.PIPE,
         )
         self._child.ended.add_done_callback(
-            lambda ended: report(DriverEnded(ended.result(), exit_status.read_failure(self._record)))
+            lambda ended: report(
+                DriverEnded(ended.result(), exit_status.read_failure(self._record))
+            )
         )
         self._tail = b""
         # Threads, because writing to a blocked log must not delay the heartbeats.
         self._copying = [
-            threading.Thread(target=self._copy, args=(source, target), daemon=True, name=f"driver output {target}")
+            threading.Thread(
+                target=self._copy,
+                args=(source, target),
+                daemon=True,
+                name=f"driver output {target}",
+            )
             for source, target in ((self._child.stdout, STDOUT), (self._child.stderr, STDERR))
         ]
         for thread in self._copying:
@@ -104,7 +118,9 @@ class DriverRun:
         meanwhile = None if now is None or before is None else now - before
         self.kill()  # other processes of its group hold its stderr open
         memory_bytes = resources.memory_limit()
-        status = exit_status_of_driver(end.status, end.failure, self.tail(), memory_bytes, meanwhile)
+        status = exit_status_of_driver(
+            end.status, end.failure, self.tail(), memory_bytes, meanwhile
+        )
         return self._publish(status, end.failure)
 
     def _unfinished(self) -> str:
@@ -119,14 +135,20 @@ class DriverRun:
     def _publish(self, status: ExitStatus, failure: Failure | None) -> ExitStatus:
         if failure is not None and status.reason:
             outputs = self._instance.environment.paths.output_data
-            for source, name in ((self._record, FAILURE), (exit_status.exception_beside(self._record), EXCEPTION)):
-                with contextlib.suppress(OSError):  # on a full disk, the failure file and the exit code remain
+            for source, name in (
+                (self._record, FAILURE),
+                (exit_status.exception_beside(self._record), EXCEPTION),
+            ):
+                # On a full disk, the failure file and the exit code remain.
+                with contextlib.suppress(OSError):
                     put(outputs / name, source.read_bytes())
         return status
 
     def close(self) -> None:
         self._child.send_line("")
-        for thread, pipe in zip(self._copying, (self._child.stdout, self._child.stderr), strict=True):
+        for thread, pipe in zip(
+            self._copying, (self._child.stdout, self._child.stderr), strict=True
+        ):
             thread.join(END_S)
             if not thread.is_alive() and pipe:
                 pipe.close()

@@ -1,7 +1,7 @@
 """Verify the payload, unpack raysm, install missing packages, and run the bootstrap.
 
-The payload's ``start.py`` calls ``main``. The bootstrap runs in the same process, because another interpreter would
-import most of it again. An error becomes one line in the failure file.
+The payload's ``start.py`` calls ``main``. The bootstrap runs in the same process, because another
+interpreter would import most of it again. An error becomes one line in the failure file.
 """
 
 import os
@@ -25,7 +25,8 @@ from raysm.instance.sdk_job import is_driver_folder, make_payload
 
 
 def main(folder: str) -> int:
-    # Without an init process this is PID 1, which ignores SIGTERM without a handler. The exit also ends pip.
+    # Without an init process this is PID 1, which ignores SIGTERM without a handler. The exit also
+    # ends pip.
     signal.signal(signal.SIGTERM, exit_by_signal)
     # The time is taken before packages are installed, which may take minutes.
     environ: Mapping[str, str] = {names.BEGAN: str(time.time()), **inherited()}
@@ -75,7 +76,10 @@ def _prepare(folder: Path, environ: Mapping[str, str]) -> tuple[dict[str, str], 
         # Installed packages take precedence over the image's own, and raysm over both.
         search.append(private / "site")
         install(payload, packages, search[-1], environ)
-    variables = {"PYTHONPATH": _joined(search, environ.get("PYTHONPATH")), names.PAYLOAD: str(payload.folder)}
+    variables = {
+        "PYTHONPATH": _joined(search, environ.get("PYTHONPATH")),
+        names.PAYLOAD: str(payload.folder),
+    }
     if len(search) > 1:
         variables["PATH"] = _joined([search[1] / "bin"], environ.get("PATH", os.defpath))
     return variables, search
@@ -86,7 +90,9 @@ def _load(folder: Path, private: Path, environ: Mapping[str, str]) -> Payload:
         return make_payload(folder, read(environ), private / "payload")
     job_part = folder.parent / JOB_CHANNEL
     # A payload in two parts arrives in two channels, which are joined in a new folder.
-    return payloads.load(join(folder, job_part, private / "payload") if job_part.is_dir() else folder)
+    return payloads.load(
+        join(folder, job_part, private / "payload") if job_part.is_dir() else folder
+    )
 
 
 def _joined(first: Sequence[Path], rest: str | None) -> str:

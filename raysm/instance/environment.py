@@ -1,7 +1,7 @@
 """Read the environment variables and SageMaker's configuration files into one frozen ``Environment``.
 
-This is the only module that reads ``os.environ``. Every process of a job uses it: the bootstrap, the driver, and Ray's
-workers. Wrong input raises ``InvalidConfig`` with one line.
+This is the only module that reads ``os.environ``. Every process of a job uses it: the bootstrap,
+the driver, and Ray's workers. Wrong input raises ``InvalidConfig`` with one line.
 """
 
 import json
@@ -22,11 +22,13 @@ from raysm.instance.hosts import ConfigValue, Host, read_resource_config, shown
 
 DEFAULT_RAY_TEMP_DIR = Path("/tmp/ray")
 WARM_POOL_CACHE = "SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY"
-"""SageMaker's variable with the folder of a warm pool's cache; if it is not set, the documented path is used."""
+"""SageMaker's variable with the folder of a warm pool's cache; if it is not set, the documented
+path is used."""
 CUDA_VISIBLE = "CUDA_VISIBLE_DEVICES"
 """CUDA's variable with the GPUs that a process may use; without it, all of them."""
 MAX_TEMP_DIR = 40
-"""Maximum length of the path of Ray's temporary folder: a socket's path has up to 107 bytes, and Ray adds about 65."""
+"""Maximum length of the path of Ray's temporary folder: a socket's path has up to 107 bytes, and
+Ray adds about 65."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,23 +103,30 @@ def read(environ: Mapping[str, str] = os.environ) -> Environment:
     resources = read_resource_config(read_json(paths.resource_config), paths.resource_config)
     if paths.description is not None:
         job_name, channels = _read_description(paths.description, paths.channel(""))
-        # A Processing job has no files for these: its arguments are in the command, its inputs in the description.
+        # A Processing job has no files for these: its arguments are in the command, its inputs in
+        # the description.
         hyperparameters: Mapping[str, str] = {}
         inputs: Mapping[str, Any] = {}
     else:
         # A Training job has no file with its name.
         job_name = environ.get("TRAINING_JOB_NAME", "")
         texts = _optional_object(paths.hyperparameters).members()
-        hyperparameters = {key: item.expect(str, "a text, as the service passes it") for key, item in texts.items()}
+        hyperparameters = {
+            key: item.expect(str, "a text, as the service passes it") for key, item in texts.items()
+        }
         objects = _optional_object(paths.input_data_config).members()
-        inputs = {name: channel.expect(dict, "the object of a channel") for name, channel in objects.items()}
+        inputs = {
+            name: channel.expect(dict, "the object of a channel")
+            for name, channel in objects.items()
+        }
         channels = inputs.keys() if inputs else _folders(paths.channel(""))
     return Environment(
         paths=paths,
         job_name=job_name or "job",
         hyperparameters=hyperparameters,
         channels=tuple(sorted(set(channels) - {PAYLOAD_CHANNEL, JOB_CHANNEL})),
-        # The folder counts too, because the file is not documented, although containers on AWS have it.
+        # The folder counts too, because the file is not documented, although containers on AWS have
+        # it.
         has_checkpoints=paths.checkpoint_config.exists() or paths.checkpoints.is_dir(),
         input_data_config=inputs,
         payload=Path(environ.get(names.PAYLOAD) or paths.payload),
@@ -215,7 +224,9 @@ def _port_overrides(environ: Mapping[str, str]) -> Mapping[str, int]:
     port_names = [item.name for item in fields(Ports)]
     for name, port in ports.items():
         if name not in port_names:
-            raise InvalidConfig(f"{names.PORTS}: there is no port {shown(name)}; known are {', '.join(port_names)}")
+            raise InvalidConfig(
+                f"{names.PORTS}: there is no port {shown(name)}; known are {', '.join(port_names)}"
+            )
         if not 0 <= port <= 65535:
             raise InvalidConfig(f"{names.PORTS}: {name} must be 0 to 65535, got {port}")
     return ports
@@ -234,7 +245,9 @@ def _variable_object(environ: Mapping[str, str], name: str, kind: Any) -> dict[s
     try:
         return dict(from_json(values, data))
     except InvalidRequest as error:
-        raise InvalidConfig(f"{name} must be a JSON object of {kind.__name__} values, got {shown(data)}") from error
+        raise InvalidConfig(
+            f"{name} must be a JSON object of {kind.__name__} values, got {shown(data)}"
+        ) from error
 
 
 def _count(environ: Mapping[str, str], name: str, least: int) -> int | None:

@@ -27,8 +27,11 @@ FATAL = re.compile(
     r"^(Fatal Python error: .+\n)(?:.*\n)*?(?:Current thread 0x|Stack ).*\(most recent call first\):\n((?:  .+\n)*)",
     re.MULTILINE,
 )
-"""What Python's faulthandler writes at a signal such as SIGSEGV; the frames are those of the thread that got it."""
-OWN_FRAME = re.compile(r'  File "(?:[^"]*/raysm/(?:workloads|bootstrap)/[^"]*|<frozen runpy>)", line .*\n')
+"""What Python's faulthandler writes at a signal such as SIGSEGV; the frames are those of the thread
+that got it."""
+OWN_FRAME = re.compile(
+    r'  File "(?:[^"]*/raysm/(?:workloads|bootstrap)/[^"]*|<frozen runpy>)", line .*\n'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +124,13 @@ def exit_status_of_driver(
         text = f"the workload was killed by {signal_name(-status)}"
     if status == -signal.SIGKILL:
         text += f": most likely out of memory (this machine has {memory_bytes / 2**30:.1f} GiB"
-        text += f"; the kernel ended {oom_kills} of its processes for that meanwhile)" if oom_kills else ")"
-        # A process killed by SIGKILL cannot log the reason; its last lines are about something else.
+        text += (
+            f"; the kernel ended {oom_kills} of its processes for that meanwhile)"
+            if oom_kills
+            else ")"
+        )
+        # A process killed by SIGKILL cannot log the reason; its last lines are about something
+        # else.
         return ExitStatus(exit_code, text)
     return ExitStatus(exit_code, _with_tail(text, stderr_tail))
 
@@ -131,7 +139,8 @@ def _with_tail(text: str, tail: str) -> str:
     room = MAX_REASON - len(text) - 1
     if fatal := FATAL.findall(tail):
         error, frames = fatal[-1]
-        # The user's frames come first; below them are raysm's own, and a list of all extension modules.
+        # The user's frames come first; below them are raysm's own, and a list of all extension
+        # modules.
         tail = f"{error}{OWN_FRAME.sub('', frames)}"[:room]
     elif checks := RAY_CHECK.findall(tail):
         tail = checks[-1][:room]
@@ -170,7 +179,9 @@ def blames_cluster(failure: Failure) -> bool:
     An exception of a user's task also arrives as an error of Ray, but does not count.
     """
     kind = failure.error_type
-    of_ray = kind.startswith("ray.exceptions.") and not kind.startswith("ray.exceptions.RayTaskError")
+    of_ray = kind.startswith("ray.exceptions.") and not kind.startswith(
+        "ray.exceptions.RayTaskError"
+    )
     return of_ray or kind in (InstanceLost.__name__, RayFailed.__name__)
 
 

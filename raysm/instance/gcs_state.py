@@ -1,13 +1,15 @@
 """Ask Ray's GCS which nodes are registered, and which requests it has not placed.
 
-``ray status`` takes seconds, and ``ray.init`` registers a driver. So the process that started the head's Ray node
-(``ray_start``), which has imported Ray already, asks the GCS and serves two Unix sockets; the head's bootstrap is their
-client.
+``ray status`` takes seconds, and ``ray.init`` registers a driver. So the process that started the
+head's Ray node (``ray_start``), which has imported Ray already, asks the GCS and serves two Unix
+sockets; the head's bootstrap is their client.
 
-- Nodes: one JSON line for each change, ``{host: {"id": node id, "address": IP}}`` of the nodes that are alive.
-- Pending requests: Ray waits for an autoscaler to bring a larger node, but the instances of a job are fixed. A task,
-  actor or placement group that fits nowhere would wait until the job's time limit; the head names it and ends the job.
-  It also names requests that have waited for long for resources which others hold.
+- Nodes: one JSON line for each change, ``{host: {"id": node id, "address": IP}}`` of the nodes that
+  are alive.
+- Pending requests: Ray waits for an autoscaler to bring a larger node, but the instances of a job
+  are fixed. A task, actor or placement group that fits nowhere would wait until the job's time
+  limit; the head names it and ends the job. It also names requests that have waited for long for
+  resources which others hold.
 """
 
 import asyncio
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
 
 POLL_S = 0.05
 FIRST_POLL_S = 0.1
-"""Longer than ``POLL_S``, because a thousand nodes may poll for the head's; the first pauses are shorter."""
+"""Longer than ``POLL_S``, because a thousand nodes may poll for the head's; the first pauses are
+shorter."""
 RETRY_S = 0.2
 CALL_TIMEOUT_S = 5
 UNUSABLE = "?"
@@ -62,10 +65,12 @@ class NodeWatcher:
 
     async def _run(self, report: "Callable[[NodesChanged | Failed], None]") -> None:
         while True:
-            # The server may not listen yet, or may close the connection within a line: always connect again.
+            # The server may not listen yet, or may close the connection within a line: always
+            # connect again.
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
                 await self._ask(report)
-            # The GCS may not have started yet, or may be busy. The caller's deadline ends this loop.
+            # The GCS may not have started yet, or may be busy. The caller's deadline ends this
+            # loop.
             await asyncio.sleep(RETRY_S)
 
     async def _ask(self, report: "Callable[[NodesChanged | Failed], None]") -> None:
@@ -184,7 +189,9 @@ def pending_socket(ray_temp_dir: Path, gcs_port: int) -> Path:
 def tell_pending(path: Path, address: str) -> None:
     """Serve the pending requests of the cluster at ``address`` on the socket ``path``; never return."""
     # If the GCS does not answer now, the client's next check asks again.
-    answer_callers(path, lambda caller: caller.sendall(json.dumps(asdict(_read_pending(address))).encode()))
+    answer_callers(
+        path, lambda caller: caller.sendall(json.dumps(asdict(_read_pending(address))).encode())
+    )
 
 
 @functools.cache
@@ -198,7 +205,8 @@ def _read_pending(address: str) -> Findings:
         return Findings()
     state = read_state(_client(address))
     single = [
-        Pending(bundles=[each.request.resources_bundle], count=each.count) for each in state.pending_resource_requests
+        Pending(bundles=[each.request.resources_bundle], count=each.count)
+        for each in state.pending_resource_requests
     ]
     groups = [
         Pending(
@@ -209,7 +217,9 @@ def _read_pending(address: str) -> Findings:
         for bundles in group.bundle_selectors[:1]
     ]
     totals = [node.total_resources for node in state.node_states]
-    return find_pending(totals, [node.available_resources for node in state.node_states], [*single, *groups])
+    return find_pending(
+        totals, [node.available_resources for node in state.node_states], [*single, *groups]
+    )
 
 
 def _strategy_of(bundles: Iterable[Any]) -> Strategy:

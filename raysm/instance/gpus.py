@@ -36,8 +36,8 @@ DRIVER = Path("proc/driver/nvidia/version")
 def compat_variables(environ: Mapping[str, str], root: Path = Path("/")) -> dict[str, str]:
     """Return ``LD_LIBRARY_PATH`` with the image's own CUDA driver library, if the host's driver is older.
 
-    AWS's images do the same in their entry point, which raysm's jobs replace (``start_cuda_compat.sh`` in
-    https://github.com/aws/deep-learning-containers).
+    AWS's images do the same in their entry point, which raysm's jobs replace
+    (``start_cuda_compat.sh`` in https://github.com/aws/deep-learning-containers).
     """
     library, kernel_module = root / COMPAT / "libcuda.so.1", root / DRIVER
     if not (library.exists() and kernel_module.exists()):
@@ -62,7 +62,9 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part)
 
 
-async def check_torch_sees_gpus(host: str, gpus: int, environ: Mapping[str, str], children: "Children") -> None:
+async def check_torch_sees_gpus(
+    host: str, gpus: int, environ: Mapping[str, str], children: "Children"
+) -> None:
     """Raise InvalidConfig if torch, in another process with user code's environment, sees none of the GPUs."""
     if gpus == 0 or shutil.which("nvidia-smi") is None or importlib.util.find_spec("torch") is None:
         return

@@ -1,13 +1,15 @@
 """Hand a listening socket over to a program: ``python -P handed_socket.py FD PROGRAM …`` runs its server on the socket.
 
-The program opens a socket of its own and binds it to its address. This module replaces that bind, so that the program's
-socket becomes the one that was handed over, with all connections in its queue. Servers that support systemd's socket
-activation (https://www.freedesktop.org/software/systemd/man/latest/sd_listen_fds.html) do not need this. It is run by
-its path and imports only the standard library.
+The program opens a socket of its own and binds it to its address. This module replaces that bind,
+so that the program's socket becomes the one that was handed over, with all connections in its
+queue. Servers that support systemd's socket activation
+(https://www.freedesktop.org/software/systemd/man/latest/sd_listen_fds.html) do not need this. It is
+run by its path and imports only the standard library.
 
-Ray's dashboard is started in this way. It takes 5 s of a core, and most short jobs end before a user opens it. So
-``ray start`` listens at its port from the beginning, and starts it for the first connection. The socket is never closed
-in between, because another user of the machine could listen at a free port, and would receive the job's token.
+Ray's dashboard is started in this way. It takes 5 s of a core, and most short jobs end before a
+user opens it. So ``ray start`` listens at its port from the beginning, and starts it for the first
+connection. The socket is never closed in between, because another user of the machine could listen
+at a free port, and would receive the job's token.
 """
 
 import contextlib

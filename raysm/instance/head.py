@@ -1,7 +1,8 @@
 """The head instance: it starts the first Ray node, accepts the workers and runs the driver.
 
-Signals, sockets and processes put events into one queue. ``membership`` decides what to do, without side effects, and
-one coroutine here carries it out. The result is this instance's ``ExitStatus``; events of the job go to the log.
+Signals, sockets and processes put events into one queue. ``membership`` decides what to do, without
+side effects, and one coroutine here carries it out. The result is this instance's ``ExitStatus``;
+events of the job go to the log.
 """
 
 import asyncio
@@ -67,8 +68,11 @@ class Head:
         self._described: set[str] | None = None
         self._files_left: list[ResultFile] = []
         self._farewell_until_s = 0.0
-        # Another process asks the GCS, because Ray's client brings threads and 90 MB, and this process outlives Ray.
-        self._watcher = NodeWatcher(nodes_socket(instance.environment.ray_temp_dir, instance.ports.gcs))
+        # Another process asks the GCS, because Ray's client brings threads and 90 MB, and this
+        # process outlives Ray.
+        self._watcher = NodeWatcher(
+            nodes_socket(instance.environment.ray_temp_dir, instance.ports.gcs)
+        )
         self._tasks: list[asyncio.Task[None]] = []
 
     def stop(self) -> None:
@@ -82,7 +86,9 @@ class Head:
         environment = self._instance.environment
         host, named = environment.current_host, environment.addresses.get(environment.current_host)
         address = await find_own_address(host, named, environment.network_interface)
-        self._instance = self._instance.at(LOOPBACK if address is None and self._is_local else address)
+        self._instance = self._instance.at(
+            LOOPBACK if address is None and self._is_local else address
+        )
         await self._listen()
         self._start_ray()
         membership, decisions = Membership.begin(self._rules, self._started_s)
@@ -117,7 +123,8 @@ class Head:
         self._network.call(self._control.tell_all, wire.encode(life.JobEnded(status.headline)))
         if self._ray:
             self._ray.kill()
-        # Both at once, because workers end their Ray meanwhile, and all instances must end within two seconds.
+        # Both at once, because workers end their Ray meanwhile, and all instances must end within
+        # two seconds.
         await asyncio.gather(self._children.end_all(END_GRACE_S), self._await_farewell())
         # A full disk must not change the job's end; the manifest then lists only the head's files.
         with contextlib.suppress(OSError):
@@ -142,7 +149,8 @@ class Head:
             case MessageReceived(host, message):
                 match wire.decode(message, wire.TO_HEAD, host):
                     case wire.OutputsClaimed(keys=keys, size_bytes=size_bytes):
-                        # Workers ask this after the end is decided, when the queue is not read any more.
+                        # Workers ask this after the end is decided, when the queue is not read any
+                        # more.
                         self._answer_claim(host, keys, size_bytes)
                     case wire.FileLeft(name, size_bytes, sha256):
                         self._files_left.append(described_file(name, size_bytes, sha256))
@@ -157,7 +165,8 @@ class Head:
     def _answer_claim(self, host: str, keys: Sequence[str], size_bytes: int) -> None:
         paths = self._instance.environment.paths
         if self._owners is None:
-            # The first question comes after the end of the driver, when the head's outputs are complete.
+            # The first question comes after the end of the driver, when the head's outputs are
+            # complete.
             self._owners = Owners(self._instance.name, read_outputs(paths))
             if (manifest := own_manifest(paths.model)) is not None:
                 self._described = {model_key(file.name) for file in manifest.files}
@@ -182,12 +191,24 @@ class Head:
     def _carry_out(self, decision: life.Decision) -> None:
         match decision:
             case life.Announce(name, host, detail):
-                emit_event(State(name=name, host=host, detail=detail, count=decision.count, total=decision.total))
+                emit_event(
+                    State(
+                        name=name,
+                        host=host,
+                        detail=detail,
+                        count=decision.count,
+                        total=decision.total,
+                    )
+                )
             case life.Remark(text):
                 remark(text)
             case life.InviteToRay(hosts):
                 for host in hosts:
-                    self._network.call(self._control.tell, host, wire.encode(life.Invited(self._instance.ports.gcs)))
+                    self._network.call(
+                        self._control.tell,
+                        host,
+                        wire.encode(life.Invited(self._instance.ports.gcs)),
+                    )
             case life.StartDriver():
                 self._driver = self._start_driver(None)
             case life.BeginWork(address):
@@ -226,7 +247,9 @@ class Head:
         # Without workers on other machines the port accepts connections from this machine only.
         port = self._instance.ports.control
         try:
-            await self._network.carry_out(self._control.start(LOOPBACK if self._is_local else "0.0.0.0", port))
+            await self._network.carry_out(
+                self._control.start(LOOPBACK if self._is_local else "0.0.0.0", port)
+            )
         except OSError as error:
             raise ClusterNotFormed(
                 f"the head {self._instance.name} cannot listen on its control port {port}: {error.strerror};"
@@ -241,7 +264,8 @@ class Head:
 
     def _begin_work(self, address: str) -> None:
         assert self._ray is not None
-        # Ray's output is not in the log, except these warnings, which are complete when the cluster is formed.
+        # Ray's output is not in the log, except these warnings, which are complete when the cluster
+        # is formed.
         for warning in self._ray.read_warnings():
             remark(warning)
         gcs = f"{address}:{self._instance.ports.gcs}"
@@ -252,20 +276,25 @@ class Head:
         self._spawn(self._watch_requests())
         named = self._instance.environment.addresses.get(self._instance.name, address)
         shown = LOOPBACK if is_loopback(named) else address
-        # The dashboard's process starts at the first request to its port, where this instance already listens.
+        # The dashboard's process starts at the first request to its port, where this instance
+        # already listens.
         port = self._instance.ports.dashboard
         try:
             check_listener(LOOPBACK, port)
         except ForeignListener as error:
             remark(f"{error}; the job goes on without its dashboard")
         else:
-            emit_event(State(name="dashboard", host=self._instance.name, address=f"http://{shown}:{port}"))
+            emit_event(
+                State(name="dashboard", host=self._instance.name, address=f"http://{shown}:{port}")
+            )
 
     async def _watch_requests(self) -> None:
         """Fail the job when Ray waits too long for resources that no instance has; in a session only log it."""
         workload = self._instance.request.workload
         unmet = UnmetRequests(
-            self._instance.cluster.placement_timeout_s if workload.fails_on_unmet_requests else math.inf
+            self._instance.cluster.placement_timeout_s
+            if workload.fails_on_unmet_requests
+            else math.inf
         )
         waiting = WaitingRequests() if workload.names_waiting_requests else None
         path = pending_socket(self._instance.environment.ray_temp_dir, self._instance.ports.gcs)

@@ -1,7 +1,7 @@
 """Read ``resourceconfig.json``: the hosts of a job, and which of them this instance is.
 
-Hosts are returned in natural order. SageMaker sorts names lexicographically (``algo-10`` before ``algo-2``), so the
-order in the file is not used.
+Hosts are returned in natural order. SageMaker sorts names lexicographically (``algo-10`` before
+``algo-2``), so the order in the file is not used.
 """
 
 import re
@@ -17,7 +17,8 @@ T = TypeVar("T")
 PRINTABLE = "a text of printable characters"
 HOMOGENEOUS = "homogeneousCluster"
 """SageMaker's name for the one group of a job without instance groups."""
-# A DNS name has at most 253 characters. A slash is not allowed, because the host's name is also a folder's name.
+# A DNS name has at most 253 characters. A slash is not allowed, because the host's name is also a
+# folder's name.
 HOST_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 HOST_NAME = "a host name such as 'algo-1'"
 HOST_NAMES = "a list of host names"
@@ -98,13 +99,19 @@ def read_resource_config(data: Any, path: Path) -> ResourceConfig:
     names = _names(values["hosts"])
     current = values["current_host"].text()
     if current not in names:
-        raise InvalidConfig(f"{path}: current_host {shown(current)} is not one of the hosts {shown(sorted(names))}")
+        raise InvalidConfig(
+            f"{path}: current_host {shown(current)} is not one of the hosts {shown(sorted(names))}"
+        )
     groups: dict[str, tuple[str, str]] = {}
     groups_config = config.member("instance_groups")
     for item in groups_config.items("a list of objects") if groups_config.value is not None else ():
-        group = item.member("instance_group_name", "an object").text(), item.member("instance_type").text("")
+        group = (
+            item.member("instance_group_name", "an object").text(),
+            item.member("instance_type").text(""),
+        )
         groups |= dict.fromkeys(_names(item.member("hosts")), group)
-    # The service writes no groups for a plain job; user code that asks for its group finds this one.
+    # The service writes no groups for a plain job; user code that asks for its group finds this
+    # one.
     default = (HOMOGENEOUS, config.member("current_instance_type").text(""))
     return ResourceConfig(
         current_host=current,

@@ -1,6 +1,7 @@
 """What an instance knows before it starts: configuration, payload, capacity, and variables for its children.
 
-``prepare`` reads and checks all of it before anything is started, and returns one frozen ``Instance``.
+``prepare`` reads and checks all of it before anything is started, and returns one frozen
+``Instance``.
 """
 
 import contextlib
@@ -63,7 +64,8 @@ class Instance:
 
         None is an address that is not known, for which the interface is loopback's.
 
-        The service names no interface to a Processing job, and the one that it names to a Training job may not exist.
+        The service names no interface to a Processing job, and the one that it names to a Training
+        job may not exist.
         """
         interface = self.environment.network_interface
         by_address = {item.address: item.name for item in reversed(list_interfaces())}
@@ -95,23 +97,39 @@ class Instance:
         is_whole = all(channel.distribution == "FullyReplicated" for channel in inputs.values())
         if not limit or not is_whole or self.cluster.coordinator_only:
             return False
-        files = (path for name in inputs for path in files_below(self.environment.paths.channel(name)))
+        files = (
+            path for name in inputs for path in files_below(self.environment.paths.channel(name))
+        )
         with contextlib.suppress(OSError):  # the driver will report it
             # This ends at the limit, because a channel may have 100,000 files.
-            return all(size <= limit for size in itertools.accumulate(path.stat().st_size for path in files))
+            return all(
+                size <= limit
+                for size in itertools.accumulate(path.stat().st_size for path in files)
+            )
         return False
 
     def ray_environment(self, head_address: str | None = None) -> dict[str, str]:
         """Return the environment of Ray's processes; ``head_address`` is needed where the head is another instance."""
         additions = variables.user_variables(
-            self.environment, self.request, self.payload.source, self.capacity.cpus, self.capacity.gpus, self.inherited
+            self.environment,
+            self.request,
+            self.payload.source,
+            self.capacity.cpus,
+            self.capacity.gpus,
+            self.inherited,
         )
         if SDK_DRIVERS in self.environment.channels:
             # The SDK has set some of these variables itself, in the form that its users know.
-            additions = {name: value for name, value in additions.items() if name not in self.inherited}
-        additions |= variables.network_variables(self.environment, resources.has_efa(), self.inherited)
+            additions = {
+                name: value for name, value in additions.items() if name not in self.inherited
+            }
+        additions |= variables.network_variables(
+            self.environment, resources.has_efa(), self.inherited
+        )
         additions |= variables.ray_variables(
-            self.payload.token_file, self.environment.ray_temp_dir, on_loopback=self.address == LOOPBACK
+            self.payload.token_file,
+            self.environment.ray_temp_dir,
+            on_loopback=self.address == LOOPBACK,
         )
         hosts = [host.name for host in self.environment.hosts]
         addresses = [each for each in (self.address, head_address) if each is not None]
@@ -125,7 +143,12 @@ class Instance:
         """Return the environment of the driver; a driver without ``ray_address`` reads it from stdin later."""
         cluster = {} if ray_address is None else {"RAY_ADDRESS": ray_address}
         # DRIVER comes first, because the job's variables override it.
-        return {**variables.DRIVER} | self.ray_environment() | {names.FAILURE_RECORD: failure_record} | cluster
+        return (
+            {**variables.DRIVER}
+            | self.ray_environment()
+            | {names.FAILURE_RECORD: failure_record}
+            | cluster
+        )
 
 
 def prepare(environ: Mapping[str, str], commands: Commands | None = None) -> Instance:
@@ -145,7 +168,8 @@ def prepare(environ: Mapping[str, str], commands: Commands | None = None) -> Ins
                     f"{folder}: run the image as root (USER root), or let that user write there"
                 )
     if environment.has_checkpoints:
-        # The service restores this folder, including files that an instance had not finished when it died.
+        # The service restores this folder, including files that an instance had not finished when
+        # it died.
         remove_unfinished(environment.paths.checkpoints)
         with contextlib.suppress(OSError):  # user code that writes there will report the error
             environment.paths.state(environment.current_host).mkdir(parents=True, exist_ok=True)
@@ -161,7 +185,10 @@ def prepare(environ: Mapping[str, str], commands: Commands | None = None) -> Ins
         payload=replace(payload, token_file=private_token(payload.token_file, environment.paths)),
         ports=environment.ports(payload.request.ports),
         identity=Identity(
-            payload=payload.digest, python=platform.python_version(), ray=ray_version(), raysm=raysm.__version__
+            payload=payload.digest,
+            python=platform.python_version(),
+            ray=ray_version(),
+            raysm=raysm.__version__,
         ),
         capacity=detect_capacity(environment, environ),
         commands=commands or Commands(),

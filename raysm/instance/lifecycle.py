@@ -1,7 +1,7 @@
 """Events that happen to an instance, decisions that follow from them, and the queue of events.
 
-``membership`` (the head's policy) and ``member`` (a worker's policy) take events and return decisions. ``head`` and
-``worker`` produce the events and carry out the decisions.
+``membership`` (the head's policy) and ``member`` (a worker's policy) take events and return
+decisions. ``head`` and ``worker`` produce the events and carry out the decisions.
 """
 
 import asyncio
@@ -190,7 +190,8 @@ class StartRay(Decision):
     """Start this worker's Ray node; it imports its modules and waits for ``JoinRay``."""
 
 
-# Before JoinRay, because Ray's own command would wait for an unreachable head without a limit or a message.
+# Before JoinRay, because Ray's own command would wait for an unreachable head without a limit or a
+# message.
 @dataclass(frozen=True, slots=True)
 class ReachGcs(Decision):
     port: int

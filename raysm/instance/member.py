@@ -1,7 +1,7 @@
 """A worker's policy: how long it tries to join, how often it restarts Ray, and what ends it.
 
-Like ``membership``, it has no side effects: a frozen ``Member`` takes an event and returns the next ``Member`` and
-decisions, which ``worker`` carries out.
+Like ``membership``, it has no side effects: a frozen ``Member`` takes an event and returns the next
+``Member`` and decisions, which ``worker`` carries out.
 """
 
 from dataclasses import dataclass, replace
@@ -54,7 +54,8 @@ class Member:
         member, decisions = self._take(event, now_s)
         if member.wakes_at_s is None or now_s < member.wakes_at_s:
             return member, decisions
-        # Checked after every event, because a series of failed attempts must not delay the deadline.
+        # Checked after every event, because a series of failed attempts must not delay the
+        # deadline.
         member, more = member._give_up()
         return member, (*decisions, *more)
 
@@ -70,19 +71,28 @@ class Member:
                 return replace(self, obstacle=reason), ()
             case life.Connected(head_address):
                 obstacle = "the head has not said that its Ray answers"
-                member = replace(self, is_connected=True, head_address=head_address, obstacle=obstacle)
+                member = replace(
+                    self, is_connected=True, head_address=head_address, obstacle=obstacle
+                )
                 # Started now, so that its imports run at the same time as the head's.
                 return member, (life.StartRay(),)
             case life.Invited(port):
                 return self._accept(port)
             case life.GcsReachable(address):
-                # From here on the head checks that Ray's node registers in time; a stopping worker keeps its deadline.
+                # From here on the head checks that Ray's node registers in time; a stopping worker
+                # keeps its deadline.
                 wakes_at_s = self.wakes_at_s if self.is_stopping else None
-                return replace(self, gcs_address=address, wakes_at_s=wakes_at_s), (life.JoinRay(address),)
+                return replace(self, gcs_address=address, wakes_at_s=wakes_at_s), (
+                    life.JoinRay(address),
+                )
             case life.RayEnded(why):
                 return self._restart_ray(why)
             case life.JobEnded(reason):
-                remarks = (life.Remark(f"the head {self.rules.head} ended the job: {reason}"),) if reason else ()
+                remarks = (
+                    (life.Remark(f"the head {self.rules.head} ended the job: {reason}"),)
+                    if reason
+                    else ()
+                )
                 return self._end(life.Done(), *remarks)
             case life.Lost(host, reason):
                 member = replace(self, head_lost=True)
@@ -109,9 +119,13 @@ class Member:
         text = f"{rules.name} did not join the head {rules.head} within {cluster.join_timeout_s:g} s: {self.obstacle}"
         if cluster.min_instances is None:
             return self._end(ClusterNotFormed(text))
-        # The head decides whether the job continues without this instance, whose failure would fail the job.
+        # The head decides whether the job continues without this instance, whose failure would fail
+        # the job.
         return self._end(
-            life.Done(), life.Remark(f"{text}; leaving it to the others, as min_instances={cluster.min_instances} says")
+            life.Done(),
+            life.Remark(
+                f"{text}; leaving it to the others, as min_instances={cluster.min_instances} says"
+            ),
         )
 
     # Ray
@@ -125,7 +139,12 @@ class Member:
         text = f"its Ray node ended ({why}); restart {member.restarts} of {MAX_RESTARTS}"
         # Ray may also end before the GCS answers, when there is no address to join yet.
         joins = (life.JoinRay(self.gcs_address),) if self.gcs_address else ()
-        return member, (life.Remark(f"{name}: {text}"), life.TellHead(text), life.StartRay(), *joins)
+        return member, (
+            life.Remark(f"{name}: {text}"),
+            life.TellHead(text),
+            life.StartRay(),
+            *joins,
+        )
 
     # The end
 
@@ -134,8 +153,8 @@ class Member:
             return self._end(life.Stopped())
         if self.is_stopping:
             return self, ()
-        # Ray runs until the head ends the job, because user code may need objects of this instance for its checkpoint.
-        # This deadline replaces the one for joining.
+        # Ray runs until the head ends the job, because user code may need objects of this instance
+        # for its checkpoint. This deadline replaces the one for joining.
         grace_s = min(self.rules.grace_s + STOP_MARGIN_S, SERVICE_GRACE_S)
         return replace(self, is_stopping=True, wakes_at_s=now_s + grace_s), ()
 
@@ -143,8 +162,8 @@ class Member:
         """End with an error; if the job may continue without this instance, end without one and make ``tell``."""
         if self.rules.cluster.on_instance_loss == "fail":
             return self._end(error)
-        # If one container fails, the service fails the job, even if the head continues. If it is the head that is lost,
-        # its own end fails the job.
+        # If one container fails, the service fails the job, even if the head continues. If it is
+        # the head that is lost, its own end fails the job.
         text = f"{error}; leaving it to the others, as on_instance_loss='continue' says"
         return self._end(life.Done(), life.Remark(text), *tell)
 

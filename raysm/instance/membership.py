@@ -1,7 +1,8 @@
 """The head's policy: which instances belong to the cluster, when to give up, and what ends the job.
 
-It has no side effects: a frozen ``Membership`` takes an event of ``lifecycle`` with its time, and returns the next
-``Membership`` and decisions, which ``head`` carries out. Tests can therefore try every order of events in milliseconds.
+It has no side effects: a frozen ``Membership`` takes an event of ``lifecycle`` with its time, and
+returns the next ``Membership`` and decisions, which ``head`` carries out. Tests can therefore try
+every order of events in milliseconds.
 
 ::
 
@@ -22,7 +23,8 @@ from raysm.instance import lifecycle as life
 from raysm.instance.exit_status import blames_cluster
 
 VERDICT_S = 1.5
-"""Seconds to wait for the cause of a driver's end, because ``ray start`` checks its processes once a second."""
+"""Seconds to wait for the cause of a driver's end, because ``ray start`` checks its processes once
+a second."""
 AGAIN_S = 0.05
 """Seconds between later checks whether a silent worker has sent a message or is lost."""
 MAX_NAMED = 20
@@ -42,7 +44,9 @@ class Rules:
     @property
     def needed(self) -> int:
         # Without a worker, a head that only coordinates would wait forever.
-        return max(self.cluster.min_instances or len(self.hosts), 2 if self.cluster.coordinator_only else 1)
+        return max(
+            self.cluster.min_instances or len(self.hosts), 2 if self.cluster.coordinator_only else 1
+        )
 
 
 class Phase(Enum):
@@ -66,7 +70,8 @@ class Membership:
     connected: frozenset[str] = frozenset()
     nodes: Mapping[str, life.Node] = field(default_factory=dict)
     lost: frozenset[str] = frozenset()
-    """Lost workers; none of them returns, because the control channel accepts each worker only once."""
+    """Lost workers; none of them returns, because the control channel accepts each worker only
+    once."""
     restarting: Mapping[str, str] = field(default_factory=dict)
     """The id of the dead Ray node of each worker that restarts Ray."""
     unawaited: frozenset[str] = frozenset()
@@ -120,13 +125,19 @@ class Membership:
             case life.GcsAnswers():
                 return replace(self, gcs_answers=True), (life.InviteToRay(self.connected),)
             case life.NodesChanged(nodes):
-                # The GCS notices a dead raylet only after a moment, so a new node is recognized by its id.
+                # The GCS notices a dead raylet only after a moment, so a new node is recognized by
+                # its id.
                 rejoined = [
-                    host for host, dead in self.restarting.items() if host in nodes and nodes[host].node_id != dead
+                    host
+                    for host, dead in self.restarting.items()
+                    if host in nodes and nodes[host].node_id != dead
                 ]
-                restarting = {host: dead for host, dead in self.restarting.items() if host not in rejoined}
+                restarting = {
+                    host: dead for host, dead in self.restarting.items() if host not in rejoined
+                }
                 announcements = tuple(
-                    life.Announce("rejoined", host, "its Ray node was restarted") for host in rejoined
+                    life.Announce("rejoined", host, "its Ray node was restarted")
+                    for host in rejoined
                 )
                 return replace(self, nodes=dict(nodes), restarting=restarting), announcements
             case life.Joined(host):
@@ -140,9 +151,12 @@ class Membership:
             case life.Left(host):
                 return self._take_loss(host, "it left before the job was over")
             case life.RayLost(host, reason):
-                # A node that was never registered has no id that could be confused with its successor's.
+                # A node that was never registered has no id that could be confused with its
+                # successor's.
                 dead = {host: self.nodes[host].node_id} if host in self.nodes else {}
-                return replace(self, restarting={**self.restarting, **dead}), (life.Announce("lost", host, reason),)
+                return replace(self, restarting={**self.restarting, **dead}), (
+                    life.Announce("lost", host, reason),
+                )
             case _:
                 raise AssertionError(f"{event} happens to workers")
 
@@ -158,7 +172,9 @@ class Membership:
         shortage = self._describe_shortage(missing)
         if len(self.present) < self.rules.needed or self.rules.head in missing:
             return self._end(ClusterNotFormed(shortage))
-        remark = life.Remark(f"{shortage}; going on, as min_instances={self.rules.cluster.min_instances} says")
+        remark = life.Remark(
+            f"{shortage}; going on, as min_instances={self.rules.cluster.min_instances} says"
+        )
         membership, decisions = self._begin_work()
         return membership, (remark, *decisions)
 
@@ -170,7 +186,9 @@ class Membership:
             formed=True,
             unawaited=frozenset(self.rules.hosts) - frozenset(self.present),
         )
-        formed = life.Announce("formed", self.rules.head, count=len(self.present), total=len(self.rules.hosts))
+        formed = life.Announce(
+            "formed", self.rules.head, count=len(self.present), total=len(self.rules.hosts)
+        )
         return membership, (formed, life.BeginWork(self.nodes[self.rules.head].address))
 
     def _describe_shortage(self, missing: Iterable[str]) -> str:
@@ -181,11 +199,15 @@ class Membership:
         if absent:
             text += f"; missing: {listed(absent, MAX_NAMED)}"
         if without_ray:
-            text += f"; connected, but without a registered Ray node: {listed(without_ray, MAX_NAMED)}"
+            text += (
+                f"; connected, but without a registered Ray node: {listed(without_ray, MAX_NAMED)}"
+            )
         return text
 
     def _announce_joined(self, host: str) -> life.Announce:
-        return life.Announce("joined", host, count=1 + len(self.connected), total=len(self.rules.hosts))
+        return life.Announce(
+            "joined", host, count=1 + len(self.connected), total=len(self.rules.hosts)
+        )
 
     def _is_present(self, host: str) -> bool:
         return host in self.nodes and self._is_connected(host)
@@ -206,7 +228,8 @@ class Membership:
         )
         announcement = life.Announce("lost", host, reason)
         left = membership._count_left()
-        # Fatal before the deadline, because enough instances can no longer join, and every minute costs money.
+        # Fatal before the deadline, because enough instances can no longer join, and every minute
+        # costs money.
         is_fatal = left < (self.rules.cluster.min_instances or len(self.rules.hosts))
         if self.formed:
             is_fatal = self.rules.cluster.on_instance_loss == "fail" and host not in self.unawaited
@@ -215,7 +238,9 @@ class Membership:
         if self.rules.cluster.coordinator_only and left < 2:
             alone = "no instance is left to work, because the head only coordinates"
             return membership._end(InstanceLost(f"{host} lost: {reason}; {alone}"), announcement)
-        remark = life.Remark(f"{host} lost: {reason}; going on with {left} instances, as the request says")
+        remark = life.Remark(
+            f"{host} lost: {reason}; going on with {left} instances, as the request says"
+        )
         return membership, (announcement, remark)
 
     def _count_left(self) -> int:
@@ -251,11 +276,18 @@ class Membership:
 
     def _take_driver_end(self, event: life.DriverEnded, now_s: float) -> Step:
         if event.status == 0 and not self.formed:
-            return self._end(ClusterNotFormed("the driver ended by itself, with 0, before the cluster was formed"))
+            return self._end(
+                ClusterNotFormed(
+                    "the driver ended by itself, with 0, before the cluster was formed"
+                )
+            )
         if event.status == 0 or (event.failure is not None and not blames_cluster(event.failure)):
             return self._end(event)
-        # A dead raylet or instance ends the driver within milliseconds, but is reported only a second later.
-        return replace(self, phase=Phase.ATTRIBUTING, wakes_at_s=now_s + VERDICT_S, driver_end=event), ()
+        # A dead raylet or instance ends the driver within milliseconds, but is reported only a
+        # second later.
+        return replace(
+            self, phase=Phase.ATTRIBUTING, wakes_at_s=now_s + VERDICT_S, driver_end=event
+        ), ()
 
     def _attribute(self, silent: frozenset[str], now_s: float) -> Step:
         """End the job by the driver's own failure if no other cause has been reported in time."""
@@ -267,5 +299,7 @@ class Membership:
             return replace(self, wakes_at_s=now_s + AGAIN_S), ()
         return self._end(self.driver_end)
 
-    def _end(self, cause: Exception | life.DriverEnded | life.Stopped, *before: life.Decision) -> Step:
+    def _end(
+        self, cause: Exception | life.DriverEnded | life.Stopped, *before: life.Decision
+    ) -> Step:
         return replace(self, phase=Phase.ENDED, wakes_at_s=None), (*before, life.End(cause))

@@ -1,11 +1,13 @@
 """Keep outputs of several instances from overwriting each other, and warn about files that would be lost.
 
-SageMaker uploads the model and output folders of all instances to one prefix; "if multiple containers in a single
-training job write to this directory they should ensure no file/directory names clash"
-(https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-training-algo-output.html). The last writer of a name
-wins. Therefore each worker asks the head at its end which of its file names another instance has already. It removes
-these files from its model folder, and moves those of its output folder into a subfolder with its host name. Files that
-only one instance has, such as the shards of a checkpoint, stay where they are.
+SageMaker uploads the model and output folders of all instances to one prefix;
+"if multiple containers in a single training job write to this directory they should ensure no
+file/directory names clash"
+(https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-training-algo-output.html). The
+last writer of a name wins. Therefore each worker asks the head at its end which of its file names
+another instance has already. It removes these files from its model folder, and moves those of its
+output folder into a subfolder with its host name. Files that only one instance has, such as the
+shards of a checkpoint, stay where they are.
 """
 
 import hashlib
@@ -39,7 +41,8 @@ class Owners:
 def read_outputs(paths: Paths) -> dict[str, Path]:
     """Return the files that the service uploads from this instance, by the keys of their names."""
     files = {}
-    # The key contains the folder's number, because the service uploads the two folders to separate archives.
+    # The key contains the folder's number, because the service uploads the two folders to separate
+    # archives.
     for number, folder in enumerate((paths.model, paths.output_data)):
         for path in _files(folder):
             files[_key(number, os.fsencode(path.relative_to(folder)))] = path
@@ -123,7 +126,11 @@ def warn_of_lost_files(instance: Instance, since_s: float) -> str | None:
     kept = ["results to $SM_MODEL_DIR"]
     if instance.environment.has_checkpoints:
         kept.append(f"checkpoints to ${STATE}")
-    in_state = "; or use --in-state" if hasattr(workload, "in_state") and instance.environment.has_checkpoints else ""
+    in_state = (
+        "; or use --in-state"
+        if hasattr(workload, "in_state") and instance.environment.has_checkpoints
+        else ""
+    )
     return (
         f"warning: files in the working folder of {instance.name} are lost now: "
         f"{listed(sorted(names), MAX_NAMED)}; write {' and '.join(kept)}{in_state}"

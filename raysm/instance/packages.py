@@ -35,20 +35,24 @@ from raysm.instance.environment import child_environment, warm_pool_cache
 from raysm.instance.log import remark
 
 MAX_NAMED = 6
-"""Maximum number of packages in a message, because the cause must also fit into the 1,024 characters of a reason."""
+"""Maximum number of packages in a message, because the cause must also fit into the 1,024
+characters of a reason."""
 MB = 1e6
 INDEX_VARIABLES = ("PIP_INDEX_URL", "PIP_NO_INDEX")
-"""Variables to remove if the request names an index, because pip prefers them to a configuration file."""
+"""Variables to remove if the request names an index, because pip prefers them to a configuration
+file."""
 WITHOUT_NETWORK = "the job has no network (isolation): send the packages along (wheels), or use an image that has them"
 TOOLKIT_INDEX = "CA_REPOSITORY_ARN"
-"""The variable that names a CodeArtifact repository to AWS's training toolkit; raysm uses it too."""
+"""The variable that names a CodeArtifact repository to AWS's training toolkit; raysm uses it
+too."""
 PIP = (sys.executable, "-P", "-m", "pip", "--no-input", "--disable-pip-version-check")
 RETRIES = ("--timeout", "10", "--retries", "3")
-"""pip's defaults, 15 s and 5 retries, take a minute and a half for each package if the server does not answer."""
+"""pip's defaults, 15 s and 5 retries, take a minute and a half for each package if the server does
+not answer."""
 # Read from raysm.zip: the instance unpacks it only later.
 TESTED = files("raysm.instance") / "tested_packages.json"
-"""Versions that were tested together, so that the same raysm installs the same packages next month; written by
-``python3 -m tests.constraints``."""
+"""Versions that were tested together, so that the same raysm installs the same packages next month;
+written by ``python3 -m tests.constraints``."""
 MAX_ERROR = 600
 
 
@@ -62,7 +66,10 @@ class MissingPackages:
         return bool(self.requirements or self.needs)
 
     def __str__(self) -> str:
-        needs = [f"{text} ({self.remarks[text]})" if text in self.remarks else text for text in self.needs]
+        needs = [
+            f"{text} ({self.remarks[text]})" if text in self.remarks else text
+            for text in self.needs
+        ]
         named = [*needs, *map(without_credentials, self.requirements)]
         more = [f"{len(named) - MAX_NAMED} more"] if len(named) > MAX_NAMED else []
         return ", ".join([*named[:MAX_NAMED], *more])
@@ -70,9 +77,11 @@ class MissingPackages:
 
 def find_missing_packages(payload: Payload) -> MissingPackages:
     modules = ("ray", *payload.request.packages)
-    # find_spec does not import the module, which for torch takes seconds. A user's kind of workload may name a module
-    # that is not in NEEDS; most packages have their module's name.
-    needs = [NEEDS.get(module, module) for module in modules if importlib.util.find_spec(module) is None]
+    # find_spec does not import the module, which for torch takes seconds. A user's kind of workload
+    # may name a module that is not in NEEDS; most packages have their module's name.
+    needs = [
+        NEEDS.get(module, module) for module in modules if importlib.util.find_spec(module) is None
+    ]
     remarks = {}
     own_ray = installed_version("ray")
     if NEEDS["ray"] not in needs and (own_ray is None or not ray_will_do(own_ray)):
@@ -83,7 +92,9 @@ def find_missing_packages(payload: Payload) -> MissingPackages:
     return MissingPackages(requirements=required, needs=tuple(needs), remarks=remarks)
 
 
-def install(payload: Payload, packages: MissingPackages, site: Path, environ: Mapping[str, str]) -> None:
+def install(
+    payload: Payload, packages: MissingPackages, site: Path, environ: Mapping[str, str]
+) -> None:
     """Install ``packages`` into the folder ``site``, from the payload's wheels or the index of its request."""
     site.mkdir(parents=True, exist_ok=True)
     started_s = time.monotonic()
@@ -98,7 +109,9 @@ def install(payload: Payload, packages: MissingPackages, site: Path, environ: Ma
             resolved_s = time.monotonic()
             source.pip.install(exact, site, source.options)
         except InvalidRequest as error:
-            raise InvalidRequest(f"the requirements {packages} cannot be installed: {error}") from error
+            raise InvalidRequest(
+                f"the requirements {packages} cannot be installed: {error}"
+            ) from error
     ended_s = time.monotonic()
     size = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
     remark(
@@ -114,8 +127,9 @@ class PipFailed(InvalidRequest):
 class Pip:
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
         self._folder, self._environ = folder, environ
-        # pip downloads files to resolve versions, so without a cache it downloads them twice. Many images switch off
-        # its cache, and home folders lie on a small disk. The cache of a warm pool outlives the job.
+        # pip downloads files to resolve versions, so without a cache it downloads them twice. Many
+        # images switch off its cache, and home folders lie on a small disk. The cache of a warm
+        # pool outlives the job.
         cache = (warm_pool_cache(environ) or folder) / "pip"
         self._cache = () if "PIP_CACHE_DIR" in environ else ("--cache-dir", str(cache))
 
@@ -133,14 +147,20 @@ class Pip:
     def settings(self) -> dict[str, str]:
         done = self._run("config", "list")
         pairs = (line.partition("=") for line in done.stdout.splitlines())
-        # A line is "global.index-url='…'". Variables (":env:.index-url") override the section of the command, which
-        # overrides the global one; pip does not print them in this order.
-        settings = [(name.split("."), value.strip("'\"")) for name, _, value in pairs if "." in name]
-        ordered = sorted(settings, key=lambda item: (item[0][0] == ":env:", item[0][0] == "install"))
+        # A line is "global.index-url='…'". Variables (":env:.index-url") override the section of
+        # the command, which overrides the global one; pip does not print them in this order.
+        settings = [
+            (name.split("."), value.strip("'\"")) for name, _, value in pairs if "." in name
+        ]
+        ordered = sorted(
+            settings, key=lambda item: (item[0][0] == ":env:", item[0][0] == "install")
+        )
         return {name[-1]: value for name, value in ordered}
 
     def _install(self, *arguments: str) -> None:
-        done = self._run("install", "--progress-bar", "off", "--quiet", *self._cache, *RETRIES, *arguments)
+        done = self._run(
+            "install", "--progress-bar", "off", "--quiet", *self._cache, *RETRIES, *arguments
+        )
         if done.returncode != 0:
             # Do not log it: after a failed attempt without an index there is another one with it.
             raise PipFailed(_last_error(done.stderr))
@@ -175,7 +195,9 @@ def _last_error(output: str) -> str:
         return f"this image's {sys.executable} has no pip; add it, or the packages, to the image"
     if "no such option: --report" in output:
         return "this image's pip is older than 22.2; add a newer one, or the packages, to the image"
-    errors = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR: ")]
+    errors = [
+        line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR: ")
+    ]
     return (" ".join(errors) or " ".join(output.split())[-MAX_ERROR:])[:MAX_ERROR]
 
 
@@ -191,8 +213,9 @@ def _resolve(
     wheels = ("--find-links", str(payload.wheels)) if payload.wheels else ()
     isolated = payload.request.security.isolation
     wheels_error = ""
-    # Without an index first: with one, pip asks it even for packages that were sent along. The attempt takes a second,
-    # so it is skipped if it cannot succeed. A requirement with an address is downloaded in any attempt.
+    # Without an index first: with one, pip asks it even for packages that were sent along. The
+    # attempt takes a second, so it is skipped if it cannot succeed. A requirement with an address
+    # is downloaded in any attempt.
     has_address = any("://" in line and "file://" not in line for line in packages.requirements)
     if isolated or not has_address and (payload.wheels is not None or not packages.needs):
         offline = _Source(Pip(folder, environ), (*wheels, "--no-index"))
@@ -201,7 +224,9 @@ def _resolve(
         except PipFailed as error:
             if isolated:
                 raise InvalidRequest(f"{error}; {WITHOUT_NETWORK}") from error
-            wheels_error = f"; the wheels that were sent along do not suffice: {error}" if wheels else ""
+            wheels_error = (
+                f"; the wheels that were sent along do not suffice: {error}" if wheels else ""
+            )
     try:
         source = _Source(_pip_with_index(payload, folder, environ), wheels)
     except InvalidRequest as error:
@@ -218,11 +243,16 @@ def _resolve_tested(
     chosen = {name_of(line) for line in packages.requirements}
     limits = [f"ray{RAY_RANGE}"]
     torch = installed_version("torch")
-    # The image's torch fits its CUDA and NCCL, and another one is gigabytes. A user who names torch wants another.
+    # The image's torch fits its CUDA and NCCL, and another one is gigabytes. A user who names torch
+    # wants another.
     if torch is not None and "torch" not in chosen:
         limits.append(f"torch=={torch}")
     tested = json.loads(TESTED.read_text(encoding="utf-8"))
-    sent = {name_of(path.name.partition("-")[0]) for path in payload.wheels.glob("*.whl")} if payload.wheels else set()
+    sent = (
+        {name_of(path.name.partition("-")[0]) for path in payload.wheels.glob("*.whl")}
+        if payload.wheels
+        else set()
+    )
     # The image's own versions stay, but for a Ray that raysm cannot use.
     is_missing = {name: installed_version(name) is None for name in tested["versions"]} | {
         "ray": NEEDS["ray"] in packages.needs
@@ -240,7 +270,9 @@ def _resolve_tested(
     except PipFailed:
         path.write_text("".join(f"{line}\n" for line in limits), encoding="utf-8")
         exact = pip.resolve(arguments)
-        remark(f"the versions that were tested with this raysm on {tested['date']} do not fit; others are installed")
+        remark(
+            f"the versions that were tested with this raysm on {tested['date']} do not fit; others are installed"
+        )
         return exact
 
 
@@ -268,8 +300,8 @@ TOKEN_S = 8
 def check_reachable(url: str, patience_s: float = PATIENCE_S) -> None:
     """Return as soon as the index, or the proxy to it, accepts a connection.
 
-    In a VPC without NAT, packets to an index are dropped. pip would try for a minute and a half for each package, on
-    every instance that the user pays for.
+    In a VPC without NAT, packets to an index are dropped. pip would try for a minute and a half for
+    each package, on every instance that the user pays for.
     """
     # Imported here, because few jobs install packages.
     import urllib.request
@@ -310,7 +342,8 @@ def pip_config(folder: Path, url: str) -> Mapping[str, str]:
     Other users could read an argument or a variable, and the address may contain a token.
     """
     path = folder / "pip.conf"
-    # Both sections, because a section [install] in the image's own files would override [global] here.
+    # Both sections, because a section [install] in the image's own files would override [global]
+    # here.
     put(path, f"[global]\nindex-url = {url}\n[install]\nindex-url = {url}\n", mode=0o600)
     return {"PIP_CONFIG_FILE": str(path)}
 
@@ -343,5 +376,7 @@ def _connect(region: str) -> Any:
             "this image has no boto3, which CodeArtifact's token needs: take one that has it, or another pip_index"
         ) from error
     # By default, botocore would try for a minute, five times, on every instance.
-    config = Config(connect_timeout=TOKEN_S, read_timeout=TOKEN_S, retries={"total_max_attempts": 1})
+    config = Config(
+        connect_timeout=TOKEN_S, read_timeout=TOKEN_S, retries={"total_max_attempts": 1}
+    )
     return boto3.client("codeartifact", region_name=region, config=config)

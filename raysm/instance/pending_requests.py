@@ -53,7 +53,9 @@ class Findings:
     """The free resources of the instances."""
 
 
-def find_pending(nodes: Sequence[Bundle], free: Sequence[Bundle], requests: Iterable[Pending]) -> Findings:
+def find_pending(
+    nodes: Sequence[Bundle], free: Sequence[Bundle], requests: Iterable[Pending]
+) -> Findings:
     """Sort pending requests by why they are not placed.
 
     Args:
@@ -70,10 +72,14 @@ def find_pending(nodes: Sequence[Bundle], free: Sequence[Bundle], requests: Iter
         if not of_a_group and not can_place(nodes, request):
             unmet[_describe(request)] = _describe_nodes(nodes, names)
         # Else its placement group is not placed either, and named itself.
-        elif of_a_group <= {name for node in nodes for name in node} and not can_place(free, request):
+        elif of_a_group <= {name for node in nodes for name in node} and not can_place(
+            free, request
+        ):
             waiting[_describe(request)] += request.count
             waiting_names |= names - of_a_group
-    return Findings(unmet=unmet, waiting=dict(waiting), free=_describe_free(nodes, free, waiting_names))
+    return Findings(
+        unmet=unmet, waiting=dict(waiting), free=_describe_free(nodes, free, waiting_names)
+    )
 
 
 def can_place(nodes: Sequence[Bundle], request: Pending) -> bool:
@@ -96,7 +102,8 @@ def _can_spread(nodes: Sequence[Bundle], bundles: Sequence[Bundle]) -> bool:
     # Most groups have equal bundles.
     kinds = {_text(bundle): bundle for bundle in bundles}
     nodes_of = {
-        text: [number for number, node in enumerate(nodes) if _covers(node, bundle)] for text, bundle in kinds.items()
+        text: [number for number, node in enumerate(nodes) if _covers(node, bundle)]
+        for text, bundle in kinds.items()
     }
 
     def match(bundle: int, tried: set[int]) -> bool:
@@ -147,7 +154,11 @@ def _can_divide(nodes: Sequence[Bundle], bundles: Sequence[Bundle]) -> bool:
 
 def _count_fits(node: Bundle, bundle: Bundle) -> float:
     return min(
-        (math.floor((node.get(name, 0.0) + TOLERANCE) / amount) for name, amount in bundle.items() if amount),
+        (
+            math.floor((node.get(name, 0.0) + TOLERANCE) / amount)
+            for name, amount in bundle.items()
+            if amount
+        ),
         default=math.inf,
     )
 
@@ -174,7 +185,9 @@ def _describe(request: Pending) -> str:
     strategy = "" if request.strategy == "any" else f"{request.strategy}, "
     each = {_text(bundle) for bundle in bundles}
     of = f" of {each.pop()}" if len(each) == 1 else ""
-    return f"a placement group of {len(bundles)} bundles{of} ({strategy}{_text(_sum(bundles))} in all)"
+    return (
+        f"a placement group of {len(bundles)} bundles{of} ({strategy}{_text(_sum(bundles))} in all)"
+    )
 
 
 def _describe_nodes(nodes: Sequence[Bundle], names: Iterable[str]) -> str:
@@ -184,17 +197,24 @@ def _describe_nodes(nodes: Sequence[Bundle], names: Iterable[str]) -> str:
 def _describe_free(nodes: Sequence[Bundle], free: Sequence[Bundle], names: Iterable[str]) -> str:
     ordered = sorted(names)
     return _count(
-        ", ".join(f"{OPTIONS.get(name, name)}={rest.get(name, 0.0):g} of {node.get(name, 0.0):g}" for name in ordered)
+        ", ".join(
+            f"{OPTIONS.get(name, name)}={rest.get(name, 0.0):g} of {node.get(name, 0.0):g}"
+            for name in ordered
+        )
         for node, rest in zip(nodes, free, strict=True)
     )
 
 
 def _count(texts: Iterable[str]) -> str:
-    return ", ".join(f"{count} x ({text})" for text, count in sorted(collections.Counter(texts).items()))
+    return ", ".join(
+        f"{count} x ({text})" for text, count in sorted(collections.Counter(texts).items())
+    )
 
 
 def _text(bundle: Bundle) -> str:
-    return ", ".join(f"{OPTIONS.get(name, name)}={amount:g}" for name, amount in sorted(bundle.items()))
+    return ", ".join(
+        f"{OPTIONS.get(name, name)}={amount:g}" for name, amount in sorted(bundle.items())
+    )
 
 
 class UnmetRequests:
@@ -221,7 +241,11 @@ class UnmetRequests:
             if waited_s >= NAMED_AFTER_S and request not in self._named:
                 self._named.add(request)
                 left_s = self._limit_s - waited_s
-                fails = "" if left_s == float("inf") else f". The job fails in {left_s:.0f} s if it still waits then"
+                fails = (
+                    ""
+                    if left_s == float("inf")
+                    else f". The job fails in {left_s:.0f} s if it still waits then"
+                )
                 lines.append(f"warning: {what}{fails}")
         return lines
 
@@ -240,7 +264,9 @@ class WaitingRequests:
             since_s, before = self._since.get(request, (now_s, count))
             since[request] = (now_s if count < before else since_s, count)
         self._since = since
-        long = [request for request, (since_s, _) in since.items() if now_s - since_s >= WAITING_AFTER_S]
+        long = [
+            request for request, (since_s, _) in since.items() if now_s - since_s >= WAITING_AFTER_S
+        ]
         is_due = self._named_s is None or now_s - self._named_s >= REPEATED_AFTER_S
         if not long or not is_due:
             return None

@@ -1,8 +1,9 @@
 """Import Ray without the packages that it imports for rare cases; this takes 45 % less time.
 
-While Ray is imported, a stand-in takes the place of each. It imports the package when Ray first uses it; the user's own
-imports find the package itself. Run by its path (``python ray_imports.py PROGRAM …``), it runs a program of Ray as
-``python PROGRAM …`` does. It imports only the standard library, because a runtime environment may have another Python.
+While Ray is imported, a stand-in takes the place of each. It imports the package when Ray first
+uses it; the user's own imports find the package itself. Run by its path
+(``python ray_imports.py PROGRAM …``), it runs a program of Ray as ``python PROGRAM …`` does. It
+imports only the standard library, because a runtime environment may have another Python.
 """
 
 import builtins
@@ -31,7 +32,11 @@ class Later(types.ModuleType):
 @contextlib.contextmanager
 def importing_later() -> Iterator[None]:
     # Ray does without some of them if they are not installed.
-    absent = [name for name in RARE if name not in sys.modules and importlib.util.find_spec(name.partition(".")[0])]
+    absent = [
+        name
+        for name in RARE
+        if name not in sys.modules and importlib.util.find_spec(name.partition(".")[0])
+    ]
     for name in absent:
         sys.modules[name] = Later(name)
         if (package := name.rpartition(".")[0]) in absent:
@@ -58,7 +63,8 @@ class LeanRay:
             @importing_later()
             def execute_with_usage(module: types.ModuleType) -> None:
                 execute(module)
-                # Each worker and driver would import it when it connects, and with it two of the packages.
+                # Each worker and driver would import it when it connects, and with it two of the
+                # packages.
                 with contextlib.suppress(Exception):
                     importlib.import_module(USAGE)
 
@@ -74,7 +80,8 @@ def main(arguments: list[str]) -> None:
     import_ray_lean()
     program = arguments[0]
     sys.argv[:] = arguments
-    # Unless -P was given, this program's folder comes first, whose modules no import of Ray may find.
+    # Unless -P was given, this program's folder comes first, whose modules no import of Ray may
+    # find.
     if sys.path[:1] == [os.path.dirname(os.path.abspath(__file__))]:
         sys.path[0] = os.path.dirname(os.path.abspath(program))
     module = types.ModuleType("__main__")

@@ -1,7 +1,7 @@
 """The private names of Ray that raysm uses, in all releases of ``RAY_RANGE``.
 
-If a *needed* name is missing, an error names Ray's version. If another name is missing, what it saves is left out: the
-job is only slower. Looking for a name imports only its module.
+If a *needed* name is missing, an error names Ray's version. If another name is missing, what it
+saves is left out: the job is only slower. Looking for a name imports only its module.
 """
 
 import importlib
@@ -75,34 +75,55 @@ def spare_pydantic() -> None:
 # Needed names
 
 COMMAND = Internal("ray.scripts.scripts", "main", "start a node", is_needed=True)
-GCS_CLIENT = Internal("ray._raylet", "GcsClient", "learn which nodes are registered", is_needed=True)
+GCS_CLIENT = Internal(
+    "ray._raylet", "GcsClient", "learn which nodes are registered", is_needed=True
+)
 # GcsClient delegates its calls to an InnerGcsClient.
 ALL_NODES = Internal(
-    "ray._raylet", "InnerGcsClient.get_all_node_info", "learn which nodes are registered", is_needed=True
+    "ray._raylet",
+    "InnerGcsClient.get_all_node_info",
+    "learn which nodes are registered",
+    is_needed=True,
 )
 ALIVE = 0
 
 # Adapted by ``ray_start``
 
 RAY_CLIENT = Internal(
-    "ray._private.utils", "get_ray_client_dependency_error", "keep Ray Client's server, its port and its 90 MB away"
+    "ray._private.utils",
+    "get_ray_client_dependency_error",
+    "keep Ray Client's server, its port and its 90 MB away",
 )
-SETTINGS_OF_START = Internal("ray.scripts.scripts", "ray_constants", "let several nodes share loopback")
+SETTINGS_OF_START = Internal(
+    "ray.scripts.scripts", "ray_constants", "let several nodes share loopback"
+)
 START_PROCESS = Internal(
     "ray._private.services",
     "start_ray_process",
     "start few workers ahead, and the dashboard and the agents when they are wanted",
 )
-INITIALIZE = Internal("ray._private.node", "Node.__init__", "start the dashboard and the monitor when they are wanted")
-START_MONITOR = Internal("ray._private.node", "Node.start_monitor", "start the monitor when it is wanted")
-START_DASHBOARD = Internal("ray._private.node", "Node.start_api_server", "start the dashboard when it is wanted")
+INITIALIZE = Internal(
+    "ray._private.node", "Node.__init__", "start the dashboard and the monitor when they are wanted"
+)
+START_MONITOR = Internal(
+    "ray._private.node", "Node.start_monitor", "start the monitor when it is wanted"
+)
+START_DASHBOARD = Internal(
+    "ray._private.node", "Node.start_api_server", "start the dashboard when it is wanted"
+)
 DASHBOARD_ADDRESS = Internal(
-    "ray._private.ray_constants", "DASHBOARD_ADDRESS", "let Ray's State API find the dashboard before it is started"
+    "ray._private.ray_constants",
+    "DASHBOARD_ADDRESS",
+    "let Ray's State API find the dashboard before it is started",
 )
 DASHBOARD_NAMESPACE = Internal(
-    "ray._private.ray_constants", "KV_NAMESPACE_DASHBOARD", "start the agents of all nodes with the dashboard"
+    "ray._private.ray_constants",
+    "KV_NAMESPACE_DASHBOARD",
+    "start the agents of all nodes with the dashboard",
 )
-NODE_CLIENT = Internal("ray._private.node", "Node.get_gcs_client", "start the agents of all nodes with the dashboard")
+NODE_CLIENT = Internal(
+    "ray._private.node", "Node.get_gcs_client", "start the agents of all nodes with the dashboard"
+)
 # Since Ray 2.54. A raylet of an earlier release gives its agents their ports on the command line.
 PORT_FILES = Internal("ray._raylet", "persist_port", "start a node's agents when they are wanted")
 AGENT_PORT = Internal(
@@ -110,8 +131,14 @@ AGENT_PORT = Internal(
     "GcsNodeInfo.DASHBOARD_AGENT_LISTEN_PORT_FIELD_NUMBER",
     "find the agents of all nodes to start them with the dashboard",
 )
-OTHER_COMMANDS = ("ray.serve.scripts", "ray.dashboard.modules.job.cli", "ray.util.state.state_cli", "prometheus_client")
-"""Modules of other commands, the last for an autoscaler, whose imports take half of the start time of ``ray start``."""
+OTHER_COMMANDS = (
+    "ray.serve.scripts",
+    "ray.dashboard.modules.job.cli",
+    "ray.util.state.state_cli",
+    "prometheus_client",
+)
+"""Modules of other commands, the last for an autoscaler, whose imports take half of the start time
+of ``ray start``."""
 
 DASHBOARD_PACKAGES = "ray.dashboard.optional_deps"
 """A module that imports what the dashboard needs, only to learn whether it is installed."""
@@ -135,8 +162,8 @@ AGENTS = {
     ),
     "--runtime_env_agent_command": ("--runtime-env-agent-port", "runtime_env_agent_port"),
 }
-"""By a raylet's option: the agent's own option for the port at which it is called, and the services whose ports it
-writes into files of these names, that port last."""
+"""By a raylet's option: the agent's own option for the port at which it is called, and the services
+whose ports it writes into files of these names, that port last."""
 GCS_PORT = "--gcs_server_port="
 # The exit code is always 1; only these lines of the log name the process that ended.
 ENDED = "Some Ray subprocesses exited unexpectedly:"
@@ -146,9 +173,15 @@ LOGGER = "ray._private.worker"
 
 # Used by workloads
 
-PYDANTIC = Internal("ray._common.pydantic_compat", "PYDANTIC_INSTALLED", "import it only where its models may be sent")
+PYDANTIC = Internal(
+    "ray._common.pydantic_compat",
+    "PYDANTIC_INSTALLED",
+    "import it only where its models may be sent",
+)
 RESOURCE_STATE = Internal(
-    "ray.autoscaler.v2.sdk", "get_cluster_resource_state", "name requests that no instance can ever meet"
+    "ray.autoscaler.v2.sdk",
+    "get_cluster_resource_state",
+    "name requests that no instance can ever meet",
 )
 TRAIN_CALLBACKS = Internal(
     "ray.train.v2.api.data_parallel_trainer",
@@ -165,7 +198,11 @@ TRAIN_VARIABLES = Internal(
     "ENV_VARS_TO_PROPAGATE",
     "end within seconds the ranks that wait for one that failed",
 )
-FAILURE_LIMITS = Internal("ray.train", "FailureConfig", "bound what Ray Train tries again by itself")
+FAILURE_LIMITS = Internal(
+    "ray.train", "FailureConfig", "bound what Ray Train tries again by itself"
+)
 BACKPRESSURE = Internal(
-    "ray._common.ray_option_utils", "task_options", "bound the pieces of a model that are under way at a time"
+    "ray._common.ray_option_utils",
+    "task_options",
+    "bound the pieces of a model that are under way at a time",
 )

@@ -1,6 +1,7 @@
 """One Ray node as a child process of the bootstrap: its command line, its life, and the reason of its end.
 
-The node runs ``ray start --block``. It is ended by a signal, because ``ray stop`` would end every Ray on the machine.
+The node runs ``ray start --block``. It is ended by a signal, because ``ray stop`` would end every
+Ray on the machine.
 """
 
 import asyncio
@@ -34,7 +35,9 @@ MAX_LABEL = 63
 TAIL_BYTES = 4096
 WARNINGS_BYTES = 65536
 """A warning may follow what a node wrote that failed."""
-LOG_OF_ENDED = re.compile(re.escape(END_OF_LOG).replace(r"\{\}", r"(\S+)\.(?:out|err)", 1).replace(r"\{\}", "(.*)"))
+LOG_OF_ENDED = re.compile(
+    re.escape(END_OF_LOG).replace(r"\{\}", r"(\S+)\.(?:out|err)", 1).replace(r"\{\}", "(.*)")
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,12 +48,17 @@ class Capacity:
     object_store: resources.ObjectStore
 
 
-def detect_capacity(environment: Environment, inherited: Mapping[str, str], root: Path = Path("/")) -> Capacity:
+def detect_capacity(
+    environment: Environment, inherited: Mapping[str, str], root: Path = Path("/")
+) -> Capacity:
     memory_bytes = environment.memory_bytes or resources.memory_limit(root)
     shared = root / SHARED_MEMORY.relative_to("/")
     free = shutil.disk_usage(shared).free if shared.is_dir() else 0
     store = resources.plan_object_store(
-        memory_bytes, free, environment.ray_temp_dir / "object_store", environment.object_store_bytes
+        memory_bytes,
+        free,
+        environment.ray_temp_dir / "object_store",
+        environment.object_store_bytes,
     )
     return Capacity(
         cpus=resources.count_cpus(root) if environment.cpus is None else environment.cpus,
@@ -100,9 +108,14 @@ def start_arguments(
         "include-log-monitor": None if log_monitor else "false",
     }
     if head_address is None:
-        # Without an address of its own, the instance and its dashboard can be reached only on loopback.
+        # Without an address of its own, the instance and its dashboard can be reached only on
+        # loopback.
         dashboard_host = LOOPBACK if node_address in (None, LOOPBACK) else "0.0.0.0"
-        options |= {"port": ports.gcs, "dashboard-port": ports.dashboard, "dashboard-host": dashboard_host}
+        options |= {
+            "port": ports.gcs,
+            "dashboard-port": ports.dashboard,
+            "dashboard-host": dashboard_host,
+        }
     else:
         options["address"] = head_address or None
     # Ports that every node has; 0 leaves the choice to Ray.
@@ -113,7 +126,8 @@ def start_arguments(
         "dashboard-agent-listen-port": ports.dashboard_agent,  # Ray's default is a fixed port, so 0 is passed on
         "dashboard-agent-grpc-port": ports.dashboard_agent_grpc or None,
         "metrics-export-port": ports.metrics_export or None,
-        # Ray's default is a fixed range, from which two nodes of one address could give out the same port.
+        # Ray's default is a fixed range, from which two nodes of one address could give out the
+        # same port.
         "min-worker-port": ports.worker_min,
         "max-worker-port": ports.worker_max if ports.worker_min else 0,
     }
@@ -136,17 +150,25 @@ def _labels(host: Host, rank: int) -> dict[str, str]:
         names.LABEL_RANK: str(rank),
     }
     # Ray refuses a longer label, or one that does not begin and end with a letter or digit.
-    values = {label: re.sub(r"[^A-Za-z0-9._-]", "_", value)[:MAX_LABEL].strip("._-") for label, value in named.items()}
+    values = {
+        label: re.sub(r"[^A-Za-z0-9._-]", "_", value)[:MAX_LABEL].strip("._-")
+        for label, value in named.items()
+    }
     return {label: value for label, value in values.items() if value}
 
 
 class RayNode:
-    def __init__(self, children: Children, command: list[str], env: Mapping[str, str], *, waits: bool = False) -> None:
+    def __init__(
+        self, children: Children, command: list[str], env: Mapping[str, str], *, waits: bool = False
+    ) -> None:
         """Start the command; with ``waits``, which needs LATER, it joins a cluster only after ``join``."""
-        # A file, because Ray's processes inherit it and may outlive the command, so that a pipe would not end.
+        # A file, because Ray's processes inherit it and may outlive the command, so that a pipe
+        # would not end.
         self._output = tempfile.TemporaryFile()
         stdin = subprocess.PIPE if waits else subprocess.DEVNULL
-        self._child: Child = children.start(command, env, stdin=stdin, stdout=self._output, stderr=self._output)
+        self._child: Child = children.start(
+            command, env, stdin=stdin, stdout=self._output, stderr=self._output
+        )
 
     @property
     def ended(self) -> "asyncio.Future[int]":
@@ -165,16 +187,22 @@ class RayNode:
         _, separator, after = text.partition(ENDED)
         cause = after.partition(REMAINING)[0] if separator else text
         plain = re.sub(r"\x1b\[[0-9;]*m", "", cause)
-        lines = [re.sub(r"^\S+ \S+\s+[A-Z]+ \S+:\d+ -- ", "", line).strip() for line in plain.splitlines()]
+        lines = [
+            re.sub(r"^\S+ \S+\s+[A-Z]+ \S+:\d+ -- ", "", line).strip()
+            for line in plain.splitlines()
+        ]
         lines = [line for line in lines if line]
-        # After ENDED, the first lines name the processes; in other output, the last lines contain the reason.
+        # After ENDED, the first lines name the processes; in other output, the last lines contain
+        # the reason.
         summary = " ".join(lines[:3] if separator else lines[-2:])
         return summary[:400] or f"it exited with code {self._child.status} without a word"
 
     def read_warnings(self) -> list[str]:
         """Return the warnings of ``ray_start`` so far, about names that the installed Ray lacks."""
         lines = self._read(0, WARNINGS_BYTES).splitlines()
-        return [line.removeprefix("raysm: ") for line in lines if line.startswith("raysm: warning: ")]
+        return [
+            line.removeprefix("raysm: ") for line in lines if line.startswith("raysm: warning: ")
+        ]
 
     def _read(self, start: int, count: int = TAIL_BYTES) -> str:
         # pread, because a seek would move the position at which Ray's processes write.

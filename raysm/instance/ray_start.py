@@ -1,36 +1,41 @@
 """``ray start`` with changes for which Ray has no options.
 
-Run as ``python -m raysm.instance.ray_start [--plain] [--wait] [--workers=N] start ...``, with the arguments of the
-``ray`` command. The changes:
+Run as ``python -m raysm.instance.ray_start [--plain] [--wait] [--workers=N] start ...``, with the
+arguments of the ``ray`` command. The changes:
 
 - There is no Ray Client server, which would open one more port on the head and take 90 MB.
-- ``N`` workers are started before the first task, instead of one for each CPU, because an idle worker wakes up a
-  hundred times a second.
-- The dashboard and the autoscaler's monitor start at the first connection to the dashboard's port, on which this
-  process listens from the beginning (``handed_socket``). Otherwise Ray would start the raylet only after the dashboard
-  answers, two seconds later, and both would take 5 s of a core, which is more than most short jobs use.
-- The raylet's two agents are replaced by a ``stand_in`` each until they are needed. Together they take 2 s of a core,
-  and the raylet registers its node only after them. The dashboard's agent reports its node to the dashboard and runs
-  programs of Ray's Jobs API; it starts with the dashboard. The runtime environment agent starts with the first task,
-  actor or driver that has a runtime environment.
-- On the head, no client connects to the GCS before a process of this user listens at its port, because Ray's clients
-  send the token to any process that listens there.
-- The modules of other ``ray`` commands and the dashboard's packages, half of the start time, are not imported. This
-  process, the log monitor, the agents, and the workers with their setup import Ray without packages for rare cases
-  (``ray_imports``).
-- On the head, this process serves the list of registered nodes (``gcs_state``), because another process would have to
-  import Ray too.
-- With ``--wait``, this process imports Ray at once, but reads the cluster's address later from stdin, so that the head
-  and its workers import Ray at the same time.
-- Several nodes may share loopback, for which Ray takes its variable for Windows and macOS as a sign of a single node.
-- A joining node polls often for the head's node, which must be registered first; Ray would poll every 2 s.
-- The folder that ``TPU_LOG_DIR`` names is made: without it, Ray prints what it finds in ``/tmp/tpu_logs`` as lines of
-  the job.
+- ``N`` workers are started before the first task, instead of one for each CPU, because an idle
+  worker wakes up a hundred times a second.
+- The dashboard and the autoscaler's monitor start at the first connection to the dashboard's port,
+  on which this process listens from the beginning (``handed_socket``). Otherwise Ray would start
+  the raylet only after the dashboard answers, two seconds later, and both would take 5 s of a core,
+  which is more than most short jobs use.
+- The raylet's two agents are replaced by a ``stand_in`` each until they are needed. Together they
+  take 2 s of a core, and the raylet registers its node only after them. The dashboard's agent
+  reports its node to the dashboard and runs programs of Ray's Jobs API; it starts with the
+  dashboard. The runtime environment agent starts with the first task, actor or driver that has a
+  runtime environment.
+- On the head, no client connects to the GCS before a process of this user listens at its port,
+  because Ray's clients send the token to any process that listens there.
+- The modules of other ``ray`` commands and the dashboard's packages, half of the start time, are
+  not imported. This process, the log monitor, the agents, and the workers with their setup import
+  Ray without packages for rare cases (``ray_imports``).
+- On the head, this process serves the list of registered nodes (``gcs_state``), because another
+  process would have to import Ray too.
+- With ``--wait``, this process imports Ray at once, but reads the cluster's address later from
+  stdin, so that the head and its workers import Ray at the same time.
+- Several nodes may share loopback, for which Ray takes its variable for Windows and macOS as a sign
+  of a single node.
+- A joining node polls often for the head's node, which must be registered first; Ray would poll
+  every 2 s.
+- The folder that ``TPU_LOG_DIR`` names is made: without it, Ray prints what it finds in
+  ``/tmp/tpu_logs`` as lines of the job.
 
-All names of Ray that this needs are in ``ray_internals``. If one is missing, its change is left out; only without the
-command itself the node cannot start. If a name is there and means something else in a later release, the node may end
-or hang. So if it has not registered after ``REGISTERS_S``, or has ended before, this program runs again with
-``--plain``, without these changes.
+All names of Ray that this needs are in ``ray_internals``. If one is missing, its change is left
+out; only without the command itself the node cannot start. If a name is there and means something
+else in a later release, the node may end or hang. So if it has not registered after
+``REGISTERS_S``, or has ended before, this program runs again with ``--plain``, without these
+changes.
 """
 
 import contextlib
@@ -72,7 +77,8 @@ from raysm.instance.handed_socket import DashboardPort
 LOWEST_PRIORITY = 19
 PLAIN = "--plain"
 REGISTERS_S = 30.0
-"""Seconds that a node has to register after Ray was imported and, on a worker, the head's GCS was reached."""
+"""Seconds that a node has to register after Ray was imported and, on a worker, the head's GCS was
+reached."""
 END_POLL_S = 0.02
 WORKERS = "--workers="
 """Option, before the arguments of ``ray``: the number of workers to start before the first task."""
@@ -87,16 +93,20 @@ ANSWER_S = 5.0
 ANSWER_POLL_S = 0.2
 HEAD_S = 30.0
 """Seconds to wait for the head's node; afterwards Ray itself looks for it and reports the error."""
-# -I -S: Python then starts in 15 ms, because it does not read the packages of a virtual environment.
+# -I -S: Python then starts in 15 ms, because it does not read the packages of a virtual
+# environment.
 STAND_IN = (sys.executable, "-I", "-S", str(Path(__file__).with_name("stand_in.py")))
 LOOK_S = 1.0
-"""Seconds between looks for new nodes, once the dashboard has started; it takes 5 s to start itself."""
+"""Seconds between looks for new nodes, once the dashboard has started; it takes 5 s to start
+itself."""
 
 
 def main() -> None:
     words = sys.argv[1:]
     is_plain, waits = _take(PLAIN), _take(WAIT)
-    workers = next((int(word.removeprefix(WORKERS)) for word in words if word.startswith(WORKERS)), None)
+    workers = next(
+        (int(word.removeprefix(WORKERS)) for word in words if word.startswith(WORKERS)), None
+    )
     sys.argv[1:] = [word for word in sys.argv[1:] if not word.startswith(WORKERS)]
     if is_plain:
         # What the attempt before has started and left.
@@ -112,7 +122,10 @@ def main() -> None:
         _start_plainly(f"could not be prepared ({type(error).__name__})", words)
     if HEAD in sys.argv:
         folder, port = Path(_option("--temp-dir=")), int(_option("--port="))
-        for tell, where in ((tell_nodes, nodes_socket(folder, port)), (tell_pending, pending_socket(folder, port))):
+        for tell, where in (
+            (tell_nodes, nodes_socket(folder, port)),
+            (tell_pending, pending_socket(folder, port)),
+        ):
             threading.Thread(target=tell, args=(where, f"{LOOPBACK}:{port}"), daemon=True).start()
     if tpu_logs := os.environ.get("TPU_LOG_DIR"):  # noqa: TID251  environment would import half of raysm
         os.makedirs(tpu_logs, exist_ok=True)
@@ -143,8 +156,12 @@ def _find_command(workers: int | None) -> Callable[[], object]:
         if can_postpone:
             dashboard_port = _listen_for_dashboard() if HEAD in sys.argv else None
             postpone_dashboard(dashboard_port)
-        postpones_agents = can_postpone and ray_internals.have(ray_internals.PORT_FILES, ray_internals.AGENT_PORT)
-        ray_internals.START_PROCESS.replace(lambda start: adapt_start(start, workers, dashboard_port, postpones_agents))
+        postpones_agents = can_postpone and ray_internals.have(
+            ray_internals.PORT_FILES, ray_internals.AGENT_PORT
+        )
+        ray_internals.START_PROCESS.replace(
+            lambda start: adapt_start(start, workers, dashboard_port, postpones_agents)
+        )
         for module in ray_internals.OTHER_COMMANDS:
             sys.modules[module] = None  # type: ignore[assignment]  # makes an import of the module fail
         command: Callable[[], object] = ray_internals.COMMAND.find()
@@ -159,7 +176,8 @@ def _find_command(workers: int | None) -> Callable[[], object]:
 def _find_plain_command() -> Callable[[], object]:
     command: Callable[[], object] = ray_internals.COMMAND.find()
     if _option("--node-ip-address=") == LOOPBACK:
-        # On a machine with other users: only what several nodes on loopback, and the token's secrecy, need.
+        # On a machine with other users: only what several nodes on loopback, and the token's
+        # secrecy, need.
         ray_internals.SETTINGS_OF_START.replace(allow_several_nodes)
         ray_internals.START_PROCESS.replace(await_gcs_after)
     return command
@@ -179,7 +197,9 @@ def _run_or_start_plainly(command: Callable[[], object]) -> None:
         if not has_failed or is_registered.is_set() or _is_registered() or not can_start_plainly():
             raise
         traceback.print_exc()
-        _start_plainly(f"ended before it was registered ({type(error).__name__}: {error})", sys.argv[1:])
+        _start_plainly(
+            f"ended before it was registered ({type(error).__name__}: {error})", sys.argv[1:]
+        )
 
 
 def can_start_plainly() -> bool:
@@ -205,7 +225,9 @@ def _is_registered() -> bool:
     with contextlib.suppress(Exception):
         if has_own_listener(host, int(port)) and _connects(host, int(port)):
             client = ray_internals.GCS_CLIENT.find()(address=address)
-            return labels.get(LABEL_HOST) in latest_by_host(client.get_all_node_info(timeout=CALL_TIMEOUT_S))
+            return labels.get(LABEL_HOST) in latest_by_host(
+                client.get_all_node_info(timeout=CALL_TIMEOUT_S)
+            )
     return False
 
 
@@ -216,7 +238,10 @@ def _start_plainly(problem: str, words: Sequence[str]) -> NoReturn:
     sys.stderr.flush()
     os.environ.pop("RAY_ADDRESS", None)  # noqa: TID251  as ``adapt_start`` has set it
     words = [word for word in words if not word.startswith(WORKERS)]
-    os.execv(sys.executable, [sys.executable, "-u", "-P", "-m", "raysm.instance.ray_start", PLAIN, *words])
+    os.execv(
+        sys.executable,
+        [sys.executable, "-u", "-P", "-m", "raysm.instance.ray_start", PLAIN, *words],
+    )
 
 
 def _end_children() -> None:
@@ -266,12 +291,17 @@ def _listen_for_dashboard() -> DashboardPort | None:
     try:
         return DashboardPort(host, port)
     except OSError as error:
-        sys.stderr.write(f"raysm: warning: cannot listen at the dashboard's port {port}: {error.strerror}\n")
+        sys.stderr.write(
+            f"raysm: warning: cannot listen at the dashboard's port {port}: {error.strerror}\n"
+        )
         return None
 
 
 def adapt_start(
-    start: Callable[..., Any], workers: int | None, port: DashboardPort | None, postpones_agents: bool
+    start: Callable[..., Any],
+    workers: int | None,
+    port: DashboardPort | None,
+    postpones_agents: bool,
 ) -> Callable[..., Any]:
     """Return Ray's ``start_ray_process``, adapted; the dashboard takes over ``port``."""
 
@@ -287,7 +317,8 @@ def adapt_start(
         if process_type == ray_internals.RAYLET:
             command = [adapt(word) for word in command]
             if address := _option(ray_internals.GCS_ADDRESS, command):
-                # Inherited by workers; without it, Ray's State API in a task would use any Ray of this machine.
+                # Inherited by workers; without it, Ray's State API in a task would use any Ray of
+                # this machine.
                 os.environ["RAY_ADDRESS"] = address  # noqa: TID251  environment would import half of raysm
         if process_type == ray_internals.DASHBOARD and port is not None:
             with port.as_stdin():
@@ -296,7 +327,8 @@ def adapt_start(
         if process_type == ray_internals.GCS:
             await_gcs(command, started)
         if process_type == ray_internals.LOG_MONITOR:
-            # Its imports would take a core from the node's start for 0.6 s. It may have ended already.
+            # Its imports would take a core from the node's start for 0.6 s. It may have ended
+            # already.
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, started.process.pid, LOWEST_PRIORITY)
         return started
@@ -312,7 +344,9 @@ def stand_in_for(word: str) -> str:
     if agent[1:2] != ["-u"] or not agent[2].endswith(".py"):
         return word
     # Ray quotes the command in this way, and the raylet parses it.
-    return name + separator + subprocess.list2cmdline([*STAND_IN, *ray_internals.AGENTS[name], *agent])
+    return (
+        name + separator + subprocess.list2cmdline([*STAND_IN, *ray_internals.AGENTS[name], *agent])
+    )
 
 
 def await_gcs_after(start: Callable[..., Any]) -> Callable[..., Any]:
@@ -339,12 +373,23 @@ def lean(words: Sequence[str]) -> list[str]:
 
 def await_gcs(command: Sequence[str], started: Any) -> None:
     """Return when the GCS that was just started listens; ForeignListener if another user's process does."""
-    port = int(next((word.partition("=")[2] for word in command if word.startswith(ray_internals.GCS_PORT)), 0))
+    port = int(
+        next(
+            (word.partition("=")[2] for word in command if word.startswith(ray_internals.GCS_PORT)),
+            0,
+        )
+    )
     until = time.monotonic() + GCS_S
     # Connect first, because the kernel's list of listeners takes 10 ms to read.
-    while port and not (_connects(LOOPBACK, port) and has_own_listener(LOOPBACK, port)) and time.monotonic() < until:
+    while (
+        port
+        and not (_connects(LOOPBACK, port) and has_own_listener(LOOPBACK, port))
+        and time.monotonic() < until
+    ):
         if started.process.poll() is not None:
-            raise RuntimeError(f"Ray's GCS ended with code {started.process.returncode} before it listened at {port}")
+            raise RuntimeError(
+                f"Ray's GCS ended with code {started.process.returncode} before it listened at {port}"
+            )
         time.sleep(GCS_POLL_S)
 
 
@@ -356,26 +401,32 @@ def _connects(host: str, port: int) -> bool:
 def postpone_dashboard(port: DashboardPort | None) -> None:
     """Make Ray start the monitor, the dashboard and its agents at the first connection to ``port``, or later (None).
 
-    If the dashboard does not start, the node continues without it. Once the dashboard has answered, Ray watches it, and
-    its end ends the node.
+    If the dashboard does not start, the node continues without it. Once the dashboard has answered,
+    Ray watches it, and its end ends the node.
     """
     waiting: list[Callable[[Any], object]] = []
     ray_internals.START_MONITOR.replace(lambda start: lambda self: waiting.append(start))
-    ray_internals.START_DASHBOARD.replace(lambda start: lambda self, **named: waiting.append(partial(start, **named)))
+    ray_internals.START_DASHBOARD.replace(
+        lambda start: lambda self, **named: waiting.append(partial(start, **named))
+    )
 
     def adapt_initialize(initialize: Callable[..., None]) -> Callable[..., None]:
         def initialize_adapted(self: Any, *args: Any, **named: Any) -> None:
             initialize(self, *args, **named)
             # Only the head's node has a dashboard and a monitor.
             if waiting:
-                threading.Thread(target=_start_beside, args=(waiting, self, port), daemon=True).start()
+                threading.Thread(
+                    target=_start_beside, args=(waiting, self, port), daemon=True
+                ).start()
 
         return initialize_adapted
 
     ray_internals.INITIALIZE.replace(adapt_initialize)
 
 
-def _start_beside(starts: Sequence[Callable[[Any], object]], node: Any, port: DashboardPort | None) -> None:
+def _start_beside(
+    starts: Sequence[Callable[[Any], object]], node: Any, port: DashboardPort | None
+) -> None:
     """Wait for a connection and call ``starts``; the main thread watches the node's processes meanwhile."""
     apart = copy.copy(node)
     if port is not None:
@@ -393,7 +444,8 @@ def _start_beside(starts: Sequence[Callable[[Any], object]], node: Any, port: Da
             node.all_processes = node.all_processes | apart.all_processes
         except Exception:
             traceback.print_exc()
-    # This thread must not end, because the kernel would then kill the processes that it has started.
+    # This thread must not end, because the kernel would then kill the processes that it has
+    # started.
     threading.Event().wait()
 
 
@@ -416,11 +468,16 @@ def _call_agents(node: Any) -> None:
 def _publish(node: Any, port: DashboardPort) -> None:
     """Publish the dashboard's address in the GCS: a client that connects waits until the dashboard has started.
 
-    Without the address, Ray's State API, which Ray Train uses, fails until the dashboard has started.
+    Without the address, Ray's State API, which Ray Train uses, fails until the dashboard has
+    started.
     """
     client, key, namespace = (
         part.find()
-        for part in (ray_internals.NODE_CLIENT, ray_internals.DASHBOARD_ADDRESS, ray_internals.DASHBOARD_NAMESPACE)
+        for part in (
+            ray_internals.NODE_CLIENT,
+            ray_internals.DASHBOARD_ADDRESS,
+            ray_internals.DASHBOARD_NAMESPACE,
+        )
     )
     if client is None or key is None or namespace is None:
         return

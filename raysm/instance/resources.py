@@ -1,6 +1,7 @@
 """Detect what this instance has: CPUs, memory, GPUs, shared memory, EFA, within the container's limits.
 
-Everything is read below a root folder that is an argument, so that tests can use a fake tree for any machine.
+Everything is read below a root folder that is an argument, so that tests can use a fake tree for
+any machine.
 """
 
 import asyncio
@@ -85,7 +86,10 @@ def count_gpus(environ: Mapping[str, str], smi: Callable[[], str] | None = None)
     if visible is not None:
         # CUDA reads the list up to the first invalid entry; -1 is the usual one.
         listed = [part.strip() for part in visible.split(",")]
-        return next((i for i, part in enumerate(listed) if part in ("", "-1", "none", "NoDevFiles")), len(listed))
+        return next(
+            (i for i, part in enumerate(listed) if part in ("", "-1", "none", "NoDevFiles")),
+            len(listed),
+        )
     lines = (smi or _run_nvidia_smi)().splitlines()
     return sum(line.startswith("GPU ") for line in lines)
 
@@ -95,7 +99,9 @@ def _run_nvidia_smi() -> str:
     if program is None:
         return ""
     try:
-        answer = subprocess.run([program, "--list-gpus"], capture_output=True, text=True, timeout=30)
+        answer = subprocess.run(
+            [program, "--list-gpus"], capture_output=True, text=True, timeout=30
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return answer.stdout if answer.returncode == 0 else ""
@@ -116,11 +122,17 @@ def _is_efa(device: Path) -> bool:
 
 
 def plan_object_store(
-    memory_bytes: int, shared_bytes: int, disk: Path, asked_bytes: int | None = None, disk_free_bytes: int | None = None
+    memory_bytes: int,
+    shared_bytes: int,
+    disk: Path,
+    asked_bytes: int | None = None,
+    disk_free_bytes: int | None = None,
 ) -> ObjectStore:
     """Fit Ray's object store into ``/dev/shm``, or place it on the disk of the folder ``disk`` if that is too small."""
     intended = asked_bytes or max(MIN_OBJECT_STORE_BYTES, int(memory_bytes * OBJECT_STORE_SHARE))
-    intended = max(MIN_OBJECT_STORE_BYTES, intended if asked_bytes else min(intended, MAX_OBJECT_STORE_BYTES))
+    intended = max(
+        MIN_OBJECT_STORE_BYTES, intended if asked_bytes else min(intended, MAX_OBJECT_STORE_BYTES)
+    )
     # A tenth is left for small segments of Ray and NCCL.
     usable = int(shared_bytes * 0.9)
     if usable >= intended:
@@ -148,10 +160,11 @@ STATUS_BYTES = 8192
 class PeakMemory:
     """Peak memory of this process and its descendants, sampled once a second.
 
-    The sum contains the anonymous memory of every process, in which pages shared by a fork count for each process, and
-    once the largest shared memory that one of them maps, which is Ray's object store. Pages of mapped files and the
-    rest of the page cache do not count, because the kernel can reclaim them, so a mapped matrix costs nothing here. A
-    peak of less than a second may be missed.
+    The sum contains the anonymous memory of every process, in which pages shared by a fork count
+    for each process, and once the largest shared memory that one of them maps, which is Ray's
+    object store. Pages of mapped files and the rest of the page cache do not count, because the
+    kernel can reclaim them, so a mapped matrix costs nothing here. A peak of less than a second may
+    be missed.
     """
 
     def __init__(self) -> None:
@@ -174,7 +187,8 @@ def used_bytes(processes: Iterable[int], root: Path = Path("/")) -> int:
     shared = 0
     for process in processes:
         try:
-            # Bytes, because the kernel cuts a process's name after 15 bytes, even inside a UTF-8 character.
+            # Bytes, because the kernel cuts a process's name after 15 bytes, even inside a UTF-8
+            # character.
             with open(f"{root}/proc/{process}/status", "rb", buffering=0) as file:
                 status = file.read(STATUS_BYTES)
         except OSError:

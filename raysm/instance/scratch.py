@@ -1,6 +1,7 @@
 """Choose the folder for an instance's temporary files: writable, private, and preferably below ``/tmp``.
 
-The first program of the instance chooses it, logs the choice, and passes it on to every later process in a variable.
+The first program of the instance chooses it, logs the choice, and passes it on to every later
+process in a variable.
 """
 
 import contextlib
@@ -37,8 +38,8 @@ def private_tempdir(paths: Paths) -> Iterator[Path]:
 def private_token(token_file: Path, paths: Paths) -> Path:
     """Return a file with the token that only its owner can read.
 
-    A download from S3 loses file modes. If the mode cannot be set, because the channel is read-only or belongs to
-    another user, the file is copied.
+    A download from S3 loses file modes. If the mode cannot be set, because the channel is read-only
+    or belongs to another user, the file is copied.
     """
     with contextlib.suppress(OSError):
         if _is_private(token_file):
@@ -56,10 +57,11 @@ def _is_private(path: Path) -> bool:
     return status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & 0o077
 
 
-# SageMaker mounts the volume of VolumeSizeInGB, or the NVMe, at /opt/ml/input, model, output, checkpoints and /tmp;
-# everything else of /opt/ml lies on the small overlay of /. "We recommend that you use the /tmp directory as a scratch
-# space": https://docs.aws.amazon.com/sagemaker/latest/dg/model-train-storage.html. `df` of real jobs shows the same
-# (awslabs/graphstorm issues 354 and 949: 120 GB at /, 1008 GB at /tmp).
+# SageMaker mounts the volume of VolumeSizeInGB, or the NVMe, at /opt/ml/input, model, output,
+# checkpoints and /tmp; everything else of /opt/ml lies on the small overlay of /.
+# "We recommend that you use the /tmp directory as a scratch space":
+# https://docs.aws.amazon.com/sagemaker/latest/dg/model-train-storage.html. `df` of real jobs shows
+# the same (awslabs/graphstorm issues 354 and 949: 120 GB at /, 1008 GB at /tmp).
 TEMP = Path("/tmp")
 IN_MEMORY = ("tmpfs", "ramfs")
 """File systems that use the memory of the job, and so are the last choice."""
@@ -89,11 +91,17 @@ def settle_scratch(environ: Mapping[str, str], temp: Path = TEMP) -> dict[str, s
             continue
         if len(folders) > 1:
             free_gb = shutil.disk_usage(scratch).free / 1e9
-            remark("; ".join([*obstacles, f"{scratch} has {free_gb:.1f} GB free for raysm's temporary files"]))
+            remark(
+                "; ".join(
+                    [*obstacles, f"{scratch} has {free_gb:.1f} GB free for raysm's temporary files"]
+                )
+            )
             if scratch.parent != temp:
-                # Ray spills objects to its temporary folder, so that needs space too. Otherwise it stays below /tmp,
-                # where Ray's own tools look for a cluster.
-                variables = {names.RAY_TEMP_DIR: str(scratch / "ray")} | ({"TMPDIR": str(scratch)} if obstacles else {})
+                # Ray spills objects to its temporary folder, so that needs space too. Otherwise it
+                # stays below /tmp, where Ray's own tools look for a cluster.
+                variables = {names.RAY_TEMP_DIR: str(scratch / "ray")} | (
+                    {"TMPDIR": str(scratch)} if obstacles else {}
+                )
         break
     else:
         try:

@@ -1,8 +1,9 @@
 """Make the payload inside the instance, for a job sent by the SageMaker SDK with ``distributed=raysm.sdk.Ray()``.
 
-The SDK sends two channels: ``sm_drivers``, which contains raysm's driver folder with the token, and ``code``. The
-payload is like one of raysm's own client, and is the same on every instance. The entry script gets the hyperparameters
-as arguments, as the SDK's own driver passes them (``request.job.hyperparameter_arguments``).
+The SDK sends two channels: ``sm_drivers``, which contains raysm's driver folder with the token, and
+``code``. The payload is like one of raysm's own client, and is the same on every instance. The
+entry script gets the hyperparameters as arguments, as the SDK's own driver passes them
+(``request.job.hyperparameter_arguments``).
 """
 
 from collections.abc import Callable
@@ -22,7 +23,9 @@ from raysm.instance.hosts import ConfigValue
 
 DISTRIBUTED = "distributed.json"
 SOURCE_CODE = "sourcecode.json"
-PYTHON_FILE = "the SourceCode's script, which must be a Python file: raysm.sdk.Ray runs it on the head"
+PYTHON_FILE = (
+    "the SourceCode's script, which must be a Python file: raysm.sdk.Ray runs it on the head"
+)
 OWN_CHANNELS = (SDK_CODE, SDK_DRIVERS)
 
 
@@ -55,7 +58,11 @@ def make_payload(drivers: Path, environment: Environment, folder: Path) -> Paylo
         name=environment.job_name,
         workload=make_workload(script, ray_init=options.init),
         cluster=_cluster(environment, options),
-        inputs={name: _input(environment, name) for name in environment.channels if name not in OWN_CHANNELS},
+        inputs={
+            name: _input(environment, name)
+            for name in environment.channels
+            if name not in OWN_CHANNELS
+        },
         hyperparameters=environment.hyperparameters,
         hyperparameters_as_args=True,
     )
@@ -75,7 +82,8 @@ def _cluster(environment: Environment, options: Options) -> Cluster:
     groups: dict[str, InstanceGroup] = {}
     for host in environment.hosts:
         count = groups[host.group].count if host.group in groups else 0
-        # The file may lack the type, which is not used any more, because the instances are already running.
+        # The file may lack the type, which is not used any more, because the instances are already
+        # running.
         groups[host.group] = InstanceGroup(host.group, host.instance_type or "unknown", count + 1)
     shape: dict[str, Any] = {"groups": tuple(groups.values())}
     # A job without groups also has one group here; it counts only if ``head`` names it.
@@ -91,5 +99,6 @@ def _input(environment: Environment, channel: str) -> Input:
     sharded = config.get("S3DistributionType") == "ShardedByS3Key"
     # No file names the source of the channel, so the input is its folder in this instance.
     return Input(
-        environment.paths.channel(channel).as_uri(), distribution="ShardedByS3Key" if sharded else "FullyReplicated"
+        environment.paths.channel(channel).as_uri(),
+        distribution="ShardedByS3Key" if sharded else "FullyReplicated",
     )

@@ -1,7 +1,7 @@
 """Ray's ``setup_worker.py`` with the imports of ``ray_imports``: it prepares a worker that has a runtime environment.
 
-The raylet removes the second word of a worker's command where there is no such environment, if it has this file's name.
-It is run by its path, and imports only the standard library.
+The raylet removes the second word of a worker's command where there is no such environment, if it
+has this file's name. It is run by its path, and imports only the standard library.
 """
 
 import importlib.util

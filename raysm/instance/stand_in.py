@@ -1,16 +1,19 @@
 """Take the place of an agent of Ray until it is needed, then become it; each agent takes a second of a core to start.
 
-It is run by its path (``python -I -S stand_in.py``), imports only the standard library and starts in 15 ms. A raylet
-starts two agents, registers its node only when both have announced their ports, and ends when one of them ends
-(``ray/_private/services.py`` has their command lines). So this program announces the ports at once, and keeps its pid
-when it becomes the agent, at the first connection. Its arguments, before the agent's command line:
+It is run by its path (``python -I -S stand_in.py``), imports only the standard library and starts
+in 15 ms. A raylet starts two agents, registers its node only when both have announced their ports,
+and ends when one of them ends (``ray/_private/services.py`` has their command lines). So this
+program announces the ports at once, and keeps its pid when it becomes the agent, at the first
+connection. Its arguments, before the agent's command line:
 
-    OPTION NAME,NAME,…   listen at the port of the agent's OPTION (a free one for 0), and announce it for the last NAME;
+    OPTION NAME,NAME,…   listen at the port of the agent's OPTION (a free one for 0), and announce
+    it for the last NAME;
                          announce port -1, Ray's mark for a missing service, for the others
 
-Connections wait in the queue of the socket, which the agent takes over (``handed_socket``). The socket listens before
-its port is announced, because another user could listen at a port that is only bound. Ray stores the port of the
-dashboard's agent when the node registers, so it must be the real one even before the agent starts.
+Connections wait in the queue of the socket, which the agent takes over (``handed_socket``). The
+socket listens before its port is announced, because another user could listen at a port that is
+only bound. Ray stores the port of the dashboard's agent when the node registers, so it must be the
+real one even before the agent starts.
 """
 
 import os
@@ -22,7 +25,10 @@ from collections.abc import Sequence
 OUT_OF_USE = -1
 """The port that Ray's agent announces for a service that it lacks."""
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-HANDED_SOCKET, RAY_IMPORTS = os.path.join(FOLDER, "handed_socket.py"), os.path.join(FOLDER, "ray_imports.py")
+HANDED_SOCKET, RAY_IMPORTS = (
+    os.path.join(FOLDER, "handed_socket.py"),
+    os.path.join(FOLDER, "ray_imports.py"),
+)
 LOOK_S = 1.0
 """Seconds between checks that the raylet runs; Ray's own agents check every 2 s."""
 QUEUE = 128
@@ -30,7 +36,9 @@ QUEUE = 128
 
 def option(command: Sequence[str], name: str) -> str:
     """Return the value of ``--name=value`` on a command line; the last one counts, as it does for argparse."""
-    return next((word.partition("=")[2] for word in reversed(command) if word.startswith(f"{name}=")), "")
+    return next(
+        (word.partition("=")[2] for word in reversed(command) if word.startswith(f"{name}=")), ""
+    )
 
 
 def await_call(port_option: str, names: str, command: Sequence[str]) -> list[str]:
@@ -46,7 +54,8 @@ def await_call(port_option: str, names: str, command: Sequence[str]) -> list[str
     _wait_for(listener, parent)
     listener.set_inheritable(True)
     python, unbuffered, program, *options = command
-    # -P: Ray may have modules with the names of those beside this file. The last port on the command line counts.
+    # -P: Ray may have modules with the names of those beside this file. The last port on the
+    # command line counts.
     handed = [python, unbuffered, "-P", HANDED_SOCKET, str(listener.detach())]
     return [*handed, RAY_IMPORTS, program, *options, f"{port_option}={port}"]
 
@@ -79,7 +88,8 @@ def main(arguments: Sequence[str]) -> None:
     try:
         ready = await_call(port_option, names, command)
     except OSError:
-        # Start Ray's own agent at once, which reports a problem with a port or a folder in its own log.
+        # Start Ray's own agent at once, which reports a problem with a port or a folder in its own
+        # log.
         ready = command
     os.execv(ready[0], ready)
 

@@ -1,8 +1,9 @@
 """The first program of an instance, run by whatever Python its image has: ``python3 .../raysm/start.py``.
 
-It lies at the top of the payload. Older Pythons must be able to parse it, because it writes into the failure file that
-they are too old. It verifies raysm.zip and then calls ``raysm.instance.entrypoint``. A job of raysm's own client runs
-it by ``seal.CHECKED``, whose last argument is the digest of the digests.
+It lies at the top of the payload. Older Pythons must be able to parse it, because it writes into
+the failure file that they are too old. It verifies raysm.zip and then calls
+``raysm.instance.entrypoint``. A job of raysm's own client runs it by ``seal.CHECKED``, whose last
+argument is the digest of the digests.
 """
 
 import hashlib
@@ -24,7 +25,9 @@ def main() -> int:
     if problem:
         return _fail(folder, problem)
     # The folder itself is removed from sys.path, because the payload's other files are not modules.
-    sys.path[:] = [os.path.join(folder, LIBRARY)] + [path for path in sys.path if os.path.abspath(path) != folder]
+    sys.path[:] = [os.path.join(folder, LIBRARY)] + [
+        path for path in sys.path if os.path.abspath(path) != folder
+    ]
     from raysm.instance.entrypoint import main as run_entrypoint
 
     return run_entrypoint(folder)
@@ -36,17 +39,30 @@ def _find_problem(folder: str) -> str:
         return text % (LEAST[0], LEAST[1], sys.executable, sys.version.split()[0])
     try:
         digests = _digests(folder)
-        # The API call contains this digest, so a user who can only write to the bucket cannot change it. A job of the
-        # SDK has none; in a framework image the arguments are hyperparameters: --lr 0.1.
-        if len(sys.argv) > 4 and not sys.argv[1].startswith("-") and hashlib.sha256(digests).hexdigest() != sys.argv[4]:
-            return "the payload is not the one that was sent: someone changed " + DIGESTS + " in its bucket"
+        # The API call contains this digest, so a user who can only write to the bucket cannot
+        # change it. A job of the SDK has none; in a framework image the arguments are
+        # hyperparameters: --lr 0.1.
+        if (
+            len(sys.argv) > 4
+            and not sys.argv[1].startswith("-")
+            and hashlib.sha256(digests).hexdigest() != sys.argv[4]
+        ):
+            return (
+                "the payload is not the one that was sent: someone changed "
+                + DIGESTS
+                + " in its bucket"
+            )
         # Only the library is verified here; its code verifies the rest.
         expected = json.loads(digests.decode())[LIBRARY]
         with open(os.path.join(folder, LIBRARY), "rb") as file:
             digest = hashlib.sha256(file.read()).hexdigest()
     except (OSError, ValueError, KeyError, TypeError) as error:
         return "no payload: %s cannot be verified: %s: %s" % (LIBRARY, type(error).__name__, error)  # noqa: UP031
-    return "" if digest == expected else "the payload's file '" + LIBRARY + "' does not match its digest: it was torn"
+    return (
+        ""
+        if digest == expected
+        else "the payload's file '" + LIBRARY + "' does not match its digest: it was torn"
+    )
 
 
 def _digests(folder: str) -> bytes:

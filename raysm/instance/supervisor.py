@@ -15,7 +15,12 @@ from raysm.core.protocol.events import Metric, State
 from raysm.errors import InvalidConfig
 from raysm.instance.children import Children, Commands
 from raysm.instance.environment import inherited
-from raysm.instance.exit_status import ExitStatus, exit_status_of_error, report_startup_failure, reserve_room
+from raysm.instance.exit_status import (
+    ExitStatus,
+    exit_status_of_error,
+    report_startup_failure,
+    reserve_room,
+)
 from raysm.instance.gpus import check_torch_sees_gpus
 from raysm.instance.head import Head
 from raysm.instance.instance import Instance, prepare
@@ -28,8 +33,8 @@ from raysm.instance.worker import Worker
 
 def main(environ: Mapping[str, str] | None = None, commands: Commands | None = None) -> int:
     """Run this instance until its end; return the exit code of its first process."""
-    # SageMaker's init passes SIGTERM on to this process. Without an init this is PID 1, which ignores signals without
-    # a handler. The event loop replaces this handler.
+    # SageMaker's init passes SIGTERM on to this process. Without an init this is PID 1, which
+    # ignores signals without a handler. The event loop replaces this handler.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # the entry point has blocked it
     # Usually the entrypoint has set BEGAN, but an image may start with this program.
@@ -61,7 +66,10 @@ async def supervise(instance: Instance) -> ExitStatus:
         loop.add_signal_handler(number, role.stop)
     reserve_room(instance.environment.paths.failure)
     memory = PeakMemory()
-    beside = [asyncio.create_task(memory.run()), asyncio.create_task(_check_gpus(instance, role, children))]
+    beside = [
+        asyncio.create_task(memory.run()),
+        asyncio.create_task(_check_gpus(instance, role, children)),
+    ]
     try:
         status = await role.run()
     except Exception as error:  # every error becomes a failure reason
@@ -69,8 +77,9 @@ async def supervise(instance: Instance) -> ExitStatus:
     status = status.led_by_file(instance.environment.paths.failure)
     for task in beside:
         task.cancel()
-    # The failure file comes first, because the service may kill this instance when another one has failed. If writing
-    # it fails, the other instances must still be notified, and the exit code must stay the same.
+    # The failure file comes first, because the service may kill this instance when another one has
+    # failed. If writing it fails, the other instances must still be notified, and the exit code
+    # must stay the same.
     with contextlib.suppress(Exception):
         status.write(instance.environment.paths.failure)
     with contextlib.suppress(Exception):
@@ -100,6 +109,8 @@ async def _check_gpus(instance: Instance, role: Head | Worker, children: Childre
     if instance.cluster.allow_cpu:
         return
     try:
-        await check_torch_sees_gpus(instance.name, instance.capacity.gpus, instance.ray_environment(), children)
+        await check_torch_sees_gpus(
+            instance.name, instance.capacity.gpus, instance.ray_environment(), children
+        )
     except InvalidConfig as error:
         role.fail(error)

@@ -1,9 +1,10 @@
 """Environment variables for child processes: ``SM_*`` for user code, and those for Ray, the network and EFA.
 
-Pure functions return mappings, which ``environment.child_environment`` adds to this process's environment. The
-``SM_*`` variables are those of sagemaker-training-toolkit and of the container drivers of SageMaker's SDK v3: texts as
-they are, everything else as JSON with sorted keys. Hosts are in natural order, the order of ranks: ``algo-2`` before
-``algo-10``.
+Pure functions return mappings, which ``environment.child_environment`` adds to this process's
+environment. The ``SM_*`` variables are those of sagemaker-training-toolkit and of the container
+drivers of SageMaker's SDK v3: texts as
+they are, everything else as JSON with sorted keys. Hosts are in natural order, the order of ranks:
+``algo-2`` before ``algo-10``.
 """
 
 import json
@@ -18,7 +19,8 @@ from raysm.core.request import JobRequest, Workload
 from raysm.instance.environment import CUDA_VISIBLE, Environment
 
 MAX_VARIABLE = 128 * 1024 - 1
-"""Maximum bytes of one ``NAME=value`` on Linux (MAX_ARG_STRLEN without the NUL); with a longer one, exec fails."""
+"""Maximum bytes of one ``NAME=value`` on Linux (MAX_ARG_STRLEN without the NUL); with a longer one,
+exec fails."""
 RDMA_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")
 """Types for which an older libfabric does not detect that EFA has RDMA."""
 INTERFACE_NAMES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
@@ -50,8 +52,8 @@ DRIVER: Mapping[str, str] = {
     "PYTHONUNBUFFERED": "1",
     # Otherwise Ray colors its output even in a log file.
     "RAY_COLOR_PREFIX": "0",
-    # Otherwise Ray prints a C++ stack on SIGTERM, with which every stop begins. After a crash, Python's faulthandler,
-    # which Ray enables, still prints the Python stack.
+    # Otherwise Ray prints a C++ stack on SIGTERM, with which every stop begins. After a crash,
+    # Python's faulthandler, which Ray enables, still prints the Python stack.
     "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1",
 }
 """Variables of the driver, unless the user's environment sets them."""
@@ -60,28 +62,33 @@ DRIVER: Mapping[str, str] = {
 def ray_variables(token_file: Path, temp_dir: Path, *, on_loopback: bool) -> dict[str, str]:
     """Return the variables of every Ray process: the path of the token's file, and no metrics ports.
 
-    With ``on_loopback`` all nodes of the cluster share this machine's 127.0.0.1, where alone Ray then listens.
-    ``ps e`` would show a token in a variable, and a token in the home folder would apply to other clusters too.
+    With ``on_loopback`` all nodes of the cluster share this machine's 127.0.0.1, where alone Ray
+    then listens. ``ps e`` would show a token in a variable, and a token in the home folder would
+    apply to other clusters too.
     """
     return {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(token_file),
         "RAY_USAGE_STATS_ENABLED": "0",
-        # An empty folder, because Ray prints the files in it as lines of the job, and any user of the
-        # machine may make the default /tmp/tpu_logs. Each driver links its node's logs to it again.
+        # An empty folder, because Ray prints the files in it as lines of the job, and any user of
+        # the machine may make the default /tmp/tpu_logs. Each driver links its node's logs to it
+        # again.
         "TPU_LOG_DIR": str(temp_dir / "no_tpu_logs"),
         # These three endpoints do not require the token; an impossible port keeps them closed.
         "RAY_enable_metrics_collection": "0",
         "AUTOSCALER_METRIC_PORT": "-1",
         "DASHBOARD_METRIC_PORT": "-1",
-        # The dashboard still collects metrics in this interval, by reading the page tables of nine processes.
+        # The dashboard still collects metrics in this interval, by reading the page tables of nine
+        # processes.
         "METRICS_RECORD_INTERVAL_S": "86400",
-        # A raylet connects to its own object store, which may not listen yet. Ray tries ten times, once a second, and
-        # among many nodes one nearly always loses that second; so try for as long, but every 20 ms.
+        # A raylet connects to its own object store, which may not listen yet. Ray tries ten times,
+        # once a second, and among many nodes one nearly always loses that second; so try for as
+        # long, but every 20 ms.
         "RAY_raylet_client_connect_timeout_milliseconds": "20",
         "RAY_raylet_client_num_connect_attempts": "500",
-        # 1: Ray takes an address for loopback that other machines can reach, and listens at all addresses. 0: loopback
-        # stays what it is, and only one node is allowed, which ``ray_start`` changes.
+        # 1: Ray takes an address for loopback that other machines can reach, and listens at all
+        # addresses. 0: loopback stays what it is, and only one node is allowed, which ``ray_start``
+        # changes.
         REACHES_OTHERS: "0" if on_loopback else "1",
     }
 
@@ -89,7 +96,8 @@ def ray_variables(token_file: Path, temp_dir: Path, *, on_loopback: bool) -> dic
 def gpu_variables(inherited: Mapping[str, str]) -> dict[str, str]:
     """Return the variables by which any release of Ray hides GPUs from workers that ask for none.
 
-    Newer releases no longer do so by default: all CPU tasks of an instance could then open the same GPU.
+    Newer releases no longer do so by default: all CPU tasks of an instance could then open the same
+    GPU.
     """
     variables = {HIDES_GPUS: inherited.get(HIDES_GPUS, "1")}
     if CUDA_VISIBLE in inherited:
@@ -100,22 +108,26 @@ def gpu_variables(inherited: Mapping[str, str]) -> dict[str, str]:
 def workload_variables(workload: Workload) -> dict[str, str]:
     values = dict(workload.ray_variables)
     if workload.wants_all_cpus_at_once:
-        # Each instance starts workers as soon as it joins; otherwise only the head does, when the driver starts.
+        # Each instance starts workers as soon as it joins; otherwise only the head does, when the
+        # driver starts.
         values["RAY_enable_worker_prestart"] = "1"
     if workload.preloads:
         values["RAY_preload_python_modules"] = ",".join(workload.preloads)
     return values
 
 
-def network_variables(environment: Environment, efa: bool, inherited: Mapping[str, str]) -> dict[str, str]:
+def network_variables(
+    environment: Environment, efa: bool, inherited: Mapping[str, str]
+) -> dict[str, str]:
     """Return the variables for NCCL, GLOO, torch's RPC and libfabric, without those that the user has set."""
     variables: dict[str, str] = {}
     if environment.network_interface:
-        # Otherwise the libraries resolve this host's own name, which on SageMaker is "aws" on every instance.
+        # Otherwise the libraries resolve this host's own name, which on SageMaker is "aws" on every
+        # instance.
         variables |= dict.fromkeys(INTERFACE_NAMES, environment.network_interface)
     if not environment.addresses:
-        # By default NCCL also uses the host's name to distinguish hosts. Instances with given addresses may share one
-        # machine, where their workers should use shared memory.
+        # By default NCCL also uses the host's name to distinguish hosts. Instances with given
+        # addresses may share one machine, where their workers should use shared memory.
         variables["NCCL_HOSTID"] = environment.current_host
     if efa:
         variables["FI_PROVIDER"] = "efa"
@@ -138,10 +150,13 @@ def user_variables(
     A value of more than 128 KiB is left out, because the system would refuse to start the process.
     """
     values = _values(environment, request, source, cpus, gpus, inherited)
-    channels = {channel: str(environment.paths.channel(channel)) for channel in environment.channels}
+    channels = {
+        channel: str(environment.paths.channel(channel)) for channel in environment.channels
+    }
     values["training_env"] = {**values, **_only_in_training_env(environment, values, channels)}
     values |= {f"channel_{channel}": path for channel, path in channels.items()}
-    # ``batch-size`` is both ``hp_batch-size``, as the toolkit names it, and ``hp_batch_size``, as the SDK does.
+    # ``batch-size`` is both ``hp_batch-size``, as the toolkit names it, and ``hp_batch_size``, as
+    # the SDK does.
     toolkit = {f"hp_{name}": value for name, value in values["hps"].items()}
     values |= toolkit | {name.replace("-", "_"): value for name, value in toolkit.items()}
     texts = {
@@ -155,7 +170,12 @@ def user_variables(
 
 
 def _values(
-    environment: Environment, request: JobRequest, source: Path, cpus: int, gpus: int, inherited: Mapping[str, str]
+    environment: Environment,
+    request: JobRequest,
+    source: Path,
+    cpus: int,
+    gpus: int,
+    inherited: Mapping[str, str],
 ) -> dict[str, Any]:
     paths, current = environment.paths, environment.current
     entry = request.workload.entry_script
@@ -163,13 +183,16 @@ def _values(
     groups: dict[str, dict[str, Any]] = {}
     for host in environment.hosts:
         group = groups.setdefault(
-            host.group, {"instance_group_name": host.group, "instance_type": host.instance_type, "hosts": []}
+            host.group,
+            {"instance_group_name": host.group, "instance_type": host.instance_type, "hosts": []},
         )
         group["hosts"].append(host.name)
     hosts = [host.name for host in environment.hosts]
     decoded = _decoded(environment.hyperparameters)
     framework = {name: value for name, value in decoded.items() if name.startswith(SERVICE_PREFIX)}
-    framework_params = {name: value for name, value in framework.items() if name not in SERVICE_HYPERPARAMETERS}
+    framework_params = {
+        name: value for name, value in framework.items() if name not in SERVICE_HYPERPARAMETERS
+    }
     values = {
         "hosts": hosts,
         "host_count": len(hosts),
@@ -190,7 +213,11 @@ def _values(
         "num_neurons": 0,
         "log_level": framework.get("sagemaker_container_log_level", 20),
         "channels": list(environment.channels),
-        "hps": {name: value for name, value in decoded.items() if name not in framework and name != TUNING_OBJECTIVE},
+        "hps": {
+            name: value
+            for name, value in decoded.items()
+            if name not in framework and name != TUNING_OBJECTIVE
+        },
         "input_dir": str(paths.base / "input"),
         "input_data_dir": str(paths.channels),
         "input_config_dir": str(paths.config),
@@ -219,7 +246,9 @@ def _values(
 
 def _distribution_groups(framework_params: Mapping[str, Any], current: str) -> Any:
     is_spread = any(framework_params.get(f"sagemaker_{name}_enabled") for name in DISTRIBUTIONS)
-    return framework_params.get("sagemaker_distribution_instance_groups", [current] if is_spread else [])
+    return framework_params.get(
+        "sagemaker_distribution_instance_groups", [current] if is_spread else []
+    )
 
 
 def _only_in_training_env(
@@ -254,7 +283,8 @@ def _decoded(hyperparameters: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _fits(name: str, value: str) -> bool:
-    # A JSON escape may decode to NUL or to a lone surrogate, which an environment variable cannot contain.
+    # A JSON escape may decode to NUL or to a lone surrogate, which an environment variable cannot
+    # contain.
     if not name.isprintable() or "=" in name or "\0" in value:
         return False
     try:

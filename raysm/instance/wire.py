@@ -7,11 +7,12 @@
     head    {"proof": Q}                                Q = HMAC(token, "head" N M h), only after a valid P
     both    MAC {"kind": ..., ...}                      MAC = HMAC(key of this connection, direction, number, text)
 
-The token is never sent. The head answers no challenge before the other side has proved that it has the token. Replaying
-a recorded line fails, because nonces are fresh and lines are numbered. A changed line ends the connection.
+The token is never sent. The head answers no challenge before the other side has proved that it has
+the token. Replaying a recorded line fails, because nonces are fresh and lines are numbered. A
+changed line ends the connection.
 
-Lines are authenticated but not encrypted: they contain no secrets, and TLS would need certificates for names that
-exist only during the job. SageMaker can encrypt traffic between containers.
+Lines are authenticated but not encrypted: they contain no secrets, and TLS would need certificates
+for names that exist only during the job. SageMaker can encrypt traffic between containers.
 """
 
 import asyncio
@@ -31,7 +32,8 @@ VERSION = 1
 MAX_GREETING = 1024
 """Maximum bytes of one line from a peer that is not authenticated yet."""
 MAX_LINE = 8 * 1024
-"""Maximum bytes of one line from an authenticated peer; also the limit of every stream, to bound its memory."""
+"""Maximum bytes of one line from an authenticated peer; also the limit of every stream, to bound
+its memory."""
 HANDSHAKE_TIMEOUT_S = 10.0
 
 
@@ -49,7 +51,9 @@ class Line:
     Reading raises ProtocolError or ConnectionError.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: bytes, side: bytes) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: bytes, side: bytes
+    ) -> None:
         self._reader, self._writer, self._key = reader, writer, key
         # The MAC contains the direction, so that a line reflected to its sender does not verify.
         self._out, self._in = (b"head", b"worker") if side == b"head" else (b"worker", b"head")
@@ -82,7 +86,9 @@ class Line:
         return self._writer.transport.get_write_buffer_size()
 
     def addresses(self) -> tuple[str, str]:
-        return self._writer.get_extra_info("sockname")[0], self._writer.get_extra_info("peername")[0]
+        return self._writer.get_extra_info("sockname")[0], self._writer.get_extra_info("peername")[
+            0
+        ]
 
     def abort(self) -> None:
         self._writer.transport.abort()
@@ -91,7 +97,9 @@ class Line:
         self._writer.close()
 
 
-async def greet_worker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes) -> tuple[str, Line]:
+async def greet_worker(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes
+) -> tuple[str, Line]:
     """Run the head's part of the handshake; return the worker's host name and the connection."""
     async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
         nonce = secrets.token_hex(16)
@@ -103,15 +111,20 @@ async def greet_worker(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
             case _:
                 raise ProtocolError("a peer's greeting lacks its host, nonce or proof")
         parts = (nonce.encode(), _bytes(theirs), _bytes(host))
-        # The worker proves itself first, so that an attacker gets no proof to test guessed tokens with.
+        # The worker proves itself first, so that an attacker gets no proof to test guessed tokens
+        # with.
         if not hmac.compare_digest(_bytes(proof), _mac(token, b"worker", *parts)):
             _write(writer, {"refused": "token"})
-            raise TokenRefused(f"a peer that calls itself {host[:80]!r} does not know this job's token")
+            raise TokenRefused(
+                f"a peer that calls itself {host[:80]!r} does not know this job's token"
+            )
         _write(writer, {"proof": _mac(token, b"head", *parts).decode()})
         return host, Line(reader, writer, _mac(token, b"key", *parts), b"head")
 
 
-async def greet_head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes, host: str) -> Line:
+async def greet_head(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes, host: str
+) -> Line:
     async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
         hello = _object(await _read_line(reader, MAX_GREETING))
         match hello:
@@ -121,10 +134,14 @@ async def greet_head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
                 raise ProtocolError("what listens there is no raysm head")
         mine = secrets.token_hex(16)
         parts = (_bytes(theirs), mine.encode(), host.encode())
-        _write(writer, {"host": host, "nonce": mine, "proof": _mac(token, b"worker", *parts).decode()})
+        _write(
+            writer, {"host": host, "nonce": mine, "proof": _mac(token, b"worker", *parts).decode()}
+        )
         answer = _object(await _read_line(reader, MAX_GREETING))
         if "refused" in answer:
-            raise TokenRefused("the head refuses this instance's token: their payloads are not of the same job")
+            raise TokenRefused(
+                "the head refuses this instance's token: their payloads are not of the same job"
+            )
         if not hmac.compare_digest(_bytes(str(answer.get("proof"))), _mac(token, b"head", *parts)):
             raise TokenRefused("what calls itself the head does not know this job's token")
         return Line(reader, writer, _mac(token, b"key", *parts), b"worker")
@@ -168,7 +185,8 @@ def _object(text: bytes) -> dict[str, Any]:
 
 
 MAX_TEXT = 500
-"""Maximum length of a reason: JSON may take twelve bytes for a character, and a line has at most 8 KiB."""
+"""Maximum length of a reason: JSON may take twelve bytes for a character, and a line has at most 8
+KiB."""
 Message = Mapping[str, Any]
 
 
@@ -208,5 +226,8 @@ def decode(message: Message, kinds: tuple[Any, ...], host: str = "") -> Any:
         if kind.__name__ == message.get("kind"):
             known = {**message, "host": host}
             with contextlib.suppress(InvalidRequest):
-                return from_json(kind, {each.name: known[each.name] for each in fields(kind) if each.name in known})
+                return from_json(
+                    kind,
+                    {each.name: known[each.name] for each in fields(kind) if each.name in known},
+                )
     return None

@@ -1,7 +1,7 @@
 """A worker instance: it joins the head, runs a Ray node, and keeps it alive until the head ends the job.
 
-As on the head, all events arrive in one queue. ``member`` decides, without side effects, and this module carries the
-decisions out. The result is the ``ExitStatus`` of this instance.
+As on the head, all events arrive in one queue. ``member`` decides, without side effects, and this
+module carries the decisions out. The result is the ``ExitStatus`` of this instance.
 """
 
 import asyncio
@@ -15,7 +15,15 @@ from raysm.core.protocol.store import remove_unfinished, sha256_of
 from raysm.errors import InvalidPayload
 from raysm.instance import control, wire
 from raysm.instance import lifecycle as life
-from raysm.instance.address import LOOPBACK, backoff, explain, is_loopback, own_port_answers, resolve, resolve_peer
+from raysm.instance.address import (
+    LOOPBACK,
+    backoff,
+    explain,
+    is_loopback,
+    own_port_answers,
+    resolve,
+    resolve_peer,
+)
 from raysm.instance.children import Children
 from raysm.instance.control import MessageReceived, WorkerControl
 from raysm.instance.exit_status import STOPPED, ExitStatus
@@ -28,7 +36,8 @@ from raysm.instance.wire import MAX_LINE, ProtocolError, TokenRefused
 
 ANSWER_S = 5.0
 CONNECT_TIMEOUT_S = 5.0
-"""Seconds for one attempt. If a firewall drops the packets, TCP itself would try for two minutes."""
+"""Seconds for one attempt. If a firewall drops the packets, TCP itself would try for two
+minutes."""
 WARNINGS_POLL_S = 2.0
 
 P = ParamSpec("P")
@@ -38,7 +47,10 @@ class Worker:
     def __init__(self, instance: Instance, children: Children) -> None:
         self._instance, self._children = instance, children
         rules = WorkerRules(
-            name=instance.name, head=instance.head, cluster=instance.cluster, grace_s=instance.request.chosen_grace_s
+            name=instance.name,
+            head=instance.head,
+            cluster=instance.cluster,
+            grace_s=instance.request.chosen_grace_s,
         )
         self._member = Member.begin(rules, time.monotonic())
         self._inbox = life.Inbox()
@@ -97,24 +109,34 @@ class Worker:
         size_bytes = sum(path.lstat().st_size for path in files.values())
         of_others: set[str] = set()
         undescribed: list[str] = []
-        # One question at a time, because the head drops a worker that has too many bytes in its queue.
+        # One question at a time, because the head drops a worker that has too many bytes in its
+        # queue.
         for keys in in_pieces(files):
             line.tell(wire.encode(wire.OutputsClaimed("", tuple(keys), size_bytes)))
             answer = await self._await_answer()
             if answer is None:
                 break
             of_others.update(answer.keys)
-            undescribed += [key for key in keys if key in answer.undescribed and files[key].is_relative_to(paths.model)]
+            undescribed += [
+                key
+                for key in keys
+                if key in answer.undescribed and files[key].is_relative_to(paths.model)
+            ]
         try:
             for text in give_way(paths, self._instance.name, files, of_others):
                 remark(text)
         except OSError as error:  # the result is complete, only outputs of the same name may overwrite each other
-            remark(f"{self._instance.name}: outputs of the same name in several instances may be mixed up: {error}")
+            remark(
+                f"{self._instance.name}: outputs of the same name in several instances may be mixed up: {error}"
+            )
         for path in (files[key] for key in undescribed):
-            # In a thread, because this takes long for a large model, and the loop must still handle a stop.
+            # In a thread, because this takes long for a large model, and the loop must still handle
+            # a stop.
             with contextlib.suppress(OSError):
                 digest = await asyncio.to_thread(sha256_of, path)
-                file = wire.FileLeft(path.relative_to(paths.model).as_posix(), path.stat().st_size, digest)
+                file = wire.FileLeft(
+                    path.relative_to(paths.model).as_posix(), path.stat().st_size, digest
+                )
                 self._network.call(line.tell, wire.encode(file))
 
     async def _await_answer(self) -> life.OutputsTaken | None:
@@ -175,7 +197,9 @@ class Worker:
                 # A retry does not help: the head has another token, or refuses this worker.
                 raise InvalidPayload(str(error)) from error
             except (TimeoutError, OSError, ProtocolError) as error:
-                self._inbox.put(life.Delayed(explain(error, self._instance.head, self._instance.ports.control)))
+                self._inbox.put(
+                    life.Delayed(explain(error, self._instance.head, self._instance.ports.control))
+                )
                 await asyncio.sleep(backoff(attempt))
                 attempt += 1
         self._inbox.put(life.Connected(self._control.addresses[1]))
@@ -211,7 +235,8 @@ class Worker:
         if self._ray:
             self._ray.close()
         named = self._instance.environment.addresses.get(self._instance.name)
-        # The address that this worker has on the control connection is one that the head's Ray can reach.
+        # The address that this worker has on the control connection is one that the head's Ray can
+        # reach.
         address = named or self._control.addresses[0]
         instance = self._instance.at(LOOPBACK if is_loopback(address) else address)
         command = instance.ray_command(LATER)

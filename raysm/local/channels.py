@@ -16,7 +16,8 @@ from raysm.errors import InvalidInput, InvalidRequest
 from raysm.local.job_spec import JobSpec
 
 INPUT = "input"
-"""The folder of the inputs below the base folder. ``relink`` skips it: it may have a million files, and no outputs."""
+"""The folder of the inputs below the base folder. ``relink`` skips it: it may have a million files,
+and no outputs."""
 SMALL_BYTES = 64 << 20
 """The largest channel that is copied: a disk writes it within a moment for several instances."""
 SMALL_FILES = 1000
@@ -64,7 +65,9 @@ def local_path(channel: str, uri: str) -> Path:
             )
         return path_of(uri).absolute()
     if has_scheme:
-        raise InvalidRequest(f"channel {channel!r}: {uri} is neither a path nor a file:// or s3:// URI")
+        raise InvalidRequest(
+            f"channel {channel!r}: {uri} is neither a path nor a file:// or s3:// URI"
+        )
     # Without resolving it: a link keeps its own name in the channel.
     return Path(uri).expanduser().absolute()
 
@@ -72,17 +75,23 @@ def local_path(channel: str, uri: str) -> Path:
 def resolve(spec: JobSpec) -> dict[str, list[Entry]]:
     """Return the entries of each host; raise InvalidInput for a channel without readable files.
 
-    A large channel is linked, and neither read nor copied. With ShardedByS3Key, object i of the keys in S3's order (by
-    UTF-8 bytes) goes to host ``i % n``: AWS promises about 1/n for each and does not say which. A host with an empty
-    share finds an empty folder.
+    A large channel is linked, and neither read nor copied. With ShardedByS3Key, object i of the
+    keys in S3's order (by UTF-8 bytes) goes to host ``i % n``: AWS promises about 1/n for each and
+    does not say which. A host with an empty share finds an empty folder.
     """
     entries: dict[str, list[Entry]] = {host: [] for host in spec.hosts}
     for channel in spec.channels:
-        source, place, hosts = _existing(channel.name, channel.source), spec.place_of(channel), spec.hosts_of(channel)
+        source, place, hosts = (
+            _existing(channel.name, channel.source),
+            spec.place_of(channel),
+            spec.hosts_of(channel),
+        )
         owned = channel.owned or is_small(source)
         if channel.distribution == "ShardedByS3Key":
             for index, (key, path) in enumerate(_objects(source)):
-                entries[hosts[index % len(hosts)]].append(Entry(place / key, path.resolve(), owned, channel.owned))
+                entries[hosts[index % len(hosts)]].append(
+                    Entry(place / key, path.resolve(), owned, channel.owned)
+                )
             continue
         name = place if source.is_dir() else place / source.name
         for host in hosts:
@@ -90,17 +99,23 @@ def resolve(spec: JobSpec) -> dict[str, list[Entry]]:
     return entries
 
 
-def hand_over(entries: Mapping[str, list[Entry]], bases: Mapping[str, Path], *, leaves_out_empty: bool = False) -> None:
+def hand_over(
+    entries: Mapping[str, list[Entry]], bases: Mapping[str, Path], *, leaves_out_empty: bool = False
+) -> None:
     """Copy owned entries to their hosts; the last host of a movable source gets the source itself."""
     targets_of: dict[tuple[Path, bool], list[tuple[Path, Path]]] = {}
     for host, base in bases.items():
         for entry in entries[host]:
             if entry.owned:
-                targets_of.setdefault((entry.source, entry.movable), []).append((base, base / entry.name))
+                targets_of.setdefault((entry.source, entry.movable), []).append(
+                    (base, base / entry.name)
+                )
     for (source, movable), targets in targets_of.items():
         for number, (base, target) in enumerate(targets, start=1):
             # A list, because files are moved meanwhile.
-            for below in [path for path in files_below(source) if path.stat().st_size or not leaves_out_empty]:
+            for below in [
+                path for path in files_below(source) if path.stat().st_size or not leaves_out_empty
+            ]:
                 path = target / below.relative_to(source) if below != source else target
                 make_folder(path.parent, within=base)
                 if movable and number == len(targets):
@@ -114,7 +129,9 @@ def _copy(source: Path, target: Path) -> None:
         target.touch(mode=0o600)  # the token of a payload may be among them
         shutil.copy2(source, target)
     except PermissionError as error:
-        raise InvalidInput(f"the input {source} cannot be read; change its permissions, or leave it out") from error
+        raise InvalidInput(
+            f"the input {source} cannot be read; change its permissions, or leave it out"
+        ) from error
 
 
 def is_small(source: Path) -> bool:
@@ -135,7 +152,9 @@ def _existing(channel: str, path: Path) -> Path:
         raise InvalidInput(f"channel {channel!r}: {path} cannot be read; change its permissions")
     # SageMaker fails a job whose prefix has no object.
     if path.is_dir() and next(files_below(path), None) is None:
-        raise InvalidInput(f"channel {channel!r}: the folder {path} has no files; give a folder with files")
+        raise InvalidInput(
+            f"channel {channel!r}: the folder {path} has no files; give a folder with files"
+        )
     return path
 
 

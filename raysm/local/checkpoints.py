@@ -1,7 +1,8 @@
 """Checkpoints that survive a job.
 
-As with S3, every instance gets all of them before it starts. While the job runs, files that instances write there are
-copied to the store, unfinished ones too, and files that their writer removes are removed there. All instances share the
+As with S3, every instance gets all of them before it starts. While the job runs, files that
+instances write there are copied to the store, unfinished ones too, and files that their writer
+removes are removed there. All instances share the
 one store: if two write the same name, the later one stays.
 """
 
@@ -82,7 +83,9 @@ class CheckpointSync:
 
     def follow(self, every_s: float) -> None:
         """Collect repeatedly in a thread until ``close``, so that a large checkpoint does not delay a stop."""
-        self._thread = threading.Thread(target=self._run, args=(every_s,), name="checkpoints", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(every_s,), name="checkpoints", daemon=True
+        )
         self._thread.start()
 
     def _run(self, every_s: float) -> None:
@@ -149,7 +152,8 @@ class CheckpointSync:
             try:
                 stat = path.stat()
                 stamps[path.relative_to(folder).as_posix()] = (stat.st_mtime_ns, stat.st_size)
-            # The program goes on writing: a listed file may be gone by now, or a file may have replaced its folder.
+            # The program goes on writing: a listed file may be gone by now, or a file may have
+            # replaced its folder.
             except (FileNotFoundError, NotADirectoryError):
                 continue
         return stamps

@@ -22,7 +22,14 @@ from raysm.core.client.service import connect
 from raysm.core.client.targets import endpoint
 from raysm.core.client.targets.checked_http import CheckedConnection
 from raysm.core.protocol import own_socket
-from raysm.core.protocol.home import ServerRecord, home, log_file, private_folder, scenario_file, sdk_config_file
+from raysm.core.protocol.home import (
+    ServerRecord,
+    home,
+    log_file,
+    private_folder,
+    scenario_file,
+    sdk_config_file,
+)
 from raysm.core.protocol.store import put
 from raysm.core.request import Local
 from raysm.errors import InvalidRequest, ServiceError
@@ -42,7 +49,11 @@ def run(arguments: Arguments, console: Console) -> None:
         variables = _client_variables(endpoint.ensure(folder).url, folder)
         if arguments.export:
             # print, because console would wrap and color what a shell reads.
-            print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items()))
+            print(
+                "\n".join(
+                    f"export {name}={shlex.quote(value)}" for name, value in variables.items()
+                )
+            )
         else:
             _print_answer(arguments, console, {"running": True, "home": str(folder)} | variables)
     elif arguments.verb == "down":
@@ -51,9 +62,16 @@ def run(arguments: Arguments, console: Console) -> None:
         if active and not arguments.force:
             # A program gets the list, and also the exit status of the error.
             if arguments.json:
-                answer = {"running": True, "ended": False, "home": str(folder), "active_jobs": active}
+                answer = {
+                    "running": True,
+                    "ended": False,
+                    "home": str(folder),
+                    "active_jobs": active,
+                }
                 _print_answer(arguments, console, answer)
-            many, them = (f"{len(active)} jobs are", "them") if len(active) > 1 else ("1 job is", "it")
+            many, them = (
+                (f"{len(active)} jobs are", "them") if len(active) > 1 else ("1 job is", "it")
+            )
             raise InvalidRequest(
                 f"{many} active: {', '.join(active)}; wait for {them}, stop {them} (raysm stop JOB), or end {them} "
                 "with the server: raysm local down --force"
@@ -61,9 +79,16 @@ def run(arguments: Arguments, console: Console) -> None:
         ended = _end_server(folder, record)
         # The next server must not play a scenario that its user has forgotten.
         scenario_file(folder).unlink(missing_ok=True)
-        _print_answer(arguments, console, {"running": False, "ended": ended, "home": str(folder), "ended_jobs": active})
+        _print_answer(
+            arguments,
+            console,
+            {"running": False, "ended": ended, "home": str(folder), "ended_jobs": active},
+        )
     elif arguments.verb == "status":
-        switched = [f"{switch} = {json.dumps(value)}" for switch, value in read(scenario_file(folder)).switched()]
+        switched = [
+            f"{switch} = {json.dumps(value)}"
+            for switch, value in read(scenario_file(folder)).switched()
+        ]
         scenario = {"scenario": switched} if switched else {}
         _print_answer(arguments, console, _status() | scenario | _sizes(folder, arguments.json))
     elif arguments.verb == "clean":
@@ -117,7 +142,10 @@ def _sizes(folder: Path, as_json: bool) -> dict[str, Any]:
         return {"home_bytes": used.bytes, "job_bytes": used.jobs}
     largest = [f"{name} {_size(size)}" for name, size in list(used.jobs.items())[:MAX_SHOWN]]
     more = [f"{len(used.jobs) - MAX_SHOWN} more"] if len(used.jobs) > MAX_SHOWN else []
-    return {"home_size": f"{_size(used.bytes)} (raysm local clean, raysm rm JOB)", "largest_jobs": largest + more}
+    return {
+        "home_size": f"{_size(used.bytes)} (raysm local clean, raysm rm JOB)",
+        "largest_jobs": largest + more,
+    }
 
 
 def _size(count: int) -> str:
@@ -138,7 +166,8 @@ def _clean(arguments: Arguments) -> dict[str, Any]:
         try:
             check(job, every)
         except InvalidRequest as error:
-            # The user did not name this job, unlike with ``raysm rm``: keep it, and remove the others.
+            # The user did not name this job, unlike with ``raysm rm``: keep it, and remove the
+            # others.
             refusals.append(str(error))
             continue
         if not arguments.dry_run:
@@ -147,7 +176,11 @@ def _clean(arguments: Arguments) -> dict[str, Any]:
             every = [other for other in every if other.name != job.name]
         removed.append(job.name)
     freed = sum(before.jobs.get(name, 0) for name in removed)
-    return {"would_remove" if arguments.dry_run else "removed": removed, "in_use": refusals, "bytes": freed}
+    return {
+        "would_remove" if arguments.dry_run else "removed": removed,
+        "in_use": refusals,
+        "bytes": freed,
+    }
 
 
 def _client_variables(url: str, folder: Path) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """The files of an instance, as the service reads them from outside of it.
 
-A program may put links anywhere into its folders. From outside, a link leads to another file than in the instance: to
-one of this machine, which the program may not see. So a link is followed only if its target is the instance's.
+A program may put links anywhere into its folders. From outside, a link leads to another file than
+in the instance: to one of this machine, which the program may not see. So a link is followed only
+if its target is the instance's.
 """
 
 from collections.abc import Iterator
@@ -48,7 +49,11 @@ class InstanceFiles:
         try:
             # A program may write any encoding.
             is_own = self.may_read(path)
-            return path.read_text(encoding="utf-8", errors="replace")[:length].strip() if is_own else ""
+            return (
+                path.read_text(encoding="utf-8", errors="replace")[:length].strip()
+                if is_own
+                else ""
+            )
         except OSError:
             return ""
 

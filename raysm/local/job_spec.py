@@ -1,6 +1,7 @@
 """The specification of a job on this machine, made by the server from an API request.
 
-All data are on this machine: the server downloads channels from S3 before the job, and uploads outputs after it.
+All data are on this machine: the server downloads channels from S3 before the job, and uploads
+outputs after it.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,8 @@ class Patience:
     stop_grace_s: float = 120.0
     """From SIGTERM to SIGKILL when the job is stopped: SageMaker documents 120."""
     settle_s: float = 15.0
-    """From a failure to SIGTERM: the head needs time to notice the failure and to write the reason."""
+    """From a failure to SIGTERM: the head needs time to notice the failure and to write the
+    reason."""
     kill_s: float = 30.0
     """From SIGTERM to SIGKILL after a failure: instances need time to save work."""
 
@@ -39,7 +41,9 @@ def number_hosts(*groups: tuple[str, str, int]) -> tuple[Group, ...]:
     """Number the hosts of groups, given as name, instance type and count: ``algo-1`` upwards, group by group."""
     numbered, number = [], 1
     for name, instance_type, count in groups:
-        numbered.append(Group(name, instance_type, tuple(f"algo-{number + i}" for i in range(count))))
+        numbered.append(
+            Group(name, instance_type, tuple(f"algo-{number + i}" for i in range(count)))
+        )
         number += count
     return tuple(numbered)
 
@@ -51,8 +55,8 @@ class Channel:
     distribution: Distribution = "FullyReplicated"
     """FullyReplicated: each instance gets all objects. ShardedByS3Key: each gets its share."""
     owned: bool = False
-    """The source belongs to the job, which may move it, and each instance gets its own copy. Otherwise it is the user's
-    and no instance may change it."""
+    """The source belongs to the job, which may move it, and each instance gets its own copy.
+    Otherwise it is the user's and no instance may change it."""
     target: PurePosixPath | None = None
     content_type: str | None = None
     record_wrapper: str = "None"
@@ -92,7 +96,9 @@ class JobSpec:
         title = self.api.title
         # API_ProcessingResources has one ClusterConfig, with one type and no groups.
         if len(self.groups) > 1 and not self.api.has_groups:
-            raise InvalidRequest(f"a {title} job has instances of one type: give count, not groups, or use training")
+            raise InvalidRequest(
+                f"a {title} job has instances of one type: give count, not groups, or use training"
+            )
         if self.checkpoints and not self.api.has_checkpoints:
             raise InvalidRequest(f"a {title} job has no checkpoints; use training")
 
@@ -109,7 +115,9 @@ class JobSpec:
         return self.head or self.groups[0].hosts[0]
 
     def hosts_of(self, channel: Channel) -> tuple[str, ...]:
-        groups = (group for group in self.groups if not channel.groups or group.name in channel.groups)
+        groups = (
+            group for group in self.groups if not channel.groups or group.name in channel.groups
+        )
         return tuple(host for group in groups for host in group.hosts)
 
     def place_of(self, channel: Channel) -> PurePosixPath:

@@ -6,9 +6,10 @@ Below ``root``:
     algo-1/home, tmp …   its home and temporary folders
     logs/algo-1.log      all that it wrote
 
-SageMaker documents that a job is Failed as soon as one container exits with another code than 0, and 120 s from SIGTERM
-to SIGKILL for containers that are stopped, but not how soon the others are stopped after a failure. Here they have some
-time (``Patience``) to end by themselves, so that the head can write the failure reason.
+SageMaker documents that a job is Failed as soon as one container exits with another code than 0,
+and 120 s from SIGTERM to SIGKILL for containers that are stopped, but not how soon the others are
+stopped after a failure. Here they have some time (``Patience``) to end by themselves, so that the
+head can write the failure reason.
 """
 
 import contextlib
@@ -65,10 +66,16 @@ class Exits:
     def failed(self) -> list[str]:
         # A job may be allowed to lose instances other than the head.
         allowed = self.spec.losses_allowed
-        hosts = (host for host, code in self.codes.items() if code != 0 and (host == self.spec.first or not allowed))
+        hosts = (
+            host
+            for host, code in self.codes.items()
+            if code != 0 and (host == self.spec.first or not allowed)
+        )
         return sorted(hosts, key=self.at_s.__getitem__)
 
-    def outcome(self, reason: Callable[[str], str], *, stopped: bool, started_s: float, ended_s: float) -> Outcome:
+    def outcome(
+        self, reason: Callable[[str], str], *, stopped: bool, started_s: float, ended_s: float
+    ) -> Outcome:
         failed = [] if stopped else self.failed()
         return Outcome(
             status="Stopped" if stopped else "Failed" if failed else "Completed",
@@ -116,9 +123,9 @@ class LocalJob:
     ) -> None:
         """Prepare a job; nothing starts before ``start``.
 
-        The caller makes and removes the folder ``root``. ``on_line(host, line)`` is called for one line at a time, and
-        ``on_end`` when ``wait`` would return at once. Raises InvalidRequest if the scenario names a host that the job
-        does not have.
+        The caller makes and removes the folder ``root``. ``on_line(host, line)`` is called for one
+        line at a time, and ``on_end`` when ``wait`` would return at once. Raises InvalidRequest if
+        the scenario names a host that the job does not have.
         """
         self.spec = spec
         self.head = spec.first
@@ -178,7 +185,11 @@ class LocalJob:
         try:
             self._site.check(self._scenario)
             preparation = Preparation(
-                spec=self.spec, root=self._root, site=self._site, entries=entries, scenario=self._scenario
+                spec=self.spec,
+                root=self._root,
+                site=self._site,
+                entries=entries,
+                scenario=self._scenario,
             )
             if not self._site.protects:
                 for channel in preparation.linked():
@@ -198,7 +209,9 @@ class LocalJob:
         except BaseException:
             self.close()
             raise
-        self._watcher = threading.Thread(target=self._watch, name=f"job {self.spec.name}", daemon=True)
+        self._watcher = threading.Thread(
+            target=self._watch, name=f"job {self.spec.name}", daemon=True
+        )
         self._watcher.start()
 
     def _warn_of_opt_ml(self, specs: list[InstanceSpec]) -> None:
@@ -217,7 +230,9 @@ class LocalJob:
     def _restore(self, hosts: list[str]) -> None:
         checkpoints = self.spec.checkpoints
         if checkpoints is not None:
-            folders = {self.paths(host).base / checkpoints.target: self.files(host) for host in hosts}
+            folders = {
+                self.paths(host).base / checkpoints.target: self.files(host) for host in hosts
+            }
             self._sync = CheckpointSync(checkpoints.store, folders)
             # Before any instance starts, because a program looks for its checkpoint first.
             self._sync.restore()
@@ -285,13 +300,16 @@ class LocalJob:
         terminate_at = kill_at = float("inf")
         while len(exits.codes) < len(self._instances):
             # With a timeout, since no event marks the moments of SIGTERM and SIGKILL.
-            self._changed.wait(min(WATCH_S, max(0.0, min(terminate_at, kill_at) - time.monotonic())))
+            self._changed.wait(
+                min(WATCH_S, max(0.0, min(terminate_at, kill_at) - time.monotonic()))
+            )
             self._changed.clear()
             for host, instance in self._instances.items():
                 if host not in exits.codes and instance.exited.done():
                     exits.add(host, instance.exited.result(), self._now_s())
                     if self._sync is not None and exits.codes[host] == 128 + signal.SIGKILL:
-                        # AWS does not promise to upload what an instance wrote just before it was killed.
+                        # AWS does not promise to upload what an instance wrote just before it was
+                        # killed.
                         assert self.spec.checkpoints is not None
                         self._sync.leave(self.paths(host).base / self.spec.checkpoints.target)
             now = time.monotonic()
@@ -319,12 +337,15 @@ class LocalJob:
             if now >= kill_at:
                 kill_at = float("inf")
                 self._signal_all(signal.SIGKILL)
-        # Make the instances' links to ``/opt/ml`` valid on this machine, so that outputs behind them are found.
+        # Make the instances' links to ``/opt/ml`` valid on this machine, so that outputs behind
+        # them are found.
         if self._opt_ml_is_own:
             for host in self._instances:
                 channels.relink(self.paths(host).base, DEFAULT_BASE)
         self._finish_logs(self._keep_checkpoints())
-        return exits.outcome(self.reason, stopped=stopped, started_s=self._started_s, ended_s=self._now_s())
+        return exits.outcome(
+            self.reason, stopped=stopped, started_s=self._started_s, ended_s=self._now_s()
+        )
 
     def _now_s(self) -> float:
         # The clock may have been set since the start.

@@ -10,15 +10,16 @@ from io import RawIOBase
 from pathlib import Path
 
 MAX_LINE = 1 << 18
-"""A longer line, in bytes, is passed on in parts, so that output without newlines does not fill the memory."""
+"""A longer line, in bytes, is passed on in parts, so that output without newlines does not fill the
+memory."""
 
 
 class LogPump:
     """Carries logs until every pipe is closed at its other end.
 
     Attributes:
-        error: The first error, or None. An error of ``on_line`` ends the calls of it; after an error of a log file,
-            lines are still passed on.
+        error: The first error, or None. An error of ``on_line`` ends the calls of it; after an
+            error of a log file, lines are still passed on.
     """
 
     def __init__(self, on_line: Callable[[str, str], None]) -> None:
@@ -36,7 +37,9 @@ class LogPump:
         file = path.open("ab", buffering=0)
         reader, writer = os.pipe()
         self._writers.append(writer)
-        thread = threading.Thread(target=self._run, args=(host, reader, file), name=f"log of {host}", daemon=True)
+        thread = threading.Thread(
+            target=self._run, args=(host, reader, file), name=f"log of {host}", daemon=True
+        )
         self._threads.append(thread)
         thread.start()
         return writer
@@ -70,7 +73,8 @@ class LogPump:
                 chunk = os.read(reader, 1 << 16)
                 if not chunk:
                     break
-                # A full disk must not stop the reading: the instance would wait forever for its pipe.
+                # A full disk must not stop the reading: the instance would wait forever for its
+                # pipe.
                 with self._noting_errors():
                     file.write(chunk)
                 *lines, rest = (rest + chunk).split(b"\n")

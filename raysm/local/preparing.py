@@ -1,7 +1,8 @@
 """Lay out the folders, files and channels that the instances of a job find.
 
-Sources: the SageMaker developer guide, "How Amazon SageMaker Provides Training Information" and "How Amazon SageMaker
-Processing Configures Your Processing Container". Fields that the guide does not mention follow files of real jobs.
+Sources: the SageMaker developer guide, "How Amazon SageMaker Provides Training Information" and
+"How Amazon SageMaker Processing Configures Your Processing Container". Fields that the guide does
+not mention follow files of real jobs.
 """
 
 import json
@@ -42,16 +43,24 @@ class Preparation:
     scenario: Scenario
 
     def linked(self) -> list[Channel]:
-        linked = [entry.name for entries in self.entries.values() for entry in entries if not entry.owned]
+        linked = [
+            entry.name for entries in self.entries.values() for entry in entries if not entry.owned
+        ]
         places = [(channel, self.spec.place_of(channel)) for channel in self.spec.channels]
-        return [channel for channel, place in places if any(name.is_relative_to(place) for name in linked)]
+        return [
+            channel
+            for channel, place in places
+            if any(name.is_relative_to(place) for name in linked)
+        ]
 
     def base(self, host: str) -> Path:
         return self.root / host / "ml"
 
     def write(self, open_log: Callable[[str], int]) -> list[InstanceSpec]:
         """Write each instance's files, and return the instances, the head first; ``open_log`` opens a host's log."""
-        order = sorted(self.spec.hosts, key=lambda host: (host != self.spec.first, self.spec.hosts.index(host)))
+        order = sorted(
+            self.spec.hosts, key=lambda host: (host != self.spec.first, self.spec.hosts.index(host))
+        )
         originals = tuple(channel.source.resolve() for channel in self.linked())
         shares = dict(zip(order, split(measure(), len(order)), strict=True))
         bases = {host: self.base(host) for host in order}
@@ -59,15 +68,29 @@ class Preparation:
             # Without parents: if the server's home was deleted meanwhile, it must not come back.
             (self.root / host).mkdir(exist_ok=True)
             write_files(self.spec, host, base, self.site.base_inside(base), self.site.interface)
-        channels.hand_over(self.entries, bases, leaves_out_empty=self.scenario.container.leaves_out_empty)
-        return [replace(self._instance_spec(host, shares[host], open_log(host)), originals=originals) for host in order]
+        channels.hand_over(
+            self.entries, bases, leaves_out_empty=self.scenario.container.leaves_out_empty
+        )
+        return [
+            replace(self._instance_spec(host, shares[host], open_log(host)), originals=originals)
+            for host in order
+        ]
 
     def _instance_spec(self, host: str, share: Share, log_fd: int) -> InstanceSpec:
         base = self.base(host)
-        links = [Link(source=entry.source, target=base / entry.name) for entry in self.entries[host] if not entry.owned]
+        links = [
+            Link(source=entry.source, target=base / entry.name)
+            for entry in self.entries[host]
+            if not entry.owned
+        ]
         # This Python first, because raysm and Ray are installed in it.
         path = f"{Path(sys.executable).parent}:{SYSTEM_PATH}"
-        environment = {"PATH": path, "LANG": "C.UTF-8", **service_variables(self.spec), **self.spec.environment}
+        environment = {
+            "PATH": path,
+            "LANG": "C.UTF-8",
+            **service_variables(self.spec),
+            **self.spec.environment,
+        }
         inside = str(self.site.base_inside(base))
         if names.CPUS in environment:
             # Not confined to its part of the machine's CPUs: the job may ask for more than that.
@@ -116,9 +139,17 @@ def service_variables(spec: JobSpec) -> dict[str, str]:
     return {"TRAINING_JOB_NAME": spec.name, "TRAINING_JOB_ARN": spec.arn, "AWS_REGION": spec.region}
 
 
-def write_files(spec: JobSpec, host: str, base: Path, inside: Path, interface: str = "eth0") -> Paths:
+def write_files(
+    spec: JobSpec, host: str, base: Path, inside: Path, interface: str = "eth0"
+) -> Paths:
     paths = Paths(base, spec.api)
-    for folder in (paths.config, paths.model, paths.output_data, paths.failure.parent, paths.payload.parent):
+    for folder in (
+        paths.config,
+        paths.model,
+        paths.output_data,
+        paths.failure.parent,
+        paths.payload.parent,
+    ):
         make_folder(folder, within=base.parent)
     for place in spec.outputs.values():
         make_folder(base / place, within=base)
@@ -133,7 +164,9 @@ def write_files(spec: JobSpec, host: str, base: Path, inside: Path, interface: s
     return paths
 
 
-def _config_files(spec: JobSpec, host: str, paths: Paths, inside: Path, interface: str) -> list[tuple[Path, Any]]:
+def _config_files(
+    spec: JobSpec, host: str, paths: Paths, inside: Path, interface: str
+) -> list[tuple[Path, Any]]:
     # As the service lists them: algo-10 before algo-2.
     hosts = sorted(spec.hosts)
     if paths.description:
@@ -146,13 +179,24 @@ def _config_files(spec: JobSpec, host: str, paths: Paths, inside: Path, interfac
         "current_group_name": mine.name,
         "hosts": hosts,
         "instance_groups": [
-            {"instance_group_name": group.name, "instance_type": group.instance_type, "hosts": sorted(group.hosts)}
+            {
+                "instance_group_name": group.name,
+                "instance_type": group.instance_type,
+                "hosts": sorted(group.hosts),
+            }
             for group in spec.groups
         ],
         "network_interface_name": interface,
     }
-    inputs = {channel.name: _channel_config(channel) for channel in spec.channels if host in spec.hosts_of(channel)}
-    contents: list[tuple[Path, Any]] = [(paths.resource_config, resources), (paths.input_data_config, inputs)]
+    inputs = {
+        channel.name: _channel_config(channel)
+        for channel in spec.channels
+        if host in spec.hosts_of(channel)
+    }
+    contents: list[tuple[Path, Any]] = [
+        (paths.resource_config, resources),
+        (paths.input_data_config, inputs),
+    ]
     contents.append((paths.hyperparameters, dict(spec.hyperparameters)))
     if spec.checkpoints:
         place = {"LocalPath": str(inside / spec.checkpoints.target), "S3Uri": spec.checkpoints.uri}
@@ -167,4 +211,6 @@ def _channel_config(channel: Channel) -> dict[str, str]:
         "S3DistributionType": channel.distribution,
         "RecordWrapperType": channel.record_wrapper,
     }
-    return config if channel.content_type is None else {"ContentType": channel.content_type, **config}
+    return (
+        config if channel.content_type is None else {"ContentType": channel.content_type, **config}
+    )

@@ -2,7 +2,8 @@
 
     python3 tests/benchmarks/batch.py [--images 4000] [--runs 3]
 
-Both read PNGs of 64 x 64, call a small network of torch on batches of 64 in a process for each CPU, and write Parquet.
+Both read PNGs of 64 x 64, call a small network of torch on batches of 64 in a process for each CPU,
+and write Parquet.
 """
 
 import argparse
@@ -98,10 +99,15 @@ def main():
         images.mkdir(parents=True)
         rng = np.random.default_rng(0)
         for number in range(asked.images):
-            Image.fromarray(rng.integers(0, 256, (64, 64), dtype=np.uint8)).save(images / f"{number:06}.png")
+            Image.fromarray(rng.integers(0, 256, (64, 64), dtype=np.uint8)).save(
+                images / f"{number:06}.png"
+            )
         os.environ[BASE_DIR] = str(base)
         ray.init(
-            labels={LABEL_HOST: "algo-1"}, log_to_driver=False, include_dashboard=False, _temp_dir=str(folder / "r")
+            labels={LABEL_HOST: "algo-1"},
+            log_to_driver=False,
+            include_dashboard=False,
+            _temp_dir=str(folder / "r"),
         )
         ray.data.DataContext.get_current().enable_progress_bars = False
         # The workers cannot import this program: its classes travel whole.

@@ -2,8 +2,9 @@
 
     python3 tests/benchmarks/beside.py edc27cee [similarity lifecycle submit ...] [--rounds 5]
 
-Each round runs every benchmark once of each tree. Printed are the medians of both and today's over the other's; of
-times, above 1 is slower. The least of both stand beside, which noise can only raise. 5 % are allowed.
+Each round runs every benchmark once of each tree. Printed are the medians of both and today's over
+the other's; of times, above 1 is slower. The least of both stand beside, which noise can only
+raise. 5 % are allowed.
 """
 
 import argparse
@@ -53,14 +54,25 @@ FIGURES = {
         r"^(submit -> instances started)" + NUMBER,
         r"^(import raysm(?:; raysm\.submit)?)" + NUMBER,
     ),
-    "start": (r"^((?:first|second|print) job, processor s)" + NUMBER, r"^((?:first|second|print) job, s)" + NUMBER),
-    "training": (r"^(steps/s)" + NUMBER, r"^(start -> first step)" + NUMBER, r"^(last step -> end)" + NUMBER),
+    "start": (
+        r"^((?:first|second|print) job, processor s)" + NUMBER,
+        r"^((?:first|second|print) job, s)" + NUMBER,
+    ),
+    "training": (
+        r"^(steps/s)" + NUMBER,
+        r"^(start -> first step)" + NUMBER,
+        r"^(last step -> end)" + NUMBER,
+    ),
     "session": (r"^(.+, s|.+ms|calls a second)" + NUMBER,),
     "batch": (r"^(rows/s, raysm / Ray Data)" + NUMBER,),
     "grid": (r"^(CPU, s|memory, MB|store, MB)" + NUMBER,),
-    "whole": (r"^([\w-]+ (?:first|second), s)" + NUMBER, r"^([\w-]+ (?:first|second)), s:.*, processor s\s+(\d+\.\d+)"),
+    "whole": (
+        r"^([\w-]+ (?:first|second), s)" + NUMBER,
+        r"^([\w-]+ (?:first|second)), s:.*, processor s\s+(\d+\.\d+)",
+    ),
 }
-"""By name of the benchmark: the lines that are compared, each with its name and its first number."""
+"""By name of the benchmark: the lines that are compared, each with its name and its first
+number."""
 
 MORE_IS_BETTER = ("steps/s", "Ray Data", "a second")
 
@@ -73,7 +85,8 @@ def interpreter(tree, folder):
     venv.create(folder, with_pip=False)
     packages = next(folder.glob("lib/python*/site-packages"))
     here = "\n".join(path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
-    # A line that begins with import is run: the tree has to come before whatever raysm is installed.
+    # A line that begins with import is run: the tree has to come before whatever raysm is
+    # installed.
     (packages / "tree.pth").write_text(f"{here}\nimport sys; sys.path.insert(0, {str(tree)!r})\n")
     python = folder / "bin" / "python"
     # A benchmark calls it by name, from the folder of the Python that runs it.
@@ -85,17 +98,22 @@ def interpreter(tree, folder):
 
 def measured(python, tree, name):
     """Run one benchmark of one tree, with an embedded SageMaker of its own; return its figures by name."""
-    # Those that import nothing of raysm are run from here, so that both trees are measured by one program.
+    # Those that import nothing of raysm are run from here, so that both trees are measured by one
+    # program.
     place = ROOT if name in FROM_HERE else tree
     command = [str(python), str(place / f"tests/benchmarks/{name}.py"), *COMMANDS[name]]
     environment = {**os.environ, "RAYSM_HOME": str(python.parents[1] / "home")}
-    out = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    out = subprocess.run(
+        command, cwd=tree, env=environment, capture_output=True, text=True, check=False
+    )
     down = [str(python), "-c", "from raysm.cli.main import main; main(['local', 'down'])"]
     subprocess.run(down, cwd=tree, env=environment, capture_output=True, check=False)
     found = figures(name, out.stdout)
     # Some end with 1 where a goal of their own is missed.
     if not found:
-        raise SystemExit(f"{name} of {tree} ended with {out.returncode}:\n{out.stdout[-2000:]}{out.stderr[-2000:]}")
+        raise SystemExit(
+            f"{name} of {tree} ended with {out.returncode}:\n{out.stdout[-2000:]}{out.stderr[-2000:]}"
+        )
     return found
 
 
@@ -121,7 +139,9 @@ def compared(key, before, today):
 
 
 def report(commit, values):
-    print(f"\n{'medians, and the ratio: above 1 is worse':52}{commit:>10}{'today':>10}{'ratio':>8}{'of the best':>13}")
+    print(
+        f"\n{'medians, and the ratio: above 1 is worse':52}{commit:>10}{'today':>10}{'ratio':>8}{'of the best':>13}"
+    )
     missed = []
     for name, key in dict.fromkeys((name, key) for _, name, key in values):
         before, today = values[commit, name, key], values["today", name, key]
@@ -129,7 +149,11 @@ def report(commit, values):
             continue
         ratio, best = compared(key, before, today)
         # Either alone may be chance: a change that costs is seen in both.
-        holds = statistics.median(today) <= LIMITS[key] if key in LIMITS else min(ratio, best) <= ALLOWED
+        holds = (
+            statistics.median(today) <= LIMITS[key]
+            if key in LIMITS
+            else min(ratio, best) <= ALLOWED
+        )
         if not holds:
             missed.append(f"{name}: {key}")
         print(
@@ -141,7 +165,9 @@ def report(commit, values):
 
 def unpacked(commit, folder):
     """Write the tree of ``commit`` into ``folder``, and return it."""
-    archive = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=True).stdout
+    archive = subprocess.run(
+        ["git", "archive", commit], cwd=ROOT, capture_output=True, check=True
+    ).stdout
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         tar.extraction_filter = getattr(tarfile, "data_filter", None)
         tar.extractall(folder)
@@ -151,7 +177,9 @@ def unpacked(commit, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("commit", help="whose tree is measured beside this one")
-    parser.add_argument("benchmarks", nargs="*", metavar="benchmark", help=f"of {', '.join(COMMANDS)}; all without")
+    parser.add_argument(
+        "benchmarks", nargs="*", metavar="benchmark", help=f"of {', '.join(COMMANDS)}; all without"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     if unknown := set(arguments.benchmarks) - set(COMMANDS):

@@ -1,8 +1,8 @@
 """The kernels of the BLAS libraries that contenders use, and how fast they are.
 
 An OpenBLAS that is older than the processor falls back to kernels without AVX: faiss-cpu's took
-"Barcelona" on a processor with AVX-512, an eighth of the speed. A ratio to such a peer says nothing.
-This module imports nothing of raysm, like ``whole.py``.
+"Barcelona" on a processor with AVX-512, an eighth of the speed. A ratio to such a peer says
+nothing. This module imports nothing of raysm, like ``whole.py``.
 """
 
 import contextlib
@@ -18,7 +18,10 @@ CHOICES = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 """Variables that choose OpenBLAS's kernels and how they use the cache."""
 
 HASWELL = frozenset(("avx2", "fma"))
-KERNELS = {"SkylakeX": HASWELL | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}, "Haswell": HASWELL}
+KERNELS = {
+    "SkylakeX": HASWELL | {"avx512f", "avx512bw", "avx512dq", "avx512vl"},
+    "Haswell": HASWELL,
+}
 """OpenBLAS's fastest float32 kernels for x86-64, and the flags that the processor must have."""
 
 MIN_SHARE = 0.4
@@ -96,16 +99,29 @@ def products(path):
     if name is None:
         return 0.0
     # The quickest counts: what else runs on the machine can only slow it down.
-    return 2 * SIDE * SIDE * DEPTH / min(_product(library[name], INTEGERS[name]) for _ in range(ROUNDS)) / 1e9
+    return (
+        2
+        * SIDE
+        * SIDE
+        * DEPTH
+        / min(_product(library[name], INTEGERS[name]) for _ in range(ROUNDS))
+        / 1e9
+    )
 
 
 def _product(sgemm, integer):
     rows = np.random.default_rng(0).standard_normal((SIDE, DEPTH), dtype=np.float32)
     out = np.zeros((SIDE, SIDE), np.float32)
-    a, c, real = rows.ctypes.data_as(ctypes.c_void_p), out.ctypes.data_as(ctypes.c_void_p), ctypes.c_float
+    a, c, real = (
+        rows.ctypes.data_as(ctypes.c_void_p),
+        out.ctypes.data_as(ctypes.c_void_p),
+        ctypes.c_float,
+    )
     n, depth = integer(SIDE), integer(DEPTH)
     begin = time.perf_counter()
-    sgemm(ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE, n, n, depth, real(1), a, depth, a, depth, real(0), c, n)
+    sgemm(
+        ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE, n, n, depth, real(1), a, depth, a, depth, real(0), c, n
+    )
     return time.perf_counter() - begin
 
 

@@ -76,7 +76,9 @@ def sklearn_topk(matrix, job):
     from sklearn.neighbors import NearestNeighbors
 
     rows = np.asarray(matrix, dtype=np.float32)
-    nearest = NearestNeighbors(n_neighbors=job.k, metric="cosine", algorithm="brute", n_jobs=THREADS).fit(rows)
+    nearest = NearestNeighbors(
+        n_neighbors=job.k, metric="cosine", algorithm="brute", n_jobs=THREADS
+    ).fit(rows)
     return nearest.kneighbors(return_distance=False)
 
 
@@ -132,7 +134,9 @@ def _unit_csr(matrix):
     import scipy.sparse
 
     norms = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1), dtype=np.float64)).ravel()
-    return scipy.sparse.csr_matrix(scipy.sparse.diags((1 / np.maximum(norms, 1e-30)).astype(np.float32)) @ matrix)
+    return scipy.sparse.csr_matrix(
+        scipy.sparse.diags((1 / np.maximum(norms, 1e-30)).astype(np.float32)) @ matrix
+    )
 
 
 def sparse_dot_topn_topk(matrix, job):
@@ -155,7 +159,11 @@ def scipy_topk(matrix, job):
             begin, end = scores.indptr[i], scores.indptr[i + 1]
             values, columns = scores.data[begin:end].copy(), scores.indices[begin:end]
             values[columns == at + i] = -np.inf
-            best = np.argpartition(values, -job.k)[-job.k :] if len(values) > job.k else np.arange(len(values))
+            best = (
+                np.argpartition(values, -job.k)[-job.k :]
+                if len(values) > job.k
+                else np.arange(len(values))
+            )
             found[at + i, : len(best)] = columns[best[np.argsort(-values[best], kind="stable")]]
     return found
 
@@ -177,7 +185,9 @@ DENSE = ("faiss", "sklearn", "numpy", "ray")
 
 def connect(folder):
     """Start a Ray of two CPUs, which has this checkout at hand."""
-    os.environ.update(HOME=str(folder), PYTHONPATH=str(ROOT), RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0")
+    os.environ.update(
+        HOME=str(folder), PYTHONPATH=str(ROOT), RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0"
+    )
     import ray
 
     from raysm.core.protocol.names import LABEL_HOST
@@ -201,7 +211,9 @@ def plain_ray(folder):
 
     def go(path, job):
         rows = len(loaded(path))
-        halves = ray.get([task.remote(str(path), job.k, at, at + -(-rows // 2)) for at in (0, -(-rows // 2))])
+        halves = ray.get(
+            [task.remote(str(path), job.k, at, at + -(-rows // 2)) for at in (0, -(-rows // 2))]
+        )
         return {"answer": np.concatenate(halves)}
 
     return go
@@ -224,14 +236,19 @@ def raysm_run(folder, engine):
 
     def go(path, job):
         work = Path(tempfile.mkdtemp(dir=path.parent))
-        asked = {"topk": {"top_k": job.k}, "threshold": {"threshold": job.threshold}, "full": {"full": True}}
+        asked = {
+            "topk": {"top_k": job.k},
+            "threshold": {"threshold": job.threshold},
+            "full": {"full": True},
+        }
         begin = time.perf_counter()
         try:
             manifest = run(
                 Similarity(**asked[job.kind]),
                 job="benchmark",
                 source=Source(channel="matrix", place=Place(path, work / "scratch", "algo-1")),
-                # As a training job has them: what is finished is kept for the next head, where that is worth it.
+                # As a training job has them: what is finished is kept for the next head, where that
+                # is worth it.
                 folders=Folders(result=work / "result", records=work / "records"),
                 emit_event=lambda event: None,
                 engine=engine,
@@ -245,7 +262,9 @@ def raysm_run(folder, engine):
                 "engines": manifest.engines,
             }
             if job.kind == "topk":
-                column = pq.read_table(work / "result" / "neighbors.parquet")["neighbors"].combine_chunks()
+                column = pq.read_table(work / "result" / "neighbors.parquet")[
+                    "neighbors"
+                ].combine_chunks()
                 return found | {"answer": column.flatten().to_numpy().reshape(-1, job.k)}
             if job.kind == "threshold":
                 return found | {"answer": manifest.files[0].shape[0]}

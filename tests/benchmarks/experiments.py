@@ -2,8 +2,9 @@
 
     python3 tests/benchmarks/experiments.py [--jobs 1000] [--list-ms 0] [--mlflow]
 
-The service is a fake in this process; ``--list-ms`` is the time that it takes for a page of a hundred jobs.
-``--mlflow`` also copies the jobs into a new MLflow store, and writes 20 of them by MLflow's own client to compare.
+The service is a fake in this process; ``--list-ms`` is the time that it takes for a page of a
+hundred jobs. ``--mlflow`` also copies the jobs into a new MLflow store, and writes 20 of them by
+MLflow's own client to compare.
 """
 
 import argparse
@@ -50,7 +51,11 @@ def filled(home, jobs, page_s):
     """Return a fake with so many jobs that have ended, each with a few metrics."""
     fake = Listing(home, page_s)
     (home / "train.py").touch()
-    values = [Metric(name=name, value=1 / (step + 1), step=step) for name in METRICS for step in range(STEPS)]
+    values = [
+        Metric(name=name, value=1 / (step + 1), step=step)
+        for name in METRICS
+        for step in range(STEPS)
+    ]
     fake.answer("script", Answer(lines=[line(value) for value in values]))
     sent = submit(Script(str(home / "train.py"), args=["--lr", "0.1"]), on=fake).name
     tags = fake.tags(fake.jobs[sent]["TrainingJobArn"])
@@ -60,7 +65,11 @@ def filled(home, jobs, page_s):
         arn = TRAINING.arn(region="us-east-1", account="123456789012", name=name)
         # The list is the latest first, and what is added last is the latest.
         created = fake.jobs[sent]["CreationTime"] + timedelta(minutes=1 + number)
-        fake.jobs[name] = fake.jobs[sent] | {"TrainingJobName": name, "TrainingJobArn": arn, "CreationTime": created}
+        fake.jobs[name] = fake.jobs[sent] | {
+            "TrainingJobName": name,
+            "TrainingJobArn": arn,
+            "CreationTime": created,
+        }
         fake.lines[name] = fake.lines[sent]
     fake.tags = lambda arn: tags
     return fake
@@ -81,8 +90,14 @@ def by_client(store, found):
     client = MlflowClient(tracking_uri=store.uri, registry_uri=store.uri)
     for record in found:
         run = client.create_run("0", run_name=record.row.name).info.run_id
-        points = [Value(n, v, int(t * 1000), s) for n, curve in record.curves().items() for s, t, v in curve]
-        client.log_batch(run, metrics=points, params=[Param(k, str(v)) for k, v in record.row.parameters.items()])
+        points = [
+            Value(n, v, int(t * 1000), s)
+            for n, curve in record.curves().items()
+            for s, t, v in curve
+        ]
+        client.log_batch(
+            run, metrics=points, params=[Param(k, str(v)) for k, v in record.row.parameters.items()]
+        )
         client.set_terminated(run)
 
 
@@ -92,13 +107,17 @@ def copy(folder, fake, jobs):
     again = [timed(lambda: store.update(records(fake, jobs))) for _ in range(ROUNDS)]
     assert not any(count for _, count in again)
     print(f"{count} runs into MLflow     {first_s:7.2f} s, its import and its tables included")
-    print(f"again                    {statistics.median(seconds for seconds, _ in again):7.2f} s (median of {ROUNDS})")
+    print(
+        f"again                    {statistics.median(seconds for seconds, _ in again):7.2f} s (median of {ROUNDS})"
+    )
     client_s, _ = timed(lambda: by_client(store, records(fake, 20)))
     print(f"20 runs by its client    {client_s:7.2f} s")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--list-ms", type=float, default=0.0)
     parser.add_argument("--mlflow", action="store_true")
@@ -110,7 +129,9 @@ def main():
         again = [timed(lambda: experiments(fake, choice)) for _ in range(ROUNDS)]
         rows = again[-1][1]
         table_s, html = timed(lambda: Jobs(rows, fake)._repr_html_())
-        print(f"{len(rows)} jobs of {len(METRICS)} metrics, a page of the list in {arguments.list_ms:g} ms")
+        print(
+            f"{len(rows)} jobs of {len(METRICS)} metrics, a page of the list in {arguments.list_ms:g} ms"
+        )
         print(f"read for the first time  {first_s:7.2f} s")
         print(
             f"from what is kept        {statistics.median(seconds for seconds, _ in again):7.2f} s (median of {ROUNDS})"

@@ -25,12 +25,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--rows", type=int, default=100_000)
     asked = parser.parse_args()
-    rates = {operation: Rate(per_s=20, burst=200) for operation in ("create", "list", "describe", "stop")}
+    rates = {
+        operation: Rate(per_s=20, burst=200) for operation in ("create", "list", "describe", "stop")
+    }
     regions = {f"r-{number}": Behaviour(start_s=60, run_s=120) for number in range(4)}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         began_s = time.process_time()
-        bench = Bench(folder, rows=asked.rows, regions=regions, rates=rates, rules=Rules(brake=0, parallel=20_000))
+        bench = Bench(
+            folder,
+            rows=asked.rows,
+            regions=regions,
+            rates=rates,
+            rules=Rules(brake=0, parallel=20_000),
+        )
         bench.run()
         figures = {
             "CPU, s": time.process_time() - began_s,
@@ -40,7 +48,11 @@ def main():
         assert bench.states() == {"done": asked.rows}, bench.states()
     for name, value in figures.items():
         print(f"{name}: {value:,.1f} of {asked.rows:,} rows (goal of 100,000: {GOALS[name]:,.0f})")
-    return 1 if asked.rows >= 100_000 and any(figures[name] > goal for name, goal in GOALS.items()) else 0
+    return (
+        1
+        if asked.rows >= 100_000 and any(figures[name] > goal for name, goal in GOALS.items())
+        else 0
+    )
 
 
 if __name__ == "__main__":

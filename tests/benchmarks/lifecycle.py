@@ -3,7 +3,8 @@
     python3 tests/benchmarks/lifecycle.py [--instances 3] [--runs 3]
 
 Needs Linux and root. All times begin when the instances have been started. ``by hand`` are
-`ray start` and `ray stop` on each instance; ``Ray itself`` is the moment at which the GCS lists all nodes.
+`ray start` and `ray stop` on each instance; ``Ray itself`` is the moment at which the GCS lists all
+nodes.
 """
 
 import argparse
@@ -77,12 +78,17 @@ print("last line", flush=True)
 
 
 def by_raysm(folder, count):
-    request = script_request(folder, "print('first line', flush=True)", cluster=Cluster(count=count))
+    request = script_request(
+        folder, "print('first line', flush=True)", cluster=Cluster(count=count)
+    )
     with started(request, folder / "job") as (job, log):
         first_s = log.wait_for_text("first line", 120)[0]
         outcome = job.wait(timeout_s=60)
     assert outcome.status == "Completed", outcome.failure_reason
-    gone_s = {host: moment - time.time() + time.monotonic() - first_s for host, moment in outcome.exited_s.items()}
+    gone_s = {
+        host: moment - time.time() + time.monotonic() - first_s
+        for host, moment in outcome.exited_s.items()
+    }
     begun_s = outcome.started_s - time.time() + time.monotonic()
     return {"first line": first_s - begun_s} | gone(gone_s)
 
@@ -132,7 +138,10 @@ def by_hand(folder, count):
 
 
 def gone(gone_s):
-    return {"workers gone": max(s for host, s in gone_s.items() if host != "algo-1"), "all gone": max(gone_s.values())}
+    return {
+        "workers gone": max(s for host, s in gone_s.items() if host != "algo-1"),
+        "all gone": max(gone_s.values()),
+    }
 
 
 def main():
@@ -146,7 +155,8 @@ def main():
             with tempfile.TemporaryDirectory() as folder:
                 runs[name].append(measured(Path(folder), arguments.instances))
             print(
-                f"run {number + 1}, {name}: { ({key: round(s, 2) for key, s in runs[name][-1].items()}) }", flush=True
+                f"run {number + 1}, {name}: { ({key: round(s, 2) for key, s in runs[name][-1].items()}) }",
+                flush=True,
             )
     report(runs, arguments)
 
@@ -162,15 +172,22 @@ def report(runs, arguments):
         f"{median('by hand', 'registered'):12.2f}"
     )
     for key in ("workers gone", "all gone"):
-        print(f"{'last line -> ' + key:32}{median('raysm', key):8.2f}{median('by hand', key):10.2f}")
-    ratios = [r["first line"] / h["registered"] for r, h in zip(runs["raysm"], runs["by hand"], strict=True)]
+        print(
+            f"{'last line -> ' + key:32}{median('raysm', key):8.2f}{median('by hand', key):10.2f}"
+        )
+    ratios = [
+        r["first line"] / h["registered"]
+        for r, h in zip(runs["raysm"], runs["by hand"], strict=True)
+    ]
     found = {
         "forming / Ray itself": statistics.median(ratios),
         "all gone, s": median("raysm", "all gone"),
         "workers gone, s": median("raysm", "workers gone"),
     }
     for name, goal in GOALS.items():
-        print(f"{name}: {found[name]:.2f} (goal: at most {goal}) {'holds' if found[name] <= goal else 'MISSED'}")
+        print(
+            f"{name}: {found[name]:.2f} (goal: at most {goal}) {'holds' if found[name] <= goal else 'MISSED'}"
+        )
 
 
 if __name__ == "__main__":

@@ -17,7 +17,10 @@ STEPS = 1_000_000
 ROUNDS = 9
 """The quickest counts: what else runs on the machine can only slow it down."""
 
-KINDS = {kind_name(bits, instructions): (bits, instructions) for bits, instructions in (*INTEGERS, *FLOATS)}
+KINDS = {
+    kind_name(bits, instructions): (bits, instructions)
+    for bits, instructions in (*INTEGERS, *FLOATS)
+}
 
 
 def kind_of(engine):

@@ -3,9 +3,9 @@
     python3 -m pip install -e '.[bench]'
     chrt -r 1 python3 tests/benchmarks/session.py [--rounds 5] [--against ipyparallel dask jobs]
 
-Each contender has two workers on this machine and a client in a process of its own; they are asked in turn. What is
-printed are medians over the rounds, and raysm's over the best of the others'. ``--profile FILE`` writes what raysm's
-client does in its calls, for pstats.
+Each contender has two workers on this machine and a client in a process of its own; they are asked
+in turn. What is printed are medians over the rounds, and raysm's over the best of the others'.
+``--profile FILE`` writes what raysm's client does in its calls, for pstats.
 """
 
 import argparse
@@ -52,7 +52,11 @@ def same(array):
 
 def times_of_a_value(run):
     array, figures = made(VALUE_BYTES), {}
-    for name, function, argument in (("out", size_of, array), ("back", made, VALUE_BYTES), ("both ways", same, array)):
+    for name, function, argument in (
+        ("out", size_of, array),
+        ("back", made, VALUE_BYTES),
+        ("both ways", same, array),
+    ):
         began_s = time.perf_counter()
         value = run(function, argument)
         figures[f"200 MB {name}, s"] = time.perf_counter() - began_s
@@ -67,7 +71,9 @@ class Session:
     def start(self):
         import raysm
 
-        self.session = raysm.Session(cluster=raysm.Cluster(count=1), name=f"bench-{os.getpid()}").start()
+        self.session = raysm.Session(
+            cluster=raysm.Cluster(count=1), name=f"bench-{os.getpid()}"
+        ).start()
 
     def call(self):
         self.session.run(nothing)
@@ -106,7 +112,8 @@ class Jobs(Session):
 
         self.client = None
         while self.client is None:
-            with contextlib.suppress(InvalidRequest):  # Ray's dashboard is there some seconds after the session
+            # Ray's dashboard is there some seconds after the session.
+            with contextlib.suppress(InvalidRequest):
                 self.client = JobSubmissionClient(f"raysm://{self.session.name}")
             time.sleep(0.1)
 
@@ -161,7 +168,9 @@ class Dask:
     def start(self):
         from distributed import Client, LocalCluster
 
-        self.cluster = LocalCluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address=None, silence_logs=50)
+        self.cluster = LocalCluster(
+            n_workers=WORKERS, threads_per_worker=1, dashboard_address=None, silence_logs=50
+        )
         self.client = Client(self.cluster)
 
     def call(self):
@@ -296,9 +305,13 @@ def show(figures):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--against", nargs="*", default=["ipyparallel", "dask", "jobs"], choices=sorted(CONTENDERS))
+    parser.add_argument(
+        "--against", nargs="*", default=["ipyparallel", "dask", "jobs"], choices=sorted(CONTENDERS)
+    )
     parser.add_argument("--profile", type=Path)
     parser.add_argument("--values", action="store_true", help="instead of calls, arrays of 200 MB")
     chosen = parser.parse_args()
@@ -319,7 +332,9 @@ def main():
         for process in processes:
             closed[process.name] = process.end()
     for name, each in rounds.items():
-        figures[name] |= closed[name] | {figure: statistics.median(one[figure] for one in each) for figure in each[0]}
+        figures[name] |= closed[name] | {
+            figure: statistics.median(one[figure] for one in each) for figure in each[0]
+        }
     versions = [f"{name} {importlib.metadata.version(PACKAGES[name])}" for name in chosen.against]
     print(", ".join(versions), f"; {chosen.rounds} rounds", sep="")
     show(figures)

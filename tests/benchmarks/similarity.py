@@ -4,12 +4,13 @@
     python3 tests/benchmarks/similarity.py 50k-768 50k-128 --runs 3 --against faiss
     python3 tests/benchmarks/similarity.py --list
 
-For raysm the seconds are the computing time of the tasks (of the full matrix and of gathering: until the file is
-there), for the peers the whole call. GFLOP/s counts 2 * N * N * d for everybody; the share of the processor's limit
-counts each unordered pair once. Memory is what the processes held beside mapped files, over what they held before.
-``disk`` writes as many bytes as the result has, as any program would.
-OpenBLAS's kernels are the fastest that the processor's flags allow, and are printed. A peer whose
-library reaches less than 40 % of this machine's float32 products is refused.
+For raysm the seconds are the computing time of the tasks (of the full matrix and of gathering:
+until the file is there), for the peers the whole call. GFLOP/s counts 2 * N * N * d for everybody;
+the share of the processor's limit counts each unordered pair once. Memory is what the processes
+held beside mapped files, over what they held before. ``disk`` writes as many bytes as the result
+has, as any program would. OpenBLAS's kernels are the fastest that the processor's flags allow, and
+are printed. A peer whose library reaches less than 40 % of this machine's float32 products is
+refused.
 Agreement: of some rows, how many have float64's neighbors, index for index.
 """
 
@@ -57,7 +58,9 @@ class Case:
 
 def gaussian(rows, columns, seed=0):
     def make(folder):
-        return kept(folder, np.random.default_rng(seed).standard_normal((rows, columns), dtype=np.float32))
+        return kept(
+            folder, np.random.default_rng(seed).standard_normal((rows, columns), dtype=np.float32)
+        )
 
     return make
 
@@ -105,7 +108,9 @@ def sparse(rows, columns, density):
         import scipy.sparse
 
         rng = np.random.default_rng(3)
-        matrix = scipy.sparse.random(rows, columns, density=density, format="csr", random_state=rng, dtype=np.float32)
+        matrix = scipy.sparse.random(
+            rows, columns, density=density, format="csr", random_state=rng, dtype=np.float32
+        )
         matrix.data = rng.standard_normal(matrix.nnz, dtype=np.float32)
         for name, part in (("matrix", matrix), ("small", matrix[:SMALL_ROWS])):
             scipy.sparse.save_npz(folder / f"{name}.npz", part, compressed=False)
@@ -160,7 +165,10 @@ CASES = {
     "float32-20k-128": Case(make=gaussian(20_000, 128), ours=FORCED, beside=("faiss",)),
     "float32-clustered": Case(make=clustered(50_000, 768), goals=LARGE, ours=FORCED),
     "alike": Case(
-        make=nearly_alike(10_000, 768), goals={"raysm *": 1 / 3}, other=gaussian(10_000, 768), beside=("faiss",)
+        make=nearly_alike(10_000, 768),
+        goals={"raysm *": 1 / 3},
+        other=gaussian(10_000, 768),
+        beside=("faiss",),
     ),
     **{
         f"{before}tight-{count}{behind}": Case(
@@ -179,7 +187,9 @@ CASES = {
             ("", "-threshold", "raysm", "threshold", 0.99999916),
         )
     },
-    "threshold": Case(make=gaussian(50_000, 768), kind="threshold", threshold=0.11388, goals={"numpy": 3}),
+    "threshold": Case(
+        make=gaussian(50_000, 768), kind="threshold", threshold=0.11388, goals={"numpy": 3}
+    ),
     "full": Case(make=gaussian(50_000, 128), kind="full", goals={"disk": 0.85}),
     "gather": Case(make=keys(10**7, 10), kind="gather", ours="gathering", goals={"disk": 1 / 2.5}),
     "sparse": Case(make=sparse(100_000, 50_000, 0.001), goals={"sparse_dot_topn": 1, "scipy": 1}),
@@ -205,8 +215,8 @@ def ceilings():
     found = {}
     for name, product in products.items():
         product()
-        # The quickest counts: what else runs on the machine can only slow it down. A product without
-        # instructions takes a second, and once will do.
+        # The quickest counts: what else runs on the machine can only slow it down. A product
+        # without instructions takes a second, and once will do.
         timer, took = timeit.Timer(product), []
         while len(took) < 5 and sum(took) < 0.5:
             took.append(timer.timeit(1))
@@ -223,10 +233,16 @@ def expected(matrix, job):
 
 def expected_sparse(matrix, job):
     """Do the same where a dense matrix would be too large: score, by dense rows, who comes near to being among them."""
-    norms = np.maximum(np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1), dtype=np.float64)).ravel(), 1e-30)
+    norms = np.maximum(
+        np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1), dtype=np.float64)).ravel(), 1e-30
+    )
     found = []
     for row in job.some:
-        shared = (matrix[[row]].astype(np.float64) @ matrix.T.astype(np.float64)).toarray()[0] / norms / norms[row]
+        shared = (
+            (matrix[[row]].astype(np.float64) @ matrix.T.astype(np.float64)).toarray()[0]
+            / norms
+            / norms[row]
+        )
         near = np.argsort(-shared, kind="stable")[: 3 * job.k]
         # Whoever shares no column has the score 0: of those, the lowest numbers count.
         those = np.unique(np.concatenate([near, np.arange(3 * job.k), [row]]))
@@ -246,9 +262,15 @@ def measured(name, case, arguments, folder, machine_gflops):
     matrix = loaded(path)
     some = tuple(np.linspace(0, matrix.shape[0] - 1, arguments.sample).astype(int).tolist())
     small = path.with_stem("small")
-    job = Job(kind=case.kind, path=path, small=small, other=other, threshold=case.threshold, some=some)
+    job = Job(
+        kind=case.kind, path=path, small=small, other=other, threshold=case.threshold, some=some
+    )
     against = arguments.against
-    peers = [peer for peer in (*case.goals, *case.beside) if not against or peer in against or peer.endswith(" *")]
+    peers = [
+        peer
+        for peer in (*case.goals, *case.beside)
+        if not against or peer in against or peer.endswith(" *")
+    ]
     contenders = [Contender(one, job) for one in dict.fromkeys([case.ours, *peers])]
     try:
         if not are_fair(name, contenders, machine_gflops):
@@ -291,11 +313,17 @@ def agreement(matrix, job, contenders):
 
 def report(name, case, contenders, shape, agrees):
     rows, columns = shape
-    seconds = {one.name: statistics.median(run["seconds"] for run in one.runs) for one in contenders}
+    seconds = {
+        one.name: statistics.median(run["seconds"] for run in one.runs) for one in contenders
+    }
     memory = {one.name: one.peak_bytes for one in contenders}
     ours = case.ours
-    print(f"\n{name}: {case.kind} of {rows} x {columns}, medians of {len(contenders[0].runs)} runs in turn")
-    print(f"{'':18}{'seconds':>9}{'least':>8}{'most':>8}{'ratio':>8}{'GFLOP/s':>10}{'MB':>8}  as float64")
+    print(
+        f"\n{name}: {case.kind} of {rows} x {columns}, medians of {len(contenders[0].runs)} runs in turn"
+    )
+    print(
+        f"{'':18}{'seconds':>9}{'least':>8}{'most':>8}{'ratio':>8}{'GFLOP/s':>10}{'MB':>8}  as float64"
+    )
     for one in contenders:
         took = [run["seconds"] for run in one.runs]
         speed = 2 * rows**2 * columns / seconds[one.name] / 1e9
@@ -315,11 +343,18 @@ def report(name, case, contenders, shape, agrees):
     for peer, goal in case.goals.items():
         if peer in seconds:
             ratio = seconds[peer] / seconds[ours]
-            checks.append((f"{peer} / {ours}: {ratio:.2f} (goal: at least {goal:.2f})", ratio >= goal))
+            checks.append(
+                (f"{peer} / {ours}: {ratio:.2f} (goal: at least {goal:.2f})", ratio >= goal)
+            )
     for peer, goal in case.memory.items():
         if peer in memory:
             ratio = memory[ours] / memory[peer]
-            checks.append((f"memory of {ours} / {peer}: {ratio:.2f} (goal: at most {goal:.2f})", ratio <= goal))
+            checks.append(
+                (
+                    f"memory of {ours} / {peer}: {ratio:.2f} (goal: at most {goal:.2f})",
+                    ratio <= goal,
+                )
+            )
     for check, held in checks:
         print(check, "holds" if held else "MISSED")
     return holds and all(held for _, held in checks)
@@ -332,7 +367,9 @@ def tell_share(case, contender, shape, seconds):
         return not case.share
     rows, columns = shape
     rate, limit = rows**2 / 2 * columns / seconds, products_per_s(*kinds[0], THREADS)
-    verdict = f" (goal: at least {case.share:.0%}) {'holds' if rate >= case.share * limit else 'MISSED'}"
+    verdict = (
+        f" (goal: at least {case.share:.0%}) {'holds' if rate >= case.share * limit else 'MISSED'}"
+    )
     print(
         f"half of the matrix: {rate / 1e9:.0f}e9 products/s, {rate / limit:.0%} of the {limit / 1e9:.0f}e9 of a loop "
         f"of its instructions{verdict if case.share else ''}"
@@ -341,7 +378,9 @@ def tell_share(case, contender, shape, seconds):
 
 
 def tell_phases(ours, runs):
-    beside = sorted((run["beside"] for run in runs), key=lambda beside: beside["whole_s"])[len(runs) // 2]
+    beside = sorted((run["beside"] for run in runs), key=lambda beside: beside["whole_s"])[
+        len(runs) // 2
+    ]
     phases = ", ".join(f"{phase} {took:.2f}" for phase, took in beside["phases"].items())
     print(
         f"{ours} on a formed cluster: {beside['whole_s']:.2f} s ({phases}), {beside['share']:.0%} of it in computing;"
@@ -352,18 +391,26 @@ def tell_phases(ours, runs):
 def main():
     global REAL
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("cases", nargs="*", metavar="case", help="which rows of the table; --list names them")
+    parser.add_argument(
+        "cases", nargs="*", metavar="case", help="which rows of the table; --list names them"
+    )
     parser.add_argument("--list", action="store_true", help="name the cases and their goals")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--against", nargs="+", help="these contenders only, beside ours")
-    parser.add_argument("--sample", type=int, default=40, help="rows that are compared with float64")
+    parser.add_argument(
+        "--sample", type=int, default=40, help="rows that are compared with float64"
+    )
     parser.add_argument("--real", type=Path, default=REAL, help="the real embeddings, .npy")
-    parser.add_argument("--folder", type=Path, help="where matrices and results lie; the full matrix needs 20 GB")
+    parser.add_argument(
+        "--folder", type=Path, help="where matrices and results lie; the full matrix needs 20 GB"
+    )
     arguments = parser.parse_args()
     REAL = arguments.real
     if arguments.list:
         for name, case in CASES.items():
-            print(f"{name:20}{case.kind:10}{', '.join(f'{peer} {goal:.2f}' for peer, goal in case.goals.items())}")
+            print(
+                f"{name:20}{case.kind:10}{', '.join(f'{peer} {goal:.2f}' for peer, goal in case.goals.items())}"
+            )
         return
     unknown = [name for name in arguments.cases if name not in CASES]
     if unknown:
@@ -372,7 +419,10 @@ def main():
         arguments.folder.mkdir(parents=True, exist_ok=True)
     limits = ceilings()
     found = ", ".join(f"{name} {speed:.0f}" for name, speed in limits.items())
-    print(f"products of this machine, {THREADS} threads of {os.cpu_count()}, GFLOP/s: {found}", flush=True)
+    print(
+        f"products of this machine, {THREADS} threads of {os.cpu_count()}, GFLOP/s: {found}",
+        flush=True,
+    )
     missed = []
     for name in arguments.cases or [name for name in CASES if name != "tiny"]:
         with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:

@@ -2,9 +2,9 @@
 
     python3 tests/benchmarks/start.py [first second print] [--runs 3]
 
-``first`` starts the embedded SageMaker too, and the others find it. Processor seconds are those of the command and of
-all that it started, which other work on the machine hardly changes. Needs Linux. It imports nothing of raysm, so that
-``beside.py`` can run it in another tree.
+``first`` starts the embedded SageMaker too, and the others find it. Processor seconds are those of
+the command and of all that it started, which other work on the machine hardly changes. Needs Linux.
+It imports nothing of raysm, so that ``beside.py`` can run it in another tree.
 """
 
 import argparse
@@ -35,10 +35,15 @@ class Processors:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def used_s(self):
-        # Those that ended count at their parents, so that nothing has to look while something is measured.
+        # Those that ended count at their parents, so that nothing has to look while something is
+        # measured.
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
         living = psutil.Process().children(recursive=True)
-        return ended.ru_utime + ended.ru_stime + sum(sum(process.cpu_times()[:4]) for process in living)
+        return (
+            ended.ru_utime
+            + ended.ru_stime
+            + sum(sum(process.cpu_times()[:4]) for process in living)
+        )
 
 
 def raysm(*words, env):
@@ -46,14 +51,17 @@ def raysm(*words, env):
     ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     if ended.returncode:
         raise SystemExit(
-            f"raysm {' '.join(words)} ended with {ended.returncode}:\n{ended.stdout}{ended.stderr}"[-4000:]
+            f"raysm {' '.join(words)} ended with {ended.returncode}:\n{ended.stdout}{ended.stderr}"[
+                -4000:
+            ]
         )
 
 
 def one_round(processors, cases, folder):
     """Return processor seconds and seconds of each case."""
     env = {**os.environ, "RAYSM_HOME": str(folder / "home")}
-    # Some shells and images set it; with it every process would compile raysm anew, which no user's does.
+    # Some shells and images set it; with it every process would compile raysm anew, which no user's
+    # does.
     env.pop("PYTHONDONTWRITEBYTECODE", None)
     script = folder / "prints.py"
     script.write_text("print('user code')\n")
@@ -90,7 +98,10 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             for case, found in one_round(processors, cases, Path(folder)).items():
                 values[case].append(found)
-                print(f"run {number + 1}, {case}: {found[0]:.2f} processor s, {found[1]:.2f} s", flush=True)
+                print(
+                    f"run {number + 1}, {case}: {found[0]:.2f} processor s, {found[1]:.2f} s",
+                    flush=True,
+                )
     print(f"\nmedians of {arguments.runs} runs")
     for case, found in values.items():
         processor_s, wall_s = (statistics.median(numbers) for numbers in zip(*found, strict=True))

@@ -72,7 +72,9 @@ def main():
     print(f"submit -> instances started         {statistics.median(ways):.3f}")
     print(f"the same instances started directly {statistics.median(directs):.3f}")
     for what in IMPORTS:
-        print(f"import {what:<28} {statistics.median(import_s(what) for _ in range(arguments.runs)):.3f}")
+        print(
+            f"import {what:<28} {statistics.median(import_s(what) for _ in range(arguments.runs)):.3f}"
+        )
 
 
 if __name__ == "__main__":

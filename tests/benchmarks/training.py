@@ -2,8 +2,9 @@
 
     python3 tests/benchmarks/training.py [--runs 3] [--steps 150]
 
-steps/s are those of a plain DDP script between its 10th step and its last one, as rank 0 sees it. Measuring compares
-the steps of `training.step`, alone in one process, with and without the observer that measures, in turn.
+steps/s are those of a plain DDP script between its 10th step and its last one, as rank 0 sees it.
+Measuring compares the steps of `training.step`, alone in one process, with and without the observer
+that measures, in turn.
 """
 
 import argparse
@@ -21,7 +22,10 @@ import raysm
 from raysm.core.protocol.home import VARIABLE
 from tests.support.homes import serving
 
-GOALS = {"steps/s, raysm / torchrun": (0.98, "at least"), "measuring, % of a step": (1.0, "at most")}
+GOALS = {
+    "steps/s, raysm / torchrun": (0.98, "at least"),
+    "measuring, % of a step": (1.0, "at most"),
+}
 
 SCRIPT = """
 import sys, time, torch
@@ -82,7 +86,9 @@ print("figures", off_s, each_s)
 
 
 def marks(lines):
-    return {int(text.split()[1]): float(text.split()[2]) for text in lines if text.startswith("step ")}
+    return {
+        int(text.split()[1]): float(text.split()[2]) for text in lines if text.startswith("step ")
+    }
 
 
 def figures(begin_s, seen, end_s, steps):
@@ -94,9 +100,18 @@ def figures(begin_s, seen, end_s, steps):
 
 
 def by_torchrun(script, steps):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
     begin_s = time.time()
-    ended = subprocess.run([*command, str(script), str(steps)], capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        [*command, str(script), str(steps)], capture_output=True, text=True, check=True
+    )
     return figures(begin_s, marks(ended.stdout.splitlines()), time.time(), steps)
 
 
@@ -108,12 +123,16 @@ def by_raysm(script, steps):
     if job.exception() is not None:
         print("\n".join(line.text for line in job.lines()))
         raise job.exception()
-    return figures(begin_s, marks(line.text.removeprefix("[rank 0] ") for line in job.lines()), end_s, steps)
+    return figures(
+        begin_s, marks(line.text.removeprefix("[rank 0] ") for line in job.lines()), end_s, steps
+    )
 
 
 def measuring_costs(pairs):
     """Return the percentage of a step that measuring takes."""
-    out = subprocess.run([sys.executable, "-c", MEASURED, str(pairs)], capture_output=True, text=True, check=True)
+    out = subprocess.run(
+        [sys.executable, "-c", MEASURED, str(pairs)], capture_output=True, text=True, check=True
+    )
     said = next(line for line in out.stdout.splitlines() if line.startswith("figures "))
     step_s, each_s = map(float, said.split()[1:])
     print(f"measuring: a step of {1000 * step_s:.2f} ms takes {1e6 * each_s:.0f} µs longer")
@@ -134,17 +153,26 @@ def main():
         for number in range(arguments.runs):
             for name, measured in (("torchrun", by_torchrun), ("raysm", by_raysm)):
                 runs[name].append(measured(script, arguments.steps))
-                print(f"run {number + 1}, {name}: { ({key: round(v, 2) for key, v in runs[name][-1].items()}) }")
+                print(
+                    f"run {number + 1}, {name}: { ({key: round(v, 2) for key, v in runs[name][-1].items()}) }"
+                )
     report(runs, measuring_costs(200))
 
 
 def report(runs, measuring_percent):
     print(f"\nmedians of {len(runs['raysm'])} runs in turn\n{'':28}{'raysm':>10}{'torchrun':>10}")
     for key in runs["raysm"][0]:
-        medians = [statistics.median(run[key] for run in runs[name]) for name in ("raysm", "torchrun")]
+        medians = [
+            statistics.median(run[key] for run in runs[name]) for name in ("raysm", "torchrun")
+        ]
         print(f"{key:28}{medians[0]:10.2f}{medians[1]:10.2f}")
-    ratios = [r["steps/s"] / t["steps/s"] for r, t in zip(runs["raysm"], runs["torchrun"], strict=True)]
-    found = {"steps/s, raysm / torchrun": statistics.median(ratios), "measuring, % of a step": measuring_percent}
+    ratios = [
+        r["steps/s"] / t["steps/s"] for r, t in zip(runs["raysm"], runs["torchrun"], strict=True)
+    ]
+    found = {
+        "steps/s, raysm / torchrun": statistics.median(ratios),
+        "measuring, % of a step": measuring_percent,
+    }
     for name, (goal, bound) in GOALS.items():
         holds = found[name] >= goal if bound == "at least" else found[name] <= goal
         print(f"{name}: {found[name]:.3f} (goal: {bound} {goal}) {'holds' if holds else 'MISSED'}")

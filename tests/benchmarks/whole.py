@@ -2,11 +2,11 @@
 
     python3 tests/benchmarks/whole.py [print core digits ddp ...] [--runs 5] [--against none] [--before edc27cee]
 
-Every raysm job has two instances of this machine. ``first`` starts the embedded SageMaker too, and ``second`` finds it.
-``before first`` and ``before second`` are those of another commit.
-``first line`` is the time to the first output. Processor seconds are those of the command and of all that it started.
-Needs Linux and the extra ``bench``; a case whose packages are missing is left out. It imports nothing of raysm, so that
-``beside.py`` can run it in another tree.
+Every raysm job has two instances of this machine. ``first`` starts the embedded SageMaker too, and
+``second`` finds it. ``before first`` and ``before second`` are those of another commit.
+``first line`` is the time to the first output. Processor seconds are those of the command and of
+all that it started. Needs Linux and the extra ``bench``; a case whose packages are missing is left
+out. It imports nothing of raysm, so that ``beside.py`` can run it in another tree.
 """
 
 import argparse
@@ -62,7 +62,8 @@ if __name__ == "__main__":
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
         print(sum(client.gather(client.map(lambda i: i * i, range(1000)))))
 """,
-    # Both write what raysm's result has: for each row its ten most similar others, and their scores.
+    # Both write what raysm's result has: for each row its ten most similar others, and their
+    # scores.
     "similar": """
 import sys
 import numpy as np
@@ -109,24 +110,40 @@ class Case:
 
 
 def ray_case(script, *needs):
-    return Case(raysm=f"run {{folder}}/{script}.py --instances 2", against={"ray by hand": BY_HAND}, needs=needs)
+    return Case(
+        raysm=f"run {{folder}}/{script}.py --instances 2",
+        against={"ray by hand": BY_HAND},
+        needs=needs,
+    )
 
 
 def train_case(script, *needs):
     words = f"train examples/{script}_digits.py --instances 2 --input data=examples/data"
     end = "" if script == "torchrun" else " --output {out}"
     return Case(
-        raysm=f"{words}{end} -- data --epochs 2", against={"torchrun": TORCHRUN + " --model-dir {out}"}, needs=needs
+        raysm=f"{words}{end} -- data --epochs 2",
+        against={"torchrun": TORCHRUN + " --model-dir {out}"},
+        needs=needs,
     )
 
 
 def similarity_case(path):
-    plain = {name: f"{{python}} {{folder}}/similar.py {name} {path} {{out}}.npz" for name in ("numpy", "faiss")}
-    return Case(raysm=f"similarity {path} --top-k 10 --instances 2 --output {{out}}", against=plain, needs=("faiss",))
+    plain = {
+        name: f"{{python}} {{folder}}/similar.py {name} {path} {{out}}.npz"
+        for name in ("numpy", "faiss")
+    }
+    return Case(
+        raysm=f"similarity {path} --top-k 10 --instances 2 --output {{out}}",
+        against=plain,
+        needs=("faiss",),
+    )
 
 
 CASES = {
-    "print": Case(raysm="run {folder}/print.py --instances 2", against={"python": "{python} {folder}/print.py"}),
+    "print": Case(
+        raysm="run {folder}/print.py --instances 2",
+        against={"python": "{python} {folder}/print.py"},
+    ),
     "core": ray_case("core"),
     "tune": ray_case("tune", "pandas"),
     "data": ray_case("data", "pandas"),
@@ -157,7 +174,9 @@ def timed(command, tree, environment, processors):
         status = process.wait()
         whole_s = time.monotonic() - begun_s
         if status:
-            raise SystemExit(f"{shlex.join(command)} ended with {status}:\n{b''.join(lines).decode()}"[-4000:])
+            raise SystemExit(
+                f"{shlex.join(command)} ended with {status}:\n{b''.join(lines).decode()}"[-4000:]
+            )
     return whole_s, first_line_s, processors.used_s() - used_s
 
 
@@ -191,11 +210,15 @@ def two_jobs(case, values, out, python, tree, environment, processors):
     took = []
     try:
         for number in ("first", "second"):
-            words = shlex.split(case.raysm.format(**values, python=shlex.quote(str(python)), out=f"{out}-{number}"))
+            words = shlex.split(
+                case.raysm.format(**values, python=shlex.quote(str(python)), out=f"{out}-{number}")
+            )
             command = words if words[0] == str(python) else [*raysm, *words]
             took.append(timed(command, tree, environment, processors))
     finally:
-        subprocess.run([*raysm, "local", "down"], cwd=tree, env=environment, capture_output=True, check=True)
+        subprocess.run(
+            [*raysm, "local", "down"], cwd=tree, env=environment, capture_output=True, check=True
+        )
         end_descendants()
     return took
 
@@ -203,16 +226,20 @@ def two_jobs(case, values, out, python, tree, environment, processors):
 def one_round(name, folder, processors, trees, against):
     """Return by their names what the jobs of each tree took, and what a user would type instead."""
     case, found = CASES[name], {}
-    # A home of its own: Ray writes a token into it, which later clusters of this user would ask for.
+    # A home of its own: Ray writes a token into it, which later clusters of this user would ask
+    # for.
     environment = with_fastest(os.environ) | {"HOME": str(folder)}
-    # Some shells and images set it; with it every process would compile raysm anew, which no user's does.
+    # Some shells and images set it; with it every process would compile raysm anew, which no user's
+    # does.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     script = "torchrun" if name == "ddp" else name
     values = {"folder": folder, "data": "examples/data", "script": script}
     for label, (python, tree) in trees.items():
         out, home = folder / f"{name}{label}", folder / f"home{label}"
         with left_out_if_it_fails(f"{name} {label}") if label else contextlib.nullcontext():
-            jobs = two_jobs(case, values, out, python, tree, environment | {"RAYSM_HOME": str(home)}, processors)
+            jobs = two_jobs(
+                case, values, out, python, tree, environment | {"RAYSM_HOME": str(home)}, processors
+            )
             found |= {f"{label} first".strip(): jobs[0], f"{label} second".strip(): jobs[1]}
     environment["RAY_TMPDIR"] = str(folder / "ray")
     for other, text in case.against.items() if against else ():
@@ -220,7 +247,9 @@ def one_round(name, folder, processors, trees, against):
         out = folder / f"{name}-{other}"
         os.makedirs(out, exist_ok=True)
         python = shlex.quote(sys.executable)
-        line = text.format(**values, python=python, gcs=gcs, dashboard=dashboard, client=client, out=out)
+        line = text.format(
+            **values, python=python, gcs=gcs, dashboard=dashboard, client=client, out=out
+        )
         try:
             with left_out_if_it_fails(f"{name} {other}"):
                 found[other] = timed(["sh", "-c", line], None, environment, processors)
@@ -235,27 +264,40 @@ def measured(name, processors, trees, against):
         folder = Path(path)
         for script, text in SCRIPTS.items():
             (folder / f"{script}.py").write_text(text.lstrip())
-        np.save(folder / "rows.npy", np.random.default_rng(0).standard_normal((20_000, 128), np.float32))
+        np.save(
+            folder / "rows.npy", np.random.default_rng(0).standard_normal((20_000, 128), np.float32)
+        )
         return one_round(name, folder, processors, trees, against)
 
 
 def report(name, values):
     """Print a line for each command: the medians, and raysm's second job over it."""
     medians = {
-        command: [statistics.median(each) for each in zip(*took, strict=True)] for command, took in values.items()
+        command: [statistics.median(each) for each in zip(*took, strict=True)]
+        for command, took in values.items()
     }
     for command, (whole_s, line_s, processor_s) in medians.items():
-        ratio = "" if command in ("first", "second", "before first") else f"{medians['second'][0] / whole_s:8.2f}"
+        ratio = (
+            ""
+            if command in ("first", "second", "before first")
+            else f"{medians['second'][0] / whole_s:8.2f}"
+        )
         label = f"{name} {command}, s:"
-        print(f"{label:26}{whole_s:8.2f}, first line {line_s:5.2f}, processor s {processor_s:6.2f}{ratio}")
+        print(
+            f"{label:26}{whole_s:8.2f}, first line {line_s:5.2f}, processor s {processor_s:6.2f}{ratio}"
+        )
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cases", nargs="*", help=f"of {', '.join(CASES)}; all without")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--against", choices=("all", "none"), default="all", help="what is measured beside raysm")
-    parser.add_argument("--before", metavar="COMMIT", help="measure the jobs of its tree too, in the same turns")
+    parser.add_argument(
+        "--against", choices=("all", "none"), default="all", help="what is measured beside raysm"
+    )
+    parser.add_argument(
+        "--before", metavar="COMMIT", help="measure the jobs of its tree too, in the same turns"
+    )
     arguments = parser.parse_args()
     if unknown := set(arguments.cases) - set(CASES):
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
@@ -276,7 +318,9 @@ def main():
                 for command, took in measured(name, processors, trees, against).items():
                     values[command].append(took)
                     print(f"run {number + 1}, {name} {command}: {took[0]:.2f} s", flush=True)
-    print(f"\nmedians of {arguments.runs} runs; last, the second job over what a user would type instead")
+    print(
+        f"\nmedians of {arguments.runs} runs; last, the second job over what a user would type instead"
+    )
     for name, values in cases.items():
         report(name, values)
 

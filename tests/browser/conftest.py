@@ -7,7 +7,8 @@ import sys
 import time
 from dataclasses import dataclass
 
-# pytest imports it at its end, and Python 3.11 cannot parse deep in the greenlets that Playwright has left.
+# pytest imports it at its end, and Python 3.11 cannot parse deep in the greenlets that Playwright
+# has left.
 import hypothesis  # noqa: F401
 import pytest
 
@@ -47,7 +48,8 @@ while True:
 """
 
 CORES = 4
-"""Instances at a time: two clusters, and a notebook with one of its own, are to live at once on two cores as well."""
+"""Instances at a time: two clusters, and a notebook with one of its own, are to live at once on two
+cores as well."""
 
 
 @dataclass
@@ -142,7 +144,8 @@ def page(looked):
 def picture():
     """Return a function that writes a picture for the documentation, where somebody asks for pictures.
 
-    Of a page, or of a part of one; where it says so, some seconds later, when there is more to be seen.
+    Of a page, or of a part of one; where it says so, some seconds later, when there is more to be
+    seen.
     """
 
     def write(shown, name, *, later_s=0.0):

@@ -34,10 +34,14 @@ def looks_right(card):
     assert "\x1b" not in card.inner_text()
 
 
-def test_in_jupyterlab_a_card_goes_on_in_its_own_cell_and_is_readable_without_a_kernel(browser, lab, picture):
+def test_in_jupyterlab_a_card_goes_on_in_its_own_cell_and_is_readable_without_a_kernel(
+    browser, lab, picture
+):
     with looking(browser) as (context, seen):
         page = context.new_page()
-        notebook = lab.open(page, lab.write("watch", [BEGIN, "watching = job.watch()", TELL, END])).begin()
+        notebook = lab.open(
+            page, lab.write("watch", [BEGIN, "watching = job.watch()", TELL, END])
+        ).begin()
         card = notebook.output(1)
         notebook.run(2)
         expect(card.get_by_text(CARD)).to_be_visible()
@@ -45,14 +49,16 @@ def test_in_jupyterlab_a_card_goes_on_in_its_own_cell_and_is_readable_without_a_
         looks_right(card)
         assert page.title() != "taken"
         assert card.locator("script").count() == 0
-        # Where this machine keeps its tests belongs into no documentation, nor does what only a test says.
+        # Where this machine keeps its tests belongs into no documentation, nor does what only a
+        # test says.
         page.evaluate(RENAMED, [str(notebook.path.parent / "home"), "~/.raysm"])
         page.evaluate(RENAMED, [f"{HOSTILE}red", "epoch 14 is done"])
         picture(card, "card")
         notebook.run()
         expect(card.get_by_text("Completed").first).to_be_visible()
         saved = json.loads(notebook.save("Completed"))
-        # What counts is that nothing was asked of anybody else; JupyterLab's page may report what it lacks.
+        # What counts is that nothing was asked of anybody else; JupyterLab's page may report what
+        # it lacks.
         seen.errors.clear()
     again = lab.write("again", [])
     again.write_text(json.dumps(saved | {"metadata": GONE}))
@@ -65,11 +71,15 @@ def test_in_jupyterlab_a_card_goes_on_in_its_own_cell_and_is_readable_without_a_
 
 
 def test_in_marimo_a_card_goes_on_too(browser, tmp_path):
-    with serving_marimo(watching_notebook(tmp_path, BEGIN, TELL)) as url, looking(browser) as (context, seen):
+    with (
+        serving_marimo(watching_notebook(tmp_path, BEGIN, TELL)) as url,
+        looking(browser) as (context, seen),
+    ):
         page = context.new_page()
         page.goto(url)
-        # The one output of the page: each card is in the place of the one before. Its kernel begins only now, and
-        # imports everything once more: on a machine with much other work that takes longer than a page may take.
+        # The one output of the page: each card is in the place of the one before. Its kernel begins
+        # only now, and imports everything once more: on a machine with much other work that takes
+        # longer than a page may take.
         expect(page.get_by_text(CARD)).to_have_count(1, timeout=2000 * START_S)
         looks_right(page.locator("body"))
         expect(page.get_by_text(CARD)).to_have_count(1)

@@ -19,7 +19,8 @@ CHARTS = "iframe[title='Core Dashboard']"
 
 
 def go(page, dashboard, tab, query=""):
-    # Another query is another page; without one the browser would only change the part behind the #.
+    # Another query is another page; without one the browser would only change the part behind the
+    # #.
     page.goto(f"{dashboard.url}?{query or tab}#/{tab}")
 
 
@@ -33,7 +34,9 @@ def test_the_overview_has_content_and_asks_for_no_token(page, dashboard, picture
     expect(page.get_by_text("Set up Prometheus and Grafana")).to_have_count(0)
     picture(page, "dashboard-overview")
     # Ray's own protection of its API against pages.
-    status = page.evaluate("() => fetch('api/jobs/', {method: 'POST', body: '{}'}).then(answer => answer.status)")
+    status = page.evaluate(
+        "() => fetch('api/jobs/', {method: 'POST', body: '{}'}).then(answer => answer.status)"
+    )
     assert status == 405
     for tab, text in (("cluster", "ALIVE x 2"), ("actors", "Counter"), ("logs", "Node ID")):
         go(page, dashboard, tab)
@@ -41,7 +44,9 @@ def test_the_overview_has_content_and_asks_for_no_token(page, dashboard, picture
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_metrics_tab_has_charts_on_one_time_axis_with_values_on_hover(page, dashboard, picture, theme):
+def test_the_metrics_tab_has_charts_on_one_time_axis_with_values_on_hover(
+    page, dashboard, picture, theme
+):
     go(page, dashboard, "metrics", f"theme={theme}")
     charts = page.frame_locator(CHARTS)
     for title in ("loss", "CPU", "Memory", "Network, received", "Disk, written", "Nodes"):
@@ -72,7 +77,8 @@ def test_every_request_stays_below_the_secret_path_and_the_token_is_in_no_page_c
         page.wait_for_load_state("networkidle")
         assert token not in page.content()
         for frame in page.frames:
-            # A chart's frame may be on its way still: the network is idle between two slow answers, too.
+            # A chart's frame may be on its way still: the network is idle between two slow answers,
+            # too.
             frame.wait_for_load_state()
             assert token not in frame.content()
     assert len(seen.urls) > 20
@@ -80,19 +86,25 @@ def test_every_request_stays_below_the_secret_path_and_the_token_is_in_no_page_c
     assert token not in "".join(seen.urls)
     assert context.cookies() == []
     assert token not in str(context.storage_state())
-    arguments = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    arguments = [
+        path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()
+    ]
     assert not any(token.encode() in line or prefix.encode() in line for line in arguments)
 
 
 def test_another_page_gets_nothing_even_where_it_knows_the_address(browser, dashboard):
     with serving_head() as other, looking(browser) as (context, _):
-        other.answer_to = lambda asked: Answer(b"<title>another page</title>", 200, (("Content-Type", "text/html"),))
+        other.answer_to = lambda asked: Answer(
+            b"<title>another page</title>", 200, (("Content-Type", "text/html"),)
+        )
         page = context.new_page()
         page.goto(f"http://{other.address}/")
         read = page.evaluate(
-            "url => fetch(url).then(answer => answer.text(), () => 'nothing')", f"{dashboard.url}api/jobs/"
+            "url => fetch(url).then(answer => answer.text(), () => 'nothing')",
+            f"{dashboard.url}api/jobs/",
         )
-        # What is sent without being read: Ray would take it, if the proxy passed it on as a program's.
+        # What is sent without being read: Ray would take it, if the proxy passed it on as a
+        # program's.
         sent = """url => fetch(url, {method: "POST", mode: "no-cors", body: '{"entrypoint": "touch /tmp/x"}'})
                          .then(answer => answer.type, () => "nothing")"""
         page.evaluate(sent, f"{dashboard.url}api/jobs/")
@@ -119,7 +131,8 @@ def test_a_notebook_in_jupyterlab_shows_it_in_a_frame(browser, lab, job):
         # As a kernel that has ended.
         lab.open(page, path)
         expect(frame.get_by_text("Run the cell again to open it.")).to_be_visible()
-        # JupyterLab's own page may report what it lacks; what counts is that nothing was asked of anybody else.
+        # JupyterLab's own page may report what it lacks; what counts is that nothing was asked of
+        # anybody else.
         seen.errors.clear()
     assert token_of(job) not in saved
 
@@ -141,7 +154,8 @@ def test_two_live_clusters_at_once_are_each_shown_at_their_own_address(other, da
     for page, site, count in shown:
         # A page that waits for its dashboard reloads itself.
         expect(page.get_by_text(f"ALIVE x {count}").first).to_be_visible()
-        # Ray's own cookie knows no ports: after a reload both would be the cluster that was looked at last.
+        # Ray's own cookie knows no ports: after a reload both would be the cluster that was looked
+        # at last.
         page.reload()
         expect(page.get_by_text(f"ALIVE x {count}").first).to_be_visible()
         assert page.url.startswith(site.url)

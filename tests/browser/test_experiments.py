@@ -26,11 +26,22 @@ def run(fake, script):
 
     def run(lr, batch, factor, status="Completed"):
         lines = [
-            line(Metric(name="loss", value=2 * factor**step + 0.1, step=step, time_s=1_800_000_000.0 + 7 * step))
+            line(
+                Metric(
+                    name="loss",
+                    value=2 * factor**step + 0.1,
+                    step=step,
+                    time_s=1_800_000_000.0 + 7 * step,
+                )
+            )
             for step in range(20)
         ]
         fake.answer("script", Answer(lines=lines, status=status))
-        submit(Script(str(script), args=["--lr", lr, "--batch", batch, "--seed", 1]), on=fake, project="digits")
+        submit(
+            Script(str(script), args=["--lr", lr, "--batch", batch, "--seed", 1]),
+            on=fake,
+            project="digits",
+        )
         return jobs(project="digits", on=fake)
 
     return run
@@ -43,7 +54,10 @@ def table(run):
     run(0.03, 64, 0.8)
     took_s, usd = iter((95.0, 610.0, 584.0)), iter((0.04, 0.26, 0.25))
     rows = run(0.3, 64, 1.02, "Failed")
-    billed = [replace(row, is_billed=True, started_s=row.ended_s - next(took_s), cost_usd=next(usd)) for row in rows]
+    billed = [
+        replace(row, is_billed=True, started_s=row.ended_s - next(took_s), cost_usd=next(usd))
+        for row in rows
+    ]
     return Jobs(billed, rows._service)
 
 

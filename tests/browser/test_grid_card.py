@@ -19,7 +19,8 @@ watching = raysm.attach_grid("g").watch()
 """
 
 HALF_S = 2_700.0
-"""Seconds that half of the rows take on the grid's own clock: the notebook looks at it by this machine's."""
+"""Seconds that half of the rows take on the grid's own clock: the notebook looks at it by this
+machine's."""
 
 
 IS_WHOLE = """output => {
@@ -28,10 +29,13 @@ IS_WHOLE = """output => {
     const lines = text.clientHeight / parseFloat(getComputedStyle(text).lineHeight);
     return Math.round(lines) <= text.textContent.split("\\n").length && text.scrollWidth <= text.clientWidth;
 }"""
-"""Asked of what stays: each card is in the place of the one before, and one that is gone has no size."""
+"""Asked of what stays: each card is in the place of the one before, and one that is gone has no
+size."""
 
 
-def test_a_grid_that_another_process_runs_is_drawn_in_its_cell_until_it_is_over(browser, lab, picture):
+def test_a_grid_that_another_process_runs_is_drawn_in_its_cell_until_it_is_over(
+    browser, lab, picture
+):
     path = lab.write("grid", [WATCH, "1 + 1"])
     grids = path.parent / "home" / "grids"
     grids.mkdir(parents=True)

@@ -22,13 +22,22 @@ def test_a_dozen_rows_are_one_page_in_both_themes(browser, tmp_path, picture, th
     with looking(browser, color_scheme=theme) as (context, _):
         page = context.new_page()
         page.goto(path.as_uri())
-        for text in ("11 of 12", "images/s at most", "planned", "wasted", "saved by spot", "eu-central-1"):
+        for text in (
+            "11 of 12",
+            "images/s at most",
+            "planned",
+            "wasted",
+            "saved by spot",
+            "eu-central-1",
+        ):
             expect(page.get_by_text(text).first).to_be_visible()
         expect(page.get_by_text("'0,05' <b>").first).to_be_visible()
         expect(page.locator("svg")).to_have_count(2)
         # What is written is read: dark on light, and light on dark; the axes of the curves, too.
         for place in ("h1", "td", "svg text"):
-            bright = page.locator(place).first.evaluate(LUMINANCE if place != "svg text" else _fill(LUMINANCE))
+            bright = page.locator(place).first.evaluate(
+                LUMINANCE if place != "svg text" else _fill(LUMINANCE)
+            )
             assert (bright > 128) == (theme == "dark"), (place, bright)
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
         picture(page, "grid-report" if theme == "light" else "grid-report-dark")

@@ -24,7 +24,9 @@ CELL = "import os\nprint('in', os.getcwd(), 6 * 7)"
 
 def write_notebook(folder):
     path = folder / "there.ipynb"
-    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)], metadata=KERNEL), path)
+    nbformat.write(
+        nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)], metadata=KERNEL), path
+    )
     return path
 
 
@@ -37,24 +39,35 @@ def run_there(browser, session, path, token, output):
         opened.run()
         expect(opened.output(0)).to_contain_text(output)
         saved = opened.save("42")
-        arguments = [line.read_bytes() for line in Path("/proc").glob("[0-9]*/cmdline") if line.exists()]
-        assert not any(shown.url.split("/")[3].encode() in line or token.encode() in line for line in arguments)
+        arguments = [
+            line.read_bytes() for line in Path("/proc").glob("[0-9]*/cmdline") if line.exists()
+        ]
+        assert not any(
+            shown.url.split("/")[3].encode() in line or token.encode() in line for line in arguments
+        )
         assert token not in page.content()
         assert token not in "".join(seen.urls)
         assert token not in str(context.storage_state())
-        assert all(url.startswith((f"{shown.url.removesuffix('lab')}", "data:", "blob:")) for url in seen.urls)
+        assert all(
+            url.startswith((f"{shown.url.removesuffix('lab')}", "data:", "blob:"))
+            for url in seen.urls
+        )
         assert context.cookies() == []
         # JupyterLab's page may report what it lacks.
         seen.errors.clear()
     assert token not in saved
 
 
-def test_a_cell_runs_on_the_head_and_no_token_is_in_page_url_cookie_or_file(browser, tmp_path, monkeypatch):
+def test_a_cell_runs_on_the_head_and_no_token_is_in_page_url_cookie_or_file(
+    browser, tmp_path, monkeypatch
+):
     for name, value in lab_environment(tmp_path / "own").items():
         monkeypatch.setenv(name, value)
     with serving(tmp_path) as port:
         session = near(tmp_path, port)
-        run_there(browser, session, write_notebook(tmp_path / "work"), TOKEN, f"in {tmp_path / 'work'} 42")
+        run_there(
+            browser, session, write_notebook(tmp_path / "work"), TOKEN, f"in {tmp_path / 'work'} 42"
+        )
         session.detach()
 
 
@@ -78,4 +91,6 @@ def test_the_same_where_only_a_tunnel_leads_to_the_head(browser, home, tmp_path)
             socket.create_connection(("127.0.0.1", port), timeout=60)
         session.put(write_notebook(tmp_path))
         there = There(session, tmp_path / "there.ipynb")
-        run_there(browser, session, there, token_of(session.job).strip(), f"in {session.state.folder} 42")
+        run_there(
+            browser, session, there, token_of(session.job).strip(), f"in {session.state.folder} 42"
+        )

@@ -16,13 +16,17 @@ def request_of(tmp_path, home):
     (tmp_path / "a.py").write_text("pass")
 
     def build(*argv):
-        return commands.request_of(*(str(tmp_path / text) if text == "a.py" else text for text in argv))
+        return commands.request_of(
+            *(str(tmp_path / text) if text == "a.py" else text for text in argv)
+        )
 
     return build
 
 
 def test_a_scripts_arguments_pass_verbatim_also_those_that_look_like_ours(request_of):
-    asked = request_of("run", "a.py", "--instances", "3", "--", "--any", "--args", "--", "--instances", "9")
+    asked = request_of(
+        "run", "a.py", "--instances", "3", "--", "--any", "--args", "--", "--instances", "9"
+    )
     assert asked.workload.args == ("--any", "--args", "--", "--instances", "9")
     assert asked.cluster.count == 3
 
@@ -92,7 +96,17 @@ def test_each_command_is_shown_once_below_what_it_is_for(capsys):
 
 def test_a_command_is_listed_before_the_one_that_it_names():
     shown = families(build_parser())
-    assert shown[Family.JOBS] == ["jobs", "status", "logs", "result", "metrics", "dashboard", "ui", "stop", "rm"]
+    assert shown[Family.JOBS] == [
+        "jobs",
+        "status",
+        "logs",
+        "result",
+        "metrics",
+        "dashboard",
+        "ui",
+        "stop",
+        "rm",
+    ]
 
 
 @pytest.mark.parametrize("name", ["status", "similarity", "local"])

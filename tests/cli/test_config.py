@@ -50,7 +50,9 @@ SWEEP = ("sweep", "--space", "lr=uniform:0:1", "--metric", "loss", "--mode", "mi
 
 @pytest.mark.parametrize("verb", [("run",), ("train",), SWEEP])
 @pytest.mark.parametrize("argv", [["make", "data"], ["nvidia-smi"]])
-def test_a_command_without_a_script_stays_a_command_in_a_printed_request(verb, argv, tmp_path, monkeypatch):
+def test_a_command_without_a_script_stays_a_command_in_a_printed_request(
+    verb, argv, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     settings = read_settings(parse([*verb, "--source-dir", ".", "--", *argv]))
     workload = settings.workload()
@@ -136,7 +138,11 @@ def test_each_place_wins_over_the_weaker_ones(folder):
         (run, 2, "raysm.toml"),
         ((*run, "--config-profile", "p"), 3, "raysm.toml [profile.p]"),
         ((*run, "--config-profile", "p", "--request", "r.json"), 4, "r.json"),
-        ((*run, "--config-profile", "p", "--request", "r.json", "--instances", "5"), 5, "--instances"),
+        (
+            (*run, "--config-profile", "p", "--request", "r.json", "--instances", "5"),
+            5,
+            "--instances",
+        ),
     ):
         chosen = settings(*argv)
         assert (chosen.values[count], chosen.origin(count)) == (value, origin)
@@ -146,7 +152,10 @@ def test_each_place_wins_over_the_weaker_ones(folder):
 def test_who_is_behind_a_vpc_kms_and_tag_policies_works_from_the_command_line(folder):
     project(folder, BEHIND_POLICIES)
     call = call_of("run", "a.py", "--instances", "2", "--tag", "team=a")
-    assert call["VpcConfig"] == {"Subnets": ["subnet-0a1b2c3d"], "SecurityGroupIds": ["sg-0a1b2c3d"]}
+    assert call["VpcConfig"] == {
+        "Subnets": ["subnet-0a1b2c3d"],
+        "SecurityGroupIds": ["sg-0a1b2c3d"],
+    }
     assert call["ResourceConfig"]["VolumeKmsKeyId"] == "volume-key"
     assert call["ResourceConfig"]["InstanceCount"] == 2
     assert call["OutputDataConfig"]["KmsKeyId"] == "output-key"
@@ -158,7 +167,19 @@ def test_who_is_behind_a_vpc_kms_and_tag_policies_works_from_the_command_line(fo
 @pytest.mark.parametrize(
     "argv",
     [
-        ["run", "a.py", "--instances", "2", "--input", "x=s3://b/x/", "--env", "A=1", "--", "--epochs", "3"],
+        [
+            "run",
+            "a.py",
+            "--instances",
+            "2",
+            "--input",
+            "x=s3://b/x/",
+            "--env",
+            "A=1",
+            "--",
+            "--epochs",
+            "3",
+        ],
         ["train", "a.py", "--workers-per-instance", "2", "--spot", "--set", "cluster.volume_gb=99"],
         ["similarity", "s3://b/m.npy", "--threshold", "0.5", "--sharded", "--instances", "3"],
     ],
@@ -184,14 +205,18 @@ def test_a_printed_request_given_back_is_the_same_plan(folder, argv, monkeypatch
 def test_flags_beside_a_request_win(folder):
     chosen = settings("similarity", "m.npy", "--top-k", "2", "--instances", "2")
     (folder / "job.json").write_text(json.dumps(as_request(prepared(chosen), chosen)))
-    other = settings("similarity", "--request", "job.json", "--threshold", "0.5", "--instances", "3")
+    other = settings(
+        "similarity", "--request", "job.json", "--threshold", "0.5", "--instances", "3"
+    )
     assert (other.workload().top_k, other.workload().threshold) == (None, 0.5)
     assert other.options()["cluster"].count == 3
     assert settings("submit", "--request", "job.json").workload().top_k == 2
 
 
 def test_a_request_of_another_workload_lends_its_options_and_not_its_workload(folder):
-    (folder / "r.toml").write_text('[workload]\nkind = "similarity"\ntop_k = 3\n[limits]\nmax_runtime_s = 60\n')
+    (folder / "r.toml").write_text(
+        '[workload]\nkind = "similarity"\ntop_k = 3\n[limits]\nmax_runtime_s = 60\n'
+    )
     chosen = settings("run", "a.py", "--request", "r.toml")
     assert (chosen.workload().kind, chosen.options()["limits"].max_runtime_s) == ("script", 60)
     with pytest.raises(InvalidRequest, match="no script"):
@@ -214,7 +239,16 @@ def test_another_project_file_can_be_named_and_one_that_is_not_there_is_refused(
 
 
 def test_a_sweep_of_a_script_is_asked_for_by_flags(folder):
-    space = ["--space", "lr=loguniform:1e-4:1e-1", "--space", "batch=choice:32,64", "--metric", "loss", "--mode", "min"]
+    space = [
+        "--space",
+        "lr=loguniform:1e-4:1e-1",
+        "--space",
+        "batch=choice:32,64",
+        "--metric",
+        "loss",
+        "--mode",
+        "min",
+    ]
     how = "--trials 50 --stop asha --search random --gpus 0.5 -- --epochs 3".split()
     workload = read_settings(parse(["sweep", "a.py", *space, *how])).workload()
     assert workload.space == {"lr": raysm.loguniform(1e-4, 1e-1), "batch": raysm.choice([32, 64])}
@@ -222,7 +256,9 @@ def test_a_sweep_of_a_script_is_asked_for_by_flags(folder):
     assert (workload.search, workload.gpus, workload.args) == ("random", 0.5, ("--epochs", "3"))
 
 
-def test_a_command_names_the_project_file_that_it_has_found_and_not_one_that_its_user_has_named(folder, capsys):
+def test_a_command_names_the_project_file_that_it_has_found_and_not_one_that_its_user_has_named(
+    folder, capsys
+):
     project(folder, "project = 'a'")
     settings("run", "a.py")
     assert str(folder / "raysm.toml") in capsys.readouterr().err
@@ -233,7 +269,9 @@ def test_a_command_names_the_project_file_that_it_has_found_and_not_one_that_its
 
 @pytest.fixture
 def with_profile(folder):
-    (folder / "raysm.toml").write_text("[cluster]\ncount = 2\n[tags]\nteam = 'a'\n[profile.p]\nproject = 'x'\n")
+    (folder / "raysm.toml").write_text(
+        "[cluster]\ncount = 2\n[tags]\nteam = 'a'\n[profile.p]\nproject = 'x'\n"
+    )
     return folder
 
 

@@ -87,7 +87,10 @@ def test_a_line_during_which_ctrl_c_comes_is_shown_once_and_the_last_says_how_th
     end, has_state, message, tmp_path
 ):
     (tmp_path / "saved").touch()
-    terminal, job = Terminal(), RunningJob({"CheckpointConfig": {"S3Uri": tmp_path.as_uri()}} if has_state else {}, end)
+    terminal, job = (
+        Terminal(),
+        RunningJob({"CheckpointConfig": {"S3Uri": tmp_path.as_uri()}} if has_state else {}, end),
+    )
     with pytest.raises(Interrupted, match=f"^{message}"):
         follow(job, Display(Console(file=terminal, width=80)))
     first, now, stopping = terminal.getvalue().splitlines()
@@ -106,7 +109,9 @@ def unread_console():
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True])
-def test_a_job_is_stopped_though_its_output_has_no_reader_any_more(unread_console, capfd, is_interrupted):
+def test_a_job_is_stopped_though_its_output_has_no_reader_any_more(
+    unread_console, capfd, is_interrupted
+):
     class Interrupted(RunningJob):
         def lines(self, *, follow):
             signal.raise_signal(signal.SIGINT)
@@ -130,7 +135,10 @@ class FullDisk(io.StringIO):
 
 def test_a_job_whose_lines_no_disk_takes_is_stopped(capfd):
     job = RunningJob()
-    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)), Display(Console(file=FullDisk())) as display:
+    with (
+        pytest.raises(OSError, match=os.strerror(errno.ENOSPC)),
+        Display(Console(file=FullDisk())) as display,
+    ):
         follow(job, display, ("job digits-1",))
     assert job.stops
 

@@ -31,7 +31,9 @@ def test_a_job_that_runs_has_no_bill_and_one_that_has_ended_has(virginia, script
     shape = Cluster("ml.m5.large", count=2, keep_alive_s=600)
     job = submit(Script(str(script)), cluster=shape, on=virginia.service)
     assert job.cost() is None
-    virginia.sagemaker.end(job.name, "Completed", BillableTimeInSeconds=100, TrainingTimeInSeconds=100)
+    virginia.sagemaker.end(
+        job.name, "Completed", BillableTimeInSeconds=100, TrainingTimeInSeconds=100
+    )
     *_, money, warm = printed(virginia, "status", job.name)
     # Two instances with volumes of 30 GB.
     assert_printed(outputs("how-to/run-on-aws.md")[1], money)

@@ -39,7 +39,10 @@ def test_the_parts_add_up_to_the_whole_and_each_wait_is_apart():
         done_s=1090,
         ended_s=1097,
         described=described(
-            ("Starting", 1002, 1003), ("Pending", 1003, 1033), ("Downloading", 1033, 1035), ("Uploading", 1091, 1095)
+            ("Starting", 1002, 1003),
+            ("Pending", 1003, 1033),
+            ("Downloading", 1033, 1035),
+            ("Uploading", 1091, 1095),
         ),
         installing_s=6.0,
     )
@@ -64,7 +67,9 @@ def test_the_parts_add_up_to_the_whole_and_each_wait_is_apart():
 
 def test_no_part_is_negative_though_the_service_s_clock_was_set_back():
     times = Times(started_s=1000, sent_s=1002, formed_s=1050, done_s=1090, ended_s=1097)
-    times.described = described(("Pending", 1003, -2600), ("Downloading", -2600, -2590), ("Uploading", -2500, -2490))
+    times.described = described(
+        ("Pending", 1003, -2600), ("Downloading", -2600, -2590), ("Uploading", -2500, -2490)
+    )
     whole_s, parts = times.parts({})
     assert min(parts.values()) >= 0
     assert sum(parts.values()) <= whole_s
@@ -85,7 +90,9 @@ def test_a_command_takes_no_less_than_no_time_though_its_clock_is_set_back(tmp_p
     clock = ShiftedClock(tmp_path)
     clock.jump(0)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", CLOCK], env=clock.variables, text=True, **pipes) as command:
+    with subprocess.Popen(
+        [sys.executable, "-c", CLOCK], env=clock.variables, text=True, **pipes
+    ) as command:
         assert command.stdout.readline() == "began\n"
         clock.jump(-3600)
         out, _ = command.communicate("\n", timeout=60)
@@ -94,7 +101,9 @@ def test_a_command_takes_no_less_than_no_time_though_its_clock_is_set_back(tmp_p
 
 def test_of_the_time_of_a_short_job_at_most_a_twentieth_is_left_out():
     times = Times(started_s=0, sent_s=0.9, formed_s=2.4, done_s=3.3, ended_s=3.6)
-    times.described = described(("Starting", 0.9, 0.93), ("Downloading", 0.93, 0.97), ("Uploading", 3.32, 3.35))
+    times.described = described(
+        ("Starting", 0.9, 0.93), ("Downloading", 0.93, 0.97), ("Uploading", 3.32, 3.35)
+    )
     whole_s, parts = times.parts({"load": 0.2, "similarity": 0.4})
     assert sum(parts.values()) == pytest.approx(whole_s, rel=0.05)
 
@@ -103,7 +112,8 @@ def test_the_slowest_instance_s_installation_of_packages_counts():
     display = Display(Console(file=io.StringIO()))
     for seconds in ("3.5", "7.0", "0.4"):
         display.line(
-            "algo-1", f"raysm: installed 3 packages, 12 MB, in {seconds} s (1.0 s of them to resolve versions)"
+            "algo-1",
+            f"raysm: installed 3 packages, 12 MB, in {seconds} s (1.0 s of them to resolve versions)",
         )
     assert display.installing_s == 7.0
 
@@ -136,14 +146,21 @@ def test_the_forming_of_the_cluster_is_told_as_a_person_would():
     ("target", "words"),
     [
         (Local(), "^Ray's dashboard of this job: raysm dashboard a-job$"),
-        (AWS(role="arn:aws:iam::1:role/r"), "^Ray's dashboard of this job: raysm dashboard a-job, through SSM"),
+        (
+            AWS(role="arn:aws:iam::1:role/r"),
+            "^Ray's dashboard of this job: raysm dashboard a-job, through SSM",
+        ),
     ],
 )
-def test_the_command_that_opens_the_dashboard_is_told_and_no_address_that_asks_for_a_token(target, words):
+def test_the_command_that_opens_the_dashboard_is_told_and_no_address_that_asks_for_a_token(
+    target, words
+):
     out = io.StringIO()
     with Display(Console(file=out, width=100)) as display:
         display.way_in = target.way_to_dashboard("a-job")
-        display.line("algo-1", line(State(name="dashboard", host="algo-1", address="http://10.0.0.1:8265")))
+        display.line(
+            "algo-1", line(State(name="dashboard", host="algo-1", address="http://10.0.0.1:8265"))
+        )
     (way,) = out.getvalue().splitlines()
     assert re.search(words, way)
 

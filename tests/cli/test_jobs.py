@@ -32,9 +32,13 @@ def jobs(remote, tmp_path):
     """Two of one name, of which the second was sent a second later."""
     script = tmp_path / "digits.py"
     script.write_text("pass")
-    both = [submit(Script(str(script)), name="digits", cluster=M5, on=remote.service) for _ in range(2)]
+    both = [
+        submit(Script(str(script)), name="digits", cluster=M5, on=remote.service) for _ in range(2)
+    ]
     for seconds, job in enumerate(both):
-        remote.sagemaker.jobs[job.name]["answer"]["CreationTime"] = SENT + timedelta(seconds=seconds)
+        remote.sagemaker.jobs[job.name]["answer"]["CreationTime"] = SENT + timedelta(
+            seconds=seconds
+        )
     return both
 
 
@@ -43,7 +47,10 @@ def test_where_all_of_a_name_have_ended_the_last_one_is_read_and_that_is_said(re
         remote.sagemaker.end(job.name, "Completed")
     assert find_to_read("digits", remote.service) == jobs[1]
     said = capsys.readouterr()
-    assert (said.out, said.err) == ("", f"raysm: digits is {jobs[1].name}, the last job of that name; it has ended\n")
+    assert (said.out, said.err) == (
+        "",
+        f"raysm: digits is {jobs[1].name}, the last job of that name; it has ended\n",
+    )
 
 
 class Written(io.StringIO):
@@ -110,7 +117,9 @@ def test_a_job_that_runs_is_known_by_its_short_name_too(remote, job, command, ca
 
 
 @pytest.mark.parametrize("command", ["logs", "status", "result"])
-def test_the_name_of_a_grid_is_refused_with_the_command_that_lists_its_jobs(remote, tmp_path, command):
+def test_the_name_of_a_grid_is_refused_with_the_command_that_lists_its_jobs(
+    remote, tmp_path, command
+):
     with in_home(tmp_path):
         path_of("drives").parent.mkdir(parents=True)
         path_of("drives").touch()
@@ -126,7 +135,9 @@ def test_what_is_for_running_jobs_takes_none_that_has_ended_by_its_short_name(re
 
 
 @pytest.mark.parametrize("command", ["stop", "debug"])
-def test_of_two_jobs_of_one_name_none_is_stopped_or_opened_by_chance(remote, job, tmp_path, command):
+def test_of_two_jobs_of_one_name_none_is_stopped_or_opened_by_chance(
+    remote, job, tmp_path, command
+):
     submit(Script(str(tmp_path / "train.py")), cluster=M5, on=remote.service)
     with pytest.raises(InvalidRequest, match=f"2 jobs .*{job.name}"):
         printed(remote, command, task_of(job.name))
@@ -186,12 +197,16 @@ def test_data_state_and_logs_are_fetched_also_of_a_job_that_failed(remote, job, 
         job.download("data", tmp_path / "data")
 
 
-def test_the_manifest_of_a_result_that_is_copied_arrives_after_all_other_files(remote, job, tmp_path):
+def test_the_manifest_of_a_result_that_is_copied_arrives_after_all_other_files(
+    remote, job, tmp_path
+):
     leave(remote, job, "model/weights.bin", bytes(8 << 20))
     leave(remote, job, "model/manifest.json", b"{}")
     remote.sagemaker.end(job.name, "Completed")
     folder = job.download("model", tmp_path / "model")
-    assert (folder / "manifest.json").stat().st_ctime_ns > (folder / "weights.bin").stat().st_ctime_ns
+    assert (folder / "manifest.json").stat().st_ctime_ns > (
+        folder / "weights.bin"
+    ).stat().st_ctime_ns
 
 
 def test_an_output_that_the_job_left_empty_is_an_error_and_makes_no_folder(remote, job, tmp_path):
@@ -206,9 +221,16 @@ def test_an_output_that_the_job_left_empty_is_an_error_and_makes_no_folder(remot
 def test_a_job_in_another_region_of_this_machine_is_found_by_its_name_alone(tmp_path, capsys):
     script = tmp_path / "far.py"
     script.write_text("pass")
-    sent = submit(Script(str(script)), name="far", on=Local(regions=("eu-west-1",), instance_kind="simulated"))
+    sent = submit(
+        Script(str(script)), name="far", on=Local(regions=("eu-west-1",), instance_kind="simulated")
+    )
     assert attach(sent.name).service.region == "eu-west-1"
-    for words in (["status", sent.name], ["logs", sent.name], ["status", "far"], ["stop", sent.name]):
+    for words in (
+        ["status", sent.name],
+        ["logs", sent.name],
+        ["status", "far"],
+        ["stop", sent.name],
+    ):
         run(parse(words), Console(file=io.StringIO()))
     sent.wait(timeout=60)
     run(parse(["rm", sent.name, "--json"]), Console(file=io.StringIO()))

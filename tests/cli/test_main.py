@@ -29,7 +29,12 @@ RAYSM = [sys.executable, "-m", "raysm"]
 
 def raysm(*argv, cwd, env=None):
     return subprocess.run(
-        [*RAYSM, *map(str, argv)], cwd=cwd, env=os.environ | (env or {}), capture_output=True, text=True, timeout=300
+        [*RAYSM, *map(str, argv)],
+        cwd=cwd,
+        env=os.environ | (env or {}),
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
 
 
@@ -49,7 +54,9 @@ def command(tmp_path, monkeypatch, capsys):
 def first(home, tmp_path_factory):
     """The README's first command, run in an empty folder; what it printed, and the folder."""
     folder = tmp_path_factory.mktemp("first")
-    return raysm("similarity", DIGITS, "--top-k", 10, "--instances", 2, "--output", "out/", cwd=folder), folder
+    return raysm(
+        "similarity", DIGITS, "--top-k", 10, "--instances", 2, "--output", "out/", cwd=folder
+    ), folder
 
 
 @pytest.mark.smoke
@@ -62,7 +69,11 @@ def test_the_readmes_first_command_leaves_the_result_and_says_how_to_read_it(fir
     assert "cluster formed" in said
     assert "similarity: 100% (1,797 of 1,797 rows" in said
     assert "result   out/neighbors.parquet: 1,797 rows x 10 neighbors" in said
-    how = next(line for line in said.splitlines() if line.startswith("read it")).removeprefix("read it").strip()
+    how = (
+        next(line for line in said.splitlines() if line.startswith("read it"))
+        .removeprefix("read it")
+        .strip()
+    )
     monkeypatch.chdir(folder)
     names = {}
     exec(how, names)
@@ -74,7 +85,9 @@ def test_its_neighbors_equal_those_of_float64_index_for_index(first):
     table = pq.read_table(first[1] / "out" / "neighbors.parquet")
     assert table.column_names == ["row", "neighbors", "similarities"]
     assert table["row"].to_pylist() == list(range(1797))
-    indices, scores = reference.neighbors(np.loadtxt(DIGITS, delimiter=",", skiprows=1), 10, list(range(1797)))
+    indices, scores = reference.neighbors(
+        np.loadtxt(DIGITS, delimiter=",", skiprows=1), 10, list(range(1797))
+    )
     np.testing.assert_array_equal(np.stack(table["neighbors"].to_numpy()), indices)
     np.testing.assert_array_equal(np.stack(table["similarities"].to_numpy()), scores)
 
@@ -96,7 +109,9 @@ def test_the_data_of_the_demo_are_those_of_the_examples_with_their_licence():
     assert carried == {path.name: path.read_bytes() for path in DIGITS.parent.iterdir()}
 
 
-def test_a_script_with_its_modules_and_inputs_is_left_to_itself_and_found_again_by_its_name(tmp_path, command):
+def test_a_script_with_its_modules_and_inputs_is_left_to_itself_and_found_again_by_its_name(
+    tmp_path, command
+):
     (tmp_path / "s.py").write_text(
         "import os, sys, ray, reading\n"
         "channel, model = os.environ['SM_CHANNEL_TRAIN'], os.environ['SM_MODEL_DIR']\n"
@@ -104,7 +119,9 @@ def test_a_script_with_its_modules_and_inputs_is_left_to_itself_and_found_again_
         "open(model + '/copy', 'w').write(ray.get(ray.remote(reading.text).remote(channel)))\n"
         "print('Good day', *sys.argv[1:])\n"
     )
-    (tmp_path / "reading.py").write_text("def text(channel):\n    return open(channel + '/x.txt').read()\n")
+    (tmp_path / "reading.py").write_text(
+        "def text(channel):\n    return open(channel + '/x.txt').read()\n"
+    )
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "x.txt").write_text("content")
     asked = ("run", "s.py", "--input", "train=data")
@@ -121,10 +138,15 @@ def test_a_script_with_its_modules_and_inputs_is_left_to_itself_and_found_again_
     assert command("result", name, "--output", "kept")[0] == 0
     assert (tmp_path / "kept" / "copy").read_text() == "content"
     assert (tmp_path / "kept" / "copy").stat().st_mode == (tmp_path / "s.py").stat().st_mode
-    code, out, said = command(*asked, "--output", "again", "--if-done", "skip", "--json", "--", "--to", "you")
+    code, out, said = command(
+        *asked, "--output", "again", "--if-done", "skip", "--json", "--", "--to", "you"
+    )
     assert code == 0, out + said
     found = json.loads(out)
-    assert (found["path"], [file["name"] for file in found["manifest"]["files"]]) == ("again", ["copy"])
+    assert (found["path"], [file["name"] for file in found["manifest"]["files"]]) == (
+        "again",
+        ["copy"],
+    )
     assert f"already done by {name}" in said
 
 
@@ -151,7 +173,9 @@ def test_a_script_that_misses_a_module_ends_with_the_remedy(tmp_path, command):
 def test_dry_run_prints_the_exact_call_and_starts_nothing(tmp_path, command):
     five_rows(tmp_path)
     with in_home(tmp_path / "untouched"):
-        code, out, said = command("similarity", "m.npy", "--top-k", 3, "--instances", 4, "--dry-run")
+        code, out, said = command(
+            "similarity", "m.npy", "--top-k", 3, "--instances", 4, "--dry-run"
+        )
     assert code == 0, said
     plan = json.loads(out)
     assert plan["api"] == "CreateTrainingJob"
@@ -185,12 +209,22 @@ def foreign_output(folder):
         (nothing, ["similarity", "m.npy", "--top-k", "3"], "m.npy"),
         (empty, ["similarity", "m.npy", "--top-k", "3"], "m.npy"),
         (five_rows, ["similarity", "m.npy", "--top-k", "5"], "has 5 rows; ask for at most 4"),
-        (foreign_output, ["similarity", "m.npy", "--top-k", "3", "--output", "out"], "are not a result of raysm"),
-        (five_rows, ["similarity", "m.npy", "--top-k", "3", "--output", "/proc/nope"], "/proc/nope cannot be written"),
+        (
+            foreign_output,
+            ["similarity", "m.npy", "--top-k", "3", "--output", "out"],
+            "are not a result of raysm",
+        ),
+        (
+            five_rows,
+            ["similarity", "m.npy", "--top-k", "3", "--output", "/proc/nope"],
+            "/proc/nope cannot be written",
+        ),
         (nothing, ["run", "missing.py"], "'missing.py' is not there"),
     ],
 )
-def test_what_cannot_be_is_refused_with_2_before_anything_starts(tmp_path, command, prepare, argv, message):
+def test_what_cannot_be_is_refused_with_2_before_anything_starts(
+    tmp_path, command, prepare, argv, message
+):
     prepare(tmp_path)
     before = sorted(path.name for path in tmp_path.iterdir())
     code, out, said = command(*argv)
@@ -206,7 +240,9 @@ def test_a_working_folder_that_was_deleted_is_a_sentence(tmp_path):
     gone.mkdir()
     # ``-P``, because Python itself looks up the folder for -m.
     line = f"rmdir {gone}; exec {sys.executable} -P -m raysm jobs"
-    done = subprocess.run(["sh", "-c", line], cwd=gone, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=gone, capture_output=True, text=True, timeout=300, check=False
+    )
     assert (done.returncode, "the working folder was deleted" in done.stderr) == (1, True)
 
 
@@ -215,7 +251,13 @@ def test_a_working_folder_that_was_deleted_is_a_sentence(tmp_path):
 def test_an_output_that_cannot_be_written_is_a_sentence(tmp_path, argv):
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [*RAYSM, *argv], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=300, check=False
+            [*RAYSM, *argv],
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=300,
+            check=False,
         )
     assert (done.returncode, "the output cannot be written" in done.stderr) == (1, True)
     assert "Traceback" not in done.stderr
@@ -224,7 +266,9 @@ def test_an_output_that_cannot_be_written_is_a_sentence(tmp_path, argv):
 @pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
 def test_a_command_whose_standard_streams_are_closed_does_its_work(tmp_path, closed):
     line = f"exec {shlex.join(RAYSM)} config {closed}"
-    done = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert bool(done.stdout) == ("1>&-" not in closed)
 
@@ -244,7 +288,9 @@ def test_ctrl_c_during_the_imports_ends_with_the_status_of_an_interruption_and_n
 
 
 def test_ctrl_c_stops_the_job_and_all_its_instances(tmp_path, home, command):
-    (tmp_path / "s.py").write_text("import time\nprint('user code runs', flush=True)\ntime.sleep(300)\n")
+    (tmp_path / "s.py").write_text(
+        "import time\nprint('user code runs', flush=True)\ntime.sleep(300)\n"
+    )
     running = subprocess.Popen(
         [*RAYSM, "run", "s.py", "--instances", "2"],
         cwd=tmp_path,
@@ -267,4 +313,8 @@ def test_ctrl_c_stops_the_job_and_all_its_instances(tmp_path, home, command):
     assert said.splitlines()[-1] == f"stopped; raysm rm {name} removes it"
     assert json.loads(command("status", name, "--json")[1])["status"] == "Stopped"
     server = psutil.Process(endpoint.answering(home).pid)
-    assert [child for child in server.children(recursive=True) if "/raysm/start.py" in " ".join(child.cmdline())] == []
+    assert [
+        child
+        for child in server.children(recursive=True)
+        if "/raysm/start.py" in " ".join(child.cmdline())
+    ] == []

@@ -29,7 +29,14 @@ NEIGHBORS = ResultFile(
     sha256="0",
     how_to_read='import pyarrow.parquet as pq; table = pq.read_table("neighbors.parquet")',
 )
-IDS = ResultFile(name="ids.parquet", shape=(1797,), units=("rows",), bytes=9599, sha256="0", how_to_read="rm -rf ~")
+IDS = ResultFile(
+    name="ids.parquet",
+    shape=(1797,),
+    units=("rows",),
+    bytes=9599,
+    sha256="0",
+    how_to_read="rm -rf ~",
+)
 
 
 def result_of(folder, *files, summary=""):
@@ -72,8 +79,12 @@ def test_the_parts_of_a_table_are_one_result_that_one_line_reads(tmp_path):
 def test_the_line_that_reads_a_file_is_made_here_and_its_name_stays_a_string(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     name = 'a"); import os; os.system("evil.npy'
-    file = ResultFile(name=name, shape=(), bytes=1, sha256="0", how_to_read="import os; os.system('evil')")
-    *_, line = (line for line in said(result_of(tmp_path / "out", file)) if line.startswith("read it"))
+    file = ResultFile(
+        name=name, shape=(), bytes=1, sha256="0", how_to_read="import os; os.system('evil')"
+    )
+    *_, line = (
+        line for line in said(result_of(tmp_path / "out", file)) if line.startswith("read it")
+    )
     call = ast.parse(line.removeprefix("read it").strip()).body[1].value
     assert call.args[0].value == f"out/{name}"
     assert "os.system('evil')" not in line
@@ -82,13 +93,23 @@ def test_the_line_that_reads_a_file_is_made_here_and_its_name_stays_a_string(tmp
 @pytest.mark.parametrize(
     ("workload", "keeps"),
     [
-        ("script", "what the script writes into the folder $SM_MODEL_DIR or into its working folder"),
-        ("torch_script", "what rank 0 leaves in the folder $SM_MODEL_DIR, or in the one in which it runs"),
+        (
+            "script",
+            "what the script writes into the folder $SM_MODEL_DIR or into its working folder",
+        ),
+        (
+            "torch_script",
+            "what rank 0 leaves in the folder $SM_MODEL_DIR, or in the one in which it runs",
+        ),
     ],
 )
 def test_a_job_that_kept_nothing_is_told_how_to_keep_something(workload, keeps):
-    expected = f"completed in 15.0 s (preparing and sending 15.0 s); nothing was kept: a job keeps {keeps}"
-    assert said(None, workload=workload, times=Times(started_s=100.0, sent_s=115.0, ended_s=115.0)) == [expected]
+    expected = (
+        f"completed in 15.0 s (preparing and sending 15.0 s); nothing was kept: a job keeps {keeps}"
+    )
+    assert said(
+        None, workload=workload, times=Times(started_s=100.0, sent_s=115.0, ended_s=115.0)
+    ) == [expected]
 
 
 def test_a_job_without_a_result_says_what_else_it_left_and_how_to_fetch_it(remote, job):
@@ -143,7 +164,10 @@ def test_as_json_a_value_that_is_nan_is_a_text(remote, job, capsys):
 
 
 def test_telemetry_is_what_it_comes_to_for_each_instance(remote, trained):
-    assert [line.split() for line in printed(remote, "metrics", "--telemetry", trained.name).splitlines()] == [
+    assert [
+        line.split()
+        for line in printed(remote, "metrics", "--telemetry", trained.name).splitlines()
+    ] == [
         ["instance", "metric", "values", "mean", "most", "last"],
         ["algo-2", "cpu_percent", "2", "75", "100", "100"],
     ]
@@ -158,6 +182,11 @@ def test_instances_are_listed_by_their_numbers(remote, job):
 
 
 def test_metrics_are_chosen_by_their_names(remote, trained):
-    assert printed(remote, "metrics", "--name", "val/*", trained.name).split() == ["step", "val/loss", "1", "1.5"]
+    assert printed(remote, "metrics", "--name", "val/*", trained.name).split() == [
+        "step",
+        "val/loss",
+        "1",
+        "1.5",
+    ]
     said = printed(remote, "metrics", "--name", "lss", "--name", "acc", trained.name)
     assert said == f"no metric is named lss or acc; {trained.name} has loss, val/loss\n"

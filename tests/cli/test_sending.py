@@ -24,7 +24,9 @@ def requirements(*argv):
 
 
 def test_the_lines_of_a_requirements_file_are_packages(folder):
-    (folder / "requirements.txt").write_text("# ours\ntqdm>=4  # bars\n\nsix @ https://example.org/x#egg=six\n")
+    (folder / "requirements.txt").write_text(
+        "# ours\ntqdm>=4  # bars\n\nsix @ https://example.org/x#egg=six\n"
+    )
     taken = requirements("--requirement", "requirements.txt", "--requirement", "numpy")
     assert taken == ("tqdm>=4", "six @ https://example.org/x#egg=six", "numpy")
 
@@ -35,7 +37,9 @@ def test_a_requirements_file_that_is_not_there_or_has_options_of_pip_is_refused(
     (folder / "requirements.txt").write_text("-r other.txt\n")
     with pytest.raises(InvalidRequest, match=r"'-r other\.txt'"):
         requirements("--requirement", "requirements.txt")
-    (folder / "requirements.txt").write_text("--extra-index-url https://me:p@hunter2@pip.example/simple\n")
+    (folder / "requirements.txt").write_text(
+        "--extra-index-url https://me:p@hunter2@pip.example/simple\n"
+    )
     with pytest.raises(InvalidRequest, match=r"https://\*\*\*@pip\.example/simple'") as raised:
         requirements("--requirement", "requirements.txt")
     assert "hunter2" not in str(raised.value)
@@ -53,22 +57,40 @@ def test_a_requirements_file_of_another_system_is_read_or_refused(folder):
 
 def test_more_instances_than_this_machine_carries_are_warned_of():
     def warned(count, cores):
-        return crowding(prepared(read_settings(parse(["run", "a.py", "--instances", str(count)]))), cores)
+        return crowding(
+            prepared(read_settings(parse(["run", "a.py", "--instances", str(count)]))), cores
+        )
 
     assert "40 instances share the 2 cores of this machine" in warned(40, 2)
     assert warned(8, 2) is None
 
 
 def told(*argv):
-    return {label: fact for _, label, fact in facts(prepared(read_settings(parse(["run", "a.py", *argv]))))}
+    return {
+        label: fact
+        for _, label, fact in facts(prepared(read_settings(parse(["run", "a.py", *argv]))))
+    }
 
 
 def test_what_nobody_asked_for_is_told_and_of_a_job_that_is_billed_what_it_costs_at_most():
     assert told() == {"sent": "a.py, 4 bytes"}
-    where = ["--on", "aws", "--role", "arn:aws:iam::123456789012:role/jobs", "--region", "us-east-1", "--bucket", "b"]
-    on_aws = told(*where, "--instance-type", "ml.m5.large", "--instances", "2", "--max-runtime", "3600")
+    where = [
+        "--on",
+        "aws",
+        "--role",
+        "arn:aws:iam::123456789012:role/jobs",
+        "--region",
+        "us-east-1",
+        "--bucket",
+        "b",
+    ]
+    on_aws = told(
+        *where, "--instance-type", "ml.m5.large", "--instances", "2", "--max-runtime", "3600"
+    )
     assert list(on_aws) == ["image", "sent", "cost"]
-    assert on_aws["cost"].startswith("at most 0.24 USD with the volumes: 2 x ml.m5.large at 0.115 USD/h")
+    assert on_aws["cost"].startswith(
+        "at most 0.24 USD with the volumes: 2 x ml.m5.large at 0.115 USD/h"
+    )
 
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -90,17 +112,23 @@ def test_what_is_uploaded_and_to_which_bucket_is_told_by_their_names(folder):
         "--bucket",
         "mine",
     ]
-    ready = prepared(read_settings(parse(["run", "a.py", *where, "--image", "image", "--input", "train=data"])))
+    ready = prepared(
+        read_settings(parse(["run", "a.py", *where, "--image", "image", "--input", "train=data"]))
+    )
     assert what_sending_does(ready) == "uploading train to s3://mine"
     assert what_sending_does(prepared(read_settings(parse(["run", "a.py"])))) == "sending the job"
 
 
-def test_a_command_that_starts_the_embedded_sagemaker_says_so_before_it_prepares_the_job(capsys, tmp_path, monkeypatch):
+def test_a_command_that_starts_the_embedded_sagemaker_says_so_before_it_prepares_the_job(
+    capsys, tmp_path, monkeypatch
+):
     # No server runs in this one.
     monkeypatch.setenv(VARIABLE, str(tmp_path / "home"))
     assert main(["run", "absent.py"]) == 2
     first, refusal = capsys.readouterr().err.splitlines()
-    assert first == "waiting: preparing the job, and starting the embedded SageMaker of this machine"
+    assert (
+        first == "waiting: preparing the job, and starting the embedded SageMaker of this machine"
+    )
     assert refusal.startswith("raysm: the script 'absent.py' is not there")
     assert main(["run", "a.py", "--dry-run"]) == 0
     assert "waiting" not in capsys.readouterr().err

@@ -55,7 +55,11 @@ def test_another_package_adds_a_kind_and_a_public_name(tmp_path):
 
 def test_a_feature_of_another_package_that_fails_is_left_out_with_a_warning(tmp_path):
     install(tmp_path, "hello_feature", "raise RuntimeError('no such device')")
-    done = run("import raysm; print(hasattr(raysm, 'Hello'), 'Similarity' in raysm.__all__)", tmp_path, ROOT)
+    done = run(
+        "import raysm; print(hasattr(raysm, 'Hello'), 'Similarity' in raysm.__all__)",
+        tmp_path,
+        ROOT,
+    )
     assert done.stdout.split() == ["False", "True"], done.stderr
     assert "hello_feature" in done.stderr
     assert "no such device" in done.stderr
@@ -86,7 +90,9 @@ def test_an_instance_finds_the_features_in_what_it_has_unpacked(tmp_path):
 @pytest.fixture
 def without_similarity(tmp_path):
     tree = tmp_path / "tree"
-    shutil.copytree(ROOT / "raysm", tree / "raysm", ignore=shutil.ignore_patterns("__pycache__", "similarity"))
+    shutil.copytree(
+        ROOT / "raysm", tree / "raysm", ignore=shutil.ignore_patterns("__pycache__", "similarity")
+    )
     shutil.copy(ROOT / "pyproject.toml", tree)
     return tree
 
@@ -134,7 +140,9 @@ def greet(arguments, console):
 
 
 def raysm_command(*words, folders):
-    return run(f"import sys; from raysm.cli.main import main; sys.exit(main({[*words]!r}))", *folders)
+    return run(
+        f"import sys; from raysm.cli.main import main; sys.exit(main({[*words]!r}))", *folders
+    )
 
 
 def test_another_package_adds_a_command_with_its_help_and_its_family(tmp_path):

@@ -21,10 +21,18 @@ NEEDS_RAY = (
 
 def options_of(arguments):
     parser = argparse.ArgumentParser(prog="bash tests/gpu/run.sh", description=__doc__)
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: the same code, in small")
-    parser.add_argument("--out", type=Path, help="folder to write gpu.json into (default: write no file)")
-    parser.add_argument("--rows", type=int, help="of what is measured, times 768 (default: 200,000; cpu: 1,500)")
-    parser.add_argument("--large-rows", type=int, help="of the largest that is checked (default: 10**6; cpu: 2,000)")
+    parser.add_argument(
+        "--device", choices=("cuda", "cpu"), default="cuda", help="cpu: the same code, in small"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="folder to write gpu.json into (default: write no file)"
+    )
+    parser.add_argument(
+        "--rows", type=int, help="of what is measured, times 768 (default: 200,000; cpu: 1,500)"
+    )
+    parser.add_argument(
+        "--large-rows", type=int, help="of the largest that is checked (default: 10**6; cpu: 2,000)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of all that is drawn (default: 0)")
     options = parser.parse_args(arguments)
     small = options.device == "cpu"
@@ -40,7 +48,9 @@ def parts_of(options):
     shape = options.rows, columns
     return {
         "exactness": partial(exactness.compare_all, device, seed=options.seed),
-        "exactness of many rows": partial(exactness.compare_many, device, (options.large_rows, columns)),
+        "exactness of many rows": partial(
+            exactness.compare_many, device, (options.large_rows, columns)
+        ),
         "speed": partial(speed.measure, device, shape),
         "training": partial(training.measure, device, steps=24 if small else 200),
     }
@@ -50,7 +60,10 @@ def main(arguments=None, parts=None):
     """Do all parts, whatever fails among them; return the exit code. ``parts`` replaces those of ``parts_of``."""
     options = options_of(arguments)
     if options.device == "cuda" and not torch.cuda.is_available():
-        print(f"torch {torch.__version__} finds no GPU; --device cpu runs the same code without one", file=sys.stderr)
+        print(
+            f"torch {torch.__version__} finds no GPU; --device cpu runs the same code without one",
+            file=sys.stderr,
+        )
         return 2
     name = torch.cuda.get_device_name() if options.device == "cuda" else "a CPU"
     findings = Findings(device=name, torch=torch.__version__, left_out=list(NEEDS_RAY))

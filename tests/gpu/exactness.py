@@ -7,7 +7,14 @@ from raysm.features.similarity.cluster.arithmetic.keys import EMPTY_KEY, decode,
 from raysm.features.similarity.cluster.arithmetic.score import pair_scores, prepare
 from raysm.features.similarity.cluster.engines.cuda import CudaEngine
 from raysm.features.similarity.cluster.engines.protocol import Best, Frame
-from tests.support.dense_rows import assert_pairs, best_of, centred, expected_keys, kinds_of_rows, tiles
+from tests.support.dense_rows import (
+    assert_pairs,
+    best_of,
+    centred,
+    expected_keys,
+    kinds_of_rows,
+    tiles,
+)
 
 SMALL = 1 << 17
 """Bytes of a device in which a panel has 32 rows, and few panels have room."""
@@ -15,13 +22,16 @@ SMALL = 1 << 17
 DRAWN = 60
 """Matrices of elements at which bounds may break."""
 
-EDGES = np.array([0.0, 1.0, -1.0, 1e18, -1e18, 1e-30, 2.0**-149, 1 + 2.0**-23, 1 - 2.0**-24, 0.5, 127.49])
+EDGES = np.array(
+    [0.0, 1.0, -1.0, 1e18, -1e18, 1e-30, 2.0**-149, 1 + 2.0**-23, 1 - 2.0**-24, 0.5, 127.49]
+)
 
 ASKED = 256
 """Rows of a large matrix whose neighbors are compared."""
 
 SPARE = 16
-"""How many more than k are kept of float64's products: their rounding cannot bring anybody over so many."""
+"""How many more than k are kept of float64's products: their rounding cannot bring anybody over so
+many."""
 
 
 def engine_of(device, columns, free_bytes=None):
@@ -38,8 +48,15 @@ def compare_all(device, findings, seed=0):
     rng = np.random.default_rng(seed)
     for number in range(DRAWN):
         shape = int(rng.integers(2, 40)), int(rng.choice([1, 2, 5, 17, 48]))
-        rows = np.where(rng.random(shape) < 0.5, rng.uniform(-1, 1, shape), rng.choice(EDGES, shape))
-        _compare(device, f"drawn {number} (seed {seed})", rows.astype(rng.choice(["float32", "float64"])), findings)
+        rows = np.where(
+            rng.random(shape) < 0.5, rng.uniform(-1, 1, shape), rng.choice(EDGES, shape)
+        )
+        _compare(
+            device,
+            f"drawn {number} (seed {seed})",
+            rows.astype(rng.choice(["float32", "float64"])),
+            findings,
+        )
 
 
 def _compare(device, name, rows, findings):
@@ -50,7 +67,9 @@ def _compare(device, name, rows, findings):
     ]:
         found = best_of(engine_of(device, rows.shape[1], free), frame, rows, k, cuts)
         wrong = np.flatnonzero((found != expected_keys(rows, k)).any(axis=1) & some)
-        findings.compare(f"{name}, top {k}", f"{len(wrong)} rows, the first {wrong[0]}" if len(wrong) else "")
+        findings.compare(
+            f"{name}, top {k}", f"{len(wrong)} rows, the first {wrong[0]}" if len(wrong) else ""
+        )
     engine = engine_of(device, rows.shape[1], SMALL)
     for threshold in (0.3, 0.9):
         compare = (engine, centred(rows), rows, sorted({0, n // 2, n}), threshold)
@@ -84,7 +103,11 @@ def compare_many(device, shape, findings, k=10):
     engine.topk(prepared, prepared, best, best, same=True)
     assert (best.keys != EMPTY_KEY).all(), "rows without neighbors"
     near = candidates(device, tile, asked, k + SPARE)
-    wrong = [row for row, some in zip(asked, near, strict=True) if not _is_best(tile, best.keys[row], row, some, k)]
+    wrong = [
+        row
+        for row, some in zip(asked, near, strict=True)
+        if not _is_best(tile, best.keys[row], row, some, k)
+    ]
     name = f"{shape[0]:,} x {shape[1]}, {len(asked)} of its rows, top {k}"
     findings.compare(name, f"{len(wrong)} rows, the first {wrong[0]}" if wrong else "")
 
@@ -95,7 +118,9 @@ def candidates(device, tile, asked, count, at_once=1 << 16):
     left = torch.from_numpy(tile.rows[asked] / tile.norms[asked, None]).to(device)
     values, numbers = [], []
     for start in range(0, len(tile), at_once):
-        some = torch.from_numpy(np.array(tile.rows[start : start + at_once])).to(device, torch.float64)
+        some = torch.from_numpy(np.array(tile.rows[start : start + at_once])).to(
+            device, torch.float64
+        )
         quotients = left @ (some / norms[start : start + at_once, None]).T
         top = torch.topk(quotients, min(count, quotients.shape[1]), dim=1)
         values.append(top.values.cpu())

@@ -19,7 +19,11 @@ class Figure:
         return self.least is not None and not self.value >= self.least
 
     def line(self):
-        goal = "" if self.least is None else f"  goal {self.least:g}" + ("  MISSED" if self.is_missed else "")
+        goal = (
+            ""
+            if self.least is None
+            else f"  goal {self.least:g}" + ("  MISSED" if self.is_missed else "")
+        )
         return f"{self.name:<58}{self.value:>12.4g} {self.unit:<10}{goal}"
 
 

@@ -70,14 +70,18 @@ def peer_seconds(device, rows):
     # Scores of a GiB at a time: fewer would leave the device idle between chunks.
     chunk = max(1, (1 << 30) // (4 * len(rows))) if device.type == "cuda" else 256
     return {
-        name: seconds(device, functools.partial(torch_topk, there, getattr(torch, name), chunk), times=2)
+        name: seconds(
+            device, functools.partial(torch_topk, there, getattr(torch, name), chunk), times=2
+        )
         for name in ("float32", "float16")
     }
 
 
 def measure(device, shape, findings):
     size = 8192 if device.type == "cuda" else 256
-    rates = {name: product_rate(device, getattr(torch, name), size) for name in ("float16", "bfloat16")}
+    rates = {
+        name: product_rate(device, getattr(torch, name), size) for name in ("float16", "bfloat16")
+    }
     rows = np.random.default_rng(2).standard_normal(shape, dtype=np.float32)
     peers = peer_seconds(device, rows)
     (tile,) = tiles(rows)

@@ -30,7 +30,8 @@ sys.meta_path.insert(0, Missing())
 from tests.gpu.__main__ import main
 sys.exit(main(sys.argv[1:]))
 """
-"""The command on a machine that has Python, NumPy and torch, and nothing else of what the tests have."""
+"""The command on a machine that has Python, NumPy and torch, and nothing else of what the tests
+have."""
 
 MISSING = (
     "ray",
@@ -53,7 +54,15 @@ def findings():
 @pytest.mark.long
 def test_the_whole_of_it_runs_where_there_is_nothing_but_torch(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-c", BARE.format(missing=MISSING), "--device", "cpu", "--out", str(tmp_path)],
+        [
+            sys.executable,
+            "-c",
+            BARE.format(missing=MISSING),
+            "--device",
+            "cpu",
+            "--out",
+            str(tmp_path),
+        ],
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -63,7 +72,12 @@ def test_the_whole_of_it_runs_where_there_is_nothing_but_torch(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert (written["wrong"], written["compared"] > 300) == ([], True)
     names = " ".join(figure["name"] for figure in written["figures"])
-    for word in ("float16 product", "times as fast as torch", "share of the bfloat16", "training.step"):
+    for word in (
+        "float16 product",
+        "times as fast as torch",
+        "share of the bfloat16",
+        "training.step",
+    ):
         assert word in names
     assert "0 wrong" in done.stdout
     # What a machine without Ray cannot show is said.

@@ -29,7 +29,9 @@ IN_TURN = 10
 
 MODELS = {
     "digits": dict(channels=1, size=8, patch=2, width=64, depth=4, heads=4, classes=10),
-    "ViT-S of 224 x 224": dict(channels=3, size=224, patch=16, width=384, depth=12, heads=6, classes=100),
+    "ViT-S of 224 x 224": dict(
+        channels=3, size=224, patch=16, width=384, depth=12, heads=6, classes=100
+    ),
 }
 
 
@@ -45,7 +47,9 @@ def model_of(name, device):
 
 
 def digits():
-    images = np.loadtxt(EXAMPLES / "data" / "digits.csv.gz", delimiter=",", skiprows=1, dtype=np.float32)
+    images = np.loadtxt(
+        EXAMPLES / "data" / "digits.csv.gz", delimiter=",", skiprows=1, dtype=np.float32
+    )
     labels = np.loadtxt(EXAMPLES / "data" / "digits-labels.csv.gz", skiprows=1, dtype=np.int64)
     return torch.from_numpy(images / 16).reshape(-1, 1, 8, 8), torch.from_numpy(labels)
 
@@ -74,7 +78,9 @@ def measure(device, findings, steps):
     """Train the digits, then measure both models; ``steps`` of each loop."""
     # No port: nothing else on the machine can be in its way.
     store = dist.HashStore()
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", store=store, rank=0, world_size=1)
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo", store=store, rank=0, world_size=1
+    )
     try:
         for name in MODELS:
             if device.type == "cpu" and name != "digits":
@@ -87,7 +93,8 @@ def measure(device, findings, steps):
 
 def _measure(name, device, findings, steps):
     plain = DistributedDataParallel(
-        model_of(name, device), device_ids=[torch.cuda.current_device()] if device.type == "cuda" else None
+        model_of(name, device),
+        device_ids=[torch.cuda.current_device()] if device.type == "cuda" else None,
     )
     plain_step = plain_loop(plain, optimizer_of(plain), device)
     model = model_of(name, device)
@@ -95,16 +102,22 @@ def _measure(name, device, findings, steps):
     session.begin(device=device, precision="bf16")
     try:
         model, _ = prepare(model, optimizer_of(model), loss=nn.functional.cross_entropy)
-        took, losses = in_turn({"plain": plain_step, "raysm": step}, _batches(name, device), device, steps)
+        took, losses = in_turn(
+            {"plain": plain_step, "raysm": step}, _batches(name, device), device, steps
+        )
         ratio = statistics.median(took["plain"]) / statistics.median(took["raysm"])
         goal = LEAST_RATE if device.type == "cuda" else None
-        findings.figures.append(Figure(name=f"{name}: steps/s of training.step / plain loop", value=ratio, least=goal))
+        findings.figures.append(
+            Figure(name=f"{name}: steps/s of training.step / plain loop", value=ratio, least=goal)
+        )
         # The same weights, batches and arithmetic: the curves lie on each other.
         worst = max(abs(a - b) for a, b in zip(losses["plain"], losses["raysm"], strict=True))
         findings.compare(f"{name}, losses", f"they differ by up to {worst}" if worst > 0.05 else "")
         if name == "digits" and steps >= 100:
             ratio = _accuracy(model, device) / _accuracy(plain, device)
-            findings.figures.append(Figure(name="digits: accuracy / plain loop", value=ratio, least=LEAST_ACCURACY))
+            findings.figures.append(
+                Figure(name="digits: accuracy / plain loop", value=ratio, least=LEAST_ACCURACY)
+            )
     finally:
         session.end()
 
@@ -112,7 +125,9 @@ def _measure(name, device, findings, steps):
 def _accuracy(model, device):
     images, labels = digits()
     with torch.no_grad():
-        return float((model(images[1500:].to(device)).argmax(1).cpu() == labels[1500:]).float().mean())
+        return float(
+            (model(images[1500:].to(device)).argmax(1).cpu() == labels[1500:]).float().mean()
+        )
 
 
 def _batches(name, device):
@@ -124,7 +139,9 @@ def _batches(name, device):
             some = torch.randint(0, 1500, (128,), generator=generator)
             yield images[some], labels[some]
     shape = MODELS[name]
-    images = torch.randn(64, shape["channels"], shape["size"], shape["size"], generator=generator).to(device)
+    images = torch.randn(
+        64, shape["channels"], shape["size"], shape["size"], generator=generator
+    ).to(device)
     labels = torch.randint(0, shape["classes"], (64,), generator=generator).to(device)
     while True:
         yield images, labels

@@ -24,7 +24,14 @@ assert ray.get(calls) == nodes
 print("NODES", len(nodes), flush=True)
 """
 AGAIN = "it is started again by plain `ray start`"
-STARTS_PLAINLY = {"START_PROCESS", "INITIALIZE", "START_MONITOR", "START_DASHBOARD", "AGENTS", "STAND_IN"}
+STARTS_PLAINLY = {
+    "START_PROCESS",
+    "INITIALIZE",
+    "START_MONITOR",
+    "START_DASHBOARD",
+    "AGENTS",
+    "STAND_IN",
+}
 """Those without which no node registers."""
 
 
@@ -35,7 +42,9 @@ def broken(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_node_starts_whichever_name_has_another_meaning(tmp_path, name):
     variables = {"PYTHONPATH": str(Path(broken_ray.__file__).parents[2])}
-    with Cluster(tmp_path, request(1), driver=DRIVER, fake=False, ray=broken(name), variables=variables) as cluster:
+    with Cluster(
+        tmp_path, request(1), driver=DRIVER, fake=False, ray=broken(name), variables=variables
+    ) as cluster:
         assert cluster.start().wait() == {"algo-1": 0}, cluster.log("algo-1")
         assert "NODES 1" in cluster.log("algo-1")
         if name in STARTS_PLAINLY:
@@ -49,7 +58,11 @@ def test_all_nodes_of_a_cluster_start_again_and_each_says_so_in_the_log(tmp_path
         "RAYSM_ADDRESSES": json.dumps(dict.fromkeys(["algo-1", "algo-2"], default_address())),
     }
     ray = broken("START_PROCESS")
-    with Cluster(tmp_path, request(2), driver=DRIVER, fake=False, ray=ray, variables=variables) as cluster:
-        assert cluster.start().wait() == {"algo-1": 0, "algo-2": 0}, cluster.log("algo-1") + cluster.log("algo-2")
+    with Cluster(
+        tmp_path, request(2), driver=DRIVER, fake=False, ray=ray, variables=variables
+    ) as cluster:
+        assert cluster.start().wait() == {"algo-1": 0, "algo-2": 0}, cluster.log(
+            "algo-1"
+        ) + cluster.log("algo-2")
         assert "NODES 2" in cluster.log("algo-1")
         assert [cluster.log(host).count(AGAIN) for host in cluster.hosts] == [1, 1]

@@ -82,7 +82,9 @@ async def main():
     await asyncio.sleep(60)
 asyncio.run(main())
 """
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    ) as parent:
         pid = int(parent.stdout.readline())
         assert Path(f"/proc/{pid}").exists()
         parent.send_signal(signal.SIGKILL)
@@ -90,7 +92,9 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize(("code", "state"), [(0, "done"), (3, "failed")])
-def test_the_end_of_the_driver_is_the_exit_code_the_reason_and_the_last_event(tmp_path, capfd, code, state):
+def test_the_end_of_the_driver_is_the_exit_code_the_reason_and_the_last_event(
+    tmp_path, capfd, code, state
+):
     cluster = Cluster(tmp_path, request(1), driver=f"raise SystemExit({code})")
     status = run_apart(lambda: supervise(cluster.prepare("algo-1")))
     assert status.exit_code == code
@@ -147,6 +151,9 @@ def test_rays_own_test_whether_the_port_is_free_passes_and_the_next_one_does_not
     number, kept = place
     kept.pass_test()
     for passes in (True, False):
-        with socket.socket() as test, contextlib.nullcontext() if passes else pytest.raises(OSError, match="in use"):
+        with (
+            socket.socket() as test,
+            contextlib.nullcontext() if passes else pytest.raises(OSError, match="in use"),
+        ):
             test.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             test.bind(("127.0.0.1", number))

@@ -41,10 +41,17 @@ class Reports:
 
 
 @contextlib.asynccontextmanager
-async def head(hosts=("algo-2", "algo-3"), identity=IDENTITY, beat_s=BEAT_S, silence_s=SILENCE_S, token=TOKEN):
+async def head(
+    hosts=("algo-2", "algo-3"), identity=IDENTITY, beat_s=BEAT_S, silence_s=SILENCE_S, token=TOKEN
+):
     reports = Reports()
     server = HeadControl(
-        token=token, identity=identity, hosts=hosts, report=reports, silence_s=silence_s, beat_s=beat_s
+        token=token,
+        identity=identity,
+        hosts=hosts,
+        report=reports,
+        silence_s=silence_s,
+        beat_s=beat_s,
     )
     await server.start("127.0.0.1", 0)
     try:
@@ -53,7 +60,9 @@ async def head(hosts=("algo-2", "algo-3"), identity=IDENTITY, beat_s=BEAT_S, sil
         await server.close()
 
 
-async def join(server, host="algo-2", token=TOKEN, identity=IDENTITY, beat_s=BEAT_S, silence_s=SILENCE_S):
+async def join(
+    server, host="algo-2", token=TOKEN, identity=IDENTITY, beat_s=BEAT_S, silence_s=SILENCE_S
+):
     return await control.join(
         lambda: asyncio.open_connection("127.0.0.1", server.port, limit=MAX_LINE),
         token=token,
@@ -166,7 +175,10 @@ def test_the_token_never_crosses_the_wire():
 
 @pytest.mark.parametrize(
     "change",
-    [lambda data: data.replace(b"harmless", b"harmful!"), lambda data: data * 2 if b"harmless" in data else data],
+    [
+        lambda data: data.replace(b"harmless", b"harmful!"),
+        lambda data: data * 2 if b"harmless" in data else data,
+    ],
 )
 def test_a_message_that_is_changed_or_repeated_on_its_way_ends_the_connection(change):
     async def scenario():
@@ -176,7 +188,13 @@ def test_a_message_that_is_changed_or_repeated_on_its_way_ends_the_connection(ch
                 worker.tell({"kind": "harmless"})
                 lost = await reports.wait_for(lambda report: isinstance(report, Lost))
                 assert "changed on its way" in lost.reason
-                assert sum(report == MessageReceived("algo-2", {"kind": "harmless"}) for report in reports.all) <= 1
+                assert (
+                    sum(
+                        report == MessageReceived("algo-2", {"kind": "harmless"})
+                        for report in reports.all
+                    )
+                    <= 1
+                )
             relay.close()
 
     asyncio.run(scenario())
@@ -262,8 +280,12 @@ def test_a_connection_that_ends_without_goodbye_is_a_loss_at_both_ends():
             async with running(worker) as heard:
                 await reports.wait_for(lambda report: report == Joined("algo-2"))
                 spy.end()
-                assert await reports.wait_for(lambda report: report == Lost("algo-2", "closed its connection"))
-                assert await heard.wait_for(lambda report: report == Lost("algo-1", "closed its connection"))
+                assert await reports.wait_for(
+                    lambda report: report == Lost("algo-2", "closed its connection")
+                )
+                assert await heard.wait_for(
+                    lambda report: report == Lost("algo-1", "closed its connection")
+                )
             relay.close()
 
     asyncio.run(scenario())
@@ -317,7 +339,9 @@ def test_a_worker_that_falls_silent_is_lost_after_the_silence_that_is_allowed():
         async with head(silence_s=0.4) as (server, reports):
             worker = await join(server)  # and nobody lets it beat
             begun = time.monotonic()
-            assert await reports.wait_for(lambda report: report == Lost("algo-2", "said nothing for 0.4 s"))
+            assert await reports.wait_for(
+                lambda report: report == Lost("algo-2", "said nothing for 0.4 s")
+            )
             assert time.monotonic() - begun > 0.4
             worker._peer.line.close()
 

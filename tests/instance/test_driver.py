@@ -63,7 +63,9 @@ def test_the_end_of_a_driver_comes_with_what_it_has_recorded_and_publishes_it(tm
     assert cluster.recorded() == end.failure
 
 
-@pytest.mark.parametrize(("error", "own"), [("ValueError", True), ("ray.exceptions.ActorDiedError", False)])
+@pytest.mark.parametrize(
+    ("error", "own"), [("ValueError", True), ("ray.exceptions.ActorDiedError", False)]
+)
 def test_a_failure_is_the_driver_s_own_unless_it_blames_the_cluster(tmp_path, error, own):
     cluster = Cluster(tmp_path, request(1), driver=RECORD.format(error=error))
     status = run(cluster, lambda driver, end: driver.own_exit_status())
@@ -87,9 +89,13 @@ def test_a_function_whose_process_ends_well_without_a_value_has_failed(tmp_path,
 
 @pytest.mark.parametrize("marks", [True, False])
 def test_a_session_whose_process_ends_well_before_the_session_has_failed(tmp_path, marks):
-    mark = "Path(os.environ['RAYSM_FAILURE_RECORD']).with_name('ended').touch()" if marks else "pass"
+    mark = (
+        "Path(os.environ['RAYSM_FAILURE_RECORD']).with_name('ended').touch()" if marks else "pass"
+    )
     job = dataclasses.replace(request(1), workload=SessionWorkload())
-    cluster = Cluster(tmp_path, job, driver=f"import os; from pathlib import Path; {mark}; os._exit(0)")
+    cluster = Cluster(
+        tmp_path, job, driver=f"import os; from pathlib import Path; {mark}; os._exit(0)"
+    )
     status = run(cluster, lambda driver, end: driver.exit_status(end))
     assert (status.exit_code, bool(status.reason)) == ((0, False) if marks else (1, True))
 
@@ -109,7 +115,9 @@ def test_a_grandchild_that_keeps_stderr_open_delays_nothing_and_a_progress_bar_a
 ):
     code = "import subprocess, sys; subprocess.Popen(['sleep', '60'])"
     bar = "; sys.stderr.write('\\r10%\\r20%'); print('step'); sys.stderr.write('\\r30%\\n')"
-    assert run(Cluster(tmp_path, request(1), driver=code + bar), lambda driver, end: end.status) == 0
+    assert (
+        run(Cluster(tmp_path, request(1), driver=code + bar), lambda driver, end: end.status) == 0
+    )
     captured = capfdbinary.readouterr()
     assert captured.out == b"step\n"
     assert captured.err == b"10%\n30%\n"
@@ -136,7 +144,12 @@ for _ in range(3):
 def command(tmp_path):
     """The command line of a stand-in for the service ``called``."""
     (tmp_path / "agent.py").write_text(AGENT)
-    own = [f"--session-dir={tmp_path}", f"--node-id={NODE}", "--node-ip-address=127.0.0.1", "--listen-port=0"]
+    own = [
+        f"--session-dir={tmp_path}",
+        f"--node-id={NODE}",
+        "--node-ip-address=127.0.0.1",
+        "--listen-port=0",
+    ]
     stand = [sys.executable, "-I", "-S", stand_in.__file__, "--listen-port", "one,two,called"]
     return [*stand, sys.executable, "-u", str(tmp_path / "agent.py"), *own]
 
@@ -151,7 +164,8 @@ def test_it_becomes_the_agent_at_the_first_connection_and_its_port_is_never_free
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert [announced_port(tmp_path, service) for service in ("one", "two")] == [-1, -1]
         port = announced_port(tmp_path, "called")
-        # Not even a program that sets SO_REUSEADDR, which may listen beside a socket that is only bound.
+        # Not even a program that sets SO_REUSEADDR, which may listen beside a socket that is only
+        # bound.
         with pytest.raises(OSError, match="in use"):
             socket.create_server(("127.0.0.1", port))
         assert process.poll() is None
@@ -168,7 +182,9 @@ def test_it_becomes_the_agent_at_the_first_connection_and_its_port_is_never_free
 
 def test_it_ends_with_the_process_that_started_it(command, tmp_path):
     start = f"import subprocess, sys; print(subprocess.Popen({command}).pid, flush=True); input()"
-    with subprocess.Popen([sys.executable, "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
         assert int(parent.stdout.readline()) != parent.pid
         announced_port(tmp_path, "called")
         parent.send_signal(signal.SIGKILL)

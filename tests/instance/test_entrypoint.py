@@ -41,7 +41,9 @@ def start(base, paths, *arguments, python=sys.executable, **variables):
 
 
 def test_an_instance_whose_image_lacks_what_is_required_says_what_and_installs_nothing(tmp_path):
-    paths = pack(tmp_path / "ml", requirements=("no-such-package",), security=Security(isolation=True))
+    paths = pack(
+        tmp_path / "ml", requirements=("no-such-package",), security=Security(isolation=True)
+    )
     done = start(tmp_path / "ml", paths)
     assert done.returncode == 2
     reason = paths.failure.read_text()
@@ -50,14 +52,19 @@ def test_an_instance_whose_image_lacks_what_is_required_says_what_and_installs_n
     assert "user code" not in done.stdout
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root can give folders away")
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root can give folders away"
+)
 @pytest.mark.parametrize("closed", ["model", "output"])
-def test_a_user_who_may_not_write_the_result_is_told_in_one_sentence_before_anything_starts(tmp_path, closed):
+def test_a_user_who_may_not_write_the_result_is_told_in_one_sentence_before_anything_starts(
+    tmp_path, closed
+):
     base = tmp_path / "ml"
     paths = pack(base)
     for name in ("model", "output"):
         (base / name).mkdir(exist_ok=True)
-    # Root without its rights over other users' files is what the user of a container is that is not root.
+    # Root without its rights over other users' files is what the user of a container is that is not
+    # root.
     os.chown(base / closed, 65534, 65534)
     lacking = "--bounding-set=-dac_override,-dac_read_search,-fowner"
     command = ["setpriv", lacking, sys.executable, str(paths.payload / "start.py")]
@@ -90,7 +97,8 @@ def test_a_function_of_another_python_is_refused_with_both_versions(tmp_path):
 
 
 def test_a_stop_during_the_installation_ends_it(tmp_path):
-    # Reading from a pipe that nobody writes to never ends: so long does pip live, and not one moment longer.
+    # Reading from a pipe that nobody writes to never ends: so long does pip live, and not one
+    # moment longer.
     pipe = tmp_path / "endless-1.0.zip"
     os.mkfifo(pipe)
     wanted = (f"endless @ {(tmp_path / 'endless-1.0.zip').as_uri()}",)
@@ -99,7 +107,10 @@ def test_a_stop_during_the_installation_ends_it(tmp_path):
     environ = {"PATH": os.environ["PATH"], "SAGEMAKER_BASE_DIR": str(paths.base)}
     with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE) as process:
         with _writing(pipe, process):
-            installers = [psutil.Process(child.pid) for child in psutil.Process(process.pid).children(recursive=True)]
+            installers = [
+                psutil.Process(child.pid)
+                for child in psutil.Process(process.pid).children(recursive=True)
+            ]
             process.send_signal(signal.SIGTERM)
             assert process.wait(90) == 143
         # In a container pip ends with PID 1; here, with what it reads.

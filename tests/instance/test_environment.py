@@ -30,13 +30,20 @@ def test_the_resources_of_jobs_of_every_year_are_read(tmp_path, recorded):
     assert [host.name for host in read.hosts] == written["hosts"]
     assert [host.instance_type for host in read.hosts] == recorded["types"]
     assert {host.group for host in read.hosts} == {"homogeneousCluster"}
-    assert (read.current_host, read.network_interface) == ("algo-1", written.get("network_interface_name"))
+    assert (read.current_host, read.network_interface) == (
+        "algo-1",
+        written.get("network_interface_name"),
+    )
     assert read.resource_config == written
 
 
 HOSTS = sorted(f"algo-{i}" for i in range(1, 13))
 GROUPS = [
-    {"instance_group_name": "work", "instance_type": "ml.g5.xlarge", "hosts": [h for h in HOSTS if h != "algo-7"]},
+    {
+        "instance_group_name": "work",
+        "instance_type": "ml.g5.xlarge",
+        "hosts": [h for h in HOSTS if h != "algo-7"],
+    },
     {"instance_group_name": "head", "instance_type": "ml.t3.medium", "hosts": ["algo-7"]},
 ]
 
@@ -46,7 +53,9 @@ def read(base, **variables):
 
 
 def test_a_training_instance_is_read(tmp_path):
-    paths = write_training(tmp_path, "algo-10", HOSTS, hyperparameters={"lr": "0.1"}, network_interface_name="eth0")
+    paths = write_training(
+        tmp_path, "algo-10", HOSTS, hyperparameters={"lr": "0.1"}, network_interface_name="eth0"
+    )
     paths.input_data_config.write_text(json.dumps({"matrix": {}, "raysm": {}, "labels": {}}))
     found = read(tmp_path, TRAINING_JOB_NAME="a-job")
     assert (found.paths.api, found.job_name, found.current_host) == (TRAINING, "a-job", "algo-10")
@@ -62,7 +71,9 @@ def test_a_training_instance_is_read(tmp_path):
 def test_a_processing_instance_is_read(tmp_path):
     config = tmp_path / "config"
     config.mkdir()
-    (config / "resourceconfig.json").write_text(json.dumps({"current_host": "algo-2", "hosts": HOSTS}))
+    (config / "resourceconfig.json").write_text(
+        json.dumps({"current_host": "algo-2", "hosts": HOSTS})
+    )
     inputs = [{"InputName": "matrix"}, {"InputName": "raysm"}]
     (config / "processingjobconfig.json").write_text(
         json.dumps({"ProcessingJobName": "a-job", "ProcessingInputs": inputs})
@@ -76,7 +87,9 @@ def test_a_processing_instance_is_read(tmp_path):
 
 def test_the_head_of_a_named_group_comes_first_and_the_others_keep_their_order(tmp_path):
     write_training(tmp_path, "algo-10", HOSTS, instance_groups=GROUPS)
-    shape = Cluster(groups=(InstanceGroup("work", "ml.g5.xlarge", 11), InstanceGroup("head", "ml.t3.medium", 1)))
+    shape = Cluster(
+        groups=(InstanceGroup("work", "ml.g5.xlarge", 11), InstanceGroup("head", "ml.t3.medium", 1))
+    )
     named = Cluster(groups=shape.groups, head="head")
     ranked = [host.name for host in read(tmp_path).ranked(named)]
     assert ranked == ["algo-7", *(f"algo-{i}" for i in range(1, 13) if i != 7)]
@@ -90,7 +103,11 @@ def test_the_head_of_a_named_group_comes_first_and_the_others_keep_their_order(t
         ("RAYSM_PORTS", '{"gcs": true}', "RAYSM_PORTS must be a JSON object of int values"),
         ("RAYSM_PORTS", '{"gsc": 1}', "there is no port 'gsc'; known are control, gcs"),
         ("RAYSM_CPUS", "two", "RAYSM_CPUS must be a whole number of at least 0, got 'two'"),
-        ("RAYSM_MEMORY_BYTES", "0", "RAYSM_MEMORY_BYTES must be a whole number of at least 1, got '0'"),
+        (
+            "RAYSM_MEMORY_BYTES",
+            "0",
+            "RAYSM_MEMORY_BYTES must be a whole number of at least 1, got '0'",
+        ),
         ("RAYSM_RAY_TEMP_DIR", "/tmp/" + "x" * 60, "of at most 40 bytes"),
     ],
 )

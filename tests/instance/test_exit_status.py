@@ -46,7 +46,9 @@ pytestmark = pytest.mark.smoke
 GIB = 2**30
 
 
-def test_the_reason_of_a_job_that_has_filled_its_disk_is_written_into_the_room_that_was_kept_for_it(small_disk):
+def test_the_reason_of_a_job_that_has_filled_its_disk_is_written_into_the_room_that_was_kept_for_it(
+    small_disk,
+):
     failure = small_disk / "output" / "failure"
     reserve_room(failure)
     with contextlib.suppress(OSError), (small_disk / "big").open("wb", buffering=0) as file:
@@ -85,15 +87,22 @@ def of_driver(status, *, failure=None, tail="", kills=None):
 
 
 def test_without_a_record_the_last_words_explain_an_exit_code():
-    assert of_driver(4, tail="last words\n") == ExitStatus(4, "the workload exited with code 4\nlast words")
+    assert of_driver(4, tail="last words\n") == ExitStatus(
+        4, "the workload exited with code 4\nlast words"
+    )
 
 
 def test_a_check_of_rays_own_is_said_without_its_frames():
     line = "task_manager.cc:1329:  Check failed: it != tasks.end() Tried to complete a task"
-    frames = "\n".join(f"/lib/_raylet.so(+0x{number:x}) ray::core::Frame{number}()" for number in range(80))
+    frames = "\n".join(
+        f"/lib/_raylet.so(+0x{number:x}) ray::core::Frame{number}()" for number in range(80)
+    )
     log = f"well\n[2026-11-23 18:16:30,926 C 3958 4151] {line}\n*** StackTrace Information ***\n{frames}\n"
     assert of_driver(1, tail=log).reason == f"the workload exited with code 1\n{line}"
-    assert len(of_driver(1, tail=log.replace("well", "w").replace("task_manager", "t" * 5000)).reason) <= MAX_REASON
+    assert (
+        len(of_driver(1, tail=log.replace("well", "w").replace("task_manager", "t" * 5000)).reason)
+        <= MAX_REASON
+    )
 
 
 CRASH = """Loading
@@ -112,7 +121,9 @@ Extension modules: {modules} (total: 900)
 """
 
 
-@pytest.mark.parametrize("head", ["Current thread 0x00007f02", "Current thread 0x00007f02 [python]", "Stack"])
+@pytest.mark.parametrize(
+    "head", ["Current thread 0x00007f02", "Current thread 0x00007f02 [python]", "Stack"]
+)
 def test_a_crash_is_said_with_the_innermost_frames_of_the_users_code(head):
     text = CRASH.format(head=head, modules=", ".join(f"torch._C{number}" for number in range(900)))
     assert of_driver(-11, tail=text).reason == (
@@ -124,7 +135,9 @@ def test_a_crash_is_said_with_the_innermost_frames_of_the_users_code(head):
 
 def test_the_reason_of_a_crash_in_a_deep_recursion_has_its_length():
     deep = '  File "/job/source/train.py", line 6 in main\n' * 100
-    text = CRASH.format(head="Stack", modules="a").replace('  File "/job/source/train.py", line 6 in main\n', deep)
+    text = CRASH.format(head="Stack", modules="a").replace(
+        '  File "/job/source/train.py", line 6 in main\n', deep
+    )
     assert len(of_driver(-11, tail=text).reason) <= MAX_REASON
 
 
@@ -140,7 +153,9 @@ def test_sigkill_is_told_with_the_memory_and_the_kernel_s_count_and_without_line
 def test_an_error_of_our_own_has_its_class_and_no_traceback():
     status = exit_status_of_error(ZeroDivisionError("division by zero"))
     assert status.exit_code == 1
-    assert status.reason.startswith("ZeroDivisionError: division by zero (an error inside raysm's bootstrap")
+    assert status.reason.startswith(
+        "ZeroDivisionError: division by zero (an error inside raysm's bootstrap"
+    )
 
 
 def test_a_reason_with_a_lone_surrogate_is_written_escaped_and_within_its_length(tmp_path):

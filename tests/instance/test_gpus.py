@@ -52,8 +52,12 @@ def check(environ, gpus=1):
 
 
 def test_gpus_that_torch_does_not_see_end_the_job_with_driver_cuda_and_remedy(image):
-    old = image(0, init="(_ for _ in ()).throw(RuntimeError('The NVIDIA driver is too old (found 12020)'))")
-    with pytest.raises(InvalidConfig, match=r"algo-1 .* 1 GPU.* 2\.9\.1\+cu130 .* CUDA 13\.0") as raised:
+    old = image(
+        0, init="(_ for _ in ()).throw(RuntimeError('The NVIDIA driver is too old (found 12020)'))"
+    )
+    with pytest.raises(
+        InvalidConfig, match=r"algo-1 .* 1 GPU.* 2\.9\.1\+cu130 .* CUDA 13\.0"
+    ) as raised:
         check(old)
     assert "driver is too old (found 12020)" in str(raised.value)
     assert "--allow-cpu" in raised.value.remedy
@@ -64,7 +68,9 @@ def test_gpus_that_torch_sees_and_instances_without_gpus_pass(image):
     check(image(0), gpus=0)
 
 
-@pytest.mark.parametrize(("driver", "is_used"), [("535.183.01", True), ("580.65.06", False), ("590.10", False)])
+@pytest.mark.parametrize(
+    ("driver", "is_used"), [("535.183.01", True), ("580.65.06", False), ("590.10", False)]
+)
 def test_the_image_s_cuda_library_is_used_on_hosts_with_an_older_driver(tmp_path, driver, is_used):
     compat = tmp_path / "usr/local/cuda/compat"
     compat.mkdir(parents=True)
@@ -72,7 +78,9 @@ def test_the_image_s_cuda_library_is_used_on_hosts_with_an_older_driver(tmp_path
     (compat / "libcuda.so.1").symlink_to("libcuda.so.580.65.06")
     module = tmp_path / "proc/driver/nvidia/version"
     module.parent.mkdir(parents=True)
-    module.write_text(f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {driver}  Thu Jul 3\nGCC version: 12\n")
+    module.write_text(
+        f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {driver}  Thu Jul 3\nGCC version: 12\n"
+    )
     expected = {"LD_LIBRARY_PATH": f"{compat}:/opt/lib"} if is_used else {}
     assert compat_variables({"LD_LIBRARY_PATH": "/opt/lib"}, tmp_path) == expected
     assert compat_variables({}, tmp_path / "nothing") == {}

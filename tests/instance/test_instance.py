@@ -29,7 +29,12 @@ def test_a_processing_job_is_told_no_interface_and_takes_the_one_that_has_its_ad
     instance = Cluster(tmp_path, request(2), processing=True).prepare("algo-2")
     assert instance.environment.network_interface is None
     told = instance.at("127.0.0.1").ray_environment()
-    names = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "SM_NETWORK_INTERFACE_NAME")
+    names = (
+        "NCCL_SOCKET_IFNAME",
+        "GLOO_SOCKET_IFNAME",
+        "TP_SOCKET_IFNAME",
+        "SM_NETWORK_INTERFACE_NAME",
+    )
     assert [told[name] for name in names] == ["lo"] * 4
 
 
@@ -39,7 +44,9 @@ def test_the_processes_of_a_job_reach_its_own_instances_without_a_proxy(tmp_path
     assert {"127.0.0.1", "algo-1", "192.0.2.1", "192.0.2.2"} <= set(told["no_proxy"].split(","))
 
 
-def test_an_interface_that_was_told_but_is_not_there_is_replaced_by_the_one_that_has_the_address(tmp_path):
+def test_an_interface_that_was_told_but_is_not_there_is_replaced_by_the_one_that_has_the_address(
+    tmp_path,
+):
     instance = Cluster(tmp_path, request(2), network_interface_name="nosuch0").prepare("algo-2")
     assert instance.at("127.0.0.1").environment.network_interface == "lo"
     assert instance.at("192.0.2.1").environment.network_interface == "nosuch0"
@@ -73,7 +80,9 @@ WHERE = Path("resourceconfig.json")
 
 
 def read(**data):
-    return read_resource_config({"current_host": "algo-1", "hosts": ["algo-1", "algo-2", "algo-3"]} | data, WHERE)
+    return read_resource_config(
+        {"current_host": "algo-1", "hosts": ["algo-1", "algo-2", "algo-3"]} | data, WHERE
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,7 +129,9 @@ def test_a_head_whose_control_port_is_taken_fails_at_once_and_names_the_port(tmp
     instance = cluster.prepare("algo-1")
     port = cluster.ports["control"]
     with socket.create_server(("127.0.0.1", port)):
-        with pytest.raises(ClusterNotFormed, match=f"algo-1 cannot listen on its control port {port}"):
+        with pytest.raises(
+            ClusterNotFormed, match=f"algo-1 cannot listen on its control port {port}"
+        ):
             live(Head, instance)
 
 
@@ -135,7 +146,8 @@ async def print_listener_and_stop(head, port):
 
 
 @pytest.mark.parametrize(
-    ("count", "is_named", "address"), [(1, False, "127.0.0.1"), (2, False, "0.0.0.0"), (2, True, "127.0.0.1")]
+    ("count", "is_named", "address"),
+    [(1, False, "127.0.0.1"), (2, False, "0.0.0.0"), (2, True, "127.0.0.1")],
 )
 def test_a_control_port_is_open_to_other_machines_only_if_they_have_instances(
     tmp_path, capfd, count, is_named, address

@@ -46,9 +46,14 @@ def test_a_job_that_succeeds_ends_everywhere_with_zero(tmp_path):
 
 
 def test_the_exception_of_the_driver_comes_first_in_the_reason(tmp_path):
-    with Cluster(tmp_path, request(2), driver=RECORD.replace("raise", "print(told)\nraise")) as cluster:
+    with Cluster(
+        tmp_path, request(2), driver=RECORD.replace("raise", "print(told)\nraise")
+    ) as cluster:
         assert cluster.start().wait() == {"algo-1": 1, "algo-2": 0}
-        assert cluster.failure("algo-1") == "ValueError: no such column\nTraceback ...\nValueError: no such column"
+        assert (
+            cluster.failure("algo-1")
+            == "ValueError: no such column\nTraceback ...\nValueError: no such column"
+        )
         assert cluster.states()[-1].name == "failed"
         assert cluster.failure("algo-2") is None
 
@@ -60,8 +65,8 @@ def test_a_frozen_worker_is_the_reason_though_ray_says_first_that_its_node_is_go
     with Cluster(tmp_path, request(2, silence_s=16), driver=driver) as cluster:
         cluster.start().wait_for("user code runs")
         cluster.signal(signal.SIGSTOP, "algo-2")
-        # Eight heartbeats are missing: the driver fails for want of algo-2, which is not lost yet. Four would do, but
-        # a head that gets no CPU itself gives its peers that time on top.
+        # Eight heartbeats are missing: the driver fails for want of algo-2, which is not lost yet.
+        # Four would do, but a head that gets no CPU itself gives its peers that time on top.
         time.sleep(8)
         cluster.go()
         assert cluster.processes["algo-1"].wait(120) == 1
@@ -79,8 +84,12 @@ def test_the_loss_of_a_worker_fails_the_job_at_once_and_names_it(tmp_path):
         until(lambda: not is_running(node), 60)
 
 
-def test_the_failure_that_the_driver_recorded_stays_the_reason_if_a_worker_is_lost_before_it_exits(tmp_path):
-    driver = RECORD.replace("raise SystemExit(1)", "import time\nprint('recorded', flush=True)\ntime.sleep(600)")
+def test_the_failure_that_the_driver_recorded_stays_the_reason_if_a_worker_is_lost_before_it_exits(
+    tmp_path,
+):
+    driver = RECORD.replace(
+        "raise SystemExit(1)", "import time\nprint('recorded', flush=True)\ntime.sleep(600)"
+    )
     with Cluster(tmp_path, request(2, silence_s=600), driver=driver) as cluster:
         cluster.start().wait_for("recorded")
         cluster.signal(signal.SIGKILL, "algo-2")
@@ -104,7 +113,9 @@ def test_a_worker_whose_ray_ends_starts_it_again_and_the_job_goes_on(tmp_path):
         cluster.wait_for('"rejoined"')
         cluster.go()
         assert cluster.wait() == {"algo-1": 0, "algo-2": 0}
-        assert [state.host for state in cluster.states() if state.name in ("lost", "rejoined")] == ["algo-2"] * 2
+        assert [state.host for state in cluster.states() if state.name in ("lost", "rejoined")] == [
+            "algo-2"
+        ] * 2
 
 
 class PendingRequests(socketserver.StreamRequestHandler):
@@ -115,7 +126,9 @@ class PendingRequests(socketserver.StreamRequestHandler):
         self.wfile.write(json.dumps({"unmet": unmet}).encode())
 
 
-def test_a_job_that_asks_ray_for_what_no_instance_has_fails_when_its_time_for_placement_is_over(tmp_path):
+def test_a_job_that_asks_ray_for_what_no_instance_has_fails_when_its_time_for_placement_is_over(
+    tmp_path,
+):
     with Cluster(tmp_path, request(1, placement_timeout_s=0.1), driver=SLEEPER) as cluster:
         path = pending_socket(Path(cluster.ray_temp(0)), cluster.ports["gcs"])
         path.parent.mkdir()
@@ -134,8 +147,13 @@ def test_a_processing_job_lives_and_fails_in_its_own_layout(tmp_path):
     driver = "import os\nprint(os.environ['SM_HOSTS'], os.environ['SM_MODEL_DIR'], flush=True)\nraise SystemExit(4)"
     with Cluster(tmp_path, request(2), processing=True, driver=driver) as cluster:
         assert cluster.start().wait() == {"algo-1": 4, "algo-2": 0}
-        assert f'["algo-1", "algo-2"] {cluster.base("algo-1")}/processing/output/result\n' in cluster.lines["algo-1"]
-        assert (cluster.base("algo-1") / "output/message").read_text() == "the workload exited with code 4"
+        assert (
+            f'["algo-1", "algo-2"] {cluster.base("algo-1")}/processing/output/result\n'
+            in cluster.lines["algo-1"]
+        )
+        assert (
+            cluster.base("algo-1") / "output/message"
+        ).read_text() == "the workload exited with code 4"
 
 
 def test_a_head_that_has_to_wait_for_its_log_is_not_lost_to_its_workers(tmp_path):
@@ -183,7 +201,9 @@ def test_user_code_writes_its_checkpoint_after_sigterm_to_all_and_ray_stays(tmp_
         assert os.path.exists(f"/proc/{node}")
         cluster.go()
         assert cluster.wait() == {"algo-1": 0, "algo-2": 0}
-        assert (cluster.base("algo-1") / "input/data/raysm/source/checkpoint").read_text() == "whole"
+        assert (
+            cluster.base("algo-1") / "input/data/raysm/source/checkpoint"
+        ).read_text() == "whole"
         assert not any(cluster.failure(host) for host in cluster.hosts)
 
 

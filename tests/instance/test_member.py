@@ -19,7 +19,12 @@ class Life:
     """A worker's policy, told one event after the other; keeps all that it has decided."""
 
     def __init__(self, *, grace_s=100.0, **cluster):
-        rules = WorkerRules(name="algo-2", head="algo-1", cluster=Cluster(**({"count": 2} | cluster)), grace_s=grace_s)
+        rules = WorkerRules(
+            name="algo-2",
+            head="algo-1",
+            cluster=Cluster(**({"count": 2} | cluster)),
+            grace_s=grace_s,
+        )
         self.now_s = 1000.0
         self.member = Member.begin(rules, self.now_s)
         self.decisions = ()
@@ -35,7 +40,9 @@ class Life:
 
     @property
     def causes(self):
-        return [decision.cause for decision in self.decisions if isinstance(decision, lifecycle.End)]
+        return [
+            decision.cause for decision in self.decisions if isinstance(decision, lifecycle.End)
+        ]
 
     @property
     def cause(self):
@@ -80,8 +87,12 @@ def test_a_worker_that_loses_its_head_fails_and_has_nobody_to_say_goodbye_to():
     assert life.member.head_lost
 
 
-@pytest.mark.parametrize(("grace_s", "ends_s"), [(30.0, 30 + STOP_MARGIN_S), (115.0, SERVICE_GRACE_S)])
-def test_a_worker_that_is_to_stop_ends_by_itself_when_the_head_s_grace_is_over_and_before_it_is_killed(grace_s, ends_s):
+@pytest.mark.parametrize(
+    ("grace_s", "ends_s"), [(30.0, 30 + STOP_MARGIN_S), (115.0, SERVICE_GRACE_S)]
+)
+def test_a_worker_that_is_to_stop_ends_by_itself_when_the_head_s_grace_is_over_and_before_it_is_killed(
+    grace_s, ends_s
+):
     life = Life(grace_s=grace_s)
     life.tell(*JOINED, lifecycle.StopRequested())
     life.tell(lifecycle.Tick(), after_s=ends_s - 1)
@@ -100,7 +111,9 @@ def test_a_second_request_to_stop_does_not_move_the_end():
 
 def test_a_worker_that_reaches_the_gcs_while_it_stops_still_ends_by_itself():
     life = Life(grace_s=30.0)
-    life.tell(lifecycle.Connected("10.0.0.1"), lifecycle.StopRequested(), lifecycle.GcsReachable(GCS))
+    life.tell(
+        lifecycle.Connected("10.0.0.1"), lifecycle.StopRequested(), lifecycle.GcsReachable(GCS)
+    )
     life.tell(lifecycle.Tick(), after_s=30 + STOP_MARGIN_S)
     assert life.cause == lifecycle.Stopped()
 
@@ -129,7 +142,12 @@ def test_a_worker_that_gives_up_ray_tells_a_head_that_goes_on_without_it():
     life = Life(on_instance_loss="continue")
     life.tell(*JOINED, *[RAY_DIED] * MAX_RESTARTS)
     decided = life.tell(RAY_DIED)
-    assert lifecycle.TellHead("Ray on algo-2 ended for the 4th time: raylet [exit code=-9]", for_good=True) in decided
+    assert (
+        lifecycle.TellHead(
+            "Ray on algo-2 ended for the 4th time: raylet [exit code=-9]", for_good=True
+        )
+        in decided
+    )
     assert life.cause == lifecycle.Done()
 
 
@@ -208,15 +226,23 @@ class Orders(RuleBasedStateMachine):
             return
         ends = [isinstance(decision, lifecycle.End) for decision in self.life.decisions]
         assert not any(ends[:-1])
-        starts = [decision for decision in self.life.decisions if isinstance(decision, lifecycle.StartRay)]
-        joins = [decision for decision in self.life.decisions if isinstance(decision, lifecycle.JoinRay)]
+        starts = [
+            decision for decision in self.life.decisions if isinstance(decision, lifecycle.StartRay)
+        ]
+        joins = [
+            decision for decision in self.life.decisions if isinstance(decision, lifecycle.JoinRay)
+        ]
         assert len(joins) <= len(starts) <= 1 + MAX_RESTARTS
-        assert len(starts) == (1 + self.life.member.restarts if self.life.member.is_connected else 0)
+        assert len(starts) == (
+            1 + self.life.member.restarts if self.life.member.is_connected else 0
+        )
         # Whichever was started last is told whom to join, if anybody knows.
         if self.life.member.gcs_address:
-            assert [each for each in self.life.decisions if isinstance(each, lifecycle.StartRay | lifecycle.JoinRay)][
-                -1
-            ] == lifecycle.JoinRay(GCS)
+            assert [
+                each
+                for each in self.life.decisions
+                if isinstance(each, lifecycle.StartRay | lifecycle.JoinRay)
+            ][-1] == lifecycle.JoinRay(GCS)
 
     @invariant()
     def nobody_who_was_asked_to_stop_fails_for_want_of_a_head(self):

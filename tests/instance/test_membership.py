@@ -48,12 +48,18 @@ class Life:
 
     def form(self):
         """Let everybody join."""
-        self.tell(lifecycle.GcsAnswers(), *map(lifecycle.Joined, self.rules.hosts[1:]), nodes(*self.rules.hosts))
+        self.tell(
+            lifecycle.GcsAnswers(),
+            *map(lifecycle.Joined, self.rules.hosts[1:]),
+            nodes(*self.rules.hosts),
+        )
         return self
 
     @property
     def causes(self):
-        return [decision.cause for decision in self.decisions if isinstance(decision, lifecycle.End)]
+        return [
+            decision.cause for decision in self.decisions if isinstance(decision, lifecycle.End)
+        ]
 
     @property
     def cause(self):
@@ -62,14 +68,20 @@ class Life:
 
     @property
     def begins(self):
-        return [decision for decision in self.decisions if isinstance(decision, lifecycle.BeginWork)]
+        return [
+            decision for decision in self.decisions if isinstance(decision, lifecycle.BeginWork)
+        ]
 
     def said(self, *names):
-        states = [decision for decision in self.decisions if isinstance(decision, lifecycle.Announce)]
+        states = [
+            decision for decision in self.decisions if isinstance(decision, lifecycle.Announce)
+        ]
         return [(state.name, state.host) for state in states if not names or state.name in names]
 
     def remarks(self):
-        return [decision.text for decision in self.decisions if isinstance(decision, lifecycle.Remark)]
+        return [
+            decision.text for decision in self.decisions if isinstance(decision, lifecycle.Remark)
+        ]
 
 
 # Forming
@@ -77,11 +89,21 @@ class Life:
 
 def test_the_driver_begins_when_the_last_instance_has_joined_and_its_ray_node_is_registered():
     life = Life(3)
-    life.tell(lifecycle.GcsAnswers(), lifecycle.Joined("algo-2"), lifecycle.Joined("algo-3"), nodes("algo-1", "algo-2"))
+    life.tell(
+        lifecycle.GcsAnswers(),
+        lifecycle.Joined("algo-2"),
+        lifecycle.Joined("algo-3"),
+        nodes("algo-1", "algo-2"),
+    )
     assert not life.begins
     life.tell(nodes("algo-1", "algo-2", "algo-3"))
     assert life.begins == [lifecycle.BeginWork("10.0.0.1")]
-    assert life.said() == [("joined", "algo-1"), ("joined", "algo-2"), ("joined", "algo-3"), ("formed", "algo-1")]
+    assert life.said() == [
+        ("joined", "algo-1"),
+        ("joined", "algo-2"),
+        ("joined", "algo-3"),
+        ("formed", "algo-1"),
+    ]
 
 
 def test_only_a_driver_that_prepares_ahead_starts_before_the_cluster_is_formed():
@@ -126,7 +148,11 @@ def test_a_worker_that_can_never_join_and_a_failure_of_the_bootstrap_end_the_job
 def test_each_instance_that_joins_is_counted():
     life = Life(3)
     life.tell(lifecycle.Joined("algo-3"), lifecycle.Joined("algo-2"))
-    joined = [each for each in life.decisions if isinstance(each, lifecycle.Announce) and each.name == "joined"]
+    joined = [
+        each
+        for each in life.decisions
+        if isinstance(each, lifecycle.Announce) and each.name == "joined"
+    ]
     assert [(each.host, each.count, each.total) for each in joined] == [
         ("algo-1", 1, 3),
         ("algo-3", 2, 3),
@@ -137,8 +163,14 @@ def test_each_instance_that_joins_is_counted():
 def test_a_ray_node_whose_instance_is_lost_is_not_counted():
     life = Life(3, min_instances=2)
     life.tell(lifecycle.GcsAnswers(), lifecycle.Joined("algo-2"), lifecycle.Joined("algo-3"))
-    life.tell(lifecycle.Lost("algo-3", "closed its connection"), nodes("algo-1", "algo-2", "algo-3"))
-    formed = next(each for each in life.decisions if isinstance(each, lifecycle.Announce) and each.name == "formed")
+    life.tell(
+        lifecycle.Lost("algo-3", "closed its connection"), nodes("algo-1", "algo-2", "algo-3")
+    )
+    formed = next(
+        each
+        for each in life.decisions
+        if isinstance(each, lifecycle.Announce) and each.name == "formed"
+    )
     assert formed.count == 2
 
 
@@ -160,15 +192,24 @@ def test_a_job_runs_with_fewer_instances_only_if_min_instances_says_so():
     life.tell(lifecycle.GcsAnswers(), lifecycle.Joined("algo-2"), nodes("algo-1", "algo-2"))
     life.tell(lifecycle.Tick(), after_s=10)
     assert life.begins
-    formed = next(each for each in life.decisions if isinstance(each, lifecycle.Announce) and each.name == "formed")
+    formed = next(
+        each
+        for each in life.decisions
+        if isinstance(each, lifecycle.Announce) and each.name == "formed"
+    )
     assert (formed.count, formed.total) == (2, 3)
-    assert life.remarks() == ["2 of 3 instances joined within 10 s; missing: algo-3; going on, as min_instances=2 says"]
+    assert life.remarks() == [
+        "2 of 3 instances joined within 10 s; missing: algo-3; going on, as min_instances=2 says"
+    ]
 
 
 @pytest.mark.parametrize(
-    ("present", "coordinator_only", "is_enough"), [(1, False, True), (1, True, False), (2, True, True)]
+    ("present", "coordinator_only", "is_enough"),
+    [(1, False, True), (1, True, False), (2, True, True)],
 )
-def test_a_head_that_only_coordinates_needs_a_worker_at_the_deadline(present, coordinator_only, is_enough):
+def test_a_head_that_only_coordinates_needs_a_worker_at_the_deadline(
+    present, coordinator_only, is_enough
+):
     life = Life(3, join_timeout_s=10, min_instances=1, coordinator_only=coordinator_only)
     joined = hosts(3)[:present]
     life.tell(lifecycle.GcsAnswers(), *map(lifecycle.Joined, joined[1:]), nodes(*joined))
@@ -194,7 +235,10 @@ def test_a_restarted_ray_node_rejoins_when_another_node_of_that_host_is_register
     life.tell(lifecycle.RayLost("algo-2", "its Ray node ended; restart 1 of 3"))
     life.tell(nodes("algo-1", "algo-2"))  # the GCS has not seen yet that it is dead
     assert life.said("lost", "rejoined") == [("lost", "algo-2")]
-    life.tell(nodes("algo-1"), lifecycle.NodesChanged({"algo-1": node("algo-1"), "algo-2": node("algo-2", 2)}))
+    life.tell(
+        nodes("algo-1"),
+        lifecycle.NodesChanged({"algo-1": node("algo-1"), "algo-2": node("algo-2", 2)}),
+    )
     assert life.said("lost", "rejoined") == [("lost", "algo-2"), ("rejoined", "algo-2")]
     assert not life.membership.restarting
     assert not life.causes
@@ -241,7 +285,9 @@ def test_an_instance_that_came_after_the_work_began_may_be_lost():
 
 def test_only_the_lost_instance_is_not_awaited_any_more():
     life = Life(3, on_instance_loss="continue").form()
-    life.tell(lifecycle.RayLost("algo-2", "restart 1 of 3"), lifecycle.RayLost("algo-3", "restart 1 of 3"))
+    life.tell(
+        lifecycle.RayLost("algo-2", "restart 1 of 3"), lifecycle.RayLost("algo-3", "restart 1 of 3")
+    )
     life.tell(lifecycle.Lost("algo-2", "closed its connection"))
     life.tell(lifecycle.NodesChanged({"algo-1": node("algo-1"), "algo-3": node("algo-3", 2)}))
     assert life.said("rejoined") == [("rejoined", "algo-3")]
@@ -260,8 +306,12 @@ def test_a_driver_that_says_why_it_ended_or_ends_well_ends_the_job_at_once(end):
     assert life.cause == end
 
 
-@pytest.mark.parametrize("end", [lifecycle.DriverEnded(1), lifecycle.DriverEnded(-9), lifecycle.DriverEnded(1, OF_RAY)])
-def test_a_driver_that_may_have_died_of_the_cluster_is_blamed_only_when_no_other_news_can_be_on_its_way(end):
+@pytest.mark.parametrize(
+    "end", [lifecycle.DriverEnded(1), lifecycle.DriverEnded(-9), lifecycle.DriverEnded(1, OF_RAY)]
+)
+def test_a_driver_that_may_have_died_of_the_cluster_is_blamed_only_when_no_other_news_can_be_on_its_way(
+    end,
+):
     life = Life(2).form()
     life.tell(end)
     life.tell(lifecycle.Tick(), after_s=VERDICT_S / 2)
@@ -270,7 +320,9 @@ def test_a_driver_that_may_have_died_of_the_cluster_is_blamed_only_when_no_other
     assert life.cause == end
 
 
-@pytest.mark.parametrize("news", [lifecycle.RayEnded("raylet died"), lifecycle.Lost("algo-2", "closed its connection")])
+@pytest.mark.parametrize(
+    "news", [lifecycle.RayEnded("raylet died"), lifecycle.Lost("algo-2", "closed its connection")]
+)
 def test_what_the_driver_died_of_is_the_reason_though_it_is_known_after_its_end(news):
     life = Life(2).form()
     life.tell(lifecycle.DriverEnded(1, OF_RAY))
@@ -283,7 +335,8 @@ def test_a_silent_worker_is_waited_for_until_it_speaks_or_is_lost():
     life.tell(lifecycle.DriverEnded(1, OF_RAY))
     life.tell(lifecycle.Tick(frozenset({"algo-2"})), after_s=VERDICT_S)
     assert not life.causes
-    assert life.membership.wakes_at_s == life.now_s + AGAIN_S  # not before: nobody polls without a pause
+    # Not before: nobody polls without a pause.
+    assert life.membership.wakes_at_s == life.now_s + AGAIN_S
     life.tell(lifecycle.Lost("algo-2", "said nothing for 8 s"), after_s=8)
     assert str(life.cause) == "algo-2 lost: said nothing for 8 s"
 
@@ -390,12 +443,16 @@ class Orders(RuleBasedStateMachine):
         self.tell(lifecycle.RayLost(host, "restart 1 of 3"))
         self.registered.pop(host, None)
         self.show_nodes()
-        assert ended or not self.life.causes or self.timed_out(), "a raylet that is started again ended the job"
+        assert ended or not self.life.causes or self.timed_out(), (
+            "a raylet that is started again ended the job"
+        )
 
     @precondition(lambda self: self.connected)
     @rule(
         data=st.data(),
-        how=st.sampled_from([lifecycle.Left, lambda host: lifecycle.Lost(host, "closed its connection")]),
+        how=st.sampled_from(
+            [lifecycle.Left, lambda host: lifecycle.Lost(host, "closed its connection")]
+        ),
     )
     def a_worker_is_lost(self, data, how):
         host = data.draw(st.sampled_from(sorted(self.connected)))
@@ -416,7 +473,9 @@ class Orders(RuleBasedStateMachine):
         if was_formed:
             at_work = 1 + len(self.connected)
             lone_coordinator = cluster.coordinator_only and at_work == 1
-            return lone_coordinator or (cluster.on_instance_loss == "fail" and host not in unawaited)
+            return lone_coordinator or (
+                cluster.on_instance_loss == "fail" and host not in unawaited
+            )
         possible = COUNT - len(self.dead)
         return possible < max(cluster.min_instances or COUNT, 2 if cluster.coordinator_only else 1)
 
@@ -446,7 +505,8 @@ class Orders(RuleBasedStateMachine):
         self.tell(lifecycle.Tick(silent), after_s=after_s)
         if due_s is None or self.life.now_s < due_s:
             return
-        # A deadline always decides: the cluster is formed or given up, the blame laid, the grace over.
+        # A deadline always decides: the cluster is formed or given up, the blame laid, the grace
+        # over.
         assert self.life.membership.phase is not phase or (phase is Phase.ATTRIBUTING and silent)
 
     @invariant()
@@ -464,7 +524,9 @@ class Orders(RuleBasedStateMachine):
             return
         assert len(self.life.begins) == 1
         formed = next(
-            each for each in self.life.decisions if isinstance(each, lifecycle.Announce) and each.name == "formed"
+            each
+            for each in self.life.decisions
+            if isinstance(each, lifecycle.Announce) and each.name == "formed"
         )
         cluster = self.life.rules.cluster
         assert formed.count >= (cluster.min_instances or COUNT)
@@ -472,7 +534,11 @@ class Orders(RuleBasedStateMachine):
 
     @invariant()
     def every_missing_host_is_named(self):
-        if not hasattr(self, "life") or not self.timed_out() or "instances joined" not in str(self.life.cause):
+        if (
+            not hasattr(self, "life")
+            or not self.timed_out()
+            or "instances joined" not in str(self.life.cause)
+        ):
             return
         membership = self.life.membership
         missing = set(hosts(COUNT)) - set(membership.present)

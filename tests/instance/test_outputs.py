@@ -50,7 +50,9 @@ def test_files_that_a_script_left_in_its_working_folder_are_named(instance):
     (instance.payload.source / "checkpoint.pth.tar").touch()
     (instance.environment.paths.working / "runs").mkdir(parents=True)
     (instance.environment.paths.working / "runs" / "log").touch()
-    (instance.environment.paths.working / "train.py").symlink_to(instance.payload.source / "train.py")
+    (instance.environment.paths.working / "train.py").symlink_to(
+        instance.payload.source / "train.py"
+    )
     assert warn_of_lost_files(instance, BEGUN_S) == (
         "warning: files in the working folder of algo-1 are lost now: checkpoint.pth.tar, runs/log; write results to "
         "$SM_MODEL_DIR and checkpoints to $RAYSM_STATE; or use --in-state"
@@ -73,20 +75,29 @@ def test_a_workload_without_a_script_is_asked_for_its_working_folder_alone(insta
 
 def write(paths, **files):
     """Write ``model`` and ``data`` files: names with their content."""
-    for folder, content in ((paths.model, files.get("model", {})), (paths.output_data, files.get("data", {}))):
+    for folder, content in (
+        (paths.model, files.get("model", {})),
+        (paths.output_data, files.get("data", {})),
+    ):
         for name, text in content.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)
 
 
 def names(folder):
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+    )
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.kind)
 def test_of_the_model_what_others_have_is_left_out_and_of_the_rest_kept_apart(tmp_path, api):
     paths = Paths(tmp_path, api)
-    write(paths, model={"model.pt": "mine", "shard-2": "mine"}, data={"log/x.txt": "mine", "own.txt": "mine"})
+    write(
+        paths,
+        model={"model.pt": "mine", "shard-2": "mine"},
+        data={"log/x.txt": "mine", "own.txt": "mine"},
+    )
     files = read_outputs(paths)
     taken = [key for key, path in files.items() if path.name in ("model.pt", "x.txt")]
     said = give_way(paths, "algo-2", files, [*taken, "of nobody"])
@@ -111,14 +122,27 @@ def manifest_of(*files):
     )
 
 
-def test_at_the_end_of_a_job_no_file_has_two_owners_and_the_manifest_lists_all_with_their_digests(tmp_path):
+def test_at_the_end_of_a_job_no_file_has_two_owners_and_the_manifest_lists_all_with_their_digests(
+    tmp_path,
+):
     with Cluster(tmp_path, request(3)) as cluster:
         head, second, third = (Paths(cluster.base(host)) for host in cluster.hosts)
         write(head, model={"model.pt": "rank 0"}, data={"log.txt": "head"})
         manifest_of("model.pt", "of-the-owner.parquet").write(head.model)
-        write(second, model={"part-1.parquet": "second", "model.pt": "clash", "of-the-owner.parquet": "known"})
+        write(
+            second,
+            model={
+                "part-1.parquet": "second",
+                "model.pt": "clash",
+                "of-the-owner.parquet": "known",
+            },
+        )
         write(second, data={"log.txt": "second"})
-        write(third, model={f"shards/{number}.distcp": f"third {number}" for number in range(300)}, data={"x.log": ""})
+        write(
+            third,
+            model={f"shards/{number}.distcp": f"third {number}" for number in range(300)},
+            data={"x.log": ""},
+        )
         assert cluster.start().wait() == {"algo-1": 0, "algo-2": 0, "algo-3": 0}
         assert (head.model / "model.pt").read_text() == "rank 0"
         assert names(second.model) == ["of-the-owner.parquet", "part-1.parquet"]
@@ -146,7 +170,9 @@ async def join_as_worker(cluster):
     while True:
         with contextlib.suppress(OSError):
             return await control.join(
-                lambda: asyncio.open_connection("127.0.0.1", cluster.ports["control"], limit=wire.MAX_LINE),
+                lambda: asyncio.open_connection(
+                    "127.0.0.1", cluster.ports["control"], limit=wire.MAX_LINE
+                ),
                 token=instance.payload.token(),
                 host="algo-2",
                 head="algo-1",
@@ -298,10 +324,21 @@ def in_a_container(mounts):
     )
     python = Path("/mnt/python", Path(sys.executable).relative_to(sys.prefix))
     command = ["unshare", "--mount", "sh", "-c", shell, "sh", str(python), "-c", CODE]
-    # Neither a place of this process's own nor the one where it stands is to be a place for temporary files.
-    environ = {name: value for name, value in os.environ.items() if name not in ("TMPDIR", contract_names.SCRATCH)}
-    environ |= {"PYTHON": sys.prefix, "TREE": str(Path(__file__).parents[2]), "PYTHONPATH": "/mnt/tree"}
-    done = subprocess.run(command, env=environ, cwd="/proc", capture_output=True, text=True, timeout=180)
+    # Neither a place of this process's own nor the one where it stands is to be a place for
+    # temporary files.
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("TMPDIR", contract_names.SCRATCH)
+    }
+    environ |= {
+        "PYTHON": sys.prefix,
+        "TREE": str(Path(__file__).parents[2]),
+        "PYTHONPATH": "/mnt/tree",
+    }
+    done = subprocess.run(
+        command, env=environ, cwd="/proc", capture_output=True, text=True, timeout=180
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip(), done.stderr
 
@@ -319,7 +356,10 @@ def test_as_on_sagemaker_the_volume_at_tmp_is_taken_and_not_the_small_root():
 @pytest.mark.namespace
 def test_without_a_tmp_that_can_be_written_ray_and_temporary_files_follow_to_the_other_disk():
     told, log = in_a_container(f"{LARGE_TMP} && mount -o remount,ro /tmp")
-    assert told == "RAYSM_RAY_TEMP_DIR=/opt/ml/scratch/ray RAYSM_SCRATCH=/opt/ml/scratch TMPDIR=/opt/ml/scratch"
+    assert (
+        told
+        == "RAYSM_RAY_TEMP_DIR=/opt/ml/scratch/ray RAYSM_SCRATCH=/opt/ml/scratch TMPDIR=/opt/ml/scratch"
+    )
     assert "/tmp cannot be written (Read-only file system)" in log
 
 
@@ -327,10 +367,16 @@ def test_without_a_tmp_that_can_be_written_ray_and_temporary_files_follow_to_the
 def test_a_container_in_which_nothing_can_be_written_is_told_in_one_sentence():
     # Python looks for temporary files in these, too.
     others = " && ".join(
-        f"mount -t tmpfs -o ro none {path}" for path in ("/var/tmp", "/usr/tmp") if Path(path).is_dir()
+        f"mount -t tmpfs -o ro none {path}"
+        for path in ("/var/tmp", "/usr/tmp")
+        if Path(path).is_dir()
     )
-    told, _ = in_a_container(f"{LARGE_TMP} && mount -o remount,ro /tmp && mount -o remount,ro /opt/ml && {others}")
-    assert told.startswith("/tmp cannot be written (Read-only file system) and /opt/ml cannot be written")
+    told, _ = in_a_container(
+        f"{LARGE_TMP} && mount -o remount,ro /tmp && mount -o remount,ro /opt/ml && {others}"
+    )
+    assert told.startswith(
+        "/tmp cannot be written (Read-only file system) and /opt/ml cannot be written"
+    )
     assert "run the image as root, or mount one" in told
     assert "\n" not in told
 

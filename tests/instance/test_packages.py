@@ -118,7 +118,12 @@ def variables(**more):
 def installed(folder, packed, *needs, **more):
     """Install what ``packed`` requires, and ``needs``; return the folder."""
     wanted = find_missing_packages(packed)
-    install(packed, MissingPackages(requirements=wanted.requirements, needs=needs), folder / "site", variables(**more))
+    install(
+        packed,
+        MissingPackages(requirements=wanted.requirements, needs=needs),
+        folder / "site",
+        variables(**more),
+    )
     return folder / "site"
 
 
@@ -126,13 +131,17 @@ def run(code, *arguments, path):
     """Return what ``code`` prints in an image that has the folder ``path`` beside this machine's packages."""
     command = [sys.executable, "-c", code, *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path))}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=True).stdout
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=180, check=True
+    ).stdout
 
 
 @pytest.mark.long
 def test_a_ray_that_travelled_takes_the_place_of_the_image_s_which_stays_as_it_is(tmp_path):
     packed = pack(
-        tmp_path, wheels=[make_wheel(tmp_path / "wheels", "ray", "2.60.99")], security=Security(isolation=True)
+        tmp_path,
+        wheels=[make_wheel(tmp_path / "wheels", "ray", "2.60.99")],
+        security=Security(isolation=True),
     )
     old = make_installed(tmp_path / "image", "ray", "2.52.1")
     site = installed(tmp_path, packed, NEEDS["ray"], PYTHONPATH=str(old))
@@ -140,16 +149,26 @@ def test_a_ray_that_travelled_takes_the_place_of_the_image_s_which_stays_as_it_i
     assert run(VERSION, path=[old]) == "2.52.1\n"
 
 
-def test_packages_that_travelled_are_installed_without_a_word_to_the_index_and_the_log_says_how_much(tmp_path, capfd):
+def test_packages_that_travelled_are_installed_without_a_word_to_the_index_and_the_log_says_how_much(
+    tmp_path, capfd
+):
     wheel = make_wheel(tmp_path / "wheels", "travelled", body="VALUE = 42\n" * 200_000)
     with silent_port() as port:
         index = f"http://127.0.0.1:{port}/simple"
-        packed = pack(tmp_path, wheels=[wheel], requirements=("# ours", "", "travelled  # bars"), pip_index=index)
+        packed = pack(
+            tmp_path,
+            wheels=[wheel],
+            requirements=("# ours", "", "travelled  # bars"),
+            pip_index=index,
+        )
         site = installed(tmp_path, packed)
     assert (site / "travelled.py").stat().st_size == 2_200_000
     log = capfd.readouterr().err
     assert "raysm: installing 1 packages for travelled  # bars\n" in log
-    assert re.search(r"raysm: installed 1 packages, \d MB, in \d+\.\d s \(\d+\.\d s of them to resolve versions", log)
+    assert re.search(
+        r"raysm: installed 1 packages, \d MB, in \d+\.\d s \(\d+\.\d s of them to resolve versions",
+        log,
+    )
 
 
 def test_what_did_not_travel_comes_from_the_index_that_the_request_names(tmp_path):
@@ -157,20 +176,29 @@ def test_what_did_not_travel_comes_from_the_index_that_the_request_names(tmp_pat
     near = make_wheel(tmp_path / "here", "near")
     with package_index(*wheels) as url:
         packed = pack(tmp_path, wheels=[near], requirements=("far",), pip_index=url)
-        site = installed(tmp_path, packed, PIP_INDEX_URL="http://nobody.invalid/simple", PIP_NO_INDEX="1")
+        site = installed(
+            tmp_path, packed, PIP_INDEX_URL="http://nobody.invalid/simple", PIP_NO_INDEX="1"
+        )
     assert {path.name for path in site.glob("*.py")} == {"far.py", "near.py"}
 
 
 @pytest.mark.parametrize(
     ("wanted", "package", "version"),
-    [("ray<2.53", "ray", "2.52.1"), pytest.param("torch==1.0", "torch", "1.0", marks=pytest.mark.long)],
+    [
+        ("ray<2.53", "ray", "2.52.1"),
+        pytest.param("torch==1.0", "torch", "1.0", marks=pytest.mark.long),
+    ],
 )
-def test_a_requirement_that_would_replace_the_image_s_torch_or_ray_is_refused(tmp_path, wanted, package, version):
+def test_a_requirement_that_would_replace_the_image_s_torch_or_ray_is_refused(
+    tmp_path, wanted, package, version
+):
     wheels = [
         make_wheel(tmp_path / "wheels", "mover", requires=[wanted]),
         make_wheel(tmp_path / "wheels", package, version),
     ]
-    packed = pack(tmp_path, wheels=wheels, requirements=("mover",), security=Security(isolation=True))
+    packed = pack(
+        tmp_path, wheels=wheels, requirements=("mover",), security=Security(isolation=True)
+    )
     with pytest.raises(InvalidRequest, match=" mover .*conflict"):
         installed(tmp_path, packed)
 
@@ -179,7 +207,10 @@ def test_a_requirement_that_would_replace_the_image_s_torch_or_ray_is_refused(tm
 def test_the_next_job_of_a_warm_pool_downloads_nothing_again(tmp_path):
     fetched = []
     (tmp_path / "warm").mkdir()
-    warm = {"SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY": str(tmp_path / "warm"), "PIP_TRUSTED_HOST": "127.0.0.1"}
+    warm = {
+        "SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY": str(tmp_path / "warm"),
+        "PIP_TRUSTED_HOST": "127.0.0.1",
+    }
     with package_index(make_wheel(tmp_path / "there", "far"), fetched=fetched) as url:
         packed = pack(tmp_path, requirements=("far",), pip_index=url)
         for site in ("first", "second"):
@@ -193,13 +224,21 @@ def test_an_image_with_another_ray_lacks_the_one_that_raysm_needs_and_says_which
     old = make_installed(tmp_path / "image", "ray", "2.52.1")
     command = [sys.executable, "-c", MISSING, str(tmp_path / "payload")]
     lacks = subprocess.run(
-        command, env=os.environ | {"PYTHONPATH": str(old)}, capture_output=True, text=True, check=True
+        command,
+        env=os.environ | {"PYTHONPATH": str(old)},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert lacks.stdout == f"{NEEDS['ray']} (this image has Ray 2.52.1)\n"
 
 
 def pip(folder, **variables):
-    environment = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1"} | variables
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_NO_INDEX": "1",
+    } | variables
     return Pip(folder, environment)
 
 
@@ -235,7 +274,10 @@ def tested(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("requirements", "version", "is_told"),
-    [(("user",), "1.0", False), pytest.param(("user", "newer"), "2.0", True, marks=pytest.mark.long)],
+    [
+        (("user",), "1.0", False),
+        pytest.param(("user", "newer"), "2.0", True, marks=pytest.mark.long),
+    ],
 )
 def test_packages_have_their_tested_versions_unless_the_user_needs_others(
     tmp_path, tested, capfd, requirements, version, is_told

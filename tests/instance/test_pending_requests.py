@@ -7,7 +7,13 @@ import random
 import pytest
 
 from raysm.errors import InvalidRequest
-from raysm.instance.pending_requests import Pending, UnmetRequests, WaitingRequests, can_place, find_pending
+from raysm.instance.pending_requests import (
+    Pending,
+    UnmetRequests,
+    WaitingRequests,
+    can_place,
+    find_pending,
+)
 
 NODES = [{"CPU": 1.0, "memory": 4e9, "host:algo-1": 1.0}, {"CPU": 1.0, "GPU": 1.0, "memory": 4e9}]
 OF_8_GPUS = [{"GPU": 8.0, "CPU": 96.0}] * 2
@@ -18,7 +24,8 @@ def unmet(nodes, *bundles, strategy="any"):
 
 
 @pytest.mark.parametrize(
-    "bundles", [[{"CPU": 1}], [{"GPU": 1, "CPU": 0.5}], [{"CPU": 1}, {"CPU": 1}], [{"host:algo-1": 1}], [{}]]
+    "bundles",
+    [[{"CPU": 1}], [{"GPU": 1, "CPU": 0.5}], [{"CPU": 1}, {"CPU": 1}], [{"host:algo-1": 1}], [{}]],
 )
 def test_a_request_that_fits_an_instance_is_met_sooner_or_later(bundles):
     assert unmet(NODES, *bundles) == {}
@@ -41,7 +48,9 @@ def test_a_request_that_fits_an_instance_is_met_sooner_or_later(bundles):
         ),
     ],
 )
-def test_a_request_that_no_instance_can_meet_is_named_with_what_they_have(bundles, request_text, have):
+def test_a_request_that_no_instance_can_meet_is_named_with_what_they_have(
+    bundles, request_text, have
+):
     assert unmet(NODES, *bundles) == {request_text: have}
 
 
@@ -76,11 +85,20 @@ def test_bundles_that_only_one_instance_can_hold_are_matched_with_it():
 def test_each_answer_about_a_small_group_is_that_of_trying_every_placement():
     chance = random.Random(45)
     for _ in range(300):
-        nodes = [{"CPU": float(chance.randint(1, 6)), "GPU": float(chance.randint(0, 2))} for _ in range(3)]
-        bundles = [{"CPU": float(chance.randint(1, 4)), "GPU": float(chance.randint(0, 1))} for _ in range(4)]
+        nodes = [
+            {"CPU": float(chance.randint(1, 6)), "GPU": float(chance.randint(0, 2))}
+            for _ in range(3)
+        ]
+        bundles = [
+            {"CPU": float(chance.randint(1, 4)), "GPU": float(chance.randint(0, 1))}
+            for _ in range(4)
+        ]
         for strategy in ("any", "STRICT_PACK", "STRICT_SPREAD"):
             request = Pending(bundles=bundles, strategy=strategy)
-            assert can_place(nodes, request) is can_place_by_trying(nodes, bundles, strategy), (nodes, bundles)
+            assert can_place(nodes, request) is can_place_by_trying(nodes, bundles, strategy), (
+                nodes,
+                bundles,
+            )
 
 
 def can_place_by_trying(nodes, bundles, strategy):
@@ -90,7 +108,11 @@ def can_place_by_trying(nodes, bundles, strategy):
         if strategy == "STRICT_SPREAD" and len(set(chosen)) < len(bundles):
             continue
         loads = [
-            {name: sum(bundle[name] for bundle, at in zip(bundles, chosen, strict=True) if at == number)}
+            {
+                name: sum(
+                    bundle[name] for bundle, at in zip(bundles, chosen, strict=True) if at == number
+                )
+            }
             for number in range(len(nodes))
             for name in ("CPU", "GPU")
         ]
@@ -157,7 +179,9 @@ def times_named(*counts_by_time):
     """Return when a request is named whose number is ``counts_by_time``, as pairs of time and count."""
     requests = WaitingRequests()
     return [
-        now_s for now_s, count in counts_by_time if requests.take({"num_cpus=1": count} if count else {}, "", now_s)
+        now_s
+        for now_s, count in counts_by_time
+        if requests.take({"num_cpus=1": count} if count else {}, "", now_s)
     ]
 
 

@@ -25,9 +25,15 @@ from raysm.instance.resources import ObjectStore
 from tests.support.bootstraps import write_training
 from tests.support.own_process import run_apart
 
-CAPACITY = Capacity(cpus=4, gpus=2, memory_bytes=1000, object_store=ObjectStore(bytes=300, folder=None))
+CAPACITY = Capacity(
+    cpus=4, gpus=2, memory_bytes=1000, object_store=ObjectStore(bytes=300, folder=None)
+)
 GROUPS = [
-    {"instance_group_name": "work, hard", "instance_type": "ml.g5.xlarge", "hosts": ["algo-2", "algo-10"]},
+    {
+        "instance_group_name": "work, hard",
+        "instance_type": "ml.g5.xlarge",
+        "hosts": ["algo-2", "algo-10"],
+    },
     {"instance_group_name": "head", "instance_type": "ml.t3.medium", "hosts": ["algo-1"]},
 ]
 
@@ -38,7 +44,14 @@ def told(base, host, **variables):
 
 
 def arguments(
-    base, host="algo-1", *, cluster=None, ports=None, capacity=CAPACITY, head_address=None, address="10.0.0.1"
+    base,
+    host="algo-1",
+    *,
+    cluster=None,
+    ports=None,
+    capacity=CAPACITY,
+    head_address=None,
+    address="10.0.0.1",
 ):
     return start_arguments(
         environment=told(base, host),
@@ -76,9 +89,12 @@ def test_the_head_listens_on_the_ports_of_the_request(tmp_path):
 
 
 def test_ray_chooses_the_ports_that_the_request_leaves_to_it(tmp_path):
-    # Without these options, Ray takes its fixed ports, which two nodes of one address would both take.
+    # Without these options, Ray takes its fixed ports, which two nodes of one address would both
+    # take.
     found = arguments(tmp_path, ports=Ports(dashboard_agent=0, worker_min=0))
-    assert {"--dashboard-agent-listen-port=0", "--min-worker-port=0", "--max-worker-port=0"} <= set(found)
+    assert {"--dashboard-agent-listen-port=0", "--min-worker-port=0", "--max-worker-port=0"} <= set(
+        found
+    )
 
 
 def test_a_node_says_its_host_group_type_and_rank(tmp_path):
@@ -87,12 +103,17 @@ def test_a_node_says_its_host_group_type_and_rank(tmp_path):
     assert labels == (
         "--labels=raysm.io/host=algo-10,raysm.io/group=work__hard,raysm.io/instance-type=ml.g5.xlarge,raysm.io/rank=2"
     )
-    resources = json.loads(next(text for text in found if text.startswith("--resources=")).removeprefix("--resources="))
+    resources = json.loads(
+        next(text for text in found if text.startswith("--resources=")).removeprefix("--resources=")
+    )
     assert resources == {"host:algo-10": 1, "group:work_ hard": 1, "instance_type:ml.g5.xlarge": 1}
 
 
 def test_a_head_that_only_coordinates_offers_no_cpu_and_no_gpu(tmp_path):
-    groups = (InstanceGroup("head", "ml.t3.medium", 1), InstanceGroup("work, hard", "ml.g5.xlarge", 2))
+    groups = (
+        InstanceGroup("head", "ml.t3.medium", 1),
+        InstanceGroup("work, hard", "ml.g5.xlarge", 2),
+    )
     cluster = Cluster(groups=groups, head="head", coordinator_only=True)
     assert {"--num-cpus=0", "--num-gpus=0"} <= set(arguments(tmp_path, cluster=cluster))
     worker = arguments(tmp_path, "algo-2", cluster=cluster, head_address="10.0.0.1:6379")
@@ -103,10 +124,23 @@ def test_what_the_variables_say_wins_over_what_is_detected(tmp_path):
     for name in ("proc", "dev/shm"):
         (tmp_path / "root" / name).mkdir(parents=True)
     (tmp_path / "root/proc/meminfo").write_text("MemTotal: 8388608 kB\n")
-    variables = {"RAYSM_CPUS": "3", "RAYSM_MEMORY_BYTES": "4000000000", "RAYSM_OBJECT_STORE_BYTES": "90000000"}
-    found = detect_capacity(told(tmp_path, "algo-1", **variables), {"CUDA_VISIBLE_DEVICES": "0"}, tmp_path / "root")
-    assert (found.cpus, found.gpus, found.memory_bytes, found.object_store.bytes) == (3, 1, 4 * 10**9, 90_000_000)
-    detected = detect_capacity(told(tmp_path, "algo-1"), {"CUDA_VISIBLE_DEVICES": ""}, tmp_path / "root")
+    variables = {
+        "RAYSM_CPUS": "3",
+        "RAYSM_MEMORY_BYTES": "4000000000",
+        "RAYSM_OBJECT_STORE_BYTES": "90000000",
+    }
+    found = detect_capacity(
+        told(tmp_path, "algo-1", **variables), {"CUDA_VISIBLE_DEVICES": "0"}, tmp_path / "root"
+    )
+    assert (found.cpus, found.gpus, found.memory_bytes, found.object_store.bytes) == (
+        3,
+        1,
+        4 * 10**9,
+        90_000_000,
+    )
+    detected = detect_capacity(
+        told(tmp_path, "algo-1"), {"CUDA_VISIBLE_DEVICES": ""}, tmp_path / "root"
+    )
     assert (detected.gpus, detected.memory_bytes) == (0, 8 * 2**30)
     assert detected.cpus >= 1
 
@@ -127,7 +161,10 @@ def test_what_the_variables_say_wins_over_what_is_detected(tmp_path):
             + "----- END gcs_server.out tail (exit code(s)=-9 (signal 9)) -----\nRemaining processes will be killed.\n",
             "gcs_server [exit code=-9 (signal 9)]",
         ),
-        ("Traceback (most recent call last):\n  File x\nValueError: no such port\n", "File x ValueError: no such port"),
+        (
+            "Traceback (most recent call last):\n  File x\nValueError: no such port\n",
+            "File x ValueError: no such port",
+        ),
         ("", "it exited with code 1 without a word"),
     ],
 )
@@ -151,7 +188,9 @@ RAYLET = ["raylet", "--num_prestart_python_workers=96", "--port=1"]
 def test_as_many_workers_are_started_ahead_as_are_asked_for():
     seen = []
     for workers in (1, None):
-        adapt_start(lambda command, process_type: seen.append(command), workers, None, False)(RAYLET, "raylet")
+        adapt_start(lambda command, process_type: seen.append(command), workers, None, False)(
+            RAYLET, "raylet"
+        )
     assert seen == [["raylet", "--num_prestart_python_workers=1", "--port=1"], RAYLET]
 
 
@@ -248,9 +287,18 @@ def test_an_error_in_the_program_ends_it_as_without_this(folder):
 
 
 def test_a_worker_its_setup_in_second_place_and_the_log_monitor_are_run_by_it():
-    setup, worker = "/ray/_private/workers/setup_worker.py", "/ray/_private/workers/default_worker.py"
+    setup, worker = (
+        "/ray/_private/workers/setup_worker.py",
+        "/ray/_private/workers/default_worker.py",
+    )
     ours = ray_imports.__file__.replace("ray_imports", "setup_worker")
-    assert lean(["python", setup, worker, "--a=b"]) == ["python", ours, ray_imports.__file__, worker, "--a=b"]
+    assert lean(["python", setup, worker, "--a=b"]) == [
+        "python",
+        ours,
+        ray_imports.__file__,
+        worker,
+        "--a=b",
+    ]
     monitor = ["python", "-u", "/ray/_private/log_monitor.py", "--x"]
     assert lean(monitor) == [*monitor[:2], ray_imports.__file__, *monitor[2:]]
     assert lean(["raylet", "--a=b"]) == ["raylet", "--a=b"]
@@ -259,12 +307,15 @@ def test_a_worker_its_setup_in_second_place_and_the_log_monitor_are_run_by_it():
 INTERNALS = [value for value in vars(ray_internals).values() if isinstance(value, Internal)]
 
 newest = pytest.mark.skipif(
-    not (installed_version("ray") or "").startswith("2.60."), reason="an older Ray may lack what only makes jobs faster"
+    not (installed_version("ray") or "").startswith("2.60."),
+    reason="an older Ray may lack what only makes jobs faster",
 )
 
 
 @newest
-@pytest.mark.parametrize("internal", INTERNALS, ids=lambda internal: f"{internal.module}.{internal.name}")
+@pytest.mark.parametrize(
+    "internal", INTERNALS, ids=lambda internal: f"{internal.module}.{internal.name}"
+)
 def test_the_installed_ray_has_each_name(internal):
     assert internal.find() is not None
 
@@ -305,8 +356,20 @@ def seen_twice(path, text):
 @pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
 def test_of_a_host_whose_killed_node_still_counts_as_alive_the_new_node_is_told(order):
     infos = [
-        (name, SimpleNamespace(labels={LABEL_HOST: "algo-2"}, state=state, start_time_ms=at, node_manager_address=name))
-        for name, state, at in ((b"old", ray_internals.ALIVE, 1), (b"new", ray_internals.ALIVE, 2), (b"dead", 1, 3))
+        (
+            name,
+            SimpleNamespace(
+                labels={LABEL_HOST: "algo-2"},
+                state=state,
+                start_time_ms=at,
+                node_manager_address=name,
+            ),
+        )
+        for name, state, at in (
+            (b"old", ray_internals.ALIVE, 1),
+            (b"new", ray_internals.ALIVE, 2),
+            (b"dead", 1, 3),
+        )
     ]
     assert latest_by_host(dict(infos[order])) == {"algo-2": {"id": b"new".hex(), "address": b"new"}}
 

@@ -50,7 +50,9 @@ while pathlib.Path("go").exists(): time.sleep(.05)
 
 
 def printed(cluster, word):
-    return next(line[len(word) + 1 :].strip() for line in cluster.lines["algo-1"] if line.startswith(word))
+    return next(
+        line[len(word) + 1 :].strip() for line in cluster.lines["algo-1"] if line.startswith(word)
+    )
 
 
 def listening(pids):
@@ -104,7 +106,11 @@ def test_two_instances_form_one_cluster_survive_a_raylet_and_leave_nothing(tmp_p
         # The dashboard and its agents start at the first request.
         agents = (b"dashboard/dashboard.py", b"dashboard/agent.py")
         started = {pid: read(Path(f"/proc/{pid}/cmdline")) for pid in below(cluster)}
-        assert not [pid for pid, line in started.items() if any(name in line for name in agents) and b"-S" not in line]
+        assert not [
+            pid
+            for pid, line in started.items()
+            if any(name in line for name in agents) and b"-S" not in line
+        ]
         assert printed(cluster, "NODES") == '[["algo-1", 1.0], ["algo-2", 1.0]]'
         bases = [[host, str(cluster.base(host))] for host in cluster.hosts]
         assert printed(cluster, "TASKS") == str(bases).replace("'", '"')
@@ -126,7 +132,8 @@ def test_two_instances_form_one_cluster_survive_a_raylet_and_leave_nothing(tmp_p
         processes = below(cluster)
         ports, addresses = listening(processes)
         assert len(ports) >= 8
-        # 127.0.0.1, also as IPv6 sockets have it: other machines reach nothing of instances that share loopback.
+        # 127.0.0.1, also as IPv6 sockets have it: other machines reach nothing of instances that
+        # share loopback.
         assert addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}
         assert not ports & {44217, 44227, 10001}
         assert {http_status(port) for port in ports} == {401, None}

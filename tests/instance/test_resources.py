@@ -30,7 +30,13 @@ def files(root, contents):
     [
         ({"sys/fs/cgroup/cpu.max": "150000 100000\n"}, 1),
         ({"sys/fs/cgroup/cpu.max": "max 100000\n"}, 8),
-        ({"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "300000", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000"}, 3),
+        (
+            {
+                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "300000",
+                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
+            },
+            3,
+        ),
         ({"proc/self/cgroup": "0::/job\n", "sys/fs/cgroup/job/cpu.max": "200000 100000"}, 2),
         ({}, 8),
     ],
@@ -45,7 +51,13 @@ def test_cpus_are_those_of_the_container(tmp_path, contents, expected):
         ({"sys/fs/cgroup/memory.max": str(4 * GIB)}, 4 * GIB),
         ({"sys/fs/cgroup/memory/memory.limit_in_bytes": str(3 * GIB)}, 3 * GIB),
         ({"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712"}, 16 * GIB),
-        ({"proc/self/cgroup": "4:memory:/box/job\n", "sys/fs/cgroup/memory/box/job/memory.limit_in_bytes": "99"}, 99),
+        (
+            {
+                "proc/self/cgroup": "4:memory:/box/job\n",
+                "sys/fs/cgroup/memory/box/job/memory.limit_in_bytes": "99",
+            },
+            99,
+        ),
     ],
 )
 def test_memory_is_that_of_the_container(tmp_path, contents, expected):
@@ -54,10 +66,14 @@ def test_memory_is_that_of_the_container(tmp_path, contents, expected):
 
 
 @pytest.mark.parametrize(
-    ("visible", "expected"), [("0,1,2", 3), ("", 0), ("-1", 0), ("1", 1), ("0,-1,2", 1), ("GPU-ab, GPU-cd", 2)]
+    ("visible", "expected"),
+    [("0,1,2", 3), ("", 0), ("-1", 0), ("1", 1), ("0,-1,2", 1), ("GPU-ab, GPU-cd", 2)],
 )
 def test_cuda_visible_devices_decides_where_it_is_set(visible, expected):
-    assert resources.count_gpus({"CUDA_VISIBLE_DEVICES": visible}, smi=lambda: "GPU 0: x\n" * 8) == expected
+    assert (
+        resources.count_gpus({"CUDA_VISIBLE_DEVICES": visible}, smi=lambda: "GPU 0: x\n" * 8)
+        == expected
+    )
 
 
 def test_docker_s_64_mib_of_shared_memory_put_it_on_a_disk_and_that_is_said(tmp_path):
@@ -69,15 +85,23 @@ def test_docker_s_64_mib_of_shared_memory_put_it_on_a_disk_and_that_is_said(tmp_
 
 def test_a_size_that_was_asked_for_is_kept_even_if_only_a_disk_has_the_room(tmp_path):
     assert plan_object_store(10 * GIB, 8 * GIB, tmp_path, asked_bytes=5 * GIB).bytes == 5 * GIB
-    store = plan_object_store(10 * GIB, 1 * GIB, tmp_path, asked_bytes=5 * GIB, disk_free_bytes=100 * GIB)
+    store = plan_object_store(
+        10 * GIB, 1 * GIB, tmp_path, asked_bytes=5 * GIB, disk_free_bytes=100 * GIB
+    )
     assert (store.bytes, store.folder) == (5 * GIB, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("contents", "expected"),
     [
-        ({"sys/class/infiniband/rdmap0s1/device/vendor": "0x1d0f", "dev/infiniband/uverbs0": ""}, True),
-        ({"sys/class/infiniband/mlx5_0/device/vendor": "0x15b3", "dev/infiniband/uverbs0": ""}, False),
+        (
+            {"sys/class/infiniband/rdmap0s1/device/vendor": "0x1d0f", "dev/infiniband/uverbs0": ""},
+            True,
+        ),
+        (
+            {"sys/class/infiniband/mlx5_0/device/vendor": "0x15b3", "dev/infiniband/uverbs0": ""},
+            False,
+        ),
         ({"sys/class/infiniband/rdmap0s1/device/vendor": "0x1d0f"}, False),
         ({"sys/class/infiniband/efa_0/ports": "", "dev/infiniband/uverbs0": ""}, True),
     ],
@@ -91,7 +115,9 @@ def test_a_resolver_that_hangs_holds_nobody_up():
 
     async def scenario():
         with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(address.resolve("algo-1", lambda host: str(release.wait(90))), 0.1)
+            await asyncio.wait_for(
+                address.resolve("algo-1", lambda host: str(release.wait(90))), 0.1
+            )
 
     asyncio.run(scenario())
     release.set()
@@ -101,7 +127,10 @@ def test_a_resolver_that_hangs_holds_nobody_up():
     ("error", "words"),
     [
         (socket.gaierror(), "the name algo-1 does not resolve"),
-        (ConnectionRefusedError(), "algo-1 refuses connections on port 6380: nothing listens there"),
+        (
+            ConnectionRefusedError(),
+            "algo-1 refuses connections on port 6380: nothing listens there",
+        ),
         (TimeoutError(), "a firewall or security group may drop the packets"),
         (OSError("no route to host"), "algo-1, port 6380: no route to host"),
     ],
@@ -143,7 +172,10 @@ def test_a_name_that_does_not_resolve_or_to_loopback_hinders_nothing(names):
 
 
 def test_an_address_that_was_told_is_taken_as_it_is():
-    assert own_address(LO, ETH0, named="algo-1.inside", names={"algo-1.inside": "10.0.0.8"})[0] == "10.0.0.8"
+    assert (
+        own_address(LO, ETH0, named="algo-1.inside", names={"algo-1.inside": "10.0.0.8"})[0]
+        == "10.0.0.8"
+    )
     assert own_address(LO, ETH0, named="127.0.0.1", names={"127.0.0.1": "127.0.0.1"})[0] is None
 
 

@@ -21,7 +21,9 @@ GROUPS = [
 class Instance:
     """An instance with what the SDK's channels bring."""
 
-    def __init__(self, base, options=None, entry="train.py", hosts=("algo-1", "algo-2"), **resources):
+    def __init__(
+        self, base, options=None, entry="train.py", hosts=("algo-1", "algo-2"), **resources
+    ):
         self.base, paths = base, Paths(base)
         write_training(base, hosts[0], list(hosts), hyperparameters={"epochs": "3"}, **resources)
         channels = {"code": {}, "sm_drivers": {}, "train": {"S3DistributionType": "ShardedByS3Key"}}
@@ -33,10 +35,14 @@ class Instance:
         self.drivers.parent.mkdir(parents=True)
         payload.pack_driver(self.drivers)
         (sdk / "distributed.json").write_text(json.dumps(options or {}))
-        (sdk / "sourcecode.json").write_text(json.dumps({"source_dir": "src", "entry_script": entry}))
+        (sdk / "sourcecode.json").write_text(
+            json.dumps({"source_dir": "src", "entry_script": entry})
+        )
 
     def make(self):
-        found = environment.read({"SAGEMAKER_BASE_DIR": str(self.base), "TRAINING_JOB_NAME": "sdk-job"})
+        found = environment.read(
+            {"SAGEMAKER_BASE_DIR": str(self.base), "TRAINING_JOB_NAME": "sdk-job"}
+        )
         return make_payload(self.drivers, found, self.base / "made")
 
 
@@ -48,10 +54,14 @@ def test_the_payload_runs_the_entry_script_where_it_lies_on_all_instances(tmp_pa
     assert made.request.script_args == ("--epochs", "3")
     assert made.request.cluster.size == 2
     assert made.source.resolve() == instance.code.resolve()
-    assert {name: given.distribution for name, given in made.request.inputs.items()} == {"train": "ShardedByS3Key"}
+    assert {name: given.distribution for name, given in made.request.inputs.items()} == {
+        "train": "ShardedByS3Key"
+    }
 
 
-def test_instances_that_were_brought_the_same_make_the_same_with_the_secret_that_travelled(tmp_path):
+def test_instances_that_were_brought_the_same_make_the_same_with_the_secret_that_travelled(
+    tmp_path,
+):
     first = Instance(tmp_path)
     one = first.make()
     made = make_payload(
@@ -65,7 +75,9 @@ def test_instances_that_were_brought_the_same_make_the_same_with_the_secret_that
 def test_the_options_of_ray_shape_the_cluster(tmp_path):
     options = {"head": "work", "coordinator_only": True, "min_instances": 2, "join_timeout_s": 60}
     hosts = ("algo-1", "algo-2", "algo-3")
-    cluster = Instance(tmp_path, options, hosts=hosts, instance_groups=GROUPS, current_group_name="head").make()
+    cluster = Instance(
+        tmp_path, options, hosts=hosts, instance_groups=GROUPS, current_group_name="head"
+    ).make()
     cluster = cluster.request.cluster
     assert [(group.name, group.instance_type, group.count) for group in cluster.groups] == [
         ("head", "ml.m5.large", 1),

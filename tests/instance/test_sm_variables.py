@@ -15,13 +15,18 @@ from raysm.instance import environment
 from raysm.instance.variables import user_variables
 
 TOOLKIT = Path(__file__).parents[1] / "support" / "recorded" / "training_toolkit.json"
-"""What sagemaker-training-toolkit 5.1.1.dev0 makes of the files below, on four CPUs, with JSON values read."""
+"""What sagemaker-training-toolkit 5.1.1.dev0 makes of the files below, on four CPUs, with JSON
+values read."""
 
 SOURCE = Path("/src")
 
 GROUPS = [
     {"instance_group_name": "head", "instance_type": "ml.t3.medium", "hosts": ["algo-1"]},
-    {"instance_group_name": "work", "instance_type": "ml.p4d.24xlarge", "hosts": ["algo-2", "algo-3"]},
+    {
+        "instance_group_name": "work",
+        "instance_type": "ml.p4d.24xlarge",
+        "hosts": ["algo-2", "algo-3"],
+    },
 ]
 RESOURCES = {
     "current_host": "algo-2",
@@ -32,10 +37,21 @@ RESOURCES = {
     "network_interface_name": "eth0",
 }
 INPUTS = {
-    "train": {"TrainingInputMode": "File", "S3DistributionType": "FullyReplicated", "RecordWrapperType": "None"},
+    "train": {
+        "TrainingInputMode": "File",
+        "S3DistributionType": "FullyReplicated",
+        "RecordWrapperType": "None",
+    },
     "my-data": {"TrainingInputMode": "File"},
 }
-USERS = {"epochs": "3", "batch-size": "16", "name": "relu", "on": "true", "layers": "[1, 2]", "none": "null"}
+USERS = {
+    "epochs": "3",
+    "batch-size": "16",
+    "name": "relu",
+    "on": "true",
+    "layers": "[1, 2]",
+    "none": "null",
+}
 SERVICES = {
     "sagemaker_program": "sub/train.py",
     "sagemaker_torch_distributed_enabled": "true",
@@ -71,7 +87,9 @@ def variables(base, hyperparameters):
     ):
         (config / f"{name}.json").write_text(json.dumps(content))
     cluster = Cluster(
-        groups=tuple(InstanceGroup(one["instance_group_name"], one["instance_type"], 1) for one in GROUPS)
+        groups=tuple(
+            InstanceGroup(one["instance_group_name"], one["instance_type"], 1) for one in GROUPS
+        )
     )
     request = JobRequest(
         name="a-job", workload=TorchScript("sub/train.py"), cluster=cluster, hyperparameters_as_args=True,
@@ -92,7 +110,8 @@ def read(text):
 def test_each_variable_of_the_toolkit_is_there_with_its_value(tmp_path):
     toolkit = json.loads(TOOLKIT.read_text())
     found = variables(tmp_path / "ml", USERS | SERVICES)
-    # Where the code lies; arguments have JSON's spelling; of None the toolkit makes an empty text, and the SDK null.
+    # Where the code lies; arguments have JSON's spelling; of None the toolkit makes an empty text,
+    # and the SDK null.
     other = {
         "SM_MODULE_DIR": str(SOURCE),
         "SM_HP_NONE": None,

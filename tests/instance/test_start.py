@@ -29,7 +29,9 @@ def test_a_python_that_is_too_old_can_read_that_it_is():
 
 
 def test_all_that_it_imports_before_raysm_comes_with_python():
-    imports = [node for node in ast.parse(SOURCE).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    imports = [
+        node for node in ast.parse(SOURCE).body if isinstance(node, (ast.Import, ast.ImportFrom))
+    ]
     names = {alias.name for node in imports for alias in node.names}
     assert names <= sys.stdlib_module_names
 
@@ -41,7 +43,9 @@ def sealed(base):
     """Write a payload into an instance's folders; return it with the command that its call has."""
     paths = Paths(base, TRAINING)
     (base.parent / "user.py").write_text("print('user code')")
-    contents = payload.contents_of(JobRequest(name="a", workload=Script(str(base.parent / "user.py"))))
+    contents = payload.contents_of(
+        JobRequest(name="a", workload=Script(str(base.parent / "user.py")))
+    )
     contents.write(paths.payload)
     (base / "output").mkdir()
     return paths, contents.seal.command(paths.payload, paths.failure)
@@ -49,7 +53,9 @@ def sealed(base):
 
 def run(command, base, **options):
     environ = {"PATH": os.environ["PATH"], "SAGEMAKER_BASE_DIR": str(base)}
-    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=180, **options)
+    return subprocess.run(
+        command, env=environ, capture_output=True, text=True, timeout=180, **options
+    )
 
 
 def test_nothing_in_the_folder_where_a_container_begins_takes_the_place_of_a_module(tmp_path):
@@ -58,7 +64,8 @@ def test_nothing_in_the_folder_where_a_container_begins_takes_the_place_of_a_mod
     for name in ("hashlib", "json", "random", "raysm", "signal"):
         (tmp_path / "work" / f"{name}.py").write_text("raise ImportError('of the image')\n")
     done = run(command, tmp_path / "ml", cwd=tmp_path / "work")
-    # Said by the bootstrap, to which all before it has led: this instance was given no configuration.
+    # Said by the bootstrap, to which all before it has led: this instance was given no
+    # configuration.
     assert done.returncode == 2, done.stderr
     assert "resourceconfig.json is missing" in paths.failure.read_text()
 
@@ -68,7 +75,9 @@ def parted(base):
     paths = Paths(base, TRAINING)
     base.mkdir(parents=True)
     (base.parent / "user.py").write_text("print('user code')")
-    contents = payload.contents_of(JobRequest(name="a", workload=Script(str(base.parent / "user.py"))))
+    contents = payload.contents_of(
+        JobRequest(name="a", workload=Script(str(base.parent / "user.py")))
+    )
     contents.write_shared(paths.payload)
     own = paths.channel(JOB_CHANNEL)
     own.mkdir()

@@ -16,13 +16,21 @@ from raysm.core.request import Input
 from raysm.instance import lifecycle as life
 from raysm.instance import wire
 from raysm.instance.outputs import PIECE, in_pieces, read_outputs
-from raysm.instance.wire import MAX_GREETING, MAX_LINE, ProtocolError, TokenRefused, greet_head, greet_worker
+from raysm.instance.wire import (
+    MAX_GREETING,
+    MAX_LINE,
+    ProtocolError,
+    TokenRefused,
+    greet_head,
+    greet_worker,
+)
 from tests.support.bootstraps import write_training
 from tests.support.payloads import pack_payload
 
 
 @pytest.mark.parametrize(
-    "event", [life.Invited(6379), life.JobEnded("ValueError: no"), life.OutputsTaken(("a", "b"), ("c",))]
+    "event",
+    [life.Invited(6379), life.JobEnded("ValueError: no"), life.OutputsTaken(("a", "b"), ("c",))],
 )
 def test_a_worker_reads_what_the_head_writes(event):
     assert wire.decode(json.loads(json.dumps(wire.encode(event))), wire.TO_WORKER) == event
@@ -104,7 +112,9 @@ async def to_head(*lines):
     try:
         await greet_worker(reader(*lines), written, TOKEN)
     finally:
-        assert not any("proof" in line for line in written.lines), "a stranger was given a proof to try tokens on"
+        assert not any("proof" in line for line in written.lines), (
+            "a stranger was given a proof to try tokens on"
+        )
 
 
 async def to_worker(*lines):
@@ -112,7 +122,8 @@ async def to_worker(*lines):
 
 
 @pytest.mark.parametrize(
-    "greeting", [{"host": "algo-2", "nonce": "n"}, {"host": 2, "nonce": "n", "proof": "p"}, [], b"\xff"]
+    "greeting",
+    [{"host": "algo-2", "nonce": "n"}, {"host": 2, "nonce": "n", "proof": "p"}, [], b"\xff"],
 )
 def test_a_greeting_that_lacks_something_is_no_workers(greeting):
     with pytest.raises(ProtocolError) as caught:
@@ -120,7 +131,9 @@ def test_a_greeting_that_lacks_something_is_no_workers(greeting):
     assert caught.type is ProtocolError
 
 
-@pytest.mark.parametrize("hello", [{"raysm": 2, "nonce": "n"}, {"raysm": 1}, {"raysm": 1, "nonce": 3}, {}])
+@pytest.mark.parametrize(
+    "hello", [{"raysm": 2, "nonce": "n"}, {"raysm": 1}, {"raysm": 1, "nonce": 3}, {}]
+)
 def test_a_head_of_another_protocol_is_none(hello):
     with pytest.raises(ProtocolError, match="no raysm head"):
         asyncio.run(to_worker(hello))
@@ -138,7 +151,9 @@ BARE = "from raysm.instance.supervisor import main; sys.exit(main())"
 def bootstrapped(base, *arguments, damage=lambda paths: None):
     """Run the bootstrap of an instance; return what it left as the reason, and its stderr."""
     paths = write_training(base, "algo-1", ["algo-1"])
-    request = JobRequest(name="a-job", workload=Similarity(top_k=3), inputs={"matrix": Input("s3://bucket/key")})
+    request = JobRequest(
+        name="a-job", workload=Similarity(top_k=3), inputs={"matrix": Input("s3://bucket/key")}
+    )
     pack_payload(request, paths.payload)
     damage(paths)
     ended = subprocess.run(

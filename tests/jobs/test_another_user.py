@@ -47,7 +47,8 @@ def test_the_dashboards_port_is_never_free(tmp_path):
         port = cluster.ports["dashboard"]
         cluster.start().wait_for("user code runs", 180)
         with thief(port) as other:
-            # Any caller starts the dashboard; the head's own reader of it, which has the token, comes later.
+            # Any caller starts the dashboard; the head's own reader of it, which has the token,
+            # comes later.
             socket.create_connection(("127.0.0.1", port), timeout=60).close()
             assert await_dashboard(port)
             assert status_of(f"http://127.0.0.1:{port}/api/version") == 401
@@ -85,22 +86,29 @@ def test_a_head_whose_gcs_port_is_taken_says_by_whom_and_sends_nothing_there(tmp
 
 
 @pytest.mark.usefixtures("by_value")
-@pytest.mark.parametrize("kind", ["process", pytest.param("namespace", marks=pytest.mark.namespace)])
+@pytest.mark.parametrize(
+    "kind", ["process", pytest.param("namespace", marks=pytest.mark.namespace)]
+)
 def test_a_session_and_its_dashboard_send_no_token_to_who_has_their_ports_later(kind, tmp_path):
     with serving(tmp_path / "home") as home:
         home.mkdir(exist_ok=True)
         session = raysm.Session(
-            cluster=raysm.Cluster(count=1), on=raysm.Local(home=str(home), instance_kind=kind), name="doomed"
+            cluster=raysm.Cluster(count=1),
+            on=raysm.Local(home=str(home), instance_kind=kind),
+            name="doomed",
         ).start()
         token = token_of(session.job).strip()
         assert session.run(abs, -3) == 3
         ports = place_of(session.job)[1], dashboard_place_of(session.job).port
         with session.dashboard() as page, thief(*ports, greeting=SESSION_GREETING) as other:
             assert status_of(page.url) == 200
-            # Where the instances have a loopback of their own, the other user has the ports of this one meanwhile.
+            # Where the instances have a loopback of their own, the other user has the ports of this
+            # one meanwhile.
             if kind == "namespace":
                 other.await_port(ports[0])
-            with raysm.Session.attach("doomed", on=raysm.Local(home=str(home), instance_kind=kind)) as attached:
+            with raysm.Session.attach(
+                "doomed", on=raysm.Local(home=str(home), instance_kind=kind)
+            ) as attached:
                 assert attached.run(abs, -4) == 4
             with pytest.raises(RaysmError):
                 session.exec("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
@@ -108,7 +116,8 @@ def test_a_session_and_its_dashboard_send_no_token_to_who_has_their_ports_later(
                 other.await_port(ports[0])
             with pytest.raises(SessionEnded):
                 session.run(abs, -5)
-            # The page asks on while the job has ended; how long it waits for the head is not of interest here.
+            # The page asks on while the job has ended; how long it waits for the head is not of
+            # interest here.
             with contextlib.suppress(OSError):
                 status_of(page.url, "api/version", timeout_s=5)
             heard = other.end()

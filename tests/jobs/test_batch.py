@@ -53,7 +53,9 @@ def asked(folder, batch, cluster, distribution="FullyReplicated"):
     finally:
         cloudpickle.unregister_pickle_by_value(module)
     inputs = {"images": Input(str(folder), distribution=distribution)}
-    return JobRequest(name="batch", workload=batch.workload(), cluster=cluster, inputs=inputs), pickled
+    return JobRequest(
+        name="batch", workload=batch.workload(), cluster=cluster, inputs=inputs
+    ), pickled
 
 
 def predicted(model):
@@ -75,11 +77,18 @@ def test_one_instance_and_three_leave_the_same_bytes(images, tmp_path):
         with leaving_nothing(root):
             outcome, log, model = completed(request, root, "process", function=pickled)
         assert outcome.status == "Completed", f"{outcome.failure_reason}\n{log.text()}"
-        digests.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(model.rglob("*.parquet"))])
+        digests.append(
+            [
+                hashlib.sha256(path.read_bytes()).hexdigest()
+                for path in sorted(model.rglob("*.parquet"))
+            ]
+        )
     assert digests[0] == digests[1]
     table = predicted(model)
     assert table["file"].to_pylist() == [f"{number:03}.png" for number in range(IMAGES)]
-    np.testing.assert_allclose(table["brightness"].to_numpy(), pixels.reshape(IMAGES, -1).mean(axis=1))
+    np.testing.assert_allclose(
+        table["brightness"].to_numpy(), pixels.reshape(IMAGES, -1).mean(axis=1)
+    )
 
 
 @pytest.mark.long

@@ -22,7 +22,9 @@ def run_function(function, root, *args, count, wheels, **fields):
     python = ".".join(platform.python_version_tuple()[:2])
     workload = PickledFunction(name=function.__name__, python=python)
     request = JobRequest(name="function", workload=workload, cluster=Cluster(count=count), **fields)
-    pack_payload(request, root / "packed", function=cloudpickle.dumps((function, args, {})), wheels=wheels)
+    pack_payload(
+        request, root / "packed", function=cloudpickle.dumps((function, args, {})), wheels=wheels
+    )
     spec = JobSpec(
         name=request.name,
         groups=number_hosts(("homogeneousCluster", "local", count)),

@@ -25,9 +25,11 @@ pytestmark = [pytest.mark.long, pytest.mark.namespace]
 ENDS_S = 120.0
 SILENCE_S = 6.0
 LONG_SILENCE_S = 600.0
-"""For faults that are known without it: on a loaded machine an instance may say nothing for seconds."""
+"""For faults that are known without it: on a loaded machine an instance may say nothing for
+seconds."""
 KNOWN_S = 30.0
-"""A cause is known within this, beyond the silence that is allowed; on a machine without other work, within 5 s."""
+"""A cause is known within this, beyond the silence that is allowed; on a machine without other
+work, within 5 s."""
 
 CODE = """
 import os, time, ray
@@ -47,9 +49,13 @@ def kill_in(host, part):
 
 
 def cut_off(pids):
-    links = json.loads(subprocess.check_output(["nsenter", "-t", str(pids["algo-2"]), "-n", "ip", "-j", "link"]))
+    links = json.loads(
+        subprocess.check_output(["nsenter", "-t", str(pids["algo-2"]), "-n", "ip", "-j", "link"])
+    )
     (link,) = [link["ifname"] for link in links if link["ifname"] != "lo"]
-    subprocess.check_call(["nsenter", "-t", str(pids["algo-2"]), "-n", "ip", "link", "set", link, "down"])
+    subprocess.check_call(
+        ["nsenter", "-t", str(pids["algo-2"]), "-n", "ip", "link", "set", link, "down"]
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +102,9 @@ FAULTS = {
     ),
     "the driver is killed": Fault(
         happen=kill_in("algo-1", "raysm.instance.work.driver"),
-        reason=re.escape("the workload was killed by SIGKILL: most likely out of memory (this machine has "),
+        reason=re.escape(
+            "the workload was killed by SIGKILL: most likely out of memory (this machine has "
+        ),
         known="algo-1 failed: the workload was killed by SIGKILL",
     ),
     "the head alone gets SIGTERM": Fault(
@@ -122,7 +130,9 @@ def submitted(folder, silence_s):
     script = folder / "script.py"
     script.write_text(CODE)
     cluster = raysm.Cluster(count=3, silence_s=silence_s)
-    return raysm.submit(raysm.Script(str(script)), cluster=cluster, on=raysm.Local(instance_kind="namespace"))
+    return raysm.submit(
+        raysm.Script(str(script)), cluster=cluster, on=raysm.Local(instance_kind="namespace")
+    )
 
 
 def bootstraps(home, job):
@@ -130,7 +140,10 @@ def bootstraps(home, job):
     found = {}
     for process in psutil.Process(endpoint.answering(home).pid).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended, as short helpers do
-            if "/raysm/start.py" in str(process.cmdline()) and process.environ()["TRAINING_JOB_NAME"] == job.name:
+            if (
+                "/raysm/start.py" in str(process.cmdline())
+                and process.environ()["TRAINING_JOB_NAME"] == job.name
+            ):
                 root = Path(f"/proc/{process.pid}/root/opt/ml/input/config/resourceconfig.json")
                 found[json.loads(root.read_text())["current_host"]] = process.pid
     assert sorted(found) == ["algo-1", "algo-2", "algo-3"], found
@@ -150,7 +163,9 @@ def running(home, folder, silence_s=LONG_SILENCE_S):
         job.cancel()
         job.wait(ENDS_S)
     until(lambda: not any(psutil.pid_exists(pid) for pid in everything), 120)
-    assert_nothing_left(home / "jobs" / "training" / job.name / "work", endpoint.answering(home).pid)
+    assert_nothing_left(
+        home / "jobs" / "training" / job.name / "work", endpoint.answering(home).pid
+    )
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -179,5 +194,9 @@ def test_a_raylet_that_dies_does_not_end_the_job(home, tmp_path, table):
         rejoined = until_line(job, '"rejoined"')
         Path(f"/proc/{pids['algo-1']}/root/opt/ml/model/go").touch()
         job.result(timeout=ENDS_S)
-        row = ("a worker's raylet is killed", f"{rejoined.time_s - happened_s:.1f}", "nothing: the job goes on")
+        row = (
+            "a worker's raylet is killed",
+            f"{rejoined.time_s - happened_s:.1f}",
+            "nothing: the job goes on",
+        )
         table.append(row)

@@ -75,7 +75,9 @@ def text_of(job):
 
 @pytest.mark.parametrize("kind", ["training", pytest.param("processing", marks=pytest.mark.soak)])
 def test_a_script_has_the_heads_files_and_tells_its_last_line(tmp_path, on, kind):
-    job = ended(raysm.submit(raysm.Script(str(script(tmp_path, EVERYWHERE))), cluster=TWO, on=on, kind=kind))
+    job = ended(
+        raysm.submit(raysm.Script(str(script(tmp_path, EVERYWHERE))), cluster=TWO, on=on, kind=kind)
+    )
     assert (job.result() / "clash").read_text() == "of the head"
     # The last lines come after the end.
     assert until(lambda: "all are called aws aws" in text_of(job), LATE_S)
@@ -83,18 +85,26 @@ def test_a_script_has_the_heads_files_and_tells_its_last_line(tmp_path, on, kind
 
 
 def test_a_script_that_fails_has_its_exception_as_the_reason(tmp_path, on):
-    job = raysm.submit(raysm.Script(str(script(tmp_path, "raise ValueError('no such layer')"))), cluster=ONE, on=on)
+    job = raysm.submit(
+        raysm.Script(str(script(tmp_path, "raise ValueError('no such layer')"))), cluster=ONE, on=on
+    )
     with pytest.raises(raysm.JobFailed) as failed:
         job.result(timeout=ENDED_S)
     assert failed.value.reason.startswith("ValueError: no such layer")
 
 
 def test_a_function_returns_its_value(on):
-    assert raysm.submit(raysm.Function(sum, [1, 2, 3]), cluster=ONE, on=on).result(timeout=ENDED_S) == 6
+    assert (
+        raysm.submit(raysm.Function(sum, [1, 2, 3]), cluster=ONE, on=on).result(timeout=ENDED_S)
+        == 6
+    )
 
 
-def test_a_loop_whose_spot_capacity_is_taken_ends_with_the_weights_of_an_undisturbed_one(tmp_path, on, hostile):
-    # By torchrun's workers: what Ray Train adds takes twice the time, and is shown by test_training_interrupted.
+def test_a_loop_whose_spot_capacity_is_taken_ends_with_the_weights_of_an_undisturbed_one(
+    tmp_path, on, hostile
+):
+    # By torchrun's workers: what Ray Train adds takes twice the time, and is shown by
+    # test_training_interrupted.
     loop = raysm.TorchScript(interrupted_loop.__file__, args=['{"keeps": true, "hold": 4}'])
     job = raysm.submit(loop, cluster=TWO, on=on, limits=raysm.Limits(spot=True, max_runtime_s=800))
     until_line(job, "holding after step 4", ENDED_S)
@@ -119,14 +129,21 @@ def test_a_sweep_has_the_trial_whose_value_is_the_best(on):
     def distance(x):
         return {"loss": abs(x - 0.25)}
 
-    sweep = raysm.Sweep(distance, space={"x": raysm.uniform(0.0, 1.0)}, metric="loss", mode="min", trials=4)
+    sweep = raysm.Sweep(
+        distance, space={"x": raysm.uniform(0.0, 1.0)}, metric="loss", mode="min", trials=4
+    )
     result = ended(raysm.submit(sweep, cluster=TWO, on=on)).result()
     rows = result.table().rows()
     assert len(rows) == 4
-    assert result.best.value == min(row["value"] for row in rows) == abs(result.best.params["x"] - 0.25)
+    assert (
+        result.best.value
+        == min(row["value"] for row in rows)
+        == abs(result.best.params["x"] - 0.25)
+    )
 
 
-# What a session does where remote debugging is allowed, in an account as hostile, is shown by test_session_kinds.
+# What a session does where remote debugging is allowed, in an account as hostile, is shown by
+# test_session_kinds.
 def test_a_session_in_an_account_that_forbids_remote_debugging_says_that_none_can_be_had(on):
     with pytest.raises(ServiceError, match="sagemaker:EnableRemoteDebug"):
         raysm.Session(cluster=TWO, on=on).start()

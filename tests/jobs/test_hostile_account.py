@@ -30,7 +30,9 @@ def test_the_doctor_names_each_obstacle_of_a_hostile_account():
     with aws_account.account(image=None) as made:
         keys = [made.kms.create_key()["KeyMetadata"]["Arn"] for _ in range(2)]
         made.encrypt(BUCKET, keys[0])
-        made.s3.put_object(Bucket=BUCKET, Key="x/0", Body=b"", ServerSideEncryption="aws:kms", SSEKMSKeyId=keys[1])
+        made.s3.put_object(
+            Bucket=BUCKET, Key="x/0", Body=b"", ServerSideEncryption="aws:kms", SSEKMSKeyId=keys[1]
+        )
         made.deny("kms:Decrypt")
         subnet, group = made.vpc(s3=True)
         intent = Intent(
@@ -48,7 +50,11 @@ def test_the_doctor_names_each_obstacle_of_a_hostile_account():
         ]
         for name, text, remedy in obstacles:
             (finding,) = (finding for finding in found[name] if text in finding.text)
-            assert (finding.state, finding.needed, remedy in finding.remedy) == (State.BAD, True, True)
+            assert (finding.state, finding.needed, remedy in finding.remedy) == (
+                State.BAD,
+                True,
+                True,
+            )
         # A question that AWS throttles or refuses is no obstacle, and hides none of the others.
         made.refuse("describe_subnets", "RequestLimitExceeded")
         again = made.findings(replace(intent, inputs={}))
@@ -104,11 +110,25 @@ def on(tmp_path):
 @pytest.mark.long
 @pytest.mark.namespace
 @pytest.mark.timeout(900)
-def test_each_job_in_a_hostile_account_ends_in_its_result_or_in_a_reason_with_its_remedy(tmp_path, on, capsys):
+def test_each_job_in_a_hostile_account_ends_in_its_result_or_in_a_reason_with_its_remedy(
+    tmp_path, on, capsys
+):
     # What only a job can see, a trial tells before any other.
-    trial = ["doctor", "--run", "--set", f"local.home={on.home}", "--set", "local.instance_kind=namespace"]
+    trial = [
+        "doctor",
+        "--run",
+        "--set",
+        f"local.home={on.home}",
+        "--set",
+        "local.instance_kind=namespace",
+    ]
     assert doctor.run(parse(trial), Console(width=300)) == doctor.GOOD
-    assert capsys.readouterr().out.count("host name aws, user 4242, /tmp noexec, empty files are left out") == 2
+    assert (
+        capsys.readouterr().out.count(
+            "host name aws, user 4242, /tmp noexec, empty files are left out"
+        )
+        == 2
+    )
 
     source = tmp_path / "source"
     (source / "empty").mkdir(parents=True)
@@ -116,7 +136,10 @@ def test_each_job_in_a_hostile_account_ends_in_its_result_or_in_a_reason_with_it
     (source / "main.py").write_text(LOADS)
     main = raysm.Script("main.py", source_dir=str(source))
     compiled = {"wheels": [compiled_wheel(tmp_path)], "requirements": ["compiled"]}
-    lacks = {"wheels": [str(make_wheel(tmp_path, "own", requires=["no-such-package"]))], "requirements": ["own"]}
+    lacks = {
+        "wheels": [str(make_wheel(tmp_path, "own", requires=["no-such-package"]))],
+        "requirements": ["own"],
+    }
 
     def submit(on=on, **options):
         return raysm.submit(main, on=on, cluster=raysm.Cluster(count=1), **options)
@@ -128,14 +151,19 @@ def test_each_job_in_a_hostile_account_ends_in_its_result_or_in_a_reason_with_it
         (submit(**lacks, security=Security(isolation=True)), "send the packages along (wheels)"),
         (submit(replace(on, instance_kind="simulated")), "raysm doctor --on aws --role"),
     ]
-    # Credentials that expire end the wait, not the job; once they are renewed, another handle fetches the result.
-    expired = Mock(side_effect=refusal("ExpiredTokenException", "The security token is expired", "Describe"))
+    # Credentials that expire end the wait, not the job; once they are renewed, another handle
+    # fetches the result.
+    expired = Mock(
+        side_effect=refusal("ExpiredTokenException", "The security token is expired", "Describe")
+    )
     events = loads.service.client("sagemaker").meta.events
     events.register("before-call.sagemaker.DescribeTrainingJob", expired)
     with pytest.raises(CredentialsExpired, match="log in again"):
         loads.wait()
     events.unregister("before-call.sagemaker.DescribeTrainingJob", expired)
-    assert (raysm.attach(loads.name, on=on).result(timeout=ENDED_S) / "escaped").read_text() == "&lt;"
+    assert (
+        raysm.attach(loads.name, on=on).result(timeout=ENDED_S) / "escaped"
+    ).read_text() == "&lt;"
     for job, remedy in fails:
         with pytest.raises(raysm.JobFailed) as failed:
             job.result(timeout=ENDED_S)

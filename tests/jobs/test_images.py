@@ -14,10 +14,24 @@ from raysm.core.protocol.paths import Paths
 from raysm.core.request import JobRequest
 from raysm.features.script.request import Script
 from tests.support.bootstraps import NODE_PORTS, free_ports, write_training
-from tests.support.image_like_aws import OLDER_RAY, install_older_ray, python_312, why_no_older_ray, why_no_python_312
+from tests.support.image_like_aws import (
+    OLDER_RAY,
+    install_older_ray,
+    python_312,
+    why_no_older_ray,
+    why_no_python_312,
+)
 from tests.support.payloads import pack_payload
 
-WITHOUT_NETWORK = ("unshare", "--net", "--uts", "sh", "-c", 'ip link set lo up; hostname aws; exec "$@"', "sh")
+WITHOUT_NETWORK = (
+    "unshare",
+    "--net",
+    "--uts",
+    "sh",
+    "-c",
+    'ip link set lo up; hostname aws; exec "$@"',
+    "sh",
+)
 """Loopback alone, and a host name that resolves nowhere: as an isolated instance has it."""
 WAY_TO_AN_INDEX = re.compile("^PIP_|_PROXY$|_CERT|_CA_", re.IGNORECASE)
 """Variables by which this machine's pip finds its index."""
@@ -55,11 +69,15 @@ def run(tmp_path, ray_temp):
     def run(image=None, front=(), told=True, python=(sys.executable,), index=False, **fields):
         (tmp_path / "user.py").write_text(SCRIPT)
         paths = Paths(tmp_path / "ml")
-        request = JobRequest(name="a", workload=Script(str(tmp_path / "user.py"), ray_init=True), **fields)
+        request = JobRequest(
+            name="a", workload=Script(str(tmp_path / "user.py"), ray_init=True), **fields
+        )
         pack_payload(request, paths.payload)
         write_training(paths.base, "algo-1", ["algo-1"])
         paths.model.mkdir(parents=True)
-        ports = dict(zip(("control", "gcs", "dashboard"), free_ports(3), strict=True)) | dict.fromkeys(NODE_PORTS, 0)
+        ports = dict(
+            zip(("control", "gcs", "dashboard"), free_ports(3), strict=True)
+        ) | dict.fromkeys(NODE_PORTS, 0)
         variables = {
             "PATH": os.environ["PATH"],
             "HOME": str(tmp_path),
@@ -76,7 +94,9 @@ def run(tmp_path, ray_temp):
         variables |= {"PYTHONPATH": str(image)} if image else {}
         if index:
             variables.pop("PIP_CONFIG_FILE")
-            variables |= {name: value for name, value in os.environ.items() if WAY_TO_AN_INDEX.search(name)}
+            variables |= {
+                name: value for name, value in os.environ.items() if WAY_TO_AN_INDEX.search(name)
+            }
         command = [*front, *python, str(paths.payload / "start.py")]
         done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=400)
         result = paths.model / "found.json"

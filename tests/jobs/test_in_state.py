@@ -28,7 +28,9 @@ def texts(job):
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", [raysm.Script, raysm.TorchScript])
-def test_an_interrupted_spot_job_goes_on_from_the_checkpoint_in_its_working_folder(script, home, kind):
+def test_an_interrupted_spot_job_goes_on_from_the_checkpoint_in_its_working_folder(
+    script, home, kind
+):
     args = ("--resume", "checkpoint.pth.tar", "--pause-at", "2")
     job = raysm.submit(kind(**script, args=args, in_state=True), limits=raysm.Limits(spot=True))
     until(lambda: any("paused" in text for text in texts(job)))
@@ -44,12 +46,19 @@ def test_an_interrupted_spot_job_goes_on_from_the_checkpoint_in_its_working_fold
 def test_without_it_the_checkpoint_is_in_the_result_and_with_it_resume_finds_it(script):
     kept = raysm.submit(raysm.Script(**script, args=("--epochs", "1")), name="result")
     assert "checkpoint.pth.tar" in {file.name for file in kept.result(timeout=300).manifest.files}
-    dropped = raysm.submit(raysm.Script(**script, args=("--epochs", "1"), drop_files=True), name="dropped")
+    dropped = raysm.submit(
+        raysm.Script(**script, args=("--epochs", "1"), drop_files=True), name="dropped"
+    )
     assert dropped.result(timeout=300) is None
-    assert any("working folder of algo-1 are lost now: checkpoint.pth.tar" in text for text in texts(dropped))
+    assert any(
+        "working folder of algo-1 are lost now: checkpoint.pth.tar" in text
+        for text in texts(dropped)
+    )
     for run in (1, 2):
         workload = raysm.Script(
-            **script, args=("--epochs", str(run), "--resume", "{state}/checkpoint.pth.tar"), in_state=True
+            **script,
+            args=("--epochs", str(run), "--resume", "{state}/checkpoint.pth.tar"),
+            in_state=True,
         )
         job = raysm.submit(workload, name="kept", resume=run == 2)
         assert job.wait(timeout=300) == "Completed", texts(job)
@@ -81,7 +90,9 @@ def test_instances_without_the_state_of_rank_0_are_named_and_get_it_with_share_s
     path = tmp_path / "main.py"
     path.write_text(OF_RANK_0)
     said = []
-    for run, fields in enumerate([{}, {}, {"share_state": True, "args": ("fail",), "max_restarts": 1}]):
+    for run, fields in enumerate(
+        [{}, {}, {"share_state": True, "args": ("fail",), "max_restarts": 1}]
+    ):
         workload = raysm.TorchScript(str(path), **fields)
         job = raysm.submit(workload, name="kept", resume=run > 0, cluster=raysm.Cluster(count=2))
         assert job.wait(timeout=300) == "Completed", texts(job)
@@ -91,4 +102,6 @@ def test_instances_without_the_state_of_rank_0_are_named_and_get_it_with_share_s
     (difference,) = [text for text in second if "the same state" in text]
     assert "algo-1 (rank 0) has last.txt, algo-2 has none" in difference
     assert "[rank 1] finds {}" in second
-    assert sorted(third) == [f"[rank {rank}] finds {{'last.txt': '{epoch}'}}" for rank in (0, 1) for epoch in (2, 3)]
+    assert sorted(third) == [
+        f"[rank {rank}] finds {{'last.txt': '{epoch}'}}" for rank in (0, 1) for epoch in (2, 3)
+    ]

@@ -57,7 +57,9 @@ print("the sum is", total, flush=True)
 
 
 @pytest.mark.long
-def test_the_loss_of_an_instance_is_survived_where_the_request_says_so_and_its_blocks_are_done_by_the_others(tmp_path):
+def test_the_loss_of_an_instance_is_survived_where_the_request_says_so_and_its_blocks_are_done_by_the_others(
+    tmp_path,
+):
     cluster = Cluster(count=3, on_instance_loss="continue", silence_s=SILENCE_S)
     with started(script_request(tmp_path, BLOCKS, cluster=cluster), tmp_path / "job") as (job, log):
         log.wait_for_text("a third is done")
@@ -69,7 +71,9 @@ def test_the_loss_of_an_instance_is_survived_where_the_request_says_so_and_its_b
         assert "the sum is 1770" in log.text()
 
 
-def test_orphans_are_reaped_and_on_sigterm_user_code_saves_its_work_while_ray_lives_on_every_instance(tmp_path):
+def test_orphans_are_reaped_and_on_sigterm_user_code_saves_its_work_while_ray_lives_on_every_instance(
+    tmp_path,
+):
     request = script_request(tmp_path, ORPHAN_AND_SIGTERM, cluster=Cluster(count=2))
     with started(request, tmp_path / "job") as (job, log):
         log.wait_for_text("user code runs")

@@ -112,7 +112,9 @@ def test_a_similarity_on_two_containers_equals_float64_index_for_index(tmp_path,
     np.save(tmp_path / "matrix.npy", rows)
     inputs = {"matrix": str(tmp_path / "matrix.npy")}
     # Neither image has a compiler: the kernels travel, made ready.
-    result = ended(raysm.submit(raysm.Similarity(top_k=5), cluster=TWO, inputs=inputs, on=target(image=image)))
+    result = ended(
+        raysm.submit(raysm.Similarity(top_k=5), cluster=TWO, inputs=inputs, on=target(image=image))
+    )
     table = pq.read_table(result / "neighbors.parquet")
     some = list(range(0, 1797, 100))
     indices, scores = reference.neighbors(rows, 5, some)

@@ -40,7 +40,10 @@ def texts(tmp_path):
 def test_a_kind_of_ones_own_runs_on_two_instances_and_is_not_run_again_for_the_same(kinds, texts):
     job = raysm.submit(kinds.Tally("be", remark="first"), **texts)
     result = job.result(timeout=300)
-    assert json.loads((result / "tally.json").read_text()) == {"algo-1": [2, "words"], "algo-2": [1, "words"]}
+    assert json.loads((result / "tally.json").read_text()) == {
+        "algo-1": [2, "words"],
+        "algo-2": [1, "words"],
+    }
     assert result.manifest.workload == {"kind": kinds.Tally.kind, "word": "be", "remark": "first"}
     assert result.manifest.instances == kinds.HOSTS
     assert raysm.submit(kinds.Tally("be", remark="second"), **texts, if_done="skip") == job
@@ -54,7 +57,9 @@ def test_a_job_is_named_after_its_kind_and_brings_the_module_that_defines_it(kin
     assert list(prepared.source.files) == ["own_kinds.py"]
 
 
-def test_a_kind_without_state_has_nothing_synchronised_and_nothing_to_go_on_with(kinds, fake, texts):
+def test_a_kind_without_state_has_nothing_synchronised_and_nothing_to_go_on_with(
+    kinds, fake, texts
+):
     assert "CheckpointConfig" not in prepare(kinds.Tally("be"), **texts, on=fake).plan.request
     with pytest.raises(InvalidRequest, match="tally .*resume"):
         prepare(kinds.Tally("be"), **texts, on=fake, resume=True)

@@ -23,7 +23,9 @@ RAY = (sys.executable, "-W", "ignore", "-m", "ray.scripts.scripts")
 def job(home, tmp_path_factory):
     """A job whose cluster is there until the tests are over."""
     script = tmp_path_factory.mktemp("work") / "work.py"
-    script.write_text("import threading, ray\nray.init()\nprint('it is there', flush=True)\nthreading.Event().wait()\n")
+    script.write_text(
+        "import threading, ray\nray.init()\nprint('it is there', flush=True)\nthreading.Event().wait()\n"
+    )
     job = submit(Script(str(script)), cluster=Cluster(count=2))
     try:
         # The dashboard, which takes Ray's jobs, comes up beside the workload.
@@ -75,8 +77,15 @@ def test_rays_state_commands_know_the_address(job, tmp_path):
 def test_a_proxy_of_the_environment_does_not_get_the_token(job, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         address = f"http://127.0.0.1:{proxy.getsockname()[1]}"
-        variables = {"http_proxy": address, "HTTP_PROXY": address, "no_proxy": "", "NO_PROXY": "example.org"}
-        done = ran(*RAY, "list", "nodes", "--address", f"raysm://{job.name}", cwd=tmp_path, **variables)
+        variables = {
+            "http_proxy": address,
+            "HTTP_PROXY": address,
+            "no_proxy": "",
+            "NO_PROXY": "example.org",
+        }
+        done = ran(
+            *RAY, "list", "nodes", "--address", f"raysm://{job.name}", cwd=tmp_path, **variables
+        )
         proxy.setblocking(False)
         with pytest.raises(BlockingIOError):
             proxy.accept()
@@ -91,7 +100,11 @@ def test_rays_client_knows_the_address_and_nobody_sees_the_token(job, tmp_path):
         "input()\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert process.stdout.readline().strip().isdecimal()
@@ -129,7 +142,8 @@ def test_ray_init_says_what_to_do_instead(job, tmp_path):
 
 
 def test_a_job_that_has_ended_is_refused(home, tmp_path):
-    # One of its own, which need not have begun: the others' is wanted by tests that may come behind this one.
+    # One of its own, which need not have begun: the others' is wanted by tests that may come behind
+    # this one.
     (tmp_path / "work.py").touch()
     ended = submit(Script(str(tmp_path / "work.py")), cluster=Cluster())
     ended.stop(ENDS_S)

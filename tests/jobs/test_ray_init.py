@@ -10,7 +10,9 @@ pytestmark = [pytest.mark.long, pytest.mark.usefixtures("home")]
 
 KINDS = [
     pytest.param("namespace", marks=pytest.mark.namespace),
-    pytest.param("process", marks=pytest.mark.skipif(not can_mount(), reason="needs the right to mount")),
+    pytest.param(
+        "process", marks=pytest.mark.skipif(not can_mount(), reason="needs the right to mount")
+    ),
 ]
 
 
@@ -25,6 +27,7 @@ def test_a_script_of_aws_s_samples_runs_unmodified_on_two_instances(tmp_path, ca
     code = main(["run", "--ray-init", *where, *rows, str(tmp_path / "sample.py")])
     printed = capfd.readouterr()
     assert code == 0, printed.err
-    # Of the cluster's resources and nodes, asked for before anything in the script has called ray.init().
+    # Of the cluster's resources and nodes, asked for before anything in the script has called
+    # ray.init().
     assert "SAW 1 2" in printed.out + printed.err
     assert (tmp_path / "out" / "counts.txt").read_text() == "[2, 1]"

@@ -21,7 +21,9 @@ def ended(tmp_path):
 
 
 def test_a_script_that_raises_fails_the_job_with_its_exception_first(ended):
-    job, codes = ended("def layer(name):\n    raise ValueError(f'no such layer: {name}')\nlayer('conv9')\n")
+    job, codes = ended(
+        "def layer(name):\n    raise ValueError(f'no such layer: {name}')\nlayer('conv9')\n"
+    )
     reason = job.failure("algo-1")
     assert codes == {"algo-1": 1, "algo-2": 0}
     assert reason.startswith("ValueError: no such layer: conv9\n")
@@ -32,7 +34,9 @@ def test_a_script_that_raises_fails_the_job_with_its_exception_first(ended):
 
 
 def test_a_script_that_ends_without_python_noticing_is_explained_by_what_it_wrote_last(ended):
-    job, codes = ended("import os, sys\nprint('CUDA error: device lost', file=sys.stderr, flush=True)\nos._exit(7)\n")
+    job, codes = ended(
+        "import os, sys\nprint('CUDA error: device lost', file=sys.stderr, flush=True)\nos._exit(7)\n"
+    )
     assert codes == {"algo-1": 7, "algo-2": 0}
     assert job.failure("algo-1") == "the workload exited with code 7\nCUDA error: device lost"
 
@@ -67,6 +71,8 @@ atexit.register(pathlib.Path("ended").write_text, "well")
 """
 
 
-def test_a_script_that_ended_well_is_completed_whatever_libraries_do_at_the_end_of_its_process(ended):
+def test_a_script_that_ended_well_is_completed_whatever_libraries_do_at_the_end_of_its_process(
+    ended,
+):
     job, codes = ended(ABORTS_AT_ITS_END)
     assert codes == {"algo-1": 0, "algo-2": 0}, job.log("algo-1")

@@ -52,15 +52,20 @@ CALLS = (
     "/ray.rpc.RayletDriver/Init",
     "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
 )
-"""Calls that read or do something, of every service that Ray's processes have. Two are left out on purpose: the health
-check answers "alive" to anybody, which orchestrators rely on, and RaySyncer/StartSync, see the README."""
+"""Calls that read or do something, of every service that Ray's processes have. Two are left out on
+purpose: the health check answers "alive" to anybody, which orchestrators rely on, and
+RaySyncer/StartSync, see the README."""
 
 PORTS = Ports()
 
 ANSWERS_S = 60.0
 """A port answers at once, or closes the connection; on a loaded machine that takes seconds."""
 
-REFUSALS = {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAVAILABLE}
+REFUSALS = {
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.UNIMPLEMENTED,
+    grpc.StatusCode.UNAVAILABLE,
+}
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +74,8 @@ def running(tmp_path_factory):
     request = script_request(folder, AN_ACTOR_ON_EACH_NODE, cluster=Cluster(count=2))
     with started(request, folder / "job") as (job, log):
         log.wait_for_text("user code runs")
-        # The first who asks has them started: the dashboard, with which its agents come, and those of the environments.
+        # The first who asks has them started: the dashboard, with which its agents come, and those
+        # of the environments.
         until(lambda: http_status(job.instances["algo-1"].address, 8265, "/") == 200, timeout_s=120)
         for instance in job.instances.values():
             for port in (PORTS.runtime_env_agent, PORTS.dashboard_agent):
@@ -144,7 +150,13 @@ def test_no_port_reads_or_does_anything_for_a_caller_without_the_token(running, 
         answered += [(port, call) for call in CALLS if not refused_by_grpc(address, port, call)]
         answered += [
             (port, path, status)
-            for path in ("/api/version", "/api/jobs/", "/nodes?view=summary", "/metrics", "/logs/index.html")
+            for path in (
+                "/api/version",
+                "/api/jobs/",
+                "/nodes?view=summary",
+                "/metrics",
+                "/logs/index.html",
+            )
             if (status := http_status(address, port, path)) not in (None, 401, 403)
         ]
     assert answered == []
@@ -160,7 +172,9 @@ def test_with_the_token_the_same_calls_are_answered(running):
 
 def test_the_dashboard_shows_a_stranger_its_empty_page_which_asks_for_the_token(running):
     job, _ = running
-    connection = http.client.HTTPConnection(job.instances["algo-1"].address, 8265, timeout=ANSWERS_S)
+    connection = http.client.HTTPConnection(
+        job.instances["algo-1"].address, 8265, timeout=ANSWERS_S
+    )
     connection.request("GET", "/")
     page = connection.getresponse().read()
     connection.close()
@@ -190,7 +204,9 @@ def test_the_token_is_in_no_argument_and_no_environment(running):
 
 def test_another_user_sees_no_token_in_ps(running):
     job, _ = running
-    shown = subprocess.run(["ps", "axeww"], capture_output=True, user="nobody", group="nogroup", check=True).stdout
+    shown = subprocess.run(
+        ["ps", "axeww"], capture_output=True, user="nobody", group="nogroup", check=True
+    ).stdout
     assert b"raysm.instance" in shown
     assert token_of(job).encode() not in shown
 

@@ -109,7 +109,9 @@ def test_cells_share_a_namespace_print_here_and_show_their_last_value(digits, ca
 
 
 def test_a_task_of_a_cell_prints_into_that_cell(digits, capsys):
-    digits.exec("import ray\n@ray.remote(num_cpus=0)\ndef say():\n    print('from a task')\nray.get(say.remote())")
+    digits.exec(
+        "import ray\n@ray.remote(num_cpus=0)\ndef say():\n    print('from a task')\nray.get(say.remote())"
+    )
 
     def has_printed():
         digits.exec("import time\ntime.sleep(0.5)")  # Ray looks at its logs a few times a second
@@ -156,7 +158,13 @@ def test_ctrl_c_interrupts_the_cell_that_is_waited_for(digits):
     known = {status.id for status in digits._open.statuses()}
 
     def interrupt():
-        until(lambda: [each for each in digits._open.statuses() if each.id not in known and each.state == "running"])
+        until(
+            lambda: [
+                each
+                for each in digits._open.statuses()
+                if each.id not in known and each.state == "running"
+            ]
+        )
         signal.pthread_kill(main, signal.SIGINT)
 
     user = threading.Thread(target=interrupt)
@@ -189,10 +197,12 @@ def test_a_large_value_goes_both_ways_and_one_that_is_scattered_is_everywhere(di
 def test_a_cell_is_that_of_a_notebook_on_each_instance(digits):
     for host in ("algo-1", "algo-2"):
         cell = digits.exec(
-            "from IPython.display import HTML\nprint('one')\ndisplay(HTML('<b>two</b>'))\n!echo three", on=host
+            "from IPython.display import HTML\nprint('one')\ndisplay(HTML('<b>two</b>'))\n!echo three",
+            on=host,
         )
         kinds = [
-            (each["output_type"], each.get("text", each.get("data", {}).get("text/html"))) for each in cell.outputs
+            (each["output_type"], each.get("text", each.get("data", {}).get("text/html")))
+            for each in cell.outputs
         ]
         assert [kind for kind in kinds if "<b>" in kind[1]] == [("display_data", "<b>two</b>")]
         assert cell.text.index("one") < cell.text.index("HTML") < cell.text.index("three")
@@ -200,7 +210,9 @@ def test_a_cell_is_that_of_a_notebook_on_each_instance(digits):
         digits.run(lambda: input("name? "))
 
 
-def test_a_map_survives_the_death_of_its_processes_and_an_item_that_kills_all_fails_alone(digits, tmp_path):
+def test_a_map_survives_the_death_of_its_processes_and_an_item_that_kills_all_fails_alone(
+    digits, tmp_path
+):
     marks = str(tmp_path)
 
     def dies(x):
@@ -215,10 +227,17 @@ def test_a_map_survives_the_death_of_its_processes_and_an_item_that_kills_all_fa
     assert "3 processes died of it" in str(results[1])
 
 
-def test_a_cell_of_another_instance_has_its_own_namespace_prints_here_and_fails_as_the_heads_do(digits, capsys):
+def test_a_cell_of_another_instance_has_its_own_namespace_prints_here_and_fails_as_the_heads_do(
+    digits, capsys
+):
     digits.exec("x = 'on the head'")
     assert (
-        repr(digits.exec("import os\nprint('hello')\nx = os.environ['SM_CURRENT_HOST']\nx", on="algo-2")) == "'algo-2'"
+        repr(
+            digits.exec(
+                "import os\nprint('hello')\nx = os.environ['SM_CURRENT_HOST']\nx", on="algo-2"
+            )
+        )
+        == "'algo-2'"
     )
     # Not alone: Ray brings lines of tasks that ran before when it has them.
     assert "hello" in capsys.readouterr().out.splitlines()
@@ -260,7 +279,9 @@ def test_a_client_that_is_killed_in_a_call_finds_its_result_and_nothing_ran_twic
         print(call.id, flush=True)
         call.result()
     """
-    client = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
+    client = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True
+    )
     id = client.stdout.readline().strip()
     until(mark.exists)
     client.kill()

@@ -36,7 +36,9 @@ def test_one_that_is_closed_ends_its_job_and_the_calls_that_run():
     assert reasons(job) == ["it was closed"]
     # The cores are free: the next session starts without waiting for them.
     other = raysm.Session(cluster=raysm.Cluster(count=os.cpu_count()), name="next").start()
-    messages = [entry["Status"] for entry in other.job.describe().answer["SecondaryStatusTransitions"]]
+    messages = [
+        entry["Status"] for entry in other.job.describe().answer["SecondaryStatusTransitions"]
+    ]
     assert "Pending" not in messages
     other.close()
     with pytest.raises(SessionEnded, match=" sleep .*it was closed"):

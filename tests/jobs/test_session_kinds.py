@@ -23,7 +23,9 @@ def doubled(x):
 
 def namespaces(home):
     # The example as it stands, with all of its waits.
-    scenario_file(home).write_text(HOSTILE.read_text().replace(', "sagemaker:EnableRemoteDebug"', ""))
+    scenario_file(home).write_text(
+        HOSTILE.read_text().replace(', "sagemaker:EnableRemoteDebug"', "")
+    )
     return raysm.Local(home=str(home), instance_kind="namespace")
 
 
@@ -31,7 +33,9 @@ def containers(home):
     reason = docker.why_no_base()
     if reason:
         pytest.skip(reason)
-    return raysm.Local(home=str(home), instances=2, instance_kind="docker", image=docker.built_image())
+    return raysm.Local(
+        home=str(home), instances=2, instance_kind="docker", image=docker.built_image()
+    )
 
 
 @pytest.fixture(

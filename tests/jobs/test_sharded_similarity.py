@@ -136,13 +136,17 @@ def files(folder, suffix, shares):
             scipy.sparse.save_npz(path, scipy.sparse.csr_matrix(share))
         else:
             names = pa.array([f"row {row}" for row in range(edges[at], edges[at + 1])])
-            pq.write_table(pa.table({"name": names, **{f"c{i}": share[:, i] for i in range(share.shape[1])}}), path)
+            pq.write_table(
+                pa.table({"name": names, **{f"c{i}": share[:, i] for i in range(share.shape[1])}}),
+                path,
+            )
 
 
 CASES = [
     # The first one, because a process keeps its largest peak.
     ("big", "big", {"top_k": 5, "block_rows": CHUNK_ROWS}, ""),
-    # Chunks of more than 100 KB: smaller ones Ray keeps with who asks for them, and no instance can lose them.
+    # Chunks of more than 100 KB: smaller ones Ray keeps with who asks for them, and no instance can
+    # lose them.
     ("wide", "wide", {"top_k": 5}, ""),
     ("ids", "table", {"top_k": 3, "id_column": "name"}, ""),
     ("sparse", "sparse", {"top_k": 7}, ""),
@@ -178,12 +182,15 @@ def job(tmp_path_factory):
     for name in ("big", "wide", "table", "small", "sparse", "asked"):
         inputs[name] = Input(str(folder / name))
         inputs[f"{name}-shards"] = Input(str(folder / name), distribution="ShardedByS3Key")
-    request = script_request(folder, SCRIPT, args=(json.dumps(CASES),), cluster=Cluster(count=3), inputs=inputs)
+    request = script_request(
+        folder, SCRIPT, args=(json.dumps(CASES),), cluster=Cluster(count=3), inputs=inputs
+    )
     # As a job of the similarity is told.
     environment = Similarity.ray_variables | {
         # What nobody needs any more is freed at once, not once a second.
         "RAY_free_objects_period_milliseconds": "0",
-        # A raylet that ended is missed after five looks: a second, and not fifteen of a cluster that waits.
+        # A raylet that ended is missed after five looks: a second, and not fifteen of a cluster
+        # that waits.
         "RAY_health_check_period_ms": "200",
     }
     outcome, log, model = completed(request, folder / "job", environment=environment)
@@ -212,7 +219,10 @@ def test_the_result_of_shards_is_that_of_the_whole_matrix_byte_for_byte(job):
 def assert_content_of_whole_matrix(job, case):
     manifest = Manifest.read(job / case / "shards")
     # Each instance leaves the files of its rows in its own folder; SageMaker brings them together.
-    models = [job.parents[2] / host / "ml" / "model" / case / "shards" for host in ("algo-1", "algo-2", "algo-3")]
+    models = [
+        job.parents[2] / host / "ml" / "model" / case / "shards"
+        for host in ("algo-1", "algo-2", "algo-3")
+    ]
     found = {path.name: path for model in models for path in model.glob("*/part-*")}
     names = [Path(file.name).name for file in manifest.files]
     assert len(found) == len(names) > 1
@@ -245,8 +255,13 @@ def test_each_instance_sends_the_bytes_of_the_half_ring_and_no_more(job):
 
 def test_an_instance_holds_its_share_and_a_few_parcels(job):
     matrix = ROWS * COLUMNS * 4
-    whole, shards = (Manifest.read(job / "big" / name).measures["peak_memory_bytes"] for name in ("whole", "shards"))
-    print(f"a task's peak: {whole / 1e6:.0f} MB of a matrix of {matrix / 1e6:.0f} MB, {shards / 1e6:.0f} MB of shards")
+    whole, shards = (
+        Manifest.read(job / "big" / name).measures["peak_memory_bytes"]
+        for name in ("whole", "shards")
+    )
+    print(
+        f"a task's peak: {whole / 1e6:.0f} MB of a matrix of {matrix / 1e6:.0f} MB, {shards / 1e6:.0f} MB of shards"
+    )
     seen = json.loads((job / "probes.json").read_text())
     before, after = (seen["big True"][when] for when in ("before", "after"))
     worker = max(host["peak"] for host in before.values())
@@ -255,10 +270,13 @@ def test_an_instance_holds_its_share_and_a_few_parcels(job):
     room = int(seen["store_bytes"] / 2 / (1 + MAX_LEAVING) / CHUNK_BYTES)
     window = max(2, min(max(3, 2 * seen["slots"] // 3), room))
     assert shards <= 1.2 * (worker + matrix / 3 + window * CHUNK_BYTES + KEPT_BYTES)
-    # What is freed the store uses again, and keeps: it shows the most that ever was there at once. Beside the chunks,
-    # what Ray keeps of each object, and the norms of all rows: less than one chunk more.
+    # What is freed the store uses again, and keeps: it shows the most that ever was there at once.
+    # Beside the chunks, what Ray keeps of each object, and the norms of all rows: less than one
+    # chunk more.
     most = (1 + MAX_LEAVING) * window * CHUNK_BYTES + 2e6
     for host in ("algo-1", "algo-2", "algo-3"):
         held = after[host]["shared"] - before[host]["shared"]
-        print(f"{host}: {held / CHUNK_BYTES:.1f} chunks, of {(1 + MAX_LEAVING) * window} with windows of {window}")
+        print(
+            f"{host}: {held / CHUNK_BYTES:.1f} chunks, of {(1 + MAX_LEAVING) * window} with windows of {window}"
+        )
         assert held <= most

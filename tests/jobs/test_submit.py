@@ -59,7 +59,10 @@ def test_the_state_of_each_instance_survives_into_the_run_that_resumes(tmp_path)
     (tmp_path / "s.py").write_text(COUNT_RUNS)
     for run in (1, 2):
         job = raysm.submit(
-            raysm.Script(str(tmp_path / "s.py")), name="counts", cluster=raysm.Cluster(count=2), resume=run == 2
+            raysm.Script(str(tmp_path / "s.py")),
+            name="counts",
+            cluster=raysm.Cluster(count=2),
+            resume=run == 2,
         )
         job.wait(timeout=300)
         said = {line.text for line in job.lines()}

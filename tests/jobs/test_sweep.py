@@ -57,7 +57,9 @@ def go(job, *hosts):
 
 
 def started(root, store, *, on_instance_loss="fail", **options):
-    sweep = raysm.Sweep(work, space={"x": raysm.uniform(0, 1)}, metric="loss", mode="min", seed=1, **options)
+    sweep = raysm.Sweep(
+        work, space={"x": raysm.uniform(0, 1)}, metric="loss", mode="min", seed=1, **options
+    )
     package = package_of(sweep)
     cluster = Cluster(count=2, on_instance_loss=on_instance_loss)
     request = JobRequest(name="test-job", workload=package.workload, cluster=cluster)
@@ -72,7 +74,9 @@ def done_in(store):
     for journal in store.rglob("journal.log"):
         # The copy may end within a line.
         for line in journal.read_text().splitlines(keepends=True):
-            entry = json.loads(line).get("user_attr", {}).get("entry") if line.endswith("\n") else None
+            entry = (
+                json.loads(line).get("user_attr", {}).get("entry") if line.endswith("\n") else None
+            )
             if entry is not None and entry["trial"]["status"] == "done":
                 done[entry["trial"]["number"]] = entry["trial"]["host"]
     return done
@@ -86,7 +90,13 @@ def begun(log):
 def test_the_trials_of_a_worker_that_was_lost_are_tried_again_on_those_that_are_left(tmp_path):
     with (
         leaving_nothing(tmp_path),
-        started(tmp_path / "1", tmp_path / "store", trials=4, search="random", on_instance_loss="continue") as (
+        started(
+            tmp_path / "1",
+            tmp_path / "store",
+            trials=4,
+            search="random",
+            on_instance_loss="continue",
+        ) as (
             job,
             log,
         ),
@@ -98,7 +108,9 @@ def test_the_trials_of_a_worker_that_was_lost_are_tried_again_on_those_that_are_
         go(job, "algo-1")
         assert job.wait(SWEEP_S).status == "Completed", log.text()
         trials = Trials.read(job.model_dir).trials
-        assert [(trial.number, trial.status) for trial in trials] == [(number, "done") for number in range(4)]
+        assert [(trial.number, trial.status) for trial in trials] == [
+            (number, "done") for number in range(4)
+        ]
         # None was begun anew as another one: a trial keeps its number and its parameters.
         assert sorted(begun(log)) == list(range(4))
         assert trials[-1].host == "algo-1"
@@ -128,7 +140,9 @@ def test_a_sweep_whose_head_was_killed_goes_on_and_runs_no_trial_again_that_was_
             assert begun(log) == [8]
 
 
-def test_the_command_exits_with_1_if_a_trial_failed_and_brings_the_table_and_the_best(home, tmp_path):
+def test_the_command_exits_with_1_if_a_trial_failed_and_brings_the_table_and_the_best(
+    home, tmp_path
+):
     (tmp_path / "train.py").write_text(SCRIPT)
     spaces = ("--space", "lr=choice:-1.6e-05,0.02", "--space", "batch_size=choice:32,64")
     metric = ("--metric", "loss", "--mode", "min", "--search", "grid")
@@ -143,12 +157,21 @@ def test_the_command_exits_with_1_if_a_trial_failed_and_brings_the_table_and_the
     )
     assert done.returncode == 1, done.stdout + done.stderr
     trials = Trials.read(tmp_path / "out")
-    ended = {(trial.params["lr"], trial.params["batch_size"]): trial.status for trial in trials.trials}
+    ended = {
+        (trial.params["lr"], trial.params["batch_size"]): trial.status for trial in trials.trials
+    }
     # argparse reads the negative learning rate.
-    assert ended == {(-1.6e-05, 32): "done", (0.02, 32): "done", (-1.6e-05, 64): "failed", (0.02, 64): "failed"}
+    assert ended == {
+        (-1.6e-05, 32): "done",
+        (0.02, 32): "done",
+        (-1.6e-05, 64): "failed",
+        (0.02, 64): "failed",
+    }
     assert "2 of 4 trials failed" in done.stdout
     assert "64 rows are too many" in done.stdout
-    best = min((trial for trial in trials.trials if trial.status == "done"), key=lambda trial: trial.value)
+    best = min(
+        (trial for trial in trials.trials if trial.status == "done"), key=lambda trial: trial.value
+    )
     found = f"best of 4 trials (2 done, 2 failed; lowest loss): loss = {best.value:.6g} with lr = {best.params['lr']}"
     assert found in done.stdout
     # The table of the trials, for whoever sits at the terminal.

@@ -41,11 +41,29 @@ def answers(url):
 def server(tmp_path_factory):
     """The address of an MLflow server on loopback."""
     folder, port = tmp_path_factory.mktemp("server"), free_port()
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    command += ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "server",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--workers",
+        "1",
+    ]
+    command += [
+        "--backend-store-uri",
+        f"sqlite:///{folder}/mlflow.db",
+        "--artifacts-destination",
+        str(folder),
+    ]
     with (folder / "log").open("w") as log:
         environment = os.environ | SETTINGS
-        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
         try:
             url, deadline_s = f"http://127.0.0.1:{port}", time.monotonic() + WITHIN_S
             while not answers(url):
@@ -61,7 +79,9 @@ def server(tmp_path_factory):
 
 def only_run(url, experiment, job):
     client = mlflow.MlflowClient(url)
-    runs = client.search_runs([client.get_experiment_by_name(experiment).experiment_id], f"tags.`raysm.job` = '{job}'")
+    runs = client.search_runs(
+        [client.get_experiment_by_name(experiment).experiment_id], f"tags.`raysm.job` = '{job}'"
+    )
     (run,) = runs
     return client, run
 
@@ -75,7 +95,9 @@ for step in range(20):
 
 def tracked(tmp_path, tracking):
     """Run a job of one instance, with stand-ins for Ray, whose metrics the head mirrors; return its log."""
-    job = dataclasses.replace(request(1), hyperparameters={"lr": "0.1"}, project="digits", tracking=tracking)
+    job = dataclasses.replace(
+        request(1), hyperparameters={"lr": "0.1"}, project="digits", tracking=tracking
+    )
     with Cluster(tmp_path, job, driver=DRIVER, runner=True) as cluster:
         assert cluster.start().wait(WITHIN_S) == {"algo-1": 0}, cluster.log("algo-1")
         return cluster.lines["algo-1"]
@@ -106,7 +128,11 @@ def test_a_job_of_two_instances_has_its_run_as_soon_as_its_result_is_there(serve
     )
     job.result()
     client, run = only_run(server, "digits", job.name)
-    assert (run.info.run_name, run.info.status, run.data.params) == (job.name, "FINISHED", {"lr": "0.1"})
+    assert (run.info.run_name, run.info.status, run.data.params) == (
+        job.name,
+        "FINISHED",
+        {"lr": "0.1"},
+    )
     logged = [event for event in job.events() if isinstance(event, Metric) and not event.host]
     assert len(logged) == 20
     for name in ("loss", "accuracy"):

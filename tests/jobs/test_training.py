@@ -33,7 +33,8 @@ print("hello", flush=True)
 time.sleep(300)
 """
 
-# Rank 0 hangs as in a collective call, and fails when it is ended; without torch, which is 2 s of a core a worker.
+# Rank 0 hangs as in a collective call, and fails when it is ended; without torch, which is 2 s of a
+# core a worker.
 KILLED_THEN_WRONG = """
 import os, pathlib, signal, time
 attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
@@ -87,7 +88,9 @@ def test_two_hosts_called_aws_train_in_a_processing_job_which_names_no_interface
 
 @pytest.mark.long
 @pytest.mark.namespace
-def test_a_torchrun_script_sees_on_two_instances_what_torchrun_sets_and_a_stop_reaches_every_worker(tmp_path):
+def test_a_torchrun_script_sees_on_two_instances_what_torchrun_sets_and_a_stop_reaches_every_worker(
+    tmp_path,
+):
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "one.txt").write_text("1")
     request = training_request(
@@ -109,7 +112,11 @@ def test_a_torchrun_script_sees_on_two_instances_what_torchrun_sets_and_a_stop_r
         assert (job.model_dir / "model.bin").stat().st_size == 16_000_000
     assert [rank["RANK"] for rank in seen] == ["0", "1", "2", "3"]
     assert [rank["LOCAL_RANK"] for rank in seen] == ["0", "1", "0", "1"]
-    assert [rank["GROUP_RANK"] for rank in seen] == [rank["NODE_RANK"] for rank in seen] == ["0", "0", "1", "1"]
+    assert (
+        [rank["GROUP_RANK"] for rank in seen]
+        == [rank["NODE_RANK"] for rank in seen]
+        == ["0", "0", "1", "1"]
+    )
     assert [rank["SM_CURRENT_HOST"] for rank in seen] == ["algo-1", "algo-1", "algo-2", "algo-2"]
     for rank in seen:
         sizes = (rank["WORLD_SIZE"], rank["LOCAL_WORLD_SIZE"], rank["GROUP_WORLD_SIZE"])
@@ -120,31 +127,50 @@ def test_a_torchrun_script_sees_on_two_instances_what_torchrun_sets_and_a_stop_r
         assert {"main.py", "images"} <= set(rank["cwd"])
     lines = [(host, line) for _, host, line in log.lines]
     assert all(("algo-1", f"[rank {rank}] hello") in lines for rank in range(4))
-    assert {event.host for event in log.events(Metric) if event.name == "cpu_percent"} == {"algo-1", "algo-2"}
+    assert {event.host for event in log.events(Metric) if event.name == "cpu_percent"} == {
+        "algo-1",
+        "algo-2",
+    }
 
 
 def test_after_a_killed_worker_all_start_anew_and_the_first_to_raise_is_the_reason(tmp_path):
     request = training_request(
-        tmp_path, KILLED_THEN_WRONG, cluster=Cluster(count=1), workers_per_instance=2, max_restarts=1
+        tmp_path,
+        KILLED_THEN_WRONG,
+        cluster=Cluster(count=1),
+        workers_per_instance=2,
+        max_restarts=1,
     )
     outcome, log, _ = completed(request, tmp_path / "job", kind="process")
     assert outcome.status == "Failed"
     assert "rank 1 on algo-1: killed by SIGKILL" in log.text()
-    assert all(f"[rank {rank}] attempt {attempt}" in log.text() for rank in range(2) for attempt in range(2))
+    assert all(
+        f"[rank {rank}] attempt {attempt}" in log.text()
+        for rank in range(2)
+        for attempt in range(2)
+    )
     first, *rest = outcome.failure_reason.splitlines()
     assert first == "rank 1 on algo-1: ValueError: no such layer: conv9"
     assert rest[0] == "Traceback (most recent call last):"
     assert 'raise ValueError("no such layer: conv9")' in "".join(rest)
     # Each worker has said what it raised, and nobody says it again.
-    assert not [text for _, _, text in log.lines if "Traceback" in text and not text.startswith("[rank ")]
+    assert not [
+        text for _, _, text in log.lines if "Traceback" in text and not text.startswith("[rank ")
+    ]
 
 
-# Who goes on, and who begins anew, is decided in workloads/training/launch, and tried there in all orders.
+# Who goes on, and who begins anew, is decided in workloads/training/launch, and tried there in all
+# orders.
 @pytest.mark.long
 @pytest.mark.namespace
-def test_of_a_lost_instance_the_others_go_on_and_the_model_comes_to_a_head_that_only_coordinates(tmp_path):
+def test_of_a_lost_instance_the_others_go_on_and_the_model_comes_to_a_head_that_only_coordinates(
+    tmp_path,
+):
     cluster = Cluster(count=3, coordinator_only=True, on_instance_loss="continue")
-    with started(training_request(tmp_path, UNTIL_ALONE, cluster=cluster), tmp_path / "job") as (job, log):
+    with started(training_request(tmp_path, UNTIL_ALONE, cluster=cluster), tmp_path / "job") as (
+        job,
+        log,
+    ):
         log.wait_for_text("[rank 1] attempt 0 of 2")
         job.kill("algo-3")
         outcome = job.wait(timeout_s=ENDS_S)
@@ -170,10 +196,14 @@ def loop(config):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     rows = torch.utils.data.TensorDataset(torch.randn(64, 4), torch.randint(0, 2, (64,)))
     checkpoints = training.Checkpoints(every_steps=2)
-    model, optimizer = training.prepare(model, optimizer, loss=functional.cross_entropy, checkpoints=checkpoints)
+    model, optimizer = training.prepare(
+        model, optimizer, loss=functional.cross_entropy, checkpoints=checkpoints
+    )
     attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
     print("attempt", attempt, "local rank", os.environ["LOCAL_RANK"], "cuts", type(model).__name__)
-    for number, batch in enumerate(training.batches(rows, batch_size=16, epochs=4, shuffle=True, seed=0)):
+    for number, batch in enumerate(
+        training.batches(rows, batch_size=16, epochs=4, shuffle=True, seed=0)
+    ):
         if number == config["kill_at"] and training.rank() == 1 and attempt == "0":
             os.kill(os.getpid(), signal.SIGKILL)
         training.report(loss=training.step(batch))
@@ -184,7 +214,9 @@ def loop(config):
 def test_a_loop_goes_on_after_a_killed_worker_from_its_checkpoint_and_leaves_one_model(tmp_path):
     workload = raysm.DataParallel(loop, config={"kill_at": 5}, max_restarts=1)
     request = JobRequest(name="test-job", workload=workload.workload(), cluster=Cluster(count=2))
-    outcome, log, model = completed(request, tmp_path / "job", function=workload.pickled(), source=workload.source())
+    outcome, log, model = completed(
+        request, tmp_path / "job", function=workload.pickled(), source=workload.source()
+    )
     text = log.text()
     assert outcome.status == "Completed", f"{outcome.failure_reason}\n{text}"
     assert "training: 2 workers on CPUs: algo-1 (rank 0), algo-2 (rank 1)" in text
@@ -203,7 +235,9 @@ def loop_that_one_rank_leaves(config):
     from raysm import training
 
     model = torch.nn.Linear(4, 1)
-    training.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), loss=torch.nn.functional.mse_loss)
+    training.prepare(
+        model, torch.optim.SGD(model.parameters(), lr=0.1), loss=torch.nn.functional.mse_loss
+    )
     rows = torch.utils.data.TensorDataset(torch.ones(64, 4), torch.ones(64, 1))
     for number, batch in enumerate(training.batches(rows, batch_size=16)):
         if number == 2 and training.rank() == config["leaves"]:
@@ -213,10 +247,16 @@ def loop_that_one_rank_leaves(config):
 
 @pytest.mark.long
 def test_a_loop_that_one_rank_leaves_fails_with_the_name_of_that_rank(tmp_path):
-    workload = raysm.DataParallel(loop_that_one_rank_leaves, config={"leaves": 1}, workers_per_instance=2)
+    workload = raysm.DataParallel(
+        loop_that_one_rank_leaves, config={"leaves": 1}, workers_per_instance=2
+    )
     request = JobRequest(name="test-job", workload=workload.workload(), cluster=Cluster(count=1))
     outcome, log, _ = completed(
-        request, tmp_path / "job", kind="process", function=workload.pickled(), source=workload.source()
+        request,
+        tmp_path / "job",
+        kind="process",
+        function=workload.pickled(),
+        source=workload.source(),
     )
     assert outcome.status == "Failed", log.text()
     first = outcome.failure_reason.splitlines()[0]

@@ -26,10 +26,16 @@ def undisturbed(folder):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "SM_MODEL_DIR": str(folder)}
+    common = {
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "SM_MODEL_DIR": str(folder),
+    }
     running = [
         subprocess.Popen(
-            # As raysm runs scripts: torch's teardown sometimes aborts a plain process whose work is done.
+            # As raysm runs scripts: torch's teardown sometimes aborts a plain process whose work is
+            # done.
             script_main.command(SCRIPT, ["{}"]),
             env=os.environ | common | {"RANK": rank, "LOCAL_RANK": rank, "PYTHONPATH": os.getcwd()},
             stdout=subprocess.DEVNULL,
@@ -54,7 +60,9 @@ def kept_steps(store):
 
 
 @pytest.mark.long
-def test_stopped_and_killed_three_times_it_ends_with_the_weights_of_an_undisturbed_training(tmp_path):
+def test_stopped_and_killed_three_times_it_ends_with_the_weights_of_an_undisturbed_training(
+    tmp_path,
+):
     store = tmp_path / "store"
     with leaving_nothing(tmp_path):
         stopped = DataParallel(interrupted_loop.loop, config={"keeps": True, "hold": 4})
@@ -62,10 +70,15 @@ def test_stopped_and_killed_three_times_it_ends_with_the_weights_of_an_undisturb
             log.wait_for_text("holding after step 4")
             job.stop()
             assert job.wait(jobs.ENDS_S).status == "Stopped", log.text()
-            assert "stopped after step 5, the newest whole checkpoint is that of step 5" in log.text()
+            assert (
+                "stopped after step 5, the newest whole checkpoint is that of step 5" in log.text()
+            )
 
         killed = json.dumps({"keeps": True, "die": 8, "hold": 11})
-        with started(TorchScript(SCRIPT, args=[killed], max_restarts=1), tmp_path / "2", store) as (job, log):
+        with started(TorchScript(SCRIPT, args=[killed], max_restarts=1), tmp_path / "2", store) as (
+            job,
+            log,
+        ):
             log.wait_for_text("goes on from the checkpoint of step 5 (epoch 0, 40 of 60 samples)")
             log.wait_for_text("holding after step 11")
             until(lambda: 9 in kept_steps(store), jobs.FORMING_S)
@@ -75,5 +88,9 @@ def test_stopped_and_killed_three_times_it_ends_with_the_weights_of_an_undisturb
         last = TorchScript(SCRIPT, args=[json.dumps({"keeps": True})])
         with started(last, tmp_path / "3", store) as (job, log):
             assert job.wait(jobs.ENDS_S).status == "Completed", log.text()
-            assert "goes on from the checkpoint of step 9 (epoch 1, 8 of 60 samples)" in log.text(), log.text()
-            assert (job.model_dir / MODEL_FILE).read_bytes() == undisturbed(tmp_path / "undisturbed")
+            assert (
+                "goes on from the checkpoint of step 9 (epoch 1, 8 of 60 samples)" in log.text()
+            ), log.text()
+            assert (job.model_dir / MODEL_FILE).read_bytes() == undisturbed(
+                tmp_path / "undisturbed"
+            )

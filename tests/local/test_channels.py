@@ -19,7 +19,9 @@ HOSTS = ("algo-1", "algo-2", "algo-3")
 
 def resolved(source, count=3, **fields):
     channel = Channel(name="c", source=source, **fields)
-    return resolve(JobSpec(name="x", groups=number_hosts(("g", "t", count)), command=(), channels=(channel,)))
+    return resolve(
+        JobSpec(name="x", groups=number_hosts(("g", "t", count)), command=(), channels=(channel,))
+    )
 
 
 def folder_of(path, count):
@@ -51,7 +53,9 @@ def of_size(path, size):
 
 
 @pytest.mark.parametrize(("size", "copied"), [(SMALL_BYTES, True), (SMALL_BYTES + 1, False)])
-def test_a_replicated_folder_is_the_channel_on_every_host_which_has_its_own_if_it_is_small(tmp_path, size, copied):
+def test_a_replicated_folder_is_the_channel_on_every_host_which_has_its_own_if_it_is_small(
+    tmp_path, size, copied
+):
     folder = folder_of(tmp_path / "data", 0)
     of_size(folder / "x", size)
     found = resolved(folder)
@@ -133,11 +137,18 @@ def test_what_the_job_owns_is_moved_or_copied_into_each_instance(tmp_path, distr
     bases = bases_in(tmp_path)
     hand_over(resolved(folder, distribution=distribution, owned=True), bases)
     assert not list(folder.iterdir())
-    found = [sorted(path.name for path in (base / "input/data/c").iterdir()) for base in bases.values()]
+    found = [
+        sorted(path.name for path in (base / "input/data/c").iterdir()) for base in bases.values()
+    ]
     every = ["part-00", "part-01", "part-02"]
-    assert found == ([every] * 3 if distribution == "FullyReplicated" else [[name] for name in every])
+    assert found == (
+        [every] * 3 if distribution == "FullyReplicated" else [[name] for name in every]
+    )
     (bases["algo-1"] / "input/data/c/part-00").write_text("changed")
-    assert distribution != "FullyReplicated" or (bases["algo-2"] / "input/data/c/part-00").read_text() == "0"
+    assert (
+        distribution != "FullyReplicated"
+        or (bases["algo-2"] / "input/data/c/part-00").read_text() == "0"
+    )
 
 
 INSIDE = Path("/opt/ml")
@@ -151,7 +162,9 @@ def test_a_link_to_what_the_instance_called_opt_ml_leads_to_where_that_lies(tmp_
     (model / "deep").mkdir()
     (model / "deep" / "link").symlink_to("/opt/ml/model/step-1/shard")
     relink(tmp_path, INSIDE)
-    assert (model / "last" / "shard").read_text() == (model / "deep" / "link").read_text() == "weights"
+    assert (
+        (model / "last" / "shard").read_text() == (model / "deep" / "link").read_text() == "weights"
+    )
 
 
 def test_every_other_link_stays_as_it_is(tmp_path):
@@ -208,7 +221,11 @@ def test_a_plain_job_has_one_group_and_its_hosts_stand_in_lexicographic_order(tm
         "current_group_name": "homogeneousCluster",
         "hosts": hosts,
         "instance_groups": [
-            {"instance_group_name": "homogeneousCluster", "instance_type": "ml.m5.large", "hosts": hosts}
+            {
+                "instance_group_name": "homogeneousCluster",
+                "instance_type": "ml.m5.large",
+                "hosts": hosts,
+            }
         ],
         "network_interface_name": "eth0",
     }
@@ -234,7 +251,13 @@ def test_a_processing_job_has_its_own_layout(tmp_path):
     described = {"ProcessingJobName": "job"}
     outputs = {"chart": PurePosixPath("processing/chart")}
     paths = files(
-        "algo-2", tmp_path, Path("/opt/ml"), groups=plain(2), api=PROCESSING, description=described, outputs=outputs
+        "algo-2",
+        tmp_path,
+        Path("/opt/ml"),
+        groups=plain(2),
+        api=PROCESSING,
+        description=described,
+        outputs=outputs,
     )
     assert written(tmp_path / "config" / "resourceconfig.json") == {
         "current_host": "algo-2",

@@ -16,11 +16,17 @@ def folders(tmp_path):
 
 
 def files(folder):
-    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def syncing(store, *folders):
-    return CheckpointSync(store, {folder: InstanceFiles(base=folder, sees_machine=False) for folder in folders})
+    return CheckpointSync(
+        store, {folder: InstanceFiles(base=folder, sees_machine=False) for folder in folders}
+    )
 
 
 @pytest.mark.parametrize("goes", ["first", "second"])
@@ -85,7 +91,11 @@ def test_what_lies_behind_a_link_out_of_the_instance_is_not_kept_and_named(folde
     sync.close()
     assert files(kept) == {"weights": "1"}
     named, other = sorted(sync.remarks())
-    assert ("file" in named, str(tmp_path / "secret") in named, "folder" in other) == (True, True, True)
+    assert ("file" in named, str(tmp_path / "secret") in named, "folder" in other) == (
+        True,
+        True,
+        True,
+    )
 
 
 class Full(FolderStore):

@@ -20,7 +20,8 @@ from tests.support.leftovers import assert_nothing_left
 from tests.support.sagemaker_server import Server, channel
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.timeout(600)  # each command makes clients anew, which takes a loaded machine long
+# Each command makes clients anew, which takes a loaded machine long.
+pytestmark = pytest.mark.timeout(600)
 
 FOREVER = "echo ready; while :; do sleep 0.05; done"
 
@@ -71,7 +72,11 @@ def test_down_names_the_active_jobs_and_ends_them_with_force_alone(server, capsy
     with pytest.raises(InvalidRequest):
         command("local", "down", "--json")
     answer = json.loads(capsys.readouterr().out)
-    assert (answer["running"], answer["ended"], answer["active_jobs"]) == (True, False, ["first", "second"])
+    assert (answer["running"], answer["ended"], answer["active_jobs"]) == (
+        True,
+        False,
+        ["first", "second"],
+    )
     assert server.process.poll() is None
     assert "first, second" in command("local", "down", "--force")
     assert server.process.wait(90) == 0
@@ -82,7 +87,9 @@ def test_who_follows_a_job_whose_server_is_told_to_end_ends_too_and_starts_no_ot
     server.says("followed", "ready")
     logs = "from raysm.cli.main import main; raise SystemExit(main(['logs', '-f', 'followed']))"
     begin = [sys.executable, "-c", logs]
-    with subprocess.Popen(begin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
+    with subprocess.Popen(
+        begin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as following:
         assert "ready" in following.stdout.readline()
         assert "followed" in command("local", "down", "--force")
         _, errors = following.communicate(timeout=120)
@@ -126,7 +133,9 @@ def left(server):
     """Return what lies in the home of jobs, but for folders."""
     below = [path for part in ("jobs", "data") for path in (server.home / part).rglob("*")]
     listed = server.s3.list_objects_v2(Bucket="raysm-local").get("Contents", [])
-    return {path.relative_to(server.home).as_posix() for path in below if path.is_file()} | {i["Key"] for i in listed}
+    return {path.relative_to(server.home).as_posix() for path in below if path.is_file()} | {
+        i["Key"] for i in listed
+    }
 
 
 def test_rm_removes_all_of_a_job_that_ended_and_nothing_of_others(kept):
@@ -187,7 +196,8 @@ def test_clean_keeps_the_latest_and_a_dry_run_keeps_all(kept, capsys):
     for name in ("old", "new"):
         sent(kept, name)
         ended(kept, name)
-    assert command("local", "clean").split()[:2] == ["removed", "none"]  # none of them is a week old
+    # None of them is a week old.
+    assert command("local", "clean").split()[:2] == ["removed", "none"]
     command("local", "clean", "--keep", "1", "--dry-run", "--json")
     removed = json.loads(capsys.readouterr().out)["would_remove"]
     assert "old" in removed
@@ -212,7 +222,9 @@ open(sys.argv[1] + "/saved", "w").close()
 
 def test_down_waits_for_a_server_that_is_already_ending_and_still_saves(tmp_path, monkeypatch):
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    with subprocess.Popen([sys.executable, "-c", ENDING, str(tmp_path)], stdout=subprocess.PIPE) as server:
+    with subprocess.Popen(
+        [sys.executable, "-c", ENDING, str(tmp_path)], stdout=subprocess.PIPE
+    ) as server:
         assert server.stdout.readline() == b"ready\n"
         command("local", "down")
         assert (tmp_path / "saved").exists()

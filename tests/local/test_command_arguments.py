@@ -13,6 +13,8 @@ def test_an_age_is_a_number_with_its_unit(text, days):
     assert parse(["local", "clean", "--older-than", text]).older_than == timedelta(days=days)
 
 
-@pytest.mark.parametrize(("text", "message"), [("soon", "'soon'"), (f"{'9' * 30}h", "too long ago")])
+@pytest.mark.parametrize(
+    ("text", "message"), [("soon", "'soon'"), (f"{'9' * 30}h", "too long ago")]
+)
 def test_another_age_is_refused(text, message, capsys):
     assert message in refusal(capsys, "local", "clean", "--older-than", text)

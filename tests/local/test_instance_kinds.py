@@ -40,7 +40,10 @@ class AbsentSite(ProcessSite):
 
 @pytest.fixture(autouse=True)
 def kinds():
-    added = [InstanceKind(name="audited", summary="audited processes"), InstanceKind(name="absent", summary="nothing")]
+    added = [
+        InstanceKind(name="audited", summary="audited processes"),
+        InstanceKind(name="absent", summary="nothing"),
+    ]
     INSTANCE_KINDS.update({kind.name: kind for kind in added})
     SITES.update(audited=f"{__name__}:AuditedSite", absent=f"{__name__}:AbsentSite")
     yield
@@ -54,7 +57,9 @@ def planned(target):
 
 
 def test_its_instances_run_a_job(tmp_path):
-    spec = JobSpec(name="a-job", groups=number_hosts(("all", "local", 2)), command=("sh", "-c", "echo hello"))
+    spec = JobSpec(
+        name="a-job", groups=number_hosts(("all", "local", 2)), command=("sh", "-c", "echo hello")
+    )
     log = Log()
     with LocalJob(spec, root=tmp_path, kind="audited", on_line=log) as job:
         job.start()
@@ -84,7 +89,9 @@ def test_the_doctor_says_whether_this_machine_can_play_it():
 
 
 def test_a_kind_that_is_none_is_refused_by_request_and_server_with_those_that_are():
-    with pytest.raises(InvalidRequest, match="'rocket'.* simulated, process, namespace, docker, audited"):
+    with pytest.raises(
+        InvalidRequest, match="'rocket'.* simulated, process, namespace, docker, audited"
+    ):
         Local(instance_kind="rocket")
     with pytest.raises(ApiError, match="raysm:instance-kind='rocket'.* simulated"):
         kind_of("any:latest", {"raysm:instance-kind": "rocket"}, "process")

@@ -54,7 +54,9 @@ class Job:
         )
 
     def start(self, *commands, **fields):
-        return self.site.start([self.spec(f"algo-{i + 1}", command, **fields) for i, command in enumerate(commands)])
+        return self.site.start(
+            [self.spec(f"algo-{i + 1}", command, **fields) for i, command in enumerate(commands)]
+        )
 
     def base(self, host="algo-1"):
         return self.root / host / "ml"
@@ -117,7 +119,11 @@ def test_an_instance_is_given_its_variables_its_cpus_and_nothing_of_the_callers(
         ["env"],
         # The fourth descriptor is that of ls itself, which reads the folder.
         sh("grep -E 'Sig(Blk|Ign)' /proc/self/status; echo $(ls /proc/self/fd)"),
-        [sys.executable, "-c", "import os; print(os.sched_getaffinity(0), os.environ['RAYSM_CPUS'])"],
+        [
+            sys.executable,
+            "-c",
+            "import os; print(os.sched_getaffinity(0), os.environ['RAYSM_CPUS'])",
+        ],
         variables={"GIVEN": "a b=c"},
         share=Share(cpus=1, affinity=(cpu,)),
     )
@@ -126,20 +132,27 @@ def test_an_instance_is_given_its_variables_its_cpus_and_nothing_of_the_callers(
     assert "GIVEN=a b=c\n" in job.log("algo-3")
     assert "A_SECRET_OF_THE_CALLER" not in job.log("algo-3")
     *masks, descriptors = job.log("algo-4").splitlines()
-    # The standard signals: glibc's posix_spawn, by which Python 3.13 starts processes, ignores its own signal 32.
+    # The standard signals: glibc's posix_spawn, by which Python 3.13 starts processes, ignores its
+    # own signal 32.
     assert {int(line.split()[1], 16) & 0x7FFFFFFF for line in masks} == {0}
     assert descriptors == "0 1 2 3"
     assert job.log("algo-5") == f"{{{cpu}}} 1\n"
 
 
 def test_a_command_that_is_not_there_is_said_and_nothing_is_left(kind, tmp_path):
-    with opened(kind, tmp_path / "job") as job, pytest.raises(RaysmError, match="algo-2: exec no-such-command"):
+    with (
+        opened(kind, tmp_path / "job") as job,
+        pytest.raises(RaysmError, match="algo-2: exec no-such-command"),
+    ):
         job.start(["sleep", "1000"], ["no-such-command"])
     assert_nothing_left(tmp_path / "job")
 
 
 def test_when_the_main_process_is_killed_its_children_go_too_even_daemons(job):
-    code = BASE + "sleep 1000 & setsid sh -c 'trap \"\" TERM; echo yes >ready; sleep 1000' & sleep 1000"
+    code = (
+        BASE
+        + "sleep 1000 & setsid sh -c 'trap \"\" TERM; echo yes >ready; sleep 1000' & sleep 1000"
+    )
     (instance,) = job.start(sh(code))
     wait_for_file(job.base() / "ready")
     # The last of them may start after the file is there.
@@ -156,7 +169,9 @@ def _below(instance):
     parents = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            parents[int(folder.name)] = int(
+                (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            )
     found, known = [], {keeper}
     while more := {pid for pid, parent in parents.items() if parent in known} - known:
         known |= more
@@ -169,7 +184,9 @@ def test_sigterm_reaches_the_main_process_alone(job):
     child = "trap 'echo child >>heard' TERM; trap 'exit 0' USR1; echo yes >ready; while :; do sleep 0.05; done"
     (instance,) = job.start(
         # The trap first: from when the child is ready, the main process has to be ready too.
-        sh(f"{BASE} trap 'echo main >>heard; kill -USR1 $!; wait $!; exit 7' TERM; sh -c \"{child}\" & wait")
+        sh(
+            f"{BASE} trap 'echo main >>heard; kill -USR1 $!; wait $!; exit 7' TERM; sh -c \"{child}\" & wait"
+        )
     )
     wait_for_file(job.base() / "ready")
     instance.signal(signal.SIGTERM)
@@ -239,7 +256,9 @@ while True:
         time.sleep(0.02)
 """
     )
-    instances = job.start([sys.executable, "-c", LISTEN, "algo-1", "4000"], [sys.executable, "-c", call])
+    instances = job.start(
+        [sys.executable, "-c", LISTEN, "algo-1", "4000"], [sys.executable, "-c", call]
+    )
     assert instances[1].wait(SOON_S) == 0
     assert (job.base("algo-2") / "heard").read_text() == "hello"
 
@@ -256,7 +275,9 @@ def test_beside_the_documented_folders_of_opt_ml_there_is_little_room(job):
         fill() { head -c 9000000 /dev/zero > $1/f 2>/dev/null && echo $1 fits || echo $1 is full; }
         mkdir -p /opt/ml/scratch; fill /opt/ml/scratch; fill /opt/ml/model; fill /tmp
     """
-    (instance,) = job.start(sh(textwrap.dedent(code)), scenario=Scenario(container=Container(root_mb=4)))
+    (instance,) = job.start(
+        sh(textwrap.dedent(code)), scenario=Scenario(container=Container(root_mb=4))
+    )
     instance.wait(SOON_S)
     assert job.log().splitlines() == ["/opt/ml/scratch is full", "/opt/ml/model fits", "/tmp fits"]
     assert (job.base() / "model" / "f").stat().st_size == 9_000_000
@@ -275,7 +296,9 @@ python -c 'import raysm'
 def test_another_user_than_root_can_write_only_the_documented_folders(job):
     with_folders(job, "model", "output")
     variables = {"PATH": f"{Path(sys.executable).parent}:{PATH}"}
-    (instance,) = job.start(sh(CAN_WRITE), scenario=Scenario(container=Container(user=4242)), variables=variables)
+    (instance,) = job.start(
+        sh(CAN_WRITE), scenario=Scenario(container=Container(user=4242)), variables=variables
+    )
     assert instance.wait(SOON_S) == 0, job.log()
     assert job.log().splitlines() == ["/opt/ml/model", "/opt/ml/output", "/tmp", "/dev/shm", "4242"]
     assert not Path("/raysm-test").exists()
@@ -327,7 +350,15 @@ def test_a_namespace_instances_tmp_shm_and_opt_ml_are_its_own(tmp_path):
     (tmp_path / "opt" / "ml").mkdir(parents=True)
     command = [sys.executable, "-c", OWN_FOLDERS, str(tmp_path / "job"), "/opt/ml"]
     done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /opt && exec "$@"', str(tmp_path / "opt"), *command],
+        [
+            "unshare",
+            "--mount",
+            "sh",
+            "-c",
+            'mount --bind "$0" /opt && exec "$@"',
+            str(tmp_path / "opt"),
+            *command,
+        ],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
@@ -337,7 +368,9 @@ def test_a_namespace_instances_tmp_shm_and_opt_ml_are_its_own(tmp_path):
 
 
 @namespace_only
-def test_a_namespace_instance_sees_its_own_processes_alone_and_its_links_are_read_only(job, tmp_path):
+def test_a_namespace_instance_sees_its_own_processes_alone_and_its_links_are_read_only(
+    job, tmp_path
+):
     data = tmp_path / "data"
     data.mkdir()
     (data / "x").write_text("given")
@@ -354,7 +387,9 @@ def test_a_namespace_instance_sees_its_own_processes_alone_and_its_links_are_rea
 
 def test_process_instances_are_told_distinct_free_ports_and_a_short_folder_for_ray(tmp_path):
     with opened("process", tmp_path / "job") as job:
-        code = "import os; print(os.environ['RAYSM_PORTS']); print(os.environ['RAYSM_RAY_TEMP_DIR'])"
+        code = (
+            "import os; print(os.environ['RAYSM_PORTS']); print(os.environ['RAYSM_RAY_TEMP_DIR'])"
+        )
         instances = job.start([sys.executable, "-c", code], [sys.executable, "-c", code])
         for instance in instances:
             instance.wait(SOON_S)
@@ -381,7 +416,9 @@ def test_a_port_of_the_loopback_is_reached_and_no_others_is(job):
 
 def test_a_command_beside_the_main_process_is_where_that_is(job):
     command = sh(f"{BASE} echo here > told; echo $HOME; read line; echo $?; exit 7")
-    (instance,) = job.start(sh("trap 'exit 0' TERM; while :; do sleep 0.05; done"), variables={"MINE": "1"})
+    (instance,) = job.start(
+        sh("trap 'exit 0' TERM; while :; do sleep 0.05; done"), variables={"MINE": "1"}
+    )
     reader, writer = os.pipe()
     visit = instance.enter(command, stdin=os.devnull, stdout=f"/proc/{os.getpid()}/fd/{writer}")
     assert visit.exited.result(SOON_S) == 7
@@ -395,7 +432,9 @@ def test_a_command_beside_the_main_process_is_where_that_is(job):
 
 def test_a_command_beside_the_main_process_can_be_killed_and_ends_with_the_instance(job):
     (instance,) = job.start(sh("sleep 1000"))
-    first, second = (instance.enter(sh("sleep 1000"), stdin=os.devnull, stdout=os.devnull) for _ in range(2))
+    first, second = (
+        instance.enter(sh("sleep 1000"), stdin=os.devnull, stdout=os.devnull) for _ in range(2)
+    )
     first.leave()
     assert first.exited.result(SOON_S) == 128 + signal.SIGKILL
     assert not second.exited.done()

@@ -36,7 +36,9 @@ def paths(tmp_path):
 
 def ended(*codes, **fields):
     """Return exits of as many hosts, a second apart, the last host first."""
-    spec = JobSpec(name="j", groups=number_hosts(("g", "local", len(codes))), command=("true",), **fields)
+    spec = JobSpec(
+        name="j", groups=number_hosts(("g", "local", len(codes))), command=("true",), **fields
+    )
     exits = Exits(spec=spec)
     for number, code in reversed(list(enumerate(codes))):
         exits.add(spec.hosts[number], code, float(len(codes) - number))
@@ -45,7 +47,9 @@ def ended(*codes, **fields):
 
 def outcome(exits, paths, stopped=False):
     def reason(host):
-        return InstanceFiles(base=paths(host).base, sees_machine=True).read_text(paths(host).failure, SERVICE_REASON)
+        return InstanceFiles(base=paths(host).base, sees_machine=True).read_text(
+            paths(host).failure, SERVICE_REASON
+        )
 
     return exits.outcome(reason, stopped=stopped, started_s=0.0, ended_s=9.0)
 
@@ -61,7 +65,9 @@ def outcome(exits, paths, stopped=False):
         ((1,), {"algo-1": b"\xff" + b"x" * 2000}, "Failed", "\ufffd" + "x" * 1023),
     ],
 )
-def test_the_reason_of_a_job_is_the_heads_words_or_those_of_who_failed_first(paths, codes, words, status, reason):
+def test_the_reason_of_a_job_is_the_heads_words_or_those_of_who_failed_first(
+    paths, codes, words, status, reason
+):
     for host, text in words.items():
         paths(host).failure.parent.mkdir(parents=True)
         paths(host).failure.write_bytes(text)
@@ -101,7 +107,14 @@ def root(tmp_path):
 
 
 def spec_for(command, count=1, **fields):
-    return JobSpec(**{"name": "test", "groups": number_hosts(("g", "local", count)), "command": command, **fields})
+    return JobSpec(
+        **{
+            "name": "test",
+            "groups": number_hosts(("g", "local", count)),
+            "command": command,
+            **fields,
+        }
+    )
 
 
 def running(code):
@@ -212,7 +225,9 @@ def given(tmp_path):
 def test_a_script_cannot_harm_the_users_own_input(kind, distribution, size, root, tmp_path, given):
     folder, content = given(size)
     before, lines = content(), Lines()
-    spec = spec_for(running(HARM), channels=(Channel(name="c", source=folder, distribution=distribution),))
+    spec = spec_for(
+        running(HARM), channels=(Channel(name="c", source=folder, distribution=distribution),)
+    )
     with LocalJob(spec, root=root, kind=kind, on_line=lines) as job:
         job.start()
         assert job.wait(SOON_S).status == "Completed", lines
@@ -226,7 +241,9 @@ def test_an_input_above_the_jobs_own_folders_leaves_these_writable(root, tmp_pat
     (tmp_path / "large").write_bytes(b"")
     with (tmp_path / "large").open("r+b") as file:
         file.truncate(SMALL_BYTES + 1)
-    command = running("(base / 'model' / 'x').write_text('x'); open('y', 'w'); open(os.environ['TMPDIR'] + '/z', 'w')")
+    command = running(
+        "(base / 'model' / 'x').write_text('x'); open('y', 'w'); open(os.environ['TMPDIR'] + '/z', 'w')"
+    )
     lines = Lines()
     source = tmp_path if above else tmp_path / "large"
     spec = spec_for(command, channels=(Channel(name="c", source=source),))
@@ -249,12 +266,25 @@ with LocalJob(spec, root=root, on_line=lambda host, line: print(host, line)) as 
 """
 
 
-@pytest.mark.skipif(shutil.which("setpriv") is None or os.geteuid() != 0, reason="takes a capability of root's away")
-def test_where_nothing_can_be_mounted_a_large_input_is_linked_file_by_file_with_a_warning(root, tmp_path, given):
+@pytest.mark.skipif(
+    shutil.which("setpriv") is None or os.geteuid() != 0, reason="takes a capability of root's away"
+)
+def test_where_nothing_can_be_mounted_a_large_input_is_linked_file_by_file_with_a_warning(
+    root, tmp_path, given
+):
     folder, content = given(SMALL_BYTES + 1)
     before = content()
     done = subprocess.run(
-        ["setpriv", "--bounding-set", "-sys_admin", sys.executable, "-c", WITHOUT_MOUNTS, str(folder), str(root)],
+        [
+            "setpriv",
+            "--bounding-set",
+            "-sys_admin",
+            sys.executable,
+            "-c",
+            WITHOUT_MOUNTS,
+            str(folder),
+            str(root),
+        ],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
@@ -270,7 +300,12 @@ def test_where_nothing_can_be_mounted_a_large_input_is_linked_file_by_file_with_
 
 @pytest.mark.parametrize("kind", BOTH)
 def test_opt_ml_in_a_command_and_in_variables_is_the_instances_own(kind, root):
-    command = ("sh", "-c", "echo $0 $PLACE; ls -d /opt/ml/model; echo done > /opt/ml/model/x", "/opt/mlx")
+    command = (
+        "sh",
+        "-c",
+        "echo $0 $PLACE; ls -d /opt/ml/model; echo done > /opt/ml/model/x",
+        "/opt/mlx",
+    )
     lines = Lines()
     spec = spec_for(command, environment={"PLACE": "/opt/ml/model"})
     with LocalJob(spec, root=root, kind=kind, on_line=lines) as job:
@@ -284,7 +319,9 @@ def test_opt_ml_in_a_command_and_in_variables_is_the_instances_own(kind, root):
 @pytest.mark.parametrize("kind", BOTH)
 def test_a_stopped_job_hears_sigterm_on_all_instances_and_is_stopped(kind, root):
     lines = Lines()
-    with LocalJob(spec_for(running("until_sigterm(3)"), 2), root=root, kind=kind, on_line=lines) as job:
+    with LocalJob(
+        spec_for(running("until_sigterm(3)"), 2), root=root, kind=kind, on_line=lines
+    ) as job:
         job.start()
         lines.wait_for(("algo-1", "ready"), ("algo-2", "ready"))
         job.stop()
@@ -296,8 +333,12 @@ def test_a_stopped_job_hears_sigterm_on_all_instances_and_is_stopped(kind, root)
 
 def test_who_does_not_hear_sigterm_is_killed_after_the_grace(root):
     lines = Lines()
-    command = running("signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready'); time.sleep(1000)")
-    with LocalJob(spec_for(command), root=root, on_line=lines, patience=Patience(stop_grace_s=0.5)) as job:
+    command = running(
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready'); time.sleep(1000)"
+    )
+    with LocalJob(
+        spec_for(command), root=root, on_line=lines, patience=Patience(stop_grace_s=0.5)
+    ) as job:
         job.start()
         lines.wait_for(("algo-1", "ready"))
         began = time.monotonic()
@@ -323,7 +364,9 @@ def test_when_one_instance_fails_one_that_is_frozen_is_killed_at_once(kind, root
     )
     # Only what is killed at once ends in time.
     patience = Patience(settle_s=600.0, kill_s=600.0)
-    with LocalJob(spec_for(command, 2), root=root, kind=kind, on_line=lines, patience=patience) as job:
+    with LocalJob(
+        spec_for(command, 2), root=root, kind=kind, on_line=lines, patience=patience
+    ) as job:
         job.start()
         lines.wait_for(("algo-2", "ready"))
         job.kill("algo-2", signal.SIGSTOP)
@@ -352,7 +395,9 @@ def test_after_a_failure_the_other_instances_have_time_to_end_by_themselves(root
 
 
 @pytest.mark.parametrize("settle_s", [0.0, 0.1])
-def test_an_instance_that_ignores_sigterm_after_a_failure_is_killed_without_the_grace_of_a_stop(root, settle_s):
+def test_an_instance_that_ignores_sigterm_after_a_failure_is_killed_without_the_grace_of_a_stop(
+    root, settle_s
+):
     command = running(
         """
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -378,21 +423,29 @@ def test_an_instance_that_ignores_sigterm_after_a_failure_is_killed_without_the_
 @pytest.mark.parametrize("kind", BOTH)
 def test_leaving_the_block_ends_a_running_job_at_once(kind, root):
     lines = Lines()
-    with LocalJob(spec_for(running("until_sigterm()"), 2), root=root, kind=kind, on_line=lines) as job:
+    with LocalJob(
+        spec_for(running("until_sigterm()"), 2), root=root, kind=kind, on_line=lines
+    ) as job:
         job.start()
         lines.wait_for(("algo-1", "ready"), ("algo-2", "ready"))
-    assert {instance.exited.result(0) for instance in job.instances.values()} == {128 + signal.SIGKILL}
+    assert {instance.exited.result(0) for instance in job.instances.values()} == {
+        128 + signal.SIGKILL
+    }
 
 
 def test_a_missing_input_is_said_before_anything_is_made(root, tmp_path):
-    job = LocalJob(spec_for((), channels=(Channel(name="a", source=tmp_path / "nothing"),)), root=root)
+    job = LocalJob(
+        spec_for((), channels=(Channel(name="a", source=tmp_path / "nothing"),)), root=root
+    )
     with pytest.raises(InvalidInput, match="does not exist"):
         job.start()
     assert list(root.iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_a_link_out_of_an_instance_is_followed_only_where_the_instance_sees_what_it_leads_to(root, tmp_path, kind):
+def test_a_link_out_of_an_instance_is_followed_only_where_the_instance_sees_what_it_leads_to(
+    root, tmp_path, kind
+):
     (tmp_path / "secret").write_text("of this machine")
     code = f"""
         (base / "output/failure").symlink_to({str(tmp_path / "secret")!r})
@@ -409,7 +462,9 @@ def test_a_link_out_of_an_instance_is_followed_only_where_the_instance_sees_what
         found = sorted(path.name for path in files.below(job.model_dir))
     assert found == (["last", "named", "weights"] if kind == "process" else ["last", "weights"])
     assert reason == ("of this machine" if kind == "process" else "algo-1: exit code 3")
-    assert [path.name for path in sorted(files.left)] == ["environment"] + ["named"] * (kind == "namespace")
+    assert [path.name for path in sorted(files.left)] == ["environment"] + ["named"] * (
+        kind == "namespace"
+    )
 
 
 def test_a_folder_that_a_link_has_replaced_is_not_read(tmp_path):
@@ -449,7 +504,9 @@ def test_a_checkpoint_that_cannot_be_kept_is_told_and_does_not_fail_the_job(root
     assert lines == [("algo-1", "raysm: not all checkpoints were kept: OSError: no room")]
 
 
-def test_what_a_killed_instance_wrote_after_the_last_look_at_its_checkpoints_is_lost(root, tmp_path):
+def test_what_a_killed_instance_wrote_after_the_last_look_at_its_checkpoints_is_lost(
+    root, tmp_path
+):
     kept = tmp_path / "kept"
     lines = Lines()
     spec = spec_for(
@@ -481,7 +538,9 @@ def test_a_job_may_choose_the_cpus_of_its_instances_and_is_not_confined_then(tmp
         command=(sys.executable, "-c", show),
         environment={"RAYSM_CPUS": "64"},
     )
-    with LocalJob(spec, root=tmp_path, kind=kind, on_line=lambda host, line: lines.append(line)) as job:
+    with LocalJob(
+        spec, root=tmp_path, kind=kind, on_line=lambda host, line: lines.append(line)
+    ) as job:
         job.start()
         job.wait(SOON_S)
     assert lines == [f"64 {len(os.sched_getaffinity(0))}"] * 2

@@ -64,7 +64,11 @@ rates = {ListTrainingJobs = 0.5}
 def test_a_region_has_what_it_says_and_else_what_all_have():
     read = scenario.parse(BY_REGION)
     far = read.of("eu-west-1").capacity
-    assert (far.start_delay_s, far.insufficient, far.instances) == (30.0, 0.1, {"ml.p4d.24xlarge": 8})
+    assert (far.start_delay_s, far.insufficient, far.instances) == (
+        30.0,
+        0.1,
+        {"ml.p4d.24xlarge": 8},
+    )
     assert read.of("us-west-2").capacity == read.capacity == read.of("us-east-1").capacity
     assert read.of("us-west-2").api.rates == {"ListTrainingJobs": 0.5}
     assert (read.speed, read.of("us-east-1")) == (60.0, read)
@@ -73,12 +77,21 @@ def test_a_region_has_what_it_says_and_else_what_all_have():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[regions.eu-west-1.ssm]\npermitted = false", "a region has the tables api, capacity, market, simulated"),
-        ("[regions.eu-west-1.capacity]\nstart = 1", "regions.eu-west-1.capacity: unknown key 'start'"),
+        (
+            "[regions.eu-west-1.ssm]\npermitted = false",
+            "a region has the tables api, capacity, market, simulated",
+        ),
+        (
+            "[regions.eu-west-1.capacity]\nstart = 1",
+            "regions.eu-west-1.capacity: unknown key 'start'",
+        ),
         ("[api]\nrates = {ListTrainingJobs = 0}", "api.rates.ListTrainingJobs is above 0"),
         ("[capacity]\ninterruptions_per_hour = -1", "interruptions_per_hour is 0 or more, got -1"),
         ("[capacity]\ninterrupted_at = ['step 1', '']", "interrupted_at has an empty text"),
-        ("[market]\nquotas = {'ml.m5.large' = -1}", "market.quotas.ml.m5.large is 0 or more, got -1"),
+        (
+            "[market]\nquotas = {'ml.m5.large' = -1}",
+            "market.quotas.ml.m5.large is 0 or more, got -1",
+        ),
     ],
 )
 def test_what_a_region_or_a_number_cannot_be_is_refused(text, words):
@@ -111,7 +124,9 @@ def test_lines_arrive_with_their_host_and_the_file_has_every_byte(pump, lines, t
     assert (tmp_path / "log").read_bytes() == b"one\ntwo\r\nthree, without a newline"
 
 
-def test_bytes_that_are_no_utf_8_are_replaced_in_the_line_and_kept_in_the_file(pump, lines, tmp_path):
+def test_bytes_that_are_no_utf_8_are_replaced_in_the_line_and_kept_in_the_file(
+    pump, lines, tmp_path
+):
     os.write(pump.open("algo-1", tmp_path / "log"), b"\xff\n")
     pump.close()
     assert lines == [("algo-1", "�")]

@@ -1,8 +1,10 @@
 """``python3 -m tests.mutate raysm.features.grid.placing``: break a module in one place at a time, and run its tests.
 
-Each change is a mutant. A mutant that fails a test is killed; one that passes all tests survives and
-is printed: either it changes nothing that a user relies on, or a test is missing. First, the tests run
-once and it is noted which of them run which lines; a mutant then meets only those that run its lines.
+Each change is a mutant. A mutant that fails a test is killed; one that passes all tests survives
+and
+is printed: either it changes nothing that a user relies on, or a test is missing. First, the tests
+run once and it is noted which of them run which lines; a mutant then meets only those that run its
+lines.
 Lines that run in processes which tests start are not noted: name the tests of such processes with
 ``--others``, and all of these run for each mutant that the tests before have not killed.
 """
@@ -27,8 +29,21 @@ from tests.mutate import measure, server
 from tests.mutate.mutants import Mutant, mutants_of
 
 ROOT = Path(__file__).parents[2]
-LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "build", ".mypy_cache", ".ruff_cache", ".pytest_cache", "site")
-OPTIONS = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "no:randomly", "-W", "ignore:Module already imported")
+LEFT_OUT = shutil.ignore_patterns(
+    ".git", ".venv", "build", ".mypy_cache", ".ruff_cache", ".pytest_cache", "site"
+)
+OPTIONS = (
+    "-x",
+    "-q",
+    "-n",
+    "0",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:randomly",
+    "-W",
+    "ignore:Module already imported",
+)
 MOST_S = 600.0
 ENDS = {"0": "survived", "1": "killed", "2": "killed", "4": "killed", "timeout": "killed"}
 """By pytest's exit code; 2 and 4 are a module that cannot be imported."""
@@ -67,7 +82,16 @@ def environment(tree: Path, **more: str) -> dict[str, str]:
 def measured(tree: Path, path: Path, chosen: list[str], marks: list[str]) -> Reached:
     """Run the chosen tests once; end if one fails."""
     out = tree.parent / "measured.json"
-    command = [sys.executable, "-m", "pytest", "-p", "tests.mutate.measure", *OPTIONS[1:], *marks, *chosen]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.mutate.measure",
+        *OPTIONS[1:],
+        *marks,
+        *chosen,
+    ]
     file = tree / path
     original = file.read_text()
     file.write_text(measure.recording(original))
@@ -91,7 +115,16 @@ class Copy:
         self.tree, self.path, self.marks = tree, path, marks
         self.original = (tree / path).read_text()
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "pytest", "-p", "tests.mutate.server", *OPTIONS, *marks, *chosen],
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-p",
+                "tests.mutate.server",
+                *OPTIONS,
+                *marks,
+                *chosen,
+            ],
             cwd=tree,
             env=environment(tree, **{server.MODULE: str(path)}),
             stdin=subprocess.PIPE,
@@ -107,7 +140,8 @@ class Copy:
         """
         file = self.tree / self.path
         file.write_text(mutant.source)
-        # Python takes compiled code for current if the source's time, in seconds, and size are as they were.
+        # Python takes compiled code for current if the source's time, in seconds, and size are as
+        # they were.
         os.utime(file, (mutant.number, mutant.number))
         run = {
             "collected": [] if anew else tests,
@@ -126,20 +160,28 @@ class Copy:
         self._server.wait()
 
 
-def judge(mutants: list[Mutant], reached: Reached, copies: list[Copy], others: list[str]) -> dict[str, list[Mutant]]:
+def judge(
+    mutants: list[Mutant], reached: Reached, copies: list[Copy], others: list[str]
+) -> dict[str, list[Mutant]]:
     """Run all mutants; return them by what became of them. The unchanged module must survive."""
-    unchanged = Mutant(number=0, line=0, statement=0, before="", after="", source=copies[0].original)
+    unchanged = Mutant(
+        number=0, line=0, statement=0, before="", after="", source=copies[0].original
+    )
     collected = [name for name in reached.tests if reached.tests[name]["lines"]]
     everything = [*collected, *others]
     if not everything:
-        sys.exit("no test runs a line of this module; name those that run it in other processes with --others")
+        sys.exit(
+            "no test runs a line of this module; name those that run it in other processes with --others"
+        )
     began_s = time.monotonic()
     end = copies[0].run(unchanged, everything, MOST_S)
     if end == "survived" and collected:
         end = copies[0].run(unchanged, collected, MOST_S, anew=False)
     if end != "survived":
         said = (copies[0].tree / server.LOG).read_text()[-3000:]
-        sys.exit(f"{said}\nthe unchanged module is {end}: its tests depend on each other, or on time")
+        sys.exit(
+            f"{said}\nthe unchanged module is {end}: its tests depend on each other, or on time"
+        )
     others_limit_s = min(MOST_S, 20 + 4 * (time.monotonic() - began_s))
     waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
     for mutant in mutants:
@@ -178,11 +220,19 @@ def judge(mutants: list[Mutant], reached: Reached, copies: list[Copy], others: l
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python3 -m tests.mutate", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python3 -m tests.mutate", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("module", help="such as raysm.features.grid.placing")
-    parser.add_argument("tests", nargs="*", help="files, folders or tests (default: the folder of tests beside it)")
-    parser.add_argument("--marks", default="not long and not soak and not browser", help="as pytest's -m")
-    parser.add_argument("--others", nargs="*", default=[], help="tests that run its lines in other processes")
+    parser.add_argument(
+        "tests", nargs="*", help="files, folders or tests (default: the folder of tests beside it)"
+    )
+    parser.add_argument(
+        "--marks", default="not long and not soak and not browser", help="as pytest's -m"
+    )
+    parser.add_argument(
+        "--others", nargs="*", default=[], help="tests that run its lines in other processes"
+    )
     parser.add_argument("--lines", help="only mutants of these lines, such as 20-60")
     parser.add_argument("--numbers", help="only these mutants, such as 4,17")
     parser.add_argument("--list", action="store_true", help="print the mutants and run nothing")

@@ -1,7 +1,7 @@
 """Which tests run which lines of one module, and how long each takes: a plugin for pytest, and a module that records.
 
-The module is rewritten so that each of its statements first records its line. That costs less than a
-trace function, which Python calls for every function of every module.
+The module is rewritten so that each of its statements first records its line. That costs less than
+a trace function, which Python calls for every function of every module.
 """
 
 import ast

@@ -35,7 +35,8 @@ class Mutant:
     number: int
     line: int
     statement: int
-    """The line at which the statement around it begins; 0 if that runs when the module is imported."""
+    """The line at which the statement around it begins; 0 if that runs when the module is
+    imported."""
     before: str
     after: str
     source: str
@@ -77,7 +78,9 @@ def mutants_of(source: str) -> list[Mutant]:
 def _statements(tree: ast.Module) -> dict[ast.AST, int]:
     """Return for each node below a function the line of the innermost statement around it."""
     lines: dict[ast.AST, int] = {}
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = [
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
     # Outer ones come first, so that inner statements replace their lines.
     for function in functions:
         for statement in (inner for outer in function.body for inner in ast.walk(outer)):
@@ -127,12 +130,15 @@ def _expression(node: ast.expr) -> Iterator[str]:
         case ast.BoolOp(op=op, values=values):
             word = "and" if isinstance(op, ast.And) else "or"
             for left_out in values:
-                yield f" {word} ".join(f"({ast.unparse(each)})" for each in values if each is not left_out)
+                yield f" {word} ".join(
+                    f"({ast.unparse(each)})" for each in values if each is not left_out
+                )
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             yield ast.unparse(operand)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
             if not any(
-                isinstance(side, ast.Constant | ast.JoinedStr | ast.Tuple | ast.List) and not _is_number(side)
+                isinstance(side, ast.Constant | ast.JoinedStr | ast.Tuple | ast.List)
+                and not _is_number(side)
                 for side in (left, right)
             ):
                 yield ast.unparse(ast.BinOp(left, ARITHMETIC[type(op)](), right))
@@ -153,7 +159,9 @@ def _is_number(node: ast.AST) -> bool:
 
 def _statement(node: ast.stmt) -> Iterator[tuple[ast.AST, str]]:
     match node:
-        case ast.Expr(value=ast.Call() | ast.Await()) | ast.Raise() | ast.AugAssign() | ast.Delete():
+        case (
+            ast.Expr(value=ast.Call() | ast.Await()) | ast.Raise() | ast.AugAssign() | ast.Delete()
+        ):
             yield node, "pass"
         case ast.Continue() | ast.Break():
             yield node, "pass"

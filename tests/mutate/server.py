@@ -1,6 +1,7 @@
 """A plugin for pytest that collects the tests once, and then forks for each run, so that a run begins at once.
 
-Most runs replace only the code of the changed functions. The others import raysm and the tests anew, which takes
+Most runs replace only the code of the changed functions. The others import raysm and the tests
+anew, which takes
 seconds: when a module is imported, its constants and classes reach too many places to replace them.
 """
 
@@ -32,7 +33,8 @@ def functions_of(code: CodeType) -> Iterator[CodeType]:
     """Yield the code of each function of a module and its classes, but not of those within functions."""
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            if inner.co_name.startswith("<") or inner.co_flags & 1:  # optimized: not the body of a class
+            # Optimized: not the body of a class.
+            if inner.co_name.startswith("<") or inner.co_flags & 1:
                 yield inner
             else:
                 yield from functions_of(inner)
@@ -136,7 +138,8 @@ class Server:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        # The children of a process that was killed become those of this one, also if they have a session of their own.
+        # The children of a process that was killed become those of this one, also if they have a
+        # session of their own.
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         module = Module(os.environ[MODULE])
         for line in self._in:

@@ -23,7 +23,10 @@ def describe(name: str, heading: str) -> str:
         rows = [[f"`{item[field].value}`", meaning] for field, _, meaning in fields]
         content = table(["value", "meaning"], rows)
     else:
-        rows = [[f"`{field}`", f"`{default}`" if default else "", meaning] for field, default, meaning in fields]
+        rows = [
+            [f"`{field}`", f"`{default}`" if default else "", meaning]
+            for field, default, meaning in fields
+        ]
         content = table(["field", "default", "meaning"], rows)
     return f"{heading} {item.__name__}\n\n{text}\n\n{content}"
 
@@ -32,7 +35,10 @@ def errors() -> str:
     """Return the public errors, each with the first paragraph of its text."""
     classes = [item for item in vars(errors_module).values() if inspect.isclass(item)]
     own = [item for item in classes if issubclass(item, errors_module.RaysmError)]
-    rows = [[f"`{item.__name__}`", f"`{item.__base__.__name__}`", _first(item), str(item.exit_status)] for item in own]
+    rows = [
+        [f"`{item.__name__}`", f"`{item.__base__.__name__}`", _first(item), str(item.exit_status)]
+        for item in own
+    ]
     return table(["error", "is a", "meaning", "exit status of a command"], rows)
 
 
@@ -76,4 +82,6 @@ def _default(value: ast.expr | None) -> str:
         return ast.unparse(value) if value else ""
     given = {keyword.arg: ast.unparse(keyword.value) for keyword in value.keywords}
     factory = given.get("default_factory", "")
-    return given.get("default") or {"dict": "{}", "list": "[]"}.get(factory, f"{factory}()" if factory else "")
+    return given.get("default") or {"dict": "{}", "list": "[]"}.get(
+        factory, f"{factory}()" if factory else ""
+    )

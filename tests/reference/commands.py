@@ -24,7 +24,8 @@ FIRST = (
     "config",
     "local",
 )
-"""The commands that the page shows in another order than ``raysm --help``, before the others of their families."""
+"""The commands that the page shows in another order than ``raysm --help``, before the others of
+their families."""
 
 
 def commands() -> str:
@@ -33,7 +34,9 @@ def commands() -> str:
     parts = []
     for title, names in families(raysm).items():
         parts.append(f"## {title.capitalize()}")
-        for name in sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST)):
+        for name in sorted(
+            names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST)
+        ):
             for words, parser in commands_of(f"raysm {name}", raysm.commands[name]):
                 # As wide everywhere, not as the terminal.
                 parser.formatter_class = functools.partial(parser.formatter_class, width=WIDTH)

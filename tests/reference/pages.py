@@ -1,7 +1,7 @@
 """The pages of ``docs`` that have generated parts, as they are and as they should be.
 
-A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. In lists of Python names, each line has the
-first sentence of the name's docstring.
+A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. In lists of Python names,
+each line has the first sentence of the name's docstring.
 """
 
 import inspect
@@ -13,7 +13,10 @@ from tests.reference import classes, commands, tables
 
 DOCS = Path(__file__).parents[2] / "docs"
 COMMAND = "python3 -m tests.reference"
-PARTS = {part.__name__.replace("_", "-"): part for part in (commands.commands, classes.errors, *tables.PARTS)}
+PARTS = {
+    part.__name__.replace("_", "-"): part
+    for part in (commands.commands, classes.errors, *tables.PARTS)
+}
 """By NAME. A NAME with a dot is that of a class or a module of raysm."""
 
 
@@ -28,7 +31,11 @@ def complete(text: str) -> str:
     part = re.compile(r"(?ms)^<!-- generated: (\S+) -->\n.*?^<!-- end -->$")
     heading = "###" if "\n## " in part.sub("", text) else "##"
     text = part.sub(lambda found: _part(found[1], heading), text)
-    return re.sub(r"(?m)^- `(raysm\.[\w.]+)`(, returned to you)?(?:: .*)?$", lambda found: _line(*found.groups()), text)
+    return re.sub(
+        r"(?m)^- `(raysm\.[\w.]+)`(, returned to you)?(?:: .*)?$",
+        lambda found: _line(*found.groups()),
+        text,
+    )
 
 
 def _part(name: str, heading: str) -> str:

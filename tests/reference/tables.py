@@ -38,7 +38,9 @@ def paths() -> str:
 
 
 def columns() -> str:
-    return table(["column", "what it says"], [[f"`{name}`", each.summary] for name, each in COLUMNS.items()])
+    return table(
+        ["column", "what it says"], [[f"`{name}`", each.summary] for name, each in COLUMNS.items()]
+    )
 
 
 def ends() -> str:
@@ -57,7 +59,11 @@ def example() -> str:
     """Return what user code is told on ``algo-2`` of two instances."""
     with tempfile.TemporaryDirectory() as base:
         paths = write_training(
-            Path(base), "algo-2", ["algo-1", "algo-2"], hyperparameters={"lr": "0.1"}, network_interface_name="eth0"
+            Path(base),
+            "algo-2",
+            ["algo-1", "algo-2"],
+            hyperparameters={"lr": "0.1"},
+            network_interface_name="eth0",
         )
         paths.input_data_config.write_text(json.dumps({"raysm": {}, "train": {}}))
         found = user_variables(
@@ -67,25 +73,40 @@ def example() -> str:
             cpus=4,
             gpus=1,
         )
-        texts = {name: value.replace(str(paths.base), "/opt/ml") for name, value in sorted(found.items())}
+        texts = {
+            name: value.replace(str(paths.base), "/opt/ml") for name, value in sorted(found.items())
+        }
     rows = [
-        [f"`{name}`", f"`{value if len(value) <= 60 else value[:57] + '…'}`"] for name, value in texts.items() if value
+        [f"`{name}`", f"`{value if len(value) <= 60 else value[:57] + '…'}`"]
+        for name, value in texts.items()
+        if value
     ]
     return table(["variable", "for example"], rows)
 
 
 def variables() -> str:
-    rows = [[name, text] for name, value, text in _constants() if value.isupper() and name not in TOLD]
-    return table(["variable", "meaning"], [[f"`{getattr(names, name)}`", text] for name, text in rows])
+    rows = [
+        [name, text] for name, value, text in _constants() if value.isupper() and name not in TOLD
+    ]
+    return table(
+        ["variable", "meaning"], [[f"`{getattr(names, name)}`", text] for name, text in rows]
+    )
 
 
 def labels() -> str:
-    rows = [[f"`{value}`", text.partition(": ")[2]] for _, value, text in _constants() if text.startswith("Ray label")]
+    rows = [
+        [f"`{value}`", text.partition(": ")[2]]
+        for _, value, text in _constants()
+        if text.startswith("Ray label")
+    ]
     return table(["label", "meaning"], rows)
 
 
 def checks() -> str:
-    rows = [[check.name, _text(check.look).removeprefix("Yield "), "yes" if check.asks else ""] for check in CHECKS]
+    rows = [
+        [check.name, _text(check.look).removeprefix("Yield "), "yes" if check.asks else ""]
+        for check in CHECKS
+    ]
     return table(["check", "what it tells", "asks AWS"], rows)
 
 
@@ -97,7 +118,18 @@ def role_policy() -> str:
     return f"{_policy(ROLE)}\n\nIts trust policy:\n\n{_json(trust('ACCOUNT'))}"
 
 
-PARTS = (paths, columns, ends, deterministic, example, variables, labels, checks, user_policy, role_policy)
+PARTS = (
+    paths,
+    columns,
+    ends,
+    deterministic,
+    example,
+    variables,
+    labels,
+    checks,
+    user_policy,
+    role_policy,
+)
 
 
 def _policy(grants: Sequence[Grant]) -> str:

@@ -43,10 +43,14 @@ def search(what: str, first: int, count: int, *, keeps_on: bool) -> int:
     began_s = time.monotonic()
     kinds: Counter[str] = Counter()
     failed = 0
-    batches = [range(at, min(at + BATCH, first + count)) for at in range(first, first + count, BATCH)]
+    batches = [
+        range(at, min(at + BATCH, first + count)) for at in range(first, first + count, BATCH)
+    ]
     done = 0
     with ProcessPoolExecutor() as pool:
-        for batch, found in zip(batches, pool.map(functools.partial(run_seeds, what), batches), strict=True):
+        for batch, found in zip(
+            batches, pool.map(functools.partial(run_seeds, what), batches), strict=True
+        ):
             done += len(batch)
             for seed, broken in found:
                 failed += 1

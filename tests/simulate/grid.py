@@ -30,7 +30,9 @@ TYPE = "ml.m5.large"
 USD_PER_HOUR = 3.6
 """A tenth of a cent a second, so that amounts are easy to read."""
 
-FAST = {name: Rate(per_s=50, burst=50) for name in ("create", "list", "describe", "stop", "metrics")}
+FAST = {
+    name: Rate(per_s=50, burst=50) for name in ("create", "list", "describe", "stop", "metrics")
+}
 
 STOP_S = 120.0
 """The longest time that the service gives a job to save its work; it is billed."""
@@ -226,7 +228,9 @@ class Region:
     def _listed(self, job: Job) -> Listed:
         moments = (job.created_s, job.asked_s or 0.0, job.started_s, job.ended_s)
         changed_s = max(at_s for at_s in moments if at_s <= self._schedule.now)
-        return Listed(name=job.name, status=self._status(job), created_s=job.created_s, changed_s=changed_s)
+        return Listed(
+            name=job.name, status=self._status(job), created_s=job.created_s, changed_s=changed_s
+        )
 
     def _description(self, job: Job) -> Description:
         now, status = self._schedule.now, self._status(job)
@@ -334,7 +338,9 @@ class Simulation:
         schedule.start(self._make, first)
         schedule.run(schedule.now)
         for number in range(1, chance.choice((2, 3, 4))):
-            process = Process(name=f"run-{number}", offset_s=chance.choice((0.0, 0.0, chance.uniform(-60, 60))))
+            process = Process(
+                name=f"run-{number}", offset_s=chance.choice((0.0, 0.0, chance.uniform(-60, 60)))
+            )
             after_s = chance.uniform(0, 300) if number > 1 else 0.0
             schedule.start(lambda process=process: self._controller(process), process, after_s)
         self._commands = chance.choice((0, 2, 4, 8))
@@ -515,7 +521,9 @@ class Simulation:
 
     def _could_run(self, store: Store, region: str) -> bool:
         now = self.schedule.clock()
-        ready = {each.task.key for shape in store.shapes() for each in store.waiting(shape, now, 1000)}
+        ready = {
+            each.task.key for shape in store.shapes() for each in store.waiting(shape, now, 1000)
+        }
         for record in store.tasks():
             attempts = store.attempts(record.task.key)
             bound = {attempt.region for attempt in attempts if attempt.ending == "TIME"}
@@ -524,7 +532,12 @@ class Simulation:
             if record.task.key in ready:
                 return True
             last = attempts[-1] if attempts else None
-            if last is not None and last.state == "intended" and not last.calls and not last.is_doubtful:
+            if (
+                last is not None
+                and last.state == "intended"
+                and not last.calls
+                and not last.is_doubtful
+            ):
                 return True
         return False
 
@@ -552,7 +565,11 @@ class Simulation:
             if job.ended_s > now and job.asked_s is None and not is_open and has_ended:
                 if job.vanishes_s == float("inf"):
                     yield f"unwatched job: {job.name} of {job.sender} runs, and the grid is {grid.state}"
-        spent_usd = sum(job.usd(now) for job in jobs if not job.is_unowned and not self._was_never_seen(store, job))
+        spent_usd = sum(
+            job.usd(now)
+            for job in jobs
+            if not job.is_unowned and not self._was_never_seen(store, job)
+        )
         booked_usd = store.money(now).spent_usd
         if booked_usd < spent_usd - 0.01 and has_ended:
             yield f"uncounted cost: {spent_usd:.2f} USD were billed, the store says {booked_usd:.2f}"

@@ -1,9 +1,9 @@
 """The life of a job: the policies of a head and its workers, under any order of what can happen.
 
-The real policies (``raysm.instance.membership`` and ``member``) run on simulated instances. Messages
-take any time, connections break, instances pause, vanish and lose Ray, the service stops the job, and
-the driver fails by itself or because of a loss. An observer that knows what truly happened judges how
-each instance ended.
+The real policies (``raysm.instance.membership`` and ``member``) run on simulated instances.
+Messages take any time, connections break, instances pause, vanish and lose Ray, the service stops
+the job, and the driver fails by itself or because of a loss. An observer that knows what truly
+happened judges how each instance ended.
 """
 
 import heapq
@@ -128,7 +128,9 @@ class Simulation:
             name: Instance(
                 name=name,
                 policy=Member.begin(
-                    WorkerRules(name=name, head=hosts[0], cluster=self.cluster, grace_s=rules.grace_s),
+                    WorkerRules(
+                        name=name, head=hosts[0], cluster=self.cluster, grace_s=rules.grace_s
+                    ),
                     0.0,
                 ),
             )
@@ -158,7 +160,9 @@ class Simulation:
         for worker in self.workers.values():
             self._tick_later(worker)
             if chance.random() < 0.93:
-                clock.after(self._delay_s((1, 20, JOIN_S + 5)), lambda one=worker: self._connect(one))
+                clock.after(
+                    self._delay_s((1, 20, JOIN_S + 5)), lambda one=worker: self._connect(one)
+                )
         for _ in range(chance.choice((0, 0, 0, 1, 2))):
             clock.after(self._delay_s((5, JOIN_S)), self._trouble)
         if chance.random() < 0.25:
@@ -175,7 +179,9 @@ class Simulation:
     def _trouble(self) -> None:
         """Let one thing go wrong."""
         chance = self.chance
-        kind = chance.choice(("pause", "vanish", "close", "ray", "ray", "head ray", "mismatch", "driver", "fail"))
+        kind = chance.choice(
+            ("pause", "vanish", "close", "ray", "ray", "head ray", "mismatch", "driver", "fail")
+        )
         worker = chance.choice(list(self.workers.values())) if self.workers else None
         if kind == "head ray":
             self._tell(self.head, life.RayEnded("the raylet was killed"))
@@ -238,7 +244,10 @@ class Simulation:
             self.unreported.discard(worker.name)
 
         self.clock.after(self._delay_s((0.01, 0.9)), report)
-        self.clock.after(self._delay_s((0.01, 0.9)), lambda: self._tell(worker, life.Lost(self.head.name, reason)))
+        self.clock.after(
+            self._delay_s((0.01, 0.9)),
+            lambda: self._tell(worker, life.Lost(self.head.name, reason)),
+        )
         self._fail_driver_soon()
 
     def _vanish(self, worker: Instance) -> None:
@@ -308,7 +317,9 @@ class Simulation:
     def _start_work(self) -> None:
         self.driver, self.formed_s = "works", self.clock.now
         seconds = self._delay_s((5, 100, 600))
-        status, failure = self.chance.choice(((0, None), (0, None), (1, OWN), (1, OF_RAY), (137, None)))
+        status, failure = self.chance.choice(
+            ((0, None), (0, None), (1, OWN), (1, OF_RAY), (137, None))
+        )
         self.clock.after(seconds, lambda: self._end_driver(status, failure))
         for _ in range(self.chance.choice((0, 1, 1, 3))):
             self.clock.after(self._delay_s((1, 30, 300)), self._trouble)
@@ -323,7 +334,9 @@ class Simulation:
         """Let the driver fail because of a loss, perhaps before the head knows of the loss."""
         if self.driver == "works" and self.chance.random() < 0.5:
             seconds = self._delay_s((0.1, 5))
-            self.clock.after(seconds, lambda: self._end_driver(1, self.chance.choice((OF_RAY, None))))
+            self.clock.after(
+                seconds, lambda: self._end_driver(1, self.chance.choice((OF_RAY, None)))
+            )
 
     # -- policies
 
@@ -347,7 +360,9 @@ class Simulation:
 
         def tick() -> None:
             if instance.policy.wakes_at_s == wakes_at_s and not instance.has_ended:
-                self._tell(instance, life.Tick(self._silent() if instance is self.head else frozenset()))
+                self._tell(
+                    instance, life.Tick(self._silent() if instance is self.head else frozenset())
+                )
 
         self.clock.at(wakes_at_s, tick)
 
@@ -381,7 +396,10 @@ class Simulation:
                 self._start_work()
             case life.TerminateDriver() if self.driver == "works":
                 if chance.random() < 0.7:
-                    clock.after(self._delay_s((1, 130)), lambda: self._end_driver(chance.choice((0, 1)), None))
+                    clock.after(
+                        self._delay_s((1, 130)),
+                        lambda: self._end_driver(chance.choice((0, 1)), None),
+                    )
             case life.InviteToRay(hosts):
                 for host in hosts:
                     self._send_to_worker(self.workers[host], life.Invited(PORT))
@@ -389,7 +407,9 @@ class Simulation:
                 instance.number += 1
             case life.ReachGcs(port) if chance.random() < 0.95:
                 address = f"10.0.0.1:{port}"
-                clock.after(self._delay_s((1, 10)), lambda: self._tell(instance, life.GcsReachable(address)))
+                clock.after(
+                    self._delay_s((1, 10)), lambda: self._tell(instance, life.GcsReachable(address))
+                )
             case life.JoinRay() if chance.random() < 0.97:
                 number = instance.number
                 clock.after(self._delay_s((2, 20)), lambda: self._register(instance, number))
@@ -492,7 +512,8 @@ class Simulation:
         if self.formed_s is None:
             return
         for host, lost_s in self.loss_s.items():
-            # A closed connection is known within a second, silence only when heartbeats are missing.
+            # A closed connection is known within a second, silence only when heartbeats are
+            # missing.
             known_s = lost_s + (LATE_BEATS - VERDICT_S if host in self.silent else 0.0)
             if self.formed_s < lost_s and known_s < self.driver_ended_s:
                 if host not in self.head.policy.unawaited:
@@ -501,12 +522,20 @@ class Simulation:
     def _wrong_end(self, worker: Instance, at_s: float, cause: life.Cause) -> Iterator[str]:
         heard = [event for heard_s, event in worker.heard if heard_s <= at_s]
         if isinstance(cause, ClusterNotFormed | life.Done):
-            may_end = any(isinstance(each, life.JobEnded | life.Lost | life.RayEnded) for each in heard)
-            if not may_end and (at_s < JOIN_S or any(isinstance(each, life.GcsReachable) for each in heard)):
+            may_end = any(
+                isinstance(each, life.JobEnded | life.Lost | life.RayEnded) for each in heard
+            )
+            if not may_end and (
+                at_s < JOIN_S or any(isinstance(each, life.GcsReachable) for each in heard)
+            ):
                 yield f"gives up early: {worker.name} ends by {cause} at {at_s:.1f} s"
-        if isinstance(cause, InstanceLost) and not any(isinstance(each, life.Lost) for each in heard):
+        if isinstance(cause, InstanceLost) and not any(
+            isinstance(each, life.Lost) for each in heard
+        ):
             yield f"no cause: {worker.name} ends by {cause}"
-        if isinstance(cause, life.Stopped) and not any(isinstance(each, life.StopRequested) for each in heard):
+        if isinstance(cause, life.Stopped) and not any(
+            isinstance(each, life.StopRequested) for each in heard
+        ):
             yield f"no cause: {worker.name} was stopped, and no one asked for it"
         if isinstance(cause, RayFailed):
             ends = sum(isinstance(each, life.RayEnded) for each in heard)

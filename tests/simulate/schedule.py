@@ -1,7 +1,7 @@
 """Processes that run one at a time, under one clock, and are suspended or killed where a seed says so.
 
-Each process is a greenlet. It runs until it sleeps, or until ``point`` suspends or kills it; no time
-passes meanwhile. So the same seed gives the same run, whatever the machine does.
+Each process is a greenlet. It runs until it sleeps, or until ``point`` suspends or kills it; no
+time passes meanwhile. So the same seed gives the same run, whatever the machine does.
 """
 
 import heapq

@@ -36,7 +36,9 @@ def cast(rows, dtype):
     if dtype.kind == "f":
         return wide.astype(dtype)
     # The largest integers round, as float64, to one that the type does not hold.
-    most = np.nextafter(float(limits.max), 0) if float(limits.max) > limits.max else float(limits.max)
+    most = (
+        np.nextafter(float(limits.max), 0) if float(limits.max) > limits.max else float(limits.max)
+    )
     return np.minimum(np.rint(wide), most).astype(dtype)
 
 
@@ -45,7 +47,9 @@ def ulp_apart(rng, rows, columns, dtype):
     few = rng.standard_normal((max(1, rows // 6), columns)).astype(dtype)
     found = few[rng.integers(len(few), size=rows)]
     moved = rng.random(found.shape) < rng.choice([0.5 / columns, 0.5])
-    return np.where(moved, np.nextafter(found, np.array(rng.choice([-np.inf, np.inf]), dtype=dtype)), found)
+    return np.where(
+        moved, np.nextafter(found, np.array(rng.choice([-np.inf, np.inf]), dtype=dtype)), found
+    )
 
 
 def identical(rng, rows, columns):
@@ -62,7 +66,9 @@ def one_huge_element(rng, rows, columns, size):
 
 def opposite(rng, rows, columns):
     """Rows and their negatives, between a few that are alike."""
-    found = rng.standard_normal((2, columns))[rng.integers(2, size=rows)] * rng.choice([-1.0, 1.0], size=(rows, 1))
+    found = rng.standard_normal((2, columns))[rng.integers(2, size=rows)] * rng.choice(
+        [-1.0, 1.0], size=(rows, 1)
+    )
     return found + rng.choice([0, 1e-7]) * rng.standard_normal(found.shape)
 
 
@@ -71,7 +77,9 @@ def denormal(rng, rows, columns, dtype, by_row):
     least = float(np.finfo(dtype).smallest_subnormal)
     small = rng.integers(-9, 10, (rows, columns)) * least
     normal = rng.standard_normal((rows, columns)) * (least * 2.0**20 if by_row else 1)
-    return np.where(rng.random((rows, 1) if by_row else (rows, columns)) < 0.5, small, normal).astype(dtype)
+    return np.where(
+        rng.random((rows, 1) if by_row else (rows, columns)) < 0.5, small, normal
+    ).astype(dtype)
 
 
 def exponents_about(rng, rows, columns, exponent):
@@ -81,15 +89,21 @@ def exponents_about(rng, rows, columns, exponent):
 
 def largest(rng, rows, columns, dtype):
     most = np.finfo(dtype).max
-    found = np.where(rng.random((rows, columns)) < 0.5, most, np.nextafter(most, np.array(0, dtype=dtype)))
+    found = np.where(
+        rng.random((rows, columns)) < 0.5, most, np.nextafter(most, np.array(0, dtype=dtype))
+    )
     return (found * rng.choice([-1, 1], size=found.shape)).astype(dtype)
 
 
 def beyond_float64(rng, rows, columns, dtype):
     """Integers that float64 rounds, a few rows one apart in elements."""
     limits = np.iinfo(dtype)
-    few = rng.integers(limits.min // 2, limits.max, (max(1, rows // 5), columns), dtype=dtype, endpoint=True)
-    return few[rng.integers(len(few), size=rows)] - rng.integers(0, 3, (rows, columns)).astype(dtype)
+    few = rng.integers(
+        limits.min // 2, limits.max, (max(1, rows // 5), columns), dtype=dtype, endpoint=True
+    )
+    return few[rng.integers(len(few), size=rows)] - rng.integers(0, 3, (rows, columns)).astype(
+        dtype
+    )
 
 
 def least_integers(rng, rows, columns):
@@ -101,14 +115,18 @@ def least_integers(rng, rows, columns):
 def negative_zeros(rng, rows, columns):
     """Few elements, the others zeros of both signs."""
     zeros = rng.choice([0.0, -0.0], size=(rows, columns))
-    return np.where(rng.random((rows, columns)) < 0.15, rng.choice([-1.0, 1.0], size=(rows, columns)), zeros)
+    return np.where(
+        rng.random((rows, columns)) < 0.15, rng.choice([-1.0, 1.0], size=(rows, columns)), zeros
+    )
 
 
 def norms_about_two_to_26(rng, rows, columns):
     """Integers up to whose norm a float64 product is exact, and just beyond."""
     unit = rng.standard_normal((rows, columns))
     unit /= np.linalg.norm(unit, axis=1)[:, None]
-    return np.rint(unit * 2.0**26 * (1 + rng.choice([-1e-7, 0, 1e-7, 0.5], size=(rows, 1)))).astype(np.int64)
+    return np.rint(unit * 2.0**26 * (1 + rng.choice([-1e-7, 0, 1e-7, 0.5], size=(rows, 1)))).astype(
+        np.int64
+    )
 
 
 def spread_about_mean(rng, rows, columns, spread):
@@ -154,41 +172,69 @@ def _of_norm(rng):
 def multiples(rng, rows, columns):
     """Multiples of few rows: similarities of 1 that differ in their last bits before they are rounded."""
     few = rng.standard_normal((2, columns))
-    return few[rng.integers(2, size=rows)] * rng.choice([3.0, 0.1, 7.0, 2.0**-60, 1e15], size=(rows, 1))
+    return few[rng.integers(2, size=rows)] * rng.choice(
+        [3.0, 0.1, 7.0, 2.0**-60, 1e15], size=(rows, 1)
+    )
 
 
 def one_hot(rng, rows, columns, size):
     """One element in a row, that large, or one beside it."""
     found = np.zeros((rows, columns))
-    found[np.arange(rows), rng.integers(min(4, columns), size=rows)] = rng.choice([1, -1, size], size=rows)
+    found[np.arange(rows), rng.integers(min(4, columns), size=rows)] = rng.choice(
+        [1, -1, size], size=rows
+    )
     return found
 
 
 def cancelling(rng, rows, columns):
     """Products that cancel each other but for their rounding: the order of a sum is all that is left."""
-    half = rng.standard_normal((rows, -(-columns // 2))) * np.exp2(rng.integers(-20, 20, (1, -(-columns // 2))))
+    half = rng.standard_normal((rows, -(-columns // 2))) * np.exp2(
+        rng.integers(-20, 20, (1, -(-columns // 2)))
+    )
     signs = rng.choice([-1.0, 1.0], size=(rows, 1))
-    return np.concatenate([half[:1] + 0 * half, half[:1] * signs], axis=1)[:, rng.permutation(columns)]
+    return np.concatenate([half[:1] + 0 * half, half[:1] * signs], axis=1)[
+        :, rng.permutation(columns)
+    ]
 
 
 KINDS = {
-    **{f"1 ulp apart, {dtype}": partial(ulp_apart, dtype=dtype) for dtype in ("float16", "float32", "float64")},
+    **{
+        f"1 ulp apart, {dtype}": partial(ulp_apart, dtype=dtype)
+        for dtype in ("float16", "float32", "float64")
+    },
     "identical": identical,
     **{f"one element of {size:g}": partial(one_huge_element, size=size) for size in (1e30, 1e15)},
     "opposite": opposite,
     **{
-        f"denormal {dtype}, {'rows' if by_row else 'elements'}": partial(denormal, dtype=dtype, by_row=by_row)
+        f"denormal {dtype}, {'rows' if by_row else 'elements'}": partial(
+            denormal, dtype=dtype, by_row=by_row
+        )
         for dtype in ("float16", "float32", "float64")
         for by_row in (True, False)
     },
-    **{f"exponents about {exponent}": partial(exponents_about, exponent=exponent) for exponent in (-400, 400)},
-    **{f"largest {dtype}": partial(largest, dtype=dtype) for dtype in ("float16", "float32", "float64")},
-    **{f"{dtype} beyond 2**53": partial(beyond_float64, dtype=dtype) for dtype in ("int64", "uint64")},
+    **{
+        f"exponents about {exponent}": partial(exponents_about, exponent=exponent)
+        for exponent in (-400, 400)
+    },
+    **{
+        f"largest {dtype}": partial(largest, dtype=dtype)
+        for dtype in ("float16", "float32", "float64")
+    },
+    **{
+        f"{dtype} beyond 2**53": partial(beyond_float64, dtype=dtype)
+        for dtype in ("int64", "uint64")
+    },
     "least int64": least_integers,
     "negative zeros": negative_zeros,
     "norms about 2**26": norms_about_two_to_26,
-    **{f"spread of {spread:g}": partial(spread_about_mean, spread=spread) for spread in (1e-3, 1e-7, 1e-11, 1e-15)},
-    **{f"{'rising' if rising else 'falling'} fan": partial(fan, rising=rising) for rising in (True, False)},
+    **{
+        f"spread of {spread:g}": partial(spread_about_mean, spread=spread)
+        for spread in (1e-3, 1e-7, 1e-11, 1e-15)
+    },
+    **{
+        f"{'rising' if rising else 'falling'} fan": partial(fan, rising=rising)
+        for rising in (True, False)
+    },
     "half way between two float32": half_way,
     "multiples": multiples,
     **{f"one-hot with {size:g}": partial(one_hot, size=size) for size in (1e300, 1e-300)},

@@ -9,8 +9,8 @@ from tests.support.strangers import NOBODY, needs_two_users
 
 __all__ = ["NOBODY", "Thief", "needs_two_users", "thief"]
 
-# As root until all is imported: the other user need not be able to read this Python. It takes each port as soon as it
-# can be had, says whatever it is told to any caller, and prints what it hears.
+# As root until all is imported: the other user need not be able to read this Python. It takes each
+# port as soon as it can be had, says whatever it is told to any caller, and prints what it hears.
 CODE = f"""
 import json, os, selectors, socket, sys, time
 ports, address, greeting, until_s = json.loads(sys.argv[1])
@@ -87,7 +87,9 @@ class Thief:
 def thief(*ports, address="127.0.0.1", greeting="", within_s=300.0):
     """Yield another user's process that wants ``ports`` and says ``greeting`` to each caller."""
     told = json.dumps([ports, address, greeting, within_s])
-    with subprocess.Popen([sys.executable, "-c", CODE, told], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", CODE, told], stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             other = Thief(process)
             assert other.next() == ["ready"]

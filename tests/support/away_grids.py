@@ -11,7 +11,9 @@ from raysm.features.grid.limiter import Limiter
 from raysm.features.grid.store import Store
 from tests.support.grids import FAST
 
-NO_ANSWER = ServiceError("put_object: Connection was closed before we received a valid response", is_transient=True)
+NO_ANSWER = ServiceError(
+    "put_object: Connection was closed before we received a valid response", is_transient=True
+)
 
 
 SECRET = "5" * 64

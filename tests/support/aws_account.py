@@ -71,7 +71,11 @@ class Permissions:
     def simulate_principal_policy(self, **call):
         self.questions.append((call["PolicySourceArn"], call["ActionNames"], call["ResourceArns"]))
         results = [
-            {"EvalActionName": action, "EvalResourceName": resource, "EvalDecision": self.denied.get(action, "allowed")}
+            {
+                "EvalActionName": action,
+                "EvalResourceName": resource,
+                "EvalDecision": self.denied.get(action, "allowed"),
+            }
             for action in call["ActionNames"]
             for resource in call["ResourceArns"]
         ]
@@ -93,7 +97,10 @@ class Quotas:
 
 def _page(quotas, call):
     begin = int(call.get("NextToken", 0))
-    rows = [{"QuotaName": name, "QuotaCode": f"L-{name[:4]}", "Value": float(value)} for name, value in quotas.items()]
+    rows = [
+        {"QuotaName": name, "QuotaCode": f"L-{name[:4]}", "Value": float(value)}
+        for name, value in quotas.items()
+    ]
     more = {"NextToken": str(begin + 2)} if begin + 2 < len(rows) else {}
     return {"Quotas": rows[begin : begin + 2], **more}
 
@@ -106,19 +113,33 @@ class Account:
         real = real_clients()
         self.permissions = Permissions(real["iam"])
         self.quotas = Quotas(dict(QUOTAS), {})
-        behind = real | {"iam": self.permissions, "sts": Caller(real["sts"], caller), "service-quotas": self.quotas}
-        self.clients = {name: ScriptedClient(client, self.failures) for name, client in behind.items()}
-        self.s3, self.ecr, self.ec2, self.kms, self.iam = (real[name] for name in ("s3", "ecr", "ec2", "kms", "iam"))
+        behind = real | {
+            "iam": self.permissions,
+            "sts": Caller(real["sts"], caller),
+            "service-quotas": self.quotas,
+        }
+        self.clients = {
+            name: ScriptedClient(client, self.failures) for name, client in behind.items()
+        }
+        self.s3, self.ecr, self.ec2, self.kms, self.iam = (
+            real[name] for name in ("s3", "ecr", "ec2", "kms", "iam")
+        )
         self.service = Service(aws(**{"bucket": BUCKET} | target), clients=self.clients.__getitem__)
 
     def operations(self):
         """Return every operation that was called, ``iam:GetRole``."""
-        scripted = {name: client for name, client in self.clients.items() if isinstance(client, ScriptedClient)}
+        scripted = {
+            name: client
+            for name, client in self.clients.items()
+            if isinstance(client, ScriptedClient)
+        }
         return set().union(*(operations_of(name, client) for name, client in scripted.items()))
 
     def fill(self):
         """Make what a job needs."""
-        trust = {"Statement": [{"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}}]}
+        trust = {
+            "Statement": [{"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}}]
+        }
         trust["Statement"][0]["Action"] = "sts:AssumeRole"
         self.iam.create_role(RoleName=ROLE_NAME, AssumeRolePolicyDocument=json.dumps(trust))
         self.make_bucket(BUCKET, REGION)
@@ -132,15 +153,24 @@ class Account:
 
     def encrypt(self, name, key):
         """Have a bucket encrypt by a key, and its answers name the key as S3's do."""
-        rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": key}}
-        self.s3.put_bucket_encryption(Bucket=name, ServerSideEncryptionConfiguration={"Rules": [rule]})
+        rule = {
+            "ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": key}
+        }
+        self.s3.put_bucket_encryption(
+            Bucket=name, ServerSideEncryptionConfiguration={"Rules": [rule]}
+        )
 
     def make_image(self, uri):
         """Push an image without layers."""
         name, _, tag = uri.rpartition("/")[2].partition(":")
         self.ecr.create_repository(repositoryName=name)
         kind = "application/vnd.docker.distribution.manifest.v2+json"
-        manifest = {"schemaVersion": 2, "mediaType": kind, "config": {"digest": f"sha256:{'0' * 64}"}, "layers": []}
+        manifest = {
+            "schemaVersion": 2,
+            "mediaType": kind,
+            "config": {"digest": f"sha256:{'0' * 64}"},
+            "layers": [],
+        }
         self.ecr.put_image(repositoryName=name, imageManifest=json.dumps(manifest), imageTag=tag)
 
     def deny(self, action, decision="implicitDeny"):
@@ -149,7 +179,9 @@ class Account:
 
     def fail(self, operation, error):
         """Have a question answered by an error, always."""
-        self.failures.insert(0, Failure(operation, error, times=None, after=0, when=lambda call: True, done=False))
+        self.failures.insert(
+            0, Failure(operation, error, times=None, after=0, when=lambda call: True, done=False)
+        )
 
     def refuse(self, operation, code="AccessDeniedException", message="not authorized"):
         """Have a question refused, always."""
@@ -158,18 +190,24 @@ class Account:
     def vpc(self, *, nat=False, s3=False, addresses=24):
         """Make a VPC with a subnet and a group whose members reach each other; return subnet and group."""
         vpc = self.ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
-        subnet = self.ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.0.1.0/{addresses}")["Subnet"]["SubnetId"]
+        subnet = self.ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.0.1.0/{addresses}")["Subnet"][
+            "SubnetId"
+        ]
         table = self.ec2.create_route_table(VpcId=vpc)["RouteTable"]["RouteTableId"]
         self.ec2.associate_route_table(RouteTableId=table, SubnetId=subnet)
         if nat:
             gateway = self.ec2.create_nat_gateway(SubnetId=subnet)["NatGateway"]["NatGatewayId"]
-            self.ec2.create_route(RouteTableId=table, DestinationCidrBlock="0.0.0.0/0", NatGatewayId=gateway)
+            self.ec2.create_route(
+                RouteTableId=table, DestinationCidrBlock="0.0.0.0/0", NatGatewayId=gateway
+            )
         if s3:
             service = f"com.amazonaws.{REGION}.s3"
             self.ec2.create_vpc_endpoint(
                 VpcId=vpc, ServiceName=service, VpcEndpointType="Gateway", RouteTableIds=[table]
             )
-        group = self.ec2.create_security_group(GroupName="jobs", Description="of jobs", VpcId=vpc)["GroupId"]
+        group = self.ec2.create_security_group(GroupName="jobs", Description="of jobs", VpcId=vpc)[
+            "GroupId"
+        ]
         return subnet, group
 
     def let_in(self, group, **rule):

@@ -1,7 +1,7 @@
 """Scripts as AWS has them in its samples, in our own words: nothing in them knows of raysm."""
 
-# As the scripts of AWS's samples for Ray on SageMaker are: their launcher has called ray.init(), and its README says
-# "Ray is already initialized"; paths are written out.
+# As the scripts of AWS's samples for Ray on SageMaker are: their launcher has called ray.init(),
+# and its README says "Ray is already initialized"; paths are written out.
 # https://github.com/aws-samples/sample-ray-on-amazon-sagemaker-training-jobs
 SAMPLE = """
 import os

@@ -30,9 +30,15 @@ def in_this_process(function, blocks, **options):
         yield block, function(block)
 
 
-def run(batch, base, result, *, records=None, channel="data", distribution="FullyReplicated", here=False):
+def run(
+    batch, base, result, *, records=None, channel="data", distribution="FullyReplicated", here=False
+):
     """Run a ``raysm.Batch`` over ``base``'s channel, ``here`` or in Ray; return the outcome and the events."""
     workload, events = pack(batch, base, channel, distribution), []
     pickled = Paths(base).payload / payload.FUNCTION
-    with mock.patch.object(batch_run, "map_blocks", in_this_process if here else batch_run.map_blocks):
-        return run_batch(workload, channel, pickled, events.append, result=result, records=records), events
+    with mock.patch.object(
+        batch_run, "map_blocks", in_this_process if here else batch_run.map_blocks
+    ):
+        return run_batch(
+            workload, channel, pickled, events.append, result=result, records=records
+        ), events

@@ -53,7 +53,10 @@ def free_ports(count):
 def request(count=2, *, name="a-job", script="user.py", args=(), grace_s=100.0, **cluster):
     shape = {} if "groups" in cluster else {"count": count}
     return raysm.JobRequest(
-        name=name, workload=raysm.Script(script, args=args), cluster=raysm.Cluster(**shape, **cluster), grace_s=grace_s
+        name=name,
+        workload=raysm.Script(script, args=args),
+        cluster=raysm.Cluster(**shape, **cluster),
+        grace_s=grace_s,
     )
 
 
@@ -73,7 +76,9 @@ def write_processing(base, host, hosts, **more):
     paths.config.mkdir(parents=True, exist_ok=True)
     paths.resource_config.write_text(json.dumps({"current_host": host, "hosts": hosts, **more}))
     inputs = [{"InputName": "raysm", "S3Input": {"LocalPath": str(paths.payload)}}]
-    paths.description.write_text(json.dumps({"ProcessingJobName": "a-job", "ProcessingInputs": inputs}))
+    paths.description.write_text(
+        json.dumps({"ProcessingJobName": "a-job", "ProcessingInputs": inputs})
+    )
     return paths
 
 
@@ -98,9 +103,9 @@ def live(role, instance, after=lambda role: None):
 class Cluster:
     """Bootstraps of one job, each a subprocess; nothing of them is left when the context ends.
 
-    ``driver`` is what they run as their driver, or, if ``runner``, the script of its driver. If ``fake``, stand-ins
-    take the place of Ray, at a tenth of the time; else ``ray`` may be another command than the bootstrap's own.
-    ``variables`` are more variables of every instance.
+    ``driver`` is what they run as their driver, or, if ``runner``, the script of its driver. If
+    ``fake``, stand-ins take the place of Ray, at a tenth of the time; else ``ray`` may be another
+    command than the bootstrap's own. ``variables`` are more variables of every instance.
     """
 
     def __init__(
@@ -131,14 +136,23 @@ class Cluster:
         self._ray = ray
         self._fake, self._api = fake, PROCESSING if processing else TRAINING
         control, gcs, dashboard = free_ports(3)
-        self.ports = {"control": control, "gcs": gcs, "dashboard": dashboard} | dict.fromkeys(NODE_PORTS, 0)
+        self.ports = {"control": control, "gcs": gcs, "dashboard": dashboard} | dict.fromkeys(
+            NODE_PORTS, 0
+        )
         script = root / "user.py"
         script.write_text(driver)
-        self._driver = (sys.executable, "-m", "raysm.instance.work.driver") if runner else (sys.executable, str(script))
+        self._driver = (
+            (sys.executable, "-m", "raysm.instance.work.driver")
+            if runner
+            else (sys.executable, str(script))
+        )
         packed = root / "payload"
-        # What a Script of the request names is the driver; another workload only makes the life cycle its own.
+        # What a Script of the request names is the driver; another workload only makes the life
+        # cycle its own.
         own = raysm.Script(str(script)) if isinstance(job.workload, raysm.Script) else job.workload
-        pickled = None if own.pickled_by is None else b"not called, since the driver is another program"
+        pickled = (
+            None if own.pickled_by is None else b"not called, since the driver is another program"
+        )
         pack_payload(dataclasses.replace(job, workload=own), packed, function=pickled)
         for host in self.hosts:
             write = write_processing if processing else write_training
@@ -193,7 +207,11 @@ fake = [sys.executable, "-S", {str(FAKE_RAY)!r}, {str(self.folder)!r}]
 commands = Commands({RAY_STAND_IN}driver={self._driver!r})
 sys.exit(main(commands=commands))
 """
-        return program if self._fake else program.replace(RAY_STAND_IN, f"ray={self._ray!r}, " if self._ray else "")
+        return (
+            program
+            if self._fake
+            else program.replace(RAY_STAND_IN, f"ray={self._ray!r}, " if self._ray else "")
+        )
 
     def environment(self, host):
         """Return the variables of an instance."""
@@ -238,7 +256,9 @@ sys.exit(main(commands=commands))
                 self.arrived.get(timeout=min(left, 0.2))
             except queue.Empty:
                 continue
-        raise AssertionError(f"{text!r} never came; the logs:\n" + "\n".join(map(self.log, self.hosts)))
+        raise AssertionError(
+            f"{text!r} never came; the logs:\n" + "\n".join(map(self.log, self.hosts))
+        )
 
     def stop_reading(self):
         """Read no log any more until ``may_read`` is set: whoever writes much has to wait."""

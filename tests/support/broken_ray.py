@@ -7,7 +7,14 @@ from raysm.instance.ray_internals import Internal
 
 REGISTERS_S = 8.0
 
-ADAPTED = ("RAY_CLIENT", "START_PROCESS", "INITIALIZE", "START_MONITOR", "START_DASHBOARD", "SETTINGS_OF_START")
+ADAPTED = (
+    "RAY_CLIENT",
+    "START_PROCESS",
+    "INITIALIZE",
+    "START_MONITOR",
+    "START_DASHBOARD",
+    "SETTINGS_OF_START",
+)
 """Names whose values raysm replaces, and Ray calls."""
 WORDS = {
     # A raylet that waits for files of other names.
@@ -40,7 +47,9 @@ def break_name(name):
         def fail(*_, **__):
             raise TypeError(f"{name} has other arguments")
 
-        Internal.replace = lambda self, adapt: replace(self, adapt if self is not broken else lambda _: fail)
+        Internal.replace = lambda self, adapt: replace(
+            self, adapt if self is not broken else lambda _: fail
+        )
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ REQUIRED = "RAYSM_BROWSER_REQUIRED"
 
 LOOPBACK = ("127.0.0.1", "localhost")
 
-# By the browser itself: Playwright's own way asks this process about each request, and switches the browser's cache
-# off, and JupyterLab alone asks for two hundred files.
+# By the browser itself: Playwright's own way asks this process about each request, and switches the
+# browser's cache off, and JupyterLab alone asks for two hundred files.
 ALONE = f"--host-resolver-rules=MAP * ~NOTFOUND{''.join(f', EXCLUDE {name}' for name in LOOPBACK)}"
 
 WAIT_MS = 90_000
@@ -30,7 +30,11 @@ def why_not():
         return None
     if importlib.util.find_spec("playwright") is None:
         return "playwright is not installed: python3 -m pip install 'raysm[browser]'"
-    return None if chromium() else "there is no chromium: apt-get install -y --no-install-recommends chromium"
+    return (
+        None
+        if chromium()
+        else "there is no chromium: apt-get install -y --no-install-recommends chromium"
+    )
 
 
 @dataclass

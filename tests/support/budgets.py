@@ -23,7 +23,9 @@ def budget_used(folder, seed):
             late=chance.choice([0, 0.2]),
             billed=chance.uniform(0.3, 1),
             quota=chance.choice([2, 10**9]),
-            fails={"share:0.3": chance.choice([USER, CAPACITY_ERROR, "InternalServerError: again"])},
+            fails={
+                "share:0.3": chance.choice([USER, CAPACITY_ERROR, "InternalServerError: again"])
+            },
         )
         for name in ("us-east-1", "eu-west-1")
     }
@@ -36,7 +38,9 @@ def budget_used(folder, seed):
         region.interrupted_s = spot.choice([None, 50.0]) if place.spot else None
         offers.append(Offer(place=place, usd_per_hour=region.usd_per_hour))
     rules = Rules(brake=0, budget_usd=budget)
-    bench = Bench(folder, tasks=tasks, regions=regions, rules=rules, placement=Cheapest(offers=offers))
+    bench = Bench(
+        folder, tasks=tasks, regions=regions, rules=rules, placement=Cheapest(offers=offers)
+    )
     bench.run()
     bench.judge(ended=False)
     assert overlaps(bench.regions.values()) == []

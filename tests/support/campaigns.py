@@ -19,7 +19,9 @@ REGIONS = {
     "us-east-1": Behaviour(start_s=240, run_s=1500, spread=0.3, usd_per_hour=28.15, speed=6_000.0),
     "us-west-2": Behaviour(start_s=300, run_s=1500, spread=0.3, usd_per_hour=24.10, speed=6_100.0),
     # Spare capacity, of which a third of the time was not billed.
-    "eu-west-1": Behaviour(start_s=200, run_s=1500, spread=0.3, usd_per_hour=30.20, billed=0.66, speed=5_900.0),
+    "eu-west-1": Behaviour(
+        start_s=200, run_s=1500, spread=0.3, usd_per_hour=30.20, billed=0.66, speed=5_900.0
+    ),
     # Out of capacity from the first job on.
     "eu-central-1": Behaviour(start_s=60, usd_per_hour=18.00, capacity=0),
 }
@@ -29,7 +31,8 @@ def ended(folder, rows=12, *, midway=False, **fields):
     """Return a grid of campaigns, one with a typo, at its end or ``midway``; ``fields`` are the bench's."""
     homes = list(REGIONS)
     tasks = [
-        # Data that are dear to move stay at home; those of the region without capacity are few, and go elsewhere.
+        # Data that are dear to move stay at home; those of the region without capacity are few, and
+        # go elsewhere.
         Task(
             key=f"campaign-{number:03}",
             position=number,
@@ -40,12 +43,19 @@ def ended(folder, rows=12, *, midway=False, **fields):
         for number in range(rows)
     ]
     regions = {name: _with(behaviour, tasks[rows // 2].key) for name, behaviour in REGIONS.items()}
-    rules = Rules(brake=0, retries=1, parallel=max(8, rows // 4), budget_usd=100.0 * rows, rate="images_per_s")
+    rules = Rules(
+        brake=0, retries=1, parallel=max(8, rows // 4), budget_usd=100.0 * rows, rate="images_per_s"
+    )
     offers = [
-        Offer(place=Place(region=name, instance_type=TYPE, spot=each.billed < 1), usd_per_hour=each.usd_per_hour)
+        Offer(
+            place=Place(region=name, instance_type=TYPE, spot=each.billed < 1),
+            usd_per_hour=each.usd_per_hour,
+        )
         for name, each in regions.items()
     ]
-    placement = Cheapest(offers=[replace(offer, price_version="made-1") for offer in offers], move_data=True)
+    placement = Cheapest(
+        offers=[replace(offer, price_version="made-1") for offer in offers], move_data=True
+    )
     bench = Bench(folder, tasks=tasks, regions=regions, rules=rules, placement=placement, **fields)
     bench.store.note_plan((11.0 * rows, 16.5 * rows))
     if midway:

@@ -34,9 +34,18 @@ def leave_pickle(remote, job, folder, name, content):
 
 def long_job(remote, script, restarts=2):
     remote.sagemaker.script = [[EXCEEDED] for _ in range(restarts)]
-    return submit(Script(str(script)), cluster=M5, on=remote.service, limits=Limits(max_restarts=restarts))
+    return submit(
+        Script(str(script)), cluster=M5, on=remote.service, limits=Limits(max_restarts=restarts)
+    )
 
 
 def manifest(*files, **fields):
-    facts = {"job": "job", "workload": {}, "inputs": {}, "versions": {}, "instances": ("algo-1",), "phases_s": {}}
+    facts = {
+        "job": "job",
+        "workload": {},
+        "inputs": {},
+        "versions": {},
+        "instances": ("algo-1",),
+        "phases_s": {},
+    }
     return Manifest(files=files, **facts | fields)

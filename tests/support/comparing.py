@@ -23,7 +23,8 @@ from tests.support.solving import Replicated, Sharded
 PRODUCTS = (*INTEGERS, *FLOATS)
 
 SMALL_GPU, GPU = 1 << 17, 1 << 24
-"""Bytes of a device whose panels have 32 rows, few of them at a time, and of one that has room for all."""
+"""Bytes of a device whose panels have 32 rows, few of them at a time, and of one that has room for
+all."""
 
 WORDS = (*(kind_name(*product) for product in PRODUCTS), "NumPy")
 """What the engine of dense rows may be asked for by."""
@@ -48,7 +49,10 @@ def dense_engines(columns):
             except Unavailable:
                 continue
             found[engine.name] = engine
-    for name, free in (("float16 CUDA, emulated", GPU), ("float16 CUDA, emulated, in panels", SMALL_GPU)):
+    for name, free in (
+        ("float16 CUDA, emulated", GPU),
+        ("float16 CUDA, emulated, in panels", SMALL_GPU),
+    ):
         found[name] = CudaEngine("cpu", columns, free_bytes=free)
     return found
 
@@ -59,7 +63,9 @@ def sparse_engines(columns):
     for instructions in SPARSE_FOR:
         for rows, all_listed in ((1, columns), (7, columns), (7, 0), (12_000, columns)):
             try:
-                engine = SparseEngine(columns, segment_rows=rows, all_listed=all_listed, instructions=(instructions,))
+                engine = SparseEngine(
+                    columns, segment_rows=rows, all_listed=all_listed, instructions=(instructions,)
+                )
             except Unavailable:
                 continue
             kept = "" if all_listed else ", own columns"
@@ -69,7 +75,9 @@ def sparse_engines(columns):
 
 def all_comparisons(problem, folder, dense=dense_engines, sparse=sparse_engines):
     expected = problem.scores()
-    layout = Sharded(problem, folder, ["matrix"]) if problem.sharded else Replicated(problem, folder)
+    layout = (
+        Sharded(problem, folder, ["matrix"]) if problem.sharded else Replicated(problem, folder)
+    )
     yield from task_comparisons(problem, layout, expected)
     if problem.selection.ids and not problem.sharded:
         sides = [problem.parts] if problem.queries is None else [problem.parts, problem.queries]
@@ -91,16 +99,23 @@ def wrong_keys(keys, scores, same):
     indices = np.argsort(falling, axis=1, kind="stable")[:, :k]
     found = decode(keys)
     row = np.flatnonzero(
-        (found[1] != indices).any(axis=1) | (found[0] != np.take_along_axis(scores, indices, axis=1)).any(axis=1)
+        (found[1] != indices).any(axis=1)
+        | (found[0] != np.take_along_axis(scores, indices, axis=1)).any(axis=1)
     )
-    return f"{len(row)} rows, the first {row[0]}: {found[1][row[0]]} not {indices[row[0]]}" if len(row) else ""
+    return (
+        f"{len(row)} rows, the first {row[0]}: {found[1][row[0]]} not {indices[row[0]]}"
+        if len(row)
+        else ""
+    )
 
 
 def wrong_pairs(pairs, threshold, scores, same):
     rows, columns = np.nonzero(scores.astype(np.float64) >= threshold)
     kept = rows < columns if same else np.full(len(rows), True)
     rows, columns = rows[kept], columns[kept]
-    expected = list(zip(rows.tolist(), columns.tolist(), scores[rows, columns].tolist(), strict=True))
+    expected = list(
+        zip(rows.tolist(), columns.tolist(), scores[rows, columns].tolist(), strict=True)
+    )
     different = sorted(set(pairs) ^ set(expected))
     if different:
         return f"{len(pairs)} pairs, not {len(expected)}; among the others {different[0]}"
@@ -116,14 +131,19 @@ def wrong_scores(found, scores):
     return f"{len(wrong)} scores, the first ({i}, {j}): {found[i, j]!r} not {scores[i, j]!r}"
 
 
-# ---- tasks ------------------------------------------------------------------------------------------------------
+# ---- tasks
+# ------------------------------------------------------------------------------------------------------
 
 
 def task_comparisons(problem, layout, expected):
     """Yield what the tasks answer, by the engine that one of them would choose, or that is asked for."""
     same = problem.queries is None
     rng = np.random.default_rng([problem.seed, 2])
-    words = ("sparse",) if problem.sparse else [word for word in WORDS if available(word, problem.columns)]
+    words = (
+        ("sparse",)
+        if problem.sparse
+        else [word for word in WORDS if available(word, problem.columns)]
+    )
     # Of shards there is nothing but tasks: they are asked more often.
     asked = [None, *rng.permutation(words)[: 4 if problem.sharded else 1].tolist()]
     for engine in asked:
@@ -148,7 +168,8 @@ def available(word, columns):
     return True
 
 
-# ---- engines ----------------------------------------------------------------------------------------------------
+# ---- engines
+# ----------------------------------------------------------------------------------------------------
 
 
 def engine_comparisons(problem, context, expected, dense=dense_engines, sparse=sparse_engines):
@@ -157,7 +178,9 @@ def engine_comparisons(problem, context, expected, dense=dense_engines, sparse=s
     if problem.sparse:
         # The same files by their rows, as where the elements are many.
         queries = None if context.self_join else replace(context.queries, sparse=False)
-        dense_rows = replace(context, matrix=replace(context.matrix, sparse=False), other_queries=queries)
+        dense_rows = replace(
+            context, matrix=replace(context.matrix, sparse=False), other_queries=queries
+        )
         contexts.append((dense_rows, dense))
     for one, engines in contexts:
         for name, engine in engines(problem.columns).items():
@@ -199,8 +222,13 @@ class Asked:
         if self.same:
             np.fill_diagonal(scores, -np.inf)
         kth = np.sort(scores, axis=1)[:, -k]
-        lower_bounds = (np.full(len(kth), -np.inf, dtype=np.float32), kth, kth - np.float32(0.01))[known]
-        return [Best.empty(tile.norms, k, lower_bounds[tile.start : tile.start + len(tile)]) for tile in tiles]
+        lower_bounds = (np.full(len(kth), -np.inf, dtype=np.float32), kth, kth - np.float32(0.01))[
+            known
+        ]
+        return [
+            Best.empty(tile.norms, k, lower_bounds[tile.start : tile.start + len(tile)])
+            for tile in tiles
+        ]
 
     def _topk(self, left, right, expected):
         best, engine = self._best(self.left, expected), self.engine
@@ -213,7 +241,13 @@ class Asked:
             if not self.same:
                 engine.topk(left[i], right[j], best[i], None, same=False)
             elif i == j:
-                engine.topk(left[i], left[i], best[i], best[i] if self.rng.random() < 0.7 else None, same=True)
+                engine.topk(
+                    left[i],
+                    left[i],
+                    best[i],
+                    best[i] if self.rng.random() < 0.7 else None,
+                    same=True,
+                )
             elif self.rng.random() < 0.5:
                 i, j = (i, j) if self.rng.random() < 0.5 else (j, i)
                 engine.topk(left[i], left[j], best[i], best[j], same=True)
@@ -236,13 +270,17 @@ class Asked:
                     continue
                 part = self.engine.pairs(above, beside, least, same=self.same)
                 rows = np.repeat(np.arange(len(above)) + above.tile.start, np.diff(part.offsets))
-                found += zip(rows.tolist(), part.neighbors.tolist(), part.similarities.tolist(), strict=True)
+                found += zip(
+                    rows.tolist(), part.neighbors.tolist(), part.similarities.tolist(), strict=True
+                )
         return found
 
     def _scores(self, expected):
         dtype = np.dtype(self.rng.choice(["float32", "float16"]))
         # A piece of something wider, as of a strip.
-        room = np.full((expected.shape[0], expected.shape[1] + int(self.rng.integers(3))), np.nan, dtype=dtype)
+        room = np.full(
+            (expected.shape[0], expected.shape[1] + int(self.rng.integers(3))), np.nan, dtype=dtype
+        )
         out = room[:, : expected.shape[1]]
         for above in self.left:
             for beside in self.right:

@@ -23,6 +23,8 @@ class Crowd:
         self.lists += 1
         begin, end = int(ContinuationToken), min(int(ContinuationToken) + 1000, self.count)
         keys = (f"{Prefix}{number:09}" for number in range(begin, end))
-        contents = [{"Key": key, "Size": self.size, "ETag": '"e"', "LastModified": WHEN} for key in keys]
+        contents = [
+            {"Key": key, "Size": self.size, "ETag": '"e"', "LastModified": WHEN} for key in keys
+        ]
         more = {"IsTruncated": True, "NextContinuationToken": str(end)} if end < self.count else {}
         return {"Contents": contents, **more}

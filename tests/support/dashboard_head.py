@@ -58,7 +58,9 @@ class Watched:
 @contextlib.contextmanager
 def showing(way, cache, watched=None, look_s=0.05):
     """Yield the proxy of a job whose dashboard ``way`` leads to."""
-    site = partial(dashboard_site, "digits-1", watched or Watched(), way, TOKEN, cache, look_s=look_s)
+    site = partial(
+        dashboard_site, "digits-1", watched or Watched(), way, TOKEN, cache, look_s=look_s
+    )
     with contextlib.closing(LocalServer(site, link=PRELOAD)) as server:
         yield server
 
@@ -88,7 +90,11 @@ class Head:
     """
 
     def __init__(self, port=0):
-        self.answers = {"": Answer(PAGE), "api/version": told(VERSION), "nodes?view=summary": told(NODES)}
+        self.answers = {
+            "": Answer(PAGE),
+            "api/version": told(VERSION),
+            "nodes?view=summary": told(NODES),
+        }
         self.requests = []
         self.connections = []
         self.came = threading.Condition()
@@ -108,7 +114,9 @@ class Head:
             def handle_any(self):
                 length = int(self.headers.get("Content-Length", 0))
                 body = self.rfile.read(length)
-                asked = SimpleNamespace(method=self.command, path=self.path, headers=self.headers, body=body)
+                asked = SimpleNamespace(
+                    method=self.command, path=self.path, headers=self.headers, body=body
+                )
                 with head.came:
                     head.requests.append(asked)
                     head.came.notify_all()
@@ -137,14 +145,18 @@ class Head:
         self._server.daemon_threads = True
         self.port = self._server.server_address[1]
         self.address = f"127.0.0.1:{self.port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}
+        )
         self._thread.start()
 
     def answer_to(self, asked):
         if asked.headers.get("Authorization") != f"Bearer {TOKEN}":
             return Answer(b"no token", 401, ())
         # As Ray has it: what a browser asks for may only read.
-        if asked.method not in ("GET", "HEAD") and asked.headers.get("User-Agent", "").startswith("Mozilla"):
+        if asked.method not in ("GET", "HEAD") and asked.headers.get("User-Agent", "").startswith(
+            "Mozilla"
+        ):
             return Answer(b"not for browsers", 405, ())
         return self.answers.get(asked.path.lstrip("/"), Answer(b"nothing", 404, ()))
 

@@ -19,7 +19,9 @@ def kinds_of_rows(seed=0, rows=150, columns=24):
     one_huge[:, 0] *= 1e20
     zeros = normal.copy()
     zeros[::3] = 0
-    near_ties = np.repeat(normal[: rows // 10], 10, axis=0) * (1 + 1e-7 * rng.standard_normal((rows // 10 * 10, 1)))
+    near_ties = np.repeat(normal[: rows // 10], 10, axis=0) * (
+        1 + 1e-7 * rng.standard_normal((rows // 10 * 10, 1))
+    )
     signs = np.where(rng.random((rows, columns)) < 0.5, -1.0, 1.0)
     return {
         "float32": normal.astype(np.float32),
@@ -42,7 +44,8 @@ def kinds_of_rows(seed=0, rows=150, columns=24):
         "alternating signs and noise": signs + 1e-9 * normal,
         "one huge component": one_huge,
         "denormal": (normal * 1e-44).astype(np.float32),
-        "extreme magnitudes": normal * np.exp2(rng.integers(-1000, 900, (rows, 1))).astype(np.float64),
+        "extreme magnitudes": normal
+        * np.exp2(rng.integers(-1000, 900, (rows, 1))).astype(np.float64),
         "one column": normal[:, :1],
     }
 
@@ -53,7 +56,8 @@ def tiles(rows, cuts=None, start=0):
     ready = scaled(rows, found.exponents)
     cuts = cuts or [0, len(rows)]
     return [
-        Tile(start=start + a, rows=ready[a:b], norms=found.norms[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)
+        Tile(start=start + a, rows=ready[a:b], norms=found.norms[a:b])
+        for a, b in zip(cuts, cuts[1:], strict=False)
     ]
 
 
@@ -65,7 +69,9 @@ def tight_rows(rows, columns, count, noise, seed=0):
     """Return rows[n, D] in so many clusters, ``noise`` wide, beside centres of length sqrt(D); and places[n]."""
     rng = np.random.default_rng(seed)
     centres, places = rng.standard_normal((count, columns)), rng.integers(0, count, rows)
-    return (centres[places] + noise * rng.standard_normal((rows, columns))).astype(np.float32), places
+    return (centres[places] + noise * rng.standard_normal((rows, columns))).astype(
+        np.float32
+    ), places
 
 
 def clustered_frame(rows):
@@ -109,7 +115,8 @@ def assert_exact(engine, frame, rows, k):
     """Assert that an engine finds the pairs of every threshold, and the neighbors, whatever is known before."""
     side = engine.prepare(tiles(rows)[0], frame)
     scores = score_rows(rows, range(len(rows)))
-    # Each score is a threshold in turn: a bound that is too small by a hair loses the pair that it belongs to.
+    # Each score is a threshold in turn: a bound that is too small by a hair loses the pair that it
+    # belongs to.
     for threshold in np.unique(scores):
         found = engine.pairs(side, side, threshold, same=True)
         assert len(found.neighbors) == np.count_nonzero(np.triu(scores >= threshold, 1))

@@ -56,7 +56,10 @@ def tiny_image() -> str:
             image.addfile(entry)
     change = "ENV PATH=/usr/bin:/bin"
     subprocess.run(
-        ["docker", "import", f"--change={change}", "-", TINY], input=content.getvalue(), check=True, capture_output=True
+        ["docker", "import", f"--change={change}", "-", TINY],
+        input=content.getvalue(),
+        check=True,
+        capture_output=True,
     )
     return TINY
 
@@ -73,7 +76,9 @@ def requirements(*extras: str) -> tuple[str, ...]:
 
 def of_base() -> tuple[str, ...]:
     """Return what containers/Dockerfile installs, and what builds it."""
-    (extras,) = re.findall(r"/tmp/raysm\[([\w,]+)\]", (REPOSITORY / "containers" / "Dockerfile").read_text())
+    (extras,) = re.findall(
+        r"/tmp/raysm\[([\w,]+)\]", (REPOSITORY / "containers" / "Dockerfile").read_text()
+    )
     return requirements(*extras.split(","))
 
 
@@ -122,9 +127,17 @@ def built_image() -> str:
 def _built(dockerfile: str, name: str) -> str:
     # Nothing is downloaded: what the base has is kept, as the Dockerfile promises.
     options = ["--network=none", f"--tag={name}"]
-    options += [f"--build-arg=BASE_IMAGE={base_image()}", f"--build-arg=BUILD_IMAGE={compiling_image()}"]
-    options += ["--build-arg=PIP_OPTIONS=--no-index --no-build-isolation", f"--file=containers/{dockerfile}"]
-    done = subprocess.run(["docker", "build", *options, "."], cwd=REPOSITORY, capture_output=True, text=True)
+    options += [
+        f"--build-arg=BASE_IMAGE={base_image()}",
+        f"--build-arg=BUILD_IMAGE={compiling_image()}",
+    ]
+    options += [
+        "--build-arg=PIP_OPTIONS=--no-index --no-build-isolation",
+        f"--file=containers/{dockerfile}",
+    ]
+    done = subprocess.run(
+        ["docker", "build", *options, "."], cwd=REPOSITORY, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return name
 
@@ -136,7 +149,9 @@ def batch_image() -> str:
 
 
 def has(image) -> bool:
-    return subprocess.run(["docker", "image", "inspect", image], capture_output=True).returncode == 0
+    return (
+        subprocess.run(["docker", "image", "inspect", image], capture_output=True).returncode == 0
+    )
 
 
 def _make_base():
@@ -151,7 +166,13 @@ def debian(packages):
     """Yield the folder of a Debian with a few packages."""
     with tempfile.TemporaryDirectory(prefix="raysm-base-") as folder:
         root = Path(folder) / "root"
-        command = ["debootstrap", "--variant=minbase", f"--include={packages}", "bookworm", str(root)]
+        command = [
+            "debootstrap",
+            "--variant=minbase",
+            f"--include={packages}",
+            "bookworm",
+            str(root),
+        ]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
         yield root
@@ -202,12 +223,18 @@ def _package_files(requirements):
         if (wanted.name, *sorted(wanted.extras)) in seen:
             continue
         seen.add((wanted.name, *sorted(wanted.extras)))
-        # Of two that are on the path, one hides the other; in the image there is to be the newer one.
-        found = max(importlib.metadata.distributions(name=wanted.name), key=lambda item: Version(item.version))
+        # Of two that are on the path, one hides the other; in the image there is to be the newer
+        # one.
+        found = max(
+            importlib.metadata.distributions(name=wanted.name),
+            key=lambda item: Version(item.version),
+        )
         for text in found.requires or []:
             needed = Requirement(text)
             extras = wanted.extras or {""}
-            if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in extras):
+            if needed.marker is None or any(
+                needed.marker.evaluate({"extra": extra}) for extra in extras
+            ):
                 open_ones.append(needed)
         for file in found.files or []:
             source = Path(found.locate_file(file))
@@ -221,8 +248,15 @@ def left_behind(owner=None) -> list[str]:
     label = '{{.Label "io.raysm.owner"}}'
     found = []
     for listing in (["container", "ls", "--all"], ["network", "ls"]):
-        command = ["docker", *listing, "--filter=label=io.raysm.owner", f"--format={{{{.ID}}}} {label}"]
-        found += subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        command = [
+            "docker",
+            *listing,
+            "--filter=label=io.raysm.owner",
+            f"--format={{{{.ID}}}} {label}",
+        ]
+        found += subprocess.run(
+            command, capture_output=True, text=True, check=True
+        ).stdout.splitlines()
     return [line for line in found if line.split()[-1] == owner]
 
 

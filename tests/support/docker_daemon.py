@@ -1,7 +1,8 @@
 """A Docker daemon of the tests' own, of Debian's packages: ``python -m tests.support.docker_daemon COMMAND …``.
 
-The packages are unpacked into a temporary folder. The daemon runs in a network namespace of its own, because it sets
-iptables' FORWARD to DROP. Where no daemon can be had the command runs all the same, and its tests say what is missing.
+The packages are unpacked into a temporary folder. The daemon runs in a network namespace of its
+own, because it sets iptables' FORWARD to DROP. Where no daemon can be had the command runs all the
+same, and its tests say what is missing.
 """
 
 import contextlib
@@ -15,7 +16,15 @@ import time
 from pathlib import Path
 
 PACKAGES = ("docker.io", "containerd", "runc", "tini")
-IPTABLES = ("iptables", "libip4tc2", "libip6tc2", "libxtables12", "libnftnl11", "libmnl0", "libnfnetlink0")
+IPTABLES = (
+    "iptables",
+    "libip4tc2",
+    "libip6tc2",
+    "libxtables12",
+    "libnftnl11",
+    "libmnl0",
+    "libnfnetlink0",
+)
 """Docker's own name server in a container is reached by rules of iptables."""
 CONNTRACK = "libnetfilter-conntrack3"
 
@@ -33,7 +42,9 @@ def why_not() -> str | None:
     if not sys.platform.startswith("linux") or os.geteuid() != 0:
         return "a Docker daemon takes Linux, and root"
     lacking = [name for name in ("apt-get", "dpkg", "unshare", "ip") if shutil.which(name) is None]
-    return f"a Docker daemon of Debian's packages takes {' and '.join(lacking)}" if lacking else None
+    return (
+        f"a Docker daemon of Debian's packages takes {' and '.join(lacking)}" if lacking else None
+    )
 
 
 def unpack(folder: Path) -> dict[str, str]:
@@ -41,11 +52,16 @@ def unpack(folder: Path) -> dict[str, str]:
     packages = folder / "packages"
     packages.mkdir()
     subprocess.run(
-        ["apt-get", "download", "-q", *PACKAGES, *IPTABLES, CONNTRACK], cwd=packages, check=True, capture_output=True
+        ["apt-get", "download", "-q", *PACKAGES, *IPTABLES, CONNTRACK],
+        cwd=packages,
+        check=True,
+        capture_output=True,
     )
     root = folder / "root"
     for package in packages.iterdir():
-        subprocess.run(["dpkg", "--extract", str(package), str(root)], check=True, capture_output=True)
+        subprocess.run(
+            ["dpkg", "--extract", str(package), str(root)], check=True, capture_output=True
+        )
     # Debian links it when the package is installed.
     (root / "usr/sbin/iptables").symlink_to("iptables-nft")
     libraries = root / "usr/lib/x86_64-linux-gnu"
@@ -61,10 +77,15 @@ def unpack(folder: Path) -> dict[str, str]:
 def running(folder: Path):
     """Start a daemon in a folder; yield the variables by which programs find it. At the end nothing of it is left."""
     environment = unpack(folder)
-    found = {"DOCKER_HOST": f"unix://{folder}/socket", "PATH": f"{folder}/root/usr/bin:{os.environ['PATH']}"}
+    found = {
+        "DOCKER_HOST": f"unix://{folder}/socket",
+        "PATH": f"{folder}/root/usr/bin:{os.environ['PATH']}",
+    }
     with (folder / "log").open("wb") as log:
         command = ["unshare", "--net", "sh", "-c", START.format(folder=folder)]
-        daemon = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+        daemon = subprocess.Popen(
+            command, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
     try:
         _await_answer(daemon, os.environ | found, folder / "log")
         yield found
@@ -74,7 +95,9 @@ def running(folder: Path):
 
 def _await_answer(daemon, environment, log):
     deadline_s = time.monotonic() + START_S
-    while subprocess.run(["docker", "version"], env=environment, capture_output=True).returncode != 0:
+    while (
+        subprocess.run(["docker", "version"], env=environment, capture_output=True).returncode != 0
+    ):
         words = log.read_text(errors="replace")[-2000:]
         assert daemon.poll() is None, words
         assert time.monotonic() < deadline_s, words

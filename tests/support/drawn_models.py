@@ -30,7 +30,11 @@ class Named(nn.Module):
 
     def __init__(self, between):
         super().__init__()
-        self.fc1, self.fc2, self.between = nn.Linear(WIDTH, HIDDEN), nn.Linear(HIDDEN, WIDTH), between
+        self.fc1, self.fc2, self.between = (
+            nn.Linear(WIDTH, HIDDEN),
+            nn.Linear(HIDDEN, WIDTH),
+            between,
+        )
 
     def forward(self, x):
         return self.fc2(self.between(self.fc1(x)))
@@ -51,7 +55,10 @@ class Leaking(nn.Module):
 class Gated(nn.Module):
     def __init__(self):
         super().__init__()
-        self.w1, self.w3 = nn.Linear(WIDTH, HIDDEN, bias=False), nn.Linear(WIDTH, HIDDEN, bias=False)
+        self.w1, self.w3 = (
+            nn.Linear(WIDTH, HIDDEN, bias=False),
+            nn.Linear(WIDTH, HIDDEN, bias=False),
+        )
         self.w2 = nn.Linear(HIDDEN, WIDTH, bias=False)
 
     def forward(self, x):
@@ -90,7 +97,9 @@ class BatchNormed(nn.Module):
 BLOCKS = {
     "linear": lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()),
     "mlp": lambda: Residual(
-        nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.GELU(), nn.Dropout(0.0), nn.Linear(HIDDEN, WIDTH))
+        nn.Sequential(
+            nn.Linear(WIDTH, HIDDEN), nn.GELU(), nn.Dropout(0.0), nn.Linear(HIDDEN, WIDTH)
+        )
     ),
     "named": lambda: Residual(Named(nn.Sequential(nn.GELU(), nn.Dropout(0.0)))),
     "softmax": lambda: Residual(Named(nn.Softmax(-1))),
@@ -110,7 +119,8 @@ CUTS = {
     "mlp": {"inner.0": "colwise", "inner.3": "rowwise"},
     "named": {"inner.fc1": "colwise", "inner.fc2": "rowwise"},
     "gated": {"inner.w1": "colwise", "inner.w3": "colwise", "inner.w2": "rowwise"},
-    "attention": {f"inner.{name}_proj": "colwise" for name in "qkv"} | {"inner.out_proj": "rowwise"},
+    "attention": {f"inner.{name}_proj": "colwise" for name in "qkv"}
+    | {"inner.out_proj": "rowwise"},
     "encoder": {"linear1": "colwise", "linear2": "rowwise"},
 }
 """Which layers of a block a tensor group cuts, by the block's kind."""
@@ -125,7 +135,8 @@ class Chain(nn.Module):
     def __init__(self, drawn):
         super().__init__()
         if drawn.early:
-            # Declared first, called last, and (of the last block) the same parameters: it has the first name of each.
+            # Declared first, called last, and (of the last block) the same parameters: it has the
+            # first name of each.
             self.early = BLOCKS[drawn.blocks[-1]]()
         if drawn.unused:
             self.unused = nn.Linear(WIDTH, 2)
@@ -179,7 +190,8 @@ class Drawn:
     tied: tuple[int, int] | None = None
     """Two blocks of one kind with the same parameters."""
     early: bool = False
-    """Whether a module that is declared before all others, and called after the last block, shares that one's."""
+    """Whether a module that is declared before all others, and called after the last block, shares
+    that one's."""
     unused: bool = False
     """Whether there are a layer and a buffer that forward never uses."""
     frozen: int | None = None
@@ -212,8 +224,14 @@ class Drawn:
             return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
         # A large epsilon: gradients that are rounding errors (keys' biases) must not become steps.
         head = list(model.head.parameters())
-        others = [parameter for name, parameter in model.named_parameters() if not name.startswith("head.")]
-        return torch.optim.AdamW([{"params": others}, {"params": head, "lr": 0.02}], lr=0.01, eps=0.01)
+        others = [
+            parameter
+            for name, parameter in model.named_parameters()
+            if not name.startswith("head.")
+        ]
+        return torch.optim.AdamW(
+            [{"params": others}, {"params": head, "lr": 0.02}], lr=0.01, eps=0.01
+        )
 
     def dataset(self):
         """Return the data set of ``rows`` samples: float32[TOKENS, FEATURES], int64[]."""
@@ -265,8 +283,12 @@ def layouts(draw, workers):
     assert rest == 1, f"{workers} workers have a factor that no degree was given"
     options = {"optimize": draw(st.sampled_from(["speed", "memory"]))}
     if degrees["pipeline"] > 1:
-        schedule = draw(st.sampled_from(["gpipe", "1f1b", *(["interleaved"] if UNRETURNED else [])]))
+        schedule = draw(
+            st.sampled_from(["gpipe", "1f1b", *(["interleaved"] if UNRETURNED else [])])
+        )
         options |= {"schedule": schedule, "placement": draw(st.sampled_from(["cluster", "spread"]))}
-        fewest = {"gpipe": 1, "1f1b": degrees["pipeline"], "interleaved": degrees["pipeline"]}[schedule]
+        fewest = {"gpipe": 1, "1f1b": degrees["pipeline"], "interleaved": degrees["pipeline"]}[
+            schedule
+        ]
         options["microbatches"] = fewest * draw(st.integers(1, 2))
     return Parallel(**degrees, **options)

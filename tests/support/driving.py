@@ -56,6 +56,10 @@ def payload_of(workload):
 def refusal_without(module, workload):
     """Return what is said where an image lacks ``module``, when the runner of ``workload`` is loaded."""
     kind = type(workload)
-    code = LOAD_WITHOUT.format(module=module, workload=workload, kind=kind.__name__, home=kind.__module__)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
+    code = LOAD_WITHOUT.format(
+        module=module, workload=workload, kind=kind.__name__, home=kind.__module__
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True
+    )
     return done.stdout.strip()

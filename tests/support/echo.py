@@ -7,7 +7,8 @@ import sys
 import threading
 
 ECHO = f"{sys.executable} {__file__}"
-"""The command of an instance; with a port behind it, it listens there, and says its host's name first."""
+"""The command of an instance; with a port behind it, it listens there, and says its host's name
+first."""
 
 
 def serve(port=0, name=b""):

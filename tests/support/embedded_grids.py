@@ -53,7 +53,9 @@ class EmbeddedGrid:
         options = {"limits": limits or Limits(max_runtime_s=7200)}
         return GridRequest(
             name=name,
-            template=Template(workload=Script(str(self.script), args=args), target=self.target, options=options),
+            template=Template(
+                workload=Script(str(self.script), args=args), target=self.target, options=options
+            ),
             source=source_of(rows),
             regions=self.regions,
             instance_types=self.types,
@@ -75,5 +77,6 @@ class EmbeddedGrid:
         """Return what List of every region says, by the regions' names."""
         services = {region: self.service(self.target.in_region(region)) for region in self.regions}
         return {
-            region: list(each.summaries(TRAINING, contains=prefix, limit=10**6)) for region, each in services.items()
+            region: list(each.summaries(TRAINING, contains=prefix, limit=10**6))
+            for region, each in services.items()
         }

@@ -58,8 +58,19 @@ class Answers:
 def program(bits, instructions, folder):
     """Compile the driver with the kernels of one kind; return the program."""
     path = Path(folder) / f"driver-{bits}"
-    options = [option for option in dense(bits, instructions).options if option not in ("-shared", "-fPIC")]
-    command = [build.compiler_for(ARM), *options, "-static", f"-I{DENSE.parent}", str(DRIVER), "-o", str(path), "-lm"]
+    options = [
+        option for option in dense(bits, instructions).options if option not in ("-shared", "-fPIC")
+    ]
+    command = [
+        build.compiler_for(ARM),
+        *options,
+        "-static",
+        f"-I{DENSE.parent}",
+        str(DRIVER),
+        "-o",
+        str(path),
+        "-lm",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stderr[-2000:]
     return path
@@ -70,11 +81,24 @@ def run(program, folder, left, right, *, bits, k, threshold, same, frame=None, m
     columns, diagonal = left.rows.shape[1], left is right
     frame = frame or Frame.plain(columns)
     clusters = frame.clusters
-    centres = np.concatenate([frame.centre[None], np.empty((0, columns)) if clusters is None else clusters.centres])
+    centres = np.concatenate(
+        [frame.centre[None], np.empty((0, columns)) if clusters is None else clusters.centres]
+    )
     radii = np.empty(0) if clusters is None else clusters.radii
     numbers = struct.pack(
         "11q4d",
-        *(left.rows.itemsize, columns, len(left), len(right), left.start, right.start, k, same, diagonal, mixed),
+        *(
+            left.rows.itemsize,
+            columns,
+            len(left),
+            len(right),
+            left.start,
+            right.start,
+            k,
+            same,
+            diagonal,
+            mixed,
+        ),
         len(radii),
         max(bounds.slop(columns, one) for one in centres),
         float(bounds.largest_integer(columns + 3, bits)) if bits < 32 else 0.0,
@@ -84,7 +108,9 @@ def run(program, folder, left, right, *, bits, k, threshold, same, frame=None, m
     parts = [left.rows, right.rows, left.norms.astype(np.float64), right.norms.astype(np.float64)]
     parts += [centres, np.array([one @ one for one in centres]), radii]
     parts += [bounds.signs(columns)] if mixed else []
-    parts += [] if clusters is None else [clusters.nearest(tile, frame.centre) for tile in (left, right)]
+    parts += (
+        [] if clusters is None else [clusters.nearest(tile, frame.centre) for tile in (left, right)]
+    )
     for tile in (left, right):
         best = Best.empty(tile.norms, k)
         parts += [best.keys, best.lower_bounds]

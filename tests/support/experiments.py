@@ -5,7 +5,12 @@ from raysm.core.client.job.experiment import Experiment, Summary
 
 
 def row(**fields):
-    fields = {"name": "digits-1", "arn": "arn:1", "kind": "training", "status": Status.COMPLETED} | fields
+    fields = {
+        "name": "digits-1",
+        "arn": "arn:1",
+        "kind": "training",
+        "status": Status.COMPLETED,
+    } | fields
     return Experiment(**fields)
 
 

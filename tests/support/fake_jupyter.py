@@ -15,7 +15,12 @@ def application(base, place):
 
     async def told(request):
         shown = {name: value for name, value in request.headers.items()}
-        body = {"path": request.raw_path, "method": request.method, "headers": shown, "body": await request.text()}
+        body = {
+            "path": request.raw_path,
+            "method": request.method,
+            "headers": shown,
+            "body": await request.text(),
+        }
         headers = {"Set-Cookie": "username=x", "X-Own": "1"}
         return web.json_response(body, headers=headers)
 
@@ -28,7 +33,9 @@ def application(base, place):
         async for message in socket:
             if message.data == "end":
                 break
-            await (socket.send_str if isinstance(message.data, str) else socket.send_bytes)(message.data)
+            await (socket.send_str if isinstance(message.data, str) else socket.send_bytes)(
+                message.data
+            )
         return socket
 
     async def away(request):

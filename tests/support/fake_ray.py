@@ -1,7 +1,8 @@
 """A stand-in for the ``ray`` command: ``fake_ray.py FOLDER ray start ...`` stands in FOLDER under its host's name.
 
-If it is the head's, it listens on the GCS port, and tells who stands there. ``HOST.broken`` in FOLDER makes that host's
-node end at once, ``HOST.deaf`` a head's GCS answer nobody. With ``--wait`` it reads on stdin whom to join.
+If it is the head's, it listens on the GCS port, and tells who stands there. ``HOST.broken`` in
+FOLDER makes that host's node end at once, ``HOST.deaf`` a head's GCS answer nobody. With ``--wait``
+it reads on stdin whom to join.
 """
 
 import contextlib
@@ -45,7 +46,12 @@ def ray(folder):
         path = Path(option("temp-dir"), f"raysm-nodes-{option('port')}")
         threading.Thread(target=tell_nodes, args=(folder, path), daemon=True).start()
     if not (folder / f"{host}.unregistered").exists():
-        whole = {"id": uuid.uuid4().hex, "address": "127.0.0.1", "pid": os.getpid(), "argv": sys.argv[2:]}
+        whole = {
+            "id": uuid.uuid4().hex,
+            "address": "127.0.0.1",
+            "pid": os.getpid(),
+            "argv": sys.argv[2:],
+        }
         beside = entry.with_suffix(".partial")
         beside.write_text(json.dumps(whole))
         beside.replace(entry)

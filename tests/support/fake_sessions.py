@@ -37,7 +37,8 @@ class FakeCall:
 class FakeSession(Session):
     """Attributes: cells (source, filename, instance), variables, kept_minutes, is_closed.
 
-    ``calls`` are those of instances, by name; what is pushed to one is kept under ``NAME@INSTANCE``.
+    ``calls`` are those of instances, by name; what is pushed to one is kept under
+    ``NAME@INSTANCE``.
     """
 
     def __init__(self, name="digits", call=None, calls=None):
@@ -60,7 +61,9 @@ class FakeSession(Session):
         return self.calls.get(on, self.call)
 
     def push(self, on=None, /, **values):
-        self.variables |= values if on is None else {f"{name}@{on}": value for name, value in values.items()}
+        self.variables |= (
+            values if on is None else {f"{name}@{on}": value for name, value in values.items()}
+        )
 
     def pull(self, *names, on=None):
         names = names if on is None else tuple(f"{name}@{on}" for name in names)

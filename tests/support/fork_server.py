@@ -41,7 +41,12 @@ class Workers:
 
     def wait_for(self, folder, *patterns):
         """Wait until for each pattern there is a file in the folder."""
-        until(lambda: all(list(folder.glob(pattern)) for pattern in patterns), DEADLINE_S, self.text, 0.005)
+        until(
+            lambda: all(list(folder.glob(pattern)) for pattern in patterns),
+            DEADLINE_S,
+            self.text,
+            0.005,
+        )
 
     def exits(self):
         """Wait for all; return each rank's exit code, minus the signal that ended it."""
@@ -55,7 +60,9 @@ class Program:
     server: "ForkServer"
     module: str
 
-    def start(self, folder, arguments, *, workers, per_instance=None, arguments_of=lambda instance: []):
+    def start(
+        self, folder, arguments, *, workers, per_instance=None, arguments_of=lambda instance: []
+    ):
         """Start ``workers`` with torchrun's variables, ``per_instance`` on each instance (default: all on one)."""
         folder.mkdir(parents=True, exist_ok=True)
         per_instance = per_instance or workers
@@ -167,7 +174,10 @@ def main():
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 living.remove(pid)
-                print(json.dumps({"ended": pid, "code": os.waitstatus_to_exitcode(status)}), flush=True)
+                print(
+                    json.dumps({"ended": pid, "code": os.waitstatus_to_exitcode(status)}),
+                    flush=True,
+                )
     for pid in living:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

@@ -10,8 +10,12 @@ from raysm.errors import JobNotFound, ServiceError
 from raysm.features.grid.region import Listed, Page
 
 CAPACITY_ERROR = "CapacityError: Unable to provision requested ML compute capacity. Please retry."
-THROTTLED = ServiceError("create: ThrottlingException: Rate exceeded", code="ThrottlingException", is_transient=True)
-LOST = ServiceError("create: Connection was closed before we received a valid response", is_transient=True)
+THROTTLED = ServiceError(
+    "create: ThrottlingException: Rate exceeded", code="ThrottlingException", is_transient=True
+)
+LOST = ServiceError(
+    "create: Connection was closed before we received a valid response", is_transient=True
+)
 
 
 class Clock:
@@ -106,7 +110,9 @@ class FakeRegion:
             self._landing.append((self.clock.now + behaviour.late_s, task, attempt))
             raise LOST
         others, until_s = behaviour.others
-        used = sum(life.count for life in self._live()) + (others if self.clock.now < until_s else 0)
+        used = sum(life.count for life in self._live()) + (
+            others if self.clock.now < until_s else 0
+        )
         if used + attempt.count > behaviour.quota:
             raise ServiceError(
                 f"create: ResourceLimitExceeded: The account-level service limit '{attempt.instance_type} for training "
@@ -121,23 +127,34 @@ class FakeRegion:
     def describe(self, name):
         self._enter("describe")
         if name not in self.lives:
-            raise JobNotFound("there is no such job: Requested resource not found.", code="ValidationException")
+            raise JobNotFound(
+                "there is no such job: Requested resource not found.", code="ValidationException"
+            )
         return self._description(self.lives[name])
 
     def page(self, contains, token):
         self._enter("list")
         end = len(self._order) if token is None else int(token)
         begin = max(0, end - 100)
-        jobs = [self._listed(self.lives[name]) for name in reversed(self._order[begin:end]) if contains in name]
+        jobs = [
+            self._listed(self.lives[name])
+            for name in reversed(self._order[begin:end])
+            if contains in name
+        ]
         return Page(jobs=tuple(jobs), token=str(begin) if begin else None)
 
     def stop(self, name):
         self._enter("stop")
         if name not in self.lives:
-            raise JobNotFound("there is no such job: Requested resource not found.", code="ValidationException")
+            raise JobNotFound(
+                "there is no such job: Requested resource not found.", code="ValidationException"
+            )
         life = self.lives[name]
         if life.ended_s <= self.clock.now:
-            raise ServiceError("stop: ValidationException: the job is in status Completed", code="ValidationException")
+            raise ServiceError(
+                "stop: ValidationException: the job is in status Completed",
+                code="ValidationException",
+            )
         if life.asked_s is None:
             life.asked_s = self.clock.now
             life.ended_s = min(life.ended_s, self.clock.now + self.behaviour.stop_s)
@@ -146,7 +163,9 @@ class FakeRegion:
     def rates(self, names, metric):
         self._enter("metrics")
         now, speed = self.clock.now, self.behaviour.speed
-        running = {name for name in names if name in self.lives and self.lives[name].started_s <= now}
+        running = {
+            name for name in names if name in self.lives and self.lives[name].started_s <= now
+        }
         return {} if speed is None else {name: speed for name in names if name in running}
 
     # -- what it does
@@ -156,7 +175,9 @@ class FakeRegion:
         self.calls[operation] += 1
         self._land()
         if any(begin <= now < end for begin, end in self.behaviour.silent):
-            raise ServiceError(f"{operation}: Could not connect to the endpoint URL", is_transient=True)
+            raise ServiceError(
+                f"{operation}: Could not connect to the endpoint URL", is_transient=True
+            )
         rate = self.behaviour.rates.get(operation)
         if rate is not None:
             tokens, at = self._tokens.get(operation, (1.0, now))
@@ -167,7 +188,9 @@ class FakeRegion:
                 raise THROTTLED
 
     def _land(self):
-        for at, task, attempt in [landing for landing in self._landing if landing[0] <= self.clock.now]:
+        for at, task, attempt in [
+            landing for landing in self._landing if landing[0] <= self.clock.now
+        ]:
             self._landing.remove((at, task, attempt))
             # One that was sent again meanwhile holds the name.
             if attempt.name not in self.lives:
@@ -182,7 +205,10 @@ class FakeRegion:
             if key.startswith("share:") and draw < float(share):
                 reason = reason or words
         factor = 1 + behaviour.spread * (2 * self._chance.random() - 1)
-        started, ended = at + behaviour.start_s * factor, at + (behaviour.start_s + behaviour.run_s) * factor
+        started, ended = (
+            at + behaviour.start_s * factor,
+            at + (behaviour.start_s + behaviour.run_s) * factor,
+        )
         if behaviour.interrupted_s is not None and behaviour.interrupted_s < ended - started:
             ended += behaviour.again_s
         if sum(life.count for life in self._live()) + attempt.count > behaviour.capacity:
@@ -211,9 +237,17 @@ class FakeRegion:
         # Most of those that are listed have ended, and are listed in every step.
         if life.listed is not None and life.ended_s <= now:
             return life.listed
-        moments = (life.created_s, life.asked_s or 0, life.started_s, life.ended_s, *self._interruptions(life))
+        moments = (
+            life.created_s,
+            life.asked_s or 0,
+            life.started_s,
+            life.ended_s,
+            *self._interruptions(life),
+        )
         changed = max(at for at in moments if at <= now)
-        listed = Listed(name=life.name, status=self._status(life), created_s=life.created_s, changed_s=changed)
+        listed = Listed(
+            name=life.name, status=self._status(life), created_s=life.created_s, changed_s=changed
+        )
         life.listed = listed if life.ended_s <= now else None
         return listed
 
@@ -238,7 +272,10 @@ class FakeRegion:
         if life.runs and now >= life.started_s:
             phases.append((SecondaryStatus.TRAINING, _moment(life.started_s)))
         for at in self._interruptions(life):
-            phases += [(SecondaryStatus.INTERRUPTED, _moment(at)), (SecondaryStatus.TRAINING, _moment(at))]
+            phases += [
+                (SecondaryStatus.INTERRUPTED, _moment(at)),
+                (SecondaryStatus.TRAINING, _moment(at)),
+            ]
         if life.asked_s is not None:
             phases.append((SecondaryStatus.STOPPING, None))
         ended = life.ended_s <= now
@@ -281,7 +318,9 @@ def overlaps(regions):
     found = []
     for task, lives in by_task.items():
         lives.sort()
-        found += [task for first, second in zip(lives, lives[1:], strict=False) if second[0] < first[1]]
+        found += [
+            task for first, second in zip(lives, lives[1:], strict=False) if second[0] < first[1]
+        ]
     return found
 
 

@@ -9,7 +9,10 @@ from raysm.features.grid.store import Store
 from raysm.features.grid.task import Rules, Task, TaskState
 from tests.support.grid_world import Behaviour, Clock, FakeRegion, overlaps
 
-FAST = {operation: Rate(per_s=50, burst=50) for operation in ("create", "list", "describe", "stop", "metrics")}
+FAST = {
+    operation: Rate(per_s=50, burst=50)
+    for operation in ("create", "list", "describe", "stop", "metrics")
+}
 TYPE = "ml.m5.large"
 
 
@@ -35,7 +38,9 @@ class Bench:
     ):
         self.clock = Clock(began_s)
         behaviours = regions or {"us-east-1": Behaviour(), "eu-west-1": Behaviour()}
-        self.regions = {name: FakeRegion(name, self.clock, behaviour) for name, behaviour in behaviours.items()}
+        self.regions = {
+            name: FakeRegion(name, self.clock, behaviour) for name, behaviour in behaviours.items()
+        }
         self.folder = folder
         self.rules = rules or Rules(brake=0)
         self.limiter = Limiter(":memory:", rates or FAST)
@@ -43,7 +48,10 @@ class Bench:
         self.points = []
         self.placement = placement or Cheapest(
             offers=[
-                Offer(place=Place(region=name, instance_type=TYPE), usd_per_hour=region.behaviour.usd_per_hour)
+                Offer(
+                    place=Place(region=name, instance_type=TYPE),
+                    usd_per_hour=region.behaviour.usd_per_hour,
+                )
                 for name, region in self.regions.items()
             ]
         )
@@ -53,7 +61,11 @@ class Bench:
         self.open()
         self.store.make("g", rules=self.rules, now=self.clock.now)
         self.store.add(
-            tasks or [Task(key=f"row-{number}", position=number, max_runtime_s=7200) for number in range(rows)]
+            tasks
+            or [
+                Task(key=f"row-{number}", position=number, max_runtime_s=7200)
+                for number in range(rows)
+            ]
         )
 
     def open(self):
@@ -67,7 +79,10 @@ class Bench:
             self.placement,
             self.limiter,
             owner=f"[{id(self.store)}]",
-            left={name: self.regions[name] for name in left_regions(self.store, self._kept, self.clock.now)},
+            left={
+                name: self.regions[name]
+                for name in left_regions(self.store, self._kept, self.clock.now)
+            },
         )
 
     @property
@@ -77,7 +92,9 @@ class Bench:
     def leave(self, *regions):
         """Start another process, of the same grid without these regions."""
         self.left = regions
-        self.placement = Cheapest(offers=[each for each in self.placement.offers if each.place.region not in regions])
+        self.placement = Cheapest(
+            offers=[each for each in self.placement.offers if each.place.region not in regions]
+        )
         self.clock.now += 31
         self.open()
 
@@ -121,4 +138,7 @@ class Bench:
         if ended:
             assert {TaskState(state).final for state in states} <= {True}, states
         books = sum(region.usd() for region in self.regions.values())
-        assert abs(self.store.money(self.clock.now).spent_usd - books) < 0.005, (self.store.money(0), books)
+        assert abs(self.store.money(self.clock.now).spent_usd - books) < 0.005, (
+            self.store.money(0),
+            books,
+        )

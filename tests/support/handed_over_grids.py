@@ -24,7 +24,9 @@ ROLE = f"arn:aws:iam::{ACCOUNT}:role/controllers"
 DAY = date(2026, 11, 23)
 TABLE = PriceTable.of(
     [
-        RegionPrices(region=REGION, as_of="2026-11-01", version="v1", usd={TYPE: 2.0, "ml.p5.48xlarge": 63.0}),
+        RegionPrices(
+            region=REGION, as_of="2026-11-01", version="v1", usd={TYPE: 2.0, "ml.p5.48xlarge": 63.0}
+        ),
         RegionPrices(region="us-east-1", as_of="2026-11-01", version="v1", usd={TYPE: 1.0}),
     ]
 )
@@ -49,7 +51,9 @@ class HandedOver:
 
     def define(self, name, **container):
         container = {"image": "raysm:batch", "jobRoleArn": ROLE, **container}
-        self.batch.register_job_definition(jobDefinitionName=name, type="container", containerProperties=container)
+        self.batch.register_job_definition(
+            jobDefinitionName=name, type="container", containerProperties=container
+        )
 
     def services(self, target):
         return self.service
@@ -61,7 +65,12 @@ class HandedOver:
             target=aws(),
             options={"limits": Limits(max_runtime_s=3600), **(options or {})},
         )
-        fields = {"name": "drives", "regions": (REGION,), "instance_types": (TYPE,), "rules": Rules(brake=0)} | more
+        fields = {
+            "name": "drives",
+            "regions": (REGION,),
+            "instance_types": (TYPE,),
+            "rules": Rules(brake=0),
+        } | more
         return GridRequest(template=template, source=source_of(rows), **fields)
 
     def planned(self, *args, **more):
@@ -87,7 +96,11 @@ class HandedOver:
         moment = datetime.fromtimestamp(now, UTC)
         for name, job in self.fake.sagemaker.jobs.items():
             if job["answer"]["TrainingJobStatus"] == "InProgress":
-                times = {"TrainingStartTime": moment, "LastModifiedTime": moment, "BillableTimeInSeconds": 1800}
+                times = {
+                    "TrainingStartTime": moment,
+                    "LastModifiedTime": moment,
+                    "BillableTimeInSeconds": 1800,
+                }
                 self.fake.sagemaker.end(name, "Completed", TrainingTimeInSeconds=1800, **times)
 
 

@@ -10,7 +10,9 @@ FIFTH = 5.0
 def soon_over():
     """Return the example's scenario with a fifth of each wait."""
     text, waits = re.subn(
-        r"(?m)^(\w+_s = )([\d.]+)$", lambda each: f"{each[1]}{float(each[2]) / FIFTH}", HOSTILE.read_text()
+        r"(?m)^(\w+_s = )([\d.]+)$",
+        lambda each: f"{each[1]}{float(each[2]) / FIFTH}",
+        HOSTILE.read_text(),
     )
     assert waits == 3
     return text

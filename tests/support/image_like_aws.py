@@ -25,7 +25,9 @@ LIBRARIES = "ca-certificates,libssl3,libffi8,libsqlite3-0,libreadline8"
 USER = 4242
 """Whom nobody made: he has no name, and no home."""
 
-UNNEEDED = shutil.ignore_patterns("test", "__pycache__", "*.a", "idlelib", "tkinter", "site-packages")
+UNNEEDED = shutil.ignore_patterns(
+    "test", "__pycache__", "*.a", "idlelib", "tkinter", "site-packages"
+)
 
 
 @functools.cache
@@ -34,9 +36,13 @@ def image_like_aws(ray="this") -> str:
     whole = f"{NAME}:this"
     if not docker.has(whole):
         with docker.debian("python3,ca-certificates") as root:
-            subprocess.run(["chroot", str(root), "python3", "-m", "venv", "--without-pip", f"/{VENV}"], check=True)
+            subprocess.run(
+                ["chroot", str(root), "python3", "-m", "venv", "--without-pip", f"/{VENV}"],
+                check=True,
+            )
             docker.install(
-                (*docker.requirements("local"), "torch", "pip"), root / VENV / "lib/python3.11/site-packages"
+                (*docker.requirements("local"), "torch", "pip"),
+                root / VENV / "lib/python3.11/site-packages",
             )
             docker.load(root, whole, *_variables())
     site = f"/{VENV}/lib/python3.11/site-packages"
@@ -44,7 +50,9 @@ def image_like_aws(ray="this") -> str:
     if ray == "none":
         return docker.changed(whole, f"{NAME}:none", without)
     if ray == "older":
-        return docker.changed(whole, f"{NAME}:older", f"{without}\nCOPY packages {site}/", packages=install_older_ray)
+        return docker.changed(
+            whole, f"{NAME}:older", f"{without}\nCOPY packages {site}/", packages=install_older_ray
+        )
     if ray == "user":
         return docker.image_run_as(whole, USER)
     return whole
@@ -60,12 +68,16 @@ def image_of_python_312(ray="this") -> str:
             # It looks for its library where it was built, and then as everybody does.
             (root / "etc/ld.so.conf.d/python.conf").write_text(f"/{HOME}/lib\n")
             subprocess.run(["chroot", str(root), "/sbin/ldconfig"], check=True)
-            subprocess.run(["chroot", str(root), f"/{HOME}/bin/{PYTHON}", "-m", "venv", f"/{VENV}"], check=True)
+            subprocess.run(
+                ["chroot", str(root), f"/{HOME}/bin/{PYTHON}", "-m", "venv", f"/{VENV}"], check=True
+            )
             docker.load(root, bare, *_variables())
     site = f"/{VENV}/lib/{PYTHON}/site-packages"
     if ray == "none":
         return bare
-    return docker.changed(bare, f"{NAME}:{PYTHON}-this", f"COPY packages {site}/", packages=_packages_312)
+    return docker.changed(
+        bare, f"{NAME}:{PYTHON}-this", f"COPY packages {site}/", packages=_packages_312
+    )
 
 
 def why_no_python_312() -> str | None:
@@ -76,9 +88,23 @@ def why_no_python_312() -> str | None:
 def why_no_older_ray() -> str | None:
     """Return why there can be no older Ray here."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", folder, f"ray=={OLDER_RAY}"]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "-q",
+            "--no-deps",
+            "-d",
+            folder,
+            f"ray=={OLDER_RAY}",
+        ]
         done = subprocess.run(command, capture_output=True, text=True)
-    return f"no package index here has Ray {OLDER_RAY}: {done.stderr.strip()[-200:]}" if done.returncode else None
+    return (
+        f"no package index here has Ray {OLDER_RAY}: {done.stderr.strip()[-200:]}"
+        if done.returncode
+        else None
+    )
 
 
 def python_312(*arguments) -> list[str]:
@@ -88,7 +114,8 @@ def python_312(*arguments) -> list[str]:
 
 @functools.cache
 def _python_home() -> Path | None:
-    # Where several are installed beside each other, the command may be one that has to be told which.
+    # Where several are installed beside each other, the command may be one that has to be told
+    # which.
     environment = os.environ | {"PYENV_VERSION": PYTHON.removeprefix("python")}
     if shutil.which(PYTHON) is None:
         return None
@@ -108,7 +135,16 @@ def install_older_ray(folder: Path) -> None:
 
 
 def _bring(python: list[str], folder: Path, *requirements: str) -> None:
-    command = [*python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--target", str(folder)]
+    command = [
+        *python,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--disable-pip-version-check",
+        "--target",
+        str(folder),
+    ]
     done = subprocess.run([*command, *requirements], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
 

@@ -18,7 +18,9 @@ from raysm.features.training.cluster.loop.session import current
 def loop(config):
     torch.set_num_threads(1)  # the order of sums, too, must be the same everywhere
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Dropout(0.2), nn.ReLU(), nn.Linear(16, 3))
+    model = nn.Sequential(
+        nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Dropout(0.2), nn.ReLU(), nn.Linear(16, 3)
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     kept = training.Checkpoints(every_steps=3) if config.get("keeps") else None
     training.prepare(model, optimizer, loss=functional.cross_entropy, checkpoints=kept)

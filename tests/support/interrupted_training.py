@@ -19,12 +19,15 @@ from tests.support.drawn_models import Drawn
 OPTIMIZERS = {
     "adagrad": lambda parameters: torch.optim.Adagrad(parameters, lr=0.05, lr_decay=0.1, eps=0.01),
     "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.01, eps=0.01, amsgrad=True),
-    "nesterov": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, nesterov=True),
+    "nesterov": lambda parameters: torch.optim.SGD(
+        parameters, lr=0.05, momentum=0.9, nesterov=True
+    ),
     "rmsprop": lambda parameters: torch.optim.RMSprop(parameters, lr=0.01, momentum=0.5, eps=0.01),
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, weight_decay=0.01),
     "dampened": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, dampening=0.3),
 }
-"""Beside those of ``Drawn`` itself; with a large epsilon, so that rounding errors do not become steps."""
+"""Beside those of ``Drawn`` itself; with a large epsilon, so that rounding errors do not become
+steps."""
 
 SCHEDULERS = {
     "cosine": lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20),
@@ -101,7 +104,9 @@ def leg(work: Training, parallel: Parallel | None, folder: Path | None, steps: i
             blocks="layers",
             max_norm=work.drawn.max_norm,
             scheduler=SCHEDULERS[work.scheduler](optimizer) if work.scheduler else None,
-            checkpoints=training.Checkpoints(every_steps=work.every_steps, folder=folder) if folder else None,
+            checkpoints=training.Checkpoints(every_steps=work.every_steps, folder=folder)
+            if folder
+            else None,
             seed=5,
         )
         losses = stepped(work, model, steps)
@@ -113,8 +118,12 @@ def leg(work: Training, parallel: Parallel | None, folder: Path | None, steps: i
         losses=losses,
         weights=weights,
         drawn=(torch.rand(2).tolist(), random.random(), float(np.random.random())),
-        whole_everywhere={n: p.detach().clone() for n, p in named.items() if type(p) is torch.nn.Parameter},
-        without_state={name for name, parameter in named.items() if parameter not in prepared.optimizer.state},
+        whole_everywhere={
+            n: p.detach().clone() for n, p in named.items() if type(p) is torch.nn.Parameter
+        },
+        without_state={
+            name for name, parameter in named.items() if parameter not in prepared.optimizer.state
+        },
         said=said.getvalue(),
     )
 
@@ -123,12 +132,16 @@ def stepped(work, model, steps):
     """Train until the step as people do, with a validation after each epoch; return the losses by step."""
     session, losses = sessions.current(), {}
     for _ in training.epochs(work.drawn.epochs):
-        for batch in training.batches(work.dataset(), batch_size=work.drawn.batch_size, seed=work.drawn.seed):
+        for batch in training.batches(
+            work.dataset(), batch_size=work.drawn.batch_size, seed=work.drawn.seed
+        ):
             loss = training.step(batch)
             losses[session.position.steps] = loss
             if session.position.steps == steps:
                 return losses
         if work.validates:
-            rows = training.batches(work.drawn.dataset(), batch_size=work.drawn.batch_size, shuffle=False)
+            rows = training.batches(
+                work.drawn.dataset(), batch_size=work.drawn.batch_size, shuffle=False
+            )
             assert len(list(rows)) > 0
     return losses

@@ -46,8 +46,13 @@ class Log:
                     if wanted(entry[1], entry[2]):
                         return entry
                 seen = len(self.lines)
-                if not self._came.wait(deadline_s - time.monotonic()) and time.monotonic() >= deadline_s:
-                    raise AssertionError(f"no such line within {timeout_s} s; the log:\n{self.text()}")
+                if (
+                    not self._came.wait(deadline_s - time.monotonic())
+                    and time.monotonic() >= deadline_s
+                ):
+                    raise AssertionError(
+                        f"no such line within {timeout_s} s; the log:\n{self.text()}"
+                    )
 
     def wait_for_text(self, text, timeout_s=FORMING_S):
         return self.wait_for(lambda host, line: text in line, timeout_s)
@@ -65,22 +70,32 @@ def script_request(folder: Path, code: str, *, args=(), **fields) -> JobRequest:
     script = folder / "script.py"
     script.write_text(code)
     cluster = fields.pop("cluster", Cluster(count=3))
-    return JobRequest(name="test-job", workload=Script(str(script), args=args), cluster=cluster, **fields)
+    return JobRequest(
+        name="test-job", workload=Script(str(script), args=args), cluster=cluster, **fields
+    )
 
 
-def training_request(folder: Path, code: str, *, cluster, inputs=None, grace_s=100.0, **fields) -> JobRequest:
+def training_request(
+    folder: Path, code: str, *, cluster, inputs=None, grace_s=100.0, **fields
+) -> JobRequest:
     """A request that runs ``code`` as a script written for torchrun; ``fields`` are those of TorchScript."""
     script = folder / "main.py"
     script.write_text(code)
     workload = TorchScript(str(script), **fields)
-    return JobRequest(name="test-job", workload=workload, cluster=cluster, inputs=inputs or {}, grace_s=grace_s)
+    return JobRequest(
+        name="test-job", workload=workload, cluster=cluster, inputs=inputs or {}, grace_s=grace_s
+    )
 
 
-def spec_of(request: JobRequest, root: Path, function: bytes | None = None, source: Source | None = None) -> JobSpec:
+def spec_of(
+    request: JobRequest, root: Path, function: bytes | None = None, source: Source | None = None
+) -> JobSpec:
     """What the embedded SageMaker makes of a request; its payload is packed below ``root``."""
     cluster = request.cluster
     groups = [(group.name, group.instance_type, group.count) for group in cluster.groups]
-    named = number_hosts(*(groups or [("homogeneousCluster", cluster.instance_type, cluster.count)]))
+    named = number_hosts(
+        *(groups or [("homogeneousCluster", cluster.instance_type, cluster.count)])
+    )
     channels = [
         Channel(name=name, source=local_path(name, given.uri), distribution=given.distribution)
         for name, given in request.inputs.items()
@@ -123,7 +138,9 @@ def started(
         yield job, log
 
 
-def completed(request: JobRequest, root: Path, kind: str = "namespace", timeout_s: float = ENDS_S, **options):
+def completed(
+    request: JobRequest, root: Path, kind: str = "namespace", timeout_s: float = ENDS_S, **options
+):
     """Run a job to its end; return its outcome, its log and the folder of its result."""
     with started(request, root, kind, **options) as (job, log):
         outcome = job.wait(timeout_s=timeout_s)

@@ -15,7 +15,9 @@ START_S = 180.0
 WAIT_MS = 600_000
 """For what cells compute, on two cores that others use too."""
 
-KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}}
+KERNEL = {
+    "kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
+}
 """Without it JupyterLab asks which kernel is meant."""
 
 
@@ -33,14 +35,18 @@ class Lab:
 
         path = self.folder / name / f"{name}.ipynb"
         path.parent.mkdir()
-        cells = [nbformat.v4.new_code_cell(cell) if isinstance(cell, str) else cell for cell in cells]
+        cells = [
+            nbformat.v4.new_code_cell(cell) if isinstance(cell, str) else cell for cell in cells
+        ]
         nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), path)
         return path
 
     def open(self, page, path):
         """Open a notebook in a workspace of its own: JupyterLab would show again what was open before."""
         below = path.relative_to(self.folder)
-        page.goto(f"http://127.0.0.1:{self.port}/lab/workspaces/{path.stem}/tree/{below}?token={self.token}")
+        page.goto(
+            f"http://127.0.0.1:{self.port}/lab/workspaces/{path.stem}/tree/{below}?token={self.token}"
+        )
         return OpenNotebook(page, path)
 
 
@@ -54,7 +60,9 @@ class OpenNotebook:
     def begin(self):
         """Wait for the kernel, one that still starts forgets what it is asked to run; stand at the first cell."""
         self.page.get_by_text("| Idle").wait_for()
-        self._cells.first.locator(".jp-InputArea-editor:visible, .jp-MarkdownOutput:visible").first.click()
+        self._cells.first.locator(
+            ".jp-InputArea-editor:visible, .jp-MarkdownOutput:visible"
+        ).first.click()
         return self
 
     def output(self, number):
@@ -71,7 +79,9 @@ class OpenNotebook:
     def ran(self, number):
         """Wait until a cell has run."""
         prompt = self._cells.nth(number).locator(".jp-InputPrompt")
-        prompt.and_(self.page.get_by_text(re.compile(r"^\[\d+\]:$"))).wait_for(timeout=WAIT_MS, state="attached")
+        prompt.and_(self.page.get_by_text(re.compile(r"^\[\d+\]:$"))).wait_for(
+            timeout=WAIT_MS, state="attached"
+        )
 
     def save(self, text):
         """Save it, and return the file once it has a text: the page tells for a moment only that it was saved."""
@@ -112,12 +122,24 @@ def serving_lab(folder):
     _set(settings / "notebook-extension" / "tracker", windowingMode="none")
     # Else it asks whether it may fetch news, in a box that covers what is looked at.
     _set(settings / "apputils-extension" / "notification", fetchNews="false")
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ServerApp.port=0"]
+    command = [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--no-browser",
+        "--allow-root",
+        "--ServerApp.port=0",
+    ]
     command += [f"--ServerApp.root_dir={folder}", "--ServerApp.ip=127.0.0.1"]
-    command += ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+    command += [
+        "--LabApp.news_url=None",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+    ]
     log = folder / "lab.log"
     with log.open("wb") as output:
-        process = subprocess.Popen(command, env=os.environ | variables, stdout=output, stderr=output)
+        process = subprocess.Popen(
+            command, env=os.environ | variables, stdout=output, stderr=output
+        )
     try:
         yield Lab(folder=folder, port=_port(own / "runtime", process, log), token=token)
     finally:

@@ -1,8 +1,8 @@
 """A talk with a real kernel: ``python -m tests.support.kernel_talk STEPS ANSWERS``; steps and answers are JSON.
 
-In a process of its own: what Jupyter leaves open of its sockets is none of the tests'. A step is ``{"code": …}`` or
-``{"complete": …}``; ``"when"`` is a text of the output upon which a file is touched (``"touch"``) or the kernel is
-interrupted (``"interrupt"``).
+In a process of its own: what Jupyter leaves open of its sockets is none of the tests'. A step is
+``{"code": …}`` or ``{"complete": …}``; ``"when"`` is a text of the output upon which a file is
+touched (``"touch"``) or the kernel is interrupted (``"interrupt"``).
 """
 
 import json
@@ -19,10 +19,14 @@ TIMEOUT_S = 240
 def talk(folder, *steps):
     """Have the steps done in turn in a kernel that works in ``folder``; return an answer each."""
     asked, answered = folder / "steps.json", folder / "answers.json"
-    asked.write_text(json.dumps([step if isinstance(step, dict) else {"code": step} for step in steps]))
+    asked.write_text(
+        json.dumps([step if isinstance(step, dict) else {"code": step} for step in steps])
+    )
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
     command = [sys.executable, "-m", "tests.support.kernel_talk", str(asked), str(answered)]
-    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=2 * TIMEOUT_S)
+    ended = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=2 * TIMEOUT_S
+    )
     assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-4000:]
     return json.loads(answered.read_text())
 
@@ -83,11 +87,18 @@ def _answer(kernel, client, step):
                 kernel.interrupt_kernel()
     if interrupted_s is not None:
         answer["interrupted_s"] = time.monotonic() - interrupted_s
-    # Where the kernel was slow to begin, it was asked several times whether it is there, and answers that too.
-    while (message := client.get_shell_msg(timeout=TIMEOUT_S))["parent_header"].get("msg_id") != asked:
+    # Where the kernel was slow to begin, it was asked several times whether it is there, and
+    # answers that too.
+    while (message := client.get_shell_msg(timeout=TIMEOUT_S))["parent_header"].get(
+        "msg_id"
+    ) != asked:
         pass
     reply = message["content"]
-    return answer | {"status": reply["status"], "ename": reply.get("ename"), "traceback": reply.get("traceback")}
+    return answer | {
+        "status": reply["status"],
+        "ename": reply.get("ename"),
+        "traceback": reply.get("traceback"),
+    }
 
 
 if __name__ == "__main__":

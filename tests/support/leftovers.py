@@ -14,7 +14,8 @@ from tests.support.waiting import until
 def left_behind(root: Path, owner: int | None = None) -> list[str]:
     """Return what is left of the jobs that process ``owner`` (default: this one) ran below ``root``.
 
-    Processes are known by paths in arguments, environment or folder, keepers by arguments, and links by their alias.
+    Processes are known by paths in arguments, environment or folder, keepers by arguments, and
+    links by their alias.
     """
     owner = owner or os.getpid()
     scratch = f"{PREFIX}{owner}-"
@@ -29,7 +30,9 @@ def left_behind(root: Path, owner: int | None = None) -> list[str]:
 
 def assert_nothing_left(root: Path, owner: int | None = None, within_s: float = 30.0) -> None:
     """Fail if something is left after ``within_s``: the kernel takes a moment to remove namespaces."""
-    until(lambda: not left_behind(root, owner), within_s, lambda: "\n".join(left_behind(root, owner)))
+    until(
+        lambda: not left_behind(root, owner), within_s, lambda: "\n".join(left_behind(root, owner))
+    )
 
 
 @contextlib.contextmanager
@@ -47,7 +50,13 @@ def _processes(marks, but):
             continue
         with contextlib.suppress(OSError):
             arguments = (folder / "cmdline").read_bytes()
-            seen = arguments + b"\0" + (folder / "environ").read_bytes() + os.readlink(folder / "cwd").encode() + b"/"
+            seen = (
+                arguments
+                + b"\0"
+                + (folder / "environ").read_bytes()
+                + os.readlink(folder / "cwd").encode()
+                + b"/"
+            )
             if any(mark in seen for mark in marks):
                 shown = arguments.replace(b"\0", b" ").decode(errors="replace")
                 yield f"process {folder.name} in {os.readlink(folder / 'ns' / 'net')}: {shown}"

@@ -66,12 +66,26 @@ def serving_marimo(notebook):
         "XDG_CACHE_HOME": str(folder / "cache"),
         "XDG_STATE_HOME": str(folder / "state"),
     }
-    command = [sys.executable, "-m", "marimo", "-q", "run", str(notebook), "--headless", "--no-token"]
+    command = [
+        sys.executable,
+        "-m",
+        "marimo",
+        "-q",
+        "run",
+        str(notebook),
+        "--headless",
+        "--no-token",
+    ]
     command += ["--host", "127.0.0.1", "--port", str(port)]
     log = folder / "marimo.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, cwd=folder, env=os.environ | variables, stdout=output, stderr=output, stdin=subprocess.DEVNULL
+            command,
+            cwd=folder,
+            env=os.environ | variables,
+            stdout=output,
+            stderr=output,
+            stdin=subprocess.DEVNULL,
         )
     try:
         url = f"http://127.0.0.1:{port}/"

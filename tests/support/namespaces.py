@@ -13,7 +13,8 @@ def why_not() -> str | None:
     if missing:
         return missing
     probe = subprocess.run(
-        ["unshare", "--net", "--mount", "--pid", "--fork", "ip", "link", "add", "type", "veth"], capture_output=True
+        ["unshare", "--net", "--mount", "--pid", "--fork", "ip", "link", "add", "type", "veth"],
+        capture_output=True,
     )
     return (
         f"instances of kind namespace: this machine allows no network namespaces: {probe.stderr.decode().strip()}"

@@ -29,7 +29,8 @@ LONGEST = (
     "features/grid/batch_job/test_over_http.py",
     "features/training/sdk/test_page.py",
 )
-"""Files to begin with, so that no process still works on one of them when the others have nothing left."""
+"""Files to begin with, so that no process still works on one of them when the others have nothing
+left."""
 
 RANKS = {TESTS / name: rank for rank, name in enumerate(LONGEST)}
 
@@ -70,7 +71,8 @@ def _shared_by(file):
 def is_left_out(path, expression):
     """Return whether ``-m expression`` leaves out a whole file, as its text says, which need not be imported then.
 
-    The expression is one mark, which the file lacks, or ``not a and not b``, of which ``pytestmark`` has one.
+    The expression is one mark, which the file lacks, or ``not a and not b``, of which
+    ``pytestmark`` has one.
     """
     if not path.match("test_*.py"):
         return False
@@ -79,7 +81,10 @@ def is_left_out(path, expression):
     if not re.fullmatch(r"not \w+( and not \w+)*", expression):
         return False
     names = "|".join(re.findall(r"not (\w+)", expression))
-    return re.search(rf"^pytestmark = .*\bmark\.({names})\b", path.read_text(), re.MULTILINE) is not None
+    return (
+        re.search(rf"^pytestmark = .*\bmark\.({names})\b", path.read_text(), re.MULTILINE)
+        is not None
+    )
 
 
 SEED = "RAYSM_TESTS_SEED"

@@ -40,11 +40,16 @@ class TallyRunner(Runner[Tally]):
         begun_s = time.monotonic()
         ray.init(address=address, log_to_driver=False)
         count = ray.remote(num_cpus=0)(occurrences)
-        counts = [count.options(label_selector={LABEL_HOST: host}).remote(self.workload.word) for host in HOSTS]
+        counts = [
+            count.options(label_selector={LABEL_HOST: host}).remote(self.workload.word)
+            for host in HOSTS
+        ]
         found = dict(zip(HOSTS, ray.get(counts), strict=True))
         ray.shutdown()
         (self.environment.paths.model / "tally.json").write_text(json.dumps(found))
-        self.describe_result({"tally": time.monotonic() - begun_s}, summary=f"{len(found)} instances counted")
+        self.describe_result(
+            {"tally": time.monotonic() - begun_s}, summary=f"{len(found)} instances counted"
+        )
 
 
 def occurrences(word):

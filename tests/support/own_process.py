@@ -22,7 +22,9 @@ def run_apart(scenario):
     with open(reader, "rb") as pipe:
         answer = pipe.read()
     _, status = os.waitpid(pid, 0)
-    assert answer, f"the forked process ended without an answer: {os.waitstatus_to_exitcode(status)}"
+    assert answer, (
+        f"the forked process ended without an answer: {os.waitstatus_to_exitcode(status)}"
+    )
     result, error = pickle.loads(answer)
     if error is not None:
         raise error

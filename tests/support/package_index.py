@@ -11,7 +11,8 @@ import threading
 def package_index(*wheels, token=None, fetched=None):
     """Yield the address of an index of ``wheels`` (paths); with ``token`` the user ``aws`` alone.
 
-    The names of the files that were asked for are added to the list ``fetched``. As in CodeArtifact, they lie below it.
+    The names of the files that were asked for are added to the list ``fetched``. As in
+    CodeArtifact, they lie below it.
     """
     files = {wheel.name: wheel.read_bytes() for wheel in wheels}
     wanted = token and "Basic " + base64.b64encode(f"aws:{token}".encode()).decode()
@@ -25,7 +26,9 @@ def package_index(*wheels, token=None, fetched=None):
                 if fetched is not None:
                     fetched.append(name)
                 return self._answer(200, files[name], "application/octet-stream")
-            links = "".join(f'<a href="{file}">{file}</a>' for file in files if file.startswith(f"{name}-"))
+            links = "".join(
+                f'<a href="{file}">{file}</a>' for file in files if file.startswith(f"{name}-")
+            )
             return self._answer(200 if links else 404, links.encode())
 
         def _answer(self, status, body, kind="text/html"):
@@ -33,7 +36,9 @@ def package_index(*wheels, token=None, fetched=None):
             if status == 401:
                 self.send_header("WWW-Authenticate", "Basic")
             self.send_header("Content-Type", kind)
-            self.send_header("Cache-Control", "max-age=600" if kind.endswith("stream") else "no-store")
+            self.send_header(
+                "Cache-Control", "max-age=600" if kind.endswith("stream") else "no-store"
+            )
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

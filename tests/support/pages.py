@@ -13,7 +13,8 @@ VARIES = re.compile(
     r"|(?<=127\.0\.0\.1:)\d+|(?<=\.py:)\d+|(?<=line )\d+|(?<=Python )[\d.]+|(?<=Ray )[\d.]+|(?<=host name )\w+"
     r"|[\d.]+(?= (?:cores|GB|GiB)\b)|\d{4}-\d\d\b|/root/\.raysm| {2,}"
 )
-"""What differs between two runs: ``…``, names, ports, lines of a program, versions, sizes, months, folders, columns."""
+"""What differs between two runs: ``…``, names, ports, lines of a program, versions, sizes, months,
+folders, columns."""
 
 
 def outputs(page):
@@ -25,7 +26,9 @@ def assert_printed(shown, printed):
     """Assert that each line of ``shown`` is a line of ``printed``, except for what differs between two runs."""
     for line in shown.splitlines():
         pattern = ".*".join(map(re.escape, VARIES.split(line)))
-        assert re.search(rf"^[ ]*{pattern}[ ]*$", printed, re.MULTILINE), f"{line!r} is not in:\n{printed[-6000:]}"
+        assert re.search(rf"^[ ]*{pattern}[ ]*$", printed, re.MULTILINE), (
+            f"{line!r} is not in:\n{printed[-6000:]}"
+        )
 
 
 def run_page(page, folder, home, but=re.compile("$^")):

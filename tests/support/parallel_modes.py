@@ -18,7 +18,8 @@ from raysm.training import Parallel
 WORKERS = 4
 
 ROWS, BATCH, EPOCHS = 56, 32, 1
-"""Two batches, since momentum shows in the second one; that is smaller, and does not divide into micro-batches."""
+"""Two batches, since momentum shows in the second one; that is smaller, and does not divide into
+micro-batches."""
 
 MODES = {
     "ddp": Parallel(),
@@ -38,16 +39,19 @@ MAX_NORM = 0.5
 """Of the gradients, where they are clipped: about half of what most of them have."""
 
 CLIPPED = ["hybrid shard", "interleaved", "data x pipeline", "shard x tensor", "memory"]
-"""Modes that train clipped, beside those of ``ACCUMULATED``: gradients lie over the ranks each in another way."""
+"""Modes that train clipped, beside those of ``ACCUMULATED``: gradients lie over the ranks each in
+another way."""
 
 ACCUMULATED = ["ddp", "shard", "tensor", "data x tensor"]
 """Modes that train with their slices in pieces, and clipped: the norm is that of all pieces."""
 
 EVALUATED = ["ddp", "hybrid shard", "interleaved", "memory", "pipeline x tensor"]
-"""Modes that have the outputs on other ranks, or the rows: they train with an evaluation, which leaves no trace."""
+"""Modes that have the outputs on other ranks, or the rows: they train with an evaluation, which
+leaves no trace."""
 
 TRAINED = {name: {} for name in MODES}
-"""How each mode trains, once: what a mode does beside its steps costs a training more, were it shown by itself."""
+"""How each mode trains, once: what a mode does beside its steps costs a training more, were it
+shown by itself."""
 TRAINED |= {name: {"max_norm": MAX_NORM} for name in CLIPPED}
 TRAINED |= {name: {"max_norm": MAX_NORM, "accumulate": 3} for name in ACCUMULATED}
 for _name in EVALUATED:
@@ -57,7 +61,8 @@ UNSEEN = 21
 """Rows of an evaluation in batches of eight: neither divides by the workers."""
 
 RELAY = ["ddp", "interleaved", "shard x tensor", "data x pipeline", "memory"]
-"""Modes that hand their state on to each other: whole, in shards, by stages, by strided parts of tensors."""
+"""Modes that hand their state on to each other: whole, in shards, by stages, by strided parts of
+tensors."""
 
 if not UNRETURNED:
     # torch 2.9 is refused.
@@ -70,7 +75,9 @@ class Attention(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
         self.num_heads, self.head_dim = heads, width // heads
-        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (nn.Linear(width, width) for _ in range(4))
+        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (
+            nn.Linear(width, width) for _ in range(4)
+        )
 
     def forward(self, x):
         q, k, v = (
@@ -83,8 +90,14 @@ class Attention(nn.Module):
 class Block(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
-        self.norm1, self.attention, self.norm2 = nn.LayerNorm(width), Attention(width, heads), nn.LayerNorm(width)
-        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+        self.norm1, self.attention, self.norm2 = (
+            nn.LayerNorm(width),
+            Attention(width, heads),
+            nn.LayerNorm(width),
+        )
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
+        )
 
     def forward(self, x):
         x = x + self.attention(self.norm1(x))
@@ -129,7 +142,9 @@ def prepared(parallel, **options):
     """A model of seed 0, whatever was drawn before; other ranks than 0 begin with other weights."""
     torch.manual_seed(sessions.current().rank)
     model = Transformer()
-    return training.prepare(model, sgd(model), parallel, loss=F.cross_entropy, **{"blocks": "layers"} | options)
+    return training.prepare(
+        model, sgd(model), parallel, loss=F.cross_entropy, **{"blocks": "layers"} | options
+    )
 
 
 def handed_on(parallel):
@@ -142,14 +157,18 @@ def handed_on(parallel):
 def sgd(model):
     decayed = [parameter for parameter in model.parameters() if parameter.dim() > 1]
     others = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
-    return torch.optim.SGD([{"params": decayed, "weight_decay": 0.01}, {"params": others}], lr=0.1, momentum=0.9)
+    return torch.optim.SGD(
+        [{"params": decayed, "weight_decay": 0.01}, {"params": others}], lr=0.1, momentum=0.9
+    )
 
 
 def adam(model):
-    # The gradients of the keys' biases are rounding errors: Adam would make steps of them but for a large epsilon.
-    # Most stages have no part of the second group.
+    # The gradients of the keys' biases are rounding errors: Adam would make steps of them but for a
+    # large epsilon. Most stages have no part of the second group.
     head = list(model.head.parameters())
-    others = [parameter for name, parameter in model.named_parameters() if not name.startswith("head.")]
+    others = [
+        parameter for name, parameter in model.named_parameters() if not name.startswith("head.")
+    ]
     return torch.optim.AdamW([{"params": others}, {"params": head, "lr": 0.02}], lr=0.01, eps=0.01)
 
 
@@ -161,7 +180,9 @@ def train(parallel, *, evaluate_by=None, **options):
         losses.append(training.step(batch))
         if evaluate_by and not measured:
             unseen = torch.utils.data.Subset(data(), range(UNSEEN))
-            measured.append(training.evaluate(unseen, batch_size=evaluate_by, metrics={"accuracy": accuracy}))
+            measured.append(
+                training.evaluate(unseen, batch_size=evaluate_by, metrics={"accuracy": accuracy})
+            )
     weights = sessions.current().trainer.full_state_dict()
     sessions.end()
     return losses, weights, measured
@@ -181,7 +202,9 @@ def evaluated_norms(parallel):
     rows = inputs[:, 0] + torch.arange(ROWS)[:, None] / 10
     # Before the step: it learns nothing, so that the averages alone tell the ranks from each other.
     optimizer.param_groups[0]["lr"] = 0.0
-    for batch in training.batches(TensorDataset(rows, target), batch_size=ROWS, epochs=1, shuffle=False):
+    for batch in training.batches(
+        TensorDataset(rows, target), batch_size=ROWS, epochs=1, shuffle=False
+    ):
         training.step(batch)
     measured = training.evaluate(TensorDataset(rows, target), batch_size=ROWS)
     sessions.end()
@@ -196,7 +219,9 @@ def normed(parallel, precision="fp32"):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     training.prepare(model, optimizer, parallel, loss=F.cross_entropy, precision=precision)
     inputs, target = data().tensors
-    for batch in training.batches(TensorDataset(inputs[:, 0], target), batch_size=ROWS // 2, epochs=1, seed=3):
+    for batch in training.batches(
+        TensorDataset(inputs[:, 0], target), batch_size=ROWS // 2, epochs=1, seed=3
+    ):
         training.step(batch)
     weights = sessions.current().trainer.full_state_dict()
     sessions.end()
@@ -214,7 +239,10 @@ def relay(modes):
             dcp.load(state, checkpoint_id=folder / f"epoch-{epoch - 1}")
             session.trainer.load(state)
         session.position.epoch = epoch
-        losses += [training.step(batch) for batch in training.batches(data(), batch_size=ROWS, epochs=epoch + 1)]
+        losses += [
+            training.step(batch)
+            for batch in training.batches(data(), batch_size=ROWS, epochs=epoch + 1)
+        ]
         dcp.save(session.trainer.state(), checkpoint_id=folder / f"epoch-{epoch}")
         weights = session.trainer.full_state_dict()
         sessions.end()

@@ -5,7 +5,15 @@ import itertools
 from raysm.core.client.plan import plan
 from raysm.core.protocol.job_api import api_of
 from raysm.core.protocol.seal import Seal
-from raysm.core.request import Cluster, Input, InstanceGroup, JobRequest, Limits, MetricDefinition, Security
+from raysm.core.request import (
+    Cluster,
+    Input,
+    InstanceGroup,
+    JobRequest,
+    Limits,
+    MetricDefinition,
+    Security,
+)
 from raysm.features.batch.request import BatchInference
 from raysm.features.script.request import PickledFunction, Script
 from raysm.features.session.request import SessionWorkload
@@ -30,12 +38,18 @@ WORKLOADS = {
     "torch_script": TorchScript("train.py", workers_per_instance=2),
     "data_parallel": TrainLoop(name="module.loop", python="3.11"),
     "session": SessionWorkload(),
-    "function_sweep": FunctionSweep(name="module.train", python="3.11", space=SPACE, metric="loss", mode="min"),
+    "function_sweep": FunctionSweep(
+        name="module.train", python="3.11", space=SPACE, metric="loss", mode="min"
+    ),
     "script_sweep": ScriptSweep(script="train.py", space=SPACE, metric="loss", mode="min"),
     "batch": BatchInference(name="module.Model", python="3.11", batch_size=8, channel="matrix"),
 }
 
-INPUTS = {"matrix": Input("s3://b/matrix/", distribution="ShardedByS3Key", mode="FastFile", content_type="text/csv")}
+INPUTS = {
+    "matrix": Input(
+        "s3://b/matrix/", distribution="ShardedByS3Key", mode="FastFile", content_type="text/csv"
+    )
+}
 
 GROUPS = (InstanceGroup("head", "ml.m5.large", 1), InstanceGroup("work", "ml.g5.xlarge", 2))
 
@@ -51,7 +65,10 @@ SHAPES = {
 
 CAPACITY = {
     "on demand": {"limits": Limits(max_runtime_s=3600, retry_attempts=3)},
-    "spot": {"limits": Limits(max_runtime_s=3600, spot=True), "checkpoint_uri": "s3://b/checkpoints"},
+    "spot": {
+        "limits": Limits(max_runtime_s=3600, spot=True),
+        "checkpoint_uri": "s3://b/checkpoints",
+    },
 }
 
 NETWORK = {"subnets": ("subnet-1", "subnet-2"), "security_groups": ("sg-1",)}
@@ -63,9 +80,16 @@ SECURITIES = {
     "looked into": Security(remote_debug=True),
 }
 
-WORDS = {"environment": {"OMP_NUM_THREADS": "4"}, "tags": {"team": "search"}, "output_uri": "s3://b/results"}
+WORDS = {
+    "environment": {"OMP_NUM_THREADS": "4"},
+    "tags": {"team": "search"},
+    "output_uri": "s3://b/results",
+}
 
-TRAINING_WORDS = {"hyperparameters": {"lr": "0.1"}, "metrics": (MetricDefinition("loss", "loss=([0-9.]+)"),)}
+TRAINING_WORDS = {
+    "hyperparameters": {"lr": "0.1"},
+    "metrics": (MetricDefinition("loss", "loss=([0-9.]+)"),),
+}
 
 WITHOUT = {
     ("warm", "spot"): "a warm pool has no spot capacity",
@@ -76,24 +100,41 @@ WITHOUT = {
 
 def planned(kind, workload, **fields):
     """Return the plan of a job on AWS as it would be sent."""
-    request = JobRequest(name="job-20261122-000714-2373dfb3", workload=workload, kind=kind, **WORDS, **fields)
+    request = JobRequest(
+        name="job-20261122-000714-2373dfb3", workload=workload, kind=kind, **WORDS, **fields
+    )
     seal = Seal(start="a" * 64, digests="b" * 64)
-    return plan(request, target=aws(), places=places_of(aws()), tags={"raysm:job": "job"}, seal=seal)
+    return plan(
+        request, target=aws(), places=places_of(aws()), tags={"raysm:job": "job"}, seal=seal
+    )
 
 
 def trainings():
     """Yield a name and a plan of each that Training has."""
-    for workload, shape, capacity, security in itertools.product(WORKLOADS, SHAPES, CAPACITY, SECURITIES):
+    for workload, shape, capacity, security in itertools.product(
+        WORKLOADS, SHAPES, CAPACITY, SECURITIES
+    ):
         if (shape, capacity) not in WITHOUT:
-            fields = SHAPES[shape] | CAPACITY[capacity] | TRAINING_WORDS | {"security": SECURITIES[security]}
-            yield f"{workload}, {shape}, {capacity}, {security}", planned("training", WORKLOADS[workload], **fields)
+            fields = (
+                SHAPES[shape]
+                | CAPACITY[capacity]
+                | TRAINING_WORDS
+                | {"security": SECURITIES[security]}
+            )
+            yield (
+                f"{workload}, {shape}, {capacity}, {security}",
+                planned("training", WORKLOADS[workload], **fields),
+            )
     tracked = SHAPES["one type"] | TRAINING_WORDS | {"tracking": MLFLOW}
     yield "script, tracked", planned("training", WORKLOADS["script"], **tracked)
 
 
 def processings():
     """Yield a name and a plan of each that Processing has, which lacks groups, spot capacity and a look inside."""
-    shape = {"cluster": Cluster("ml.m5.large", count=3, volume_gb=100), "inputs": {"matrix": Input("s3://b/matrix/")}}
+    shape = {
+        "cluster": Cluster("ml.m5.large", count=3, volume_gb=100),
+        "inputs": {"matrix": Input("s3://b/matrix/")},
+    }
     for workload, security in itertools.product(WORKLOADS, ("open", "behind a network")):
         fields = shape | {"limits": Limits(max_runtime_s=3600), "security": SECURITIES[security]}
         yield f"{workload}, {security}", planned("processing", WORKLOADS[workload], **fields)

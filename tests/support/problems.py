@@ -74,7 +74,10 @@ class Problem:
         if self.sharded:
             return "shards"
         if self.queries is not None:
-            types = [np.result_type(*(read_type(part) for part in side)) for side in (self.queries, self.parts)]
+            types = [
+                np.result_type(*(read_type(part) for part in side))
+                for side in (self.queries, self.parts)
+            ]
             return f"queries of {'the same' if types[0] == types[1] else 'another'} type"
         return "one file" if len(self.parts) == 1 else "folder of files"
 
@@ -86,7 +89,11 @@ class Problem:
     def ids(self, parts):
         values = [list(zip(*part.columns.ids.values(), strict=True)) for part in parts]
         names = self.selection.ids
-        return [one[0] if len(names) == 1 else dict(zip(names, one, strict=True)) for part in values for one in part]
+        return [
+            one[0] if len(names) == 1 else dict(zip(names, one, strict=True))
+            for part in values
+            for one in part
+        ]
 
     @property
     def rows(self):
@@ -102,8 +109,16 @@ class Problem:
 
     def __str__(self):
         sides = [self.parts] if self.queries is None else [self.queries, self.parts]
-        types = " / ".join(" + ".join(f"{part.rows.dtype} {part.format}" for part in side) for side in sides)
-        layout = "shards" if self.sharded else "queries / matrix" if self.queries is not None else "matrix"
+        types = " / ".join(
+            " + ".join(f"{part.rows.dtype} {part.format}" for part in side) for side in sides
+        )
+        layout = (
+            "shards"
+            if self.sharded
+            else "queries / matrix"
+            if self.queries is not None
+            else "matrix"
+        )
         chosen = f", {self.selection}" if self.columns_drawn else ""
         return (
             f"{self.kind}, {self.rows} x {self.columns}, {layout} {types}, k={self.k}, threshold={self.threshold!r}"
@@ -132,7 +147,8 @@ def drawn(seed):
     if layout == "two":
         _, seeking = some_rows(rng, int(rng.integers(1, 40)), columns, sparse)
         if rng.random() < 0.6:
-            # Rows of the matrix itself among them: what is most similar to them is known, and near 1.
+            # Rows of the matrix itself among them: what is most similar to them is known, and near
+            # 1.
             seeking = cast(seeking, rows.dtype)
             some = min(len(seeking), count, int(rng.integers(1, 20)))
             seeking[:some] = rows[rng.integers(count, size=some)]
@@ -147,7 +163,9 @@ def drawn(seed):
         parts=parts,
         queries=queries,
         sharded=bool(layout == "shards"),
-        k=int(rng.integers(1, min(20, count) if rng.random() < 0.8 else count + (queries is not None))),
+        k=int(
+            rng.integers(1, min(20, count) if rng.random() < 0.8 else count + (queries is not None))
+        ),
         threshold=some_threshold(rng, scores),
         selection=selection,
         block_rows=int(rng.integers(max(1, count // 8), count + 1)),
@@ -159,7 +177,11 @@ def drawn(seed):
 def some_rows(rng, count, columns, sparse):
     """Return the name of a kind, and rows of it, with copies, opposites and zeros among them."""
     kind = str(rng.choice([*KINDS, NORMAL]))
-    rows = rng.standard_normal((count, columns)) * 20 if kind == NORMAL else KINDS[kind](rng, count, columns)
+    rows = (
+        rng.standard_normal((count, columns)) * 20
+        if kind == NORMAL
+        else KINDS[kind](rng, count, columns)
+    )
     rows = cast(rows, str(rng.choice(TYPES))) if rng.random() < 0.6 else rows.copy()
     if sparse:
         rows[rng.random(rows.shape) >= rng.choice([0.02, 0.2, 0.6])] = 0
@@ -175,10 +197,16 @@ def some_rows(rng, count, columns, sparse):
 
 def some_files(rng, rows, sparse, most=3):
     """Cut rows into files, some of them of another type than the others."""
-    edges = np.unique([0, *rng.integers(1, len(rows) + 1, int(rng.integers(most))), len(rows)]).tolist()
+    edges = np.unique(
+        [0, *rng.integers(1, len(rows) + 1, int(rng.integers(most))), len(rows)]
+    ).tolist()
     found = []
     for start, stop in zip(edges, edges[1:], strict=False):
-        some = cast(rows[start:stop], str(rng.choice(TYPES))) if rng.random() < 0.3 else rows[start:stop]
+        some = (
+            cast(rows[start:stop], str(rng.choice(TYPES)))
+            if rng.random() < 0.3
+            else rows[start:stop]
+        )
         found.append(Part(some, "CSR" if sparse else str(rng.choice(list(FORMATS)))))
     return found
 
@@ -192,21 +220,37 @@ def some_columns(rng, parts, queries):
     kind = str(rng.choice(["scalars", "any", "mixed"] if width > 1 else ["scalars", "any"]))
     style = str(rng.choice(["f{}", "f.{}", "ü {}", '{}-th, "quoted"']))
     names = ["vector", "z"] if kind == "mixed" else [style.format(i) for i in range(width)]
-    columns = tuple(rng.permutation(names).tolist()) if kind == "mixed" or rng.random() < 0.3 else None
+    columns = (
+        tuple(rng.permutation(names).tolist()) if kind == "mixed" or rng.random() < 0.3 else None
+    )
     # Chosen by name, elements of lists have none.
-    formats = {"scalars": SCALARS, "mixed": ["Parquet mixed"]}.get(kind, SCALARS if columns else SCALARS + LISTS)
+    formats = {"scalars": SCALARS, "mixed": ["Parquet mixed"]}.get(
+        kind, SCALARS if columns else SCALARS + LISTS
+    )
     has_scalars = False
 
     def made(part):
         nonlocal has_scalars
         format = str(rng.choice(formats))
         count, is_parquet = len(part.rows), format.startswith("Parquet")
-        index = str(rng.choice(["__index_level_0__", "key of pandas"])) if is_parquet and rng.random() < 0.4 else None
+        index = (
+            str(rng.choice(["__index_level_0__", "key of pandas"]))
+            if is_parquet and rng.random() < 0.4
+            else None
+        )
         there = dict.fromkeys((*others, *([index] if index else ())))
         for name in there:
-            there[name] = [f"n{i}" for i in range(count)] if name == "note" else rng.permutation(count).tolist()
+            there[name] = (
+                [f"n{i}" for i in range(count)]
+                if name == "note"
+                else rng.permutation(count).tolist()
+            )
         # The first file with names says in which order all are read.
-        order = np.random.default_rng(rng.integers(1 << 30)) if has_scalars and rng.random() < 0.6 else None
+        order = (
+            np.random.default_rng(rng.integers(1 << 30))
+            if has_scalars and rng.random() < 0.6
+            else None
+        )
         has_scalars |= format not in LISTS
         values = {name: [f"{rng.integers(1000):03}" for _ in range(count)] for name in ids}
         return Part(part.rows, format, Columns(names, values, there, order, index))
@@ -222,11 +266,14 @@ def some_threshold(rng, scores):
     score = scores[tuple(rng.integers(scores.shape))]
     beside = np.nextafter(score, np.float32(rng.choice([-2, 2])))
     near = float(score) + float(rng.choice([-1e-9, 1e-9]))
-    least = rng.choice([-1, 0, 1, float(score), float(beside), near, round(float(score), 2), rng.uniform(-0.3, 1)])
+    least = rng.choice(
+        [-1, 0, 1, float(score), float(beside), near, round(float(score), 2), rng.uniform(-0.3, 1)]
+    )
     return float(np.clip(least, -1, 1))
 
 
-# ---- files ------------------------------------------------------------------------------------------------------
+# ---- files
+# ------------------------------------------------------------------------------------------------------
 
 
 def _npy(rows, path, rng):
@@ -261,11 +308,20 @@ def _csr(rows, path, rng):
     data = np.concatenate(values).astype(rows.dtype.newbyteorder(order))
     indices = np.concatenate(columns).astype(f"{order}i{rng.choice([4, 8])}")
     shape = np.array(rows.shape)
-    np.savez(f"{path}.npz", format=np.array(b"csr"), data=data, indices=indices, indptr=np.array(begins), shape=shape)
+    np.savez(
+        f"{path}.npz",
+        format=np.array(b"csr"),
+        data=data,
+        indices=indices,
+        indptr=np.array(begins),
+        shape=shape,
+    )
 
 
 def _csv_text(rows, rng):
-    header = ",".join(f'"c\n{i}"' for i in range(rows.shape[1])) + "\n" if rng.random() < 0.5 else ""
+    header = (
+        ",".join(f'"c\n{i}"' for i in range(rows.shape[1])) + "\n" if rng.random() < 0.5 else ""
+    )
     # Without a header, a first row of 0, 1, 2 ... must not be taken for one.
     number = str if header and rows.dtype.kind in "iu" else lambda value: repr(float(value))
     return header + "".join(",".join(map(number, row)) + "\n" for row in rows.tolist())
@@ -276,13 +332,17 @@ def _csv(rows, path, rng):
 
 
 def _csv_gz(rows, path, rng):
-    path.with_name(f"{path.name}.csv.gz").write_bytes(gzip.compress(_csv_text(rows, rng).encode(), 1))
+    path.with_name(f"{path.name}.csv.gz").write_bytes(
+        gzip.compress(_csv_text(rows, rng).encode(), 1)
+    )
 
 
 def _parquet(rows, path, rng):
     # The names of ``_csv_text``.
     columns = {f"c\n{i}": rows[:, i] for i in range(rows.shape[1])}
-    pq.write_table(pa.table(columns), f"{path}.parquet", row_group_size=int(rng.integers(1, len(rows) + 1)))
+    pq.write_table(
+        pa.table(columns), f"{path}.parquet", row_group_size=int(rng.integers(1, len(rows) + 1))
+    )
 
 
 def _parquet_lists(rows, path, rng):
@@ -291,7 +351,9 @@ def _parquet_lists(rows, path, rng):
 
 def _lists(rows):
     values = pa.array(np.ascontiguousarray(rows).ravel())
-    return pa.ListArray.from_arrays(np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1], values)
+    return pa.ListArray.from_arrays(
+        np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1], values
+    )
 
 
 def _arrow_tensors(rows):
@@ -307,12 +369,18 @@ def _table(part, path, rng):
     """Save a file whose columns are named, ordered and chosen at random."""
     rows, columns = part.rows, part.columns
     if part.format in LISTS:
-        features = {"vector": _arrow_tensors(rows) if part.format == "Parquet tensors" else _lists(rows)}
+        features = {
+            "vector": _arrow_tensors(rows) if part.format == "Parquet tensors" else _lists(rows)
+        }
     elif part.format == "Parquet mixed":
         features = {"vector": _lists(rows[:, :-1]), "z": rows[:, -1]}
     else:
         features = {name: rows[:, i] for i, name in enumerate(columns.names)}
-    names = list(features) if columns.order is None else columns.order.permutation(list(features)).tolist()
+    names = (
+        list(features)
+        if columns.order is None
+        else columns.order.permutation(list(features)).tolist()
+    )
     for name in (*columns.ids, *columns.others):
         names.insert(int(rng.integers(len(names) + 1)), name)
     values = features | columns.ids | columns.others
@@ -327,17 +395,23 @@ def _table(part, path, rng):
             at = table.schema.get_field_index("vector")
             table = table.cast(table.schema.set(at, table.schema.field(at).with_metadata(metadata)))
         if columns.index is not None:
-            table = table.replace_schema_metadata({"pandas": json.dumps({"index_columns": [columns.index]})})
+            table = table.replace_schema_metadata(
+                {"pandas": json.dumps({"index_columns": [columns.index]})}
+            )
         pq.write_table(table, f"{path}.parquet", row_group_size=int(rng.integers(1, len(rows) + 1)))
         return
     text = io.StringIO()
     writer = csv.writer(text, delimiter="\t" if part.format == "TSV" else ",")
     writer.writerow(names)
-    numbers = {name: [repr(float(one)) for one in column.tolist()] for name, column in features.items()}
+    numbers = {
+        name: [repr(float(one)) for one in column.tolist()] for name, column in features.items()
+    }
     writer.writerows(zip(*((values | numbers)[name] for name in names), strict=True))
     suffix = {"CSV": ".csv", "CSV gz": ".csv.gz", "TSV": ".tsv"}[part.format]
     content = text.getvalue().encode()
-    path.with_name(f"{path.name}{suffix}").write_bytes(gzip.compress(content, 1) if suffix == ".csv.gz" else content)
+    path.with_name(f"{path.name}{suffix}").write_bytes(
+        gzip.compress(content, 1) if suffix == ".csv.gz" else content
+    )
 
 
 FORMATS = {

@@ -26,7 +26,9 @@ def inside(pid: int) -> dict[int, str]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if os.readlink(folder / "ns" / "pid") == space:
-                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+                found[int(folder.name)] = (
+                    (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+                )
         except OSError:
             continue  # it ended while we looked, or belongs to the system
     return found

@@ -23,7 +23,8 @@ def environment(folder):
         BASE_DIR: str(folder / "ml"),
         # The oldest Ray warns a driver unless this is 0.
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-        # Else Ray runs its workers at the lowest priority, behind all other tests, and ends those that are idle.
+        # Else Ray runs its workers at the lowest priority, behind all other tests, and ends those
+        # that are idle.
         "RAY_worker_niceness": "0",
         "RAY_idle_worker_killing_time_threshold_ms": "60000",
         **ray_variables(folder / "token", folder, on_loopback=False),
@@ -51,7 +52,8 @@ def one_ray():
     try:
         with contextlib.ExitStack() as stack:
             with environment(folder):
-                # Ray reads mode and token once for a process, when it is imported: make it read them again.
+                # Ray reads mode and token once for a process, when it is imported: make it read
+                # them again.
                 reset_auth_token_state()
                 address = stack.enter_context(small_ray(folder / "r"))
                 ray.init(address=address, log_to_driver=False, configure_logging=False)

@@ -10,4 +10,6 @@ ANSWERS = tomllib.loads((Path(__file__).parent / "recorded" / "answers.toml").re
 
 def sourced(values):
     """Return values with the source of each as what a test of it is called."""
-    return [pytest.param(value, id=value["source"].rpartition("github.com/")[2]) for value in values]
+    return [
+        pytest.param(value, id=value["source"].rpartition("github.com/")[2]) for value in values
+    ]

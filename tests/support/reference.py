@@ -61,7 +61,9 @@ def _scores(queries, matrix):
     for at, row in enumerate(left):
         divisors = norms[0][at] * norms[1]
         dots = np.sum(row * right, axis=1)
-        scores[at] = np.divide(dots, divisors, out=np.zeros(len(right)), where=divisors != 0).astype(np.float32)
+        scores[at] = np.divide(
+            dots, divisors, out=np.zeros(len(right)), where=divisors != 0
+        ).astype(np.float32)
     return scores + np.float32(0)
 
 

@@ -32,7 +32,9 @@ QUICK = Polling(first_s=0.001, most_s=0.005)
 
 
 def aws(**fields):
-    return AWS(**({"role": f"arn:aws:iam::{ACCOUNT}:role/jobs", "region": REGION, "image": IMAGE} | fields))
+    return AWS(
+        **({"role": f"arn:aws:iam::{ACCOUNT}:role/jobs", "region": REGION, "image": IMAGE} | fields)
+    )
 
 
 def places_of(target, bucket="b"):
@@ -50,7 +52,8 @@ class NoEvents:
 class ScriptedSageMaker:
     """boto3's client of SageMaker: keeps what it was sent; a job is as the test says, and ends when the test says so.
 
-    ``script`` holds, for the jobs in the order of their creation, the changes that the polls of Describe bring.
+    ``script`` holds, for the jobs in the order of their creation, the changes that the polls of
+    Describe bring.
     """
 
     meta = SimpleNamespace(events=NoEvents())
@@ -79,7 +82,13 @@ class ScriptedSageMaker:
         if kind == "TrainingJob":
             job["SecondaryStatus"] = "Starting"
         changes = self.script.pop(0) if self.script else []
-        self.jobs[name] = {"kind": kind, "answer": job, "tags": call.get("Tags", []), "arn": arn, "changes": changes}
+        self.jobs[name] = {
+            "kind": kind,
+            "answer": job,
+            "tags": call.get("Tags", []),
+            "arn": arn,
+            "changes": changes,
+        }
         return arn
 
     def describe_training_job(self, *, TrainingJobName):  # noqa: N803
@@ -89,7 +98,9 @@ class ScriptedSageMaker:
         return self._describe("ProcessingJob", ProcessingJobName)
 
     def describe_hyper_parameter_tuning_job(self, *, HyperParameterTuningJobName):  # noqa: N803
-        raise refusal("ResourceNotFound", "Requested resource not found.", "DescribeHyperParameterTuningJob")
+        raise refusal(
+            "ResourceNotFound", "Requested resource not found.", "DescribeHyperParameterTuningJob"
+        )
 
     def _describe(self, kind, name):
         self.described += 1
@@ -137,11 +148,19 @@ class ScriptedSageMaker:
         return {"ProcessingJobSummaries": self._listed("ProcessingJob", wanted)}
 
     def _listed(self, kind, wanted):
-        keys = (f"{kind}Name", f"{kind}Arn", f"{kind}Status", "CreationTime", f"{kind.removesuffix('Job')}EndTime")
+        keys = (
+            f"{kind}Name",
+            f"{kind}Arn",
+            f"{kind}Status",
+            "CreationTime",
+            f"{kind.removesuffix('Job')}EndTime",
+        )
         jobs = [job["answer"] for job in self.jobs.values() if job["kind"] == kind]
         named = [job for job in jobs if wanted.get("NameContains", "") in job[f"{kind}Name"]]
         keys += ("SecondaryStatus",) if kind == "TrainingJob" else ()
-        return [{key: job[key] for key in keys if key in job} for job in reversed(named)][: wanted["MaxResults"]]
+        return [{key: job[key] for key in keys if key in job} for job in reversed(named)][
+            : wanted["MaxResults"]
+        ]
 
 
 def refusal(code, message, operation="Operation"):
@@ -165,7 +184,8 @@ class Failure:
     when: Callable[[dict], bool]
     """Which calls it is about, by their keywords."""
     done: bool
-    """Whether the service does what it is asked for before it fails: an answer that is lost on its way."""
+    """Whether the service does what it is asked for before it fails: an answer that is lost on its
+    way."""
     happened: threading.Event = field(default_factory=threading.Event)
 
     def strikes(self, name, call):
@@ -187,7 +207,8 @@ class Failure:
 class ScriptedClient:
     """A boto3 client that remembers its calls, with the keys of objects, and fails where the script says so.
 
-    ``stands_for`` is the service for which ``client`` stands, if it is none of boto3: its calls are checked.
+    ``stands_for`` is the service for which ``client`` stands, if it is none of boto3: its calls are
+    checked.
     """
 
     def __init__(self, client, failures, stands_for=None):
@@ -205,7 +226,9 @@ class ScriptedClient:
             self.calls.append((name, kwargs.get("Key", "")))
             if self._stands_for is not None:
                 check_call(self._stands_for, name, kwargs)
-            failure = next((failure for failure in self._failures if failure.strikes(name, kwargs)), None)
+            failure = next(
+                (failure for failure in self._failures if failure.strikes(name, kwargs)), None
+            )
             if failure is None:
                 return attribute(*args, **kwargs)
             if failure.done:
@@ -265,11 +288,17 @@ class ScriptedClients:
         self.sagemaker = ScriptedSageMaker()
         self.failures = []
         region = target.region if isinstance(target, AWS) else "us-east-1"
-        behind = {name: _client(name, region) for name in ("s3", "logs", "sts", "cloudwatch", "ssm")}
+        behind = {
+            name: _client(name, region) for name in ("s3", "logs", "sts", "cloudwatch", "ssm")
+        }
         self.called = behind["s3"].called
         self.called.clear()
-        self.clients = {name: ScriptedClient(client, self.failures) for name, client in behind.items()}
-        self.clients["sagemaker"] = ScriptedClient(self.sagemaker, self.failures, stands_for="sagemaker")
+        self.clients = {
+            name: ScriptedClient(client, self.failures) for name, client in behind.items()
+        }
+        self.clients["sagemaker"] = ScriptedClient(
+            self.sagemaker, self.failures, stands_for="sagemaker"
+        )
         self.s3, self.logs = self.clients["s3"], self.clients["logs"]
         self.service = Service(target, clients=self.clients.__getitem__, polling=QUICK, **options)
 
@@ -279,7 +308,9 @@ class ScriptedClients:
 
     def fail(self, operation, error, *, times=None, after=0, when=lambda call: True, done=False):
         """Let calls of an operation raise ``error``; see ``Failure``. The last that was said comes first."""
-        assert any(hasattr(client, operation) for client in self.clients.values()), f"no client has {operation}"
+        assert any(hasattr(client, operation) for client in self.clients.values()), (
+            f"no client has {operation}"
+        )
         failure = Failure(operation, error, times=times, after=after, when=when, done=done)
         self.failures.insert(0, failure)
         return failure
@@ -310,11 +341,17 @@ def fake_local(home):
         yield from _checked(ScriptedClients(Local(home=str(home))))
 
 
-OF_INSTANCES = {"logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents", "cloudwatch:PutMetricData"}
+OF_INSTANCES = {
+    "logs:CreateLogGroup",
+    "logs:CreateLogStream",
+    "logs:PutLogEvents",
+    "cloudwatch:PutMetricData",
+}
 """What tests do in place of the instances, by the same clients."""
 
 ON_THIS_MACHINE = {"sagemaker:DeleteTrainingJob"}
-"""What is called of the embedded SageMaker alone, which asks for no permission: on AWS no job is removed."""
+"""What is called of the embedded SageMaker alone, which asks for no permission: on AWS no job is
+removed."""
 
 
 def _checked(clients):

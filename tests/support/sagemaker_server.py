@@ -19,7 +19,8 @@ from tests.support.waiting import until
 
 SOON_S = 180.0
 WHOLE_RUN_S = 7200
-"""Longer than all tests take: in random order a server that files share is left alone for half of them."""
+"""Longer than all tests take: in random order a server that files share is left alone for half of
+them."""
 ROLE = "arn:aws:iam::123456789012:role/test"
 BUCKET = "test-bucket"
 TRAINING_LOGS = "/aws/sagemaker/TrainingJobs"
@@ -61,7 +62,9 @@ class Server:
             aws_access_key_id="test",
             aws_secret_access_key="test",
             region_name=region,
-            config=Config(retries={"total_max_attempts": 1}, proxies={}, s3={"addressing_style": "path"}),
+            config=Config(
+                retries={"total_max_attempts": 1}, proxies={}, s3={"addressing_style": "path"}
+            ),
         )
 
     @property
@@ -122,7 +125,10 @@ class Server:
             .paginate(logGroupName=group, logStreamNamePrefix=f"{name}/")
         )
         events = [event for page in pages for event in page["events"]]
-        return [(event["logStreamName"].split("/")[1].rpartition("-")[0], event["message"]) for event in events]
+        return [
+            (event["logStreamName"].split("/")[1].rpartition("-")[0], event["message"])
+            for event in events
+        ]
 
     def says(self, name, line):
         """Wait for a line of a job's log."""
@@ -153,7 +159,16 @@ class Server:
 @contextlib.contextmanager
 def serving(home, *, cores=4):
     """Yield a server of process instances with a bucket; nothing is left of it, and no traceback in its log."""
-    options = ["--instance-kind", "process", "--cores", str(cores), "--stop-grace-s", "2", "--idle-s", str(WHOLE_RUN_S)]
+    options = [
+        "--instance-kind",
+        "process",
+        "--cores",
+        str(cores),
+        "--stop-grace-s",
+        "2",
+        "--idle-s",
+        str(WHOLE_RUN_S),
+    ]
     running = Server(home, *options)
     try:
         running.make_bucket()
@@ -178,7 +193,11 @@ def training_request(name, script, *, count=1, **fields):
         "RoleArn": ROLE,
         "AlgorithmSpecification": algorithm,
         "OutputDataConfig": {"S3OutputPath": f"s3://{BUCKET}/out"},
-        "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": count, "VolumeSizeInGB": 1},
+        "ResourceConfig": {
+            "InstanceType": "ml.m5.large",
+            "InstanceCount": count,
+            "VolumeSizeInGB": 1,
+        },
         # A file of tests may share a job: on a slow machine it outlived 100 s of it.
         "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
         **fields,
@@ -194,7 +213,10 @@ def channel(name, uri, distribution="FullyReplicated", **fields):
 def spot(max_wait_s=100, max_runtime_s=100):
     return {
         "EnableManagedSpotTraining": True,
-        "StoppingCondition": {"MaxRuntimeInSeconds": max_runtime_s, "MaxWaitTimeInSeconds": max_wait_s},
+        "StoppingCondition": {
+            "MaxRuntimeInSeconds": max_runtime_s,
+            "MaxWaitTimeInSeconds": max_wait_s,
+        },
     }
 
 
@@ -207,7 +229,11 @@ def port_of(server, job, host="algo-1"):
     said = []
 
     def has_said():
-        said[:] = [text for one, text in server.lines(job) if one == host and text.startswith("listening on ")]
+        said[:] = [
+            text
+            for one, text in server.lines(job)
+            if one == host and text.startswith("listening on ")
+        ]
         return bool(said)
 
     until(lambda: has_said() or server.describe(job)["TrainingJobStatus"] != "InProgress")

@@ -28,4 +28,6 @@ class Screen(Output):
     def wait_for_another(self, number):
         """Wait until more cards than ``number`` have come."""
         with self._changed:
-            assert self._changed.wait_for(lambda: len(self.cards) > number, WITHIN_S), self.cards[-1]
+            assert self._changed.wait_for(lambda: len(self.cards) > number, WITHIN_S), self.cards[
+                -1
+            ]

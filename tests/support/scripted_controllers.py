@@ -44,5 +44,8 @@ class ScriptedControllers:
     def describe_jobs(self, **call):
         check_call("batch", "describe_jobs", call)
         known = [f"id-{number + 1}" for number in range(len(self.submitted))]
-        jobs = [{"jobId": job, "status": self.status, "statusReason": self.reason} for job in call["jobs"]]
+        jobs = [
+            {"jobId": job, "status": self.status, "statusReason": self.reason}
+            for job in call["jobs"]
+        ]
         return {"jobs": [job for job in jobs if job["jobId"] in known]}

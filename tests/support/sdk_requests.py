@@ -1,6 +1,7 @@
 """What the SageMaker SDK sends and knows: ``python -m tests.support.sdk_requests``, asked on stdin, answered on stdout.
 
-In a process of its own, because the SDK takes seconds to import. S3 and STS are moto's, and a Create is caught. Asked:
+In a process of its own, because the SDK takes seconds to import. S3 and STS are moto's, and a
+Create is caught. Asked:
 ``{"plans": [[resource, request], ...], "resend": [[resource, request], ...], "job": {...}, "source": FOLDER}``.
 """
 
@@ -47,7 +48,13 @@ def allow(params, **_):
 
 TRUST = {
     "Version": "2012-10-17",
-    "Statement": [{"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}],
+    "Statement": [
+        {
+            "Effect": "Allow",
+            "Principal": {"Service": "sagemaker.amazonaws.com"},
+            "Action": "sts:AssumeRole",
+        }
+    ],
 }
 
 
@@ -90,8 +97,9 @@ def resent(session, resource, request):
 SOURCES = {
     "ModelTrainer": {"entry_script": "train.py"},
     "ModelTrainer with raysm.sdk.Ray": {"entry_script": "train.py"},
-    # https://github.com/aws-samples/sample-ray-on-amazon-sagemaker-training-jobs: its notebooks send their script by a
-    # launcher, which forms the cluster, with remote debugging for Ray's dashboard.
+    # https://github.com/aws-samples/sample-ray-on-amazon-sagemaker-training-jobs: its notebooks
+    # send their script by a launcher, which forms the cluster, with remote debugging for Ray's
+    # dashboard.
     "AWS's sample for Ray": {"command": "python launcher.py --entrypoint train.py"},
 }
 """How each of the twins says what to run."""
@@ -113,30 +121,42 @@ def twin(name, job, source, session):
         ),
         stopping_condition=StoppingCondition(max_runtime_in_seconds=job["max_runtime_s"]),
         output_data_config=OutputDataConfig(s3_output_path=job["output_uri"]),
-        checkpoint_config=CheckpointConfig(s3_uri=job["checkpoint_uri"], local_path="/opt/ml/checkpoints"),
+        checkpoint_config=CheckpointConfig(
+            s3_uri=job["checkpoint_uri"], local_path="/opt/ml/checkpoints"
+        ),
         environment=job["environment"],
         hyperparameters=job["hyperparameters"],
         distributed=raysm.sdk.Ray() if name.endswith("raysm.sdk.Ray") else None,
     )
     if name.startswith("AWS"):
         trainer = trainer.with_remote_debug_config(RemoteDebugConfig(enable_remote_debug=True))
-    inputs = [InputData(channel_name=channel, data_source=uri) for channel, uri in job["inputs"].items()]
+    inputs = [
+        InputData(channel_name=channel, data_source=uri) for channel, uri in job["inputs"].items()
+    ]
     return caught(lambda: trainer.train(input_data_config=inputs, wait=False))
 
 
 def main():
     """Answer."""
     question = json.load(sys.stdin)
-    session = boto3.Session(aws_access_key_id="test", aws_secret_access_key="test", region_name="eu-west-1")
+    session = boto3.Session(
+        aws_access_key_id="test", aws_secret_access_key="test", region_name="eu-west-1"
+    )
     session.events.register("before-call.iam.SimulatePrincipalPolicy", allow)
     for kind in ("Training", "Processing"):
         session.events.register(f"provide-client-params.sagemaker.Create{kind}Job", catch)
     with mock_aws():
         make_role(session, question["job"]["role"])
         answer = {
-            "unknown": [path for kind, plan in question["plans"] for path in unknown(plan, f"Create{kind}Request")],
+            "unknown": [
+                path
+                for kind, plan in question["plans"]
+                for path in unknown(plan, f"Create{kind}Request")
+            ],
             "resent": [resent(session, kind, plan) for kind, plan in question["resend"]],
-            "twins": {name: twin(name, question["job"], question["source"], session) for name in SOURCES},
+            "twins": {
+                name: twin(name, question["job"], question["source"], session) for name in SOURCES
+            },
         }
     print("ANSWER", json.dumps(answer))
 

@@ -19,7 +19,9 @@ WAIT_S = 300.0
 def serving(folder):
     """Yield the port of a server whose folder is ``folder``; it is ended afterwards."""
     command = [sys.executable, "-m", "tests.support.session_process", str(folder)]
-    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     try:
         yield int(process.stdout.readline())
     finally:

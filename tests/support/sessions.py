@@ -83,7 +83,12 @@ class ThreadedCalls:
 
     def __init__(self):
         self.functions, self.executed, self.interrupts, self.blobs = {}, [], {}, None
-        self.kinds = {CALL: self.call, FUNCTION: self.function, BATCH: self.batch, SHELL: self.shell}
+        self.kinds = {
+            CALL: self.call,
+            FUNCTION: self.function,
+            BATCH: self.batch,
+            SHELL: self.shell,
+        }
 
     def slots(self, num_cpus, num_gpus):
         return 2
@@ -108,7 +113,9 @@ class ThreadedCalls:
     def call(self, call):
         function, args, kwargs = load(call.content)
         with contextlib.redirect_stdout(Printed(call.output, sys.stdout)):
-            outcome = outcome_of(lambda: function(*args, **kwargs), name=call.request.name, host="algo-1")
+            outcome = outcome_of(
+                lambda: function(*args, **kwargs), name=call.request.name, host="algo-1"
+            )
         return self.blobs.keep(outcome.pieces()), outcome.error is not None
 
     def function(self, call):
@@ -119,7 +126,12 @@ class ThreadedCalls:
         request = call.request
         function = self.functions[request.function]
         return work.batch(
-            function, bytes(call.content), request.first, request.retries, request.return_exceptions, request.unpack
+            function,
+            bytes(call.content),
+            request.first,
+            request.retries,
+            request.return_exceptions,
+            request.unpack,
         )
 
     def shell(self, call):
@@ -167,7 +179,9 @@ class Jobs:
 
 def executors_of(cells, remote):
     """Return what does the calls of a session without Ray, by their kind."""
-    return dict.fromkeys((CALL, FUNCTION, BATCH, SHELL), remote) | dict.fromkeys((CELL, PUSH, PULL), cells)
+    return dict.fromkeys((CALL, FUNCTION, BATCH, SHELL), remote) | dict.fromkeys(
+        (CELL, PUSH, PULL), cells
+    )
 
 
 class Served:
@@ -176,7 +190,16 @@ class Served:
     Attributes: remote, jobs, events, host, port, why (set at the end).
     """
 
-    def __init__(self, folder, rules=None, cells=None, uptime_s=0.0, idle_since_s=0.0, jupyter=COMMAND, seen=NO_JOBS):
+    def __init__(
+        self,
+        folder,
+        rules=None,
+        cells=None,
+        uptime_s=0.0,
+        idle_since_s=0.0,
+        jupyter=COMMAND,
+        seen=NO_JOBS,
+    ):
         self.folder, self.rules = folder, rules or Rules(idle_s=1800, idle_detached_s=300)
         self.remote, self.jobs, self.events = ThreadedCalls(), Jobs(seen), []
         self.cells, self.jupyter = cells or NoCells(), jupyter
@@ -198,7 +221,9 @@ class Served:
             JUPYTER: jupyters,
         }
         looks = (self.jobs.look,)
-        self.host = SessionHost(*job, self.cells, executors, self.remote, lifetime, looks, self.events.append, blobs)
+        self.host = SessionHost(
+            *job, self.cells, executors, self.remote, lifetime, looks, self.events.append, blobs
+        )
         self.server = SessionServer(self.host, TOKEN.encode(), jupyters)
         self.port = await self.server.start()
         self.is_up.set()
@@ -236,7 +261,14 @@ def proved(server, token=TOKEN):
 
 @contextlib.contextmanager
 def wired(
-    port, *, server_port=None, token=TOKEN, client="me", why_ended=lambda: None, hear=lambda message: None, **options
+    port,
+    *,
+    server_port=None,
+    token=TOKEN,
+    client="me",
+    why_ended=lambda: None,
+    hear=lambda message: None,
+    **options,
 ):
     """Yield an open Line to the server at ``port``, which may be a function if ``server_port`` is given.
 

@@ -13,7 +13,9 @@ def shares(rows, chunk_rows=750):
     """Return the chunks of instances algo-1, algo-2 …, of so many rows each."""
     found, start = {}, 0
     for number, count in enumerate(rows, start=1):
-        shard = Shard(host=f"algo-{number}", runs=(RowRun(start, 0, count),) if count else (), bytes=0)
+        shard = Shard(
+            host=f"algo-{number}", runs=(RowRun(start, 0, count),) if count else (), bytes=0
+        )
         found[shard.host] = cut(shard, chunk_rows, origin=start)
         start += count
     return found

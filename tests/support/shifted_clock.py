@@ -22,8 +22,16 @@ class ShiftedClock:
     def __init__(self, folder):
         self._shift = folder / "clock-shift"
         library = folder / "shifted_clock.so"
-        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"], check=True, timeout=120)
-        self.variables = {**os.environ, "LD_PRELOAD": str(library), "SHIFTED_CLOCK": str(self._shift)}
+        subprocess.run(
+            ["cc", "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"],
+            check=True,
+            timeout=120,
+        )
+        self.variables = {
+            **os.environ,
+            "LD_PRELOAD": str(library),
+            "SHIFTED_CLOCK": str(self._shift),
+        }
 
     def jump(self, seconds):
         """Set the clock so many seconds ahead of this machine's; negative ones set it back."""

@@ -21,13 +21,18 @@ def saved(matrix, folder: Path) -> Source:
     """Save the matrix; return it as every task would find it."""
     folder.mkdir(parents=True, exist_ok=True)
     np.save(folder / "matrix.npy", matrix)
-    return Source(channel="matrix", place=Place(folder / "matrix.npy", folder / "scratch", "algo-1"))
+    return Source(
+        channel="matrix", place=Place(folder / "matrix.npy", folder / "scratch", "algo-1")
+    )
 
 
 def shape_of(source: Source, dtype=None) -> RowShape:
     matrix = source.open()
     return RowShape(
-        source=source, rows=matrix.rows, columns=matrix.columns, dtype=matrix.dtype if dtype is None else dtype
+        source=source,
+        rows=matrix.rows,
+        columns=matrix.columns,
+        dtype=matrix.dtype if dtype is None else dtype,
     )
 
 
@@ -57,7 +62,9 @@ def run_of(matrix, folder: Path, **workload) -> Run:
     )
 
 
-def owned_ranges(ranges, columns, *, self_join=True, zero_rows=(), in_strips=False) -> list[OwnedRange]:
+def owned_ranges(
+    ranges, columns, *, self_join=True, zero_rows=(), in_strips=False
+) -> list[OwnedRange]:
     return [
         OwnedRange(
             rows=rows,
@@ -82,6 +89,20 @@ def adversarial(count):
         st.tuples(st.integers(2, count), st.sampled_from([1, 2, 5, 17, 48])),
         elements=st.one_of(
             st.floats(-1, 1),
-            st.sampled_from([0.0, 1.0, -1.0, 1e18, -1e18, 1e-30, 2.0**-149, 1 + 2.0**-23, 1 - 2.0**-24, 0.5, 127.49]),
+            st.sampled_from(
+                [
+                    0.0,
+                    1.0,
+                    -1.0,
+                    1e18,
+                    -1e18,
+                    1e-30,
+                    2.0**-149,
+                    1 + 2.0**-23,
+                    1 - 2.0**-24,
+                    0.5,
+                    127.49,
+                ]
+            ),
         ),
     )

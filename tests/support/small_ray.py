@@ -32,7 +32,12 @@ def small_ray(folder, host="algo-1"):
         "temp-dir": folder,
         "include-log-monitor": "false",
     }
-    arguments = ("start", "--block", "--head", *(f"--{name}={value}" for name, value in flags.items()))
+    arguments = (
+        "start",
+        "--block",
+        "--head",
+        *(f"--{name}={value}" for name, value in flags.items()),
+    )
     log = folder.with_suffix(".log")
     with log.open("wb") as output:
         node = subprocess.Popen(

@@ -50,13 +50,20 @@ class WholeOperand:
 
     def shape(self, dtype, host):
         return RowShape(
-            source=self.sources[host], rows=self.rows, columns=self.columns, dtype=dtype, sparse=self.problem.sparse
+            source=self.sources[host],
+            rows=self.rows,
+            columns=self.columns,
+            dtype=dtype,
+            sparse=self.problem.sparse,
         )
 
     def prepared(self, dtype):
         cuts = tiling.row_cuts(RowBlock(0, self.rows), self.problem.block_rows)
         shape = self.shape(dtype, HOSTS[0])
-        return dict.fromkeys(HOSTS, prepared(shape, [(cut, prepared_part(prepare_block, shape, cut)) for cut in cuts]))
+        return dict.fromkeys(
+            HOSTS,
+            prepared(shape, [(cut, prepared_part(prepare_block, shape, cut)) for cut in cuts]),
+        )
 
     def side(self, brings, hosts):
         shards = [Shard(host=host, runs=(RowRun(0, 0, self.rows),), bytes=0) for host in hosts]
@@ -80,13 +87,21 @@ class SpreadOperand(WholeOperand):
         for host in HOSTS:
             (folder / channel / host).mkdir(parents=True, exist_ok=True)
             place = Place(folder / channel / host, folder / f"{channel}-{host}-scratch", host)
-            self.sources[host] = Source(channel=channel, selection=problem.selection, place=place, sharded=True)
+            self.sources[host] = Source(
+                channel=channel, selection=problem.selection, place=place, sharded=True
+            )
         expected = agreed([source.features() for source in self.sources.values()], expected)
-        self.sources = {host: replace(source, expected=expected) for host, source in self.sources.items()}
-        self.index = join([report(source) for source in self.sources.values()], HOSTS, Source(channel=channel))
+        self.sources = {
+            host: replace(source, expected=expected) for host, source in self.sources.items()
+        }
+        self.index = join(
+            [report(source) for source in self.sources.values()], HOSTS, Source(channel=channel)
+        )
         self.rows, self.columns, self.dtype = self.index.rows, self.index.columns, self.index.dtype
         ends = np.cumsum([0, *(shard.rows for shard in self.index.shards)]).tolist()
-        self.starts = {shard.host: start for shard, start in zip(self.index.shards, ends, strict=False)}
+        self.starts = {
+            shard.host: start for shard, start in zip(self.index.shards, ends, strict=False)
+        }
         self.ranges = {
             shard.host: RowBlock(self.starts[shard.host], self.starts[shard.host] + shard.rows)
             for shard in self.index.shards
@@ -127,7 +142,9 @@ class Solver:
     def __init__(self, problem, folder, spread=()):
         """Save the files, and prepare all rows where they lie; those of the channels in ``spread`` are sharded."""
         self.problem, self.folder = problem, folder
-        sides = {"matrix": problem.parts} | ({} if problem.queries is None else {"queries": problem.queries})
+        sides = {"matrix": problem.parts} | (
+            {} if problem.queries is None else {"queries": problem.queries}
+        )
         self.operands, expected = [], None
         for name, parts in sides.items():
             kind = SpreadOperand if name in spread else WholeOperand
@@ -148,19 +165,26 @@ class Solver:
 
     def solve(self, mode, engine=None):
         """Return keys, a list of (row, neighbor, similarity), or scores, as ``mode`` says; by that engine."""
-        contexts = {host: replace(context, engine=engine) for host, context in self.contexts.items()}
+        contexts = {
+            host: replace(context, engine=engine) for host, context in self.contexts.items()
+        }
         compare = partial(self.compare, contexts)
         if mode == "topk":
             return self._topk(compare)
         if mode == "threshold":
-            found = (compare(Threshold(least_score(self.problem.threshold)), task) for task in self.tasks())
+            found = (
+                compare(Threshold(least_score(self.problem.threshold)), task)
+                for task in self.tasks()
+            )
             return [pair for arrays in found for pair in pairs_of(arrays)]
         shape = self.operands[-1].rows, self.operands[0].rows
         scores = np.full(shape, np.nan, dtype=np.float32)
         for task in self.tasks():
             tile = compare(Full("float32"), task)["scores"]
             rows = task.row_numbers(np.arange(task.tile.rows.start, task.tile.rows.stop))
-            columns = task.column_numbers(np.arange(task.tile.columns.start, task.tile.columns.stop))
+            columns = task.column_numbers(
+                np.arange(task.tile.columns.start, task.tile.columns.stop)
+            )
             scores[np.ix_(rows, columns)] = tile
             if task.mirrored:
                 scores.T[np.ix_(rows, columns)] = tile
@@ -172,7 +196,9 @@ class Solver:
         ranges = mode.ranges(rows, self.problem.ranges, self_join=self.context.self_join)
         norms = np.empty(rows)
         for run in self.operands[-1].order.between(0, rows):
-            norms[run.start : run.start + run.rows] = self.context.queries.norms[run.offset : run.offset + run.rows]
+            norms[run.start : run.start + run.rows] = self.context.queries.norms[
+                run.offset : run.offset + run.rows
+            ]
         owners = [
             mode.merger(
                 OwnedRange(
@@ -189,7 +215,10 @@ class Solver:
         ]
 
         def ask(numbers):
-            known = [owners[at].bounds(list(consecutive(numbers[some]))) for at, some in ranges.of(numbers)]
+            known = [
+                owners[at].bounds(list(consecutive(numbers[some])))
+                for at, some in ranges.of(numbers)
+            ]
             return np.concatenate(known)
 
         def take(task, dispatched):
@@ -198,7 +227,10 @@ class Solver:
 
         try:
             in_turn(self.tasks(), self.problem.at_once, lambda task: mode.informed(task, ask), take)
-            keys = [owner._keys(block.start, block.stop) for owner, block in zip(owners, ranges, strict=True)]
+            keys = [
+                owner._keys(block.start, block.stop)
+                for owner, block in zip(owners, ranges, strict=True)
+            ]
             return np.concatenate(keys)
         finally:
             for owner in owners:
@@ -208,13 +240,18 @@ class Solver:
 class Replicated(Solver):
     def ids(self):
         matrices = [operand.sources[HOSTS[0]].open() for operand in self.operands]
-        return [[one for batch in matrix.id_batches() for one in batch.to_pylist()] for matrix in matrices]
+        return [
+            [one for batch in matrix.id_batches() for one in batch.to_pylist()]
+            for matrix in matrices
+        ]
 
     def tasks(self):
         step, rows, columns = self.problem.block_rows, self.operands[-1].rows, self.operands[0].rows
         if self.context.self_join:
             return [TileTask(tile, True) for tile in tiling.triangle(columns, step)]
-        return [TileTask(tile, False) for tile in tiling.rectangle(rows, columns, min(rows, step), step)]
+        return [
+            TileTask(tile, False) for tile in tiling.rectangle(rows, columns, min(rows, step), step)
+        ]
 
     def compare(self, contexts, mode, task):
         return mode.compare(contexts[HOSTS[0]], task)
@@ -230,8 +267,15 @@ class Sharded(Solver):
             transfers = rotate(matrix.chunks())
         else:
             # Those that have all rows of one channel compare them with their share of the other.
-            transfers = rotate_queries(self.operands[1].side("queries", HOSTS), matrix.side("matrix", HOSTS))
-        return [pair for there in transfers.values() for transfer in there for pair in block_pairs(transfer)]
+            transfers = rotate_queries(
+                self.operands[1].side("queries", HOSTS), matrix.side("matrix", HOSTS)
+            )
+        return [
+            pair
+            for there in transfers.values()
+            for transfer in there
+            for pair in block_pairs(transfer)
+        ]
 
     def compare(self, contexts, mode, pair):
         """Do one task where it is to run, with the rows that have to come."""
@@ -255,4 +299,6 @@ def in_turn(items, at_once, dispatch, take):
 
 def pairs_of(arrays):
     rows = np.repeat(arrays["rows"], arrays["counts"])
-    return zip(rows.tolist(), arrays["neighbors"].tolist(), arrays["similarities"].tolist(), strict=True)
+    return zip(
+        rows.tolist(), arrays["neighbors"].tolist(), arrays["similarities"].tolist(), strict=True
+    )

@@ -1,7 +1,9 @@
 """Ranks that stay: each takes one drawn training after the other, so that an example of a property costs no start.
 
-``StandingRanks`` is what a test calls; ``main`` is what each rank runs. A rank waits at a pipe of its own for the
-number of the next case: ranks that looked for it would take half a core from whatever else is tested.
+``StandingRanks`` is what a test calls; ``main`` is what each rank runs. A rank waits at a pipe of
+its own for the
+number of the next case: ranks that looked for it would take half a core from whatever else is
+tested.
 """
 
 import os
@@ -52,8 +54,8 @@ class StandingRanks:
     def run(self, workers, function, *arguments, deadline_s=DEADLINE_S):
         """Call a function on each of so many ranks; return what each returned, by rank.
 
-        A refusal (InvalidRequest, InvalidInput) is returned like a result. Any other error fails the test, and so does
-        a rank that does not answer; the group then makes place for another.
+        A refusal (InvalidRequest, InvalidInput) is returned like a result. Any other error fails
+        the test, and so does a rank that does not answer; the group then makes place for another.
         """
         if workers not in self._groups:
             self._groups[workers] = self._start(workers)
@@ -75,7 +77,9 @@ class StandingRanks:
         if failed or len(results) < workers:
             self._end(workers)
             silent = [rank for rank in range(workers) if rank not in results]
-            raise AssertionError("\n".join([f"ranks {silent} did not answer", *map(str, results.values())]))
+            raise AssertionError(
+                "\n".join([f"ranks {silent} did not answer", *map(str, results.values())])
+            )
         return [results[rank] for rank in range(workers)]
 
     def _start(self, workers):

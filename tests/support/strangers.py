@@ -12,7 +12,8 @@ import pytest
 NOBODY = 65534
 
 needs_two_users = pytest.mark.skipif(
-    not sys.platform.startswith("linux") or os.getuid() != 0, reason="needs Linux, and root to be two users"
+    not sys.platform.startswith("linux") or os.getuid() != 0,
+    reason="needs Linux, and root to be two users",
 )
 
 # As root until all is imported: the other user need not be able to read this Python.
@@ -42,8 +43,12 @@ print(json.dumps([answers, shown]))
 def proc_hides_others():
     """Return whether ``/proc`` was mounted so that users see their own processes alone (``hidepid`` of proc(5))."""
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
-    options = {word for _, place, _, words, *_ in mounts if place == "/proc" for word in words.split(",")}
-    return any(word.startswith("hidepid=") and word not in ("hidepid=0", "hidepid=off") for word in options)
+    options = {
+        word for _, place, _, words, *_ in mounts if place == "/proc" for word in words.split(",")
+    }
+    return any(
+        word.startswith("hidepid=") and word not in ("hidepid=0", "hidepid=off") for word in options
+    )
 
 
 @contextlib.contextmanager
@@ -78,7 +83,8 @@ def run_by_another_user(code, *values):
 def asked_by_another_user(port, *asked):
     """Return what the server at ``port`` answers to requests of another user, and what that one sees in ``ps``.
 
-    A request is method, path and headers; an answer is status and body, the status of one that is not HTTP a word.
+    A request is method, path and headers; an answer is status and body, the status of one that is
+    not HTTP a word.
     """
     # By stdin: what it replays must not stand in its own arguments, which it sees in ``ps``, too.
     done = subprocess.run(

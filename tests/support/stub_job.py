@@ -31,11 +31,20 @@ class StubJob:
         self.name, self.tags, self.port = "digits-20261122-120000-abcd1234", {}, port
         self.service = StubService(folder, takes_files)
         self.said = [line(State(name="formed")), *lines]
-        self.reason, self.tunnels, self.is_cancelled, self.leads_to, self.waits = None, [], False, None, []
+        self.reason, self.tunnels, self.is_cancelled, self.leads_to, self.waits = (
+            None,
+            [],
+            False,
+            None,
+            [],
+        )
         (folder / "token").write_text(f"{TOKEN}\n")
         self.answer = {
             "InputDataConfig": [
-                {"ChannelName": "raysm", "DataSource": {"S3DataSource": {"S3Uri": f"{folder.as_uri()}/"}}}
+                {
+                    "ChannelName": "raysm",
+                    "DataSource": {"S3DataSource": {"S3Uri": f"{folder.as_uri()}/"}},
+                }
             ]
         }
 
@@ -55,7 +64,9 @@ class StubJob:
         self.tunnels.remove((port, on))
 
     def describe(self):
-        return types.SimpleNamespace(answer=self.answer, status=Status.FAILED, reason=self.reason or "")
+        return types.SimpleNamespace(
+            answer=self.answer, status=Status.FAILED, reason=self.reason or ""
+        )
 
     def done(self):
         return self.reason is not None

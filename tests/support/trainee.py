@@ -49,7 +49,9 @@ def main(arguments):
     parser.add_argument("--keep", type=int, default=2)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--plain", action="store_true", help="the same result on any number of workers")
+    parser.add_argument(
+        "--plain", action="store_true", help="the same result on any number of workers"
+    )
     parser.add_argument("--wide", action="store_true", help="another model")
     parser.add_argument("--shard", type=int, default=1)
     parser.add_argument("--pipeline", type=int, default=1)
@@ -71,7 +73,9 @@ def main(arguments):
         training.Parallel(data=session.world_size // cut, **degrees) if cut > 1 else None,
         loss=functional.cross_entropy,
         scheduler=torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 40),
-        checkpoints=training.Checkpoints(every_steps=given.every, keep=given.keep, folder=given.checkpoints)
+        checkpoints=training.Checkpoints(
+            every_steps=given.every, keep=given.keep, folder=given.checkpoints
+        )
         if given.checkpoints
         else None,
         seed=3,

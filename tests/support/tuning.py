@@ -15,7 +15,12 @@ class SageMaker:
     """Answers by the statuses and pages of the test, one after the other; the last one stays."""
 
     def __init__(self, statuses=("Completed",), pages=((),), **described):
-        self.statuses, self.pages, self.described, self.stopped = list(statuses), list(pages), described, []
+        self.statuses, self.pages, self.described, self.stopped = (
+            list(statuses),
+            list(pages),
+            described,
+            [],
+        )
 
     def create_hyper_parameter_tuning_job(self, **request):
         return {}
@@ -35,14 +40,18 @@ class SageMaker:
 
 def scripted_tuning(sagemaker):
     """Return the handle on the tuning job ``tuned`` of a scripted SageMaker."""
-    service = Service(raysm.Local(), clients=lambda name: sagemaker, polling=Polling(first_s=0.001, most_s=0.001))
+    service = Service(
+        raysm.Local(), clients=lambda name: sagemaker, polling=Polling(first_s=0.001, most_s=0.001)
+    )
     sweep = raysm.Sweep("train.py", space=SPACE, metric="loss", mode="min").workload()
     parsers = {name: parameter.read for name, parameter in sweep.space.items()}
     return Tuning("tuned", sweep.metric, sweep.mode, parsers, service)
 
 
 def summary(number, status="Completed", value=None, **fields):
-    final = {} if value is None else {"FinalHyperParameterTuningJobObjectiveMetric": {"Value": value}}
+    final = (
+        {} if value is None else {"FinalHyperParameterTuningJobObjectiveMetric": {"Value": value}}
+    )
     return {
         "TrainingJobName": f"tuned-00{number + 1}-abc",
         "TrainingJobStatus": status,

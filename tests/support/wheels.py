@@ -11,8 +11,12 @@ def make_wheel(folder, name, version="1.0", body="VALUE = 42\n", requires=(), sc
     with zipfile.ZipFile(path, "w") as wheel:
         wheel.writestr(f"{name}.py", body)
         needs = "".join(f"Requires-Dist: {line}\n" for line in requires)
-        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}")
-        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(
+            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"
+        )
+        wheel.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
         wheel.writestr(f"{info}/RECORD", "")
         if scripts:
             lines = "".join(f"{script} = {target}\n" for script, target in scripts.items())

@@ -21,7 +21,9 @@ NEEDS = {
     "experiments": {
         "job.plot()": lambda job: job.plot(),
         "job.watch()": lambda job: job.watch(),
-        "tracking": lambda job: raysm.submit(raysm.Script(__file__), on=job.service, tracking="runs"),
+        "tracking": lambda job: raysm.submit(
+            raysm.Script(__file__), on=job.service, tracking="runs"
+        ),
     },
     "grid": {"raysm.jobs(grid=…)": lambda job: raysm.jobs(job.service, grid="drives")},
     "script": {
@@ -63,7 +65,9 @@ def job_of_another(feature, folder):
     np.save(folder / "m.npy", np.eye(4, dtype=np.float32))
     fake = raysm.testing.FakeSageMaker(folder / "home")
     if feature == "script":
-        return raysm.submit(raysm.Similarity(top_k=1), inputs={"matrix": str(folder / "m.npy")}, on=fake)
+        return raysm.submit(
+            raysm.Similarity(top_k=1), inputs={"matrix": str(folder / "m.npy")}, on=fake
+        )
     return raysm.submit(raysm.Script(str(folder / "script.py")), on=fake)
 
 

@@ -12,7 +12,16 @@ from raysm.core.client.storage.s3 import file_path
 from raysm.core.protocol.instance_types import has_local_storage, local_storage_gb
 from raysm.core.protocol.job_api import TRAINING, JobApi, api_of
 from raysm.core.protocol.packages import RAY_RANGE, name_of, release_of
-from raysm.core.protocol.service_model import Entry, Key, Rule, Step, Violation, may_be_newer, service_model, violations
+from raysm.core.protocol.service_model import (
+    Entry,
+    Key,
+    Rule,
+    Step,
+    Violation,
+    may_be_newer,
+    service_model,
+    violations,
+)
 from raysm.core.protocol.service_rules import breaches
 from raysm.core.request import Input, InstanceGroup, JobRequest, Security, Workload
 from raysm.errors import InvalidRequest, did_you_mean, option
@@ -47,7 +56,9 @@ PATCHES = 10
 def check_ray(requirements: Iterable[str]) -> None:
     """Refuse a requirement of a version of Ray that raysm cannot work with."""
     (major, first), (_, last) = (release_of(bound.lstrip("<>=")) for bound in RAY_RANGE.split(","))
-    usable = [f"{major}.{minor}.{patch}" for minor in range(first, last) for patch in range(PATCHES)]
+    usable = [
+        f"{major}.{minor}.{patch}" for minor in range(first, last) for patch in range(PATCHES)
+    ]
     for line in requirements:
         # Only pip can judge other packages, and lines with a URL or an environment marker.
         requirement = _parse(line) if name_of(line) == "ray" else None
@@ -92,24 +103,35 @@ def check_volume(request: JobRequest, sizes: Mapping[str, int]) -> None:
     cluster = request.cluster
     groups = cluster.groups or (InstanceGroup("all", cluster.instance_type, cluster.count),)
     # Streamed inputs take no room.
-    downloaded = [(name, source) for name, source in request.inputs.items() if source.mode == "File"]
+    downloaded = [
+        (name, source) for name, source in request.inputs.items() if source.mode == "File"
+    ]
     # The inputs must fit onto each alternative type.
-    others = [replace(group, instance_type=name) for group in groups for name in cluster.alternatives]
+    others = [
+        replace(group, instance_type=name) for group in groups for name in cluster.alternatives
+    ]
     for group in (*groups, *others):
         needed = 0.0
         for name, source in downloaded:
             sharing = [each for each in groups if not source.groups or each.name in source.groups]
             if group.name in {each.name for each in sharing}:
-                # Shares are cut by objects, so some are larger than this: what is refused cannot fit in any case.
+                # Shares are cut by objects, so some are larger than this: what is refused cannot
+                # fit in any case.
                 is_shared = source.distribution == "ShardedByS3Key"
-                needed += sizes.get(name, 0) / (sum(each.count for each in sharing) if is_shared else 1)
+                needed += sizes.get(name, 0) / (
+                    sum(each.count for each in sharing) if is_shared else 1
+                )
         has_disks = has_local_storage(group.instance_type)
         # None if it is unknown whether the instance has disks of its own, or how large they are.
         room_gb = cluster.volume_gb if has_disks is False else local_storage_gb(group.instance_type)
         if room_gb is None or needed <= room_gb * GIB:
             continue
         fit_gb = int(needed * HEADROOM / GIB) + 1
-        larger = "take a larger type" if has_disks else f"give a larger one, {option('volume_gb', str(fit_gb))}"
+        larger = (
+            "take a larger type"
+            if has_disks
+            else f"give a larger one, {option('volume_gb', str(fit_gb))}"
+        )
         # A Processing job gets its inputs as files in any case.
         stream = ", or stream them: mode='FastFile'" if api_of(request.kind).has_checkpoints else ""
         raise InvalidRequest(
@@ -235,7 +257,8 @@ def _step(step: Step) -> str:
 
 
 def _remedy(path: tuple[Step, ...]) -> str:
-    # From the inside out, because the remedy for a channel's S3Uri is more specific than that for channels.
+    # From the inside out, because the remedy for a channel's S3Uri is more specific than that for
+    # channels.
     for step in reversed(path):
         if step in REMEDIES:
             return f"; {REMEDIES[step]}"

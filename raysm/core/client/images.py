@@ -1,6 +1,7 @@
 """Container images on AWS: which of AWS's PyTorch images a job takes if none is given, and what is known of an image.
 
-``aws_images.json`` is written by ``python -m tests.aws_images`` from the tables of the SageMaker SDK.
+``aws_images.json`` is written by ``python -m tests.aws_images`` from the tables of the SageMaker
+SDK.
 """
 
 import functools
@@ -26,7 +27,9 @@ PYTHON_IN_TAG = re.compile(r"-py(3)(\d{1,2})(?=-|$)")
 
 # ACCOUNT.dkr-ecr.REGION.on.aws is a registry that is reached by IPv6 too:
 # https://docs.aws.amazon.com/AmazonECR/latest/userguide/ecr-requests.html
-ECR_HOST = re.compile(r"(?P<account>\d{12})\.dkr[.-]ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.[a-z0-9.-]+")
+ECR_HOST = re.compile(
+    r"(?P<account>\d{12})\.dkr[.-]ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.[a-z0-9.-]+"
+)
 
 
 class Processor(StrEnum):
@@ -36,11 +39,15 @@ class Processor(StrEnum):
     """AWS's Trainium and Inferentia."""
 
 
-ACCELERATED = dict.fromkeys(("p", "g", "gr"), Processor.GPU) | dict.fromkeys(("trn", "inf"), Processor.NEURON)
+ACCELERATED = dict.fromkeys(("p", "g", "gr"), Processor.GPU) | dict.fromkeys(
+    ("trn", "inf"), Processor.NEURON
+)
 """Instance families with accelerators, by their letters. The rest of a name follows EC2's rules
 (https://docs.aws.amazon.com/ec2/latest/instancetypes/), so that no list of types is needed."""
 
-FAMILY = re.compile(r"(?P<letters>[a-z]+)(?P<generation>\d+)(?P<attributes>[a-z]*)(?P<chip>-[a-z0-9]+)?")
+FAMILY = re.compile(
+    r"(?P<letters>[a-z]+)(?P<generation>\d+)(?P<attributes>[a-z]*)(?P<chip>-[a-z0-9]+)?"
+)
 
 BEFORE_CUDA_13 = frozenset({"p2", "p3", "p3dn", "g3", "g3s"})
 """Kepler, Maxwell and Volta: CUDA 13 needs Turing or later
@@ -60,8 +67,11 @@ def processor_of(instance_type: str) -> Processor:
 def is_arm(instance_type: str) -> bool:
     """Return whether a type needs images for aarch64: Graviton, or NVIDIA's Grace beside a GPU."""
     family = FAMILY.fullmatch(_family(instance_type))
-    # The attribute g is Graviton (m7g, c7gn, g5g); the g of g5 is before the generation. GB200 is Grace Blackwell.
-    return family is not None and ("g" in family["attributes"] or (family["chip"] or "").startswith("-gb"))
+    # The attribute g is Graviton (m7g, c7gn, g5g); the g of g5 is before the generation. GB200 is
+    # Grace Blackwell.
+    return family is not None and (
+        "g" in family["attributes"] or (family["chip"] or "").startswith("-gb")
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +96,9 @@ class AWSImage:
 
 @functools.cache
 def _table() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(files("raysm.core.client").joinpath("aws_images.json").read_text("utf-8"))
+    content: dict[str, Any] = json.loads(
+        files("raysm.core.client").joinpath("aws_images.json").read_text("utf-8")
+    )
     return content
 
 
@@ -107,7 +119,9 @@ def has_ray(uri: str | None, wheels: Iterable[str | Path]) -> bool:
     if any(Path(wheel).name.startswith("ray-") for wheel in wheels):
         return True
     registry, _, name = (uri or "").partition("/")
-    return uri is not None and (registry not in _table()["registries"].values() or name.startswith("ray"))
+    return uri is not None and (
+        registry not in _table()["registries"].values() or name.startswith("ray")
+    )
 
 
 def python_of(uri: str) -> str | None:
@@ -168,7 +182,11 @@ def default_image(cluster: Cluster, region: str, python: str | None = None) -> t
     _check_types(cluster.types)
     # The image for GPUs runs on CPUs too.
     has_gpu = any(processor_of(name) is Processor.GPU for name in cluster.types)
-    fitting = [image for image in images() if image.processor == (Processor.GPU if has_gpu else Processor.CPU)]
+    fitting = [
+        image
+        for image in images()
+        if image.processor == (Processor.GPU if has_gpu else Processor.CPU)
+    ]
     for image in fitting:
         if python in (None, image.python):
             return image, registry

@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from raysm.core.client.service import Service
-from raysm.core.request import Cluster, Input, JobRequest, Limits, MetricDefinition, Ports, Security, Target
+from raysm.core.request import (
+    Cluster,
+    Input,
+    JobRequest,
+    Limits,
+    MetricDefinition,
+    Ports,
+    Security,
+    Target,
+)
 from raysm.core.request import options as request_options
 from raysm.core.request.job import AsArguments, hyperparameter_text
 from raysm.errors import InvalidRequest
@@ -21,24 +30,31 @@ class SubmitOptions(TypedDict, total=False):
     """The options of a job beside its workload; None is the default of each.
 
     Attributes:
-        cluster: The instances. AWS requires them; on this machine None is ``on.instances`` instances.
-        inputs: Channels by name: ``s3://…``, a local path, an ``Input``, ``other_job.output("data")``,
-            ``job:NAME/data``, or data: a NumPy array, a torch tensor, a pandas or polars data frame.
-        name: Name of the task, from which each run's own name is made; None is made from the workload.
+        cluster: The instances. AWS requires them; on this machine None is ``on.instances``
+            instances.
+        inputs: Channels by name: ``s3://…``, a local path, an ``Input``,
+            ``other_job.output("data")``, ``job:NAME/data``, or data: a NumPy array, a torch tensor,
+            a pandas or polars data frame.
+        name: Name of the task, from which each run's own name is made; None is made from the
+            workload.
         project: Jobs of one project share their prefix in the bucket.
         kind: The API that runs it.
         limits: Time, spot capacity, restarts.
         security: Networks, keys, isolation.
         environment: Variables of every instance; never secrets.
-        hyperparameters: Given to the job in ``SM_HPS``, and shown with it; values other than text travel as JSON.
-        hyperparameters_as_args: Give a script its hyperparameters as arguments too, ``--name value``; ``"sdk2"``
+        hyperparameters: Given to the job in ``SM_HPS``, and shown with it; values other than text
+            travel as JSON.
+        hyperparameters_as_args: Give a script its hyperparameters as arguments too,
+            ``--name value``; ``"sdk2"``
             spells them as the SageMaker SDK 2 does: ``True``, ``None``, ``-n``.
         tags: Tags of the job.
         metrics: Metrics that the service finds in the log.
         requirements: Packages that every instance installs with pip before it joins.
-        pip_index: Where pip gets them: an address without a password, or the ARN of a CodeArtifact repository.
+        pip_index: Where pip gets them: an address without a password, or the ARN of a CodeArtifact
+            repository.
         wheels: Package files that travel with the job, in which pip looks first.
-        tracking: Where metrics are copied to: ``sqlite:///mlflow.db``, an MLflow server's address, or an ARN.
+        tracking: Where metrics are copied to: ``sqlite:///mlflow.db``, an MLflow server's address,
+            or an ARN.
         checkpoint_uri: Prefix of the state that survives runs; None is one of the task.
         output_uri: Prefix of results; None is one of the project.
         grace_s: Seconds that user code has after SIGTERM; None is 100, and 60 on spot capacity.
@@ -72,8 +88,8 @@ class SubmitKeywords(SubmitOptions, total=False):
 
     Attributes:
         on: ``AWS(…)`` or ``Local(…)``; None is ``Local()``.
-        if_done: ``skip`` returns the task's earlier job, completed or still running, if its source, inputs, parameters
-            and raysm are unchanged.
+        if_done: ``skip`` returns the task's earlier job, completed or still running, if its source,
+            inputs, parameters and raysm are unchanged.
         resume: Continue with the state of the task's latest job instead of an empty one.
     """
 
@@ -104,11 +120,19 @@ def request_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, value in options.items():
         if name in names and value is not None:
-            fields[name] = dict(value) if isinstance(value, Mapping) else tuple(value) if type(value) is list else value
+            fields[name] = (
+                dict(value)
+                if isinstance(value, Mapping)
+                else tuple(value)
+                if type(value) is list
+                else value
+            )
     if "hyperparameters" in fields:
         # JobRequest does this too, but a grid sends its controller only these fields.
         given = fields["hyperparameters"]
-        fields["hyperparameters"] = {name: hyperparameter_text(name, value) for name, value in given.items()}
+        fields["hyperparameters"] = {
+            name: hyperparameter_text(name, value) for name, value in given.items()
+        }
     return fields
 
 

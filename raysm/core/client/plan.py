@@ -41,7 +41,9 @@ class Plan:
         return outputs(self.api, self.name, self.request)
 
     def json(self) -> str:
-        return json.dumps({"api": self.api.create, "request": self.request}, indent=1, ensure_ascii=False)
+        return json.dumps(
+            {"api": self.api.create, "request": self.request}, indent=1, ensure_ascii=False
+        )
 
 
 def plan(
@@ -56,9 +58,10 @@ def plan(
 ) -> Plan:
     """Turn ``request`` into the call that starts it; its inputs have URIs.
 
-    Without ``state`` the job gets a checkpoint prefix of its own; ``request.checkpoint_uri`` wins over both. raysm's
-    ``tags`` win over the request's, because another process recognizes the job by them. Without ``seal`` the plan is
-    only looked at. ``shared`` is the prefix of the payload's part that other jobs use too.
+    Without ``state`` the job gets a checkpoint prefix of its own; ``request.checkpoint_uri`` wins
+    over both. raysm's ``tags`` win over the request's, because another process recognizes the job
+    by them. Without ``seal`` the plan is only looked at. ``shared`` is the prefix of the payload's
+    part that other jobs use too.
     """
     target.job_image()  # a missing image is reported before other missing options
     for name in ("output_uri", "checkpoint_uri"):
@@ -68,7 +71,9 @@ def plan(
                 f"{name}={uri!r} is on this machine, which AWS cannot write to; give s3://bucket/prefix"
             )
     api = api_of(request.kind)
-    parts = _Parts(request=request, target=target, places=places, state=state, seal=seal, shared=shared)
+    parts = _Parts(
+        request=request, target=target, places=places, state=state, seal=seal, shared=shared
+    )
     call = _processing_call(parts) if api is PROCESSING else _training_call(parts)
     every_tag = {**request.tags, **(tags or {})}
     kind = target.instance_kind_told()
@@ -80,12 +85,16 @@ def plan(
     return Plan(api=api, request=call)
 
 
-def chosen_types(instances: tuple[tuple[str, int], ...], tags: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
+def chosen_types(
+    instances: tuple[tuple[str, int], ...], tags: Mapping[str, str]
+) -> tuple[tuple[str, int], ...]:
     """Return instance types and counts as the user chose them, from the service's answer and the job's tags."""
     # The API needs a type even if the user chose none; the tag says so.
     if tags.get(INSTANCE_TYPE_TAG) != LOCAL_TYPE:
         return instances
-    return tuple((LOCAL_TYPE if name == LOCAL_INSTANCE_TYPE else name, count) for name, count in instances)
+    return tuple(
+        (LOCAL_TYPE if name == LOCAL_INSTANCE_TYPE else name, count) for name, count in instances
+    )
 
 
 def outputs(api: JobApi, name: str, answer: Mapping[str, Any]) -> str:
@@ -121,19 +130,27 @@ class _Parts:
         return self.seal.command(inside.payload, inside.failure)
 
     def channels(self) -> list[tuple[str, Input]]:
-        # The API requires groups for all channels or for none: if the user's have some, the payload names all groups.
+        # The API requires groups for all channels or for none: if the user's have some, the payload
+        # names all groups.
         groups = tuple(group.name for group in self.request.cluster.groups)
         named = any(source.groups for source in self.request.inputs.values())
         payload = self.places.payload(self.request.project, self.request.name)
         prefixes = (
-            {PAYLOAD_CHANNEL: payload} if self.shared is None else {PAYLOAD_CHANNEL: self.shared, JOB_CHANNEL: payload}
+            {PAYLOAD_CHANNEL: payload}
+            if self.shared is None
+            else {PAYLOAD_CHANNEL: self.shared, JOB_CHANNEL: payload}
         )
-        # Without the slash, the prefix would also match payloads of jobs whose names begin with this job's name.
-        own = {name: Input(f"{uri}/", groups=groups if named else ()) for name, uri in prefixes.items()}
+        # Without the slash, the prefix would also match payloads of jobs whose names begin with
+        # this job's name.
+        own = {
+            name: Input(f"{uri}/", groups=groups if named else ()) for name, uri in prefixes.items()
+        }
         return [*own.items(), *self.request.inputs.items()]
 
     def uri(self, channel: str, source: Input) -> str:
-        if source.uri.startswith("s3://") or (self.target.takes_files and source.uri.startswith(FILE)):
+        if source.uri.startswith("s3://") or (
+            self.target.takes_files and source.uri.startswith(FILE)
+        ):
             return source.uri
         raise InvalidRequest(
             f"the channel {channel!r} is {source.uri!r}, which the service cannot read: give s3://bucket/key "
@@ -146,17 +163,24 @@ class _Parts:
     def environment(self) -> dict[str, str]:
         if isinstance(self.target, Local) and self.target.cpus is not None:
             return {CPUS: str(self.target.cpus), **self.request.environment}
-        # Instances on AWS share no disk. Those of the embedded SageMaker share this machine's, or cannot reach its S3.
+        # Instances on AWS share no disk. Those of the embedded SageMaker share this machine's, or
+        # cannot reach its S3.
         request = self.request
         if self.target.takes_files or request.cluster.size == 1 or request.security.isolation:
             return dict(request.environment)
-        return {TRAIN_STORAGE: f"{self.output_root()}/{request.name}/ray_results", **request.environment}
+        return {
+            TRAIN_STORAGE: f"{self.output_root()}/{request.name}/ray_results",
+            **request.environment,
+        }
 
     def network(self) -> dict[str, Any] | None:
         security = self.request.security
         if not security.subnets:
             return None
-        return {"SecurityGroupIds": list(security.security_groups), "Subnets": list(security.subnets)}
+        return {
+            "SecurityGroupIds": list(security.security_groups),
+            "Subnets": list(security.subnets),
+        }
 
 
 def _data_type(source: Input) -> str:
@@ -166,8 +190,8 @@ def _data_type(source: Input) -> str:
 def _processing_call(parts: _Parts) -> dict[str, Any]:
     request, security, cluster = parts.request, parts.request.security, parts.request.cluster
     refuse_what_processing_lacks(request)
-    # Unlike CreateTrainingJob's page, API_NetworkConfig.html has no exception for calls between the instances of a job.
-    # It is not known whether such jobs fail, so they are not refused.
+    # Unlike CreateTrainingJob's page, API_NetworkConfig.html has no exception for calls between the
+    # instances of a job. It is not known whether such jobs fail, so they are not refused.
     if security.isolation and cluster.size > 1:
         _log.warning(
             "AWS forbids network calls of isolated Processing jobs, and documents no exception for calls between the "
@@ -182,13 +206,19 @@ def _processing_call(parts: _Parts) -> dict[str, Any]:
             "ContainerEntrypoint": parts.entrypoint(PROCESSING_PATHS),
         },
         RoleArn=parts.target.job_role(),
-        ProcessingInputs=[_processing_input(parts, name, source) for name, source in parts.channels()],
+        ProcessingInputs=[
+            _processing_input(parts, name, source) for name, source in parts.channels()
+        ],
         ProcessingOutputConfig=without_none(
-            # The same folders as a Training job's. Inputs and outputs share one set of names; raysm's own names begin
-            # with its prefix.
+            # The same folders as a Training job's. Inputs and outputs share one set of names;
+            # raysm's own names begin with its prefix.
             Outputs=[
-                _processing_output(f"{OWN_PREFIX}result", f"{prefix}/model", PROCESSING_PATHS.model),
-                _processing_output(f"{OWN_PREFIX}data", f"{prefix}/data", PROCESSING_PATHS.output_data),
+                _processing_output(
+                    f"{OWN_PREFIX}result", f"{prefix}/model", PROCESSING_PATHS.model
+                ),
+                _processing_output(
+                    f"{OWN_PREFIX}data", f"{prefix}/data", PROCESSING_PATHS.output_data
+                ),
             ],
             KmsKeyId=security.output_kms_key,
         ),
@@ -225,7 +255,10 @@ def _processing_input(parts: _Parts, name: str, source: Input) -> dict[str, Any]
 
 
 def _processing_output(name: str, uri: str, path: PurePath) -> dict[str, Any]:
-    return {"OutputName": name, "S3Output": {"S3Uri": uri, "LocalPath": str(path), "S3UploadMode": "EndOfJob"}}
+    return {
+        "OutputName": name,
+        "S3Output": {"S3Uri": uri, "LocalPath": str(path), "S3UploadMode": "EndOfJob"},
+    }
 
 
 # Other options that exclude each other are in contract.service_rules, which checks the whole call.
@@ -238,7 +271,11 @@ def _training_call(parts: _Parts) -> dict[str, Any]:
             "(limits.max_restarts) could not continue it; drop max_restarts, or give checkpoint_uri"
         )
     # Jobs that are not resumed have checkpoints too: without them no follow-up continues the job.
-    state = request.checkpoint_uri or parts.state or parts.places.state(request.project, request.name, request.name)
+    state = (
+        request.checkpoint_uri
+        or parts.state
+        or parts.places.state(request.project, request.name, request.name)
+    )
     metrics = [{"Name": item.name, "Regex": item.regex} for item in request.metrics]
     # The API requires a maximum wait for spot jobs, and refuses one for all others.
     wait_s = 2 * limits.max_runtime_s if limits.max_wait_s is None else limits.max_wait_s
@@ -255,7 +292,9 @@ def _training_call(parts: _Parts) -> dict[str, Any]:
         InputDataConfig=[_channel(parts, name, source) for name, source in parts.channels()],
         # With an archive, a reader would download and unpack all of it for one file.
         OutputDataConfig=without_none(
-            S3OutputPath=parts.output_root(), CompressionType="NONE", KmsKeyId=security.output_kms_key
+            S3OutputPath=parts.output_root(),
+            CompressionType="NONE",
+            KmsKeyId=security.output_kms_key,
         ),
         ResourceConfig=_resources(parts, request.cluster),
         StoppingCondition=without_none(
@@ -268,7 +307,9 @@ def _training_call(parts: _Parts) -> dict[str, Any]:
         EnableManagedSpotTraining=limits.spot,
         # Explicit also if it is false, because a policy may have a condition on it.
         RemoteDebugConfig={"EnableRemoteDebug": security.remote_debug},
-        RetryStrategy=None if limits.retry_attempts is None else {"MaximumRetryAttempts": limits.retry_attempts},
+        RetryStrategy=None
+        if limits.retry_attempts is None
+        else {"MaximumRetryAttempts": limits.retry_attempts},
         MlflowConfig=_mlflow(request),
         HyperParameters=dict(request.hyperparameters) or None,
         VpcConfig=parts.network(),
@@ -280,7 +321,11 @@ def _mlflow(job: JobRequest) -> dict[str, Any] | None:
     if job.tracking is None or not place_of(job.tracking).is_of_service:
         return None
     # The head finds the service's run by its name.
-    return {"MlflowResourceArn": job.tracking, "MlflowExperimentName": job.project, "MlflowRunName": job.name}
+    return {
+        "MlflowResourceArn": job.tracking,
+        "MlflowExperimentName": job.project,
+        "MlflowRunName": job.name,
+    }
 
 
 def _resources(parts: _Parts, cluster: Cluster) -> dict[str, Any]:
@@ -289,7 +334,11 @@ def _resources(parts: _Parts, cluster: Cluster) -> dict[str, Any]:
     if cluster.groups:
         kind = parts.target.instance_type
         groups = [
-            {"InstanceType": kind(each.instance_type), "InstanceCount": each.count, "InstanceGroupName": each.name}
+            {
+                "InstanceType": kind(each.instance_type),
+                "InstanceCount": each.count,
+                "InstanceGroupName": each.name,
+            }
             for each in cluster.groups
         ]
         shape = {"InstanceGroups": groups}
@@ -297,7 +346,10 @@ def _resources(parts: _Parts, cluster: Cluster) -> dict[str, Any]:
         preferences = [{"InstanceType": name} for name in cluster.types]
         shape = {"InstancePreferences": preferences, "InstanceCount": cluster.count}
     else:
-        shape = {"InstanceType": parts.target.instance_type(cluster.instance_type), "InstanceCount": cluster.count}
+        shape = {
+            "InstanceType": parts.target.instance_type(cluster.instance_type),
+            "InstanceCount": cluster.count,
+        }
     return shape | without_none(
         VolumeSizeInGB=cluster.volume_gb,
         VolumeKmsKeyId=parts.request.security.volume_kms_key,

@@ -29,7 +29,8 @@ REMEDIES: Mapping[str, str] = {
     "NoSuchBucket": "the bucket does not exist in this account and region; check AWS(bucket=…, region=…)",
     "Throttling": "too many calls at once: try again in a minute",
 }
-"""Remedies by the beginning of the error code: S3 says AccessDenied, and SageMaker AccessDeniedException."""
+"""Remedies by the beginning of the error code: S3 says AccessDenied, and SageMaker
+AccessDeniedException."""
 
 EXPIRED = ("ExpiredToken", "RequestExpired", "TokenRefreshRequired")
 CHECK_PROXY = "check the proxy, and AWS_ENDPOINT_URL"
@@ -54,19 +55,25 @@ TRANSIENT = (
     "503",
     "504",
 )
-"""Beginnings of the codes of transient errors: more than botocore's own retries know, which give up after seconds."""
+"""Beginnings of the codes of transient errors: more than botocore's own retries know, which give up
+after seconds."""
 
 
 class Service:
     """SageMaker, S3, CloudWatch Logs and STS of one target; ``connection`` has what differs between targets."""
 
     def __init__(
-        self, target: Target, *, clients: Clients | None = None, polling: Polling | None = None, repeats: bool = True
+        self,
+        target: Target,
+        *,
+        clients: Clients | None = None,
+        polling: Polling | None = None,
+        repeats: bool = True,
     ) -> None:
         """Prepare a service; the first call connects.
 
-        Without ``repeats`` each call of SageMaker is sent once: a grid has its own retries, at the rate that it
-        learned.
+        Without ``repeats`` each call of SageMaker is sent once: a grid has its own retries, at the
+        rate that it learned.
         """
         self.target = target
         self.connection = connection_to(target)
@@ -81,7 +88,11 @@ class Service:
         return self if target == self.target else Service(target)
 
     def unrepeated(self) -> "Service":
-        return self if self._injected is not None else Service(self.target, polling=self._polling, repeats=False)
+        return (
+            self
+            if self._injected is not None
+            else Service(self.target, polling=self._polling, repeats=False)
+        )
 
     def in_other_regions(self) -> "Iterator[Service]":
         """Yield the services of other regions in which a job is looked for by its name alone."""
@@ -142,7 +153,9 @@ class Service:
                 except ModuleNotFoundError as error:
                     if error.name not in ("boto3", "botocore"):
                         raise
-                    raise MissingDependency("raysm needs boto3 to submit jobs: python3 -m pip install boto3") from error
+                    raise MissingDependency(
+                        "raysm needs boto3 to submit jobs: python3 -m pip install boto3"
+                    ) from error
             return self._clients[name]
 
     def call(self, client: str, operation: str, **parameters: Any) -> Any:
@@ -151,18 +164,22 @@ class Service:
             try:
                 return getattr(self.client(client), operation)(**parameters)
             except Exception as error:
-                if self._injected is not None or not self.connection.reconnect(error, is_followed=self._followers > 0):
+                if self._injected is not None or not self.connection.reconnect(
+                    error, is_followed=self._followers > 0
+                ):
                     raise
                 # Every client has the address of the server that is gone.
                 with self._lock:
                     self._clients.clear()
             return getattr(self.client(client), operation)(**parameters)
 
-    def pages(self, client: str, operation: str, *, token: str = "NextToken", **parameters: Any) -> Iterator[Any]:
+    def pages(
+        self, client: str, operation: str, *, token: str = "NextToken", **parameters: Any
+    ) -> Iterator[Any]:
         """Yield the pages of an operation that lists; each is fetched when the caller needs it.
 
-        botocore's paginators cannot restart the embedded server between two pages. ``token`` is the parameter for the
-        next page, also in the answer; S3's answer has ``Next`` in front of it.
+        botocore's paginators cannot restart the embedded server between two pages. ``token`` is the
+        parameter for the next page, also in the answer; S3's answer has ``Next`` in front of it.
         """
         from botocore import xform_name
 
@@ -181,7 +198,9 @@ class Service:
         answer = dict(self._call_api(api.describe, **{api.name_key: name}))
         if api.name_key not in answer:  # botocore takes an answer without a body for an empty one
             raise ServiceError(
-                f"{api.describe}: the answer is not AWS's: it is empty", is_transient=True, remedy=CHECK_PROXY
+                f"{api.describe}: the answer is not AWS's: it is empty",
+                is_transient=True,
+                remedy=CHECK_PROXY,
             )
         return answer
 
@@ -208,11 +227,21 @@ class Service:
         limit: int,
     ) -> Iterator[dict[str, Any]]:
         # 100 is the API's maximum.
-        query: dict[str, Any] = {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": min(limit, 100)}
-        optional = {"NameContains": contains or None, "CreationTimeAfter": sent[0], "CreationTimeBefore": sent[1]}
+        query: dict[str, Any] = {
+            "SortBy": "CreationTime",
+            "SortOrder": "Descending",
+            "MaxResults": min(limit, 100),
+        }
+        optional = {
+            "NameContains": contains or None,
+            "CreationTimeAfter": sent[0],
+            "CreationTimeBefore": sent[1],
+        }
         query |= {name: value for name, value in optional.items() if value is not None}
         pages = self.pages("sagemaker", api.list, **query)
-        yield from itertools.islice((item for page in pages for item in page.get(api.summaries_key, ())), limit)
+        yield from itertools.islice(
+            (item for page in pages for item in page.get(api.summaries_key, ())), limit
+        )
 
     def _call_api(self, operation: str, **parameters: Any) -> Any:
         from botocore import xform_name
@@ -261,15 +290,26 @@ def _translate(action: str, error: Exception, remedies: Mapping[str, str]) -> Se
                 f"{action}: no AWS credentials were found",
                 remedy="run aws configure or aws sso login, or give --profile … (in Python: AWS(profile=…))",
             )
-        # Not one of botocore's exceptions: the page of a proxy, or of a network that wants a login first.
+        # Not one of botocore's exceptions: the page of a proxy, or of a network that wants a login
+        # first.
         case ResponseParserError():
-            return ServiceError(f"{action}: the answer is not AWS's: {error}", is_transient=True, remedy=CHECK_PROXY)
+            return ServiceError(
+                f"{action}: the answer is not AWS's: {error}", is_transient=True, remedy=CHECK_PROXY
+            )
         case exceptions.NoRegionError():
             return ServiceError("no AWS region is set", remedy=SET_REGION)
         # With SSO, the token itself has expired, so botocore does not even make the call.
-        case exceptions.SSOError() | exceptions.TokenRetrievalError() | exceptions.CredentialRetrievalError():
+        case (
+            exceptions.SSOError()
+            | exceptions.TokenRetrievalError()
+            | exceptions.CredentialRetrievalError()
+        ):
             return CredentialsExpired(f"{action}: {error}", remedy=LOGIN)
-        case exceptions.HTTPClientError() | exceptions.ConnectionError() | exceptions.IncompleteReadError():
+        case (
+            exceptions.HTTPClientError()
+            | exceptions.ConnectionError()
+            | exceptions.IncompleteReadError()
+        ):
             return ServiceError(f"{action}: {error}", is_transient=True)
         case exceptions.BotoCoreError():
             return ServiceError(f"{action}: {error}")
@@ -288,7 +328,9 @@ def _refusal(action: str, error: Mapping[str, str], remedies: Mapping[str, str])
     code, message = error.get("Code", ""), error.get("Message", "")
     # SageMaker has no code for a missing job: only the message of a ValidationException says so.
     is_absent = any(words in message.lower() for words in ("not found", "could not find"))
-    if "_job" in action and (code == "ResourceNotFound" or (code == "ValidationException" and is_absent)):
+    if "_job" in action and (
+        code == "ResourceNotFound" or (code == "ValidationException" and is_absent)
+    ):
         return JobNotFound(f"there is no such job: {message}", code=code)
     text = f"{action}: {code}: {message}"
     if code.startswith(EXPIRED):

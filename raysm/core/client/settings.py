@@ -1,7 +1,9 @@
 """Options from several sources: the command line, ``raysm.toml`` with its profiles, and whole requests in files.
 
-Layers are plain values, the weakest first, and each value knows its source. Tables are merged key by key, lists are
-replaced. Passwords, tokens and keys do not belong in these files: all who may describe a job can read them.
+Layers are plain values, the weakest first, and each value knows its source. Tables are merged key
+by key, lists are
+replaced. Passwords, tokens and keys do not belong in these files: all who may describe a job can
+read them.
 """
 
 import dataclasses
@@ -27,7 +29,8 @@ Key: TypeAlias = tuple[str, ...]
 """The path to a value: ``("cluster", "count")``."""
 
 TARGETS: Mapping[str, type[Target]] = {
-    target.kind: target for target in sorted(typing.get_args(Target), key=lambda target: target is not Local)
+    target.kind: target
+    for target in sorted(typing.get_args(Target), key=lambda target: target is not Local)
 }
 """The targets, each with a table of its own; the first one is the default."""
 
@@ -36,7 +39,8 @@ OWN = {"wheels": tuple[str, ...], "if_done": Literal["run", "skip"], "resume": b
 
 GROUPS = ("cluster", "groups")
 UNIFORM = (("cluster", "instance_type"), ("cluster", "count"), ("cluster", "alternatives"))
-"""A cluster has either groups, or types and a count: a later layer with one of them drops the other."""
+"""A cluster has either groups, or types and a count: a later layer with one of them drops the
+other."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,12 +63,16 @@ def hint_of(key: Key) -> Any:
     return hint
 
 
-def check_values(data: Mapping[str, Any], hints: Mapping[str, Any], origin: Callable[[Key], str]) -> dict[Key, Any]:
+def check_values(
+    data: Mapping[str, Any], hints: Mapping[str, Any], origin: Callable[[Key], str]
+) -> dict[Key, Any]:
     """Return the values of nested tables by their keys; an unknown key or a value of another type is refused."""
     return dict(_leaves(data, hints, (), origin))
 
 
-def _leaves(item: Any, hint: Any, key: Key, origin: Callable[[Key], str]) -> Iterator[tuple[Key, Any]]:
+def _leaves(
+    item: Any, hint: Any, key: Key, origin: Callable[[Key], str]
+) -> Iterator[tuple[Key, Any]]:
     item, path = _in_full(item, key), ".".join(key)
     is_open = hint is Workload or typing.get_origin(hint) is Mapping
     if not (is_open or isinstance(hint, Mapping) or dataclasses.is_dataclass(hint)):
@@ -77,7 +85,9 @@ def _leaves(item: Any, hint: Any, key: Key, origin: Callable[[Key], str]) -> Ite
     for name, inner in item.items():
         names = _hints_in(hint, name)
         if name not in names:
-            raise InvalidRequest(f"{origin((*key, name))}: there is no option {_with_nearest((*key, name), names)}")
+            raise InvalidRequest(
+                f"{origin((*key, name))}: there is no option {_with_nearest((*key, name), names)}"
+            )
         yield from _leaves(inner, names[name], (*key, name), origin)
 
 
@@ -95,7 +105,9 @@ def _hints_in(hint: Any, name: str) -> Mapping[str, Any]:
         return hint
     if hint is Workload:  # checked as a whole, once its kind is known
         return {name: Any}
-    return {name: typing.get_args(hint)[-1]} if typing.get_origin(hint) is Mapping else hints_of(hint)
+    return (
+        {name: typing.get_args(hint)[-1]} if typing.get_origin(hint) is Mapping else hints_of(hint)
+    )
 
 
 def _with_nearest(key: Key, names: Iterable[str]) -> str:
@@ -123,7 +135,8 @@ class Settings:
 
     def _merge(self, layer: Layer) -> None:
         replaced: list[Key] = []
-        # The key alone does not count: a printed request has empty groups beside a type and a count.
+        # The key alone does not count: a printed request has empty groups beside a type and a
+        # count.
         if layer.values.get(GROUPS):
             replaced += UNIFORM
         elif any(key in layer.values for key in UNIFORM):
@@ -131,7 +144,8 @@ class Settings:
             replaced += [GROUPS, ("cluster", "head")]
         kind = ("workload", "kind")
         if kind in layer.values and self.values.get(kind) not in (None, layer.values[kind]):
-            replaced += [key for key in self.values if key[0] == "workload"]  # another workload, not another option
+            # Another workload, not another option.
+            replaced += [key for key in self.values if key[0] == "workload"]
         for key in replaced:
             self.values.pop(key, None)
         self.values |= layer.values
@@ -156,7 +170,9 @@ class Settings:
         kind = self.on
         fields = dataclasses.fields(kind)
         names = {field.name for field in fields}
-        chosen = {name: value for name, value in defaults.items() if name in names} | self.table(kind.kind)
+        chosen = {name: value for name, value in defaults.items() if name in names} | self.table(
+            kind.kind
+        )
         for field in fields:
             if field.default is dataclasses.MISSING and field.name not in chosen:
                 raise InvalidRequest(
@@ -168,25 +184,39 @@ class Settings:
     def workload(self) -> Workload:
         chosen = self.table("workload")
         name = chosen.pop("kind", None)
-        kind: Callable[..., Workload] = Workload.named(name, f"{self.origin(('workload', 'kind'))}: workload.kind")
+        kind: Callable[..., Workload] = Workload.named(
+            name, f"{self.origin(('workload', 'kind'))}: workload.kind"
+        )
         fields = {field.name: field for field in dataclasses.fields(cast(Any, kind))}
         for option in chosen:
             if option not in fields:
                 key = ("workload", option)
-                raise InvalidRequest(f"{self.origin(key)}: a {name} has no option {_with_nearest(key, fields)}")
+                raise InvalidRequest(
+                    f"{self.origin(key)}: a {name} has no option {_with_nearest(key, fields)}"
+                )
         for option, field in fields.items():
-            if option not in chosen and field.default is dataclasses.MISSING is field.default_factory:
-                raise InvalidRequest(f"the {name} has no {option}; give it in the request's [workload]")
+            if (
+                option not in chosen
+                and field.default is dataclasses.MISSING is field.default_factory
+            ):
+                raise InvalidRequest(
+                    f"the {name} has no {option}; give it in the request's [workload]"
+                )
         # Without the codec, because the class has better messages about its values.
-        return kind(**{key: tuple(item) if isinstance(item, list) else item for key, item in chosen.items()})
+        return kind(
+            **{key: tuple(item) if isinstance(item, list) else item for key, item in chosen.items()}
+        )
 
     def options(self) -> dict[str, Any]:
         hints = {**hints_of(JobRequest), **OWN}
         chosen = nested(self.values)
         if "cluster" in chosen:
-            # The target's default count applies if the cluster has other options, but neither groups nor a count.
+            # The target's default count applies if the cluster has other options, but neither
+            # groups nor a count.
             target = self.table(self.on.kind)
-            if "instances" in target and not any(key in self.values for key in (GROUPS, ("cluster", "count"))):
+            if "instances" in target and not any(
+                key in self.values for key in (GROUPS, ("cluster", "count"))
+            ):
                 chosen["cluster"] = {"count": target["instances"]} | chosen["cluster"]
         names = [name for name in chosen if name not in (*TARGETS, "on", "workload")]
         return {name: self._typed(name, hints[name], chosen[name]) for name in names}
@@ -197,7 +227,9 @@ class Settings:
         except InvalidRequest as error:  # each value is valid by itself, but not together
             keys = [key for key in self.values if key[0] == name]
             # The message names the values that do not fit together.
-            origins = dict.fromkeys(map(self.origin, [key for key in keys if str(key[-1]) in str(error)] or keys))
+            origins = dict.fromkeys(
+                map(self.origin, [key for key in keys if str(key[-1]) in str(error)] or keys)
+            )
             raise InvalidRequest(f"{error} (from {', '.join(origins)})") from None
 
 
@@ -205,14 +237,16 @@ PROJECT_FILE = "raysm.toml"
 PROFILES = "profile"
 
 SCRIPT_PATHS = ("source_dir", "script")
-"""Options of a workload that are paths: the script is relative to the source folder, if that is given."""
+"""Options of a workload that are paths: the script is relative to the source folder, if that is
+given."""
 
 
 def find_project_file(start: Path, home: Path) -> Path | None:
     """Return the nearest ``raysm.toml`` in ``start`` or above it, up to the root of a repository or the home folder.
 
     Raises:
-        InvalidRequest: Another user may have written it: its options can run any code and send data anywhere.
+        InvalidRequest: Another user may have written it: its options can run any code and send data
+            anywhere.
     """
     for folder in (start, *start.parents):
         file = folder / PROJECT_FILE
@@ -241,10 +275,14 @@ class Project:
     def read(cls, path: Path) -> "Project":
         data, shown = _parse(path), _shown(path)
         profiles = data.pop(PROFILES, {})
-        if not isinstance(profiles, dict) or not all(isinstance(tables, dict) for tables in profiles.values()):
+        if not isinstance(profiles, dict) or not all(
+            isinstance(tables, dict) for tables in profiles.values()
+        ):
             raise InvalidRequest(f"{shown}: write a profile as [{PROFILES}.NAME.cluster]")
         if "workload" in data:
-            raise InvalidRequest(f"{shown}: a project file has no workload; put it into a file for --request")
+            raise InvalidRequest(
+                f"{shown}: a project file has no workload; put it into a file for --request"
+            )
         layers: dict[str | None, Layer] = {None: _layer(path, data, shown, workload=False)}
         for name, tables in profiles.items():
             layers[name] = _layer(path, tables, f"{shown} [{PROFILES}.{name}]", workload=False)
@@ -278,7 +316,9 @@ def load_options(path: str | Path | None = None, *, profile: str | None = None) 
     """
     file = find_project_file(Path.cwd(), Path.home()) if path is None else Path(path)
     if file is None:
-        raise InvalidRequest(f"there is no {PROJECT_FILE} in {Path.cwd()} or above it; give its path")
+        raise InvalidRequest(
+            f"there is no {PROJECT_FILE} in {Path.cwd()} or above it; give its path"
+        )
     settings = Settings(Project.read(file).chosen(profile))
     return cast(SubmitKeywords, packaged_options(settings) | {"on": settings.target()})
 
@@ -286,31 +326,46 @@ def load_options(path: str | Path | None = None, *, profile: str | None = None) 
 def packaged_options(settings: Settings) -> dict[str, Any]:
     """Return the options of a job; requirement files and wheels are replaced by the packages that they name.
 
-    A file or a command line names each package once. In ``raysm.submit`` wheels are where pip looks first.
+    A file or a command line names each package once. In ``raysm.submit`` wheels are where pip looks
+    first.
     """
     options = settings.options()
     if options.get("wheels") or options.get("requirements"):
         named = options.get("requirements", ())
-        listed = [line for name in named for line in (_lines(Path(name)) if name.endswith(".txt") else [name])]
-        options["requirements"] = list(dict.fromkeys([*listed, *map(_requirement, options.get("wheels", ()))]))
+        listed = [
+            line
+            for name in named
+            for line in (_lines(Path(name)) if name.endswith(".txt") else [name])
+        ]
+        options["requirements"] = list(
+            dict.fromkeys([*listed, *map(_requirement, options.get("wheels", ()))])
+        )
     return options
 
 
 def _lines(file: Path) -> list[str]:
     try:
         # As in pip: a # inside a word, such as the fragment of a URL, does not begin a comment.
-        lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in file.read_text(encoding="utf-8-sig").splitlines()]
+        lines = [
+            re.sub(r"(^|\s)#.*", "", line).strip()
+            for line in file.read_text(encoding="utf-8-sig").splitlines()
+        ]
     except OSError as error:
         raise InvalidRequest(f"--requirement {file} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         # Some shells of Windows write UTF-16 for pip freeze > FILE.
-        raise InvalidRequest(f"--requirement {file} is not UTF-8: {error}; save it as UTF-8") from error
+        raise InvalidRequest(
+            f"--requirement {file} is not UTF-8: {error}; save it as UTF-8"
+        ) from error
     for line in lines:
-        # A file named by -r would not be uploaded, and raysm sets the options of pip in an instance.
+        # A file named by -r would not be uploaded, and raysm sets the options of pip in an
+        # instance.
         if line.startswith("-"):
             # The URL of a private index often contains credentials.
             shown = without_credentials(line)
-            raise InvalidRequest(f"--requirement {file}: {shown!r} is an option of pip, not a package; name packages")
+            raise InvalidRequest(
+                f"--requirement {file}: {shown!r} is an option of pip, not a package; name packages"
+            )
     return [line for line in lines if line]
 
 
@@ -319,7 +374,9 @@ def _requirement(wheel: str) -> str:
     parts = Path(wheel).name.removesuffix(".whl").split("-")
     # Five parts, or six with a build number after the version.
     if not wheel.endswith(".whl") or len(parts) not in (5, 6):
-        raise InvalidRequest(f"--wheel takes a file NAME-VERSION-PYTHON-ABI-PLATFORM.whl, got {wheel!r}")
+        raise InvalidRequest(
+            f"--wheel takes a file NAME-VERSION-PYTHON-ABI-PLATFORM.whl, got {wheel!r}"
+        )
     return f"{parts[0]}=={parts[1]}"
 
 
@@ -366,7 +423,9 @@ def _parse(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InvalidRequest(f"{_shown(path)} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # its message has the position
-        raise InvalidRequest(f"{_shown(path)} is not {language} that can be read: {error}") from error
+        raise InvalidRequest(
+            f"{_shown(path)} is not {language} that can be read: {error}"
+        ) from error
     if not isinstance(data, dict):
         raise InvalidRequest(f"{_shown(path)} holds no options: expected tables, got {data!r:.80}")
     return data

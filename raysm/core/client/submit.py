@@ -1,8 +1,9 @@
 """From a workload and options to a job: request, plan and checks; then uploads, payload, call and record.
 
-``prepare`` sends nothing: its plan is exactly the call that ``Prepared.send`` makes. If a step of sending fails, the
-payload is deleted, because it contains the token: either the service has the job and the caller its handle, or nothing
-is left of it.
+``prepare`` sends nothing: its plan is exactly the call that ``Prepared.send`` makes. If a step of
+sending fails, the
+payload is deleted, because it contains the token: either the service has the job and the caller its
+handle, or nothing is left of it.
 """
 
 import concurrent.futures
@@ -55,7 +56,14 @@ from raysm.core.request import AWS, Cluster, Input, JobRequest, Target, Workload
 from raysm.core.request.codec import from_json, to_json
 from raysm.core.request.job import NAME_PATTERN
 from raysm.core.request.options import check_list
-from raysm.errors import InvalidInput, InvalidRequest, JobFailed, JobNotFound, ServiceError, did_you_mean
+from raysm.errors import (
+    InvalidInput,
+    InvalidRequest,
+    JobFailed,
+    JobNotFound,
+    ServiceError,
+    did_you_mean,
+)
 
 _log = logging.getLogger("raysm")
 
@@ -63,8 +71,8 @@ FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, fu
 
 ENDING = (SecondaryStatus.UPLOADING, SecondaryStatus.STOPPING, SecondaryStatus.MAX_RUNTIME_EXCEEDED)
 MAX_LISTED = 10_000
-"""Maximum number of input objects to list without if_done='skip': ten calls, about a second. A million took minutes,
-and money, before the job was even sent."""
+"""Maximum number of input objects to list without if_done='skip': ten calls, about a second. A
+million took minutes, and money, before the job was even sent."""
 
 
 def state_of(request: JobRequest, task: str, service: Service, *, resume: bool) -> str | None:
@@ -96,14 +104,17 @@ def state_of(request: JobRequest, task: str, service: Service, *, resume: bool) 
     prefix = service.places.records(request.project, task)
     latest = records.latest_of_state(prefix, Storage(service)) if resume else None
     if latest is not None and latest.state is not None:
-        return _checked_state(latest.state, latest.job, service.places.state(request.project, task, ""), service)
+        return _checked_state(
+            latest.state, latest.job, service.places.state(request.project, task, ""), service
+        )
     return service.places.state(request.project, task, request.name)
 
 
 def _checked_state(state: str, job: str, own: str, service: Service) -> str:
     """Return the state of a record, if it is below the task's ``own`` folder or the service says that the job had it.
 
-    People who may write to the bucket can write a record, and must not lead a job to another bucket.
+    People who may write to the bucket can write a record, and must not lead a job to another
+    bucket.
     """
     if state.startswith(own) and "/../" not in state:
         return state
@@ -125,11 +136,15 @@ def await_predecessor(prefix: str, state: str, service: Service) -> None:
     if latest is None:
         return
     # Only Training jobs have checkpoints, whatever the new job is.
-    chain, errors = Chain(latest.job, service=service, api=TRAINING), TransientErrors(service, latest.job)
+    chain, errors = (
+        Chain(latest.job, service=service, api=TRAINING),
+        TransientErrors(service, latest.job),
+    )
     is_reported = False
     for pause_s in service.polling.pauses():
         try:
-            # A last job that has ended without its follow-up is done too: the new job takes the follow-up's place.
+            # A last job that has ended without its follow-up is done too: the new job takes the
+            # follow-up's place.
             if chain.ended(send=False) or chain.known().status.is_terminal:
                 _warn_of_lost_checkpoints(chain.known())
                 return
@@ -143,7 +158,10 @@ def await_predecessor(prefix: str, state: str, service: Service) -> None:
                     "own state: without resume, or with another checkpoint_uri"
                 )
             if not is_reported:
-                _log.warning("waiting until %s has saved its state, with which the new job continues", chain.name)
+                _log.warning(
+                    "waiting until %s has saved its state, with which the new job continues",
+                    chain.name,
+                )
                 is_reported = True
         except JobNotFound:  # only an ended job can be removed
             return
@@ -156,7 +174,12 @@ def _warn_of_lost_checkpoints(before: Description) -> None:
     for transition in before.answer.get("SecondaryStatusTransitions", ()):
         _, found, reason = transition.get("StatusMessage", "").partition(NOT_KEPT)
         if found:
-            _log.warning("%s: %s%s; the new job continues with those that were", before.name, NOT_KEPT, reason)
+            _log.warning(
+                "%s: %s%s; the new job continues with those that were",
+                before.name,
+                NOT_KEPT,
+                reason,
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,9 +198,11 @@ class Prepared:
     source_digest: str
     """Digest of everything that the result depends on, except the state of the inputs."""
     image: str = ""
-    """The image that raysm chose, for people; empty if the user named one, or if the target needs none."""
+    """The image that raysm chose, for people; empty if the user named one, or if the target needs
+    none."""
     shared: str | None = None
-    """Prefix of the payload's part that other jobs use too; None if the payload is the job's alone."""
+    """Prefix of the payload's part that other jobs use too; None if the payload is the job's
+    alone."""
 
     @functools.cached_property
     def _state_of_inputs(self) -> records.InputsState:
@@ -194,7 +219,11 @@ class Prepared:
     def _listed_inputs(self) -> Mapping[str, Input]:
         """The inputs that may change; the URIs of those that are uploaded name their content."""
         uploaded = {upload.channel for upload in self.uploads}
-        return {channel: source for channel, source in self.request.inputs.items() if channel not in uploaded}
+        return {
+            channel: source
+            for channel, source in self.request.inputs.items()
+            if channel not in uploaded
+        }
 
     @functools.cached_property
     def _storage(self) -> Storage:
@@ -205,12 +234,14 @@ class Prepared:
         return self.service.places.records(self.request.project, self.task)
 
     def finished(self) -> Job | None:
-        # Computed even if there is no record yet, because the record of the job that is sent next needs it.
+        # Computed even if there is no record yet, because the record of the job that is sent next
+        # needs it.
         digest = self.digest
         for record in records.recorded(self._records, self._storage):
             if record.digest != digest:
                 continue
-            # Who may write to the bucket can write a record, and must not choose a job of something else.
+            # Who may write to the bucket can write a record, and must not choose a job of something
+            # else.
             if not records.is_run_of(record.job, self.task, self.source_digest):
                 continue
             try:
@@ -230,16 +261,19 @@ class Prepared:
         if not always_leaves or self._storage.has_files(f"{job.outputs}/model"):
             return False
         _log.warning(
-            "%s did the same, but its result was removed from %s/model: it is computed again", job.name, job.outputs
+            "%s did the same, but its result was removed from %s/model: it is computed again",
+            job.name,
+            job.outputs,
         )
         return True
 
     def send(self, *, leaves_payload: bool = False) -> Job:
         """Upload what has changed, send the plan, and return the job.
 
-        If the job continues with the state of one that is just ending, this waits for that end. If it is refused,
-        nothing of it is left but data that can be used again. With ``leaves_payload`` the payload stays if it is
-        unknown whether the job was created, for a caller that sends the same job again.
+        If the job continues with the state of one that is just ending, this waits for that end. If
+        it is refused, nothing of it is left but data that can be used again. With
+        ``leaves_payload`` the payload stays if it is unknown whether the job was created, for a
+        caller that sends the same job again.
         """
         if self.has_old_state and self.state is not None:
             await_predecessor(self._records, self.state, self.service)
@@ -253,7 +287,8 @@ class Prepared:
         data = "" if inputs is None else self._digest_of_data(inputs)
         if self.has_old_state and self.state is not None and self.request.workload.identity:
             self._warn_of_other_data(self.state, data)
-        # Before the job exists: if a file has vanished, the caller must not get an error instead of the job's handle.
+        # Before the job exists: if a file has vanished, the caller must not get an error instead of
+        # the job's handle.
         code = records.code_of(self.request.workload, self.source)
         with self.uploaded(leaves_payload=leaves_payload):
             self._create()
@@ -272,7 +307,11 @@ class Prepared:
         try:
             records.keep(record, self._records, self._storage, request.security.output_kms_key)
         except (ServiceError, OSError) as error:  # the job runs: its sender must get its handle
-            _log.warning("the job %s is sent, but not remembered for if_done and resume: %s", request.name, error)
+            _log.warning(
+                "the job %s is sent, but not remembered for if_done and resume: %s",
+                request.name,
+                error,
+            )
         # Passed on, since ListTags would be a call, and a permission, of its own.
         sent_tags = {tag["Key"]: tag["Value"] for tag in self.plan.request["Tags"]}
         chain = Chain(self.request.name, service=self.service, api=self.plan.api, tags=sent_tags)
@@ -311,11 +350,13 @@ class Prepared:
 
     def _create(self) -> None:
         try:
-            # In a thread, for whose end the block waits: after Ctrl-C it is known whether the job exists.
+            # In a thread, for whose end the block waits: after Ctrl-C it is known whether the job
+            # exists.
             with concurrent.futures.ThreadPoolExecutor(1) as pool:
                 pool.submit(self.service.create, self.plan).result()
         except ServiceError as error:
-            # If an answer was lost, or the call was repeated for it, the job may exist nevertheless.
+            # If an answer was lost, or the call was repeated for it, the job may exist
+            # nevertheless.
             if (error.is_transient or error.code.startswith("ResourceInUse")) and self._exists():
                 return
             if error.code.startswith("AccessDenied") and self.request.security.remote_debug:
@@ -340,7 +381,11 @@ class Prepared:
             hint = ""
             if workload.leaves_working_folder:
                 hint = "; --in-state (in_state=True) keeps the files of the working folder"
-            _log.warning("%s left no state to resume: the new job starts from the beginning%s", before.job, hint)
+            _log.warning(
+                "%s left no state to resume: the new job starts from the beginning%s",
+                before.job,
+                hint,
+            )
 
     def _digest_of_data(self, inputs: records.InputsState) -> str:
         uris = {channel: source.uri for channel, source in sorted(self.request.inputs.items())}
@@ -362,7 +407,9 @@ class Prepared:
         if "_state_of_inputs" in vars(self):
             return self._state_of_inputs
         try:
-            state = records.with_inputs(self.source_digest, self._listed_inputs, self._storage, max_objects=MAX_LISTED)
+            state = records.with_inputs(
+                self.source_digest, self._listed_inputs, self._storage, max_objects=MAX_LISTED
+            )
         except ServiceError:  # this user may not list them; the job's role may
             return None
         if state is None:
@@ -385,12 +432,13 @@ def submit(
     """Send a job, and return its handle without waiting for it.
 
     Args:
-        workload: ``Script``, ``Function``, ``Similarity``, ``TorchScript``, ``DataParallel``, or one of a kind of your
-            own. A function without arguments may be given as it is. Or a whole ``JobRequest``, whose name is the
-            task's; then ``wheels`` is the only option allowed.
+        workload: ``Script``, ``Function``, ``Similarity``, ``TorchScript``, ``DataParallel``, or
+            one of a kind of your own. A function without arguments may be given as it is. Or a
+            whole ``JobRequest``, whose name is the task's; then ``wheels`` is the only option
+            allowed.
         on: ``AWS(…)`` or ``Local(…)``; None is ``Local()``.
-        if_done: ``skip`` returns the task's earlier job, completed or still running, if its source, inputs, parameters
-            and raysm are unchanged.
+        if_done: ``skip`` returns the task's earlier job, completed or still running, if its source,
+            inputs, parameters and raysm are unchanged.
         resume: Continue with the state of the task's latest job instead of an empty one.
         options: The options of a job, as ``raysm.client.options.SubmitOptions`` lists them.
 
@@ -418,10 +466,11 @@ def prepare(
 ) -> Prepared:
     """Do all steps of ``submit`` except sending: ``prepare(…).plan`` is exactly the call that ``.send()`` makes.
 
-    Asks AWS for the account's number if the target names no bucket, and reads the task's records if ``resume`` is set.
-    ``workload`` may be a package that many jobs share. ``job_name`` and ``token`` are for callers that must know the
-    name before, or prepare a job twice. With ``shares``, what the job has in common with others is uploaded once and
-    kept. ``own_tags`` are more tags of raysm.
+    Asks AWS for the account's number if the target names no bucket, and reads the task's records if
+    ``resume`` is set. ``workload`` may be a package that many jobs share. ``job_name`` and
+    ``token`` are for callers that must know the name before, or prepare a job twice. With
+    ``shares``, what the job has in common with others is uploaded once and kept. ``own_tags`` are
+    more tags of raysm.
     """
     check_names(options)
     chosen: Mapping[str, Any] = options
@@ -437,8 +486,11 @@ def prepare(
     task = _task(chosen.get("name"), package.title)
     id_columns = getattr(package.workload, "id_columns", ())
     given = chosen.get("inputs") or {}
-    channels = {channel: _input(channel, item, service, id_columns) for channel, item in given.items()}
-    # Before ``locate``, which reads every byte of local inputs for their digests if the target is AWS.
+    channels = {
+        channel: _input(channel, item, service, id_columns) for channel, item in given.items()
+    }
+    # Before ``locate``, which reads every byte of local inputs for their digests if the target is
+    # AWS.
     try:
         check_inputs(package.workload, channels)
     except InvalidInput as error:
@@ -449,11 +501,17 @@ def prepare(
             error.args = (f"{error}".replace(str(file), shown).replace(file.name, shown),)
         raise
     located, needed = locate(channels, service.target, service.places)
-    fields = {"cluster": chosen.get("cluster") or service.target.default_cluster(), **request_fields(chosen)}
+    fields = {
+        "cluster": chosen.get("cluster") or service.target.default_cluster(),
+        **request_fields(chosen),
+    }
     if "tracking" in fields:
-        fields["tracking"] = features.view("place_of_tracking")(fields["tracking"], on=service.target)
+        fields["tracking"] = features.view("place_of_tracking")(
+            fields["tracking"], on=service.target
+        )
     request = JobRequest(**fields | {"name": task, "workload": package.workload, "inputs": located})
-    # This checks the types of all values: an instance would refuse them only after the cluster has started.
+    # This checks the types of all values: an instance would refuse them only after the cluster has
+    # started.
     from_json(JobRequest, to_json(request))
     wheels = tuple(Path(wheel) for wheel in chosen.get("wheels") or ())
     _check_packages(request, wheels)
@@ -465,9 +523,13 @@ def prepare(
             f"the image {target.image} has no Ray, and security.isolation leaves no way to install it",
             remedy="name an image that has Ray (raysm image prints how to build one), or add Ray's wheels: wheels=[…]",
         )
-    digest = records.digest_of(request, target, source=package.source, pickled=package.pickled, wheels=wheels)
+    digest = records.digest_of(
+        request, target, source=package.source, pickled=package.pickled, wheels=wheels
+    )
     if job_name is not None and not NAME_PATTERN.fullmatch(job_name):
-        raise InvalidRequest(f"job_name={job_name!r} is not 1 to 63 letters, digits and inner hyphens; rename it")
+        raise InvalidRequest(
+            f"job_name={job_name!r} is not 1 to 63 letters, digits and inner hyphens; rename it"
+        )
     # The name contains a piece of the digest, which does not depend on the name.
     request = replace(request, name=job_name or records.job_name(task, digest, time.time()))
     state = state_of(request, task, service, resume=resume)
@@ -478,11 +540,19 @@ def prepare(
             "each instance finds only the files that its own ranks saved, perhaps those of another epoch than rank "
             "0's: load on rank 0 and broadcast, or add --share-state (share_state=True)"
         )
-    contents = payload.contents_of(request, source=package.source, function=package.pickled, wheels=wheels, token=token)
+    contents = payload.contents_of(
+        request, source=package.source, function=package.pickled, wheels=wheels, token=token
+    )
     shared = service.places.shared(contents.shared_digest) if shares else None
     tags = {**job_tags(request, task), **(own_tags or {})}
     planned = plan(
-        request, target=target, places=service.places, state=state, tags=tags, seal=contents.seal, shared=shared
+        request,
+        target=target,
+        places=service.places,
+        state=state,
+        tags=tags,
+        seal=contents.seal,
+        shared=shared,
     )
     check_plan(planned, takes_files=service.target.takes_files)
     return Prepared(
@@ -503,7 +573,9 @@ def prepare(
 
 def _check_resumable(request: JobRequest, task: str, service: Service) -> None:
     """Refuse to resume a sweep whose options differ; warn if no earlier job exists, or if it had fewer instances."""
-    latest = records.latest_of_state(service.places.records(request.project, task), Storage(service))
+    latest = records.latest_of_state(
+        service.places.records(request.project, task), Storage(service)
+    )
     if latest is None:
         names = [str(item[TRAINING.name_key]) for item in service.summaries(TRAINING, limit=100)]
         hint = did_you_mean(task, {records.task_of(name) for name in names})
@@ -511,16 +583,25 @@ def _check_resumable(request: JobRequest, task: str, service: Service) -> None:
         return
     # A member of a mapping has a dotted name: space.lr.
     new, old = (
-        {name: value for name, value in each.items() if name.partition(".")[0] in request.workload.identity}
+        {
+            name: value
+            for name, value in each.items()
+            if name.partition(".")[0] in request.workload.identity
+        }
         for each in (request.workload.parameters, latest.parameters)
     )
     if changed := [name for name in {**old, **new} if old.get(name) != new.get(name)]:
-        texts = [f"{name} was {old.get(name, 'not given')}, is {new.get(name, 'not given')}" for name in changed]
+        texts = [
+            f"{name} was {old.get(name, 'not given')}, is {new.get(name, 'not given')}"
+            for name in changed
+        ]
         raise InvalidRequest(
             f"{latest.job}, whose state this job would continue, had other options: {'; '.join(texts)}",
             remedy="resume with its options, or send this job without resume",
         )
-    if getattr(request.workload, "in_state", False) and not getattr(request.workload, "share_state", False):
+    if getattr(request.workload, "in_state", False) and not getattr(
+        request.workload, "share_state", False
+    ):
         with contextlib.suppress(JobNotFound):  # it was removed
             before = sum(count for _, count in attach(latest.job, service).describe().instances)
             if 0 < before < request.cluster.size:
@@ -536,7 +617,8 @@ def _call_of(fn: Callable[[], Any]) -> Wrapped:
         return call
     except InvalidRequest as error:
         raise InvalidRequest(
-            str(error), remedy="give the arguments with the function: raysm.submit(raysm.Function(fn, …))"
+            str(error),
+            remedy="give the arguments with the function: raysm.submit(raysm.Function(fn, …))",
         ) from error
 
 
@@ -545,10 +627,16 @@ def _check_types(options: Mapping[str, Any]) -> None:
     if cluster is not None and not isinstance(cluster, Cluster):
         raise InvalidRequest(f"cluster must be raysm.Cluster(…), got {cluster!r}")
     if inputs is not None and not isinstance(inputs, Mapping):
-        raise InvalidRequest(f"inputs must be channels by name, {{'train': 's3://…'}}, got {inputs!r}")
+        raise InvalidRequest(
+            f"inputs must be channels by name, {{'train': 's3://…'}}, got {inputs!r}"
+        )
     for channel, item in (inputs or {}).items():
         if not (isinstance(item, (str, os.PathLike, Input)) or is_data(item)):
-            fix = 'give job.output("model")' if isinstance(item, Job) else "save the data to a file and give its path"
+            fix = (
+                'give job.output("model")'
+                if isinstance(item, Job)
+                else "save the data to a file and give its path"
+            )
             raise InvalidRequest(
                 f"the channel {channel!r} must be a path, a URI, raysm.Input(…), a NumPy array, a torch tensor, or a "
                 f"pandas or polars data frame, got a {type(item).__name__}; {fix}"
@@ -561,7 +649,9 @@ def _task(name: str | None, title: str) -> str:
     if name is None:
         return re.sub(r"[^a-zA-Z0-9]+", "-", title).strip("-")[:63].strip("-") or "job"
     if not NAME_PATTERN.fullmatch(name):
-        raise InvalidRequest(f"the name {name!r} is not 1 to 63 letters, digits and inner hyphens; rename it")
+        raise InvalidRequest(
+            f"the name {name!r} is not 1 to 63 letters, digits and inner hyphens; rename it"
+        )
     return name
 
 
@@ -573,7 +663,9 @@ def _input(channel: str, item: Any, service: Service, id_columns: Sequence[str])
         return source
     name, slash, output = source.uri.removeprefix(REFERENCE).partition("/")
     if not name:
-        raise InvalidRequest(f"the channel {channel!r} is {source.uri!r}; write job:NAME/data or job:NAME/model")
+        raise InvalidRequest(
+            f"the channel {channel!r} is {source.uri!r}; write job:NAME/data or job:NAME/model"
+        )
     # Imported here, because few jobs read another one's output.
     from raysm.core.client.job.listing import find_job
 

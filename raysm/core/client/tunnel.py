@@ -18,13 +18,15 @@ _log = logging.getLogger("raysm")
 # Only IPv4: some machines have no ::1.
 LOOPBACK = "127.0.0.1"
 MAX_CONNECTIONS = 400
-"""Connections of one tunnel at a time, each of which takes two of the process's open files, commonly 1,024."""
+"""Connections of one tunnel at a time, each of which takes two of the process's open files,
+commonly 1,024."""
 
 
 class Tunnel:
     """A listener on loopback that passes each connection on to an instance; a context manager, open from the start.
 
-    The listener stays while what carries its connections is started again, so that its port is never free for others.
+    The listener stays while what carries its connections is started again, so that its port is
+    never free for others.
 
     Attributes:
         port: The local port.
@@ -32,7 +34,11 @@ class Tunnel:
     """
 
     def __init__(
-        self, connect: Callable[[], socket.socket], *, local_port: int = 0, on_close: Callable[[], None] = lambda: None
+        self,
+        connect: Callable[[], socket.socket],
+        *,
+        local_port: int = 0,
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
         try:
             self._server = _Server((LOOPBACK, local_port), _Handler)
@@ -45,7 +51,9 @@ class Tunnel:
         self._is_closed = False
         self.port: int = self._server.server_address[1]
         self.address = f"{LOOPBACK}:{self.port}"
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), name="tunnel", daemon=True).start()
+        threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), name="tunnel", daemon=True
+        ).start()
 
     def close(self) -> None:
         if self._is_closed:
@@ -60,7 +68,10 @@ class Tunnel:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -75,7 +86,9 @@ class _Server(socketserver.ThreadingTCPServer):
     request_queue_size = 128
     connect: Callable[[], socket.socket]
 
-    def __init__(self, address: tuple[str, int], handler: type[socketserver.BaseRequestHandler]) -> None:
+    def __init__(
+        self, address: tuple[str, int], handler: type[socketserver.BaseRequestHandler]
+    ) -> None:
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
         super().__init__(address, handler)
@@ -83,7 +96,10 @@ class _Server(socketserver.ThreadingTCPServer):
     def verify_request(self, request: object, client_address: object) -> bool:
         """Keep a connection of this user or of root: silent ones of others would use up this process's open files."""
         assert isinstance(client_address, tuple)
-        return is_from_our_user(client_address, self.server_address[1]) and len(self._open) < 2 * MAX_CONNECTIONS
+        return (
+            is_from_our_user(client_address, self.server_address[1])
+            and len(self._open) < 2 * MAX_CONNECTIONS
+        )
 
     def carry(self, visitor: socket.socket) -> None:
         try:

@@ -7,7 +7,8 @@ import time
 from raysm.errors import InvalidRequest
 
 PYTHON_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
-"""This Python, ``3.11``: patch releases share their bytecode, which cloudpickle's pickles contain."""
+"""This Python, ``3.11``: patch releases share their bytecode, which cloudpickle's pickles
+contain."""
 
 SPANS = ((1, "s"), (60, "min"), (3600, "h"))
 

@@ -1,7 +1,7 @@
 """Listeners on loopback that keep only connections of this user.
 
-Any user of the machine can connect to a port. Without the check, silent connections of another user would use up the
-open files of the process that listens.
+Any user of the machine can connect to a port. Without the check, silent connections of another user
+would use up the open files of the process that listens.
 """
 
 import contextlib
@@ -44,7 +44,8 @@ def user_of(port: int, server_port: int) -> int | None:
         found = find_socket((LOOPBACK, port), (LOOPBACK, server_port))
     except KernelSilent:
         return _user_in_tables(port, server_port)
-    # The tables would only repeat this, and take long: a flood of closed connections would hold up all callers.
+    # The tables would only repeat this, and take long: a flood of closed connections would hold up
+    # all callers.
     return found[1] if found is not None and found[0] == int(ESTABLISHED) else None
 
 
@@ -61,7 +62,10 @@ def _user_in(table: Path, port: int, server_port: int) -> int | None:
     # Each 32 bits of an address are in the machine's byte order.
     plain = f"{int.from_bytes(socket.inet_aton(LOOPBACK), sys.byteorder):08X}"
     mapped = f"{0:016X}{int.from_bytes(bytes.fromhex('0000FFFF'), sys.byteorder):08X}{plain}"
-    rows = [(f"{address}:{port:04X}", f"{address}:{server_port:04X}", ESTABLISHED) for address in (plain, mapped)]
+    rows = [
+        (f"{address}:{port:04X}", f"{address}:{server_port:04X}", ESTABLISHED)
+        for address in (plain, mapped)
+    ]
     try:
         lines = table.read_text().splitlines()
     except OSError:  # a kernel without IPv6 has no second table
@@ -89,7 +93,8 @@ def refuse(connection: socket.socket, answer: bytes) -> None:
 class OwnListener(socket.socket):
     """A listener on 127.0.0.1, at a free port, for asyncio's servers.
 
-    It closes at once the connections of other users, after ``answer``, and those for which ``has_room`` is false.
+    It closes at once the connections of other users, after ``answer``, and those for which
+    ``has_room`` is false.
     """
 
     def __init__(self, has_room: Callable[[], bool], answer: bytes, backlog: int = 128) -> None:

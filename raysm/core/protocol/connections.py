@@ -1,10 +1,12 @@
 """Connections to and from a job's own processes: check the owner of a listening port, and authenticate both ends.
 
-Any user of a machine can listen at a free port. On Linux the kernel lists the owner of each listening socket
-(https://www.kernel.org/doc/html/latest/networking/proc_net_tcp.html); on other systems the checks of the owner do
-nothing. The handshake proves on every system that both ends have the job's token.
+Any user of a machine can listen at a free port. On Linux the kernel lists the owner of each
+listening socket (https://www.kernel.org/doc/html/latest/networking/proc_net_tcp.html); on other
+systems the checks of the owner do nothing. The handshake proves on every system that both ends have
+the job's token.
 
-Only ``checked_connector`` needs a package; instances use the rest before they have installed anything.
+Only ``checked_connector`` needs a package; instances use the rest before they have installed
+anything.
 """
 
 import asyncio
@@ -39,7 +41,8 @@ def is_of_this_machine(address: str) -> bool:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
-            # Connecting a datagram socket sends nothing; the kernel only chooses the route and the source address.
+            # Connecting a datagram socket sends nothing; the kernel only chooses the route and the
+            # source address.
             probe.connect((address, 9))
         except OSError:
             return False
@@ -57,7 +60,9 @@ def without_proxy(hosts: Iterable[str], environ: Mapping[str, str]) -> dict[str,
     # As for requests and curl, the name in small letters hides the other one.
     others = environ.get("no_proxy") or environ.get("NO_PROXY")
     # An asterisk means all hosts only if it stands alone.
-    value = "*" if others == "*" else ",".join(dict.fromkeys([*([others] if others else ()), *hosts]))
+    value = (
+        "*" if others == "*" else ",".join(dict.fromkeys([*([others] if others else ()), *hosts]))
+    )
     return {"no_proxy": value, "NO_PROXY": value}
 
 
@@ -81,18 +86,21 @@ def check_listener(address: str, port: int, *, or_root: bool = False) -> frozens
 def has_own_listener(address: str, port: int) -> bool:
     """Return whether a process of this user listens there; ForeignListener if another user's does.
 
-    Also True if this machine cannot know: for another machine's address, or without the kernel's list of owners.
+    Also True if this machine cannot know: for another machine's address, or without the kernel's
+    list of owners.
     """
     if not _owners_are_listed() or not is_of_this_machine(address):
         return True
     return bool(check_listener(address, port))
 
 
-def connect_to_own(host: str, port: int, timeout_s: float | None, *, or_root: bool = False) -> socket.socket:
+def connect_to_own(
+    host: str, port: int, timeout_s: float | None, *, or_root: bool = False
+) -> socket.socket:
     """Return a connection to a port; at an address of this machine, only to a process of this user.
 
-    With ``or_root`` it may be root's, for servers that this user did not start. The timeout is for each of the host's
-    addresses; the connection that is returned has none.
+    With ``or_root`` it may be root's, for servers that this user did not start. The timeout is for
+    each of the host's addresses; the connection that is returned has none.
     """
     failure: OSError = ConnectionRefusedError(f"nothing listens at {host}, port {port}")
     for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
@@ -140,7 +148,9 @@ def _same_listener(address: str, port: int, *, or_root: bool = False) -> Iterato
     before = check_listener(address, port, or_root=or_root) if is_local else None
     yield
     if is_local and check_listener(address, port, or_root=or_root) != before:
-        raise ConnectionResetError(f"the listener at {address}, port {port}, was replaced meanwhile")
+        raise ConnectionResetError(
+            f"the listener at {address}, port {port}, was replaced meanwhile"
+        )
 
 
 def _listeners(address: str, port: int) -> Iterator[tuple[int, int]]:
@@ -209,7 +219,10 @@ def _read(table: str, addresses: set[str], port: int) -> Iterator[tuple[int, int
 def _hex(family: int, address: str) -> str:
     """Return an address as the tables write it: words of 32 bits, each in the byte order of this machine."""
     packed = socket.inet_pton(family, address)
-    words = [int.from_bytes(packed[start : start + 4], sys.byteorder) for start in range(0, len(packed), 4)]
+    words = [
+        int.from_bytes(packed[start : start + 4], sys.byteorder)
+        for start in range(0, len(packed), 4)
+    ]
     return "".join(f"{word:08X}" for word in words)
 
 
@@ -220,7 +233,8 @@ TURNS = 3
 async def accept_no_more(listeners: Iterable[Any]) -> None:
     """Accept no more connections, and wait until the server has a transport for each accepted one.
 
-    asyncio (until Python 3.12) leaves the others open, and warns on stderr when they are garbage collected.
+    asyncio (until Python 3.12) leaves the others open, and warns on stderr when they are garbage
+    collected.
     """
     loop = asyncio.get_running_loop()
     for listener in listeners:
@@ -266,8 +280,8 @@ class NotProved(ConnectionError):
 async def connect_proved(host: str, port: int, *, token: str, server_port: int) -> socket.socket:
     """Return a connection whose other end has proved that it has the token.
 
-    The server itself listens at ``server_port`` of its own loopback, perhaps behind a tunnel. NotProved: the other end
-    does not know the token, and has not learned it either.
+    The server itself listens at ``server_port`` of its own loopback, perhaps behind a tunnel.
+    NotProved: the other end does not know the token, and has not learned it either.
     """
     connection = socket.socket()
     connection.setblocking(False)
@@ -277,7 +291,9 @@ async def connect_proved(host: str, port: int, *, token: str, server_port: int) 
     except BaseException as error:
         connection.close()
         if isinstance(error, NotProved):
-            raise NotProved(f"what listens at {host}, port {port}, is not the job's session: {error}") from None
+            raise NotProved(
+                f"what listens at {host}, port {port}, is not the job's session: {error}"
+            ) from None
         raise
     return connection
 
@@ -308,9 +324,14 @@ async def prove_server(connection: socket.socket, token: bytes, server_port: int
     await loop.sock_sendall(connection, _proof(token, b"server", mine, theirs, server_port))
 
 
-def _proof(token: bytes, role: bytes, of_server: bytes, of_client: bytes, server_port: int) -> bytes:
-    # All parts before the port have fixed lengths, so two different lists of parts never give the same message.
-    return hmac.digest(token, b"raysm session " + role + of_server + of_client + b"%d" % server_port, "sha256")
+def _proof(
+    token: bytes, role: bytes, of_server: bytes, of_client: bytes, server_port: int
+) -> bytes:
+    # All parts before the port have fixed lengths, so two different lists of parts never give the
+    # same message.
+    return hmac.digest(
+        token, b"raysm session " + role + of_server + of_client + b"%d" % server_port, "sha256"
+    )
 
 
 async def _receive(connection: socket.socket, count: int) -> bytes:

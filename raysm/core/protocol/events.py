@@ -1,9 +1,10 @@
 """Events of a running job: one JSON object on one line of its log.
 
-The log is the one stream that leaves an instance on every kind of service. ``parse`` skips all lines that are not
-events. JSON has no NaN: a value of a metric that is not finite is the text ``"NaN"``, ``"Infinity"`` or
-``"-Infinity"``; a raysm that expects a number takes such a line for a line of the program.
-``ProgressLines`` thins out progress bars in the same log.
+The log is the one stream that leaves an instance on every kind of service. ``parse`` skips all
+lines that are not
+events. JSON has no NaN: a value of a metric that is not finite is the text ``"NaN"``,
+``"Infinity"`` or ``"-Infinity"``; a raysm that expects a number takes such a line for a line of the
+program. ``ProgressLines`` thins out progress bars in the same log.
 """
 
 import json
@@ -20,7 +21,8 @@ from raysm.core.request.codec import AnyFloat, from_json, to_json
 from raysm.errors import InvalidRequest
 
 MARK = '{"raysm": 1, '
-"""The beginning of every event's line. The number is the format's version, so that later ones are skipped."""
+"""The beginning of every event's line. The number is the format's version, so that later ones are
+skipped."""
 
 MAX_COUNT = (1 << 63) - 1
 """The largest count or step of an event. A larger one fits into no column of SQLite, and into no
@@ -34,8 +36,9 @@ class State:
     kind: ClassVar[str] = "state"
 
     name: str
-    """``joined`` (one more instance), ``formed``, ``dashboard`` (its port is open), ``running``, ``gathering``,
-    ``lost`` (an instance), ``rejoined``, ``stopping``, ``done``, ``failed``; readers must accept unknown names."""
+    """``joined`` (one more instance), ``formed``, ``dashboard`` (its port is open), ``running``,
+    ``gathering``, ``lost`` (an instance), ``rejoined``, ``stopping``, ``done``, ``failed``; readers
+    must accept unknown names."""
     host: str = ""
     """The instance of the event."""
     detail: str = ""
@@ -74,7 +77,8 @@ class Metric:
     name: str
     """The name, with the unit at the end: ``peak_memory_bytes``."""
     value: AnyFloat
-    """A number; one that is not finite is written as the text ``NaN``, ``Infinity`` or ``-Infinity``."""
+    """A number; one that is not finite is written as the text ``NaN``, ``Infinity`` or
+    ``-Infinity``."""
     host: str = ""
     """The instance that it describes; empty for the job."""
     step: int | None = None
@@ -91,11 +95,13 @@ class SessionCall:
     kind: ClassVar[str] = "call"
 
     number: int
-    """From 1, in the order of arrival; calls that report nothing have a number too, but no event."""
+    """From 1, in the order of arrival; calls that report nothing have a number too, but no
+    event."""
     name: str
     """The function, or the file of the cell."""
     status: str
-    """``running``, ``done``, ``stopped`` (interrupted), ``failed``; readers must accept unknown ones."""
+    """``running``, ``done``, ``stopped`` (interrupted), ``failed``; readers must accept unknown
+    ones."""
     params: Mapping[str, Any] = field(default_factory=dict)
     """The arguments of the call by name."""
     reason: str = ""
@@ -114,7 +120,8 @@ class Trial:
     number: int
     """From 0, in the order of their starts."""
     status: str
-    """``running``, ``done``, ``stopped`` (ended early), ``failed``; readers must accept unknown ones."""
+    """``running``, ``done``, ``stopped`` (ended early), ``failed``; readers must accept unknown
+    ones."""
     params: Mapping[str, Any] = field(default_factory=dict)
     value: float | None = None
     """The last report of the sweep's metric; None if there is none, or if it is not finite."""
@@ -138,7 +145,8 @@ class Digest:
     kind: ClassVar[str] = "digest"
 
     file: str
-    """``result.pkl`` or ``raysm/exception.pkl``; of several events about a file the last one counts."""
+    """``result.pkl`` or ``raysm/exception.pkl``; of several events about a file the last one
+    counts."""
     sha256: str
     time_s: float = field(default_factory=time.time)
 
@@ -168,10 +176,15 @@ def parse(text: str) -> Event | None:
         data = json.loads(text[start:])
         data.pop("raysm")
         event: Event = from_json(_Envelope, {"event": data}, "event").event
-    except (ValueError, RecursionError, InvalidRequest):  # user code may print anything, this mark too
+    # User code may print anything, this mark too.
+    except (ValueError, RecursionError, InvalidRequest):
         return None
     values = (getattr(event, each.name) for each in fields(event))
-    return None if any(isinstance(value, int) and abs(value) > MAX_COUNT for value in values) else event
+    return (
+        None
+        if any(isinstance(value, int) and abs(value) > MAX_COUNT for value in values)
+        else event
+    )
 
 
 TRIALS = "trials.json"
@@ -223,7 +236,9 @@ def own_trials(folder: Path) -> Trials | None:
 
 def best_of(trials: Sequence[Trial], mode: str) -> Trial | None:
     """Return the trial with the best last value, the first of equal ones; trials that were ended early count too."""
-    having = [trial for trial in trials if trial.value is not None and trial.status in ("done", "stopped")]
+    having = [
+        trial for trial in trials if trial.value is not None and trial.status in ("done", "stopped")
+    ]
     sign = 1 if mode == "min" else -1
     return min(having, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None)
 
@@ -237,8 +252,8 @@ MAX_BARS = 256
 UP = re.compile(rb"\x1b\[(\d*)A")
 LINE = re.compile(rb"([^\r\n]*+)(\n|\r)()")
 PIECE = re.compile(rb"((?:[^\r\n\x1b]|\x1b(?!\[\d*A))*+)(\n|\r|" + UP.pattern + rb")")
-"""Text and what ends it: a line end, a return to the begin of the line, or a move to the line above.
-``LINE`` is for output without such moves, and three times as fast."""
+"""Text and what ends it: a line end, a return to the begin of the line, or a move to the line
+above. ``LINE`` is for output without such moves, and three times as fast."""
 BAR = re.compile(rb"\s*\d+%\||\s*[\d.]+\w*\s\[\d+:\d\d")
 """Where the changing part of tqdm's bars begins, ``12%|`` or ``340it [00:07``."""
 TIMES = re.compile(rb"\[\d+:\d\d.*$")
@@ -246,7 +261,8 @@ TIMES = re.compile(rb"\[\d+:\d\d.*$")
 LABEL = re.compile(rb"\([^()]*pid=\d+[^()]*\)\s*(?:\x1b\[\d*m)*\s*$")
 """What Ray puts before the lines of its workers."""
 OWN = re.compile(rb'(?<=[^\r\n])\{"raysm(?:_report)?": 1, ')
-"""An event, or a report of a trial, after other text on its line: that of a ``print`` without a line end, or a bar."""
+"""An event, or a report of a trial, after other text on its line: that of a ``print`` without a
+line end, or a bar."""
 GREETING = re.compile(
     rb"\[Gloo\] Rank \d+ is connected to (\d+) peer ranks\. "
     rb"Expected number of connected peer ranks is : \1(?:\x1b\[\d*m| \[repeated.*|\s)*$"
@@ -288,7 +304,9 @@ class ProgressLines:
             lines, self._held = data[:end], data[end:]
             self._is_redrawn &= not lines
             if b"[Gloo]" in lines:
-                kept = (each for each in lines.splitlines(keepends=True) if not GREETING.search(each))
+                kept = (
+                    each for each in lines.splitlines(keepends=True) if not GREETING.search(each)
+                )
                 lines = b"".join(kept)
         else:
             lines = b"".join(self._lines(data))
@@ -318,7 +336,10 @@ class ProgressLines:
             own = OWN.search(text)
             if own is not None and not LABEL.search(text, 0, own.start()):
                 before, text = text[: own.start()], text[own.start() :]
-                lines += [self._returned(before) if self._is_redrawn else before + b"\n", text + b"\n"]
+                lines += [
+                    self._returned(before) if self._is_redrawn else before + b"\n",
+                    text + b"\n",
+                ]
             elif end == b"\r":
                 lines.append(self._returned(text))
             elif end.endswith(b"A"):

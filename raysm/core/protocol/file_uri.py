@@ -1,7 +1,7 @@
 """Paths of this machine as ``file:///`` URIs, and back.
 
-Names of files are never joined to a URI: ``?``, ``#``, ``%`` and ``..`` mean something there, and a name may be bytes
-that are not UTF-8. Join paths, and turn the joined path into a URI.
+Names of files are never joined to a URI: ``?``, ``#``, ``%`` and ``..`` mean something there, and a
+name may be bytes that are not UTF-8. Join paths, and turn the joined path into a URI.
 """
 
 import os

@@ -33,8 +33,8 @@ def home(explicit: str | os.PathLike[str] | None = None) -> Path:
     """Return the home, absolute: ``explicit``, else ``$RAYSM_HOME``, else ``~/.raysm``; it need not exist.
 
     Raises:
-        InvalidRequest: Another user owns it or may write to it, so that its pickles and programs may be his; or this
-            user may not open it.
+        InvalidRequest: Another user owns it or may write to it, so that its pickles and programs
+            may be his; or this user may not open it.
     """
     # The only variable that raysm itself reads on the laptop: boto3 reads AWS's.
     chosen = explicit or os.environ.get(VARIABLE) or "~/.raysm"  # noqa: TID251
@@ -52,7 +52,11 @@ def home(explicit: str | os.PathLike[str] | None = None) -> Path:
             f"the home {folder} is not used, because {distrust.reason}",
             remedy=f"set {VARIABLE} to a folder of your own"
             # What others have put there would run as this user.
-            + (f", or, if all that lies in this one is yours, run {distrust.command}" if distrust.command else ""),
+            + (
+                f", or, if all that lies in this one is yours, run {distrust.command}"
+                if distrust.command
+                else ""
+            ),
         )
     return folder
 
@@ -80,7 +84,8 @@ def _is_shared(root: Path) -> bool:
 def private_folder(root: Path, *names: str) -> Path:
     """Return a folder of the home ``root``, created if it is missing; only this user can open it and those above it.
 
-    Folders that an earlier release left open are closed. The home itself keeps its mode if it is the user's home
+    Folders that an earlier release left open are closed. The home itself keeps its mode if it is
+    the user's home
     folder, lies above it, or lies at the top of the file system: other programs need these.
 
     Raises:
@@ -165,7 +170,8 @@ class ServerRecord:
     """Version of raysm; a client of another version may not understand the server."""
     speed: float = 1.0
     socket: str = ""
-    """Path of its Unix socket, in the file relative to the home; empty in the record of an older server."""
+    """Path of its Unix socket, in the file relative to the home; empty in the record of an older
+    server."""
 
     @property
     def clock(self) -> Clock:

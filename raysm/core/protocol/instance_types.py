@@ -34,15 +34,32 @@ def gpu_count(instance_type: str) -> int:
     return 0 if form is None else GPUS.get(form[1], {}).get(form[2], 0)
 
 
-# EC2 names types with disks by a d after the generation (m5d, g4dn, p4de); these have disks without it.
-WITH_DISKS = frozenset("g5 g6 g6e g7e gr6 i3 i3en i4i p5 p5e p5en p6-b200 p6-b300 p6e-gb200 trn1 trn1n trn2".split())
+# EC2 names types with disks by a d after the generation (m5d, g4dn, p4de); these have disks without
+# it.
+WITH_DISKS = frozenset(
+    "g5 g6 g6e g7e gr6 i3 i3en i4i p5 p5e p5en p6-b200 p6-b300 p6e-gb200 trn1 trn1n trn2".split()
+)
 WITHOUT_DISKS = frozenset("g3 g3s g5g inf1 inf2 p2 p3".split())
 NAMED_BY_D = frozenset("cmrtx")
 """Letters of the families that have disks only if their name has the d."""
 
-_G4DN = {"xlarge": 125, "2xlarge": 225, "4xlarge": 225, "8xlarge": 900, "12xlarge": 900, "16xlarge": 900}
+_G4DN = {
+    "xlarge": 125,
+    "2xlarge": 225,
+    "4xlarge": 225,
+    "8xlarge": 900,
+    "12xlarge": 900,
+    "16xlarge": 900,
+}
 # In AWS's table the 16xlarge has half of the 12xlarge's.
-_G5 = {"xlarge": 250, "2xlarge": 450, "4xlarge": 600, "8xlarge": 900, "12xlarge": 3800, "16xlarge": 1900}
+_G5 = {
+    "xlarge": 250,
+    "2xlarge": 450,
+    "4xlarge": 600,
+    "8xlarge": 900,
+    "12xlarge": 3800,
+    "16xlarge": 1900,
+}
 
 GB: Mapping[str, Mapping[str, int]] = {
     "g4dn": _G4DN,

@@ -1,7 +1,7 @@
 """The APIs by which SageMaker runs jobs, each as one value, and the structures that both sides read.
 
-SageMaker names all of an API's operations and keys by one rule, so a further API (Transform) is one more value here,
-with its call in ``raysm.core.client`` and its server in ``raysm.local``.
+SageMaker names all of an API's operations and keys by one rule, so a further API (Transform) is one
+more value here, with its call in ``raysm.core.client`` and its server in ``raysm.local``.
 """
 
 import json
@@ -18,7 +18,8 @@ class Layout:
 
     config: str
     description: str | None = None
-    """The file that describes the whole job; None if each part has a file of its own in ``config``."""
+    """The file that describes the whole job; None if each part has a file of its own in
+    ``config``."""
     channels: str
     model: str
     output_data: str
@@ -29,11 +30,13 @@ class Layout:
 class JobApi:
     """One API that runs jobs.
 
-    The names of its operations and keys follow from ``kind``; a test compares them with botocore's model.
+    The names of its operations and keys follow from ``kind``; a test compares them with botocore's
+    model.
     """
 
     kind: str
-    """How a request names it, ``training``; a job's ARN, and its folder on the embedded SageMaker, begin with it."""
+    """How a request names it, ``training``; a job's ARN, and its folder on the embedded SageMaker,
+    begin with it."""
     console_page: str
     cluster_keys: tuple[str, ...]
     instance_type_shape: str
@@ -47,8 +50,9 @@ class JobApi:
     has_groups: bool = False
     has_checkpoints: bool = False
     filters_status_late: bool = False
-    """True if List with a page size takes the page first and then filters by status, as the API's model says of
-    ListTrainingJobs (https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ListTrainingJobs.html)."""
+    """True if List with a page size takes the page first and then filters by status, as the API's
+    model says of ListTrainingJobs
+    (https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ListTrainingJobs.html)."""
     has_secondary_status: bool = False
 
     def __post_init__(self) -> None:
@@ -102,7 +106,11 @@ TRAINING = JobApi(
     cluster_keys=("ResourceConfig",),
     instance_type_shape="TrainingInstanceType",
     layout=Layout(
-        config="input/config", channels="input/data", model="model", output_data="output/data", failure="output/failure"
+        config="input/config",
+        channels="input/data",
+        model="model",
+        output_data="output/data",
+        failure="output/failure",
     ),
     can_update=True,
     has_groups=True,
@@ -125,7 +133,8 @@ PROCESSING = JobApi(
         output_data="processing/output/data",
         failure="output/message",
     ),
-    # The content of the failure file arrives as ExitMessage; FailureReason is the service's own text.
+    # The content of the failure file arrives as ExitMessage; FailureReason is the service's own
+    # text.
     reason_keys=("ExitMessage", "FailureReason"),
     has_exit_message=True,
 )
@@ -138,7 +147,9 @@ def api_of(kind: str) -> JobApi:
     for api in APIS:
         if api.kind == kind:
             return api
-    raise InvalidRequest(f"kind must be {' or '.join(repr(api.kind) for api in APIS)}, got {kind!r}")
+    raise InvalidRequest(
+        f"kind must be {' or '.join(repr(api.kind) for api in APIS)}, got {kind!r}"
+    )
 
 
 Resources: TypeAlias = Mapping[str, Any]
@@ -181,7 +192,11 @@ class InputManifest:
             prefix = head["prefix"]
         except (ValueError, TypeError, KeyError):
             prefix, names = None, []
-        if not isinstance(prefix, str) or not names or not all(isinstance(name, str) for name in names):
+        if (
+            not isinstance(prefix, str)
+            or not names
+            or not all(isinstance(name, str) for name in names)
+        ):
             raise InvalidInput(
                 f"{uri} is not a manifest. Write a JSON list with at least one name, "
                 '[{"prefix": "s3://bucket/folder/"}, "name", ...], or drop manifest=True if the file is data'

@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
 END_S = 2.0
-"""Seconds that the loop's tasks have to end. Instances must end this soon after the job; the thread is a daemon and
-ends with the process in any case."""
+"""Seconds that the loop's tasks have to end. Instances must end this soon after the job; the thread
+is a daemon and ends with the process in any case."""
 P = ParamSpec("P")
 T = TypeVar("T")
 

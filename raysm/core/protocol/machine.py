@@ -13,8 +13,8 @@ UNLIMITED = 2**60
 def cgroup_value(root: Path, controller: str, name: str) -> str | None:
     """Return the content of a file of this process's cgroup, v2 or v1; None if there is no such file.
 
-    Inside a container the group is mounted at the root of ``/sys/fs/cgroup``; elsewhere ``/proc/self/cgroup`` contains
-    its path.
+    Inside a container the group is mounted at the root of ``/sys/fs/cgroup``; elsewhere
+    ``/proc/self/cgroup`` contains its path.
     """
     base = root / "sys/fs/cgroup"
     candidates = []
@@ -26,7 +26,8 @@ def cgroup_value(root: Path, controller: str, name: str) -> str | None:
                 # On systems with both versions, systemd mounts version 2 below unified.
                 candidates += [base / group / name, base / "unified" / group / name]
             elif controller in parts[1].split(","):
-                # Controllers that share a tree are mounted as "cpu,cpuacct"; the link "cpu" may be missing.
+                # Controllers that share a tree are mounted as "cpu,cpuacct"; the link "cpu" may be
+                # missing.
                 candidates += [base / controller / group / name, base / parts[1] / group / name]
     candidates += [base / name, base / controller / name]
     if controller == "cpu":
@@ -35,17 +36,29 @@ def cgroup_value(root: Path, controller: str, name: str) -> str | None:
 
 
 def memory_limit(root: Path = ROOT) -> int | None:
-    limits = [cgroup_value(root, "memory", name) for name in ("memory.max", "memory.limit_in_bytes")]
-    return min((int(text) for text in limits if text and text.isdigit() and 0 < int(text) < UNLIMITED), default=None)
+    limits = [
+        cgroup_value(root, "memory", name) for name in ("memory.max", "memory.limit_in_bytes")
+    ]
+    return min(
+        (int(text) for text in limits if text and text.isdigit() and 0 < int(text) < UNLIMITED),
+        default=None,
+    )
 
 
 def memory_used(root: Path = ROOT) -> int | None:
     """Return the bytes in use by the group, without reclaimable file pages; None if the kernel does not count them."""
-    for name, inactive in (("memory.current", "inactive_file"), ("memory.usage_in_bytes", "total_inactive_file")):
+    for name, inactive in (
+        ("memory.current", "inactive_file"),
+        ("memory.usage_in_bytes", "total_inactive_file"),
+    ):
         text = cgroup_value(root, "memory", name)
         if text and text.isdigit():
-            stat = dict(line.split(" ", 1) for line in (cgroup_value(root, "memory", "memory.stat") or "").splitlines())
-            # The files are read one after the other, so the second value may have grown beyond the first.
+            stat = dict(
+                line.split(" ", 1)
+                for line in (cgroup_value(root, "memory", "memory.stat") or "").splitlines()
+            )
+            # The files are read one after the other, so the second value may have grown beyond the
+            # first.
             return max(0, int(text) - int(stat.get(inactive, "0")))
     return None
 
@@ -59,7 +72,8 @@ def text_of(path: Path) -> str | None:
 
 AUTOGROUP = Path("/proc/self/autogroup")
 LAST = 10
-"""A tenth of another session's share if both want all CPUs; Ray's daemons need 0.2 of a core together."""
+"""A tenth of another session's share if both want all CPUs; Ray's daemons need 0.2 of a core
+together."""
 
 
 @contextlib.contextmanager

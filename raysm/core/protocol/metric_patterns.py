@@ -28,12 +28,14 @@ class MetricPatterns:
     def metrics(self, text: str, event: Event | None, time_s: float) -> Iterator[Metric]:
         """Yield the metrics in a line of the log.
 
-        ``event`` is the event in the line, and ``time_s`` when it was written, in seconds since the epoch.
+        ``event`` is the event in the line, and ``time_s`` when it was written, in seconds since the
+        epoch.
         """
         if isinstance(event, Metric):
             yield event
         for name, value in self.values(text):
-            # A definition that matches raysm's own events lets CloudWatch have the metric; its value is known already.
+            # A definition that matches raysm's own events lets CloudWatch have the metric; its
+            # value is known already.
             if not (isinstance(event, Metric) and event.name == name):
                 yield Metric(name=name, value=value, time_s=time_s)
 

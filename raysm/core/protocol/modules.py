@@ -20,10 +20,12 @@ from types import ModuleType
 from typing import Any
 
 PARTS = 6
-"""Length of what cloudpickle returns for a class by value; the last is a function that sets its state."""
+"""Length of what cloudpickle returns for a class by value; the last is a function that sets its
+state."""
 
 _made: "weakref.WeakKeyDictionary[type, str]" = weakref.WeakKeyDictionary()
-"""Classes that this process made from a pickle, with the SHA-256 of the source that defines them."""
+"""Classes that this process made from a pickle, with the SHA-256 of the source that defines
+them."""
 
 
 def shared(kind: type, reduction: Any) -> Any:
@@ -39,7 +41,9 @@ def shared(kind: type, reduction: Any) -> Any:
     return own_or_made, (*where, make, args), (set_state, state), None, None, set_unless_own
 
 
-def own_or_made(module: str, name: str, digest: str, make: Callable[..., type], args: tuple[Any, ...]) -> type:
+def own_or_made(
+    module: str, name: str, digest: str, make: Callable[..., type], args: tuple[Any, ...]
+) -> type:
     """Return the class ``name`` of a module with this source, or make it."""
     own = _own(module, name, digest)
     if own is not None:
@@ -106,7 +110,8 @@ class WithModules:
         self.function, self._files = function, files
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Pickle reads arguments in their order, so the modules are there when it reads the function.
+        # Pickle reads arguments in their order, so the modules are there when it reads the
+        # function.
         return _second, (_Sources(_read(self._files)), self.function)
 
 
@@ -161,7 +166,9 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
     def is_package(self, fullname: str) -> bool:
         file, _ = self.sources[fullname]
         inside = f"{fullname}."
-        return Path(file).stem == "__init__" or any(name.startswith(inside) for name in self.sources)
+        return Path(file).stem == "__init__" or any(
+            name.startswith(inside) for name in self.sources
+        )
 
     def get_source(self, fullname: str) -> str:
         _, source = self.sources[fullname]

@@ -1,6 +1,7 @@
 """Unix sockets between processes of one user: each end asks the kernel which user is at the other end.
 
-A TCP port says nothing about who listens: when a process ends, any user of the machine can take the port that it had.
+A TCP port says nothing about who listens: when a process ends, any user of the machine can take the
+port that it had.
 """
 
 import os
@@ -38,7 +39,8 @@ def is_trusted(user: int) -> bool:
 def connect(path: str, timeout_s: float | None) -> socket.socket:
     """Return a connection to a Unix socket at which a process of this user or of root listens.
 
-    The timeout is for connecting. ForeignListener: another user's process listens there; nothing was sent.
+    The timeout is for connecting. ForeignListener: another user's process listens there; nothing
+    was sent.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -46,7 +48,9 @@ def connect(path: str, timeout_s: float | None) -> socket.socket:
         _connect(connection, path, timeout_s)
         user = peer_user(connection)
         if not is_trusted(user):
-            raise ForeignListener(f"a process of another user (uid {user}) listens at {path}: nothing was sent to it")
+            raise ForeignListener(
+                f"a process of another user (uid {user}) listens at {path}: nothing was sent to it"
+            )
     except BaseException:
         connection.close()
         raise
@@ -62,5 +66,7 @@ def _connect(connection: socket.socket, path: str, timeout_s: float | None) -> N
         except BlockingIOError:
             # With a timeout, Linux does not wait until a listener with a full queue accepts.
             if time.monotonic() >= deadline_s:
-                raise TimeoutError(f"{path} accepted no connection within {timeout_s:g} s") from None
+                raise TimeoutError(
+                    f"{path} accepted no connection within {timeout_s:g} s"
+                ) from None
         time.sleep(BUSY_POLL_S)

@@ -23,17 +23,19 @@ from raysm.errors import InvalidPayload
 
 LIBRARY = "raysm.zip"
 TRAVELS = ("*.py", "*.[ch]", "*.so", "*.json", "py.typed")
-"""Patterns of the files in the zip; instances do not need the demo's data or the files that images are built from."""
+"""Patterns of the files in the zip; instances do not need the demo's data or the files that images
+are built from."""
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip can hold; the real times would give every payload another digest."""
 BYTECODE = "__pycache__"
 RUN_BY_INSTANCES = ("core/request/", "core/protocol/", "instance/", "features/")
-"""Folders of the package whose bytecode is sent too: compiling it took each instance a third of a second."""
+"""Folders of the package whose bytecode is sent too: compiling it took each instance a third of a
+second."""
 ON_THE_LAPTOP = re.compile(
     r"(core/client|cli|features/(account|dashboard|experiments|grid))/|features/\w+/(client|notebook|\w*command\.py)"
 )
-"""What few jobs import, in folders of ``RUN_BY_INSTANCES`` too: it has no bytecode, and stays in the zip, because each
-file takes time to create."""
+"""What few jobs import, in folders of ``RUN_BY_INSTANCES`` too: it has no bytecode, and stays in
+the zip, because each file takes time to create."""
 UNCHECKED = (1).to_bytes(4, "little")
 """The flags of bytecode that Python uses without a look at its source (PEP 552)."""
 
@@ -51,8 +53,8 @@ def library() -> bytes:
 def kept_library(package: Path, *, keep: bool = True) -> bytes:
     """Return a zip of the modules of ``package``.
 
-    It is kept beside the bytecode until a module changes, because packing takes as long as a command's imports. A zip
-    that is not kept has no bytecode, which takes most of that time.
+    It is kept beside the bytecode until a module changes, because packing takes as long as a
+    command's imports. A zip that is not kept has no bytecode, which takes most of that time.
     """
     paths = sorted(_travelling(package))
     folder = package / BYTECODE
@@ -65,7 +67,9 @@ def kept_library(package: Path, *, keep: bool = True) -> bytes:
     if keep:
         with contextlib.suppress(OSError):  # the folder may be another user's
             put(archive, content)
-            for older in set(folder.glob(f"{LIBRARY}.{sys.implementation.cache_tag}.*")) - {archive}:
+            for older in set(folder.glob(f"{LIBRARY}.{sys.implementation.cache_tag}.*")) - {
+                archive
+            }:
                 older.unlink(missing_ok=True)
     return content
 
@@ -93,11 +97,15 @@ def _state_of(package: Path, paths: Sequence[Path], metadata: Mapping[str, bytes
     state = hashlib.sha256(repr(metadata).encode())
     for path in paths:
         status = path.stat()
-        state.update(f"{path.relative_to(package)} {status.st_size} {status.st_mtime_ns}\n".encode())
+        state.update(
+            f"{path.relative_to(package)} {status.st_size} {status.st_mtime_ns}\n".encode()
+        )
     return state.hexdigest()[:16]
 
 
-def _packed(package: Path, paths: Sequence[Path], metadata: Mapping[str, bytes], *, with_bytecode: bool) -> bytes:
+def _packed(
+    package: Path, paths: Sequence[Path], metadata: Mapping[str, bytes], *, with_bytecode: bool
+) -> bytes:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for name, data in metadata.items():
@@ -106,11 +114,14 @@ def _packed(package: Path, paths: Sequence[Path], metadata: Mapping[str, bytes],
             name, source = path.relative_to(package.parent).as_posix(), path.read_bytes()
             files = {name: source}
             inside = path.relative_to(package).as_posix()
-            is_run = path.suffix == ".py" and ("/" not in inside or inside.startswith(RUN_BY_INSTANCES))
+            is_run = path.suffix == ".py" and (
+                "/" not in inside or inside.startswith(RUN_BY_INSTANCES)
+            )
             is_run = is_run and not ON_THE_LAPTOP.match(inside)
             if is_run and with_bytecode:
                 # Beside its source, where Python looks for it in a zip; ``unpack`` moves it.
-                with contextlib.suppress(ValueError):  # constant slices of Python 3.14, which marshal's version 2 lacks
+                # Constant slices of Python 3.14, which marshal's version 2 lacks.
+                with contextlib.suppress(ValueError):
                     files[f"{name}c"] = _bytecode(source, name)
             for name, data in files.items():
                 _write(archive, name, data)
@@ -126,15 +137,22 @@ def _write(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
 
 def _bytecode(source: bytes, name: str) -> bytes:
     code = compile(source, name, "exec", dont_inherit=True)
-    # Version 2: later ones depend on which objects a process shares, and would give payloads different digests.
-    return importlib.util.MAGIC_NUMBER + UNCHECKED + importlib.util.source_hash(source) + marshal.dumps(code, 2)
+    # Version 2: later ones depend on which objects a process shares, and would give payloads
+    # different digests.
+    return (
+        importlib.util.MAGIC_NUMBER
+        + UNCHECKED
+        + importlib.util.source_hash(source)
+        + marshal.dumps(code, 2)
+    )
 
 
 def unpack(library: Path, folder: Path, runner: str = "") -> Path:
     """Unpack a verified zip of raysm, with the bytecode of this Python; return ``folder``.
 
-    Ray's workers import modules from a folder faster than from a zip, and some are run by their path. What few jobs
-    import, and each feature but that of the ``runner``, stays in the zip, which becomes a part of the package's path.
+    Ray's workers import modules from a folder faster than from a zip, and some are run by their
+    path. What few jobs import, and each feature but that of the ``runner``, stays in the zip, which
+    becomes a part of the package's path.
     """
     own = runner.partition(":")[0].replace(".", "/").split("/")
     try:
@@ -146,9 +164,15 @@ def unpack(library: Path, folder: Path, runner: str = "") -> Path:
                     continue
                 if entry.filename.endswith(".pyc"):
                     # Python compiles a module anew if its bytecode is another release's.
-                    entry.filename = importlib.util.cache_from_source(entry.filename.removesuffix("c"))
+                    entry.filename = importlib.util.cache_from_source(
+                        entry.filename.removesuffix("c")
+                    )
                 archive.extract(entry, folder)
-            (package,) = {name.partition("/")[0] for name in archive.namelist() if name.endswith("/__init__.py")}
+            (package,) = {
+                name.partition("/")[0]
+                for name in archive.namelist()
+                if name.endswith("/__init__.py")
+            }
         (folder / package / LIBRARY).symlink_to(library.resolve())
     except (OSError, zipfile.BadZipFile) as error:
         raise InvalidPayload(f"{library} cannot be unpacked into {folder}: {error}") from error
@@ -156,7 +180,8 @@ def unpack(library: Path, folder: Path, runner: str = "") -> Path:
 
 
 RAY_RANGE = ">=2.53,<2.61"
-"""Releases with the interfaces that the bootstrap uses; the private names are optional (``ray_internals``)."""
+"""Releases with the interfaces that the bootstrap uses; the private names are optional
+(``ray_internals``)."""
 
 NEEDS = {
     # The extra default has the dashboard, and train has pandas for Ray Train.

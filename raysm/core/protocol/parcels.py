@@ -1,8 +1,9 @@
 """Large values between a session and its clients: pickles whose large buffers travel beside them, without copies.
 
-A *parcel* is either a plain pickle, or a line with ``MARK`` and the sizes of the pickle and its buffers as JSON,
-followed by the pickle and the buffers, each padded to ``ALIGNMENT`` bytes. A connection that transfers one large value
-begins with ``BULK``; its request and its answers are lines of JSON.
+A *parcel* is either a plain pickle, or a line with ``MARK`` and the sizes of the pickle and its
+buffers as JSON, followed by the pickle and the buffers, each padded to ``ALIGNMENT`` bytes. A
+connection that transfers one large value begins with ``BULK``; its request and its answers are
+lines of JSON.
 """
 
 import json
@@ -18,7 +19,8 @@ Content = bytes | bytearray | mmap.mmap
 BULK = b"\0"
 """First byte of a connection that transfers one large value; no HTTP request begins with it."""
 SMALL_BYTES = 64 << 10
-"""A larger value travels on a connection of its own, and a larger buffer travels beside its pickle."""
+"""A larger value travels on a connection of its own, and a larger buffer travels beside its
+pickle."""
 ALIGNMENT = 64
 MARK = b"raysm parcel"
 SEND_BYTES = 8 << 20

@@ -1,7 +1,7 @@
 """Every path of a job inside an instance.
 
-Sources: the SageMaker developer guide, "How Amazon SageMaker Provides Training Information" and "How Amazon SageMaker
-Processing Configures Your Processing Container".
+Sources: the SageMaker developer guide, "How Amazon SageMaker Provides Training Information" and
+"How Amazon SageMaker Processing Configures Your Processing Container".
 """
 
 import os
@@ -36,7 +36,10 @@ class Paths:
         if training.resource_config.exists():
             return training
         layouts = (cls(base, api) for api in APIS)
-        return next((paths for paths in layouts if paths.description and paths.description.exists()), training)
+        return next(
+            (paths for paths in layouts if paths.description and paths.description.exists()),
+            training,
+        )
 
     @property
     def config(self) -> Path:
@@ -137,7 +140,8 @@ class Paths:
     def scratch(self) -> Path:
         """Folder of raysm's temporary files: never uploaded, lost with the instance.
 
-        The instance's first program chooses between ``/tmp/raysm`` and this one (``bootstrap.scratch``).
+        The instance's first program chooses between ``/tmp/raysm`` and this one
+        (``bootstrap.scratch``).
         """
         return self.scratch_root or self.base / "scratch"
 

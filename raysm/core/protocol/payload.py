@@ -13,8 +13,9 @@
     wheels/            packages that travel; pip looks here first
     digests.json       SHA-256 of every other file, verified before any of them is used
 
-The API call that creates the job contains the digests of start.py and of digests.json. A user who may write to the
-bucket, but not call the API, can therefore not change what an instance runs (``contract.seal``).
+The API call that creates the job contains the digests of start.py and of digests.json. A user who
+may write to the bucket, but not call the API, can therefore not change what an instance runs
+(``contract.seal``).
 
 A grid sends the payload in two parts, so that the source of 100,000 rows is uploaded once::
 
@@ -69,15 +70,21 @@ class Contents:
 
     @functools.cached_property
     def digests(self) -> bytes:
-        # Cached, because the API call contains this digest; a file that changes later must not change it.
-        return json.dumps({name: sha256_of_content(self.files[name]) for name in sorted(self.files)}, indent=1).encode()
+        # Cached, because the API call contains this digest; a file that changes later must not
+        # change it.
+        return json.dumps(
+            {name: sha256_of_content(self.files[name]) for name in sorted(self.files)}, indent=1
+        ).encode()
 
     @property
     def seal(self) -> Seal:
-        return Seal(start=sha256_of_content(self.files[START]), digests=sha256_of_content(self.digests))
+        return Seal(
+            start=sha256_of_content(self.files[START]), digests=sha256_of_content(self.digests)
+        )
 
     def write(self, folder: Path) -> None:
-        # The folder is private, because the source and the pickled arguments have no restricted mode of their own.
+        # The folder is private, because the source and the pickled arguments have no restricted
+        # mode of their own.
         folder.mkdir(parents=True, mode=0o700)
         for name, content in self.files.items():
             path = folder / name
@@ -91,12 +98,16 @@ class Contents:
         try:
             verify(folder)
         except InvalidPayload as error:
-            raise InvalidRequest(f"a file was changed while the job was being sent; send it again: {error}") from error
+            raise InvalidRequest(
+                f"a file was changed while the job was being sent; send it again: {error}"
+            ) from error
 
     @property
     def shared_digest(self) -> str:
         """SHA-256 of the shared part; jobs with the same digest share it."""
-        shared = {name: digest for name, digest in json.loads(self.digests).items() if name not in OWN}
+        shared = {
+            name: digest for name, digest in json.loads(self.digests).items() if name not in OWN
+        }
         return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
 
     def write_shared(self, folder: Path) -> None:
@@ -134,7 +145,9 @@ class Payload:
         """
         digests: dict[str, str] = json.loads((self.folder / DIGESTS).read_bytes())
         parts = {
-            name: digest for name, digest in digests.items() if name.partition("/")[0] in (SOURCE, REQUIREMENTS, WHEELS)
+            name: digest
+            for name, digest in digests.items()
+            if name.partition("/")[0] in (SOURCE, REQUIREMENTS, WHEELS)
         }
         text = json.dumps([parts, dict(self.request.environment)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
@@ -193,7 +206,8 @@ def contents_of(
 def pack_driver(folder: Path) -> None:
     """Write raysm's files for a job of the SageMaker SDK into ``folder``, which must not exist yet.
 
-    They are a payload without a request and a source, which each instance makes from the SDK's files.
+    They are a payload without a request and a source, which each instance makes from the SDK's
+    files.
     """
     Contents(files=_own_files()).write(folder)
 
@@ -229,7 +243,9 @@ def check_wheels(wheels: Sequence[Path]) -> None:
     paths: dict[str, Path] = {}
     for wheel in wheels:
         if not wheel.is_file():
-            raise InvalidRequest(f"the wheel {str(wheel)!r} is not there, or is no file; build it, or drop it")
+            raise InvalidRequest(
+                f"the wheel {str(wheel)!r} is not there, or is no file; build it, or drop it"
+            )
         # All wheels travel in one folder, where the second would replace the first.
         if wheel.name in paths:
             raise InvalidRequest(
@@ -293,7 +309,9 @@ def join(shared: Path, job_part: Path, folder: Path) -> Path:
         optional = [name for name in (FUNCTION,) if (job_part / name).exists()]
         files = {name: (job_part / name).read_bytes() for name in (TOKEN, *optional)}
     except (InvalidConfig, OSError, KeyError, TypeError) as error:
-        raise InvalidPayload(f"no payload: the job's own part in {job_part} cannot be read: {error}") from error
+        raise InvalidPayload(
+            f"no payload: the job's own part in {job_part} cannot be read: {error}"
+        ) from error
     # Copies, because Python takes the folder of a link's target for a script's own folder.
     shutil.copytree(shared, folder)
     folder.chmod(0o700)

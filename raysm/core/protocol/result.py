@@ -12,7 +12,8 @@ from raysm.core.request.codec import from_json, to_json
 from raysm.errors import BlockFailed
 
 MANIFEST = "manifest.json"
-"""Name of the manifest in the result's folder; it is written last, so a result with a manifest is complete."""
+"""Name of the manifest in the result's folder; it is written last, so a result with a manifest is
+complete."""
 MARK = ".raysm"
 """Name of a file in the folder of an incomplete result, which a user's own folder does not have."""
 VALUE = "result.pkl"
@@ -21,11 +22,14 @@ IDS = "ids.parquet"
 QUERY_IDS = "query_ids.parquet"
 """Names of the ids of the rows and columns of a full similarity matrix, beside it."""
 FAILURE = "raysm/failure.json"
-"""Name of the whole ``Failure`` among the other outputs: SageMaker cuts FailureReason at 1024 characters."""
+"""Name of the whole ``Failure`` among the other outputs: SageMaker cuts FailureReason at 1024
+characters."""
 EXCEPTION = "raysm/exception.pkl"
-"""Name of the exception that a function raised, pickled by cloudpickle, beside FAILURE; absent if it cannot be."""
+"""Name of the exception that a function raised, pickled by cloudpickle, beside FAILURE; absent if
+it cannot be."""
 MODEL_FILE = "model.safetensors"
-"""Name of a trained model: ``model.load_state_dict(safetensors.torch.load_file(path))`` reads it."""
+"""Name of a trained model: ``model.load_state_dict(safetensors.torch.load_file(path))`` reads
+it."""
 TRAINING = "training.json"
 """Name of a training's ``Measured``, beside the model."""
 SERVICE_REASON = 1024
@@ -58,9 +62,9 @@ class Failure:
     def reason(self) -> str:
         """Return at most MAX_REASON characters: the exception first, then as much of the traceback's end as fits.
 
-        A traceback that does not fit loses the frames of installed packages, because the user's own say more.
-        The message of a task's error is a whole traceback, with the exception in its last line. If the message does not
-        fit, that line comes first.
+        A traceback that does not fit loses the frames of installed packages, because the user's own
+        say more. The message of a task's error is a whole traceback, with the exception in its last
+        line. If the message does not fit, that line comes first.
         """
         head = self.headline
         tail = self.remote_traceback.rstrip()
@@ -78,8 +82,13 @@ class Failure:
 
     def _first_line(self) -> str:
         lines = [line.strip() for line in self.message.splitlines() if line.strip()]
-        # Only the first line says which block failed. At most half of the room: the last line has the exception.
-        first = [_cut(lines[0], MAX_REASON // 2)] if self.error_type == BlockFailed.__name__ and len(lines) > 1 else []
+        # Only the first line says which block failed. At most half of the room: the last line has
+        # the exception.
+        first = (
+            [_cut(lines[0], MAX_REASON // 2)]
+            if self.error_type == BlockFailed.__name__ and len(lines) > 1
+            else []
+        )
         # A slice: a message of blanks alone has no last line.
         return " ".join([f"{self.error_type}:", *first, *lines[-1:]])
 
@@ -137,7 +146,8 @@ class ResultFile:
     bytes: int
     sha256: str
     how_to_read: str
-    """One line of Python; empty if raysm does not know the file. Readers of a manifest derive it from the name."""
+    """One line of Python; empty if raysm does not know the file. Readers of a manifest derive it
+    from the name."""
     units: tuple[str, ...] = ()
     """The unit of each length of the shape: ``("rows", "neighbors")``."""
 
@@ -145,7 +155,9 @@ class ResultFile:
     def size(self) -> str:
         """Shape and bytes as text: ``1,797 rows x 10 neighbors, 251,580 bytes``."""
         units = (*self.units, *[""] * (len(self.shape) - len(self.units)))
-        lengths = [f"{length:,} {unit}".rstrip() for length, unit in zip(self.shape, units, strict=False)]
+        lengths = [
+            f"{length:,} {unit}".rstrip() for length, unit in zip(self.shape, units, strict=False)
+        ]
         return ", ".join(filter(None, [" x ".join(lengths), f"{self.bytes:,} bytes"]))
 
 
@@ -171,8 +183,8 @@ class Manifest:
     notes: tuple[str, ...] = ()
     """Messages about the run: why GPUs or instances were not used."""
     measures: Mapping[str, float] = field(default_factory=dict)
-    """Figures of the run, with units in their names: ``peak_memory_bytes``; ``start_s`` is the time from the first
-    program of the head's container to the workload on a formed cluster."""
+    """Figures of the run, with units in their names: ``peak_memory_bytes``; ``start_s`` is the time
+    from the first program of the head's container to the workload on a formed cluster."""
     summary: str = ""
     """For a training: where its time went."""
 
@@ -215,7 +227,9 @@ def own_manifest(folder: Path) -> Manifest | None:
 
 
 def described_file(name: str, size_bytes: int, sha256: str) -> ResultFile:
-    return ResultFile(name=name, shape=(), bytes=size_bytes, sha256=sha256, how_to_read=how_to_read(name))
+    return ResultFile(
+        name=name, shape=(), bytes=size_bytes, sha256=sha256, how_to_read=how_to_read(name)
+    )
 
 
 def how_to_read(path: str, suffix: str | None = None) -> str:

@@ -1,16 +1,18 @@
 """``python script_main.py SCRIPT ARGUMENT …``: runs a script as ``python SCRIPT ARGUMENT …`` does, but leaves faster.
 
-Torch's static destructors can abort a process whose work is done (SIGABRT, "terminate called without an active
-exception"; pytorch issues 190489 and 179291), and tearing down an interpreter that holds torch or Ray takes seconds. So
-Python ends as it always does, up to and including its ``atexit`` handlers: it waits for threads that are no daemons and
-calls the handlers. Only then does the process leave by ``os._exit``, after flushing every file that is still open.
+Torch's static destructors can abort a process whose work is done (SIGABRT,
+"terminate called without an active exception"; pytorch issues 190489 and 179291), and tearing down
+an interpreter that holds torch or Ray takes seconds. So Python ends as it always does, up to and
+including its ``atexit`` handlers: it waits for threads that are no daemons and calls the handlers.
+Only then does the process leave by ``os._exit``, after flushing every file that is still open.
 
-A process group of torch that the script destroys is kept until then. Where the last reference to one is that of a
-``DistributedDataParallel``, its destructor keeps the GIL while it waits for Gloo's threads, and these may wait for the
+A process group of torch that the script destroys is kept until then. Where the last reference to
+one is that of a ``DistributedDataParallel``, its destructor keeps the GIL while it waits for Gloo's
+threads, and these may wait for the
 GIL (pytorch issue 56297): the script would never end.
 
-The module is run by its path and imports only the standard library, because the script's process is the user's. The
-command ``raysm`` leaves in the same way.
+The module is run by its path and imports only the standard library, because the script's process is
+the user's. The command ``raysm`` leaves in the same way.
 """
 
 import atexit
@@ -38,7 +40,8 @@ def command(script: str, arguments: Sequence[str]) -> list[str]:
 def leave_at_once_after_exit_handlers() -> Callable[[int], None]:
     """Make this process leave by ``os._exit`` after its exit handlers; return a function that sets its exit status.
 
-    Call it before anything else registers an exit handler: the first that is registered is called last.
+    Call it before anything else registers an exit handler: the first that is registered is called
+    last.
     """
     status = 0
 
@@ -58,7 +61,9 @@ class KeepGroups:
     def __init__(self) -> None:
         self._kept: list[Any] = []
 
-    def find_spec(self, name: str, path: Any, _target: Any = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Any, _target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
         if name != self.name:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
@@ -66,7 +71,9 @@ class KeepGroups:
             spec.loader.exec_module = functools.partial(self._execute, spec.loader.exec_module)  # type: ignore[method-assign]
         return spec
 
-    def _execute(self, execute: Callable[[types.ModuleType], None], module: types.ModuleType) -> None:
+    def _execute(
+        self, execute: Callable[[types.ModuleType], None], module: types.ModuleType
+    ) -> None:
         execute(module)
         destroy = module.destroy_process_group
 
@@ -81,12 +88,16 @@ class KeepGroups:
 def run_script(script: str, arguments: Sequence[str]) -> None:
     """Run ``script``; it sees ``sys.argv``, ``sys.path[0]`` and ``__main__`` as if Python had been started with it.
 
-    Unlike with ``runpy.run_path``, the module stays: threads and exit handlers that outlive the last line find it.
+    Unlike with ``runpy.run_path``, the module stays: threads and exit handlers that outlive the
+    last line find it.
     """
     main_module = types.ModuleType("__main__")
     loader = importlib.machinery.SourceFileLoader("__main__", script)
-    # ``__spec__`` stays None, as for every script: then multiprocessing's children find the script by ``__file__``.
-    main_module.__dict__.update(__file__=script, __cached__=None, __loader__=loader, __builtins__=builtins)
+    # ``__spec__`` stays None, as for every script: then multiprocessing's children find the script
+    # by ``__file__``.
+    main_module.__dict__.update(
+        __file__=script, __cached__=None, __loader__=loader, __builtins__=builtins
+    )
     sys.modules["__main__"] = main_module
     sys.argv[:] = [script, *arguments]
     sys.path[0:1] = [os.path.dirname(os.path.realpath(script))]
@@ -144,10 +155,15 @@ def _flush_files() -> None:
     standard = {id(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)}
     # Compare types, because ``isinstance`` would run code of proxy objects.
     kinds = (FILE, sys.modules["zipfile"].ZipFile) if "zipfile" in sys.modules else FILE
-    found = [item for item in gc.get_objects() if issubclass(type(item), kinds) and id(item) not in standard]
+    found = [
+        item
+        for item in gc.get_objects()
+        if issubclass(type(item), kinds) and id(item) not in standard
+    ]
     plain = [item for item in found if type(item).__module__ == FILE.__module__]
     others = [item for item in found if type(item).__module__ != FILE.__module__]
-    # Closing a gzip file, or an uploading one, writes its last bytes into other files, which are flushed again.
+    # Closing a gzip file, or an uploading one, writes its last bytes into other files, which are
+    # flushed again.
     _try_each(plain, "flush")
     _try_each(others, "close")
     _try_each(plain, "flush")

@@ -1,8 +1,8 @@
 """Validate requests against botocore's model of SageMaker, for the client and for the embedded SageMaker.
 
-boto3 itself checks only types, required keys and minimums; this also checks maximums, enums and patterns. The client
-words violations with remedies before it uploads anything, the embedded SageMaker words them as AWS does.
-``service_rules`` has the documented rules that the model lacks.
+boto3 itself checks only types, required keys and minimums; this also checks maximums, enums and
+patterns. The client words violations with remedies before it uploads anything, the embedded
+SageMaker words them as AWS does. ``service_rules`` has the documented rules that the model lacks.
 """
 
 import datetime
@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-CLASSES: Mapping[str, str] = {r"\p{L}": r"\w", r"\p{N}": r"\w", r"\p{Z}": r"\s", r"\p{Alnum}": "a-zA-Z0-9"}
+CLASSES: Mapping[str, str] = {
+    r"\p{L}": r"\w",
+    r"\p{N}": r"\w",
+    r"\p{Z}": r"\s",
+    r"\p{Alnum}": "a-zA-Z0-9",
+}
 """Python's equivalents of Java's character classes, which the API uses inside brackets."""
 ANYTHING = re.compile(r".*", re.DOTALL)
 
@@ -34,7 +39,9 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 FILE = "file:///"
 """The embedded SageMaker takes it wherever AWS takes ``s3://``."""
-INSTANCE_TYPE = re.compile(r"ml\.[a-z][a-z0-9-]*\d[a-z0-9-]*\.(small|medium|large|\d*xlarge|metal(-\d+xl)?)")
+INSTANCE_TYPE = re.compile(
+    r"ml\.[a-z][a-z0-9-]*\d[a-z0-9-]*\.(small|medium|large|\d*xlarge|metal(-\d+xl)?)"
+)
 URI_SHAPE = "S3Uri"
 
 
@@ -59,7 +66,8 @@ class Entry:
 
 
 Step: TypeAlias = str | int | Key | Entry
-"""One step of a path into a request: a member's name, an index in a list, a key of a map, or a key's value."""
+"""One step of a path into a request: a member's name, an index in a list, a key of a map, or a
+key's value."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,7 +118,9 @@ def may_be_newer(path: tuple[Step, ...], value: str) -> bool:
     return path[-1:] == ("InstanceType",) and INSTANCE_TYPE.fullmatch(value) is not None
 
 
-def violations_in(value: Any, shape: Any, *, takes_files: bool, path: tuple[Step, ...] = ()) -> Iterator[Violation]:
+def violations_in(
+    value: Any, shape: Any, *, takes_files: bool, path: tuple[Step, ...] = ()
+) -> Iterator[Violation]:
     """Yield the violations of ``value`` and of what it contains against botocore's ``shape``."""
     kind = shape.type_name
     if not _is_of_type(value, kind):
@@ -187,7 +197,9 @@ def _bounds(value: Any, size: float, shape: Any, path: tuple[Step, ...]) -> Iter
         yield _violation(Rule.MOST, value, shape, path, size)
 
 
-def _violation(rule: Rule, value: Any, shape: Any, path: tuple[Step, ...], size: float | None = None) -> Violation:
+def _violation(
+    rule: Rule, value: Any, shape: Any, path: tuple[Step, ...], size: float | None = None
+) -> Violation:
     facts = shape.metadata
     return Violation(
         path=path,

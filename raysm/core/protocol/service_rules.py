@@ -1,7 +1,8 @@
 """Rules of SageMaker that its service model lacks, each with the page that documents it.
 
-The client checks these rules before it uploads anything, and the embedded SageMaker refuses what breaks them. Each rule
-takes the parameters of a Create call that follows the model, and yields what is wrong, in AWS's words.
+The client checks these rules before it uploads anything, and the embedded SageMaker refuses what
+breaks them. Each rule takes the parameters of a Create call that follows the model, and yields what
+is wrong, in AWS's words.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -39,10 +40,14 @@ def breaches(api: JobApi, parameters: Parameters) -> Iterator[Breach]:
         yield from map(breach, check(parameters))
 
 
-def _rule(*apis: JobApi, source: str, remedy: str = "", is_quota: bool = False) -> Callable[[Check], Check]:
+def _rule(
+    *apis: JobApi, source: str, remedy: str = "", is_quota: bool = False
+) -> Callable[[Check], Check]:
     def add(check: Check) -> Check:
         for api in apis:
-            RULES[api].append((check, partial(Breach, source=source, remedy=remedy, is_quota=is_quota)))
+            RULES[api].append(
+                (check, partial(Breach, source=source, remedy=remedy, is_quota=is_quota))
+            )
         return check
 
     return add
@@ -52,7 +57,9 @@ def _rule(*apis: JobApi, source: str, remedy: str = "", is_quota: bool = False) 
 def _type_or_groups(request: Parameters) -> Iterator[str]:
     resources = request["ResourceConfig"]
     groups = resources.get("InstanceGroups") or []
-    if groups and (resources.get("InstanceType") is not None or resources.get("InstanceCount") is not None):
+    if groups and (
+        resources.get("InstanceType") is not None or resources.get("InstanceCount") is not None
+    ):
         yield "ResourceConfig: give either InstanceGroups, or InstanceType and InstanceCount, not both"
     # The model allows a count of 0, which stands for no count beside groups.
     if (
@@ -77,7 +84,9 @@ def _groups(request: Parameters) -> Iterator[str]:
 @_rule(TRAINING, source=f"{REFERENCE}/API_StoppingCondition.html", is_quota=True)
 def _runtime(request: Parameters) -> Iterator[str]:
     # For Processing, the model has the limit.
-    runtime = (request.get("StoppingCondition") or {}).get("MaxRuntimeInSeconds") or DEFAULT_RUNTIME_S
+    runtime = (request.get("StoppingCondition") or {}).get(
+        "MaxRuntimeInSeconds"
+    ) or DEFAULT_RUNTIME_S
     if runtime > MAX_RUNTIME_S:
         days = MAX_RUNTIME_S // 86_400
         yield f"StoppingCondition: MaxRuntimeInSeconds is {runtime}, the maximum is {MAX_RUNTIME_S} ({days} days)"
@@ -98,7 +107,11 @@ def _spot_wait(request: Parameters) -> Iterator[str]:
         yield f"MaxWaitTimeInSeconds ({wait}) must be at least MaxRuntimeInSeconds ({runtime})"
 
 
-@_rule(TRAINING, source=f"{REFERENCE}/API_ResourceConfig.html", remedy="drop cluster.alternatives or limits.spot")
+@_rule(
+    TRAINING,
+    source=f"{REFERENCE}/API_ResourceConfig.html",
+    remedy="drop cluster.alternatives or limits.spot",
+)
 def _preferences(request: Parameters) -> Iterator[str]:
     resources = request["ResourceConfig"]
     choices = resources.get("InstancePreferences") or []
@@ -140,7 +153,8 @@ def _channel_names(request: Parameters) -> Iterator[str]:
     if len(set(names)) != len(names):
         yield f"InputDataConfig: channel names must be unique, got {', '.join(names)}"
     for name in names:
-        # The model's pattern allows them, and the embedded SageMaker makes a folder of each channel's name.
+        # The model's pattern allows them, and the embedded SageMaker makes a folder of each
+        # channel's name.
         if name in (".", ".."):
             yield f"channel {name!r}: a folder of that name exists already; give another name"
 
@@ -154,7 +168,10 @@ def _compression(request: Parameters) -> Iterator[str]:
 
 @_rule(TRAINING, source=f"{GUIDE}/train-heterogeneous-cluster-how-to-configure.html")
 def _channel_groups(request: Parameters) -> Iterator[str]:
-    groups = {group["InstanceGroupName"] for group in request["ResourceConfig"].get("InstanceGroups") or []}
+    groups = {
+        group["InstanceGroupName"]
+        for group in request["ResourceConfig"].get("InstanceGroups") or []
+    }
     by_channel: dict[str, set[str]] = {}
     for channel in request.get("InputDataConfig") or []:
         # Only channels from S3 can name groups.
@@ -182,14 +199,17 @@ def _fast_file(request: Parameters) -> Iterator[str]:
             continue
         if source.get("S3DataType", "S3Prefix") != "S3Prefix":
             yield f"channel {channel['ChannelName']!r}: FastFile takes an S3Prefix, not {source['S3DataType']}"
-        # A URI with a suffix names one object: as a prefix it would match nothing, and the channel would be empty.
+        # A URI with a suffix names one object: as a prefix it would match nothing, and the channel
+        # would be empty.
         if PurePosixPath(uri).suffix and not uri.endswith("/"):
             yield f"channel {channel['ChannelName']!r}: FastFile takes a prefix, and {uri!r} is one object"
 
 
 @_rule(TRAINING, source=f"{GUIDE}/train-remote-debugging.html")
 def _remote_debugging(request: Parameters) -> Iterator[str]:
-    if (request.get("RemoteDebugConfig") or {}).get("EnableRemoteDebug") and request.get("EnableNetworkIsolation"):
+    if (request.get("RemoteDebugConfig") or {}).get("EnableRemoteDebug") and request.get(
+        "EnableNetworkIsolation"
+    ):
         yield "RemoteDebugConfig: EnableRemoteDebug is not supported with EnableNetworkIsolation"
 
 
@@ -241,7 +261,9 @@ def _volume_key_form(request: Parameters) -> Iterator[str]:
 
 @_rule(TRAINING, PROCESSING, source=f"{REFERENCE}/API_VpcConfig.html")
 def _network_ids(request: Parameters) -> Iterator[str]:
-    network = request.get("VpcConfig") or (request.get("NetworkConfig") or {}).get("VpcConfig") or {}
+    network = (
+        request.get("VpcConfig") or (request.get("NetworkConfig") or {}).get("VpcConfig") or {}
+    )
     # The model takes any letters, so AWS would refuse another ID only after the upload.
     for key, prefix in (("Subnets", "subnet-"), ("SecurityGroupIds", "sg-")):
         for name in network.get(key) or ():
@@ -271,8 +293,14 @@ def _volume_of(request: Parameters) -> tuple[str, Parameters, list[str]]:
     resources: Any = request
     for key in path.split("."):
         resources = resources[key]
-    clusters = resources.get("InstanceGroups") or resources.get("InstancePreferences") or [resources]
-    return path, resources, [cluster["InstanceType"] for cluster in clusters if cluster.get("InstanceType")]
+    clusters = (
+        resources.get("InstanceGroups") or resources.get("InstancePreferences") or [resources]
+    )
+    return (
+        path,
+        resources,
+        [cluster["InstanceType"] for cluster in clusters if cluster.get("InstanceType")],
+    )
 
 
 @_rule(TRAINING, PROCESSING, source=f"{REFERENCE}/API_Tag.html")

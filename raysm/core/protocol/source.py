@@ -1,9 +1,10 @@
 """Find the files of the user's source that travel with a job.
 
-With a script travel the modules and packages beside it that it imports, and those that these import. They are found by
-parsing the files, as Python would find them with the script's folder first in ``sys.path``; nothing is imported. A
-package travels whole, except files over 1 MB that are not code. A source folder that the user names travels whole.
-Hidden files, caches, virtual environments and earlier results of raysm never travel.
+With a script travel the modules and packages beside it that it imports, and those that these
+import. They are found by parsing the files, as Python would find them with the script's folder
+first in ``sys.path``; nothing is imported. A package travels whole, except files over 1 MB that are
+not code. A source folder that the user names travels whole. Hidden files, caches, virtual
+environments and earlier results of raysm never travel.
 """
 
 import ast
@@ -36,7 +37,11 @@ def read_tree(path: Path) -> ast.Module:
         warnings.simplefilter("ignore")  # the job itself will print the warnings
         try:
             return ast.parse(path.read_bytes(), str(path))
-        except (ValueError, RecursionError, MemoryError) as error:  # NUL bytes, or too many brackets
+        except (
+            ValueError,
+            RecursionError,
+            MemoryError,
+        ) as error:  # NUL bytes, or too many brackets
             raise SyntaxError(str(error)) from error
 
 
@@ -46,7 +51,10 @@ def _named_by(node: ast.AST) -> Iterator[str]:
             yield from (alias.name.partition(".")[0] for alias in aliases)
         case ast.ImportFrom(module=str(module), level=0):
             yield module.partition(".")[0]
-        case ast.Call(func=ast.Name(id=called) | ast.Attribute(attr=called), args=[ast.Constant(str(module)), *_]):
+        case ast.Call(
+            func=ast.Name(id=called) | ast.Attribute(attr=called),
+            args=[ast.Constant(str(module)), *_],
+        ):
             if called in CALLS:
                 yield module.partition(".")[0]
 
@@ -74,11 +82,13 @@ def _names_in(path: Path) -> _Names:
     try:
         is_now = path.stat()
         return _names_read(path, is_now.st_mtime_ns, is_now.st_size)
-    except (SyntaxError, OSError):  # for example a template or Python 2, whose import would fail in the job too
+    # For example a template or Python 2, whose import would fail in the job too.
+    except (SyntaxError, OSError):
         return _Names()
 
 
-# Cached, because parsing 800 files takes 7 s, and a program that submits often has the same files each time.
+# Cached, because parsing 800 files takes 7 s, and a program that submits often has the same files
+# each time.
 @functools.lru_cache(maxsize=16_384)
 def _names_read(path: Path, changed_ns: int, size: int) -> _Names:
     at_once: set[str] = set()
@@ -103,7 +113,9 @@ def find_module(name: str, folder: Path) -> Path | None:
         module = folder / f"{name}{suffix}"
         if module.is_file():
             return module
-    is_namespace = package.is_dir() and name not in sys.stdlib_module_names and not _is_installed(name, folder)
+    is_namespace = (
+        package.is_dir() and name not in sys.stdlib_module_names and not _is_installed(name, folder)
+    )
     return package if is_namespace and any(package.rglob("*.py")) else None
 
 
@@ -112,18 +124,22 @@ def _is_installed(name: str, folder: Path) -> bool:
     """Return whether another folder has a module of that name, which Python prefers to a namespace package."""
     places = [place for place in sys.path if Path(place or ".").resolve() != folder.resolve()]
     spec = importlib.machinery.PathFinder.find_spec(name, places)
-    # Another namespace package has no origin; of two, Python takes the first, which is the script's.
+    # Another namespace package has no origin; of two, Python takes the first, which is the
+    # script's.
     return spec is not None and spec.origin is not None
 
 
 MAX_BYTES = 50_000_000
 MANY_FILES = 1_000
 MAX_DATA_BYTES = 1_000_000
-"""Maximum size of a data file in a package: enough for word lists and configurations, but not for weights."""
+"""Maximum size of a data file in a package: enough for word lists and configurations, but not for
+weights."""
 MAX_NAMED = 3
 OWN = "raysm"
 MISSING = re.compile(r"No module named '([\w.]+)'")
-OF_AN_IMPORT = re.compile(r"circular import|cannot import name|No module named|has no attribute|the image lacks")
+OF_AN_IMPORT = re.compile(
+    r"circular import|cannot import name|No module named|has no attribute|the image lacks"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,7 +151,8 @@ class Source:
     left_behind: Mapping[str, Path] = field(default_factory=dict)
     """Large files of the packages, which do not travel because they are not code."""
     outside: Mapping[str, Path] = field(default_factory=dict)
-    """Real paths, by name, of files outside of the folder that travel because a link leads to them."""
+    """Real paths, by name, of files outside of the folder that travel because a link leads to
+    them."""
 
     def __post_init__(self) -> None:
         for name in self.files:
@@ -152,13 +169,17 @@ class Source:
         text = f"{listed(names, MAX_NAMED)}, {_text_of(sum(path.stat().st_size for path in self.files.values()))}"
         if self.outside:
             links = [f"{name} -> {target}" for name, target in self.outside.items()]
-            text += (
-                f"; {len(links):,} of the files lie outside of {self.folder}, through links: {listed(links, MAX_NAMED)}"
-            )
+            text += f"; {len(links):,} of the files lie outside of {self.folder}, through links: "
+            text += listed(links, MAX_NAMED)
         if self.left_behind:
-            large = [f"{name} ({_text_of(path.stat().st_size)})" for name, path in self.left_behind.items()]
+            large = [
+                f"{name} ({_text_of(path.stat().st_size)})"
+                for name, path in self.left_behind.items()
+            ]
             text += f"; not {listed(large, MAX_NAMED)}, which is no code: make it an input"
-            text += "" if self.script is None else f", or send the folder with {option('source_dir')}"
+            text += (
+                "" if self.script is None else f", or send the folder with {option('source_dir')}"
+            )
         return text
 
     @property
@@ -177,7 +198,9 @@ class Source:
     def hiding(self) -> list[str]:
         """The files that hide modules of Python's standard library, because their folder is the first in the path."""
         own = sys.stdlib_module_names
-        return [name for name in self.files if name.endswith(".py") and name.removesuffix(".py") in own]
+        return [
+            name for name in self.files if name.endswith(".py") and name.removesuffix(".py") in own
+        ]
 
     def remedy_for(self, failure: str) -> str | None:
         """Return the remedy for a failure by a missing or hidden module; None for other failures."""
@@ -203,7 +226,11 @@ class Source:
         if any(path == module or module in path.parents for path in self.files.values()):
             return None
         where = "the function's file" if self.script is None else self.script
-        remedy = "" if self.script is None else f", or send the folder with {option('source_dir', str(self.folder))}"
+        remedy = (
+            ""
+            if self.script is None
+            else f", or send the folder with {option('source_dir', str(self.folder))}"
+        )
         return f"{module.name} lies beside {where}, and no import names it, so it was not sent: import it there{remedy}"
 
 
@@ -215,7 +242,9 @@ def source_of(workload: ScriptWorkload) -> Source:
         script_name = workload.script if workload.command else _name_in(folder, workload.script)
         real_folder = folder.resolve()
         real = {name: path.resolve() for name, path in files.items()}
-        outside = {name: path for name, path in real.items() if not path.is_relative_to(real_folder)}
+        outside = {
+            name: path for name, path in real.items() if not path.is_relative_to(real_folder)
+        }
         return Source(script=script_name, folder=folder, files=files, outside=outside)
     script = Path(workload.script)
     if workload.command:
@@ -256,7 +285,9 @@ def _check_there(workload: ScriptWorkload) -> None:
     script, is_command = Path(workload.script), workload.command
     if workload.source_dir is None:
         if not is_command and not script.is_file():
-            raise InvalidRequest(f"the script {workload.script!r} is not there, or is no file; check the path")
+            raise InvalidRequest(
+                f"the script {workload.script!r} is not there, or is no file; check the path"
+            )
         return
     folder = Path(workload.source_dir)
     if not folder.is_dir():
@@ -266,9 +297,13 @@ def _check_there(workload: ScriptWorkload) -> None:
     name = Path(_name_in(folder, workload.script))
     # A script outside of the folder would not travel.
     if name.is_absolute() or not (folder / name).resolve().is_relative_to(folder.resolve()):
-        raise InvalidRequest(f"the script {workload.script!r} must be a path inside source_dir={workload.source_dir!r}")
+        raise InvalidRequest(
+            f"the script {workload.script!r} must be a path inside source_dir={workload.source_dir!r}"
+        )
     if not (folder / name).is_file():
-        raise InvalidRequest(f"source_dir={workload.source_dir!r} holds no script {workload.script!r}")
+        raise InvalidRequest(
+            f"source_dir={workload.source_dir!r} holds no script {workload.script!r}"
+        )
 
 
 def _name_in(folder: Path, script: str) -> str:
@@ -289,7 +324,8 @@ def _with_neighbours(script: Path | None, names: Iterable[str], folder: Path) ->
     for path in (file for module in modules for file in _files_of(module)):
         name = path.relative_to(folder).as_posix()
         is_small = path.name.endswith(CODE_SUFFIXES) or path.stat().st_size <= MAX_DATA_BYTES
-        # If a link names the script, a module beside the real file may have the link's name: the script wins.
+        # If a link names the script, a module beside the real file may have the link's name: the
+        # script wins.
         (files if is_small else left_behind).setdefault(name, path)
     name_of_script = None if script is None else script.name
     source = Source(script=name_of_script, folder=folder, files=files, left_behind=left_behind)
@@ -298,7 +334,9 @@ def _with_neighbours(script: Path | None, names: Iterable[str], folder: Path) ->
     if sum(sizes.values()) > MAX_BYTES:
         largest = max(sizes, key=lambda name: sizes[name])
         otherwise = (
-            "build a wheel of the code" if source.script is None else f"send the folder with {option('source_dir')}"
+            "build a wheel of the code"
+            if source.script is None
+            else f"send the folder with {option('source_dir')}"
         )
         raise InvalidRequest(
             f"{source.script or 'the function'} and what it imports beside it are {_text_of(sum(sizes.values()))}, "
@@ -318,7 +356,9 @@ def _neighbours(names: Iterable[str], folder: Path) -> list[Path]:
         if name in modules or module is None:
             continue
         modules[name] = module
-        waiting += imported_modules(path for path in _files_of(module) if path.suffix == ".py") - {OWN}
+        waiting += imported_modules(path for path in _files_of(module) if path.suffix == ".py") - {
+            OWN
+        }
     return [modules[name] for name in sorted(modules)]
 
 

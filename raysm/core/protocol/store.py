@@ -1,7 +1,7 @@
 """Write files that are either whole or absent, make folders below a given one, and list files.
 
-A file is written beside its final name and then renamed. The service uploads checkpoints while they are written, so
-files there that are larger than a few lines also carry a digest of their own.
+A file is written beside its final name and then renamed. The service uploads checkpoints while they
+are written, so files there that are larger than a few lines also carry a digest of their own.
 """
 
 import contextlib
@@ -25,15 +25,16 @@ def make_folder(folder: Path, within: Path | None) -> None:
         return
     for name in folder.relative_to(within).parts:
         within = within / name
-        # One by one without a check before: a folder that was removed meanwhile must not be created again.
+        # One by one without a check before: a folder that was removed meanwhile must not be created
+        # again.
         within.mkdir(exist_ok=True)
 
 
 def files_below(root: Path, may_follow: Callable[[Path], bool] | None = None) -> Iterator[Path]:
     """Yield the files below a folder, in the same order on every machine; or ``root`` itself if it is a file.
 
-    Links to files and folders are followed, as ``aws s3 cp`` does, if ``may_follow`` allows it. Sockets and broken
-    links are skipped.
+    Links to files and folders are followed, as ``aws s3 cp`` does, if ``may_follow`` allows it.
+    Sockets and broken links are skipped.
 
     Raises:
         OSError: A folder cannot be read, although it exists and this user may read it.
@@ -51,8 +52,8 @@ def _files_below(
         status = os.stat(folder)
         with os.scandir(folder) as scanned:
             entries = sorted(scanned, key=lambda entry: entry.name)
-    # os.walk ignores these errors too. Others are raised: a folder that cannot be read for lack of file descriptors
-    # would look empty, and a caller might remove the copies of its files.
+    # os.walk ignores these errors too. Others are raised: a folder that cannot be read for lack of
+    # file descriptors would look empty, and a caller might remove the copies of its files.
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return
     # Otherwise a link to a parent folder would be followed forever.
@@ -60,10 +61,16 @@ def _files_below(
         return
     if may_follow is not None:
         entries = [entry for entry in entries if not entry.is_symlink() or may_follow(Path(entry))]
-    yield from (Path(entry) for entry in entries if entry.is_file(follow_symlinks=False) or os.path.isfile(entry))
+    yield from (
+        Path(entry)
+        for entry in entries
+        if entry.is_file(follow_symlinks=False) or os.path.isfile(entry)
+    )
     for entry in entries:
         if entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry)):
-            yield from _files_below(Path(entry), above | {(status.st_dev, status.st_ino)}, may_follow)
+            yield from _files_below(
+                Path(entry), above | {(status.st_dev, status.st_ino)}, may_follow
+            )
 
 
 PARTIAL = ".partial"
@@ -87,7 +94,9 @@ class Unfinished:
         make_folder(path.parent, within)
         self._path = path
         # By characters, of at most four bytes each: macOS refuses names with a part of one.
-        name = path.name if len(os.fsencode(path.name)) <= LONG_NAME else path.name[: LONG_NAME // 4]
+        name = (
+            path.name if len(os.fsencode(path.name)) <= LONG_NAME else path.name[: LONG_NAME // 4]
+        )
         self.beside = path.with_name(f".{name}.{secrets.token_hex(4)}{PARTIAL}")
         # tempfile would set the mode 0600, so that colleagues could not read a result.
         os.close(os.open(self.beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))

@@ -19,6 +19,10 @@ def as_numpy(tensor: Any) -> Any:
     """
     torch = sys.modules["torch"]
     tensor = tensor.detach().cpu()
-    if tensor.is_floating_point() and tensor.dtype not in (torch.float16, torch.float32, torch.float64):
+    if tensor.is_floating_point() and tensor.dtype not in (
+        torch.float16,
+        torch.float32,
+        torch.float64,
+    ):
         tensor = tensor.float()
     return tensor.resolve_conj().resolve_neg().numpy()

@@ -1,14 +1,15 @@
 """Text of others, made safe to print: logs, failure reasons, names of files, jobs and metrics.
 
-Escape sequences and control characters can write to the clipboard, change the title, move the cursor over earlier
-lines, hide text or reverse its order. Sequences that only choose colours and fonts stay (SGR of ECMA-48).
+Escape sequences and control characters can write to the clipboard, change the title, move the
+cursor over earlier lines, hide text or reverse its order. Sequences that only choose colours and
+fonts stay (SGR of ECMA-48).
 """
 
 import re
 
 SUSPECT = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Controls of C0 but for tabs and line breaks, DEL, C1, the marks that override the direction of text, and what stands
-for bytes that are not UTF-8, which a notebook cannot show."""
+"""Controls of C0 but for tabs and line breaks, DEL, C1, the marks that override the direction of
+text, and what stands for bytes that are not UTF-8, which a notebook cannot show."""
 PART = re.compile(rf"\x1b\[([0-9;:]*)m|{SUSPECT.pattern}")
 RESET = "\x1b[0m"
 CONCEAL = 8

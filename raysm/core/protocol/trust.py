@@ -1,7 +1,7 @@
 """Whether other users of this machine may change a file or folder, so that what it says must not be followed.
 
-Trusted are this user, root, and for root also the user who called ``sudo``, as git's ``safe.directory`` has it. Systems
-without Unix users, such as Windows, are not checked.
+Trusted are this user, root, and for root also the user who called ``sudo``, as git's
+``safe.directory`` has it. Systems without Unix users, such as Windows, are not checked.
 """
 
 import os
@@ -20,7 +20,8 @@ except ImportError:  # Windows
 ACCESS_LIST = "system.posix_acl_access"
 ACCESS_HEAD = 4
 ACCESS_ENTRY = "<HHI"
-"""Tag, permissions and number of a user or group: struct posix_acl_xattr_entry of linux/posix_acl_xattr.h."""
+"""Tag, permissions and number of a user or group: struct posix_acl_xattr_entry of
+linux/posix_acl_xattr.h."""
 NAMED_USER, NAMED_GROUP = 2, 8
 WRITE = 2
 
@@ -31,22 +32,25 @@ class Distrust:
 
     reason: str
     command: str = ""
-    """The shell command after which others may no longer change it; empty if it belongs to another user."""
+    """The shell command after which others may no longer change it; empty if it belongs to another
+    user."""
 
 
 def find_distrust(path: Path) -> Distrust | None:
     """Return why other users may change ``path``, a file or a folder that exists; None if they may not.
 
-    The folder of a file counts too, because whoever may write there can replace the file. If it is sticky, as ``/tmp``
-    is, only the owners of the file and of the folder can. Folders above are not looked at: who puts another folder in
-    the place of this one owns what lies in it, and that is refused.
+    The folder of a file counts too, because whoever may write there can replace the file. If it is
+    sticky, as ``/tmp``
+    is, only the owners of the file and of the folder can. Folders above are not looked at: who puts
+    another folder in the place of this one owns what lies in it, and that is refused.
 
     Raises:
         OSError: The path does not exist or cannot be reached.
     """
     if not hasattr(os, "geteuid"):
         return None
-    # A link counts as well as its target: another user may have chosen which of our own files it names.
+    # A link counts as well as its target: another user may have chosen which of our own files it
+    # names.
     for each in dict.fromkeys((path, path.resolve())):
         if not each.is_dir():
             found = _distrust_one(each.parent, is_sticky_enough=True)
@@ -76,10 +80,15 @@ def _distrust_one(path: Path, *, is_sticky_enough: bool = False) -> Distrust | N
     if status.st_mode & stat.S_IWOTH:
         return Distrust(reason=f"all users may write {path}", command=f"chmod go-w {quoted}")
     if status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid, trusted):
-        return Distrust(reason=f"the group {_group(status.st_gid)} may write {path}", command=f"chmod g-w {quoted}")
+        return Distrust(
+            reason=f"the group {_group(status.st_gid)} may write {path}",
+            command=f"chmod g-w {quoted}",
+        )
     # With an access list, these bits are the limit of what it grants to others.
     if status.st_mode & stat.S_IWGRP and _grants_writing(path, trusted):
-        return Distrust(reason=f"an access list lets other users write {path}", command=f"chmod g-w {quoted}")
+        return Distrust(
+            reason=f"an access list lets other users write {path}", command=f"chmod g-w {quoted}"
+        )
     return None
 
 
@@ -92,7 +101,9 @@ def _grants_writing(path: Path, trusted: frozenset[int]) -> bool:
         return False
     entries = list(struct.iter_unpack(ACCESS_ENTRY, content[ACCESS_HEAD:]))
     named = [(tag, number) for tag, permissions, number in entries if permissions & WRITE]
-    return any(tag == NAMED_GROUP or (tag == NAMED_USER and number not in trusted) for tag, number in named)
+    return any(
+        tag == NAMED_GROUP or (tag == NAMED_USER and number not in trusted) for tag, number in named
+    )
 
 
 def _trusted_uids() -> frozenset[int]:

@@ -52,15 +52,20 @@ class Ports:
             seen[port] = item.name
         for name in ("control", "gcs", "dashboard"):
             if getattr(self, name) == 0:
-                raise InvalidRequest(f"Ports: {name} must be a fixed port: the other instances have to find it")
+                raise InvalidRequest(
+                    f"Ports: {name} must be a fixed port: the other instances have to find it"
+                )
         if self.worker_max < self.worker_min:
-            raise InvalidRequest(f"Ports: worker_max={self.worker_max} lies below worker_min={self.worker_min}")
+            raise InvalidRequest(
+                f"Ports: worker_max={self.worker_max} lies below worker_min={self.worker_min}"
+            )
 
 
 LOCAL_TYPE = "local"
 """The default instance type: this machine."""
 MIN_SILENCE_S = 3.0
-"""Three heartbeats, one a second: with a shorter limit, a busy network would lose healthy instances."""
+"""Three heartbeats, one a second: with a shorter limit, a busy network would lose healthy
+instances."""
 MAX_SILENCE_S = 86_400.0
 MAX_GROUPS = 5
 """CreateTrainingJob takes at most this many instance groups."""
@@ -85,7 +90,9 @@ class InstanceGroup:
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.name) <= 64:
-            raise InvalidRequest(f"an instance group's name has 1 to 64 characters, got {self.name!r}")
+            raise InvalidRequest(
+                f"an instance group's name has 1 to 64 characters, got {self.name!r}"
+            )
         check_counts(f"instance group {self.name!r}", 1, count=self.count)
 
 
@@ -98,37 +105,53 @@ class Cluster:
     """
 
     instance_type: str = field(
-        default=LOCAL_TYPE, kw_only=False, metadata=decides(result=True, create="ResourceConfig.InstanceType")
+        default=LOCAL_TYPE,
+        kw_only=False,
+        metadata=decides(result=True, create="ResourceConfig.InstanceType"),
     )
-    """Type of all instances; with ``groups``, each group has its own and this stays at its default."""
+    """Type of all instances; with ``groups``, each group has its own and this stays at its
+    default."""
     count: int = optional(1, result=True, create="ResourceConfig.InstanceCount")
-    """Number of instances, at least 1; with ``groups``, each group has its own and this stays at its default."""
+    """Number of instances, at least 1; with ``groups``, each group has its own and this stays at
+    its default."""
     groups: tuple[InstanceGroup, ...] = optional(
         (),
         result=True,
-        create=("ResourceConfig.InstanceGroups", "ResourceConfig.InstanceType", "ResourceConfig.InstanceCount"),
+        create=(
+            "ResourceConfig.InstanceGroups",
+            "ResourceConfig.InstanceType",
+            "ResourceConfig.InstanceCount",
+        ),
         processing_lacks="instance groups",
     )
     """A heterogeneous cluster: up to five groups with distinct names."""
     head: str | None = optional(None, result=True)
-    """The group whose first instance is the head; None is the instance with the lowest number of all."""
+    """The group whose first instance is the head; None is the instance with the lowest number of
+    all."""
     coordinator_only: bool = optional(False, result=True)
     """True keeps all work off the head: it runs the driver and gathers, nothing else."""
     min_instances: int | None = optional(None, result=True)
-    """Start with this many instances, including the head, when ``join_timeout_s`` has passed; None is all of them."""
+    """Start with this many instances, including the head, when ``join_timeout_s`` has passed; None
+    is all of them."""
     join_timeout_s: float = optional(600.0, result=False)
     """Seconds from the start of the head until every instance must have joined."""
     placement_timeout_s: float = optional(600.0, result=False)
-    """Seconds that Ray may wait for CPUs, GPUs, memory or custom resources that the whole cluster does not have; then
-    the job fails. The log names such a request after 60 s."""
+    """Seconds that Ray may wait for CPUs, GPUs, memory or custom resources that the whole cluster
+    does not have; then the job fails. The log names such a request after 60 s."""
     volume_gb: int = optional(30, result=False, create="ResourceConfig.VolumeSizeInGB")
     """Size of each instance's volume, GB."""
     keep_alive_s: int = optional(
-        0, result=False, create="ResourceConfig.KeepAlivePeriodInSeconds", processing_lacks="warm pools"
+        0,
+        result=False,
+        create="ResourceConfig.KeepAlivePeriodInSeconds",
+        processing_lacks="warm pools",
     )
     """Seconds that the instances stay warm for the next job, at most 21,600; 0 is not at all."""
     training_plan: str | None = optional(
-        None, result=False, create="ResourceConfig.TrainingPlanArn", processing_lacks="training plans"
+        None,
+        result=False,
+        create="ResourceConfig.TrainingPlanArn",
+        processing_lacks="training plans",
     )
     """ARN of a training plan whose reserved capacity is used."""
     alternatives: tuple[str, ...] = optional(
@@ -137,12 +160,13 @@ class Cluster:
         create=("ResourceConfig.InstancePreferences", "ResourceConfig.InstanceType"),
         processing_lacks="a choice of instance types",
     )
-    """Other types, the best first; the service takes one if the region has no ``instance_type``. Not on spot."""
+    """Other types, the best first; the service takes one if the region has no ``instance_type``.
+    Not on spot."""
     on_instance_loss: Literal["fail", "continue"] = optional("fail", result=True)
     """The effect of the loss of an instance other than the head."""
     silence_s: float = optional(30.0, result=False)
-    """Seconds without a heartbeat after which an instance is lost, 3 to 86,400; an instance whose connection closes is
-    lost at once."""
+    """Seconds without a heartbeat after which an instance is lost, 3 to 86,400; an instance whose
+    connection closes is lost at once."""
     allow_cpu: bool = optional(False, result=False)
     """True lets a job run on instances whose GPUs torch cannot use; otherwise it fails at once."""
 
@@ -154,38 +178,62 @@ class Cluster:
         check_counts("Cluster", 1, count=self.count, volume_gb=self.volume_gb)
         check_counts("Cluster", 1, or_none=True, min_instances=self.min_instances)
         check_counts("Cluster", 0, keep_alive_s=self.keep_alive_s)
-        timeouts = {"join_timeout_s": self.join_timeout_s, "placement_timeout_s": self.placement_timeout_s}
+        timeouts = {
+            "join_timeout_s": self.join_timeout_s,
+            "placement_timeout_s": self.placement_timeout_s,
+        }
         check_numbers("Cluster", silence_s=self.silence_s, **timeouts)
-        # This accepts a user who passes the defaults explicitly, because they look like missing ones.
+        # This accepts a user who passes the defaults explicitly, because they look like missing
+        # ones.
         if self.groups and (self.count != 1 or self.instance_type != LOCAL_TYPE):
-            raise InvalidRequest("Cluster: give either groups, or instance_type and count, not both")
+            raise InvalidRequest(
+                "Cluster: give either groups, or instance_type and count, not both"
+            )
         if len(self.groups) > MAX_GROUPS:
-            raise InvalidRequest(f"Cluster: at most {MAX_GROUPS} instance groups, got {len(self.groups)}")
+            raise InvalidRequest(
+                f"Cluster: at most {MAX_GROUPS} instance groups, got {len(self.groups)}"
+            )
         names = [group.name for group in self.groups]
         if len(set(names)) != len(names):
-            raise InvalidRequest(f"Cluster: instance groups need distinct names, got {', '.join(names)}")
+            raise InvalidRequest(
+                f"Cluster: instance groups need distinct names, got {', '.join(names)}"
+            )
         if self.head is not None and self.head not in names:
             # Only groups have a choice of head: in a plain cluster all instances are alike.
             listed = ", ".join(names) or "none: give groups=[InstanceGroup(...), ...]"
-            raise InvalidRequest(f"Cluster: head={self.head!r} is not an instance group; the groups are {listed}")
+            raise InvalidRequest(
+                f"Cluster: head={self.head!r} is not an instance group; the groups are {listed}"
+            )
         if self.coordinator_only and self.size < 2:
-            raise InvalidRequest("Cluster: coordinator_only leaves no instance to work on; add one or drop it")
+            raise InvalidRequest(
+                "Cluster: coordinator_only leaves no instance to work on; add one or drop it"
+            )
         if self.min_instances is not None and self.min_instances > self.size:
-            raise InvalidRequest(f"Cluster: min_instances must be 1 to {self.size}, got {self.min_instances}")
+            raise InvalidRequest(
+                f"Cluster: min_instances must be 1 to {self.size}, got {self.min_instances}"
+            )
         if self.keep_alive_s > 21_600:
-            raise InvalidRequest(f"Cluster: keep_alive_s must be 0 to 21600, got {self.keep_alive_s}")
+            raise InvalidRequest(
+                f"Cluster: keep_alive_s must be 0 to 21600, got {self.keep_alive_s}"
+            )
         # "not x > 0" also refuses NaN, with which no deadline would ever pass.
         if not self.join_timeout_s > 0:
-            raise InvalidRequest(f"Cluster: join_timeout_s must be above 0, got {self.join_timeout_s}")
+            raise InvalidRequest(
+                f"Cluster: join_timeout_s must be above 0, got {self.join_timeout_s}"
+            )
         if not self.placement_timeout_s > 0:
-            raise InvalidRequest(f"Cluster: placement_timeout_s must be above 0, got {self.placement_timeout_s}")
+            raise InvalidRequest(
+                f"Cluster: placement_timeout_s must be above 0, got {self.placement_timeout_s}"
+            )
         if not MIN_SILENCE_S <= self.silence_s <= MAX_SILENCE_S:
             raise InvalidRequest(
                 f"silence_s must be {MIN_SILENCE_S:g} (three heartbeats) to {MAX_SILENCE_S:g}, got {self.silence_s}"
             )
         # The codec would check this only in the instances, which cost money by then.
         if self.on_instance_loss not in ("fail", "continue"):
-            raise InvalidRequest(f"Cluster: on_instance_loss is 'fail' or 'continue', got {self.on_instance_loss!r}")
+            raise InvalidRequest(
+                f"Cluster: on_instance_loss is 'fail' or 'continue', got {self.on_instance_loss!r}"
+            )
 
     def _check_alternatives(self) -> None:
         if not self.alternatives:
@@ -204,7 +252,10 @@ class Cluster:
     @property
     def types(self) -> tuple[str, ...]:
         """Instance types that the cluster may have: those of the groups, or ``instance_type`` and its alternatives."""
-        return tuple(group.instance_type for group in self.groups) or (self.instance_type, *self.alternatives)
+        return tuple(group.instance_type for group in self.groups) or (
+            self.instance_type,
+            *self.alternatives,
+        )
 
     @property
     def choices(self) -> tuple[Mapping[str, int], ...]:
@@ -237,7 +288,8 @@ class Input:
     uri: str = field(kw_only=False, metadata=decides(result=True, create="InputDataConfig"))
     """``s3://bucket/key``, ``file:///path`` or a local path; a file, or a folder of files."""
     distribution: Distribution = optional("FullyReplicated", result=True, create="InputDataConfig")
-    """FullyReplicated: each instance has all. ShardedByS3Key: each has about 1/n of the objects, by key."""
+    """FullyReplicated: each instance has all. ShardedByS3Key: each has about 1/n of the objects, by
+    key."""
 
     mode: Literal["File", "FastFile"] = optional(
         "File", result=True, create="InputDataConfig", processing_lacks="FastFile channels"
@@ -247,10 +299,13 @@ class Input:
         None, result=True, create="InputDataConfig", processing_lacks="content types of channels"
     )
     """MIME type that the service passes to the job."""
-    groups: tuple[str, ...] = optional((), result=True, create="InputDataConfig", processing_lacks="instance groups")
+    groups: tuple[str, ...] = optional(
+        (), result=True, create="InputDataConfig", processing_lacks="instance groups"
+    )
     """Instance groups that get the channel; either all channels name groups, or none does."""
     manifest: bool = optional(False, result=True, create="InputDataConfig")
-    """True if the URI is a manifest, a JSON list of a prefix and the names of some objects below it:
+    """True if the URI is a manifest, a JSON list of a prefix and the names of some objects below
+    it:
     ``[{"prefix": "s3://bucket/images/"}, "0001.png", "a/0002.png"]``. The channel then contains only these objects."""
 
     def __post_init__(self) -> None:
@@ -263,7 +318,9 @@ class Input:
                 f"Input: distribution is 'FullyReplicated' or 'ShardedByS3Key', got {self.distribution!r}"
             )
         if self.mode not in ("File", "FastFile"):
-            raise InvalidRequest(f"Input: mode is 'File' or 'FastFile' (streamed plain files), got {self.mode!r}")
+            raise InvalidRequest(
+                f"Input: mode is 'File' or 'FastFile' (streamed plain files), got {self.mode!r}"
+            )
         if self.manifest and self.mode == "FastFile":
             raise InvalidRequest(
                 f"Input: the manifest {self.uri!r} cannot be streamed; drop mode='FastFile', or give a prefix"

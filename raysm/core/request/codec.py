@@ -1,7 +1,8 @@
 """Frozen dataclasses to plain JSON values and back, checked field by field.
 
-The JSON comes from another machine, so every field is checked against its declared type. No library (pydantic,
-msgspec), because instances read the request with the standard library, before anything is installed.
+The JSON comes from another machine, so every field is checked against its declared type. No library
+(pydantic, msgspec), because instances read the request with the standard library, before anything
+is installed.
 """
 
 import dataclasses
@@ -16,17 +17,27 @@ from raysm.errors import InvalidRequest
 
 T = TypeVar("T")
 
-NAMES = {str: "text", int: "an integer", float: "a number", bool: "true or false", list: "a list", dict: "an object"}
+NAMES = {
+    str: "text",
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+}
 """Names of the classes of JSON values in messages."""
 
 AnyFloat: TypeAlias = Annotated[float, "may be NaN or infinite"]
-"""The type of a field whose number may be NaN or infinite; a field of type ``float`` takes finite numbers only."""
+"""The type of a field whose number may be NaN or infinite; a field of type ``float`` takes finite
+numbers only."""
 
 NOT_FINITE: Mapping[str, float] = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-"""The texts that stand for numbers that JSON does not have; Protocol Buffers write the same in their JSON."""
+"""The texts that stand for numbers that JSON does not have; Protocol Buffers write the same in
+their JSON."""
 
 TAG = "kind"
-"""The key that names the class if a field admits several; its value is the class attribute ``kind``."""
+"""The key that names the class if a field admits several; its value is the class attribute
+``kind``."""
 CHOOSE = "named"
 """Name of a classmethod of a field's type that returns the class of a kind."""
 
@@ -36,7 +47,9 @@ def to_json(value: Any) -> Any:
     # is_dataclass is also true for a class, which JSON cannot hold.
     if dataclasses.is_dataclass(type(value)):
         tag = {TAG: getattr(value, TAG)} if hasattr(value, TAG) else {}
-        content = {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        content = {
+            field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
         for name in _names_of_any_floats(typing.cast(Any, type(value))):
             content[name] = spelled(content[name])
         return tag | content
@@ -65,10 +78,11 @@ def spelled(value: Any) -> Any:
 def from_json(kind: type[T], data: Any, where: str = "request") -> T:
     """Build ``kind`` from JSON values; ``where`` is the path that messages begin with.
 
-    A dataclass's fields may be str, int, float, AnyFloat, bool, None, Any, ``Literal``, ``tuple[X, ...]``,
-    ``Mapping[str, X]``, dataclasses, classes with the classmethod ``CHOOSE``, and unions of None with one of these, of
-    dataclasses that have a ``kind``, or ``str | tuple[str, ...]``. InvalidRequest names the path
-    (``request.cluster.count``) and the value.
+    A dataclass's fields may be str, int, float, AnyFloat, bool, None, Any, ``Literal``,
+    ``tuple[X, ...]``, ``Mapping[str, X]``, dataclasses, classes with the classmethod ``CHOOSE``,
+    and unions of None with one of these, of dataclasses that have a ``kind``, or
+    ``str | tuple[str, ...]``. InvalidRequest names the path (``request.cluster.count``) and the
+    value.
     """
     return typing.cast(T, _read(kind, data, where))
 
@@ -85,7 +99,9 @@ def _read(kind: Any, data: Any, where: str) -> Any:
         return _read(typing.get_args(kind)[0], data, where)
     if origin is typing.Literal:
         # The types must be equal too: in Python 1 == True, but they are different values in JSON.
-        if not any(type(data) is type(choice) and data == choice for choice in typing.get_args(kind)):
+        if not any(
+            type(data) is type(choice) and data == choice for choice in typing.get_args(kind)
+        ):
             raise _mismatch(where, f"one of {', '.join(map(repr, typing.get_args(kind)))}", data)
         return data
     if origin is tuple:
@@ -93,7 +109,9 @@ def _read(kind: Any, data: Any, where: str) -> Any:
         return tuple(_read(typing.get_args(kind)[0], item, f"{where}[{i}]") for i, item in items)
     if origin is Mapping:
         members = _typed(dict, data, where).items()
-        return {key: _read(typing.get_args(kind)[1], item, f"{where}.{key}") for key, item in members}
+        return {
+            key: _read(typing.get_args(kind)[1], item, f"{where}.{key}") for key, item in members
+        }
     if dataclasses.is_dataclass(kind):
         return _read_dataclass(kind, data, where)
     if hasattr(kind, CHOOSE):
@@ -129,11 +147,14 @@ def hints_of(kind: Any) -> Mapping[str, Any]:
     return _hints(kind)
 
 
-# Cached, because get_type_hints evaluates the annotations' source text, and a session decodes two values in each call.
+# Cached, because get_type_hints evaluates the annotations' source text, and a session decodes two
+# values in each call.
 @functools.cache
 def _hints(kind: Any) -> Mapping[str, Any]:
     hints = typing.get_type_hints(kind, include_extras=True).items()
-    return types.MappingProxyType({name: hint for name, hint in hints if typing.get_origin(hint) is not ClassVar})
+    return types.MappingProxyType(
+        {name: hint for name, hint in hints if typing.get_origin(hint) is not ClassVar}
+    )
 
 
 @functools.cache
@@ -152,11 +173,21 @@ def _read_dataclass(kind: Any, data: Any, where: str) -> Any:
     unknown = sorted(set(data) - set(fields) - ({TAG} if hasattr(kind, TAG) else set()))
     if unknown:
         raise InvalidRequest(f"{where}: unknown key {unknown[0]!r}; known are {', '.join(fields)}")
-    required = [name for name, field in fields.items() if field.default is field.default_factory is dataclasses.MISSING]
+    required = [
+        name
+        for name, field in fields.items()
+        if field.default is field.default_factory is dataclasses.MISSING
+    ]
     missing = [name for name in required if name not in data]
     if missing:
         raise InvalidRequest(f"{where}: the key {missing[0]!r} is missing")
-    return kind(**{name: _read(hints[name], data[name], f"{where}.{name}") for name in fields if name in data})
+    return kind(
+        **{
+            name: _read(hints[name], data[name], f"{where}.{name}")
+            for name in fields
+            if name in data
+        }
+    )
 
 
 def _read_scalar(kind: Any, data: Any, where: str) -> Any:
@@ -185,7 +216,9 @@ def _typed(kind: type[T], data: Any, where: str) -> T:
 
 def _mismatch(where: str, expected: str, data: Any) -> InvalidRequest:
     shown = repr(data)
-    return InvalidRequest(f"{where}: expected {expected}, got {shown if len(shown) <= 80 else shown[:77] + '...'}")
+    return InvalidRequest(
+        f"{where}: expected {expected}, got {shown if len(shown) <= 80 else shown[:77] + '...'}"
+    )
 
 
 def _cannot_travel(where: str, annotation: Any) -> InvalidRequest:

@@ -21,7 +21,9 @@ def parse_duration(text: str, *, bare: str | None = None) -> float:
     found = WRITTEN.fullmatch(text.strip())
     if found is None:
         number = "" if bare is None else f", or a number without a unit, {bare!r} then"
-        raise InvalidRequest(f"{text[:40]!r} is not a duration; write 90s, 30m, 2h, 1d or 1w{number}")
+        raise InvalidRequest(
+            f"{text[:40]!r} is not a duration; write 90s, 30m, 2h, 1d or 1w{number}"
+        )
     unit = found[2] or bare
     if unit is None:
         raise InvalidRequest(f"{text!r} has no unit; write {text}s, {text}m or {text}h")
@@ -34,7 +36,13 @@ def duration(seconds: float) -> str:
     # Rounded first, so that 59.6 s is 1 min 0 s and not 0 min 60 s.
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours:,} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    return (
+        f"{hours:,} h {minutes} min"
+        if hours
+        else f"{minutes} min {rest} s"
+        if minutes
+        else f"{rest} s"
+    )
 
 
 def brief_duration(seconds: float) -> str:

@@ -10,7 +10,9 @@ from urllib.parse import urlsplit
 from raysm.errors import InvalidRequest
 
 # https://docs.aws.amazon.com/service-authorization/latest/reference/list_awscodeartifact.html
-ARN = re.compile(r"arn:aws[\w-]*:codeartifact:([a-z0-9-]+):(\d{12}):repository/([a-z0-9-]+)/([A-Za-z0-9._-]+)")
+ARN = re.compile(
+    r"arn:aws[\w-]*:codeartifact:([a-z0-9-]+):(\d{12}):repository/([a-z0-9-]+)/([A-Za-z0-9._-]+)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,9 @@ def check_index(index: str) -> None:
         parts = urlsplit(index)
     except ValueError as error:
         # The address is not shown, because it may contain a password anywhere.
-        raise InvalidRequest(f"pip_index is not an address: {error}; write https://pip.example/simple") from None
+        raise InvalidRequest(
+            f"pip_index is not an address: {error}; write https://pip.example/simple"
+        ) from None
     # Checked first, because the other message shows the address with its password.
     if parts.username or parts.password:
         raise InvalidRequest(
@@ -45,7 +49,11 @@ def check_index(index: str) -> None:
             "CodeArtifact repository by its ARN, for which the job's role gets a token, or an index of your network"
         )
     # The text itself is checked for blanks, because urlsplit drops line breaks and tabs.
-    if parts.scheme not in ("https", "http") or not parts.hostname or any(letter.isspace() for letter in index):
+    if (
+        parts.scheme not in ("https", "http")
+        or not parts.hostname
+        or any(letter.isspace() for letter in index)
+    ):
         raise InvalidRequest(
             f"pip_index must be the https:// address of an index, as in https://pip.example/simple, or the ARN of a "
             f"CodeArtifact repository, arn:aws:codeartifact:REGION:ACCOUNT:repository/DOMAIN/NAME; got {index!r}"
@@ -59,26 +67,33 @@ class TrackingPlace:
     form: re.Pattern[str]
     example: str
     is_here: bool
-    """True if the client that follows the job writes the metrics, on its machine; otherwise the head does."""
+    """True if the client that follows the job writes the metrics, on its machine; otherwise the
+    head does."""
     packages: tuple[str, ...] = ()
     """Modules that the head needs to write the metrics."""
     is_of_service: bool = False
-    """True if the API call names the place (``MlflowConfig``), so that the console shows the run with the job."""
+    """True if the API call names the place (``MlflowConfig``), so that the console shows the run
+    with the job."""
 
 
 SQLITE = TrackingPlace(
-    # The URI is stored in a tag of the job for later clients, so it may contain only characters of a tag.
+    # The URI is stored in a tag of the job for later clients, so it may contain only characters of
+    # a tag.
     form=re.compile(r"sqlite:///[A-Za-z0-9 _.:/=+@-]{1,230}"),
     example="sqlite:///mlflow.db",
     is_here=True,
 )
 
 _SERVER_FORM = re.compile(r"https?://[^\s]{1,1000}")
-SERVER = TrackingPlace(form=_SERVER_FORM, example="http://mlflow.example:5000", is_here=False, packages=("mlflow",))
+SERVER = TrackingPlace(
+    form=_SERVER_FORM, example="http://mlflow.example:5000", is_here=False, packages=("mlflow",)
+)
 
 # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_MlflowConfig.html
 MANAGED = TrackingPlace(
-    form=re.compile(r"arn:aws[a-z\-]*:sagemaker:[a-z0-9\-]*:[0-9]{12}:mlflow-[a-zA-Z-]*/[a-zA-Z0-9-]+"),
+    form=re.compile(
+        r"arn:aws[a-z\-]*:sagemaker:[a-z0-9\-]*:[0-9]{12}:mlflow-[a-zA-Z-]*/[a-zA-Z0-9-]+"
+    ),
     example="arn:aws:sagemaker:REGION:ACCOUNT:mlflow-tracking-server/NAME",
     is_here=False,
     packages=("mlflow", "sagemaker_mlflow"),

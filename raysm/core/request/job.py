@@ -18,9 +18,10 @@ from raysm.errors import InvalidRequest
 def hyperparameter_text(name: str, value: Any) -> str:
     """Encode a hyperparameter as text: a string or a path as it is, any other value as JSON.
 
-    In an instance, ``SM_HPS`` and ``SM_HP_NAME`` contain the text parsed as JSON, or the text itself if it is not JSON.
-    So ``False``, ``["a"]``, ``None`` and ``0.1`` arrive unchanged, but a string that looks like JSON, such as ``"1"``
-    or ``"true"``, arrives as a number or a truth value.
+    In an instance, ``SM_HPS`` and ``SM_HP_NAME`` contain the text parsed as JSON, or the text
+    itself if it is not JSON. So ``False``, ``["a"]``, ``None`` and ``0.1`` arrive unchanged, but a
+    string that looks like JSON, such as ``"1"`` or ``"true"``, arrives as a number or a truth
+    value.
     """
     if isinstance(value, str):
         return value
@@ -40,7 +41,9 @@ AsArguments = Literal[False, True, "sdk2"]
 """Whether hyperparameters are arguments too: spelled as in JSON, or as by the SageMaker SDK 2."""
 
 
-def hyperparameter_arguments(hyperparameters: Mapping[str, str], spelling: AsArguments = True) -> tuple[str, ...]:
+def hyperparameter_arguments(
+    hyperparameters: Mapping[str, str], spelling: AsArguments = True
+) -> tuple[str, ...]:
     """Return hyperparameters as command-line arguments: ``--epochs 3``.
 
     Text stays as it is, and other values are spelled as in JSON: ``true``, ``null``. With ``sdk2``
@@ -83,20 +86,23 @@ def _in_python(value: Any) -> str:
 NAME_PATTERN = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 """CreateTrainingJob's pattern for a job's name."""
 CHANNEL_PATTERN = re.compile(r"[A-Za-z0-9.\-_]{1,64}")
-"""CreateTrainingJob's pattern for a channel's name; a request also refuses ``.`` and ``..``, which are folders."""
+"""CreateTrainingJob's pattern for a channel's name; a request also refuses ``.`` and ``..``, which
+are folders."""
 PROJECT_PATTERN = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._\-]{0,62}")
 """A project is a folder of the bucket."""
 RESERVED_TAGS = ("aws:", "raysm:")
 """Prefixes of AWS's tags and of the tags by which raysm finds its jobs."""
 GRACE_S = 100.0
-"""Default of ``grace_s``: 20 s of SageMaker's 120 s remain to stop Ray and to write the failure reason."""
+"""Default of ``grace_s``: 20 s of SageMaker's 120 s remain to stop Ray and to write the failure
+reason."""
 SPOT_GRACE_S = 60.0
-"""Default of ``grace_s`` on spot capacity, where the machine is lost too: the last files need time to reach S3, 20 s
-for 1 to 2 GB. AWS does not document whether it uploads files after SIGKILL."""
+"""Default of ``grace_s`` on spot capacity, where the machine is lost too: the last files need time
+to reach S3, 20 s for 1 to 2 GB. AWS does not document whether it uploads files after SIGKILL."""
 PAYLOAD_CHANNEL = "raysm"
 """The channel of the payload; users cannot give a channel this name."""
 OWN_PREFIX = "raysm-"
-"""Prefix of raysm's other inputs and outputs, whose names share one namespace in a Processing job."""
+"""Prefix of raysm's other inputs and outputs, whose names share one namespace in a Processing
+job."""
 JOB_CHANNEL = f"{OWN_PREFIX}job"
 """The channel of a job's own part of the payload, if many jobs share the rest of it."""
 
@@ -111,7 +117,9 @@ class JobRequest:
 
     name: str = field(
         metadata=decides(
-            result=False, create=("TrainingJobName", "InputDataConfig", "CheckpointConfig.S3Uri"), taken_over=False
+            result=False,
+            create=("TrainingJobName", "InputDataConfig", "CheckpointConfig.S3Uri"),
+            taken_over=False,
         )
     )
     """The job's name, 1 to 63 letters, digits and inner hyphens."""
@@ -122,62 +130,79 @@ class JobRequest:
     inputs: Mapping[str, Input] = field(default_factory=dict)
     """Channels by name."""
     grace_s: float | None = optional(None, result=False)
-    """Seconds that user code may run after SIGTERM, at most 120, when SageMaker kills it; None is 100, or 60 on spot
-    capacity."""
+    """Seconds that user code may run after SIGTERM, at most 120, when SageMaker kills it; None is
+    100, or 60 on spot capacity."""
     ports: Ports = field(default_factory=Ports, metadata=decides(result=False))
     """The cluster's ports."""
     # This option is no key of the call; it chooses the call.
     kind: Literal["training", "processing"] = optional("training", result=True)
-    """The API that runs the job; Processing has no groups, spot, warm pools, checkpoints or metrics."""
+    """The API that runs the job; Processing has no groups, spot, warm pools, checkpoints or
+    metrics."""
     project: str = optional(
-        "default", result=False, create=("InputDataConfig", "OutputDataConfig.S3OutputPath", "CheckpointConfig.S3Uri")
+        "default",
+        result=False,
+        create=("InputDataConfig", "OutputDataConfig.S3OutputPath", "CheckpointConfig.S3Uri"),
     )
     """Jobs of one project share their prefix in the bucket, and their state."""
     limits: Limits = field(default_factory=Limits)
     """Time, spot capacity, restarts."""
     security: Security = field(default_factory=Security)
     """Networks, keys, isolation."""
-    environment: Mapping[str, str] = field(default_factory=dict, metadata=decides(result=True, create="Environment"))
-    """Environment variables of every instance; never secrets, because DescribeTrainingJob shows them."""
+    environment: Mapping[str, str] = field(
+        default_factory=dict, metadata=decides(result=True, create="Environment")
+    )
+    """Environment variables of every instance; never secrets, because DescribeTrainingJob shows
+    them."""
     hyperparameters: Mapping[str, str] = field(
         default_factory=dict,
         metadata=decides(result=True, create="HyperParameters", processing_lacks="hyperparameters"),
     )
-    """Values that the job reads from ``SM_HPS``, and that the service shows. The service passes only texts, so other
-    values travel as JSON; a text that looks like JSON (``"1"``) arrives as a number or a truth value."""
+    """Values that the job reads from ``SM_HPS``, and that the service shows. The service passes
+    only texts, so other values travel as JSON; a text that looks like JSON (``"1"``) arrives as a
+    number or a truth value."""
     hyperparameters_as_args: AsArguments = optional(False, result=True)
     """True passes the hyperparameters to a script as arguments too, before its own: ``--epochs 3``.
-    ``sdk2`` spells them as the SageMaker SDK 2 does: ``True`` and ``None``, ``-n`` for a name of one
-    letter, sorted by name."""
+    ``sdk2`` spells them as the SageMaker SDK 2 does: ``True`` and ``None``, ``-n`` for a name of
+    one letter, sorted by name."""
     # A follow-up job fetches the tags with ListTags, because Describe does not return them.
-    tags: Mapping[str, str] = field(default_factory=dict, metadata=decides(result=False, create="Tags"))
+    tags: Mapping[str, str] = field(
+        default_factory=dict, metadata=decides(result=False, create="Tags")
+    )
     """Tags of the job."""
     metrics: tuple[MetricDefinition, ...] = optional(
-        (), result=False, create="AlgorithmSpecification.MetricDefinitions", processing_lacks="metric definitions"
+        (),
+        result=False,
+        create="AlgorithmSpecification.MetricDefinitions",
+        processing_lacks="metric definitions",
     )
     """Metrics that the service finds in the log."""
     requirements: tuple[str, ...] = optional((), result=True)
     """Packages that every instance installs with pip before it joins."""
     # Every index has the same packages.
     pip_index: str | None = optional(None, result=False)
-    """The index that pip installs from: an https:// address without a password, or the ARN of a CodeArtifact
-    repository, for which the job's role gets a token; None is the image's pip configuration, or PyPI."""
+    """The index that pip installs from: an https:// address without a password, or the ARN of a
+    CodeArtifact repository, for which the job's role gets a token; None is the image's pip
+    configuration, or PyPI."""
     checkpoint_uri: str | None = optional(
         None, result=True, create="CheckpointConfig.S3Uri", processing_lacks="checkpoints"
     )
-    """``s3://…`` prefix of the state that survives runs, on this machine ``file:///…`` too; None is a prefix made of
-    project and name."""
+    """``s3://…`` prefix of the state that survives runs, on this machine ``file:///…`` too; None is
+    a prefix made of project and name."""
     # The mirror is a copy of the job's metrics; the result does not depend on it.
     tracking: str | None = optional(None, result=False, create="MlflowConfig")
-    """MLflow to copy the metrics to: ``sqlite:///mlflow.db`` on this machine, the address of a server that the
-    instances reach, or the ARN of SageMaker's own MLflow; None does not copy them."""
+    """MLflow to copy the metrics to: ``sqlite:///mlflow.db`` on this machine, the address of a
+    server that the instances reach, or the ARN of SageMaker's own MLflow; None does not copy
+    them."""
     output_uri: str | None = optional(None, result=True, create="OutputDataConfig.S3OutputPath")
-    """``s3://…`` prefix of results, on this machine ``file:///…`` too; None is a prefix made of project and name."""
+    """``s3://…`` prefix of results, on this machine ``file:///…`` too; None is a prefix made of
+    project and name."""
 
     def __post_init__(self) -> None:
         for name in ("metrics", "requirements"):
             object.__setattr__(self, name, check_list("", name, getattr(self, name)))
-        texts = {name: hyperparameter_text(name, value) for name, value in self.hyperparameters.items()}
+        texts = {
+            name: hyperparameter_text(name, value) for name, value in self.hyperparameters.items()
+        }
         object.__setattr__(self, "hyperparameters", texts)
         if self.hyperparameters_as_args not in get_args(AsArguments):
             raise InvalidRequest(
@@ -209,12 +234,16 @@ class JobRequest:
         for tag in self.tags:
             # AWS reserves its prefix in upper case too.
             if tag.lower().startswith(RESERVED_TAGS):
-                raise InvalidRequest(f"the tag {tag!r} begins like those of AWS or raysm; rename it")
+                raise InvalidRequest(
+                    f"the tag {tag!r} begins like those of AWS or raysm; rename it"
+                )
         for name in ("checkpoint_uri", "output_uri"):
             uri = getattr(self, name)
             # The plan checks whether the target takes file:///.
             if uri is not None and not uri.startswith(("s3://", "file:///")):
-                raise InvalidRequest(f"{name}={uri!r} is not s3://bucket/prefix (here on this machine: file:///path)")
+                raise InvalidRequest(
+                    f"{name}={uri!r} is not s3://bucket/prefix (here on this machine: file:///path)"
+                )
         if self.tracking is not None:
             check_tracking(self.tracking)
             if self.is_tracked_by_head and self.security.isolation:
@@ -224,7 +253,9 @@ class JobRequest:
         if self.pip_index is not None:
             check_index(self.pip_index)
             if self.security.isolation:
-                raise InvalidRequest("pip_index cannot be reached with security.isolation; drop one of the two")
+                raise InvalidRequest(
+                    "pip_index cannot be reached with security.isolation; drop one of the two"
+                )
         # The service would refuse these too, but only after the upload.
         group_names = [group.name for group in self.cluster.groups]
         for channel, source in self.inputs.items():
@@ -241,7 +272,9 @@ class JobRequest:
             )
         # "not 0 < x" also refuses NaN, for which every comparison is false.
         if self.grace_s is not None and not 0 < self.grace_s <= 120:
-            raise InvalidRequest(f"grace_s must be above 0 and at most 120, which SageMaker gives, got {self.grace_s}")
+            raise InvalidRequest(
+                f"grace_s must be above 0 and at most 120, which SageMaker gives, got {self.grace_s}"
+            )
 
     @property
     def is_tracked_by_head(self) -> bool:
@@ -255,7 +288,9 @@ class JobRequest:
         own = () if script is None else script.args
         # The script's own arguments come last, because argparse uses the last of two values.
         spelling = self.hyperparameters_as_args
-        return (*hyperparameter_arguments(self.hyperparameters, spelling), *own) if spelling else own
+        return (
+            (*hyperparameter_arguments(self.hyperparameters, spelling), *own) if spelling else own
+        )
 
     @property
     def hides_hyperparameters(self) -> bool:
@@ -283,5 +318,7 @@ def check_channels(workload: Workload, inputs: Mapping[str, Input], instances: i
         if channel not in inputs:
             name = type(workload).__name__
             given = f", got {', '.join(map(repr, inputs))}" if inputs else ""
-            raise InvalidRequest(f"{name} reads the channel {channel!r}{given}; give inputs={{{channel!r}: …}}")
+            raise InvalidRequest(
+                f"{name} reads the channel {channel!r}{given}; give inputs={{{channel!r}: …}}"
+            )
     workload.check_inputs(inputs, instances)

@@ -19,7 +19,9 @@ class Limits:
     """
 
     # The result of a job does not depend on its limits, so none is part of the digest of if_done.
-    max_runtime_s: int = optional(24 * 3600, result=False, create="StoppingCondition.MaxRuntimeInSeconds")
+    max_runtime_s: int = optional(
+        24 * 3600, result=False, create="StoppingCondition.MaxRuntimeInSeconds"
+    )
     """Seconds that the job may run; at most 28 days (a Processing job: 9)."""
     spot: bool = optional(
         False,
@@ -34,19 +36,33 @@ class Limits:
         create="StoppingCondition.MaxWaitTimeInSeconds",
         processing_lacks="spot capacity to wait for",
     )
-    """Seconds to wait for spot capacity and to run, together; at least ``max_runtime_s``; None is twice that."""
+    """Seconds to wait for spot capacity and to run, together; at least ``max_runtime_s``; None is
+    twice that."""
     retry_attempts: int | None = optional(
-        None, result=False, create="RetryStrategy.MaximumRetryAttempts", processing_lacks="a retry strategy"
+        None,
+        result=False,
+        create="RetryStrategy.MaximumRetryAttempts",
+        processing_lacks="a retry strategy",
     )
-    """Number of times that the service restarts the job after an InternalServerError, 1 to 30; None is never."""
+    """Number of times that the service restarts the job after an InternalServerError, 1 to 30; None
+    is never."""
     # Tags count the restarts; see RESTART_TAG in raysm.core.protocol.names.
-    max_restarts: int = optional(0, result=False, processing_lacks="checkpoints, so nothing to restart from")
+    max_restarts: int = optional(
+        0, result=False, processing_lacks="checkpoints, so nothing to restart from"
+    )
     """Number of follow-up jobs that continue from the checkpoint after ``max_runtime_s``."""
 
     def __post_init__(self) -> None:
-        # A Processing job has a lower limit, which is checked against the service model when the call is made.
+        # A Processing job has a lower limit, which is checked against the service model when the
+        # call is made.
         check_counts("Limits", 1, max_runtime_s=self.max_runtime_s)
-        check_counts("Limits", 1, or_none=True, max_wait_s=self.max_wait_s, retry_attempts=self.retry_attempts)
+        check_counts(
+            "Limits",
+            1,
+            or_none=True,
+            max_wait_s=self.max_wait_s,
+            retry_attempts=self.retry_attempts,
+        )
         check_counts("Limits", 0, max_restarts=self.max_restarts)
         if self.max_runtime_s > MAX_RUNTIME_S:
             raise InvalidRequest(
@@ -60,7 +76,9 @@ class Limits:
                 "by default a day"
             )
         if self.retry_attempts is not None and self.retry_attempts > 30:
-            raise InvalidRequest(f"Limits: retry_attempts must be 1 to 30, got {self.retry_attempts}")
+            raise InvalidRequest(
+                f"Limits: retry_attempts must be 1 to 30, got {self.retry_attempts}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,29 +91,44 @@ class Security:
 
     subnets: tuple[str, ...] = optional((), result=False, create="VpcConfig.Subnets")
     """Subnets of the VPC that the instances join."""
-    security_groups: tuple[str, ...] = optional((), result=False, create="VpcConfig.SecurityGroupIds")
-    """Security groups of the VPC; they must let the instances reach each other at the ports of ``raysm.Ports``."""
-    volume_kms_key: str | None = optional(None, result=False, create="ResourceConfig.VolumeKmsKeyId")
+    security_groups: tuple[str, ...] = optional(
+        (), result=False, create="VpcConfig.SecurityGroupIds"
+    )
+    """Security groups of the VPC; they must let the instances reach each other at the ports of
+    ``raysm.Ports``."""
+    volume_kms_key: str | None = optional(
+        None, result=False, create="ResourceConfig.VolumeKmsKeyId"
+    )
     """KMS key that encrypts the instances' volumes."""
     output_kms_key: str | None = optional(None, result=False, create="OutputDataConfig.KmsKeyId")
-    """KMS key that encrypts the job's output, its payload and uploaded inputs in S3. Checkpoints have the bucket's."""
-    encrypt_traffic: bool = optional(False, result=False, create="EnableInterContainerTrafficEncryption")
+    """KMS key that encrypts the job's output, its payload and uploaded inputs in S3. Checkpoints
+    have the bucket's."""
+    encrypt_traffic: bool = optional(
+        False, result=False, create="EnableInterContainerTrafficEncryption"
+    )
     """Encrypt the traffic between instances, which makes it slower."""
     isolation: bool = optional(False, result=False, create="EnableNetworkIsolation")
-    """Allow no network except between the instances; pip then cannot install requirements from an index."""
-    # A user who may start an SSM session gets a root shell with the role's credentials, so some accounts allow
-    # CreateTrainingJob only without it: docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html
+    """Allow no network except between the instances; pip then cannot install requirements from an
+    index."""
+    # A user who may start an SSM session gets a root shell with the role's credentials, so some
+    # accounts allow CreateTrainingJob only without it:
+    # docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html
     remote_debug: bool = optional(
-        False, result=False, create="RemoteDebugConfig.EnableRemoteDebug", processing_lacks="remote debugging"
+        False,
+        result=False,
+        create="RemoteDebugConfig.EnableRemoteDebug",
+        processing_lacks="remote debugging",
     )
-    """True opens a shell and the dashboard through SSM to every user who may start SSM sessions; the role then needs
-    ``ssmmessages``. ``raysm debug JOB`` switches it while the job runs."""
+    """True opens a shell and the dashboard through SSM to every user who may start SSM sessions;
+    the role then needs ``ssmmessages``. ``raysm debug JOB`` switches it while the job runs."""
 
     def __post_init__(self) -> None:
         for name in ("subnets", "security_groups"):
             object.__setattr__(self, name, check_list("Security", name, getattr(self, name)))
         if bool(self.subnets) != bool(self.security_groups):
-            raise InvalidRequest("Security: subnets and security_groups go together; give both or neither")
+            raise InvalidRequest(
+                "Security: subnets and security_groups go together; give both or neither"
+            )
         if self.remote_debug and self.isolation:
             raise InvalidRequest("Security: remote_debug needs a network; drop it or isolation")
 
@@ -105,7 +138,8 @@ class MetricDefinition:
     """A metric that the service finds in the log.
 
     Raises:
-        InvalidRequest: The name is empty or too long, or the expression is not a regular expression.
+        InvalidRequest: The name is empty or too long, or the expression is not a regular
+            expression.
     """
 
     name: str
@@ -115,10 +149,16 @@ class MetricDefinition:
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.name) <= 255:
-            raise InvalidRequest(f"MetricDefinition: a name has 1 to 255 characters, got {self.name!r}")
+            raise InvalidRequest(
+                f"MetricDefinition: a name has 1 to 255 characters, got {self.name!r}"
+            )
         if not 1 <= len(self.regex) <= 500:
-            raise InvalidRequest(f"metric {self.name!r}: a regex has 1 to 500 characters, got {len(self.regex)}")
+            raise InvalidRequest(
+                f"metric {self.name!r}: a regex has 1 to 500 characters, got {len(self.regex)}"
+            )
         try:
             re.compile(self.regex)
         except re.error as error:
-            raise InvalidRequest(f"metric {self.name!r}: {self.regex!r} is not a regular expression: {error}") from None
+            raise InvalidRequest(
+                f"metric {self.name!r}: {self.regex!r} is not a regular expression: {error}"
+            ) from None

@@ -1,7 +1,8 @@
 """Each field of a request declares what it affects: ``optional(30, result=False, create=…)``, or ``decides(…)``.
 
-Three things are derived from these declarations: the digest that ``if_done`` compares, the keys that a follow-up job
-copies, and the options that a Processing job refuses. A new option is declared at its field, and nowhere else.
+Three things are derived from these declarations: the digest that ``if_done`` compares, the keys
+that a follow-up job copies, and the options that a Processing job refuses. A new option is declared
+at its field, and nowhere else.
 """
 
 import dataclasses
@@ -26,7 +27,9 @@ def check_counts(what: str, least: int, *, or_none: bool = False, **values: obje
     for name, value in values.items():
         # Not isinstance, because True is an int.
         if not (or_none and value is None) and (type(value) is not int or value < least):
-            raise InvalidRequest(f"{what}: {name} must be a whole number of at least {least}, got {value!r}")
+            raise InvalidRequest(
+                f"{what}: {name} must be a whole number of at least {least}, got {value!r}"
+            )
 
 
 def check_list(what: str, name: str, value: object) -> tuple[Any, ...]:
@@ -55,13 +58,15 @@ class Decides:
     """The effects of one option."""
 
     result: bool
-    """True if the job's result depends on the option; it is then part of the digest that ``if_done`` compares."""
+    """True if the job's result depends on the option; it is then part of the digest that
+    ``if_done`` compares."""
     create: tuple[str, ...]
-    """Keys of CreateTrainingJob that the option sets, ``ResourceConfig.VolumeSizeInGB``; empty if only the payload
-    contains it."""
+    """Keys of CreateTrainingJob that the option sets, ``ResourceConfig.VolumeSizeInGB``; empty if
+    only the payload contains it."""
     taken_over: bool
     processing_lacks: str | None
-    """The feature that CreateProcessingJob lacks, so that a Processing job refuses the option; None if it has it."""
+    """The feature that CreateProcessingJob lacks, so that a Processing job refuses the option; None
+    if it has it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,11 +85,19 @@ class Option:
 
 
 def decides(
-    *, result: bool, create: str | tuple[str, ...] = (), taken_over: bool = True, processing_lacks: str | None = None
+    *,
+    result: bool,
+    create: str | tuple[str, ...] = (),
+    taken_over: bool = True,
+    processing_lacks: str | None = None,
 ) -> Mapping[str, Decides]:
     """Return the metadata of a field; its arguments are the fields of ``Decides``."""
     keys = (create,) if isinstance(create, str) else create
-    return {KEY: Decides(result=result, create=keys, taken_over=taken_over, processing_lacks=processing_lacks)}
+    return {
+        KEY: Decides(
+            result=result, create=keys, taken_over=taken_over, processing_lacks=processing_lacks
+        )
+    }
 
 
 def optional(default: Any, **effects: Any) -> Any:
@@ -95,13 +108,15 @@ def optional(default: Any, **effects: Any) -> Any:
 def options_of(value: Any, path: str = "") -> Iterator[Option]:
     """Yield the options of a request or a target: its fields, and those of the dataclasses in it.
 
-    Each field either has the metadata of ``decides``, or contains a dataclass or a mapping of dataclasses whose fields
-    have it.
+    Each field either has the metadata of ``decides``, or contains a dataclass or a mapping of
+    dataclasses whose fields have it.
     """
     for field in dataclasses.fields(value):
         content, at = getattr(value, field.name), f"{path}{field.name}"
         if KEY in field.metadata:
-            yield Option(path=at, value=content, default=_default(field), decides=field.metadata[KEY])
+            yield Option(
+                path=at, value=content, default=_default(field), decides=field.metadata[KEY]
+            )
         elif isinstance(content, Mapping):
             for name, item in content.items():
                 yield from options_of(item, f"{at}[{name!r}].")
@@ -111,7 +126,11 @@ def options_of(value: Any, path: str = "") -> Iterator[Option]:
 
 def decisive(value: Any) -> dict[str, Any]:
     """Return the options of ``value`` on which a job's result depends, as JSON values by path."""
-    return {option.path: decisive_json(option.value) for option in options_of(value) if option.decides.result}
+    return {
+        option.path: decisive_json(option.value)
+        for option in options_of(value)
+        if option.decides.result
+    }
 
 
 def decisive_json(value: Any) -> Any:
@@ -128,8 +147,11 @@ def decisive_json(value: Any) -> Any:
 def keys_taken_over(*kinds: type) -> frozenset[str]:
     """Return the keys of CreateTrainingJob that a follow-up job copies, by the options of the classes ``kinds``."""
     every = [effects for kind in kinds for effects in _declared(kind)]
-    # A follow-up copies whole structures from the answer of Describe, so only the first part of a key counts.
-    return frozenset(key.partition(".")[0] for effects in every if effects.taken_over for key in effects.create)
+    # A follow-up copies whole structures from the answer of Describe, so only the first part of a
+    # key counts.
+    return frozenset(
+        key.partition(".")[0] for effects in every if effects.taken_over for key in effects.create
+    )
 
 
 # Any, because the module of JobRequest imports this one.
@@ -154,10 +176,14 @@ def _declared(kind: type) -> Iterator[Decides]:
 
 
 def _default(field: "dataclasses.Field[Any]") -> Any:
-    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    return (
+        field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    )
 
 
-def check_names(function: str, names: Collection[str], options: Mapping[str, Any], what: str = "option") -> None:
+def check_names(
+    function: str, names: Collection[str], options: Mapping[str, Any], what: str = "option"
+) -> None:
     for name in options:
         if name not in names:
             hint = did_you_mean(name, names) or f"; it takes {', '.join(names)}"

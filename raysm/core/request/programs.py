@@ -33,8 +33,9 @@ class Pickled:
 class Program(ScriptWorkload):
     """The options of every program: a Python script, another script, or a command.
 
-    A file whose name ends with ``.sh`` is run by bash. A file whose first line names another interpreter than Python
-    (``#!/usr/bin/env perl``) is run by that. Any other file is a Python script.
+    A file whose name ends with ``.sh`` is run by bash. A file whose first line names another
+    interpreter than Python (``#!/usr/bin/env perl``) is run by that. Any other file is a Python
+    script.
 
     Raises:
         InvalidRequest: The script has no name, or its arguments are one text.
@@ -45,15 +46,17 @@ class Program(ScriptWorkload):
     args: tuple[str, ...] = ()
     """Its arguments, verbatim: ``sys.argv[1:]``."""
     command: bool = False
-    """``script`` is a command, such as ``make`` or ``./tool``, which runs with ``args`` where a script would run, and
-    is searched for in the instance's ``PATH``. The folder ``source_dir`` is sent, if given."""
+    """``script`` is a command, such as ``make`` or ``./tool``, which runs with ``args`` where a
+    script would run, and is searched for in the instance's ``PATH``. The folder ``source_dir`` is
+    sent, if given."""
     source_dir: str | None = None
-    """A folder that travels whole, except hidden files, caches, virtual environments and earlier results; None is the
-    script with the modules and packages beside it that it imports."""
+    """A folder that travels whole, except hidden files, caches, virtual environments and earlier
+    results; None is the script with the modules and packages beside it that it imports."""
     in_state: bool = False
-    """Run the script in $RAYSM_STATE, with a copy of its source: the next run with ``resume``, or after an
-    interruption, finds the files that it wrote to its working folder, such as checkpoints. In ``args``, ``{state}`` is
-    replaced by the state folder and ``{channel_NAME}`` by the folder of an input, also without this option."""
+    """Run the script in $RAYSM_STATE, with a copy of its source: the next run with ``resume``, or
+    after an interruption, finds the files that it wrote to its working folder, such as checkpoints.
+    In ``args``, ``{state}`` is replaced by the state folder and ``{channel_NAME}`` by the folder of
+    an input, also without this option."""
 
     def __post_init__(self) -> None:
         self.check_script(type(self).__name__)
@@ -82,7 +85,8 @@ class PickledWorkload(Pickled, Workload):
     name: str
     """Name for messages: ``module.function``."""
     python: str
-    """Version of the Python that pickled the code, ``3.11``; another version may not be able to read it."""
+    """Version of the Python that pickled the code, ``3.11``; another version may not be able to
+    read it."""
 
     # Both only describe the pickle, whose digest is compared by itself.
     arguments: Mapping[str, Any] = field(default_factory=dict, metadata=decides(result=False))

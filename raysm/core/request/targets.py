@@ -1,8 +1,9 @@
 """The targets of a job: AWS, or the embedded SageMaker of this machine.
 
-A target contains the rules for turning a request into an API call. Code that needs a network or a file is in the
-target's connection, in ``raysm.core.client``. The kinds of instances that the embedded SageMaker can emulate are here
-too, because the client names them; ``raysm.local.instances`` has the class of each.
+A target contains the rules for turning a request into an API call. Code that needs a network or a
+file is in the target's connection, in ``raysm.core.client``. The kinds of instances that the
+embedded SageMaker can emulate are here too, because the client names them;
+``raysm.local.instances`` has the class of each.
 """
 
 import re
@@ -25,7 +26,8 @@ class InstanceKind:
     keeps_any_time: bool = False
     """True if its jobs can follow a clock that runs faster than this machine's."""
     runs_programs: bool = True
-    """True if it runs a job's programs; otherwise a job ends as the scenario says, and leaves no files."""
+    """True if it runs a job's programs; otherwise a job ends as the scenario says, and leaves no
+    files."""
     needs_image: bool = False
     """True if it runs a container image, which a request must name."""
 
@@ -48,7 +50,8 @@ INSTANCE_KINDS: dict[str, InstanceKind] = {
         InstanceKind(name="docker", summary="containers", needs_image=True),
     )
 }
-"""Kinds by name, the one most like the service last; ``raysm.local.instances.SITES`` has the class of each."""
+"""Kinds by name, the one most like the service last; ``raysm.local.instances.SITES`` has the class
+of each."""
 
 
 def instance_kind(name: str) -> InstanceKind:
@@ -59,7 +62,8 @@ def instance_kind(name: str) -> InstanceKind:
 
 def kind_of_image(image: str) -> InstanceKind | None:
     """Return the kind that an image such as ``raysm/process:latest`` names; None for a real image."""
-    # fullmatch: with a registry before it or a further path after it, this is the name of a real image.
+    # fullmatch: with a registry before it or a further path after it, this is the name of a real
+    # image.
     named = re.fullmatch(r"raysm/([^:/]+)(:.*)?", image)
     return INSTANCE_KINDS.get(named[1]) if named else None
 
@@ -71,7 +75,8 @@ BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}")
 PYTHON = re.compile(r"3\.\d{1,2}")
 REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
 LOCAL_INSTANCE_TYPE = "ml.m5.large"
-"""The instance type in the API call for ``instance_type='local'``, because the API accepts only SageMaker's types."""
+"""The instance type in the API call for ``instance_type='local'``, because the API accepts only
+SageMaker's types."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +84,8 @@ class AWS:
     """Amazon SageMaker in one account and region.
 
     Raises:
-        InvalidRequest: The role is not the ARN of a role, the bucket not a name, or ``python`` not a version.
+        InvalidRequest: The role is not the ARN of a role, the bucket not a name, or ``python`` not
+            a version.
     """
 
     kind: ClassVar[str] = "aws"
@@ -90,7 +96,8 @@ class AWS:
     has_volumes: ClassVar[bool] = True
     """True if an instance has a volume of the requested size."""
     is_billed: ClassVar[bool] = True
-    """True if instances cost money; then a job keeps running when the command that follows it ends."""
+    """True if instances cost money; then a job keeps running when the command that follows it
+    ends."""
     names_own_types: ClassVar[bool] = True
     """True if Describe shows the instance types that the user chose."""
 
@@ -100,16 +107,19 @@ class AWS:
     region: str | None = optional(None, result=False)
     """None is the region of the AWS configuration."""
     bucket: str | None = optional(
-        None, result=False, create=("InputDataConfig", "OutputDataConfig.S3OutputPath", "CheckpointConfig.S3Uri")
+        None,
+        result=False,
+        create=("InputDataConfig", "OutputDataConfig.S3OutputPath", "CheckpointConfig.S3Uri"),
     )
-    """Bucket of payloads and results; None is the account's ``sagemaker-REGION-ACCOUNT``, as for the SDK."""
+    """Bucket of payloads and results; None is the account's ``sagemaker-REGION-ACCOUNT``, as for
+    the SDK."""
     image: str | None = optional(None, result=True, create="AlgorithmSpecification.TrainingImage")
-    """URI of the container image: any with Python 3.11 or later; None is AWS's own PyTorch image of the region, for
-    CPUs or GPUs as the instances are."""
+    """URI of the container image: any with Python 3.11 or later; None is AWS's own PyTorch image of
+    the region, for CPUs or GPUs as the instances are."""
     # It describes the image, which decides the result itself.
     python: str | None = optional(None, result=False)
-    """Version of the image's Python, ``3.12``, so that a function pickled by another version is refused before it is
-    sent. Not needed with AWS's own image, or if nothing is pickled."""
+    """Version of the image's Python, ``3.12``, so that a function pickled by another version is
+    refused before it is sent. Not needed with AWS's own image, or if nothing is pickled."""
     profile: str | None = optional(None, result=False)
     """Profile of the AWS configuration; None is the default."""
 
@@ -122,9 +132,13 @@ class AWS:
         if self.bucket is not None and not BUCKET.fullmatch(self.bucket):
             own = self.bucket.removeprefix("s3://").partition("/")[0]
             hint = f"; leave out s3:// and the path: {own!r}" if BUCKET.fullmatch(own) else ""
-            raise InvalidRequest(f"AWS: bucket must be the name of a bucket, got {self.bucket!r}{hint}")
+            raise InvalidRequest(
+                f"AWS: bucket must be the name of a bucket, got {self.bucket!r}{hint}"
+            )
         if self.python is not None and not PYTHON.fullmatch(self.python):
-            raise InvalidRequest(f"AWS: python is the version of the image's Python, '3.12', got {self.python!r}")
+            raise InvalidRequest(
+                f"AWS: python is the version of the image's Python, '3.12', got {self.python!r}"
+            )
 
     def job_role(self) -> str:
         return self.role
@@ -165,7 +179,9 @@ class AWS:
 
     def default_cluster(self) -> Cluster:
         # Instances that cost money must be chosen.
-        raise InvalidRequest("AWS needs a cluster: cluster=Cluster('ml.m5.xlarge', count=2), or instance groups")
+        raise InvalidRequest(
+            "AWS needs a cluster: cluster=Cluster('ml.m5.xlarge', count=2), or instance groups"
+        )
 
     def describe(self) -> str:
         """Return the location for messages: ``in eu-west-1``."""
@@ -202,17 +218,22 @@ class Local:
     # Only a default; the result depends on the cluster's count.
     instances: int = optional(1, result=False)
     """Number of instances of a job that names no cluster."""
-    instance_kind: str = optional("process", result=True, create=("AlgorithmSpecification.TrainingImage", "Tags"))
+    instance_kind: str = optional(
+        "process", result=True, create=("AlgorithmSpecification.TrainingImage", "Tags")
+    )
     """The kind of instance: ``process``, ``namespace`` or ``docker``."""
     regions: tuple[str, ...] = optional(("us-east-1",), result=False)
-    """Regions that the server emulates, each with its own jobs; a job goes to the first, a grid's jobs to all."""
-    home: str | None = optional(None, result=False, create=("OutputDataConfig.S3OutputPath", "CheckpointConfig.S3Uri"))
+    """Regions that the server emulates, each with its own jobs; a job goes to the first, a grid's
+    jobs to all."""
+    home: str | None = optional(
+        None, result=False, create=("OutputDataConfig.S3OutputPath", "CheckpointConfig.S3Uri")
+    )
     """The server's root folder; None is ``$RAYSM_HOME``, else ``~/.raysm``."""
     image: str | None = optional(None, result=True, create="AlgorithmSpecification.TrainingImage")
     """The image of instances of the kind docker."""
     cpus: int | None = optional(None, result=False, create="Environment")
-    """Number of CPUs that Ray uses in each instance, at least 1, perhaps more than this machine has; None is an equal
-    part of this machine's."""
+    """Number of CPUs that Ray uses in each instance, at least 1, perhaps more than this machine
+    has; None is an equal part of this machine's."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "regions", check_list("Local", "regions", self.regions))
@@ -231,7 +252,9 @@ class Local:
         if not kind.needs_image:
             return kind.image
         if self.image is None:
-            raise InvalidRequest(f"instances of the kind {kind.name} run a container image; give {option('image')}")
+            raise InvalidRequest(
+                f"instances of the kind {kind.name} run a container image; give {option('image')}"
+            )
         return self.image
 
     def instance_kind_told(self) -> str | None:

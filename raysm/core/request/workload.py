@@ -1,11 +1,12 @@
 """Workloads: what a job runs, and which kinds there are.
 
-A kind is one frozen dataclass that derives from ``Workload``. Its fields are the user's options. Its class attributes
-and methods declare its requirements and name the runner that executes it. Code outside of this package never tests
-which kind a workload is.
+A kind is one frozen dataclass that derives from ``Workload``. Its fields are the user's options.
+Its class attributes and methods declare its requirements and name the runner that executes it. Code
+outside of this package never tests which kind a workload is.
 
-A workload also has parameters: small JSON values by name, by which users compare experiments. They are stored with the
-results, so texts whose name looks like that of a secret are hidden, and large values are shown as their type.
+A workload also has parameters: small JSON values by name, by which users compare experiments. They
+are stored with the results, so texts whose name looks like that of a secret are hidden, and large
+values are shown as their type.
 """
 
 import dataclasses
@@ -27,13 +28,16 @@ if TYPE_CHECKING:
 Parameters: TypeAlias = Mapping[str, str | int | float | bool | None]
 # Only the name counts, because a secret cannot be recognized by its value.
 SECRET = re.compile(
-    r"passw|passphrase|passcode|pwd|secret|token|credential|(api|access)[_-]?key|private", re.IGNORECASE
+    r"passw|passphrase|passcode|pwd|secret|token|credential|(api|access)[_-]?key|private",
+    re.IGNORECASE,
 )
 """Names of texts that are hidden."""
 SECRET_NUMBER = re.compile(
-    r"passw|passphrase|passcode|pwd|secret|credential|(api|access|private)[_-]?key|token[_-]?\d*$", re.IGNORECASE
+    r"passw|passphrase|passcode|pwd|secret|credential|(api|access|private)[_-]?key|token[_-]?\d*$",
+    re.IGNORECASE,
 )
-"""Names of numbers that are hidden: fewer, because ``max_tokens`` and ``tokenizer_threads`` are counts."""
+"""Names of numbers that are hidden: fewer, because ``max_tokens`` and ``tokenizer_threads`` are
+counts."""
 HIDDEN = "***"
 MAX_CHARACTERS = 200
 MAX_PARAMETERS = 100
@@ -48,12 +52,16 @@ def of_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: plain(name, value) for name, value in pairs[:MAX_PARAMETERS]}
 
 
-def arguments_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def arguments_of(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
     try:
         signature = inspect.signature(fn)
         bound = signature.bind(*args, **kwargs)
     except (TypeError, ValueError):  # a built-in without a signature
-        return of_arguments({f"argument {number}": value for number, value in enumerate(args, 1)} | kwargs)
+        return of_arguments(
+            {f"argument {number}": value for number, value in enumerate(args, 1)} | kwargs
+        )
     bound.apply_defaults()
     arguments = dict(bound.arguments)
     for name, parameter in signature.parameters.items():
@@ -77,7 +85,8 @@ def of_fields(value: Any, **texts: Any) -> dict[str, Any]:
 def of_command_line(args: Iterable[str]) -> dict[str, Any]:
     """Return a script's arguments as parameters.
 
-    ``--lr 0.1``, ``--lr=0.1`` and ``lr=0.1`` are all the parameter ``lr``; others are named ``argument 1`` and so on.
+    ``--lr 0.1``, ``--lr=0.1`` and ``lr=0.1`` are all the parameter ``lr``; others are named
+    ``argument 1`` and so on.
     """
     named: dict[str, Any] = {}
     left, place = list(args), 0
@@ -88,7 +97,11 @@ def of_command_line(args: Iterable[str]) -> dict[str, Any]:
         is_option = word.startswith("-") and not NUMBER.fullmatch(word)
         if is_option and not equals:
             # The next word is the option's value. If that is an option too, this one is a switch.
-            value = left.pop(0) if left and (not left[0].startswith("-") or NUMBER.fullmatch(left[0])) else True
+            value = (
+                left.pop(0)
+                if left and (not left[0].startswith("-") or NUMBER.fullmatch(left[0]))
+                else True
+            )
         elif not is_option and not (equals and name.isidentifier()):
             name, value, place = f"argument {place + 1}", word, place + 1
         name = name.lstrip("-") or word
@@ -156,7 +169,9 @@ def plain(name: str, value: Any) -> str | int | float | bool | None:
 
 
 def _is_short(values: Any) -> bool:
-    return len(values) <= 8 and all(isinstance(item, (str, int, float, bool, type(None))) for item in values)
+    return len(values) <= 8 and all(
+        isinstance(item, (str, int, float, bool, type(None))) for item in values
+    )
 
 
 def _short(text: str) -> str:
@@ -200,10 +215,11 @@ class OwnCosts(NamedTuple):
 class Workload:
     """The base class of all kinds; its attributes are the defaults.
 
-    Your own kind is a ``@dataclass(frozen=True, kw_only=True, slots=True)`` in a module that an instance can import
-    before anything is installed there. Its fields are JSON (text, numbers, ``tuple[X, ...]``, ``Mapping[str, X]``,
-    dataclasses of them), and the methods of its runner contain the heavy imports. The result depends on every field
-    whose metadata is not ``decides(result=False)``; ``if_done`` compares these fields.
+    Your own kind is a ``@dataclass(frozen=True, kw_only=True, slots=True)`` in a module that an
+    instance can import before anything is installed there. Its fields are JSON (text, numbers,
+    ``tuple[X, ...]``, ``Mapping[str, X]``, dataclasses of them), and the methods of its runner
+    contain the heavy imports. The result depends on every field whose metadata is not
+    ``decides(result=False)``; ``if_done`` compares these fields.
     """
 
     # Without this, slots=True would have no effect in subclasses.
@@ -213,9 +229,11 @@ class Workload:
     """The name in requests and tags: short for raysm's own kinds, else ``module:Class``."""
 
     runner: ClassVar[str] = ""
-    """``module:Class`` of the ``raysm.instance.work.runner.Runner`` that executes it; only the head imports it."""
+    """``module:Class`` of the ``raysm.instance.work.runner.Runner`` that executes it; only the head
+    imports it."""
     reader: ClassVar[str] = ""
-    """``module:Class`` of the ``raysm.Result`` that reads its result; empty is ``raysm.Result`` itself."""
+    """``module:Class`` of the ``raysm.Result`` that reads its result; empty is ``raysm.Result``
+    itself."""
 
     # Words for messages
 
@@ -233,10 +251,11 @@ class Workload:
     channels: ClassVar[tuple[str, ...]] = ()
     """Required channels."""
     input_check: ClassVar[str | None] = None
-    """``module:function`` that checks inputs on this machine before a job is sent; the check is skipped if its imports
-    are not installed."""
+    """``module:function`` that checks inputs on this machine before a job is sent; the check is
+    skipped if its imports are not installed."""
     packages: ClassVar[tuple[str, ...]] = ()
-    """Modules that an instance imports in addition to Ray; pip installs those that the image lacks."""
+    """Modules that an instance imports in addition to Ray; pip installs those that the image
+    lacks."""
     extra: ClassVar[str | None] = None
     """raysm's extra with the requirements, for the message about a missing package."""
 
@@ -247,36 +266,40 @@ class Workload:
     preloads: ClassVar[tuple[str, ...]] = ()
     """Modules that Ray's workers import before their first task."""
     wants_all_cpus_at_once: ClassVar[bool] = False
-    """True if tasks use every CPU as soon as the cluster is formed. Each instance then starts Ray's workers when it
-    joins; otherwise only the head does, when the driver starts."""
+    """True if tasks use every CPU as soon as the cluster is formed. Each instance then starts Ray's
+    workers when it joins; otherwise only the head does, when the driver starts."""
     log_monitor: ClassVar[bool] = True
     """True if Ray sends the driver the output of tasks; without it Ray has one process fewer."""
     prepares_ahead: ClassVar[bool] = False
-    """True starts the driver, and calls the runner's ``prepare``, while the cluster still forms; only for kinds whose
-    ``prepare`` runs no user code."""
+    """True starts the driver, and calls the runner's ``prepare``, while the cluster still forms;
+    only for kinds whose ``prepare`` runs no user code."""
 
     # End and result
 
     is_named_once: ClassVar[bool] = False
     """True if no two running jobs of this kind have the same short name."""
     keeps_state: ClassVar[bool] = True
-    """True if state outlives the job among the checkpoints: files that user code writes to $RAYSM_STATE, or finished
-    parts. False means that no folder is synchronised, and that a job cannot be resumed."""
+    """True if state outlives the job among the checkpoints: files that user code writes to
+    $RAYSM_STATE, or finished parts. False means that no folder is synchronised, and that a job
+    cannot be resumed."""
     takes_calls: ClassVar[bool] = False
-    """True if clients connect and call functions: the rows below its job in the table of experiments are calls."""
+    """True if clients connect and call functions: the rows below its job in the table of
+    experiments are calls."""
     identity: ClassVar[tuple[str, ...]] = ()
     """Options that a job must share with an earlier one to continue its state."""
     returns_value: ClassVar[bool] = False
     """True if the result is a pickled value or exception; False if it is a folder of files."""
     marks_end: ClassVar[bool] = False
-    """True if user code runs in the driver, and the runner calls ``mark_end`` last. A driver that ends without the
-    mark was left by user code with ``os._exit(0)``, and the job fails."""
+    """True if user code runs in the driver, and the runner calls ``mark_end`` last. A driver that
+    ends without the mark was left by user code with ``os._exit(0)``, and the job fails."""
     fails_on_unmet_requests: ClassVar[bool] = True
     """True if the job fails when Ray waits too long for resources that no instance has."""
     names_waiting_requests: ClassVar[bool] = False
-    """True if the log names Ray requests that wait for long for what others hold: for kinds whose user code asks."""
+    """True if the log names Ray requests that wait for long for what others hold: for kinds whose
+    user code asks."""
     relays_output: ClassVar[bool] = False
-    """True if the log already contains the output of the processes, so that a traceback is not repeated."""
+    """True if the log already contains the output of the processes, so that a traceback is not
+    repeated."""
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
@@ -353,7 +376,9 @@ class Workload:
             return _imported(path, where)
         shown = repr(kind) if len(repr(kind)) <= 80 else repr(kind)[:77] + "..."
         kinds = ", ".join(map(repr, features.all_paths("kinds")))
-        raise InvalidRequest(f"{where}: expected one of {kinds}, or module:Class of your own kind, got {shown}")
+        raise InvalidRequest(
+            f"{where}: expected one of {kinds}, or module:Class of your own kind, got {shown}"
+        )
 
 
 class ScriptWorkload(Workload):
@@ -382,11 +407,15 @@ class ScriptWorkload(Workload):
         """Check the fields of the kind ``name``, and make texts of the arguments: 10 becomes "10"."""
         # tuple() would split a text into letters.
         if isinstance(self.args, str):
-            raise InvalidRequest(f"{name}: args is a list of texts, got {self.args!r}; give args={self.args.split()!r}")
+            raise InvalidRequest(
+                f"{name}: args is a list of texts, got {self.args!r}; give args={self.args.split()!r}"
+            )
         for item in self.args:
             # The script would read "False" as a text, which is true.
             if item is None or isinstance(item, bool | list | tuple | set | dict):
-                raise InvalidRequest(f"{name}: args has {item!r}; give the text that the script reads, or leave it out")
+                raise InvalidRequest(
+                    f"{name}: args has {item!r}; give the text that the script reads, or leave it out"
+                )
         object.__setattr__(self, "args", tuple(str(item) for item in self.args))
         if not self.script:
             raise InvalidRequest(f"{name}: the path of the script is empty")
@@ -425,7 +454,9 @@ def require_workload(value: object) -> Workload:
             if kind.wrapper is not None:
                 raise InvalidRequest(_wrap(kind.wrapper, value))
     names = [kind.wrapper.name if kind.wrapper else kind.__name__ for kind in kinds]
-    raise InvalidRequest(f"the workload must be {', '.join(names)} or a Workload of your own, got {value!r}")
+    raise InvalidRequest(
+        f"the workload must be {', '.join(names)} or a Workload of your own, got {value!r}"
+    )
 
 
 def _wrap(wrapper: Wrapper, value: object) -> str:
@@ -463,6 +494,10 @@ def _imported(path: str, where: str) -> type[Workload]:
             f"{where}: the kind of workload {path!r} cannot be imported here: {type(error).__name__}: {error}"
         ) from error
     # The name may come from untrusted JSON, and name anything that Python can import.
-    if not (isinstance(kind, type) and issubclass(kind, Workload) and dataclasses.is_dataclass(kind)):
-        raise InvalidRequest(f"{where}: {path!r} is not a kind of workload: a dataclass derived from Workload")
+    if not (
+        isinstance(kind, type) and issubclass(kind, Workload) and dataclasses.is_dataclass(kind)
+    ):
+        raise InvalidRequest(
+            f"{where}: {path!r} is not a kind of workload: a dataclass derived from Workload"
+        )
     return kind

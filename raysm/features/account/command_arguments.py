@@ -24,10 +24,17 @@ raysm doctor --on aws --role arn:aws:iam::123456789012:role/jobs --instance-type
     add_flags(command, COMMON)
     text = "check the job of this request file, .json or .toml, as --dry-run --json prints it; flags override it"
     add(command, "--for FILE", text, dest="request", type=Path)
-    text = "print the IAM policy for the user who sends jobs, or for the jobs' role, and check nothing"
+    text = (
+        "print the IAM policy for the user who sends jobs, or for the jobs' role, and check nothing"
+    )
     command.add_argument("--policy", choices=("user", "role"), help=text)
     add_change(command)
-    add(command, "--run", "after the checks, send one small job and print what its instances have", dest="runs_job")
+    add(
+        command,
+        "--run",
+        "after the checks, send one small job and print what its instances have",
+        dest="runs_job",
+    )
     add(command, "--yes", "with --run: do not ask before a job that costs money")
     add_reading(command)
 
@@ -55,6 +62,16 @@ def add_prices(commands: Any) -> None:
         examples="raysm prices ml.g5.2xlarge --regions us-east-1,eu-west-1 --refresh",
     )
     add(command, "TYPE", "instance type; its cheapest region comes first", nargs="?")
-    add(command, "--regions A,B", "only these regions (default: all with a known price)", type=names, default=[])
-    add(command, "--refresh", "first fetch the prices of --regions from AWS (needs pricing:GetProducts)")
+    add(
+        command,
+        "--regions A,B",
+        "only these regions (default: all with a known price)",
+        type=names,
+        default=[],
+    )
+    add(
+        command,
+        "--refresh",
+        "first fetch the prices of --regions from AWS (needs pricing:GetProducts)",
+    )
     add_reading(command)

@@ -49,7 +49,9 @@ def local_checks() -> Iterator[Finding]:
         yield replace(good(importlib.metadata.version(name)) if is_there else lacks, name=name)
     yield train_check()
     record = endpoint.answering(home())
-    yield replace(good(record.url if record else f"starts when needed (home {home()})"), name="server")
+    yield replace(
+        good(record.url if record else f"starts when needed (home {home()})"), name="server"
+    )
     for kind in INSTANCE_KINDS:
         missing = missing_for(kind)
         foreign = foreign_opt_ml(kind) if missing is None else None
@@ -58,13 +60,17 @@ def local_checks() -> Iterator[Finding]:
         yield replace(can if missing is None else bad(missing, "", needed=False), name=kind)
 
 
-def train_check(load: Callable[[], object] = lambda: importlib.import_module("ray.train")) -> Finding:
+def train_check(
+    load: Callable[[], object] = lambda: importlib.import_module("ray.train"),
+) -> Finding:
     """Check that ``load`` can import Ray Train: it needs torch, pandas and others, which the extra ``train`` brings."""
     try:
         load()
     except ImportError as error:
         text = f"cannot be imported, trainings will fail: {error.__cause__ or error}"  # the cause names the package
-        return replace(bad(text, "python3 -m pip install 'raysm[train]'", needed=False), name="ray.train")
+        return replace(
+            bad(text, "python3 -m pip install 'raysm[train]'", needed=False), name="ray.train"
+        )
     return replace(good("can be imported"), name="ray.train")
 
 
@@ -80,14 +86,17 @@ UNKNOWN_NAMES = {
     "ROLE": "--role",
     "REPOSITORY": "--image or --instance-type",
 }
-"""The words that stand in a printed policy for names that are not known, with what makes each known."""
+"""The words that stand in a printed policy for names that are not known, with what makes each
+known."""
 
 RUN_INSTANCE_TYPE = "ml.m5.large"
 RUN_MAX_S = 900
 RUN_MAX_USD = 1.0
 
 
-def run(arguments: Arguments, console: Console, connect: Callable[[Target], Service] = Service) -> int:
+def run(
+    arguments: Arguments, console: Console, connect: Callable[[Target], Service] = Service
+) -> int:
     """Print the findings or a policy, send the job of ``--run``, and return the exit code."""
     settings = read_settings(arguments)
     if arguments.policy is not None:
@@ -106,16 +115,22 @@ def run(arguments: Arguments, console: Console, connect: Callable[[Target], Serv
         raise InvalidRequest("--run prints lines; drop --json")
     options = settings.options()
     if arguments.runs_job and "cluster" not in options:
-        options["cluster"] = Cluster(RUN_INSTANCE_TYPE if settings.on.names_own_types else LOCAL_TYPE, count=2)
+        options["cluster"] = Cluster(
+            RUN_INSTANCE_TYPE if settings.on.names_own_types else LOCAL_TYPE, count=2
+        )
     if arguments.runs_job:
-        options["limits"] = replace(options.get("limits") or Limits(), max_runtime_s=RUN_MAX_S, max_restarts=0)
+        options["limits"] = replace(
+            options.get("limits") or Limits(), max_runtime_s=RUN_MAX_S, max_restarts=0
+        )
     findings = []
     is_aws = settings.on.kind == AWS.kind
     for finding in examine(case_of(settings, options, connect)) if is_aws else local_checks():
         findings.append(finding)
         # Printed one by one, since checks on AWS take seconds each.
         if not arguments.json:
-            console.print(Text(f"{finding.word:<4}  {finding.name:<14} {finding.text}"), soft_wrap=True)
+            console.print(
+                Text(f"{finding.word:<4}  {finding.name:<14} {finding.text}"), soft_wrap=True
+            )
             if finding.remedy:
                 console.print(Text(f"      {'':<14} -> {finding.remedy}"), soft_wrap=True)
     if arguments.json:
@@ -136,9 +151,13 @@ def _run_job(service: Service, options: dict[str, Any], console: Console, *, agr
     (folder / "full").write_text("raysm doctor\n")
     inputs = {**options.get("inputs", {}), probe.CHANNEL: str(folder)}
     options = {name: value for name, value in options.items() if name != "if_done"}
-    ready = prepare(script_at(probe.__file__), on=service, **options | {"name": "doctor", "inputs": inputs})
+    ready = prepare(
+        script_at(probe.__file__), on=service, **options | {"name": "doctor", "inputs": inputs}
+    )
     if service.target.is_billed:
-        console.print(Text(f"the job costs {most_expensive(ready.request, service.region)}"), soft_wrap=True)
+        console.print(
+            Text(f"the job costs {most_expensive(ready.request, service.region)}"), soft_wrap=True
+        )
         cluster = ready.request.cluster
         price = usd_per_hour(cluster, service, None)
         usd = (price or 0.0) * (RUN_MAX_S + cluster.keep_alive_s) / 3600
@@ -149,13 +168,17 @@ def _run_job(service: Service, options: dict[str, Any], console: Console, *, agr
             )
         if price is None or not agreed:
             if not sys.stdin.isatty():
-                raise InvalidRequest("no terminal to ask whether to send the job: add --yes, which needs a known price")
+                raise InvalidRequest(
+                    "no terminal to ask whether to send the job: add --yes, which needs a known price"
+                )
             if input("send this job? [y/N] ").strip().lower() not in ("y", "yes"):
                 raise InvalidRequest("no job was sent")
     job = send(ready, console)
     times.sent_s = now_s()
     result = follow_and_fetch(job, console, times)
-    print_result(console, result, workload=ready.request.workload.kind, times=times, bill=job.cost())
+    print_result(
+        console, result, workload=ready.request.workload.kind, times=times, bill=job.cost()
+    )
 
 
 def status(findings: list[Finding]) -> int:
@@ -163,7 +186,9 @@ def status(findings: list[Finding]) -> int:
     return BAD if State.BAD in states else UNKNOWN if State.UNKNOWN in states else GOOD
 
 
-def case_of(settings: Settings, options: Mapping[str, Any], connect: Callable[[Target], Service] = Service) -> Case:
+def case_of(
+    settings: Settings, options: Mapping[str, Any], connect: Callable[[Target], Service] = Service
+) -> Case:
     """Return the case of a job on AWS, as far as files, flags and ``options`` describe it."""
     # The target below has a stand-in that must not be checked.
     role = settings.table(AWS.kind).get("role")

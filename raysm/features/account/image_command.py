@@ -18,8 +18,14 @@ docker push {own}
 
 def run(arguments: Arguments, console: Console) -> None:
     kind = "gpu" if arguments.gpu else "cpu"
-    image, registry = default_image(Cluster("ml.g5.xlarge" if arguments.gpu else "ml.m5.large"), arguments.region)
+    image, registry = default_image(
+        Cluster("ml.g5.xlarge" if arguments.gpu else "ml.m5.large"), arguments.region
+    )
     # The domain is that of AWS's own registry: amazonaws.com.cn in China.
     ours = f"ACCOUNT{registry[registry.index('.') :]}"
     base, own = image.uri(registry), f"{ours}/raysm:{kind}"
-    print(COMMANDS.format(region=arguments.region, registry=registry, kind=kind, base=base, ours=ours, own=own))
+    print(
+        COMMANDS.format(
+            region=arguments.region, registry=registry, kind=kind, base=base, ours=ours, own=own
+        )
+    )

@@ -1,8 +1,9 @@
 """IAM policies that raysm needs on AWS: for the user who sends jobs, and for the role that jobs run as.
 
-``policies.json`` lists the grants. Actions and resource types are those of the Service Authorization Reference,
-https://docs.aws.amazon.com/service-authorization/latest/reference/, the role's those of
-https://docs.aws.amazon.com/sagemaker/latest/dg/sagemaker-roles.html. None of it was tried on AWS.
+``policies.json`` lists the grants. Actions and resource types are those of the Service
+Authorization Reference, https://docs.aws.amazon.com/service-authorization/latest/reference/, the
+role's those of https://docs.aws.amazon.com/sagemaker/latest/dg/sagemaker-roles.html. None of it was
+tried on AWS.
 """
 
 import itertools
@@ -48,7 +49,10 @@ def _read(whose: str) -> tuple[Grant, ...]:
     )
     made = []
     for grant in table[whose]:
-        fields: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in grant.items()}
+        fields: Any = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in grant.items()
+        }
         made.append(Grant(**fields))
     return tuple(made)
 
@@ -62,7 +66,11 @@ ROLE = _read("role")
 
 def trust(account: str) -> dict[str, Any]:
     """Return the trust policy of the job's role; the condition keeps other accounts' jobs from being a way to it."""
-    statement: dict[str, Any] = {"Effect": "Allow", "Principal": {"Service": SERVICE}, "Action": "sts:AssumeRole"}
+    statement: dict[str, Any] = {
+        "Effect": "Allow",
+        "Principal": {"Service": SERVICE},
+        "Action": "sts:AssumeRole",
+    }
     statement["Condition"] = {"StringEquals": {"aws:SourceAccount": account}}
     return {"Version": "2012-10-17", "Statement": [statement]}
 
@@ -73,7 +81,11 @@ def policy(grants: Iterable[Grant], names: Names) -> dict[str, Any]:
     for grant in grants:
         resources = resources_of(grant, names)
         if resources:
-            statement: dict[str, Any] = {"Sid": grant.purpose, "Effect": "Allow", "Action": list(grant.actions)}
+            statement: dict[str, Any] = {
+                "Sid": grant.purpose,
+                "Effect": "Allow",
+                "Action": list(grant.actions),
+            }
             statement["Resource"] = resources if len(resources) > 1 else resources[0]
             if grant.conditions:
                 statement["Condition"] = dict(grant.conditions)

@@ -8,7 +8,14 @@ from rich.console import Console
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import NO_ROLE, read_settings
 from raysm.cli.console import say
-from raysm.core.client.costs.prices import OLD_DAYS, Price, PriceTable, fetch_prices, prices_of, save_prices
+from raysm.core.client.costs.prices import (
+    OLD_DAYS,
+    Price,
+    PriceTable,
+    fetch_prices,
+    prices_of,
+    save_prices,
+)
 from raysm.core.client.service import Service, services_in
 from raysm.core.request import AWS
 from raysm.errors import InvalidRequest
@@ -24,8 +31,11 @@ def run(arguments: Arguments, console: Console) -> None:
                 remedy="drop --refresh, or add --on aws",
             )
         if not arguments.regions:
-            raise InvalidRequest("--refresh needs the regions whose prices to fetch: --regions us-east-1,eu-west-1")
-        # Prices are fetched from AWS even if jobs run on this machine, with the configured credentials.
+            raise InvalidRequest(
+                "--refresh needs the regions whose prices to fetch: --regions us-east-1,eu-west-1"
+            )
+        # Prices are fetched from AWS even if jobs run on this machine, with the configured
+        # credentials.
         profile = read_settings(arguments).table(AWS.kind).get("profile")
         service = Service(AWS(role=NO_ROLE, profile=profile))
         for region in arguments.regions:
@@ -43,7 +53,10 @@ def run(arguments: Arguments, console: Console) -> None:
             remedy = "set it in the scenario's table market.usd_per_hour"
         raise InvalidRequest(f"no price of {what} in {where} is known; {remedy}")
     if arguments.json:
-        listed = [{"region": region, "instance_type": name, **price.as_dict()} for region, name, price in chosen]
+        listed = [
+            {"region": region, "instance_type": name, **price.as_dict()}
+            for region, name, price in chosen
+        ]
         print(json.dumps(listed, indent=1))
         return
     today, old = datetime.now(UTC).date(), set[str]()
@@ -51,19 +64,33 @@ def run(arguments: Arguments, console: Console) -> None:
         age = price.age_days(today)
         is_old = age is not None and age > OLD_DAYS
         old |= {region} if is_old else set()
-        say(f"{region:<16} {name:<18} {price.line()}{f', {age} days old' if is_old else ''}", console)
+        say(
+            f"{region:<16} {name:<18} {price.line()}{f', {age} days old' if is_old else ''}",
+            console,
+        )
     unknown = set(arguments.regions) - {region for region, _, _ in chosen}
     if unknown:
-        say(f"no price of {arguments.type or 'any type'} is known in {', '.join(sorted(unknown))}", console)
+        say(
+            f"no price of {arguments.type or 'any type'} is known in {', '.join(sorted(unknown))}",
+            console,
+        )
     if missing := sorted(old | unknown):
         say(f"new prices: raysm prices --refresh --on aws --regions {','.join(missing)}", console)
 
 
-def table_of(table: PriceTable, instance_type: str | None, regions: list[str]) -> list[tuple[str, str, Price]]:
+def table_of(
+    table: PriceTable, instance_type: str | None, regions: list[str]
+) -> list[tuple[str, str, Price]]:
     """Return (region, type, price) of the chosen types and regions, where None or an empty list means all.
 
     For one type, the cheapest region comes first.
     """
-    prices = [(region, name, price) for (region, name), price in table.prices.items() if instance_type in (None, name)]
+    prices = [
+        (region, name, price)
+        for (region, name), price in table.prices.items()
+        if instance_type in (None, name)
+    ]
     chosen = [price for price in prices if not regions or price[0] in regions]
-    return sorted(chosen, key=lambda each: (each[2].usd_per_hour, each[0]) if instance_type else each[:2])
+    return sorted(
+        chosen, key=lambda each: (each[2].usd_per_hour, each[0]) if instance_type else each[:2]
+    )

@@ -32,7 +32,9 @@ class BatchInference(PickledWorkload):
     reader: ClassVar[str] = "raysm.features.batch.result:BatchResult"
     label: ClassVar[str] = "the batch inference"
     keeps: ClassVar[str] = "the predictions"
-    wrapper: ClassVar[Wrapper | None] = Wrapper("predictor", "raysm.Batch(Classifier, batch_size=256)")
+    wrapper: ClassVar[Wrapper | None] = Wrapper(
+        "predictor", "raysm.Batch(Classifier, batch_size=256)"
+    )
     input_check: ClassVar[str | None] = "raysm.features.batch.cluster.formats:check_inputs"
     packages: ClassVar[tuple[str, ...]] = ("cloudpickle", "numpy", "pyarrow")
     extra: ClassVar[str | None] = "batch"
@@ -44,12 +46,14 @@ class BatchInference(PickledWorkload):
     read: str | None = None
     """The format, one of ``READ``; None infers it from the names of the files."""
     keep: tuple[str, ...] = ()
-    """Columns of the input to keep beside the predictions; the columns that identify a record are always kept."""
+    """Columns of the input to keep beside the predictions; the columns that identify a record are
+    always kept."""
     types: Mapping[str, str] = field(default_factory=dict)
-    """Types of columns of tables, ``{"zip": "string"}``; the types of other columns are inferred from all values."""
+    """Types of columns of tables, ``{"zip": "string"}``; the types of other columns are inferred
+    from all values."""
     piece_rows: int | None = None
-    """Approximate number of records in one part of the result; after a loss, a part is predicted again. None is 16
-    batches."""
+    """Approximate number of records in one part of the result; after a loss, a part is predicted
+    again. None is 16 batches."""
     # The prediction does not depend on the resources.
     cpus: float | None = optional(None, result=False)
     """CPUs of one predicting process; None is 1, or with a GPU its share of the instance's CPUs."""
@@ -64,15 +68,23 @@ class BatchInference(PickledWorkload):
             )
         for column, kind in self.types.items():
             if kind not in TYPES:
-                raise InvalidRequest(f"Batch: the type of {column!r} is one of {', '.join(TYPES)}, got {kind!r}")
-        check_counts("Batch", 1, or_none=True, batch_size=self.batch_size, piece_rows=self.piece_rows)
+                raise InvalidRequest(
+                    f"Batch: the type of {column!r} is one of {', '.join(TYPES)}, got {kind!r}"
+                )
+        check_counts(
+            "Batch", 1, or_none=True, batch_size=self.batch_size, piece_rows=self.piece_rows
+        )
         for name in ("cpus", "gpus"):
             value = getattr(self, name)
             least = "at least 0" if name == "gpus" else "above 0"
-            if value is not None and (type(value) not in (int, float) or value < 0 or (value == 0 and name == "cpus")):
+            if value is not None and (
+                type(value) not in (int, float) or value < 0 or (value == 0 and name == "cpus")
+            ):
                 raise InvalidRequest(f"Batch: {name} must be a number {least}, got {value!r}")
         if self.read is not None and self.read not in READ:
-            raise InvalidRequest(f"Batch: read is one of {', '.join(map(repr, READ))}, got {self.read!r}")
+            raise InvalidRequest(
+                f"Batch: read is one of {', '.join(map(repr, READ))}, got {self.read!r}"
+            )
 
     @property
     def rows_of_a_piece(self) -> int:
@@ -86,8 +98,14 @@ class BatchInference(PickledWorkload):
         """Return the channel whose records are predicted, of the job's ``inputs``."""
         names = sorted(inputs)
         if self.channel is not None and self.channel not in names:
-            raise InvalidRequest(f"Batch: the job has no input {self.channel!r}; it has {', '.join(names) or 'none'}")
+            raise InvalidRequest(
+                f"Batch: the job has no input {self.channel!r}; it has {', '.join(names) or 'none'}"
+            )
         if self.channel is None and len(names) != 1:
-            remedy = f"say which one is read, channel={names[0]!r}" if names else "give one: inputs={'data': 'folder/'}"
+            remedy = (
+                f"say which one is read, channel={names[0]!r}"
+                if names
+                else "give one: inputs={'data': 'folder/'}"
+            )
             raise InvalidRequest(f"Batch: the job has {len(names)} inputs; {remedy}")
         return self.channel or names[0]

@@ -44,7 +44,9 @@ class BatchResult(Result):
         if name is not None:
             return Result.table(self, name)
         if not self._names:
-            raise InvalidRequest(f"{self.manifest.job} has no predictions: its input had no records")
+            raise InvalidRequest(
+                f"{self.manifest.job} has no predictions: its input had no records"
+            )
         return self._one_table(self.parts)
 
     def tables(self) -> Iterator[Any]:
@@ -59,7 +61,9 @@ class BatchResult(Result):
         # One line for thousands of parts.
         size = sum(file.bytes for file in self.manifest.files)
         count = len(self._names)
-        return [f"  {self.rows:,} predictions in {count:,} part{'s' * (count != 1)}, {size:,} bytes; .table()"]
+        return [
+            f"  {self.rows:,} predictions in {count:,} part{'s' * (count != 1)}, {size:,} bytes; .table()"
+        ]
 
     def to_frame(self) -> Any:
         """Return the predictions as a ``pandas.DataFrame``.
@@ -77,9 +81,11 @@ class BatchOptions(TypedDict, total=False):
 
     Attributes:
         channel: The channel that is read; None is the only one.
-        read: ``images``, ``text``, ``csv``, ``jsonl``, ``parquet``, ``npy`` or ``files``; None goes by the names.
+        read: ``images``, ``text``, ``csv``, ``jsonl``, ``parquet``, ``npy`` or ``files``; None goes
+            by the names.
         keep: Columns of the input to copy beside the predictions.
-        types: Types of columns of tables, ``{"zip": "string"}``; other columns have the type of all of their values.
+        types: Types of columns of tables, ``{"zip": "string"}``; other columns have the type of all
+            of their values.
         piece_rows: Approximate number of records in one part of the result; None is 16 batches.
         cpus: CPUs of one process that predicts.
         gpus: GPUs of one process that predicts; None is 1 if an instance has any, else 0.
@@ -97,10 +103,10 @@ class BatchOptions(TypedDict, total=False):
 class Batch(PickledCall):
     """A workload: a model over all records of a channel, in batches, on all instances.
 
-    A class is instantiated once in each process, with ``arguments``, and then called with every batch of that process;
-    a function is called with every batch and ``arguments``. A batch is a mapping of NumPy arrays by column, and so is
-    the return value, with one prediction for each record. The result is one table of Parquet parts, in the order of
-    the input.
+    A class is instantiated once in each process, with ``arguments``, and then called with every
+    batch of that process; a function is called with every batch and ``arguments``. A batch is a
+    mapping of NumPy arrays by column, and so is the return value, with one prediction for each
+    record. The result is one table of Parquet parts, in the order of the input.
 
     Attributes:
         predictor: The class or function.
@@ -128,24 +134,36 @@ class Batch(PickledCall):
         """
         check_names("Batch", dict.fromkeys(BatchOptions.__annotations__), options)
         if not callable(predictor):
-            raise InvalidRequest(f"Batch: the first argument is a class or a function, got {predictor!r}")
-        self.predictor, self.arguments, self.batch_size = predictor, dict(arguments or {}), batch_size
+            raise InvalidRequest(
+                f"Batch: the first argument is a class or a function, got {predictor!r}"
+            )
+        self.predictor, self.arguments, self.batch_size = (
+            predictor,
+            dict(arguments or {}),
+            batch_size,
+        )
         super().__init__(predictor, (), self.arguments)
         # A function's first parameter is the batch.
         batch = () if inspect.isclass(predictor) else (None,)
         # Not by callable(), which is true of every class.
-        if inspect.isclass(predictor) and "__call__" not in {name for base in predictor.__mro__ for name in vars(base)}:
+        if inspect.isclass(predictor) and "__call__" not in {
+            name for base in predictor.__mro__ for name in vars(base)
+        }:
             raise InvalidRequest(
                 f"Batch: {name_of(predictor)} has no __call__(self, batch), which returns the predictions of a batch"
             )
-        refusal = "takes other arguments after the batch" if batch else "__init__ takes other arguments"
+        refusal = (
+            "takes other arguments after the batch" if batch else "__init__ takes other arguments"
+        )
         check_call("Batch:", predictor, batch, self.arguments, refusal)
         fields: dict[str, Any] = dict(options)
         self._workload = BatchInference(
             name=name_of(predictor),
             python=PYTHON_VERSION,
             code=code_digest(predictor),
-            arguments=dict(list(arguments_of(predictor, batch, self.arguments).items())[len(batch) :]),
+            arguments=dict(
+                list(arguments_of(predictor, batch, self.arguments).items())[len(batch) :]
+            ),
             batch_size=batch_size,
             **fields,
         )

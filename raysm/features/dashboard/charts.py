@@ -1,8 +1,8 @@
 """Charts for the Metrics tab and the Overview of Ray's dashboard, where Ray embeds Grafana in frames.
 
-Ray's page asks two paths whether Grafana and Prometheus exist. It accepts a relative address for Grafana, so the frames
-stay below the secret path. This behaviour may change with Ray's version: ``tests/features/dashboard/test_charts.py``
-looks for it in the page of the installed Ray.
+Ray's page asks two paths whether Grafana and Prometheus exist. It accepts a relative address for
+Grafana, so the frames stay below the secret path. This behaviour may change with Ray's version:
+``tests/features/dashboard/test_charts.py`` looks for it in the page of the installed Ray.
 """
 
 import asyncio
@@ -42,16 +42,22 @@ SPEEDS = (
 
 
 def samples_of(answer: Mapping[str, Any], time_s: float) -> list[Metric]:
-    nodes = [node for node in answer["data"]["summary"] if node.get("raylet", {}).get("state") == "ALIVE"]
+    nodes = [
+        node for node in answer["data"]["summary"] if node.get("raylet", {}).get("state") == "ALIVE"
+    ]
     named = {_host(node): node for node in nodes}
     usage = [(host, name, value) for host, node in named.items() for name, value in _usage(node)]
-    samples = [Metric(name=name, value=value, host=host, time_s=time_s) for host, name, value in usage]
+    samples = [
+        Metric(name=name, value=value, host=host, time_s=time_s) for host, name, value in usage
+    ]
     return [*samples, Metric(name=NODE_COUNT, value=float(len(nodes)), time_s=time_s)]
 
 
 def _host(node: Mapping[str, Any]) -> str:
     labels = node["raylet"].get("labels") or {}
-    return str(labels.get(LABEL_HOST) or node.get("hostname") or node["raylet"].get("nodeId", "")[:8])
+    return str(
+        labels.get(LABEL_HOST) or node.get("hostname") or node["raylet"].get("nodeId", "")[:8]
+    )
 
 
 def _usage(node: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
@@ -66,10 +72,16 @@ def _usage(node: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     if gpus:
         yield "gpu_percent", sum(gpu["utilizationGpu"] for gpu in gpus) / len(gpus)
         # The fullest GPU: a mean would hide one that is about to run out of memory.
-        yield "gpu_memory_percent", 100.0 * max(gpu["memoryUsed"] / max(1, gpu["memoryTotal"]) for gpu in gpus)
+        yield (
+            "gpu_memory_percent",
+            100.0 * max(gpu["memoryUsed"] / max(1, gpu["memoryTotal"]) for gpu in gpus),
+        )
     for total, speed, names in SPEEDS:
         if _is_measured(node, total, speed):
-            yield from ((f"{name}_bytes_per_s", float(value)) for name, value in zip(names, node[speed], strict=False))
+            yield from (
+                (f"{name}_bytes_per_s", float(value))
+                for name, value in zip(names, node[speed], strict=False)
+            )
     if node["raylet"].get("objectStoreUsedMemory") is not None:
         yield "object_store_bytes", float(node["raylet"]["objectStoreUsedMemory"])
 
@@ -77,13 +89,16 @@ def _usage(node: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 def _is_measured(node: Mapping[str, Any], total: str, speed: str) -> bool:
     """Return whether a node's speed was measured.
 
-    In the first half minute Ray divides all bytes since the machine was booted by the seconds since 1970:
+    In the first half minute Ray divides all bytes since the machine was booted by the seconds since
+    1970:
     https://github.com/ray-project/ray/blob/ray-2.60.0/python/ray/dashboard/modules/reporter/reporter_agent.py
     """
     speeds, totals, now_s = node.get(speed), node.get(total), node.get("now")
     if not speeds or not totals or not now_s:
         return bool(speeds)
-    made_up = all(math.isclose(each, of_all / now_s) for each, of_all in zip(speeds, totals, strict=False))
+    made_up = all(
+        math.isclose(each, of_all / now_s) for each, of_all in zip(speeds, totals, strict=False)
+    )
     return not made_up or not any(totals)
 
 
@@ -96,8 +111,9 @@ HEALTH = ("api/grafana_health", "api/prometheus_health")
 PRELOAD = ", ".join(f"<{path}>; rel=preload; as=fetch; crossorigin=anonymous" for path in HEALTH)
 """The page's Link header, which makes a browser request these paths first.
 
-A browser opens six connections to a server, and a busy head keeps the page's other requests on them for long. The
-browser uses the preloaded answer only if the mode is that of the page's own request, ``anonymous``.
+A browser opens six connections to a server, and a busy head keeps the page's other requests on them
+for long. The browser uses the preloaded answer only if the mode is that of the page's own request,
+``anonymous``.
 """
 
 TITLES: Mapping[str, tuple[str, str]] = {
@@ -133,7 +149,8 @@ class Timeline:
     """The values of each metric over time; those of a long job are thinned.
 
     Attributes:
-        start_s: The start of the time axis, in seconds since the epoch: the first value, or earlier if set.
+        start_s: The start of the time axis, in seconds since the epoch: the first value, or earlier
+            if set.
     """
 
     def __init__(self, metrics: Iterable[Metric] = ()) -> None:
@@ -156,15 +173,24 @@ class Timeline:
     def series(self, name: str, since_s: float = 0.0) -> dict[str, Points]:
         """Return the points of a metric by instance, from ``since_s`` on (seconds since the epoch)."""
         by_host = self._points.get(name, {})
-        chosen = {host: [point for point in points if point[0] >= since_s] for host, points in by_host.items()}
+        chosen = {
+            host: [point for point in points if point[0] >= since_s]
+            for host, points in by_host.items()
+        }
         return {host: points for host, points in chosen.items() if points}
 
 
 def board(timeline: Timeline, since_s: float) -> list[Chart]:
     """Return all charts of the Metrics tab: the workload's own metrics, then those of the instances."""
-    names = [name for name in timeline.names if name not in (*TITLES, *WITHOUT_CHART) and _has_curve(timeline, name)]
+    names = [
+        name
+        for name in timeline.names
+        if name not in (*TITLES, *WITHOUT_CHART) and _has_curve(timeline, name)
+    ]
     charts = [_chart(timeline, name, name, "", since_s) for name in names]
-    charts += [_chart(timeline, name, title, unit, since_s) for name, (title, unit) in TITLES.items()]
+    charts += [
+        _chart(timeline, name, title, unit, since_s) for name, (title, unit) in TITLES.items()
+    ]
     return [chart for chart in charts if chart.curves]
 
 
@@ -173,8 +199,12 @@ def overview(timeline: Timeline, panel: str, since_s: float) -> list[Chart]:
         return [_chart(timeline, NODE_COUNT, "Node count", "", since_s)]
     if panel == "41":
         by_name = {shown: timeline.series(name, since_s) for name, shown in UTILIZATION.items()}
-        curves = {shown: _aggregate(by_host, _mean) for shown, by_host in by_name.items() if by_host}
-        return [Chart(title="Cluster utilization", unit="%", curves=_with_steps(curves), from_zero=True)]
+        curves = {
+            shown: _aggregate(by_host, _mean) for shown, by_host in by_name.items() if by_host
+        }
+        return [
+            Chart(title="Cluster utilization", unit="%", curves=_with_steps(curves), from_zero=True)
+        ]
     return []
 
 
@@ -186,15 +216,24 @@ def _has_curve(timeline: Timeline, name: str) -> bool:
 def _chart(timeline: Timeline, name: str, title: str, unit: str, since_s: float) -> Chart:
     by_host = timeline.series(name, since_s)
     # The workload's own metrics have no host.
-    curves = {host or title: points for host, points in sorted(by_host.items(), key=lambda item: natural(item[0]))}
+    curves = {
+        host or title: points
+        for host, points in sorted(by_host.items(), key=lambda item: natural(item[0]))
+    }
     if len(curves) > MAX_CURVES:
-        kinds: dict[str, Callable[[list[float]], float]] = {"highest": max, "mean": _mean, "lowest": min}
+        kinds: dict[str, Callable[[list[float]], float]] = {
+            "highest": max,
+            "mean": _mean,
+            "lowest": min,
+        }
         curves = {kind: _aggregate(by_host, combine) for kind, combine in kinds.items()}
     return Chart(title=title, unit=unit, curves=_with_steps(curves), from_zero=name in TITLES)
 
 
 def _with_steps(curves: Mapping[str, Points]) -> dict[str, Curve]:
-    return {name: [(None, time_s, value) for time_s, value in points] for name, points in curves.items()}
+    return {
+        name: [(None, time_s, value) for time_s, value in points] for name, points in curves.items()
+    }
 
 
 def _mean(values: list[float]) -> float:
@@ -228,7 +267,12 @@ def parse_begin(text: str, now_s: float) -> float:
 
 def charts_site(name: str, timeline: Timeline, cache: Path) -> Answer:
     """Return a handler that answers Ray's page in place of Grafana; ``cache`` is a folder for the chart library."""
-    settings = {"grafanaHost": HOST, "grafanaOrgId": "1", "sessionName": name, "dashboardUids": {"default": BOARD}}
+    settings = {
+        "grafanaHost": HOST,
+        "grafanaOrgId": "1",
+        "sessionName": name,
+        "dashboardUids": {"default": BOARD},
+    }
     settings |= {"dashboardDatasource": "raysm"}
     health = dict(zip(HEALTH, (settings, {}), strict=True))
 
@@ -236,25 +280,39 @@ def charts_site(name: str, timeline: Timeline, cache: Path) -> Answer:
         from aiohttp import web
 
         if path in health:
-            return web.json_response({"result": True, "msg": "charts of raysm", "data": health[path]})
+            return web.json_response(
+                {"result": True, "msg": "charts of raysm", "data": health[path]}
+            )
         if request.method not in ("GET", "HEAD") or not path.startswith(f"{HOST}/"):
             return None
         if path == f"{HOST}/vega.js":
             script = await asyncio.to_thread(_library, cache)
             headers = {"Cache-Control": "private, max-age=86400"}
             return web.Response(text=script, content_type="text/javascript", headers=headers)
-        query = {key: values[-1] for key, values in parse_qs(request.rel_url.raw_query_string).items()}
+        query = {
+            key: values[-1] for key, values in parse_qs(request.rel_url.raw_query_string).items()
+        }
         now_s = time.time()
-        begin_s, is_solo = parse_begin(query.get("from", ""), now_s), path.startswith(f"{HOST}/d-solo/{BOARD}")
+        begin_s, is_solo = (
+            parse_begin(query.get("from", ""), now_s),
+            path.startswith(f"{HOST}/d-solo/{BOARD}"),
+        )
         if not is_solo and not path.startswith(f"{HOST}/d/{BOARD}"):
             return None
         if "data" in query:
-            charts = overview(timeline, query.get("panelId", ""), begin_s) if is_solo else board(timeline, begin_s)
+            charts = (
+                overview(timeline, query.get("panelId", ""), begin_s)
+                if is_solo
+                else board(timeline, begin_s)
+            )
             width, columns = (
-                _number(query.get(name, ""), default) for name, default in (("width", 600), ("columns", 1))
+                _number(query.get(name, ""), default)
+                for name, default in (("width", 600), ("columns", 1))
             )
             # In a thread, because importing Altair takes two seconds.
-            text = await asyncio.to_thread(_spec, charts, min(timeline.start_s, now_s), width, columns, is_solo=is_solo)
+            text = await asyncio.to_thread(
+                _spec, charts, min(timeline.start_s, now_s), width, columns, is_solo=is_solo
+            )
             return web.Response(text=text, content_type="application/json")
         above = "../" * path.removeprefix(f"{HOST}/").count("/")
         page = _page(name, query.get("theme", "light"), f"{above}vega.js", is_solo=is_solo)
@@ -267,9 +325,13 @@ def _number(text: str, default: int) -> int:
     return min(int(text), 4000) if text.isdecimal() and len(text) < 6 else default
 
 
-def _spec(charts: Sequence[Chart], start_s: float, width: int, columns: int, *, is_solo: bool) -> str:
+def _spec(
+    charts: Sequence[Chart], start_s: float, width: int, columns: int, *, is_solo: bool
+) -> str:
     # Altair validates every point, which is slow, so the points are inserted afterwards.
-    shapes = tuple((chart.title, chart.unit, chart.from_zero, tuple(chart.curves)) for chart in charts)
+    shapes = tuple(
+        (chart.title, chart.unit, chart.from_zero, tuple(chart.curves)) for chart in charts
+    )
     spec = dict(json.loads(_empty_spec(shapes, start_s, width, 240 if is_solo else 160, columns)))
     for chart, one in zip(charts, spec.get("concat", [spec]), strict=False):
         one["data"] = {"name": one["data"]["name"], "values": chart.rows(start_s)}
@@ -277,13 +339,19 @@ def _spec(charts: Sequence[Chart], start_s: float, width: int, columns: int, *, 
 
 
 @functools.lru_cache(maxsize=16)
-def _empty_spec(shapes: tuple[Any, ...], start_s: float, width: int, height: int, columns: int) -> str:
+def _empty_spec(
+    shapes: tuple[Any, ...], start_s: float, width: int, height: int, columns: int
+) -> str:
     check_plotting()
     charts = [
         Chart(title=title, unit=unit, from_zero=zero, curves={name: [] for name in names})
         for title, unit, zero, names in shapes
     ]
-    return str(time_charts(charts, start_s, width=width, height=height, columns=columns).to_json(indent=None))
+    return str(
+        time_charts(charts, start_s, width=width, height=height, columns=columns).to_json(
+            indent=None
+        )
+    )
 
 
 def _library(cache: Path) -> str:
@@ -300,7 +368,11 @@ def _library(cache: Path) -> str:
 
 def _page(title: str, theme: str, library: str, *, is_solo: bool) -> str:
     background, text = ("#1c2025", "#dcdcdc") if theme == "dark" else ("#fff", "#222")
-    links = "" if is_solo else "".join(f'<a href="#" data-from="{begin}">{shown}</a>' for shown, begin in RANGES)
+    links = (
+        ""
+        if is_solo
+        else "".join(f'<a href="#" data-from="{begin}">{shown}</a>' for shown, begin in RANGES)
+    )
     try:
         check_plotting()
         note = "No values yet: the first come within seconds."
@@ -326,8 +398,8 @@ nav a.now { font-weight: 600; opacity: 1; }
 p { opacity: 0.7; }
 """
 
-# The chosen range stays in this frame's own address, so several open pages do not disturb each other. Vega's
-# interpreter of expressions (ast) needs no eval, which the page's policy forbids.
+# The chosen range stays in this frame's own address, so several open pages do not disturb each
+# other. Vega's interpreter of expressions (ast) needs no eval, which the page's policy forbids.
 SCRIPT = """
 const main = document.querySelector("main"), links = [...document.querySelectorAll("nav a")];
 const query = new URLSearchParams(location.search);

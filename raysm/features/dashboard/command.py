@@ -29,7 +29,9 @@ def run(
     """Show the dashboard of ``arguments.job`` until Ctrl-C; the job keeps running."""
     service = service or service_to_read(arguments)
     with open_dashboard(find_to_read(arguments.job, service)) as dashboard:
-        show_page(arguments, console, service, dashboard.url, browse, wait or threading.Event().wait)
+        show_page(
+            arguments, console, service, dashboard.url, browse, wait or threading.Event().wait
+        )
 
 
 LOOK_S = 5.0
@@ -44,12 +46,17 @@ def run_entering(arguments: Arguments, console: Console, service: Service | None
     remote = {"on": arguments.instance, "local_port": arguments.local}
     with interruptible(), job.tunnel(arguments.port, **remote) as tunnel:
         if arguments.json:
-            # Flushed, because another program may wait for this line while the command keeps running.
-            print(json.dumps({"job": job.name, "address": tunnel.address, "port": tunnel.port}), flush=True)
+            # Flushed, because another program may wait for this line while the command keeps
+            # running.
+            print(
+                json.dumps({"job": job.name, "address": tunnel.address, "port": tunnel.port}),
+                flush=True,
+            )
         else:
             where = arguments.instance or "the head"
             console.print(
-                f"{tunnel.address} leads to port {arguments.port} of {where}; Ctrl-C ends it", highlight=False
+                f"{tunnel.address} leads to port {arguments.port} of {where}; Ctrl-C ends it",
+                highlight=False,
             )
         pause = threading.Event()
         while not job.done():

@@ -18,13 +18,17 @@ INSTANCE = re.compile(r"algo-\d+")
 
 
 class _On(argparse.Action):
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+    def __call__(
+        self, parser: Any, namespace: Any, values: Any, option_string: str | None = None
+    ) -> None:
         if INSTANCE.fullmatch(values):
             namespace.instance = values
         elif values in TARGETS:
             namespace.on = values
         else:
-            parser.error(f"argument --on: {values!r} is neither {' nor '.join(TARGETS)} nor an instance, algo-2")
+            parser.error(
+                f"argument --on: {values!r} is neither {' nor '.join(TARGETS)} nor an instance, algo-2"
+            )
 
 
 def add_dashboard(commands: Any) -> None:
@@ -72,4 +76,7 @@ def add_entered(command: argparse.ArgumentParser) -> None:
     add(command, "--instance HOST", "name of the instance, for example algo-2 (default: the head)")
     # --on takes an instance too, as in Python; no target is named like an instance.
     text = "local (default) or aws; --on algo-2 is --instance algo-2"
-    add_target(command, (replace(TARGET[0], spec="--on PLACE", takes=str, action=_On, help=text), *TARGET[1:]))
+    add_target(
+        command,
+        (replace(TARGET[0], spec="--on PLACE", takes=str, action=_On, help=text), *TARGET[1:]),
+    )

@@ -21,7 +21,14 @@ from raysm.core.protocol.events import Metric, parse
 from raysm.core.protocol.web_relay import open_relay, relay
 from raysm.errors import InvalidRequest, NotDone, RaysmError
 from raysm.features.dashboard.charts import NODES, PRELOAD, Timeline, charts_site, samples_of
-from raysm.features.dashboard.tunnel.dashboard import Place, Say, place_told, tell, waiting_for, way_to
+from raysm.features.dashboard.tunnel.dashboard import (
+    Place,
+    Say,
+    place_told,
+    tell,
+    waiting_for,
+    way_to,
+)
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -29,7 +36,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("raysm")
 
 SAMPLE_S = 5.0
-"""Seconds between two reads of the nodes' utilization, which Ray's nodes report at this interval."""
+"""Seconds between two reads of the nodes' utilization, which Ray's nodes report at this
+interval."""
 LOOK_S = 3.0
 WITHOUT_PAGE_S = 0.3
 """Seconds to wait before the waiting page is shown: a running dashboard answers sooner."""
@@ -40,7 +48,8 @@ HOLD_S = 20.0
 MAX_TRIES = 3
 RETRY_S = 0.3
 READ_S = 60.0
-"""Seconds to wait for an answer: Ray's dashboard has a low priority, so a busy head answers late."""
+"""Seconds to wait for an answer: Ray's dashboard has a low priority, so a busy head answers
+late."""
 
 
 class Route(Protocol):
@@ -70,7 +79,11 @@ class Watch:
 
     def read(self) -> list[Metric]:
         """Read new lines of the log and return their metrics, which the caller adds by ``take``. Blocks."""
-        events = [event for event in (parse(line.text) for line in self._stream.new_lines()) if event is not None]
+        events = [
+            event
+            for event in (parse(line.text) for line in self._stream.new_lines())
+            if event is not None
+        ]
         for event in events:
             # The dashboard of a follow-up job has another address.
             self.place = place_told(event) or self.place
@@ -83,7 +96,11 @@ class Watch:
 
 
 def open_dashboard(
-    job: Job, *, timeout: float | None = None, say: Say | None = None, tunnel: OpenTunnel | None = None
+    job: Job,
+    *,
+    timeout: float | None = None,
+    say: Say | None = None,
+    tunnel: OpenTunnel | None = None,
 ) -> Page:
     check_aiohttp()
     say = say or tell
@@ -106,7 +123,9 @@ def open_dashboard(
         return open_tunnel(job, watch.place)
 
     # The token is read here, because the server's event loop must not wait for the service.
-    site = partial(dashboard_site, job.name, watch, way, token_of(job), job.service.home / "dashboard")
+    site = partial(
+        dashboard_site, job.name, watch, way, token_of(job), job.service.home / "dashboard"
+    )
     return Page(LocalServer(site, link=PRELOAD), f"Ray dashboard of {job.name}")
 
 
@@ -118,7 +137,9 @@ def _wait_for_place(job: Job, watch: Watch, timeout: float | None, say: Say) -> 
         if watch.place is not None or watch.is_over:
             return
         if deadline_s is not None and time.monotonic() >= deadline_s:
-            raise NotDone(f"{job.name} has no dashboard within {timeout:g} s; the job keeps running")
+            raise NotDone(
+                f"{job.name} has no dashboard within {timeout:g} s; the job keeps running"
+            )
         # Shorter than the pauses of polling, which grow to many seconds, because the user waits.
         time.sleep(min(pause_s, 2.0))
 
@@ -155,7 +176,10 @@ async def dashboard_site(
         return await upstream.answer(request, with_query(request, path))
 
     async with Upstream(way, token) as upstream:
-        tasks = [asyncio.create_task(_follow(name, watch, look_s)), asyncio.create_task(_sample(upstream, watch))]
+        tasks = [
+            asyncio.create_task(_follow(name, watch, look_s)),
+            asyncio.create_task(_sample(upstream, watch)),
+        ]
         try:
             yield answer
         finally:
@@ -177,7 +201,8 @@ async def _follow(name: str, watch: Watch, look_s: float) -> None:
 
 async def _sample(upstream: "Upstream", watch: Watch) -> None:
     while not watch.is_over:
-        # Without an answer, or with an unknown form, there is nothing to draw; the rest of the page still works.
+        # Without an answer, or with an unknown form, there is nothing to draw; the rest of the page
+        # still works.
         with contextlib.suppress(OSError, RaysmError, ValueError, KeyError, TypeError):
             watch.take(samples_of(await upstream.read(NODES), time.time()))
         await asyncio.sleep(SAMPLE_S)
@@ -192,7 +217,8 @@ class Upstream:
         self._opening: asyncio.Task[str] | None = None
 
     async def __aenter__(self) -> "Upstream":
-        # Each connection checks the owner of the port: if the tunnel has ended, another user may have its port.
+        # Each connection checks the owner of the port: if the tunnel has ended, another user may
+        # have its port.
         self._client = open_relay(open_to_own)
         return self
 
@@ -212,7 +238,8 @@ class Upstream:
 
     async def answer(self, request: "web.Request", key: str) -> "web.StreamResponse":
         """Forward a request for ``key``, encoded path and query; answer with 502 if the head cannot be reached."""
-        # Other methods are sent once, because the request may have arrived before the connection broke.
+        # Other methods are sent once, because the request may have arrived before the connection
+        # broke.
         tries = MAX_TRIES if request.method in ("GET", "HEAD") else 1
         while True:
             try:
@@ -237,7 +264,9 @@ class Upstream:
         try:
             async with (
                 asyncio.timeout(READ_S),
-                self._client.get(f"http://{address}/{key}", headers=headers, allow_redirects=False) as answer,
+                self._client.get(
+                    f"http://{address}/{key}", headers=headers, allow_redirects=False
+                ) as answer,
             ):
                 status, content = answer.status, await answer.read()
         except (OSError, aiohttp.ClientError) as error:
@@ -261,7 +290,12 @@ class Upstream:
     def _reset(self, address: str) -> None:
         # If several requests find the connection broken, the first one closes it.
         opening = self._opening
-        if opening is not None and opening.done() and not _failed(opening) and opening.result() == address:
+        if (
+            opening is not None
+            and opening.done()
+            and not _failed(opening)
+            and opening.result() == address
+        ):
             self._opening = None
             with self._lock:
                 stack = self._open.pop_all()
@@ -276,7 +310,9 @@ def _unreachable(error: Exception) -> "web.Response":
     from aiohttp import web
 
     # In the form of Ray's own answers: its page ignores it and asks again after four seconds.
-    return web.json_response({"result": False, "msg": f"the head cannot be reached: {error}"}, status=502)
+    return web.json_response(
+        {"result": False, "msg": f"the head cannot be reached: {error}"}, status=502
+    )
 
 
 STYLE = """

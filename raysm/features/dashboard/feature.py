@@ -5,7 +5,8 @@ from raysm.core.features import Feature, within
 FEATURE = Feature(
     # For Ray, which looks for them where an address begins with raysm://.
     hooks=within(
-        "raysm.features.dashboard", tunnel__dashboard=["ClientBuilder", "get_job_submission_client_cluster_info"]
+        "raysm.features.dashboard",
+        tunnel__dashboard=["ClientBuilder", "get_job_submission_client_cluster_info"],
     ),
     views={
         "access_on_aws": "raysm.features.dashboard.tunnel.plugin:PluginAccess",

@@ -1,6 +1,7 @@
 """The command ``raysm jobs``: list the latest jobs, on request with their parameters and metrics.
 
-Without parameters, metrics or filters, it reads only the service's lists. Otherwise each job is described once.
+Without parameters, metrics or filters, it reads only the service's lists. Otherwise each job is
+described once.
 """
 
 import fnmatch
@@ -29,7 +30,13 @@ from raysm.features.experiments.table import (
 
 EVERY = "*"
 """``--params`` without names."""
-FACTS = {"name": "name", "status": "status", "created_s": "sent", "duration_s": "took", "cost_usd": "cost"}
+FACTS = {
+    "name": "name",
+    "status": "status",
+    "created_s": "sent",
+    "duration_s": "took",
+    "cost_usd": "cost",
+}
 GAP = "  "
 MAX_WIDTH = 120
 MAX_CELL = 24
@@ -74,7 +81,11 @@ def _print_list(arguments: Arguments, service: Service, console: Console) -> Non
 def _ended(job: Listed) -> str:
     if job.ended is None:
         return ""
-    return f"{job.ended:%H:%M:%S}" if job.ended.date() == job.created.date() else f"{job.ended:%m-%d %H:%M:%S}"
+    return (
+        f"{job.ended:%H:%M:%S}"
+        if job.ended.date() == job.created.date()
+        else f"{job.ended:%m-%d %H:%M:%S}"
+    )
 
 
 def _as_json(job: Listed) -> dict[str, str | None]:
@@ -110,7 +121,10 @@ def _print_table(arguments: Arguments, service: Service, console: Console) -> No
             remedy=f"raysm jobs --contains {arguments.grid} --metrics reads them from the jobs",
         )
     columns = [
-        *_named(arguments.params, differing(rows) if arguments.params == EVERY else parameter_columns(rows)),
+        *_named(
+            arguments.params,
+            differing(rows) if arguments.params == EVERY else parameter_columns(rows),
+        ),
         *_named(arguments.metrics, metric_columns(rows)),
     ]
     if arguments.sort:
@@ -128,11 +142,15 @@ def _print_table(arguments: Arguments, service: Service, console: Console) -> No
         asked = {*(arguments.params or "").split(","), *(arguments.metrics or "").split(",")}
         asked |= {"name", "status", (arguments.sort or "").removeprefix("-")}
         order = list(dict.fromkeys(["name", "status", *columns, *FACTS]))
-        cells = {name: [FACTS.get(name, name), *(_cell(shown(row, name), name) for row in rows)] for name in order}
+        cells = {
+            name: [FACTS.get(name, name), *(_cell(shown(row, name), name) for row in rows)]
+            for name in order
+        }
         widths = {column: max(map(len, texts)) + len(GAP) for column, texts in cells.items()}
         left = MAX_WIDTH - sum(widths[column] for column in order if column in asked)
         fitting = []
-        for column in sorted(order, key=lambda column: column == "created_s"):  # a name tells when a job was sent
+        # A name tells when a job was sent.
+        for column in sorted(order, key=lambda column: column == "created_s"):
             if column in asked or widths[column] <= left:
                 left -= 0 if column in asked else widths[column]
                 fitting.append(column)
@@ -148,7 +166,9 @@ def _print_table(arguments: Arguments, service: Service, console: Console) -> No
 def _named(chosen: str | None, names: Sequence[str]) -> list[str]:
     columns: list[str] = []
     for name in (chosen or "").split(","):
-        matching = [each for each in names if fnmatch.fnmatchcase(each, name)] if "*" in name else [name]
+        matching = (
+            [each for each in names if fnmatch.fnmatchcase(each, name)] if "*" in name else [name]
+        )
         columns += [each for each in matching if each and each not in columns]
     return columns
 

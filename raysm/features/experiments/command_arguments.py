@@ -26,10 +26,20 @@ raysm jobs --project digits --params lr,batch --metrics loss:min --sort loss:min
     add(jobs, "--project PROJECT", "only jobs of this project")
     add(jobs, "--task NAME", "only runs of this task")
     add(jobs, "--status STATUS", "only jobs with this status: Completed, or Failed,Stopped")
-    add(jobs, "--since TIME", "only jobs submitted since a date or within an age: 2026-11-01, 7d, 12h, 1w")
+    add(
+        jobs,
+        "--since TIME",
+        "only jobs submitted since a date or within an age: 2026-11-01, 7d, 12h, 1w",
+    )
     add(jobs, "--grid NAME", "only the jobs of this grid, the latest of each row, in all regions")
-    add(jobs, "--trials", "below each sweep list its trials, below each session its calls that report metrics")
-    text = "show these parameters as columns: lr,batch; without names, those that differ between jobs"
+    add(
+        jobs,
+        "--trials",
+        "below each sweep list its trials, below each session its calls that report metrics",
+    )
+    text = (
+        "show these parameters as columns: lr,batch; without names, those that differ between jobs"
+    )
     add(jobs, "--params NAMES", text, nargs="?", const="*")
     text = "show these metrics as columns: loss (its last value), loss:min, loss:max; without names, all"
     add(jobs, "--metrics NAMES", text, nargs="?", const="*")

@@ -1,7 +1,8 @@
 """Run a command that ends, with all that it started, when its parent ends: ``python group_with_parent.py COMMAND …``.
 
-Standard input is a pipe whose other end only the parent has, so it closes however the parent ends, or when the parent
-wants the end. ``die_with_parent`` ends one process alone. This program, the command and the processes that it starts
+Standard input is a pipe whose other end only the parent has, so it closes however the parent ends,
+or when the parent wants the end. ``die_with_parent`` ends one process alone. This program, the
+command and the processes that it starts
 are one process group: the parent starts this program with ``start_new_session``.
 """
 
@@ -20,7 +21,8 @@ END_S = 5.0
 
 def wrap(command: Sequence[str]) -> list[str]:
     """Return the command line that runs ``command`` so that it ends once standard input is closed."""
-    # -I -S: Python then starts in 15 ms, because it does not read the packages of a virtual environment.
+    # -I -S: Python then starts in 15 ms, because it does not read the packages of a virtual
+    # environment.
     return [sys.executable, "-I", "-S", __file__, *command]
 
 

@@ -1,6 +1,7 @@
 """The list of jobs as rows of the table of experiments.
 
-A job that has ended does not change any more, so it is read once and kept in a SQLite file on this machine. The file
+A job that has ended does not change any more, so it is read once and kept in a SQLite file on this
+machine. The file
 only copies what the service knows: a damaged file is replaced.
 """
 
@@ -61,24 +62,35 @@ class Cache:
         self._path = path
 
     def rows(self) -> dict[str, Experiment]:
-        return {arn: Experiment.of_json(row) for arn, row in self._select("select arn, row from jobs")}
+        return {
+            arn: Experiment.of_json(row) for arn, row in self._select("select arn, row from jobs")
+        }
 
     def curves(self, arn: str, names: Iterable[str], call: str | None = None) -> dict[str, Curve]:
         """Return curves of a job; ``call`` is the ARN of one of its calls."""
         stored: dict[str, Any] = next(
-            (json.loads(text) for (text,) in self._select("select curves from jobs where arn = ?", arn)), {}
+            (
+                json.loads(text)
+                for (text,) in self._select("select curves from jobs where arn = ?", arn)
+            ),
+            {},
         )
         curves = stored.get(call or arn, {})
         return {name: [tuple(point) for point in curves[name]] for name in names if name in curves}
 
     def trials(self) -> dict[str, list[Experiment]]:
         rows = self._select("select arn, trials from jobs where trials <> '[]'")
-        return {arn: [Experiment.of_json(row) for row in json.loads(trials)] for arn, trials in rows}
+        return {
+            arn: [Experiment.of_json(row) for row in json.loads(trials)] for arn, trials in rows
+        }
 
     def keep(self, jobs: Iterable["Reading"]) -> None:
         rows = []
         for job in jobs:
-            curves, trials = {job.row.arn: job.curves, **job.call_curves}, [row.as_json() for row in job.trials]
+            curves, trials = (
+                {job.row.arn: job.curves, **job.call_curves},
+                [row.as_json() for row in job.trials],
+            )
             rows.append((job.row.arn, job.row.as_json(), json.dumps(curves), json.dumps(trials)))
         if rows:
             with contextlib.suppress(sqlite3.Error, OSError, InvalidRequest):
@@ -111,7 +123,8 @@ class Cache:
 
 
 PAGE = 100
-"""Jobs per page of the service's list; each page is read and cached before the next one is requested."""
+"""Jobs per page of the service's list; each page is read and cached before the next one is
+requested."""
 
 MAX_LISTED = 1_000_000
 """More than any list has: pages are read only until enough rows are found."""
@@ -137,9 +150,14 @@ class Choice:
         )
 
     def may_take(self, name: str, created: datetime, status: Status) -> bool:
-        # Jobs that raysm did not submit have neither project nor task, so their tags need not be read.
+        # Jobs that raysm did not submit have neither project nor task, so their tags need not be
+        # read.
         is_run = RUN.search(name) is not None or (self.project is None and self.task is None)
-        return is_run and (not self.status or status in self.status) and (self.since is None or created >= self.since)
+        return (
+            is_run
+            and (not self.status or status in self.status)
+            and (self.since is None or created >= self.since)
+        )
 
 
 def parse_since(since: str | datetime | timedelta | None, now: datetime) -> datetime | None:
@@ -216,12 +234,20 @@ def _listed(service: Service, api: JobApi, choice: Choice) -> Iterator[dict[str,
 
 
 def _read(
-    service: Service, api: JobApi, page: list[dict[str, Any]], cached: dict[str, Experiment], cache: Cache
+    service: Service,
+    api: JobApi,
+    page: list[dict[str, Any]],
+    cached: dict[str, Experiment],
+    cache: Cache,
 ) -> list[Experiment]:
     # On this machine a name, and with it the ARN, can be used again after `raysm rm`.
     created = {item[api.arn_key]: item["CreationTime"].timestamp() for item in page}
     known = {arn: cached[arn] for arn in created if arn in cached}
-    rows = {arn: row for arn, row in known.items() if row.created_s == created[arn] and not _lacks_cost(service, row)}
+    rows = {
+        arn: row
+        for arn, row in known.items()
+        if row.created_s == created[arn] and not _lacks_cost(service, row)
+    }
     names = [item[api.name_key] for item in page if item[api.arn_key] not in rows]
     read = in_parallel(lambda name: read_job(service, api, name), names)
     readings = [reading for reading in read if reading is not None]
@@ -233,7 +259,9 @@ def _read(
 def _lacks_cost(service: Service, row: Experiment) -> bool:
     if row.cost_usd is not None or not row.is_billed or not row.instances:
         return False
-    return all(price_of(instance_type, service.region) is not None for instance_type, _ in row.instances)
+    return all(
+        price_of(instance_type, service.region) is not None for instance_type, _ in row.instances
+    )
 
 
 # Read one job
@@ -271,7 +299,10 @@ def read_job(service: Service, api: JobApi, name: str) -> Reading | None:
     trials: list[Trial] = []
     calls: list[SessionCall] = []
     patterns = patterns_of(description.answer)
-    metrics = optional(lambda: list(_metrics(LogReader(service, api, name), patterns, trials, calls))) or []
+    metrics = (
+        optional(lambda: list(_metrics(LogReader(service, api, name), patterns, trials, calls)))
+        or []
+    )
     curves = curves_of(metrics)
     row = _row(service, description, tags, record, curves)
     of_calls = call_rows(row, calls, metrics)
@@ -299,18 +330,27 @@ def _row(
 ) -> Experiment:
     answer = description.answer
     given = answer.get("HyperParameters", {})
-    hyperparameters = {name: typed(given[name]) for name in given if not name.startswith(FOREIGN_HYPERPARAMETERS)}
+    hyperparameters = {
+        name: typed(given[name]) for name in given if not name.startswith(FOREIGN_HYPERPARAMETERS)
+    }
     # If the log is gone, the service's last values are left.
     final = {item["MetricName"]: item["Value"] for item in answer.get("FinalMetricDataList", ())}
-    metrics = {name: Summary(last=value, lowest=value, highest=value, count=1) for name, value in final.items()}
-    training, processing = answer.get("AlgorithmSpecification", {}), answer.get("AppSpecification", {})
+    metrics = {
+        name: Summary(last=value, lowest=value, highest=value, count=1)
+        for name, value in final.items()
+    }
+    training, processing = (
+        answer.get("AlgorithmSpecification", {}),
+        answer.get("AppSpecification", {}),
+    )
     return Experiment(
         name=description.name,
         arn=description.arn,
         kind=description.api.kind,
         status=description.status,
         secondary=description.secondary,
-        message=description.reason or ("" if description.status.is_terminal else description.message),
+        message=description.reason
+        or ("" if description.status.is_terminal else description.message),
         project=tags.get(PROJECT_TAG),
         task=tags.get(TASK_TAG),
         workload=tags.get(WORKLOAD_TAG),
@@ -351,7 +391,9 @@ def _metrics(
                 trials.append(trial)
             case SessionCall() as call:
                 calls.append(call)
-        yield from (metric for metric in patterns.metrics(line.text, event, line.time_s) if not metric.host)
+        yield from (
+            metric for metric in patterns.metrics(line.text, event, line.time_s) if not metric.host
+        )
 
 
 def _cost(service: Service, description: Description) -> float | None:

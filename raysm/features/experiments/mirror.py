@@ -1,7 +1,9 @@
 """A copy of a job's metrics and parameters in MLflow.
 
-The client writes it into a file on its machine, the head to a server. A process that starts again continues where the
-run ends: values that the run has are not written again. If the server does not answer, values are kept and sent later.
+The client writes it into a file on its machine, the head to a server. A process that starts again
+continues where the
+run ends: values that the run has are not written again. If the server does not answer, values are
+kept and sent later.
 """
 
 import contextlib
@@ -19,7 +21,8 @@ from raysm.core.request.external import place_of
 
 End: TypeAlias = Literal["FINISHED", "FAILED", "KILLED"]
 Value: TypeAlias = tuple[str, float, int, int]
-"""A metric's name, value, time in milliseconds since the epoch, and step; MLflow stores equal values once."""
+"""A metric's name, value, time in milliseconds since the epoch, and step; MLflow stores equal
+values once."""
 JOB_TAG = "raysm.job"
 ILLEGAL = re.compile(r"[^A-Za-z0-9_\-. :/]")
 # https://mlflow.org/docs/latest/api_reference/rest-api.html#log-batch
@@ -33,7 +36,8 @@ LATER_S = 30.0
 LAST_S = 1.0
 REQUEST_S = 10
 RETRIES = 1
-"""Limits of one request to a server; with MLflow's own defaults one request could block the thread for minutes."""
+"""Limits of one request to a server; with MLflow's own defaults one request could block the thread
+for minutes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,10 +82,13 @@ class Mirror:
             return
         number = self._counts.get(metric.name, 0)
         self._counts[metric.name] = number + 1
-        # MLflow requires a step. Counting the values gives the same numbers whenever a log is read again.
+        # MLflow requires a step. Counting the values gives the same numbers whenever a log is read
+        # again.
         step = number if metric.step is None else metric.step
         with self._lock:
-            self._waiting.append((legal_name(metric.name), metric.value, int(metric.time_s * 1000), step))
+            self._waiting.append(
+                (legal_name(metric.name), metric.value, int(metric.time_s * 1000), step)
+            )
 
     def close(self, end: End, within_s: float) -> bool:
         """Write the missing values and the final state; return False if that fails for ``within_s`` seconds."""
@@ -90,7 +97,9 @@ class Mirror:
         self._ending.set()
         self._thread.join(within_s + REQUEST_S)
         if not self._is_closed:
-            self._say(f"{self.missing:,} values of {self._run.job} are not in {self._run.uri}, which cannot be written")
+            self._say(
+                f"{self.missing:,} values of {self._run.job} are not in {self._run.uri}, which cannot be written"
+            )
         return self._is_closed
 
     def _work(self) -> None:
@@ -115,11 +124,19 @@ class Mirror:
             if end is not None:
                 self._place.close(end)
                 self._is_closed = True
-        except Exception as error:  # MLflow's stores raise any exception, and a lost metric must not fail the job
+        except (
+            Exception
+        ) as error:  # MLflow's stores raise any exception, and a lost metric must not fail the job
             if not self._has_said:
                 self._has_said = True
-                text = ": ".join(filter(None, [type(error).__name__, str(error).strip().partition("\n")[0][:300]]))
-                self._say(f"metrics cannot be mirrored to {self._run.uri} just now, the job goes on: {text}")
+                text = ": ".join(
+                    filter(
+                        None, [type(error).__name__, str(error).strip().partition("\n")[0][:300]]
+                    )
+                )
+                self._say(
+                    f"metrics cannot be mirrored to {self._run.uri} just now, the job goes on: {text}"
+                )
             return False
         return True
 
@@ -148,7 +165,11 @@ class _MlflowPlace:
             self._open()
         from mlflow.entities import Metric as Entity
 
-        new = [value for key, value in {_stored(value): value for value in values}.items() if key not in self._there]
+        new = [
+            value
+            for key, value in {_stored(value): value for value in values}.items()
+            if key not in self._there
+        ]
         for begin in range(0, len(new), MAX_METRICS):
             batch = new[begin : begin + MAX_METRICS]
             self._client.log_batch(self._id, metrics=[Entity(*value) for value in batch])
@@ -163,11 +184,19 @@ class _MlflowPlace:
         client = self._client = _client(self._run.uri)
         experiment = self._experiment()
         # If the API call named the place, the service has created a run with the job's name.
-        queries = (f"tags.`{JOB_TAG}` = '{self._run.job}'", f"attributes.run_name = '{self._run.job}'")
-        runs = (client.search_runs([experiment], filter_string=query, max_results=1) for query in queries)
+        queries = (
+            f"tags.`{JOB_TAG}` = '{self._run.job}'",
+            f"attributes.run_name = '{self._run.job}'",
+        )
+        runs = (
+            client.search_runs([experiment], filter_string=query, max_results=1)
+            for query in queries
+        )
         run = next((found[0] for found in runs if found), None)
         if run is None:
-            run = client.create_run(experiment, run_name=self._run.job, tags={JOB_TAG: self._run.job})
+            run = client.create_run(
+                experiment, run_name=self._run.job, tags={JOB_TAG: self._run.job}
+            )
         else:
             client.set_tag(run.info.run_id, JOB_TAG, self._run.job)
         self._there = {
@@ -176,7 +205,9 @@ class _MlflowPlace:
             for point in client.get_metric_history(run.info.run_id, name)
         }
         # MLflow refuses to change a parameter.
-        new = {legal_name(name): str(value)[:MAX_VALUE] for name, value in self._run.parameters.items()}
+        new = {
+            legal_name(name): str(value)[:MAX_VALUE] for name, value in self._run.parameters.items()
+        }
         params = [Param(name, value) for name, value in new.items() if name not in run.data.params]
         for begin in range(0, len(params), MAX_PARAMS):
             client.log_batch(run.info.run_id, params=params[begin : begin + MAX_PARAMS])
@@ -203,8 +234,9 @@ def _client(uri: str) -> Any:
         limits.MLFLOW_HTTP_REQUEST_TIMEOUT.set(REQUEST_S)
         limits.MLFLOW_HTTP_REQUEST_MAX_RETRIES.set(RETRIES)
     if place_of(uri).is_of_service:
-        # AWS's plugin reads the ARN for the headers of its calls from this global setting. This runs in a process of
-        # raysm on the head, never in the user's process, so it changes no setting of the user.
+        # AWS's plugin reads the ARN for the headers of its calls from this global setting. This
+        # runs in a process of raysm on the head, never in the user's process, so it changes no
+        # setting of the user.
         set_tracking_uri(uri)
     # Without registry_uri, MLflow might connect to another server for the registry.
     return MlflowClient(tracking_uri=uri, registry_uri=uri)

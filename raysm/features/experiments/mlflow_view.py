@@ -1,8 +1,8 @@
 """Copy jobs, trials, calls and rows of grids into a local MLflow store, and show them in MLflow's own pages.
 
-The copy is written into the tables of MLflow's SQLite file. MLflow's client takes several times as long, because it
-writes each run in several transactions (``tests/benchmarks/experiments.py --mlflow``). A test reads the runs back by
-MLflow's client.
+The copy is written into the tables of MLflow's SQLite file. MLflow's client takes several times as
+long, because it writes each run in several transactions
+(``tests/benchmarks/experiments.py --mlflow``). A test reads the runs back by MLflow's client.
 """
 
 import contextlib
@@ -51,7 +51,8 @@ END_S = 5.0
 STATUS = {Status.COMPLETED: "FINISHED", Status.FAILED: "FAILED", Status.STOPPED: "KILLED"}
 STATUS |= dict.fromkeys((Status.IN_PROGRESS, Status.STOPPING), "RUNNING")
 
-# MLflow compiles schemas and draws in workers. It loads nothing from other sites and sends them no telemetry.
+# MLflow compiles schemas and draws in workers. It loads nothing from other sites and sends them no
+# telemetry.
 POLICY = (
     "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; worker-src 'self' blob:; object-src 'none'; "
     "base-uri 'none'"
@@ -74,7 +75,8 @@ def check_mlflow() -> None:
 class Record:
     row: Experiment
     job: str
-    """The name of the job in raysm's commands; for a trial or a call, the name of its sweep or session."""
+    """The name of the job in raysm's commands; for a trial or a call, the name of its sweep or
+    session."""
     curves: Callable[[], Mapping[str, Curve]] = dict
     """Reads the curves; called only if the run is new or has changed."""
     where: str = ""
@@ -109,8 +111,12 @@ def records(service: Service, limit: int = 1000) -> list[Record]:
         is_trial = job.trial is not None
         name = job.name.rpartition("/")[0] if is_trial else job.name
         # The log has only the last values of a trial.
-        curves = _curves(service, job, name) if job.metrics and (not is_trial or _is_call(job)) else dict
-        found.append(Record(row=job, job=name, curves=curves, where=_where(service, service.region)))
+        curves = (
+            _curves(service, job, name) if job.metrics and (not is_trial or _is_call(job)) else dict
+        )
+        found.append(
+            Record(row=job, job=name, curves=curves, where=_where(service, service.region))
+        )
     # The remaining rows belong to jobs of other regions and accounts.
     other = [(row, _where(service, row.parameters["region"])) for row in rows.values()]
     return found + [Record(row=row, job=row.name, where=where) for row, where in other]
@@ -120,7 +126,9 @@ def _where(service: Service, region: object) -> str:
     if not service.target.is_billed:
         return ""
     profile = getattr(service.target, "profile", None)
-    return f" --on aws --region {region}" + (f" --profile {shlex.quote(profile)}" if profile else "")
+    return f" --on aws --region {region}" + (
+        f" --profile {shlex.quote(profile)}" if profile else ""
+    )
 
 
 def _is_call(row: Experiment) -> bool:
@@ -151,7 +159,8 @@ class MlflowStore:
     def update(self, found: Iterable[Record]) -> int:
         """Write the runs that are new or have changed; return how many.
 
-        A run that the user deleted in MLflow stays deleted, and tags, notes and names that the user gave stay.
+        A run that the user deleted in MLflow stays deleted, and tags, notes and names that the user
+        gave stay.
         """
         present = self._digests()
         changed = [record for record in found if present.get(record.run_id) != record.digest]
@@ -169,7 +178,11 @@ class MlflowStore:
             return {}
         # By sqlite3: importing MLflow takes seconds, and is only needed if something has changed.
         with self._opened() as database, contextlib.suppress(sqlite3.OperationalError):
-            return dict(database.execute("SELECT run_uuid, value FROM tags WHERE key = ?", (DIGEST_TAG,)).fetchall())
+            return dict(
+                database.execute(
+                    "SELECT run_uuid, value FROM tags WHERE key = ?", (DIGEST_TAG,)
+                ).fetchall()
+            )
         return {}
 
     def _experiments(self, names: Iterable[str]) -> dict[str, tuple[int, str]]:
@@ -182,17 +195,24 @@ class MlflowStore:
         client = MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)
         client.search_experiments(max_results=1)
         with self._opened() as database:
-            rows = database.execute("SELECT name, experiment_id, artifact_location FROM experiments").fetchall()
+            rows = database.execute(
+                "SELECT name, experiment_id, artifact_location FROM experiments"
+            ).fetchall()
         existing = {name: (number, artifacts) for name, number, artifacts in rows}
         for name in names:
             if name not in existing:
                 artifacts = (self._folder / "artifacts" / _run_id(name)).as_uri()
                 # Without this tag MLflow's pages treat the runs as those of language models.
                 tags = {"mlflow.experimentKind": "custom_model_development"}
-                existing[name] = int(client.create_experiment(name, artifact_location=artifacts, tags=tags)), artifacts
+                existing[name] = (
+                    int(client.create_experiment(name, artifact_location=artifacts, tags=tags)),
+                    artifacts,
+                )
         return existing
 
-    def _write(self, database: sqlite3.Connection, record: Record, experiment: int, artifacts: str) -> None:
+    def _write(
+        self, database: sqlite3.Connection, record: Record, experiment: int, artifacts: str
+    ) -> None:
         row, run = record.row, record.run_id
         begin_s = row.started_s or row.created_s
         end_ms = None if row.ended_s is None else int(row.ended_s * 1000)
@@ -203,23 +223,35 @@ class MlflowStore:
             " VALUES (?, ?, 'JOB', 'raysm', '', '', ?, ?, ?, '', 'active', ?, ?)"
             " ON CONFLICT (run_uuid) DO UPDATE SET status = excluded.status, start_time = excluded.start_time,"
             " end_time = excluded.end_time",
-            (run, row.name, STATUS.get(row.status, "SCHEDULED"), int(begin_s * 1000), end_ms, uri, experiment),
+            (
+                run,
+                row.name,
+                STATUS.get(row.status, "SCHEDULED"),
+                int(begin_s * 1000),
+                end_ms,
+                uri,
+                experiment,
+            ),
         )
         for table in ("metrics", "latest_metrics", "params"):
             database.execute(f"DELETE FROM {table} WHERE run_uuid = ?", (run,))
         params = {legal_name(name): str(value)[:MAX_TEXT] for name, value in row.parameters.items()}
         database.executemany(
-            "INSERT INTO params (run_uuid, key, value) VALUES (?, ?, ?)", [(run, *item) for item in params.items()]
+            "INSERT INTO params (run_uuid, key, value) VALUES (?, ?, ?)",
+            [(run, *item) for item in params.items()],
         )
         points = [(run, *point) for point in _points(row, record.curves())]
         columns = "(run_uuid, key, value, timestamp, step, is_nan) VALUES (?, ?, ?, ?, ?, ?)"
         database.executemany(f"INSERT OR IGNORE INTO metrics {columns}", points)
         # The last point of each metric.
         database.executemany(
-            f"INSERT OR REPLACE INTO latest_metrics {columns}", {each[1]: each for each in points}.values()
+            f"INSERT OR REPLACE INTO latest_metrics {columns}",
+            {each[1]: each for each in points}.values(),
         )
         own = "INSERT OR REPLACE INTO tags (run_uuid, key, value) VALUES (?, ?, ?)"
-        database.executemany(own, [(run, key, value) for key, value in _tags(record).items() if value])
+        database.executemany(
+            own, [(run, key, value) for key, value in _tags(record).items() if value]
+        )
         # Only inserted, because the user may have changed them in MLflow.
         editable = {"mlflow.runName": row.name, "mlflow.note.content": _note(record)}
         database.executemany(
@@ -240,20 +272,32 @@ def _run_id(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
-def _points(row: Experiment, curves: Mapping[str, Curve]) -> Iterator[tuple[str, float, int, int, bool]]:
+def _points(
+    row: Experiment, curves: Mapping[str, Curve]
+) -> Iterator[tuple[str, float, int, int, bool]]:
     """Yield (name, value, milliseconds since the epoch, step, is NaN) for each value of each metric, in order."""
     end_s = row.ended_s or row.started_s or row.created_s
     known: dict[str, Sequence[tuple[int | None, float, float]]] = {
         name: [(summary.step, end_s, summary.last)] for name, summary in row.metrics.items()
     }
     facts = {"duration_s": row.duration_s, "cost_usd": row.cost_usd}
-    known |= {name: [(None, end_s, value)] for name, value in facts.items() if value is not None and name not in known}
+    known |= {
+        name: [(None, end_s, value)]
+        for name, value in facts.items()
+        if value is not None and name not in known
+    }
     for name, curve in {**known, **curves}.items():
         for number, (step, time_s, value) in enumerate(curve):
             is_nan = math.isnan(value)
             # MLflow stores NaN as 0 with a flag, and an infinity as the largest float.
             stored = 0.0 if is_nan else max(-sys.float_info.max, min(sys.float_info.max, value))
-            yield legal_name(name), stored, int(time_s * 1000), number if step is None else step, is_nan
+            yield (
+                legal_name(name),
+                stored,
+                int(time_s * 1000),
+                number if step is None else step,
+                is_nan,
+            )
 
 
 def _tags(record: Record) -> dict[str, str]:
@@ -281,7 +325,10 @@ def _note(record: Record) -> str:
     if takes_calls(row.workload):
         result = f"raysm session attach {job}", "its session, while it runs"
     elif not row.arn and row.project and row.task:  # known from its grid alone
-        result = f"raysm grid result {shlex.quote(row.project)} {shlex.quote(row.task)} --output DIR", "its result"
+        result = (
+            f"raysm grid result {shlex.quote(row.project)} {shlex.quote(row.task)} --output DIR",
+            "its result",
+        )
     commands = (
         (f"raysm logs {job}", "what it wrote"),
         result,
@@ -289,7 +336,9 @@ def _note(record: Record) -> str:
         (f"raysm dashboard {job}", "Ray's dashboard, while it runs"),
     )
     width = max(len(command) for command, _ in commands)
-    return "\n".join(["```", *(f"{command:{width}}  # {text}" for command, text in commands), "```"])
+    return "\n".join(
+        ["```", *(f"{command:{width}}  # {text}" for command, text in commands), "```"]
+    )
 
 
 @contextlib.contextmanager
@@ -300,7 +349,16 @@ def open_mlflow(store: MlflowStore) -> Iterator[str]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="raysm-")))
         socket_path = folder / "socket"
         with (folder / "log").open("wb") as log:
-            command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--backend-store-uri", store.uri]
+            command = [
+                sys.executable,
+                "-m",
+                "mlflow",
+                "server",
+                "--workers",
+                "1",
+                "--backend-store-uri",
+                store.uri,
+            ]
             command += ["--uvicorn-opts", f"--uds {shlex.quote(str(socket_path))}"]
             process = subprocess.Popen(
                 group_with_parent.wrap(command),
@@ -315,7 +373,9 @@ def open_mlflow(store: MlflowStore) -> Iterator[str]:
         stack.callback(_end, process)
         _wait_until_open(process, socket_path, folder / "log")
 
-        server = LocalServer(partial(relaying, str(socket_path), lambda: "http://localhost/"), policy=POLICY)
+        server = LocalServer(
+            partial(relaying, str(socket_path), lambda: "http://localhost/"), policy=POLICY
+        )
         stack.callback(server.close)
         yield server.url
 

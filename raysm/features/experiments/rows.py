@@ -29,13 +29,19 @@ def call_rows(
         params = {"call": call.name, **call.params}
         trial = Trial(number=number, status=call.status, params=params, reason=call.reason)
         row = _trial_row(job, replace(trial, seconds=call.seconds, time_s=call.time_s))
-        rows.append((replace(row, metrics={name: summary_of(curve) for name, curve in curves.items()}), curves))
+        rows.append(
+            (
+                replace(row, metrics={name: summary_of(curve) for name, curve in curves.items()}),
+                curves,
+            )
+        )
     return rows
 
 
 def _trial_row(job: Experiment, trial: Trial) -> Experiment:
     status = TRIAL_STATUS.get(trial.status)
-    # If the job ended without the end of a trial, the trial was interrupted and a follow-up job continues it.
+    # If the job ended without the end of a trial, the trial was interrupted and a follow-up job
+    # continues it.
     running = Status.STOPPED if job.status.is_terminal else Status.IN_PROGRESS
     ended_s = job.ended_s if status is None else trial.time_s
     return Experiment(

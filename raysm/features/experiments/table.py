@@ -31,14 +31,25 @@ SPACE = "space."
 def parameter_columns(jobs: Iterable[Experiment]) -> list[str]:
     rows = list(jobs)
     counts = Counter(name for row in rows for name in row.parameters)
-    # Those that differ first, then those of most rows: of a sweep's many trials, before those of the sweep itself.
-    return sorted(counts, key=lambda name: (len({repr(row.parameters.get(name)) for row in rows}) <= 1, -counts[name]))
+    # Those that differ first, then those of most rows: of a sweep's many trials, before those of
+    # the sweep itself.
+    return sorted(
+        counts,
+        key=lambda name: (
+            len({repr(row.parameters.get(name)) for row in rows}) <= 1,
+            -counts[name],
+        ),
+    )
 
 
 def differing(jobs: Iterable[Experiment]) -> list[str]:
     rows = list(jobs)
     names = parameter_columns(rows)
-    return [name for name in names if len(rows) == 1 or len({repr(row.parameters.get(name)) for row in rows}) > 1]
+    return [
+        name
+        for name in names
+        if len(rows) == 1 or len({repr(row.parameters.get(name)) for row in rows}) > 1
+    ]
 
 
 def metric_columns(jobs: Iterable[Experiment]) -> list[str]:
@@ -74,7 +85,9 @@ def order(jobs: Iterable[Experiment], column: str) -> list[Experiment]:
     missing = [row for row in rows if row.value(name) is None]
     # After the others in both directions, because a run that diverged is never the best.
     diverged = [row for row in rows if _is_not_finite(row.value(name))]
-    sortable = [row for row in rows if row.value(name) is not None and not _is_not_finite(row.value(name))]
+    sortable = [
+        row for row in rows if row.value(name) is not None and not _is_not_finite(row.value(name))
+    ]
     # Numbers come before texts.
     sortable.sort(key=lambda row: _rank(row.value(name)), reverse=column.startswith("-"))
     return sortable + diverged + missing
@@ -118,7 +131,9 @@ def _cost(job: Experiment) -> str:
         return "–"
     if job.cost_usd is None:
         return "unknown"
-    return dollars(job.cost_usd) if job.status.is_terminal else f"about {dollars(job.cost_usd)} so far"
+    return (
+        dollars(job.cost_usd) if job.status.is_terminal else f"about {dollars(job.cost_usd)} so far"
+    )
 
 
 MAX_COLUMNS = 6
@@ -136,8 +151,8 @@ class Jobs(list[Experiment]):
         """Sort by a parameter, a metric or a fact: ``"loss"``, ``"loss:best"``, ``"-accuracy"``, ``"cost_usd"``.
 
         Args:
-            column: The lowest value comes first, or the highest if ``-`` precedes the name; values that are NaN or
-                infinite come after all others, and missing values last.
+            column: The lowest value comes first, or the highest if ``-`` precedes the name; values
+                that are NaN or infinite come after all others, and missing values last.
 
         Raises:
             InvalidRequest: No job has this column.
@@ -149,8 +164,8 @@ class Jobs(list[Experiment]):
     def with_trials(self) -> "Jobs":
         """Return the jobs, each sweep followed by its trials as rows: ``digits-1/3`` is trial 3 of ``digits-1``.
 
-        A trial has its parameters and the last value of each metric. Its cost is part of its job's. A session is
-        followed by its calls that reported metrics.
+        A trial has its parameters and the last value of each metric. Its cost is part of its job's.
+        A session is followed by its calls that reported metrics.
         """
         return Jobs(with_trials(self._service, self), self._service)
 
@@ -212,19 +227,23 @@ def jobs(
         project: Only jobs of this project; None includes jobs that raysm did not submit.
         task: Only runs of this task.
         status: Only jobs of this status, or of these: ``"Completed"``, ``["Failed", "Stopped"]``.
-        since: Only jobs submitted since then: ``"7d"``, ``"2026-11-01"``, a datetime or a timedelta.
+        since: Only jobs submitted since then: ``"7d"``, ``"2026-11-01"``, a datetime or a
+            timedelta.
         contains: Only jobs with this text in their names.
-        grid: Only the last job of each row of this grid, with the row's parameters, placement and cost. They are
-            read from the grid's file, and not from the service.
+        grid: Only the last job of each row of this grid, with the row's parameters, placement and
+            cost. They are read from the grid's file, and not from the service.
         limit: The maximum number of jobs.
 
     Raises:
-        InvalidRequest: There is no such grid or status, ``since`` is not a time, or the limit is below 1.
+        InvalidRequest: There is no such grid or status, ``since`` is not a time, or the limit is
+            below 1.
         ServiceError: The service does not list its jobs.
     """
     service = connect(on)
     statuses, begin = _statuses(status), parse_since(since, datetime.now(UTC))
-    choice = Choice(project=project, task=task, status=statuses, since=begin, contains=contains, limit=limit)
+    choice = Choice(
+        project=project, task=task, status=statuses, since=begin, contains=contains, limit=limit
+    )
     if grid is not None:
         every: list[Experiment] = features.view("grid", "rows")(grid)
         rows = [row for row in every if choice.takes(row) and (contains or "") in row.name]
@@ -238,7 +257,9 @@ def _statuses(status: str | Sequence[str] | None) -> tuple[Status, ...]:
     statuses = [each for each in Status if each is not Status.UNKNOWN]
     chosen = [each for name in names for each in statuses if each.value.lower() == name.lower()]
     if len(chosen) < len(names):
-        raise InvalidRequest(f"status is one of {', '.join(statuses)}, or several of them; got {status!r}")
+        raise InvalidRequest(
+            f"status is one of {', '.join(statuses)}, or several of them; got {status!r}"
+        )
     return tuple(chosen)
 
 
@@ -259,7 +280,12 @@ def _flat(row: Experiment) -> dict[str, Any]:
     params = {f"params.{name}": value for name, value in row.parameters.items()}
     metrics = {f"metrics.{name}": summary.last for name, summary in row.metrics.items()}
     best = {f"metrics.{name}:best": row.value(f"{name}:best") for name in row.metrics}
-    return facts | params | metrics | {name: value for name, value in best.items() if value is not None}
+    return (
+        facts
+        | params
+        | metrics
+        | {name: value for name, value in best.items() if value is not None}
+    )
 
 
 def _words(row: Experiment) -> str:
@@ -278,4 +304,6 @@ def _html_row(row: Experiment, columns: Sequence[str]) -> str:
 
 
 def _more_line(rows: Sequence[Experiment]) -> list[str]:
-    return [f"  and {len(rows) - MAX_ROWS} more: to_frame() has all"] if len(rows) > MAX_ROWS else []
+    return (
+        [f"  and {len(rows) - MAX_ROWS} more: to_frame() has all"] if len(rows) > MAX_ROWS else []
+    )

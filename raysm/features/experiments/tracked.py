@@ -1,7 +1,7 @@
 """``python -m raysm.features.experiments.tracked``: the driver, with a copy of its metrics in MLflow.
 
-It runs the driver as its child, passes on its output and its signals, writes the metrics in the output to the job's
-MLflow run, and ends as the driver does. Errors of MLflow do not end the job.
+It runs the driver as its child, passes on its output and its signals, writes the metrics in the
+output to the job's MLflow run, and ends as the driver does. Errors of MLflow do not end the job.
 """
 
 import contextlib
@@ -56,18 +56,27 @@ class Lines:
                 self._take(metric)
 
 
-def run_of(payload: Payload, job: str = "", hyperparameters: Mapping[str, str] | None = None) -> MlflowRun:
+def run_of(
+    payload: Payload, job: str = "", hyperparameters: Mapping[str, str] | None = None
+) -> MlflowRun:
     request, texts = payload.request, hyperparameters or {}
     assert request.tracking is not None, "the bootstrap has asked"
     name, parameters = request.name, {**request.hyperparameters, **request.workload.parameters}
     if TUNING_OBJECTIVE in texts:
-        # All trials of a tuning job travel with the same payload: by its name they would be one run.
+        # All trials of a tuning job travel with the same payload: by its name they would be one
+        # run.
         name = job
-        parameters |= {key: text for key, text in texts.items() if not key.startswith(SERVICE_PREFIXES)}
-    return MlflowRun(uri=request.tracking, experiment=request.project, job=name, parameters=parameters)
+        parameters |= {
+            key: text for key, text in texts.items() if not key.startswith(SERVICE_PREFIXES)
+        }
+    return MlflowRun(
+        uri=request.tracking, experiment=request.project, job=name, parameters=parameters
+    )
 
 
-def main(arguments: Sequence[str] = (), driver: Sequence[str] = DRIVER, mirror: Mirror | None = None) -> int:
+def main(
+    arguments: Sequence[str] = (), driver: Sequence[str] = DRIVER, mirror: Mirror | None = None
+) -> int:
     patterns = MetricPatterns(())
     if mirror is None:
         here = environments.read()
@@ -78,7 +87,8 @@ def main(arguments: Sequence[str] = (), driver: Sequence[str] = DRIVER, mirror: 
     stopped = threading.Event()
 
     def forward(number: int, frame: FrameType | None) -> None:
-        # Set before the signal is forwarded: the child may end at once, which must then count as a stop.
+        # Set before the signal is forwarded: the child may end at once, which must then count as a
+        # stop.
         stopped.set()
         with contextlib.suppress(ProcessLookupError):
             child.send_signal(number)

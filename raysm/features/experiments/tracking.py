@@ -1,7 +1,7 @@
 """The copy of a job's metrics in an MLflow file of this machine, written by the process that follows the job.
 
-The job's tag names the file, so any process that waits for the job completes the copy: if the program ended before its
-job, the next ``raysm.attach(name).wait()`` does.
+The job's tag names the file, so any process that waits for the job completes the copy: if the
+program ended before its job, the next ``raysm.attach(name).wait()`` does.
 """
 
 import contextlib
@@ -26,9 +26,14 @@ from raysm.core.request.external import SQLITE, place_of
 from raysm.errors import InvalidRequest, MissingDependency, RaysmError
 from raysm.features.experiments.mirror import End, Mirror, MlflowRun
 
-ENDS: dict[Status, End] = {Status.COMPLETED: "FINISHED", Status.FAILED: "FAILED", Status.STOPPED: "KILLED"}
+ENDS: dict[Status, End] = {
+    Status.COMPLETED: "FINISHED",
+    Status.FAILED: "FAILED",
+    Status.STOPPED: "KILLED",
+}
 LAST_S = 60.0
-"""Seconds to write the last values: importing MLflow and creating its tables took 12 s on a busy machine."""
+"""Seconds to write the last values: importing MLflow and creating its tables took 12 s on a busy
+machine."""
 
 _log = logging.getLogger("raysm")
 
@@ -43,7 +48,9 @@ class Tracker:
         # A cursor of its own: the handle's belongs to the handle's user.
         self._chain = Chain(chain.name, service=chain.service, api=chain.api, tags=chain.tags)
         self._parameters = parameters
-        self._thread = threading.Thread(target=self._copy, name=f"tracker of {chain.first}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._copy, name=f"tracker of {chain.first}", daemon=True
+        )
         self._thread.start()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -54,8 +61,9 @@ class Tracker:
         chain = self._chain
         try:
             lock = private_folder(chain.service.home, "tracking") / f"{chain.first}.lock"
-            # Only one of several processes that follow the job writes at a time; the next one adds what is missing.
-            # Without the lock each would create a run. The kernel releases it, however this process ends.
+            # Only one of several processes that follow the job writes at a time; the next one adds
+            # what is missing. Without the lock each would create a run. The kernel releases it,
+            # however this process ends.
             with lock.open("w") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 mirror = Mirror(self._run(), say=_log.warning)
@@ -113,11 +121,15 @@ def absolute_place(tracking: str, *, on: Target) -> str:
         return tracking
     # mlflow-skinny, which other packages bring, lacks SQLAlchemy and can write to servers only.
     if importlib.util.find_spec("mlflow") is None or importlib.util.find_spec("sqlalchemy") is None:
-        raise MissingDependency("tracking in a file needs MLflow: python3 -m pip install 'raysm[mlflow]'")
+        raise MissingDependency(
+            "tracking in a file needs MLflow: python3 -m pip install 'raysm[mlflow]'"
+        )
     path = Path(tracking.removeprefix("sqlite:///")).expanduser().absolute()
     # Without the folder MLflow would try for many minutes to open the file.
     if not path.parent.is_dir():
-        raise InvalidRequest(f"tracking: there is no folder {path.parent} for MLflow's file; make it first")
+        raise InvalidRequest(
+            f"tracking: there is no folder {path.parent} for MLflow's file; make it first"
+        )
     whole = f"sqlite:///{path}"
     place_of(whole)
     return whole

@@ -20,8 +20,8 @@ REGION_PAUSE_S = 15.0
 LONGEST_REGION_PAUSE_S = 600.0
 
 OTHERS_S = 600.0
-"""Seconds for which the use of a quota by other jobs, as a refusal states it, is believed: only another Create would
-show that it has ended."""
+"""Seconds for which the use of a quota by other jobs, as a refusal states it, is believed: only
+another Create would show that it has ended."""
 
 WHERE = "WHERE region = ? AND instance_type = ? AND spot = ?"
 
@@ -31,8 +31,9 @@ def _next_backoff(
 ) -> tuple[int, float, float] | None:
     """Count one more failure; return failures in a row, when they began and the end of the backoff.
 
-    The backoff starts with failure number ``threshold`` and doubles with each further one. Failures while it lasts do
-    not count, since jobs that were sent together fail together; the result is then None.
+    The backoff starts with failure number ``threshold`` and doubles with each further one. Failures
+    while it lasts do not count, since jobs that were sent together fail together; the result is
+    then None.
     """
     # A backoff that ends later than any can is one of a clock that was set back since.
     if row is not None and now < row["until_s"] <= now + max_s:
@@ -51,7 +52,8 @@ def record_refusal(store: Store, attempt: Attempt, verdict: Verdict, now: float)
     place, execute = place_of(attempt), store.database.connection.execute
     key = _key(place)
     if verdict.ending.is_capacity:
-        # The number of instances that the place holds for this grid. A refused request for more does not lower it.
+        # The number of instances that the place holds for this grid. A refused request for more
+        # does not lower it.
         held, running = _held(store, place) or 0, _running(store, place)
         was_probe = market_in_use(store)[place] + attempt.count > held
         row = (*key, max(held, running) if was_probe else running)
@@ -76,16 +78,21 @@ def record_start(store: Store, attempt: Attempt) -> None:
     place, execute = place_of(attempt), store.database.connection.execute
     key = _key(place)
     execute(f"DELETE FROM block {WHERE}", key)
-    # Skip the count for places that never ran out of capacity: it took half the time of a grid of 100,000 rows.
+    # Skip the count for places that never ran out of capacity: it took half the time of a grid of
+    # 100,000 rows.
     if _held(store, place) is None:
         return
     # _running does not count an attempt that has ended.
     instances = 0 if attempt.state is AttemptState.RUNNING else attempt.count
-    execute(f"UPDATE room SET held = max(held, ?) {WHERE}", (_running(store, place) + instances, *key))
+    execute(
+        f"UPDATE room SET held = max(held, ?) {WHERE}", (_running(store, place) + instances, *key)
+    )
 
 
 def _held(store: Store, place: Place) -> int | None:
-    row = store.database.connection.execute(f"SELECT held FROM room {WHERE}", _key(place)).fetchone()
+    row = store.database.connection.execute(
+        f"SELECT held FROM room {WHERE}", _key(place)
+    ).fetchone()
     return None if row is None else int(row[0])
 
 
@@ -115,7 +122,9 @@ def set_quota(store: Store, place: Place, quota: Quota, now: float) -> None:
 def back_off_region(store: Store, region: str, reason: str, now: float) -> None:
     """Send nothing to a region for a while, since it does not answer or denies access."""
     execute = store.database.connection.execute
-    row = execute("SELECT failures, since_s, closed_s AS until_s FROM region WHERE name = ?", (region,)).fetchone()
+    row = execute(
+        "SELECT failures, since_s, closed_s AS until_s FROM region WHERE name = ?", (region,)
+    ).fetchone()
     backoff = _next_backoff(row, now, REGION_PAUSE_S, LONGEST_REGION_PAUSE_S)
     if backoff is None:
         return
@@ -146,9 +155,11 @@ def market_in_use(store: Store) -> Counter[Place]:
 
 def read_market(store: Store, limiter: Limiter, regions: list[str], now: float) -> Market:
     execute = store.database.connection.execute
-    # What is closed for longer than any backoff lasts was closed by a clock that was set back since.
+    # What is closed for longer than any backoff lasts was closed by a clock that was set back
+    # since.
     found = execute(
-        "SELECT name, closed_s FROM region WHERE closed_s > ? AND closed_s <= ?", (now, now + LONGEST_REGION_PAUSE_S)
+        "SELECT name, closed_s FROM region WHERE closed_s > ? AND closed_s <= ?",
+        (now, now + LONGEST_REGION_PAUSE_S),
     )
     closed = {row[0]: row[1] for row in found}
     for region in regions:
@@ -175,7 +186,9 @@ def read_market(store: Store, limiter: Limiter, regions: list[str], now: float) 
         in_use=market_in_use(store),
         blocked={_place(row): row[3] for row in blocks},
         held={_place(row): row[3] for row in rooms},
-        quotas={_place(row): Quota(limit=row[3], used_by_others=row[4], source=row[5]) for row in quotas},
+        quotas={
+            _place(row): Quota(limit=row[3], used_by_others=row[4], source=row[5]) for row in quotas
+        },
         closed=closed,
         refusing={_place(row): row[3] for row in refusing},
         silent={row[0]: row[1] for row in silent},

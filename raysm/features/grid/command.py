@@ -86,7 +86,9 @@ def request_of(arguments: Arguments) -> GridRequest:
         instance_types=tuple(arguments.instance_type) or file.instance_types or own_types,
         count=_first(arguments.instances, file.count, 1),
         markets=(True,) if arguments.spot else file.markets or (False,),
-        rules=replace(rules, **{rule: value for rule, value in chosen.items() if value is not None}),
+        rules=replace(
+            rules, **{rule: value for rule, value in chosen.items() if value is not None}
+        ),
         max_rows=_first(arguments.max_rows, file.max_rows, MAX_ROWS),
     )
 
@@ -104,7 +106,9 @@ def named_source(arguments: Arguments) -> Source | None:
     if arguments.param and not arguments.sql:
         raise InvalidRequest("--param goes with a query: --sql DATABASE QUERY")
     if arguments.columns and arguments.rows is None:
-        raise InvalidRequest("--columns goes with --rows FILE, a file whose first line has no column names")
+        raise InvalidRequest(
+            "--columns goes with --rows FILE, a file whose first line has no column names"
+        )
     if arguments.sql:
         database, text = arguments.sql
         params: dict[str, str] = {}
@@ -143,12 +147,18 @@ def _run(arguments: Arguments, console: Console) -> int:
         for region in running.left:
             text = f"{region} was removed from the grid: its open jobs run to their end, and no job starts there"
             say(f"note: {text}", shown)
-        say(f"grid {grid.plan.name}: {counted(len(grid.tasks), 'row')}, {running.added:,} new", shown)
+        say(
+            f"grid {grid.plan.name}: {counted(len(grid.tasks), 'row')}, {running.added:,} new",
+            shown,
+        )
         follow(running, shown)
         view = snapshot(running.store, running.clock.now())
     except KeyboardInterrupt:
         command = f"raysm grid stop {grid.plan.name}"
-        say(f"its jobs keep running: run the same command to continue, or {command} to stop them", shown)
+        say(
+            f"its jobs keep running: run the same command to continue, or {command} to stop them",
+            shown,
+        )
         raise
     finally:
         running.close()
@@ -159,7 +169,9 @@ def _run(arguments: Arguments, console: Console) -> int:
 def follow(running: Running, console: Console) -> None:
     # For a new grid show all events, for a continued grid only new ones.
     is_new = 0 < running.added == sum(running.store.states().values())
-    last = 0 if is_new else max((event.seq for event in running.store.events(limit=10**9)), default=0)
+    last = (
+        0 if is_new else max((event.seq for event in running.store.events(limit=10**9)), default=0)
+    )
 
     def sleep(seconds: float) -> None:
         nonlocal last
@@ -183,30 +195,52 @@ ASKED_S = 10.0
 TERMINATED = 128 + signal.SIGTERM
 """Exit code of a process ended by SIGTERM, by which Batch starts the controller again."""
 
-FLAGS = ("job_queue", "job_definition", "job_image", "job_role", "execution_role", "assign_public_ip")
+FLAGS = (
+    "job_queue",
+    "job_definition",
+    "job_image",
+    "job_role",
+    "execution_role",
+    "assign_public_ip",
+)
 
 
 def controller_of(arguments: Arguments, in_file: Mapping[str, Any]) -> ControllerJob | None:
     """Return the Batch job that should run the grid, or None for this process; flags override the grid's file."""
-    named = {name: value for name, value in vars(arguments).items() if name in FLAGS and value is not None}
+    named = {
+        name: value
+        for name, value in vars(arguments).items()
+        if name in FLAGS and value is not None
+    }
     if arguments.via is None:
         if named:
             flag = next(iter(named)).replace("_", "-")
             raise InvalidRequest(f"--{flag} is an option of --via batch; add --via batch")
         return None
     # --image is the image of the training jobs.
-    fields = {**in_file, **{name.replace("job_image", "image"): value for name, value in named.items()}}
+    fields = {
+        **in_file,
+        **{name.replace("job_image", "image"): value for name, value in named.items()},
+    }
     if "job_queue" not in fields:
-        raise InvalidRequest("--via batch needs --job-queue, the name of a job queue of EC2 or Fargate")
+        raise InvalidRequest(
+            "--via batch needs --job-queue, the name of a job queue of EC2 or Fargate"
+        )
     return ControllerJob(**cast(Any, fields))
 
 
-def _run_by_batch(grid: Planned, controller: ControllerJob, arguments: Arguments, console: Console) -> int:
+def _run_by_batch(
+    grid: Planned, controller: ControllerJob, arguments: Arguments, console: Console
+) -> int:
     shown = _messages(arguments, console)
     sent = send(grid, controller, goes_on=arguments.go_on)
     name, target = grid.plan.name, grid.request.template.target
     handle = attach_grid(name)
-    text = "nothing is left to do" if sent is None else f"{sent} runs it; Ctrl-C stops only the display"
+    text = (
+        "nothing is left to do"
+        if sent is None
+        else f"{sent} runs it; Ctrl-C stops only the display"
+    )
     say(f"grid {name}: {counted(len(grid.tasks), 'row')}; {text}", shown)
     if sent is not None:
         watch(handle.status, shown, sleep=_watching(sent, Service(target)))
@@ -267,7 +301,13 @@ def _row(arguments: Arguments, console: Console) -> int:
             say(f"{row.task.key}: {status}{f': {reason}' if reason else ''}", shown)
     if arguments.json:
         jobs = [
-            {"key": row.task.key, "job": row.job.name, "region": row.region, "new": row.is_new, "status": status}
+            {
+                "key": row.task.key,
+                "job": row.job.name,
+                "region": row.region,
+                "new": row.is_new,
+                "status": status,
+            }
             for row, status in zip(sent, statuses, strict=True)
         ]
         print(json.dumps(jobs, indent=1))
@@ -307,7 +347,10 @@ def _rows(arguments: Arguments, console: Console) -> None:
         rows: Sequence[GridRow] = _handle(arguments).rows(arguments.state)
     else:
         check_state(arguments.state)
-        sent = sent_rows(arguments.grid, services_in(read_settings(arguments).target(role=NO_ROLE), arguments.regions))
+        sent = sent_rows(
+            arguments.grid,
+            services_in(read_settings(arguments).target(role=NO_ROLE), arguments.regions),
+        )
         if not sent:
             attach_grid(arguments.grid)  # raises InvalidRequest
         rows = sent = [row for row in sent if arguments.state in (None, row.state)]
@@ -323,7 +366,9 @@ def _rows(arguments: Arguments, console: Console) -> None:
         "result": [row.result or "-" for row in sent],
         "reason": [brief(row.reason) for row in rows],
     }
-    shown = [(head, *cells) for head, cells in columns.items() if sent or head not in ("index", "result")]
+    shown = [
+        (head, *cells) for head, cells in columns.items() if sent or head not in ("index", "result")
+    ]
     for line in aligned(zip(*shown, strict=True)):
         say(line, console)
 
@@ -331,11 +376,21 @@ def _rows(arguments: Arguments, console: Console) -> None:
 def _list(arguments: Arguments, console: Console) -> None:
     grids = {name: GridHandle(name).status() for name in grid_names()}
     if arguments.json:
-        print(json.dumps([{"name": name, "state": view.state, "states": view.states} for name, view in grids.items()]))
+        print(
+            json.dumps(
+                [
+                    {"name": name, "state": view.state, "states": view.states}
+                    for name, view in grids.items()
+                ]
+            )
+        )
         return
     for name, view in grids.items():
         states = ", ".join(f"{count:,} {state}" for state, count in view.states.items())
-        say(f"{name}  {view.state}  {counted(view.total, 'row')}{f': {states}' if states else ''}", console)
+        say(
+            f"{name}  {view.state}  {counted(view.total, 'row')}{f': {states}' if states else ''}",
+            console,
+        )
     if not grids:
         say("this machine has no grids; raysm grid run creates one", console)
 
@@ -354,13 +409,21 @@ def _report(arguments: Arguments, console: Console) -> None:
 def _table(arguments: Arguments, console: Console) -> None:
     grid, path = _handle(arguments), arguments.output or Path(f"{arguments.grid}.parquet")
     count = grid.write_table(path, column=arguments.column or KEY, partial=arguments.partial)
-    _answer(arguments, console, f"{path}: {counted(count, 'record')}", path=str(path), records=count)
+    _answer(
+        arguments, console, f"{path}: {counted(count, 'record')}", path=str(path), records=count
+    )
 
 
 def _stop(arguments: Arguments, console: Console) -> None:
     grid = _handle(arguments)
     if grid.status().state == "closed":
-        _answer(arguments, console, f"{grid.name} is closed and has no open jobs", state="closed", open=0)
+        _answer(
+            arguments,
+            console,
+            f"{grid.name} is closed and has no open jobs",
+            state="closed",
+            open=0,
+        )
         return
     done = grid.stop()
     stopped = "no further job is sent"

@@ -40,7 +40,9 @@ raysm grid run train.py --sql sqlite:///drives.db "SELECT name AS key, uri AS in
     "table": "raysm grid table drives --output predictions.parquet",
 }
 
-HINTS = {"--input": "the rows name the inputs: a column input_NAME holds the URI of each row's channel NAME"}
+HINTS = {
+    "--input": "the rows name the inputs: a column input_NAME holds the URI of each row's channel NAME"
+}
 """What to do instead of an option that other commands have."""
 
 UNNAMED = ("status", "watch")
@@ -53,10 +55,17 @@ OWN = ("cluster.count", "cluster.instance_type", "limits.spot", "name")
 def add_grid(commands: Any) -> None:
     text = "run a job for each row of a file or query, over regions"
     grid = add_command(
-        commands, "grid", text, run="raysm.features.grid.command:run", is_scripted=True, family=Family.ROWS
+        commands,
+        "grid",
+        text,
+        run="raysm.features.grid.command:run",
+        is_scripted=True,
+        family=Family.ROWS,
     )
     grid.set_defaults(hints=HINTS)
-    verbs = grid.add_subparsers(dest="verb", required=True, metavar="|".join((*ASKING, "take-up", *NAMING)))
+    verbs = grid.add_subparsers(
+        dest="verb", required=True, metavar="|".join((*ASKING, "take-up", *NAMING))
+    )
     for name, text in ASKING.items():
         usage = f"raysm grid {name} FILE.toml|SCRIPT [options] [-- ARGUMENTS OF THE SCRIPT, as in --lr {{lr}}]"
         verb = add_command(verbs, name, text, usage=usage, examples=EXAMPLES[name])
@@ -69,10 +78,23 @@ def add_grid(commands: Any) -> None:
             add(child, "--per-child K", "rows of each child (default 1)", type=int, default=1)
             add(child, "--wait", "wait until the jobs end; the exit status is 0 if all are done")
         if name == "run":
-            add(verb, "--go-on", "continue a grid that paused because its first rows failed for one reason")
+            add(
+                verb,
+                "--go-on",
+                "continue a grid that paused because its first rows failed for one reason",
+            )
             _add_controller(verb)
-            add(verb, "--write-back", "write the states of the rows to the database of the query", default=None)
-    verb = add_command(verbs, "take-up", "run to its end a grid that was handed over; the job of --via batch runs this")
+            add(
+                verb,
+                "--write-back",
+                "write the states of the rows to the database of the query",
+                default=None,
+            )
+    verb = add_command(
+        verbs,
+        "take-up",
+        "run to its end a grid that was handed over; the job of --via batch runs this",
+    )
     verb.set_defaults(is_scripted=False)
     add(verb, "URI", "URI of the handover")
     add_target(verb)
@@ -81,11 +103,18 @@ def add_grid(commands: Any) -> None:
         # Only scripts have arguments after --.
         verb.set_defaults(is_scripted=False)
         if name != "list":
-            count, note = ("?", "; not needed if there is only one") if name in UNNAMED else (None, "")
+            count, note = (
+                ("?", "; not needed if there is only one") if name in UNNAMED else (None, "")
+            )
             verb.add_argument("grid", metavar="NAME", nargs=count, help=f"name of the grid{note}")
         if name == "result":
             add(verb, "KEY", "key of the row")
-            add(verb, "--output DIR", "folder for its files (default: leave local files, download others)", type=Path)
+            add(
+                verb,
+                "--output DIR",
+                "folder for its files (default: leave local files, download others)",
+                type=Path,
+            )
         if name == "rows":
             add(verb, "--state STATE", "only rows in this state: waiting, placed, done, failed, …")
             text = "regions to ask about an AWS Batch array, which keeps no file here (default: --region)"
@@ -98,7 +127,11 @@ def add_grid(commands: Any) -> None:
             add(verb, "--column NAME", "name of the column with the rows' keys (default key)")
             add(verb, "--partial", "leave out rows that are not done")
         if name == "extend":
-            _add_rows(verb.add_argument_group("rows", "new rows; by default the grid's own source is read again"))
+            _add_rows(
+                verb.add_argument_group(
+                    "rows", "new rows; by default the grid's own source is read again"
+                )
+            )
         add(verb, "--json", "as JSON")
 
 
@@ -121,12 +154,23 @@ def _add_controller(verb: Any) -> None:
     text = "run the grid in a job of AWS Batch, without this machine; Batch starts it again if its host is lost"
     job.add_argument("--via", choices=("batch",), help=text)
     add(job, "--job-queue NAME", "the job queue, of EC2 or Fargate; required with --via batch")
-    text = f"the job definition (default {CONTROLLER_DEFINITION}); with --job-image raysm registers it"
+    text = (
+        f"the job definition (default {CONTROLLER_DEFINITION}); with --job-image raysm registers it"
+    )
     add(job, "--job-definition NAME[:REVISION]", text)
     add(job, "--job-image URI", "an image with raysm, for example of containers/Dockerfile.batch")
     add(job, "--job-role ARN", "the role with which the controller sends jobs; needs --job-image")
-    add(job, "--execution-role ARN", "the role with which Fargate pulls the image; omit for a queue of EC2")
-    add(job, "--assign-public-ip", "give the controller a public address, for public subnets of Fargate", default=None)
+    add(
+        job,
+        "--execution-role ARN",
+        "the role with which Fargate pulls the image; omit for a queue of EC2",
+    )
+    add(
+        job,
+        "--assign-public-ip",
+        "give the controller a public address, for public subnets of Fargate",
+        default=None,
+    )
 
 
 def _index(text: str) -> int:
@@ -139,14 +183,38 @@ def _index(text: str) -> int:
 
 
 def _add_request(verb: Any) -> None:
-    verb.add_argument("what", metavar="FILE.toml|SCRIPT", help="a grid's file, or the script of all rows")
+    verb.add_argument(
+        "what", metavar="FILE.toml|SCRIPT", help="a grid's file, or the script of all rows"
+    )
     _add_rows(verb.add_argument_group("rows"))
     places = verb.add_argument_group("places")
-    add(places, "--regions A,B", "where rows may run (default: the regions of their data)", type=names, default=[])
-    add(places, "--instance-type A,B", "instance types, the best first; needed on AWS", type=names, default=[])
-    add(places, "--instances N", "instances of each job, unless its row says otherwise (default 1)", type=int)
+    add(
+        places,
+        "--regions A,B",
+        "where rows may run (default: the regions of their data)",
+        type=names,
+        default=[],
+    )
+    add(
+        places,
+        "--instance-type A,B",
+        "instance types, the best first; needed on AWS",
+        type=names,
+        default=[],
+    )
+    add(
+        places,
+        "--instances N",
+        "instances of each job, unless its row says otherwise (default 1)",
+        type=int,
+    )
     add(places, "--spot", "use spot capacity, which can be interrupted", default=None)
-    add(places, "--any-type", "let SageMaker choose the type of each job from these; not with --spot", default=None)
+    add(
+        places,
+        "--any-type",
+        "let SageMaker choose the type of each job from these; not with --spot",
+        default=None,
+    )
     add(places, "--move-data", "allow rows to run in another region than their data", default=None)
     rules = verb.add_argument_group("rules")
     rules.add_argument("--name", help="name of the grid (default: the file's or script's)")
@@ -168,5 +236,11 @@ def _add_rows(rows: Any) -> None:
     source.add_argument("--sql", nargs=2, metavar=("DATABASE", "QUERY"), help=text)
     text = "column names, as region,input_data, for a .csv, .tsv or .txt without a header"
     add(rows, "--columns A,B", text, type=names, default=[])
-    add(rows, "--param NAME=VALUE", "value of :NAME in the query; repeatable", action="append", default=[])
+    add(
+        rows,
+        "--param NAME=VALUE",
+        "value of :NAME in the query; repeatable",
+        action="append",
+        default=[],
+    )
     add(rows, "--max-rows N", "maximum number of rows (default 10000)", type=int)

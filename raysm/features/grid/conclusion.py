@@ -1,7 +1,7 @@
 """Record the end of an attempt: its cost, a backoff of its place, and its row's next state.
 
-An end is one transaction, so that a killed controller has recorded all of it or nothing. Functions run inside the
-caller's transaction.
+An end is one transaction, so that a killed controller has recorded all of it or nothing. Functions
+run inside the caller's transaction.
 """
 
 from dataclasses import replace
@@ -15,31 +15,44 @@ from raysm.features.grid.store import Store
 from raysm.features.grid.task import Attempt, AttemptState, TaskState, most_billed_s
 
 LANDING_S = 120.0
-"""Seconds after a lost answer in which the Create may still be carried out: twice botocore's read timeout."""
+"""Seconds after a lost answer in which the Create may still be carried out: twice botocore's read
+timeout."""
 
 WATCH_S = 900.0
-"""Seconds in which a refused attempt's job may still appear, if the answer to an earlier Create was lost."""
+"""Seconds in which a refused attempt's job may still appear, if the answer to an earlier Create was
+lost."""
 
 FIRST = 10
-"""Factor by which the brake reads more ends than it needs, since some say nothing about the program."""
+"""Factor by which the brake reads more ends than it needs, since some say nothing about the
+program."""
 
 
 def _end(store: Store, attempt: Attempt, verdict: Verdict, now: float, **changes: Any) -> Attempt:
-    changes |= {"state": AttemptState.ENDED, "ending": verdict.ending.name, "reason": verdict.reason, "ended_s": now}
+    changes |= {
+        "state": AttemptState.ENDED,
+        "ending": verdict.ending.name,
+        "reason": verdict.reason,
+        "ended_s": now,
+    }
     return store.move(attempt, now, **changes)
 
 
 def refuse(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
-    ended = _end(store, attempt, verdict, now, watch_s=now + WATCH_S if attempt.is_doubtful else 0.0)
+    ended = _end(
+        store, attempt, verdict, now, watch_s=now + WATCH_S if attempt.is_doubtful else 0.0
+    )
     learn_quota(store, ended, verdict.reason, now)
     _judge_place(store, ended, verdict, now)
     _follow(store, ended, verdict, now)
-    # An earlier Create, whose answer was lost, may still be carried out: delay the row until that is over.
+    # An earlier Create, whose answer was lost, may still be carried out: delay the row until that
+    # is over.
     if attempt.is_doubtful:
         store.hold(ended.task, now + LANDING_S)
 
 
-def conclude(store: Store, attempt: Attempt, verdict: Verdict, description: Description | None, now: float) -> None:
+def conclude(
+    store: Store, attempt: Attempt, verdict: Verdict, description: Description | None, now: float
+) -> None:
     """End an attempt whose job has ended; ``description`` is None if the service no longer knows the job."""
     started = description.started if description else None
     ended = _end(
@@ -67,7 +80,11 @@ def settle(store: Store, attempt: Attempt) -> None:
     if attempt.sent_s is None:
         return
     price = (attempt.usd_per_hour or 0.0) * attempt.count / 3600
-    saved = price * max(0.0, (attempt.training_s or 0.0) - (attempt.billable_s or 0.0)) if attempt.spot else 0.0
+    saved = (
+        price * max(0.0, (attempt.training_s or 0.0) - (attempt.billable_s or 0.0))
+        if attempt.spot
+        else 0.0
+    )
     store.add_cost(attempt, saved, is_waste=ending(attempt.ending).is_waste)
 
 
@@ -106,7 +123,9 @@ def interruptions_text(attempt: Attempt) -> str:
 def billed_s(description: Description) -> float | None:
     """Return the billed seconds of a job; None if the service does not say."""
     # The service leaves the field out for a job that never had instances.
-    return description.billable_s if description.started or description.billable_s is not None else 0.0
+    return (
+        description.billable_s if description.started or description.billable_s is not None else 0.0
+    )
 
 
 def _billed_s(attempt: Attempt, description: Description | None) -> float:
@@ -155,13 +174,18 @@ def _again(store: Store, record: TaskRecord, verdict: Verdict) -> tuple[TaskStat
     if kind.uses_retry and record.retries_left < 1:
         return TaskState.FAILED, "its retries are used up"
     if kind.max_count or kind.max_started:
-        counted = (each for each in store.attempts(record.task.key) if each.number > record.forgiven)
+        counted = (
+            each for each in store.attempts(record.task.key) if each.number > record.forgiven
+        )
         alike = [each for each in counted if each.ending == kind.name]
         started = sum(each.started_s is not None for each in alike)
         if kind.max_count and len(alike) >= kind.max_count:
             return TaskState.FAILED, f"{len(alike)} attempts ended like this"
         if kind.max_started and started >= kind.max_started:
-            return TaskState.FAILED, f"{started} jobs ended like this after their instances had started"
+            return (
+                TaskState.FAILED,
+                f"{started} jobs ended like this after their instances had started",
+            )
     return TaskState.WAITING, ""
 
 
@@ -172,7 +196,9 @@ def brake(store: Store, grid: GridRecord) -> str | None:
         return None
     # Only ends that say something about the program: missing capacity is not the user's error.
     telling = [
-        end for end in store.first_ends(limit * FIRST) if ending(end.ending).pauses_grid or end.started_s is not None
+        end
+        for end in store.first_ends(limit * FIRST)
+        if ending(end.ending).pauses_grid or end.started_s is not None
     ]
     ends = telling[:limit]
     if len(ends) < limit or not all(ending(end.ending).pauses_grid for end in ends):

@@ -1,7 +1,7 @@
 """One step of a grid: look at its jobs, and send the next ones.
 
-A step gets only the time; all state is in the store. A step may be killed at any point: the next one, in any process,
-continues from the store.
+A step gets only the time; all state is in the store. A step may be killed at any point: the next
+one, in any process, continues from the store.
 """
 
 from collections.abc import Mapping
@@ -20,11 +20,12 @@ from raysm.features.grid.store import Store
 from raysm.features.grid.sweep import GAUGE_S, Gauge, Sweep
 
 SHORTEST_S = 0.25
-"""Shortest pause between two steps. With 0.05, a region with 20 calls a second needed a step per call, and 100,000 rows
-took twice as long."""
+"""Shortest pause between two steps. With 0.05, a region with 20 calls a second needed a step per
+call, and 100,000 rows took twice as long."""
 
 LONGEST_S = 10.0
-"""Longest pause between two steps: the lease must be renewed, and the user's commands must be read."""
+"""Longest pause between two steps: the lease must be renewed, and the user's commands must be
+read."""
 
 
 class Controller:
@@ -92,7 +93,9 @@ class Controller:
             # The region's attempts keep their slots, and nothing new is sent there.
             with self.store.database.transaction("silent"):
                 why = error.reason
-                why = sending.unanswered_note(self.store, region, why) if region in self.left else why
+                why = (
+                    sending.unanswered_note(self.store, region, why) if region in self.left else why
+                )
                 back_off_region(self.store, region, why, now)
 
     def _grid_or_pause(self, now: float) -> GridRecord:
@@ -105,7 +108,9 @@ class Controller:
         return self.store.grid()
 
     def _place(self, now: float) -> float | None:
-        placing = Placing(self.store, self._placement, self._forecast, self._limiter, self._regions, now)
+        placing = Placing(
+            self.store, self._placement, self._forecast, self._limiter, self._regions, now
+        )
         sending.send(self.store, self._api, placing.intend(), now)
         if placing.over_budget and not self.store.open_count() and not self.store.is_watching(now):
             self.store.change_grid("paused", now, why=placing.over_budget)

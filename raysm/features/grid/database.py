@@ -1,7 +1,7 @@
 """The file of a grid: an SQLite database, its transactions, and the lease of the controller.
 
-A controller's transaction checks the lease's fence when it begins. SQLite lets one writer in at a time, so no other
-process can take the lease between the check and the commit.
+A controller's transaction checks the lease's fence when it begins. SQLite lets one writer in at a
+time, so no other process can take the lease between the check and the commit.
 """
 
 import contextlib
@@ -42,7 +42,9 @@ class Turns:
                 raise
         raised = [error for error in errors if error is not None]
         if raised:
-            raise next((error for error in raised if not isinstance(error, CancelledError)), raised[0])
+            raise next(
+                (error for error in raised if not isinstance(error, CancelledError)), raised[0]
+            )
 
     def _in_turn(self, work: Callable[[], object]) -> None:
         with self._turn:
@@ -75,8 +77,20 @@ LEASE_S = 30.0
 RELEASED_S = 0.0
 """End of a lease that its owner has released."""
 
-NETWORKED = ("nfs", "cifs", "smb", "9p", "lustre", "fuse.sshfs", "fuse.s3fs", "fuse.mount-s3", "ceph", "glusterfs")
-"""Beginnings of the types of file systems on which SQLite's locks do not work (https://sqlite.org/howtocorrupt.html)."""
+NETWORKED = (
+    "nfs",
+    "cifs",
+    "smb",
+    "9p",
+    "lustre",
+    "fuse.sshfs",
+    "fuse.s3fs",
+    "fuse.mount-s3",
+    "ceph",
+    "glusterfs",
+)
+"""Beginnings of the types of file systems on which SQLite's locks do not work
+(https://sqlite.org/howtocorrupt.html)."""
 
 
 class LeaseLost(RaysmError):
@@ -109,12 +123,16 @@ def naming_file(path: Path | str) -> Iterator[None]:
                 f"{path} cannot be written ({error}); give this user access to its folder, or set another RAYSM_HOME"
             ) from error
         if code == sqlite3.SQLITE_BUSY:
-            raise StoreFailed(f"another process writes to {path} without a pause; run the command again") from error
+            raise StoreFailed(
+                f"another process writes to {path} without a pause; run the command again"
+            ) from error
         raise
 
 
 class Database:
-    def __init__(self, path: Path | str, *, between: Callable[[str], None] = lambda point: None) -> None:
+    def __init__(
+        self, path: Path | str, *, between: Callable[[str], None] = lambda point: None
+    ) -> None:
         """Open the file, and create its tables if there are none."""
         self.path = path
         self.fence = 0
@@ -125,7 +143,9 @@ class Database:
             _refuse_network(Path(path))
         # Different threads use the connection, one at a time.
         with naming_file(path):
-            self.connection = sqlite3.connect(path, isolation_level=None, timeout=60, check_same_thread=False)
+            self.connection = sqlite3.connect(
+                path, isolation_level=None, timeout=60, check_same_thread=False
+            )
         self.connection.row_factory = sqlite3.Row
         try:
             with naming_file(path):
@@ -166,11 +186,14 @@ class Database:
         self.connection.execute("COMMIT")
 
     @contextlib.contextmanager
-    def transaction(self, name: str, *, durable: bool = False, fenced: bool = True) -> Iterator[None]:
+    def transaction(
+        self, name: str, *, durable: bool = False, fenced: bool = True
+    ) -> Iterator[None]:
         """Run the block in a transaction; ``name`` is for ``between``.
 
-        A ``durable`` one survives a crash of the machine, since the step after it must not be done twice. A
-        ``fenced`` one raises LeaseLost if another controller has the lease, which a user's own commands do not need.
+        A ``durable`` one survives a crash of the machine, since the step after it must not be done
+        twice. A ``fenced`` one raises LeaseLost if another controller has the lease, which a user's
+        own commands do not need.
         """
         self.between(f"before {name}")
         if durable:
@@ -182,7 +205,9 @@ class Database:
                     row = self.lease()
                     if row is None or row["fence"] != self.fence:
                         owner = describe_owner(row["owner"]) if row else "another process"
-                        raise LeaseLost(f"the grid is run by {owner}: this process stops running it")
+                        raise LeaseLost(
+                            f"the grid is run by {owner}: this process stops running it"
+                        )
                 yield
         finally:
             if durable:
@@ -196,7 +221,9 @@ class Database:
         return self._effects, self.connection.execute("PRAGMA data_version").fetchone()[0]
 
     def lease(self) -> sqlite3.Row | None:
-        row: sqlite3.Row | None = self.connection.execute("SELECT owner, fence, until_s FROM lease").fetchone()
+        row: sqlite3.Row | None = self.connection.execute(
+            "SELECT owner, fence, until_s FROM lease"
+        ).fetchone()
         return row
 
     def has_controller(self, now: float) -> bool:
@@ -214,14 +241,17 @@ class Database:
         """
         with self.transaction("lease", fenced=False):
             row = self.lease()
-            # Compare the fence, not the time: a clock that jumps must not cost the holder its lease.
+            # Compare the fence, not the time: a clock that jumps must not cost the holder its
+            # lease.
             mine = row is not None and row["fence"] == self.fence
             free = row is None or row["until_s"] <= now or is_gone(row["owner"])
             if not mine and (self.fence or not free):
                 other = describe_owner(row["owner"]) if row else "another process"
                 raise LeaseLost(f"the grid is run by {other}; try again when it has ended")
             fence = self.fence if mine else (row["fence"] if row else 0) + 1
-            self.connection.execute("INSERT OR REPLACE INTO lease VALUES (1, ?, ?, ?)", (owner, fence, now + LEASE_S))
+            self.connection.execute(
+                "INSERT OR REPLACE INTO lease VALUES (1, ?, ?, ?)", (owner, fence, now + LEASE_S)
+            )
         self.fence = fence
         return row is not None and not mine
 
@@ -237,8 +267,12 @@ class Database:
 
     def release_lease(self) -> None:
         if self.fence:
-            # On a full disk the lease stays; the next controller on this machine sees that its holder has ended.
-            with contextlib.suppress(LeaseLost, sqlite3.OperationalError), self.transaction("release"):
+            # On a full disk the lease stays; the next controller on this machine sees that its
+            # holder has ended.
+            with (
+                contextlib.suppress(LeaseLost, sqlite3.OperationalError),
+                self.transaction("release"),
+            ):
                 self.end_lease()
             self.fence = 0
 
@@ -288,7 +322,11 @@ def _refuse_network(path: Path) -> None:
     except OSError:
         return
     folder = path.resolve().parent
-    above = [(len(place), kind) for place, kind in mounts if folder.is_relative_to(place.replace("\\040", " "))]
+    above = [
+        (len(place), kind)
+        for place, kind in mounts
+        if folder.is_relative_to(place.replace("\\040", " "))
+    ]
     kind = max(above, default=(0, ""))[1]
     if kind.startswith(NETWORKED):
         raise InvalidRequest(

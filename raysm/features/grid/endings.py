@@ -1,7 +1,8 @@
 """How an attempt can end: the classes of ends, the consequences of each, and the words of SageMaker for each class.
 
-The words come from public reports of users and from the API's model; this project has seen none of them on AWS. Words
-that match no pattern are UNKNOWN, a class with its own consequences, so that new words do not stop a grid.
+The words come from public reports of users and from the API's model; this project has seen none of
+them on AWS. Words that match no pattern are UNKNOWN, a class with its own consequences, so that new
+words do not stop a grid.
 """
 
 import re
@@ -23,7 +24,8 @@ class Ending:
     is_throttle: bool = False
     uses_retry: bool = False
     pauses_grid: bool = False
-    """True for errors of the user: the grid pauses if its first jobs all end like this for the same reason."""
+    """True for errors of the user: the grid pauses if its first jobs all end like this for the same
+    reason."""
     is_capacity: bool = False
     """True if the place is out of instances; those that it gave keep running."""
     backoff_after: int = 0
@@ -34,7 +36,8 @@ class Ending:
     """Like ``max_count``, for attempts that got their instances and so cost money."""
     closes_region: bool = False
     stays: bool = False
-    """True if later attempts must be in the same region: the row's checkpoints are in its bucket."""
+    """True if later attempts must be in the same region: the row's checkpoints are in its
+    bucket."""
     is_waste: bool = True
     advice: str = ""
 
@@ -45,14 +48,28 @@ ENDINGS: dict[str, Ending] = {
         Ending("OK", then=TaskState.DONE, is_waste=False),
         # It costs nothing, and says nothing about the place.
         Ending("THROTTLED", is_end=False, is_throttle=True, advice="the grid sends more slowly"),
-        Ending("MAYBE", is_end=False, is_doubtful=True, closes_region=True, advice="the same call is sent again"),
-        Ending("QUOTA", backoff_after=1, advice="ask for a higher quota, or give more types or regions"),
-        # Without instances an attempt costs nothing, and ``Rules.give_up_s`` is the limit. A place that gives instances
-        # and takes them away needs its own limit, since each such attempt costs money.
         Ending(
-            "CAPACITY", is_capacity=True, backoff_after=1, max_started=8, advice="give more types or regions, or wait"
+            "MAYBE",
+            is_end=False,
+            is_doubtful=True,
+            closes_region=True,
+            advice="the same call is sent again",
         ),
-        # SageMaker has already restarted the job by its RetryStrategy: one more attempt here, then in other places.
+        Ending(
+            "QUOTA", backoff_after=1, advice="ask for a higher quota, or give more types or regions"
+        ),
+        # Without instances an attempt costs nothing, and ``Rules.give_up_s`` is the limit. A place
+        # that gives instances and takes them away needs its own limit, since each such attempt
+        # costs money.
+        Ending(
+            "CAPACITY",
+            is_capacity=True,
+            backoff_after=1,
+            max_started=8,
+            advice="give more types or regions, or wait",
+        ),
+        # SageMaker has already restarted the job by its RetryStrategy: one more attempt here, then
+        # in other places.
         Ending("SERVICE", backoff_after=2, max_count=8, advice="SageMaker failed, not the row"),
         # No retry: see DETERMINISTIC.
         Ending(
@@ -67,16 +84,34 @@ ENDINGS: dict[str, Ending] = {
             pauses_grid=True,
             advice="read the job's log, correct the program, then raysm grid retry NAME",
         ),
-        Ending("INVALID", then=TaskState.FAILED, pauses_grid=True, advice="correct the request or the row"),
-        Ending("DENIED", closes_region=True, advice="log in again, or ask for the permission named above"),
+        Ending(
+            "INVALID",
+            then=TaskState.FAILED,
+            pauses_grid=True,
+            advice="correct the request or the row",
+        ),
+        Ending(
+            "DENIED",
+            closes_region=True,
+            advice="log in again, or ask for the permission named above",
+        ),
         # The row's checkpoint is in the bucket of this region.
-        Ending("TIME", uses_retry=True, stays=True, advice="raise max_runtime_s, or keep checkpoints"),
+        Ending(
+            "TIME", uses_retry=True, stays=True, advice="raise max_runtime_s, or keep checkpoints"
+        ),
         Ending("LEFT", is_waste=False, advice="the row goes to another region of the grid"),
         Ending("STOPPED", then=TaskState.STOPPED, advice="raysm grid retry NAME queues it again"),
         # Another user's job has this name; the next attempt has another name.
-        Ending("CLASH", max_count=8, is_waste=False, advice="another job has this name: give the grid another --name"),
+        Ending(
+            "CLASH",
+            max_count=8,
+            is_waste=False,
+            advice="another job has this name: give the grid another --name",
+        ),
         # One more attempt here, one in another place; then the user must look.
-        Ending("UNKNOWN", backoff_after=1, max_count=3, advice="report this reason to raysm's authors"),
+        Ending(
+            "UNKNOWN", backoff_after=1, max_count=3, advice="report this reason to raysm's authors"
+        ),
     )
 }
 
@@ -121,23 +156,28 @@ DETERMINISTIC = (
     # raysm's own: the request, or the image, is wrong.
     "InvalidConfig", "InvalidRequest", "MissingDependency",
 )  # fmt: skip
-"""Exceptions that the same program would raise again for the same row, so that the row is not retried.
+"""Exceptions that the same program would raise again for the same row, so that the row is not
+retried.
 
-All others may pass: RuntimeError (CUDA, NCCL), OSError and ConnectionError (network), MemoryError, a signal, an exit
-status, and exceptions of libraries.
+All others may pass: RuntimeError (CUDA, NCCL), OSError and ConnectionError (network), MemoryError,
+a signal, an exit status, and exceptions of libraries.
 """
 
 _CLASS = rf"(?:{'|'.join(DETERMINISTIC)})(?=[:,\s]|$)"
 _USAGE = r"(?:SystemExit: 2,|the script ended with 2:|rank \d+ on \S+: exit code 2:) [^:]+: error: "
 PROGRAM_ERROR = rf"(?:rank \d+ on \S+: |the script ended with \d+: )?{_CLASS}|{_USAGE}"
-"""Beginning of the message if the program failed with one of them, or argparse refused its arguments."""
+"""Beginning of the message if the program failed with one of them, or argparse refused its
+arguments."""
 
 FAILURES: tuple[tuple[str, str], ...] = (
     # First, since the program's own message follows, which may match any pattern below.
     (rf"^AlgorithmError: (?:{PROGRAM_ERROR})", "ERROR"),
     (r"^AlgorithmError", "USER"),
     (r"^CapacityError|Unable to provision requested ML compute capacity", "CAPACITY"),
-    (r"[Ii]nsufficient\w*[ -]?[Cc]apacity|not enough capacity|InsufficientInstanceCapacity", "CAPACITY"),
+    (
+        r"[Ii]nsufficient\w*[ -]?[Cc]apacity|not enough capacity|InsufficientInstanceCapacity",
+        "CAPACITY",
+    ),
     (r"^InternalServerError|We encountered an internal error", "SERVICE"),
     (r"^ClientError|exit code", "USER"),
 )
@@ -176,7 +216,8 @@ def classify_end(description: Description, wish: str = "") -> Verdict | None:
     if description.status is Status.COMPLETED:
         name = "OK"
     elif description.status is Status.FAILED:
-        # The service's own text: description.reason lacks "AlgorithmError:", which marks an error of the program.
+        # The service's own text: description.reason lacks "AlgorithmError:", which marks an error
+        # of the program.
         reason = str(description.answer.get("FailureReason") or description.reason)
         name = next((name for words, name in FAILURES if re.search(words, reason)), "UNKNOWN")
     else:
@@ -187,7 +228,8 @@ def classify_end(description: Description, wish: str = "") -> Verdict | None:
 def _name_of_stop(description: Description, wish: str) -> str:
     if description.secondary is SecondaryStatus.MAX_RUNTIME_EXCEEDED:
         return "TIME"
-    # By the documentation of AWS Batch, jobs without capacity end as Stopped; users have seen Failed. Accept both.
+    # By the documentation of AWS Batch, jobs without capacity end as Stopped; users have seen
+    # Failed. Accept both.
     if description.secondary is SecondaryStatus.MAX_WAIT_EXCEEDED or wish == "patience":
         return "CAPACITY"
     phases = [SecondaryStatus(status) for status, _, _ in description.transitions]
@@ -205,8 +247,8 @@ def parse_quota(reason: str) -> tuple[int, int] | None:
 def brief(reason: str) -> str:
     """Return a reason in one line: its first line, and its last line if that says more.
 
-    The first line has the error and its consequence. The last line of a long reason names the underlying error;
-    the last line of a traceback only repeats the error.
+    The first line has the error and its consequence. The last line of a long reason names the
+    underlying error; the last line of a traceback only repeats the error.
     """
     lines = [line.strip() for line in reason.splitlines() if line.strip()]
     if len(lines) < 2 or lines[-1] in lines[0]:

@@ -1,8 +1,8 @@
 """Make the job of a row: fill the request that all rows share with the row's columns, and package it.
 
 Texts of the shared request may have columns in braces, ``{lr}`` or ``{lr:.3g}``. Columns that no text uses are
-hyperparameters. A row's own options win over the shared request. ``{state}`` and ``{channel_NAME}`` stay, for the job
-to fill, unless columns have these names.
+hyperparameters. A row's own options win over the shared request. ``{state}`` and ``{channel_NAME}``
+stay, for the job to fill, unless columns have these names.
 """
 
 import dataclasses
@@ -48,18 +48,25 @@ def check_names(template: Any, columns: Iterable[str], origin: str) -> None:
     columns = sorted(set(columns) - set(GIVEN))
     # Braces cannot hold a column whose name has one of these.
     known = [f"{{{column}}}" for column in (*columns, *GIVEN) if set(column).isdisjoint(":!{}")]
-    for name in sorted(name for name in names_in(template) - {*columns, *GIVEN} if not IN_JOB.fullmatch(name)):
+    for name in sorted(
+        name for name in names_in(template) - {*columns, *GIVEN} if not IN_JOB.fullmatch(name)
+    ):
         # 0.7, because even {a} and {b} are alike in their braces.
         hint = did_you_mean(f"{{{name}}}", known, cutoff=0.7) or (
             f"; its columns are {', '.join(columns) or 'none'}; braces also take {', '.join(GIVEN)}, state, "
             "channel_NAME"
         )
-        raise InvalidRequest(f"{{{name}}}: {origin} has no column {name!r}{hint} (write a literal brace twice)")
+        raise InvalidRequest(
+            f"{{{name}}}: {origin} has no column {name!r}{hint} (write a literal brace twice)"
+        )
 
 
 def fill(template: Any, values: Mapping[str, Value], where: str) -> Any:
     """Return a template filled with the values of one row; parts without braces stay the same objects."""
-    return _mapped(template, lambda text: _fill_text(text, values, where) if "{" in text or "}" in text else text)
+    return _mapped(
+        template,
+        lambda text: _fill_text(text, values, where) if "{" in text or "}" in text else text,
+    )
 
 
 def _mapped(template: Any, change: Callable[[str], str]) -> Any:
@@ -71,9 +78,17 @@ def _mapped(template: Any, change: Callable[[str], str]) -> Any:
         return entries if any(entries[key] is not template[key] for key in entries) else template
     if isinstance(template, tuple | list):
         items = [_mapped(item, change) for item in template]
-        return type(template)(items) if any(a is not b for a, b in zip(items, template, strict=True)) else template
+        return (
+            type(template)(items)
+            if any(a is not b for a, b in zip(items, template, strict=True))
+            else template
+        )
     if dataclasses.is_dataclass(template) and not isinstance(template, type):
-        fields = {field.name: getattr(template, field.name) for field in dataclasses.fields(template) if field.init}
+        fields = {
+            field.name: getattr(template, field.name)
+            for field in dataclasses.fields(template)
+            if field.init
+        }
         changed = {name: _mapped(value, change) for name, value in fields.items()}
         # Replace only if necessary, since replacing checks a workload again, which may be slow.
         changed = {name: value for name, value in changed.items() if value is not fields[name]}
@@ -98,7 +113,9 @@ def _fill_text(text: str, values: Mapping[str, Value], where: str) -> str:
         try:
             parts.append(format(_formatted_value(value, form), form))
         except ValueError as error:
-            raise InvalidRequest(f"{where}, column {name!r}: {value!r} does not fit the format {form!r}") from error
+            raise InvalidRequest(
+                f"{where}, column {name!r}: {value!r} does not fit the format {form!r}"
+            ) from error
     return "".join(parts)
 
 
@@ -126,14 +143,17 @@ def _parts(text: str) -> tuple[tuple[str, str | None, str], ...]:
     try:
         parsed = list(string.Formatter().parse(text))
     except ValueError as error:
-        raise InvalidRequest(f"{text!r} cannot be filled: {error}; write a literal brace twice") from error
+        raise InvalidRequest(
+            f"{text!r} cannot be filled: {error}; write a literal brace twice"
+        ) from error
     parts = []
     for literal, name, form, conversion in parsed:
         if name == "" or conversion or "{" in (form or ""):
             raise InvalidRequest(
                 f"{text!r}: braces hold a column, as in {{lr}} or {{lr:.3g}}, got {{{name}}}; double literal braces"
             )
-        # A name is looked up as a whole: attributes, as in str.format, would let a file of rows reach into the program.
+        # A name is looked up as a whole: attributes, as in str.format, would let a file of rows
+        # reach into the program.
         parts.append((literal, name, form or ""))
     return tuple(parts)
 
@@ -209,7 +229,9 @@ class Template:
                         "environment (env_NAME)"
                     )
 
-    def job(self, task: Task, place: Place, count: int, account: Callable[[], str] = lambda: "") -> Filled:
+    def job(
+        self, task: Task, place: Place, count: int, account: Callable[[], str] = lambda: ""
+    ) -> Filled:
         where = f"row {task.position + 1} ({task.key})"
         values: dict[str, Value] = {
             **task.parameters,
@@ -222,24 +244,39 @@ class Template:
         options = dict(fill(dict(self.options), values, where))
         # No alternatives here: the attempt names the types from which the service chooses.
         options["cluster"] = replace(
-            options.get("cluster") or Cluster(), instance_type=place.instance_type, count=count, alternatives=()
+            options.get("cluster") or Cluster(),
+            instance_type=place.instance_type,
+            count=count,
+            alternatives=(),
         )
         options["inputs"] = _inputs(options.get("inputs") or {}, task)
         for name, of_task in (("environment", task.environment), ("tags", task.tags)):
             options[name] = {**(options.get(name) or {}), **of_task}
-        options["hyperparameters"] = self._hyperparameters(options.get("hyperparameters") or {}, task, where)
+        options["hyperparameters"] = self._hyperparameters(
+            options.get("hyperparameters") or {}, task, where
+        )
         limits = options.get("limits") or Limits()
         runtime_s = task.max_runtime_s or limits.max_runtime_s
         # Limits accepts max_wait_s only for spot capacity.
         wait_s = limits.max_wait_s if place.spot and (limits.max_wait_s or 0) >= runtime_s else None
-        options["limits"] = replace(limits, max_runtime_s=runtime_s, spot=place.spot, max_wait_s=wait_s)
-        workload = self.workload if self.package is not None else _fill_workload(self.workload, values, where)
+        options["limits"] = replace(
+            limits, max_runtime_s=runtime_s, spot=place.spot, max_wait_s=wait_s
+        )
+        workload = (
+            self.workload
+            if self.package is not None
+            else _fill_workload(self.workload, values, where)
+        )
         given = options["inputs"].items()
-        channels = {name: item if isinstance(item, Input) else Input(str(item)) for name, item in given}
+        channels = {
+            name: item if isinstance(item, Input) else Input(str(item)) for name, item in given
+        }
         try:
             check_channels(workload, channels, count)
         except InvalidRequest as error:
-            raise InvalidRequest(f"{where}: {error}; a column input_NAME gives the row's input NAME") from error
+            raise InvalidRequest(
+                f"{where}: {error}; a column input_NAME gives the row's input NAME"
+            ) from error
         if task.checkpoint is not None:
             options["checkpoint_uri"] = task.checkpoint
         target: Target = self.target.in_region(place.region)
@@ -251,7 +288,11 @@ class Template:
 
     def _hyperparameters(self, shared: Mapping[str, str], task: Task, where: str) -> dict[str, str]:
         unused = {name: value for name, value in task.parameters.items() if name not in self.names}
-        of_task = {name: hyperparameter_text(name, value) for name, value in unused.items() if value is not None}
+        of_task = {
+            name: hyperparameter_text(name, value)
+            for name, value in unused.items()
+            if value is not None
+        }
         merged = {**shared, **of_task}
         if len(merged) > MAX_HYPERPARAMETERS:
             raise InvalidRequest(
@@ -270,7 +311,8 @@ class Template:
 def _fill_workload(workload: Workload, values: Mapping[str, Value], where: str) -> Workload:
     """Return the workload of a row, with an option and its value joined if the value begins with ``-``.
 
-    argparse would read ``-1.6e-05`` in ``--shift -1.6e-05`` as an option; ``--shift=-1.6e-05`` is clear.
+    argparse would read ``-1.6e-05`` in ``--shift -1.6e-05`` as an option; ``--shift=-1.6e-05`` is
+    clear.
     """
     filled: Any = fill(workload, values, where)
     args, template = getattr(filled, "args", ()), getattr(workload, "args", ())
@@ -289,7 +331,8 @@ def _inputs(shared: Mapping[str, Any], task: Task) -> dict[str, Any]:
     inputs = dict(shared)
     for channel, uri in task.addresses.items():
         common = inputs.get(channel)
-        # The shared request says how a channel is distributed among instances; the row says where its data are.
+        # The shared request says how a channel is distributed among instances; the row says where
+        # its data are.
         of_row: Input | str = replace(common, uri=uri) if isinstance(common, Input) else uri
         if channel in task.manifests:
             of_row = replace(of_row if isinstance(of_row, Input) else Input(of_row), manifest=True)
@@ -309,8 +352,8 @@ MAX_TAG_CHARACTERS = 256
 def preparing(template: Template, grid: GridRecord, secret: str, services: Services) -> Prepare:
     """Return the function that prepares the jobs of a grid.
 
-    The same attempt always makes the same job: name, token and checkpoint are derived from the grid's file and secret,
-    so that a repeated call finds the first job.
+    The same attempt always makes the same job: name, token and checkpoint are derived from the
+    grid's file and secret, so that a repeated call finds the first job.
     """
 
     def make(task: Task, attempt: Attempt) -> Prepared:
@@ -360,7 +403,9 @@ def is_tag_of(tag: str, grid: str, task: Task) -> bool:
     return names[0][:length] == names[1][:length]
 
 
-def with_rate(metrics: Iterable[MetricDefinition], rate: str | None) -> tuple[MetricDefinition, ...]:
+def with_rate(
+    metrics: Iterable[MetricDefinition], rate: str | None
+) -> tuple[MetricDefinition, ...]:
     """Return the metric definitions, and one for the grid's rate unless the user has defined it."""
     metrics = tuple(metrics)
     if rate is None or any(each.name == rate for each in metrics):
@@ -377,7 +422,7 @@ def secret_path(store: Path) -> Path:
 def secret_of(store: Path) -> str:
     path = secret_path(store)
     if not path.exists():
-        # Not in the store, which the user may show to others. If two runs start at once, both use the first one's
-        # secret: with another secret, a repeated Create would create another job.
+        # Not in the store, which the user may show to others. If two runs start at once, both use
+        # the first one's secret: with another secret, a repeated Create would create another job.
         put_first(path, secrets.token_hex(SECRET_BYTES), mode=0o600)
     return path.read_text(encoding="utf-8")

@@ -16,8 +16,8 @@
     [batch]
     job_queue = "controllers"
 
-All other keys and tables are those of a job's file: ``[limits]``, ``[environment]``, ``[inputs.data]``, ``on = "aws"``,
-``[aws]``.
+All other keys and tables are those of a job's file: ``[limits]``, ``[environment]``,
+``[inputs.data]``, ``on = "aws"``, ``[aws]``.
 """
 
 import json
@@ -49,7 +49,8 @@ class GridRequest:
     template: Template
     source: Source
     regions: tuple[str, ...] = ()
-    """Regions where rows may run, the best first; empty means the regions of their data, else the target's own."""
+    """Regions where rows may run, the best first; empty means the regions of their data, else the
+    target's own."""
     instance_types: tuple[str, ...] = ()
     """Types that the jobs may use, the best first."""
     count: int = 1
@@ -58,7 +59,8 @@ class GridRequest:
     rules: Rules = field(default_factory=Rules)
     max_rows: int = MAX_ROWS
     identity: str | None = None
-    """Distinguishes the grid from others of its name, as JSON, if its files were moved; None uses the template."""
+    """Distinguishes the grid from others of its name, as JSON, if its files were moved; None uses
+    the template."""
 
     def __post_init__(self) -> None:
         path_of(self.name)
@@ -85,7 +87,9 @@ def extend(store: Store, source: Source | None = None, *, max_rows: int = MAX_RO
     """Add the rows of a source that are new to a grid and take over corrected values; return how many rows are new."""
     grid = store.grid()
     if grid.state == "stopping":
-        raise InvalidRequest(f"the grid {grid.name!r} is being stopped and takes no new rows; wait until it is closed")
+        raise InvalidRequest(
+            f"the grid {grid.name!r} is being stopped and takes no new rows; wait until it is closed"
+        )
     source, kept = source or source_again(json.loads(grid.source)), read_target(path_of(grid.name))
     table = (source if kept is None else source.by(kept.target)).read(max_rows)
     # Report a column that was removed now, not when the first job is made.
@@ -104,20 +108,26 @@ def check_types(names: Iterable[str]) -> None:
 def join(store: Store, tasks: Iterable[Task]) -> int:
     """Add the rows whose keys are new, and compare the others with what is recorded; return how many are new.
 
-    Rows that are not done take the values of the source, except rows with an open job. Each row that differs is named
-    in a warning; a row that is done or has an open job also says so in its reason.
+    Rows that are not done take the values of the source, except rows with an open job. Each row
+    that differs is named in a warning; a row that is done or has an open job also says so in its
+    reason.
     """
     options = json.loads(store.grid().template).get("options", {})
     limits = from_json(Limits, options.get("limits") or {}, "limits")
     # Each row gets its limit, so that the budget counts the limit that the service enforces.
-    rows = [replace(task, max_runtime_s=task.max_runtime_s or limits.max_runtime_s) for task in tasks]
+    rows = [
+        replace(task, max_runtime_s=task.max_runtime_s or limits.max_runtime_s) for task in tasks
+    ]
     added = store.add(rows)
     if added < len(rows):
         differing = store.correct(rows)
         for each in differing[:MAX_NAMED]:
             _log.warning("row %s", each)
         if len(differing) > MAX_NAMED:
-            _log.warning("%s more rows differ from the source; raysm grid rows lists them", len(differing) - MAX_NAMED)
+            _log.warning(
+                "%s more rows differ from the source; raysm grid rows lists them",
+                len(differing) - MAX_NAMED,
+            )
     return added
 
 
@@ -189,7 +199,9 @@ def read_grid_file(path: Path) -> GridFile:
         markets=None if "spot" not in own else (typed("spot", bool, own["spot"]),),
         rules=None if "rules" not in own else typed("rules", Rules, own["rules"]),
         max_rows=typed("max_rows", int | None, own.get("max_rows")),
-        batch={name: typed(f"batch.{name}", BATCH_KEYS[name], value) for name, value in batch.items()},
+        batch={
+            name: typed(f"batch.{name}", BATCH_KEYS[name], value) for name, value in batch.items()
+        },
     )
 
 
@@ -208,16 +220,26 @@ def _source(path: Path, rows: Any) -> Source:
     if isinstance(rows, str):
         rows = {"file": rows}
     if not isinstance(rows, dict):
-        raise InvalidRequest(f"{path}: rows is a table, [rows] with file=… or sql=… and on=…, got {rows!r}")
+        raise InvalidRequest(
+            f"{path}: rows is a table, [rows] with file=… or sql=… and on=…, got {rows!r}"
+        )
     for name in rows:
         if name not in ROWS:
             raise InvalidRequest(f"{path}: [rows] has no {name!r}; it has {', '.join(ROWS)}")
     if ("file" in rows) == ("sql" in rows):
-        raise InvalidRequest(f"{path}: [rows] has either a file or a query: file = …, or sql = … and on = …")
-    texts = {name: from_json(str, rows[name], f"{path}: rows.{name}") for name in ROWS[:3] if name in rows}
+        raise InvalidRequest(
+            f"{path}: [rows] has either a file or a query: file = …, or sql = … and on = …"
+        )
+    texts = {
+        name: from_json(str, rows[name], f"{path}: rows.{name}")
+        for name in ROWS[:3]
+        if name in rows
+    }
     if "file" in rows:
         file = texts["file"]
         return source_of(file if file.startswith("s3://") else path.absolute().parent / file)
     if "on" not in rows:
-        raise InvalidRequest(f"{path}: [rows] has a query and no database: on = 'sqlite:///campaigns.db', or env:NAME")
+        raise InvalidRequest(
+            f"{path}: [rows] has a query and no database: on = 'sqlite:///campaigns.db', or env:NAME"
+        )
     return source_of(Query(texts["sql"], on=texts["on"], params=rows.get("params", {})))

@@ -25,7 +25,9 @@ def opened(name: str) -> Iterator[Store]:
             f"; if an AWS Batch array sent its rows, raysm grid rows {path.stem} --on aws --regions A,B lists them"
         )
         existing = ", ".join(names) or "none"
-        raise InvalidRequest(f"there is no grid {path.stem!r} in {path.parent}; existing grids: {existing}{hint}")
+        raise InvalidRequest(
+            f"there is no grid {path.stem!r} in {path.parent}; existing grids: {existing}{hint}"
+        )
     store = Store(path)
     try:
         yield store
@@ -69,7 +71,9 @@ class SentController:
 
     def _status(self, service: Service) -> tuple[str, str]:
         jobs = service.call("batch", "describe_jobs", jobs=[self.id])["jobs"]
-        return (str(jobs[0]["status"]), str(jobs[0].get("statusReason") or "")) if jobs else ("", "")
+        return (
+            (str(jobs[0]["status"]), str(jobs[0].get("statusReason") or "")) if jobs else ("", "")
+        )
 
     def is_open(self, service: Service) -> bool:
         return self._status(service)[0] not in ("", "SUCCEEDED", "FAILED")
@@ -89,7 +93,8 @@ class GridTarget:
 
     target: Target
     away: str | None = None
-    """The folder in S3 that holds the grid's state while a Batch job runs it; None if this machine has the grid."""
+    """The folder in S3 that holds the grid's state while a Batch job runs it; None if this machine
+    has the grid."""
     controller: SentController | None = None
     """The Batch job that was submitted last; None while it is being submitted."""
 

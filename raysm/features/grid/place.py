@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from raysm.features.grid.task import Attempt, Task
 
 PROBES = 4
-"""A place that ran out of instances is tried with a quarter more than it held (1/PROBES): new capacity is found within
-a few starts, and few jobs are refused before."""
+"""A place that ran out of instances is tried with a quarter more than it held (1/PROBES): new
+capacity is found within a few starts, and few jobs are refused before."""
 
 NO_PRICE = "its price is unknown, and the grid has a budget"
 
 OUTPACED = "faster places will finish all waiting rows before a job started here would end"
 OUTPACED_S = 60.0
-"""Seconds for which a place is passed over at the end of a grid; meanwhile some jobs of faster places end."""
+"""Seconds for which a place is passed over at the end of a grid; meanwhile some jobs of faster
+places end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -37,7 +38,8 @@ class Offer:
     place: Place
     count: int = 1
     usd_per_hour: float | None = None
-    """On-demand price of one instance with its volume, also billed per spot second; None, not 0, if unknown."""
+    """On-demand price of one instance with its volume, also billed per spot second; None, not 0, if
+    unknown."""
     price_version: str = ""
     alternatives: tuple["Offer", ...] = ()
     """Other types in the same region that the service may choose, the best first."""
@@ -46,14 +48,20 @@ class Offer:
     def most_usd_per_hour(self) -> float | None:
         """The highest price of all types; None if one is unknown."""
         prices = [each.usd_per_hour for each in (self, *self.alternatives)]
-        return max((usd for usd in prices if usd is not None), default=None) if None not in prices else None
+        return (
+            max((usd for usd in prices if usd is not None), default=None)
+            if None not in prices
+            else None
+        )
 
     @property
     def choice(self) -> str:
         """Prices by type as JSON, for ``Attempt.choice``; empty without alternatives."""
         if not self.alternatives:
             return ""
-        return json.dumps({each.place.instance_type: each.usd_per_hour for each in (self, *self.alternatives)})
+        return json.dumps(
+            {each.place.instance_type: each.usd_per_hour for each in (self, *self.alternatives)}
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +70,8 @@ class Choice:
     again_s: float | None = None
     """If there is no offer, when to ask again; None if the row is impossible."""
     stuck: Mapping[Place, float] = field(default_factory=dict)
-    """If there is no offer, since when each of the row's places has taken no job; empty if one takes jobs."""
+    """If there is no offer, since when each of the row's places has taken no job; empty if one
+    takes jobs."""
     reasons: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -81,7 +90,8 @@ class Outlook:
 
     waiting: int = 0
     takes_s: Mapping[Place, float] = field(default_factory=dict)
-    """Seconds from Create to the end of a job, per unit of ``Task.work``, for places where a job is done."""
+    """Seconds from Create to the end of a job, per unit of ``Task.work``, for places where a job is
+    done."""
     free_s: Mapping[Place, Sequence[float]] = field(default_factory=dict)
     """When the open jobs of a place will end."""
 
@@ -93,10 +103,12 @@ class Market:
     blocked: Mapping[Place, float] = field(default_factory=dict)
     """End of the backoff of places that refused."""
     held: Mapping[Place, int] = field(default_factory=dict)
-    """Instances that a place had for this grid when it last ran out; places that never did are missing."""
+    """Instances that a place had for this grid when it last ran out; places that never did are
+    missing."""
     quotas: Mapping[Place, Quota] = field(default_factory=dict)
     closed: Mapping[str, float] = field(default_factory=dict)
-    """Time until which a region takes no job: access is denied, it does not answer, or its token bucket is empty."""
+    """Time until which a region takes no job: access is denied, it does not answer, or its token
+    bucket is empty."""
     refusing: Mapping[Place, float] = field(default_factory=dict)
     """Time since which a place has refused all jobs, if no job of this grid runs there."""
     silent: Mapping[str, float] = field(default_factory=dict)
@@ -110,16 +122,28 @@ class Market:
 
         The time is None if waiting does not help, since the quota is smaller than the job.
         """
-        quota, in_use, held = self.quotas.get(place), self.in_use.get(place, 0), self.held.get(place)
+        quota, in_use, held = (
+            self.quotas.get(place),
+            self.in_use.get(place, 0),
+            self.held.get(place),
+        )
         if quota is not None and quota.limit < count:
-            return None, f"the quota is {quota.limit} of {place.instance_type}, and the job takes {count}"
-        # A place keeps the instances that it gave: when a job ends there, the next one may start at once.
+            return (
+                None,
+                f"the quota is {quota.limit} of {place.instance_type}, and the job takes {count}",
+            )
+        # A place keeps the instances that it gave: when a job ends there, the next one may start at
+        # once.
         blocked_s = None if in_use + count <= (held or 0) else self.blocked.get(place)
-        for until, why in ((self.closed.get(place.region), "the region takes no job"), (blocked_s, "it refused")):
+        for until, why in (
+            (self.closed.get(place.region), "the region takes no job"),
+            (blocked_s, "it refused"),
+        ):
             if until is not None and until > now:
                 return until, f"{why} for another {until - now:.0f} s"
         if held is not None and in_use + count > held + max(count, held // PROBES):
-            # Otherwise each end of a backoff would send all waiting rows: only 76 of 3,672 such jobs ran.
+            # Otherwise each end of a backoff would send all waiting rows: only 76 of 3,672 such
+            # jobs ran.
             return now + 60, f"it ran out at {held} instances, so only a few more are tried"
         if quota is not None and in_use + quota.used_by_others + count > quota.limit:
             return now + 60, f"all of the quota of {quota.limit} is in use"
@@ -128,21 +152,30 @@ class Market:
     def outpaces(self, places: Collection[Place], place: Place, task: Task, now: float) -> bool:
         """Return whether faster places will have done all waiting rows before a job that starts now in ``place`` ends.
 
-        Without this, 2 of 20 simulated grids took 1.2 and 1.3 times as long, for a last row in the slowest region.
+        Without this, 2 of 20 simulated grids took 1.2 and 1.3 times as long, for a last row in the
+        slowest region.
         """
         takes_s, waiting = self.outlook.takes_s, self.outlook.waiting
         if place not in takes_s or waiting < 1:
             return False
         last_s, done = now + takes_s[place] * task.work, 0
         for other in places:
-            # Only strictly faster places count: equally fast ones would pass each other over forever.
+            # Only strictly faster places count: equally fast ones would pass each other over
+            # forever.
             if takes_s.get(other, math.inf) < takes_s[place] and other.region not in self.silent:
                 each_s = max(1.0, takes_s[other] * task.work)
-                ends, in_use, count = self.outlook.free_s.get(other, ()), self.in_use.get(other, 0), task.count or 1
-                # Count the jobs placed in this step, too, and the room of those that have just ended.
+                ends, in_use, count = (
+                    self.outlook.free_s.get(other, ()),
+                    self.in_use.get(other, 0),
+                    task.count or 1,
+                )
+                # Count the jobs placed in this step, too, and the room of those that have just
+                # ended.
                 placed = [now + each_s] * (in_use // count - len(ends))
                 free = [now] * (max(0, self.held.get(other, 0) - in_use) // count)
-                done += sum(max(0, int((last_s - free_s) / each_s)) for free_s in (*ends, *placed, *free))
+                done += sum(
+                    max(0, int((last_s - free_s) / each_s)) for free_s in (*ends, *placed, *free)
+                )
         return done >= waiting
 
     def stuck(self, places: Collection[Place]) -> Mapping[Place, float]:

@@ -1,6 +1,7 @@
 """Choose a place for a row by the cost of its instances, the cost of moving its data, and the wait.
 
-The row takes the cheapest place that takes it now, or waits if a better place is worth the wait. An unknown cost never
+The row takes the cheapest place that takes it now, or waits if a better place is worth the wait. An
+unknown cost never
 counts as 0: places without a price come after all places with one.
 """
 
@@ -13,7 +14,17 @@ from dataclasses import dataclass, field, replace
 from raysm.core.client.costs.prices import PriceTable
 from raysm.core.protocol.service_model import knows_preferences
 from raysm.core.request.cluster import MAX_TYPES
-from raysm.features.grid.place import NO_PRICE, OUTPACED, OUTPACED_S, Choice, Market, Offer, Outlook, Place, place_of
+from raysm.features.grid.place import (
+    NO_PRICE,
+    OUTPACED,
+    OUTPACED_S,
+    Choice,
+    Market,
+    Offer,
+    Outlook,
+    Place,
+    place_of,
+)
 from raysm.features.grid.store import Store
 from raysm.features.grid.task import UNKNOWN_S, Attempt, Rules, Task
 
@@ -27,7 +38,8 @@ SPOT_FACTOR = 0.5
 """Assumed share of its time for which spot capacity is billed."""
 
 SPOT_RANGE = (0.1, 1.0)
-"""Billed share of spot capacity at best and at worst: AWS names savings of "up to 90 %", and publishes no prices.
+"""Billed share of spot capacity at best and at worst: AWS names savings of "up to 90 %", and
+publishes no prices.
 https://docs.aws.amazon.com/sagemaker/latest/dg/model-managed-spot-training.html"""
 
 
@@ -50,11 +62,14 @@ class Estimates:
                 waits.append(max(0.0, attempt.started_s - attempt.sent_s))
         if attempt.training_s and attempt.ending == "OK":
             self._seconds[attempt.instance_type].append(attempt.training_s)
-            # Relative to the row's own estimate: a type that happened to get long rows is not slower.
+            # Relative to the row's own estimate: a type that happened to get long rows is not
+            # slower.
             if task.expected_s:
                 self._factors[attempt.instance_type].append(attempt.training_s / task.expected_s)
         if attempt.spot and attempt.training_s and attempt.billable_s is not None:
-            self._billed[attempt.region, attempt.instance_type].append(attempt.billable_s / attempt.training_s)
+            self._billed[attempt.region, attempt.instance_type].append(
+                attempt.billable_s / attempt.training_s
+            )
 
     def samples(self, instance_type: str) -> int:
         return len(self._seconds.get(instance_type, ()))
@@ -92,7 +107,8 @@ def _median(values: "deque[float] | None") -> float | None:
 
 
 FORECAST_ROWS = 500
-"""Most waiting rows, and open jobs, for which the end of a grid is predicted: each step reads all of them."""
+"""Most waiting rows, and open jobs, for which the end of a grid is predicted: each step reads all
+of them."""
 
 
 class Forecast:
@@ -114,7 +130,8 @@ class Forecast:
             place = Place(region=region, instance_type=instance_type, spot=bool(spot))
             if place in takes_s:
                 ends_s = began_s + takes_s[place] * (expected_s or UNKNOWN_S)
-                # A late job is expected to be late as long again: one that hangs must not keep rows waiting forever.
+                # A late job is expected to be late as long again: one that hangs must not keep rows
+                # waiting forever.
                 free_s[place].append(ends_s if ends_s > now else now + (now - ends_s))
         return Outlook(waiting=waiting, takes_s=takes_s, free_s=free_s)
 
@@ -161,10 +178,14 @@ def offers_of(
             price = table.price(instance_type, region)
             # As in a job's own cost, an unknown price of the volume counts nothing.
             volume = table.volume_usd_per_hour(instance_type, volume_gb, region) or 0.0
-            usd, version = (None, "") if price is None else (price.usd_per_hour + volume, price.version)
+            usd, version = (
+                (None, "") if price is None else (price.usd_per_hour + volume, price.version)
+            )
             for spot in markets:
                 place = Place(region=region, instance_type=instance_type, spot=spot)
-                offers.append(Offer(place=place, count=count, usd_per_hour=usd, price_version=version))
+                offers.append(
+                    Offer(place=place, count=count, usd_per_hour=usd, price_version=version)
+                )
     return offers
 
 
@@ -175,8 +196,8 @@ OPTIMISM = 0.9
 """Assumed cost of an untried type, as a share of the best type's: below 1, so that it is tried."""
 
 PRICED_S = 3600.0
-"""Seconds for which a place with a price that refuses is preferred to a place without a price. After that, its wait is
-as unknown as the other's price."""
+"""Seconds for which a place with a price that refuses is preferred to a place without a price.
+After that, its wait is as unknown as the other's price."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -209,7 +230,10 @@ class CostRate:
     def worth(self, seconds: float | None, delay_s: float = 0.0) -> Worth:
         """Return the worth for a row that runs for ``seconds`` and is sent after ``delay_s``."""
         assumed_s = UNKNOWN_S if seconds is None else seconds
-        usd, wait_s = None if self.usd_per_s is None else self.usd_per_s * assumed_s, self.wait_s + delay_s
+        usd, wait_s = (
+            None if self.usd_per_s is None else self.usd_per_s * assumed_s,
+            self.wait_s + delay_s,
+        )
         return Worth(usd=usd, transfer_usd=self.transfer_usd, wait_s=wait_s, seconds=seconds)
 
 
@@ -250,18 +274,34 @@ class Cheapest:
             if why and until is None:
                 continue
             # The time until the place takes a job is part of the wait.
-            delay_s = 0.0 if until is None else max(until - now, self._turnover(task, offer, market, now))
+            delay_s = (
+                0.0 if until is None else max(until - now, self._turnover(task, offer, market, now))
+            )
             worth = self.worth(task, offer, delay_s)
             score, usd = worth.score(self.waiting_usd_per_hour), worth.known_usd
-            candidates.append(_Candidate(score=score, position=position, until=until, offer=offer, usd=usd))
-        return self._best(task, candidates, market, now, reasons) if candidates else Choice(reasons=reasons)
+            candidates.append(
+                _Candidate(score=score, position=position, until=until, offer=offer, usd=usd)
+            )
+        return (
+            self._best(task, candidates, market, now, reasons)
+            if candidates
+            else Choice(reasons=reasons)
+        )
 
     def companions(self, task: Task, offer: Offer) -> tuple[Offer, ...]:
         """Return the offers from which the service may choose if a row is sent to ``offer``, which comes first."""
         if not self.any_type or offer.place.spot:
             return (offer,)
-        there = [each for each in self.offers if each.place.region == offer.place.region and not each.place.spot]
-        others = [each for each in there if each.place != offer.place and not refusal(task, each, self.move_data)]
+        there = [
+            each
+            for each in self.offers
+            if each.place.region == offer.place.region and not each.place.spot
+        ]
+        others = [
+            each
+            for each in there
+            if each.place != offer.place and not refusal(task, each, self.move_data)
+        ]
         return (offer, *others)
 
     def learn(self, task: Task, attempt: Attempt) -> None:
@@ -274,7 +314,9 @@ class Cheapest:
         place, count = offer.place, task.count or offer.count
         factor = self.estimates.billed_factor(place)
         return CostRate(
-            usd_per_s=None if offer.usd_per_hour is None else offer.usd_per_hour * count * factor / 3600,
+            usd_per_s=None
+            if offer.usd_per_hour is None
+            else offer.usd_per_hour * count * factor / 3600,
             transfer_usd=transfer_usd(task.region, place.region, task.input_bytes),
             wait_s=self.estimates.wait_s(place),
         )
@@ -288,7 +330,8 @@ class Cheapest:
         priced = [(usd, other) for usd, other in offers if usd and self.estimates.samples(other)]
         if not priced:
             return self.estimates.seconds(task, name)
-        # Assume that a machine of twice the price is twice as fast; otherwise expensive ones would never be tried.
+        # Assume that a machine of twice the price is twice as fast; otherwise expensive ones would
+        # never be tried.
         costs = [usd * (self.estimates.seconds(task, other) or 0.0) for usd, other in priced]
         return OPTIMISM * min(costs) / offer.usd_per_hour
 
@@ -303,20 +346,43 @@ class Cheapest:
         return max(refused_s, seconds / max(1, quota.limit // (task.count or offer.count)))
 
     def _best(
-        self, task: Task, candidates: list[_Candidate], market: Market, now: float, reasons: Mapping[str, str]
+        self,
+        task: Task,
+        candidates: list[_Candidate],
+        market: Market,
+        now: float,
+        reasons: Mapping[str, str],
     ) -> Choice:
         first = best = min(candidates)
         if first.until is None:
-            # Only places that cost no more are compared by speed: waiting_usd_per_hour already prices time.
-            alike = [each for each in sorted(candidates) if each.usd <= first.usd and each.unknown == first.unknown]
+            # Only places that cost no more are compared by speed: waiting_usd_per_hour already
+            # prices time.
+            alike = [
+                each
+                for each in sorted(candidates)
+                if each.usd <= first.usd and each.unknown == first.unknown
+            ]
             places = [each.offer.place for each in alike]
             ready = (each for each in alike if each.until is None)
-            soonest = next((each for each in ready if not market.outpaces(places, each.offer.place, task, now)), None)
+            soonest = next(
+                (
+                    each
+                    for each in ready
+                    if not market.outpaces(places, each.offer.place, task, now)
+                ),
+                None,
+            )
             if soonest is None:
-                return Choice(again_s=now + OUTPACED_S, reasons={**reasons, str(first.offer.place): OUTPACED})
+                return Choice(
+                    again_s=now + OUTPACED_S, reasons={**reasons, str(first.offer.place): OUTPACED}
+                )
             best = soonest
         free = [each for each in candidates if each.until is None]
-        if free and market.refused_s(best.offer.place, now) > PRICED_S and min(free).unknown > best.unknown:
+        if (
+            free
+            and market.refused_s(best.offer.place, now) > PRICED_S
+            and min(free).unknown > best.unknown
+        ):
             best = min(free)
         if best.until is not None:
             # The places that would take the row at once cost more than waiting for the best place.
@@ -328,12 +394,16 @@ class Cheapest:
         place, others = best.offer.place, list[Offer]()
         if self.any_type and not place.spot:
             there = [each.offer for each in sorted(free) if each.offer.place.region == place.region]
-            others = [offer for offer in there if offer.place != place and not offer.place.spot][: MAX_TYPES - 1]
+            others = [offer for offer in there if offer.place != place and not offer.place.spot][
+                : MAX_TYPES - 1
+            ]
         return Choice(offer=replace(best.offer, alternatives=tuple(others)), reasons=reasons)
 
 
 def placement_of(rules: Rules, offers: Sequence[Offer]) -> Cheapest:
-    return Cheapest(offers=offers, move_data=rules.move_data, any_type=rules.any_type and knows_preferences())
+    return Cheapest(
+        offers=offers, move_data=rules.move_data, any_type=rules.any_type and knows_preferences()
+    )
 
 
 def refusal(task: Task, offer: Offer, move_data: bool) -> str | None:

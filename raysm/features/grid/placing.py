@@ -13,13 +13,22 @@ from raysm.features.grid.place import Choice, Offer
 from raysm.features.grid.placement import Cheapest, Forecast
 from raysm.features.grid.records import GridRecord, TaskRecord
 from raysm.features.grid.store import Store
-from raysm.features.grid.task import MAX_RUNTIME_S, Attempt, AttemptState, Task, TaskState, most_billed_s
+from raysm.features.grid.task import (
+    MAX_RUNTIME_S,
+    Attempt,
+    AttemptState,
+    Task,
+    TaskState,
+    most_billed_s,
+)
 
 PROBE_S = 120.0
-"""Seconds that a first job must run before more are sent: most errors of a program show within them."""
+"""Seconds that a first job must run before more are sent: most errors of a program show within
+them."""
 
 MAX_SENT = 100
-"""Most jobs of one step: more than an account's rate allows, and few enough that a step does not read all rows."""
+"""Most jobs of one step: more than an account's rate allows, and few enough that a step does not
+read all rows."""
 
 
 def probing(store: Store, grid: GridRecord, now: float) -> bool:
@@ -37,13 +46,21 @@ class Placing:
     """
 
     def __init__(
-        self, store: Store, placement: Cheapest, forecast: Forecast, limiter: Limiter, regions: list[str], now: float
+        self,
+        store: Store,
+        placement: Cheapest,
+        forecast: Forecast,
+        limiter: Limiter,
+        regions: list[str],
+        now: float,
     ) -> None:
         self._store, self._placement, self._limiter, self._now = store, placement, limiter, now
         self._grid = store.grid()
         current = read_market(store, limiter, regions, now)
         needs_price = self._grid.rules.budget_usd is not None
-        self._market = replace(current, needs_price=needs_price, outlook=forecast.outlook(store, now))
+        self._market = replace(
+            current, needs_price=needs_price, outlook=forecast.outlook(store, now)
+        )
         self._in_use = Counter(self._market.in_use)
         self._taken = 0
         self._regions = regions
@@ -69,7 +86,11 @@ class Placing:
             return []
         with self._store.database.transaction("intents", durable=True):
             # A user may have corrected a row since it was read: it is placed in the next step.
-            unchanged = ((record, offer) for record, offer in chosen if self._store.task(record.task.key) == record)
+            unchanged = (
+                (record, offer)
+                for record, offer in chosen
+                if self._store.task(record.task.key) == record
+            )
             return [(record.task, self._keep(record, offer)) for record, offer in unchanged]
 
     def _chosen(self, room: int) -> Iterator[tuple[TaskRecord, Offer]]:
@@ -100,7 +121,10 @@ class Placing:
             return -task.priority, -(task.expected_s or 0.0), task.position
 
         shapes, store = self._store.shapes(), self._store
-        rows = [[(shape, record) for record in store.waiting(shape, self._now, room)] for shape in shapes]
+        rows = [
+            [(shape, record) for record in store.waiting(shape, self._now, room)]
+            for shape in shapes
+        ]
         return heapq.merge(*rows, key=worth)
 
     def _choose(self, record: TaskRecord) -> Choice:
@@ -132,10 +156,14 @@ class Placing:
                 f"${usd:,.2f} ({duration(max_runtime_s)} at most in {place}), and "
                 f"${max(0.0, budget - self._cost):,.2f} are left; raise --budget, lower --max-runtime, or stop"
             )
-            return Choice(again_s=now + 60, reasons={str(place): "the budget does not allow a job now"})
+            return Choice(
+                again_s=now + 60, reasons={str(place): "the budget does not allow a job now"}
+            )
         if not self._limiter.take(place.region, "create", now):
             until_s = now + max(self._limiter.wait_s(place.region, "create", now), 1e-3)
-            self._market = replace(self._market, closed={**self._market.closed, place.region: until_s})
+            self._market = replace(
+                self._market, closed={**self._market.closed, place.region: until_s}
+            )
             # Another region may have a call left.
             return self._choose(record)
         self._in_use[place] += count
@@ -145,7 +173,8 @@ class Placing:
 
     def _keep(self, record: TaskRecord, offer: Offer) -> Attempt:
         task, grid, number = record.task, self._grid, record.attempts + 1
-        # In 1 of 200 grids of 100,000 rows two keys share a hash: the second one takes the next number.
+        # In 1 of 200 grids of 100,000 rows two keys share a hash: the second one takes the next
+        # number.
         while self._store.attempt(grid.job_name(task, number)) is not None:
             number += 1
         attempt = Attempt(
@@ -164,24 +193,37 @@ class Placing:
             price_version=offer.price_version,
         )
         self._store.insert(attempt)
-        self._store.move_task(task.key, TaskState.WAITING, TaskState.PLACED, self._now, attempts=number, reason="")
+        self._store.move_task(
+            task.key, TaskState.WAITING, TaskState.PLACED, self._now, attempts=number, reason=""
+        )
         return attempt
 
     def _is_hopeless(self, choice: Choice) -> bool:
         """Whether no place has taken a job for ``Rules.give_up_s``."""
         # Not the row's own wait, which is long if other rows come first.
-        return bool(choice.stuck) and self._now - max(choice.stuck.values()) > self._grid.rules.give_up_s
+        return (
+            bool(choice.stuck)
+            and self._now - max(choice.stuck.values()) > self._grid.rules.give_up_s
+        )
 
     def _give_up(self, record: TaskRecord, choice: Choice) -> None:
         state, reasons = TaskState.IMPOSSIBLE, choice.reasons
         if choice.stuck:
             # Reasons are counted by their text, so they leave out how long each backoff lasts.
-            state, reasons = TaskState.FAILED, {str(place): last_refusal(self._store, place) for place in choice.stuck}
-        reason = "; ".join(f"{place}: {why}" for place, why in reasons.items()) or "the grid has no places"
+            state, reasons = (
+                TaskState.FAILED,
+                {str(place): last_refusal(self._store, place) for place in choice.stuck},
+            )
+        reason = (
+            "; ".join(f"{place}: {why}" for place, why in reasons.items())
+            or "the grid has no places"
+        )
         if choice.stuck:
             hours = self._grid.rules.give_up_s / 3600
             reason = f"given up: for {hours:g} h no place took a job ({reason}); give more types or regions, or wait"
         with self._store.database.transaction(state.value):
-            self._store.move_task(record.task.key, TaskState.WAITING, state, self._now, reason=reason)
+            self._store.move_task(
+                record.task.key, TaskState.WAITING, state, self._now, reason=reason
+            )
         # The next waiting row was not read yet.
         self._again_s.append(self._now)

@@ -1,8 +1,8 @@
 """The plan of a grid: the place, cost and duration of each row, and why rows are impossible. Nothing is sent.
 
-Rows are assigned greedily in the order in which the controller sends them: by priority, the longest first. Each row
-takes the place that is then cheapest for it, including the wait for the place's quota. A sum with an unknown cost is
-unknown.
+Rows are assigned greedily in the order in which the controller sends them: by priority, the longest
+first. Each row takes the place that is then cheapest for it, including the wait for the place's
+quota. A sum with an unknown cost is unknown.
 """
 
 import heapq
@@ -26,7 +26,14 @@ from raysm.errors import InvalidRequest, RaysmError
 from raysm.features.grid.filling import Services
 from raysm.features.grid.grid_request import GridRequest, check_types
 from raysm.features.grid.place import Market, Offer, Place, Quota
-from raysm.features.grid.placement import Cheapest, CostRate, Worth, offers_of, placement_of, refusal
+from raysm.features.grid.placement import (
+    Cheapest,
+    CostRate,
+    Worth,
+    offers_of,
+    placement_of,
+    refusal,
+)
 from raysm.features.grid.task import Task, most_billed_s
 
 SHORTER_S = (6 * 3600, 3600, 1800, 600, 300, 60)
@@ -54,22 +61,37 @@ class Assigned:
         return self.start_s + self.worth.wait_s + self.worth.seconds
 
 
-def assign(tasks: Sequence[Task], placement: Cheapest, market: Market | None = None) -> list[Assigned]:
+def assign(
+    tasks: Sequence[Task], placement: Cheapest, market: Market | None = None
+) -> list[Assigned]:
     """Return every row with its place, in the order of ``tasks``; without a market there are no quotas."""
     quotas = {} if market is None else market.quotas
-    # For each place, a heap of the times when each instance of its quota is free, in seconds from now; None: no quota.
+    # For each place, a heap of the times when each instance of its quota is free, in seconds from
+    # now; None: no quota.
     free = [
         None if quota is None else [0.0] * (quota.limit - quota.used_by_others)
         for quota in (quotas.get(offer.place) for offer in placement.offers)
     ]
-    # Most rows differ only in parameters and durations, so their common costs are computed once per shape.
+    # Most rows differ only in parameters and durations, so their common costs are computed once per
+    # shape.
     shapes: dict[tuple[object, ...], tuple[list[tuple[int, CostRate]], dict[str, str]]] = {}
     types = {offer.place.instance_type: offer for offer in placement.offers}
     assigned: dict[int, Assigned] = {}
-    for task in sorted(tasks, key=lambda task: (-task.priority, -(task.expected_s or 0.0), task.position)):
-        key = (task.region, task.instance_types, task.spot, task.count, task.image, task.input_bytes)
+    for task in sorted(
+        tasks, key=lambda task: (-task.priority, -(task.expected_s or 0.0), task.position)
+    ):
+        key = (
+            task.region,
+            task.instance_types,
+            task.spot,
+            task.count,
+            task.image,
+            task.input_bytes,
+        )
         if key not in shapes:
-            shapes[key] = _places_for(task, placement, [None if each is None else len(each) for each in free])
+            shapes[key] = _places_for(
+                task, placement, [None if each is None else len(each) for each in free]
+            )
         rates, reasons = shapes[key]
         seconds = {name: placement.seconds(task, offer) for name, offer in types.items()}
         best: tuple[tuple[int, float], int, Worth, float] | None = None
@@ -147,7 +169,9 @@ class GridPlan:
         ranges = [part for part in parts if part is not None]
         if len(ranges) < len(parts) or self.transfer_usd is None or not parts:
             return None
-        return sum(low for low, _ in ranges) + self.transfer_usd, sum(high for _, high in ranges) + self.transfer_usd
+        return sum(low for low, _ in ranges) + self.transfer_usd, sum(
+            high for _, high in ranges
+        ) + self.transfer_usd
 
     @property
     def hours(self) -> float | None:
@@ -176,7 +200,9 @@ class GridPlan:
                 }
                 for each in self.places
             ],
-            "impossible": [{"key": each.task.key, "reasons": dict(each.reasons)} for each in self.impossible],
+            "impossible": [
+                {"key": each.task.key, "reasons": dict(each.reasons)} for each in self.impossible
+            ],
             "notes": list(self.notes),
         }
 
@@ -184,12 +210,17 @@ class GridPlan:
 def places_of(
     request: GridRequest, tasks: Sequence[Task], own_region: str | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    # By default the regions of the rows' data: moving data costs money, and needs the user's permission.
-    regions = request.regions or tuple(dict.fromkeys(task.region for task in tasks if task.region is not None))
+    # By default the regions of the rows' data: moving data costs money, and needs the user's
+    # permission.
+    regions = request.regions or tuple(
+        dict.fromkeys(task.region for task in tasks if task.region is not None)
+    )
     if not regions and own_region is not None:
         regions = (own_region,)
     if not regions:
-        raise InvalidRequest("the grid has no region; give --regions us-east-1,eu-west-1 or a column region")
+        raise InvalidRequest(
+            "the grid has no region; give --regions us-east-1,eu-west-1 or a column region"
+        )
     named = (name for task in tasks for name in task.instance_types)
     types = tuple(dict.fromkeys([*request.instance_types, *named]))
     if not types:
@@ -211,14 +242,20 @@ def plan_grid(
 ) -> GridPlan:
     regions, types = places_of(request, tasks, own_region)
     volume_gb = request.template.volume_gb
-    offers = offers_of(regions, types, table, count=request.count, volume_gb=volume_gb, markets=request.markets)
+    offers = offers_of(
+        regions, types, table, count=request.count, volume_gb=volume_gb, markets=request.markets
+    )
     placement = placement_of(request.rules, offers)
     assigned = assign(tasks, placement, Market(quotas=quotas))
     for each in assigned:
-        # An invalid row is invalid in every place, so one check is enough. Rows without a place are checked, too.
+        # An invalid row is invalid in every place, so one check is enough. Rows without a place are
+        # checked, too.
         offer = each.offer or offers[0]
         request.template.job(each.task, offer.place, each.task.count or offer.count)
-    limits, budget_usd = request.template.options.get("limits") or Limits(), request.rules.budget_usd
+    limits, budget_usd = (
+        request.template.options.get("limits") or Limits(),
+        request.rules.budget_usd,
+    )
     if budget_usd is not None:
         notes = [*notes, *_budget_notes(request, assigned, placement, limits.max_runtime_s)]
     target = request.template.target
@@ -227,8 +264,17 @@ def plan_grid(
         assigned=tuple(assigned),
         places=_places(assigned, placement, table),
         transfer_usd=_sum(each.worth.transfer_usd for each in assigned if each.worth is not None),
-        most_usd=_sum(_max_usd(each, placement, limits.max_runtime_s) for each in assigned if each.offer is not None),
-        notes=(*notes, *_notes(assigned, placement, table, today, any_type=request.rules.any_type, target=target)),
+        most_usd=_sum(
+            _max_usd(each, placement, limits.max_runtime_s)
+            for each in assigned
+            if each.offer is not None
+        ),
+        notes=(
+            *notes,
+            *_notes(
+                assigned, placement, table, today, any_type=request.rules.any_type, target=target
+            ),
+        ),
     )
     _check_budget(plan, budget_usd, target)
     return plan
@@ -240,7 +286,9 @@ def _budget_notes(
     """Say what a budget means: how many jobs may run at a time, and which time limit allows more."""
     budget_usd = request.rules.budget_usd
     assert budget_usd is not None, "only called with a budget"
-    notes = [f"no job is sent with which the grid could cost more than its budget, {budget_usd:,.2f} USD"]
+    notes = [
+        f"no job is sent with which the grid could cost more than its budget, {budget_usd:,.2f} USD"
+    ]
     rows = [each for each in assigned if each.offer is not None]
     most = [_max_usd(each, placement, max_runtime_s) for each in rows]
     known = [usd for usd in most if usd]
@@ -289,7 +337,9 @@ def _check_budget(plan: GridPlan, budget_usd: float | None, target: Target) -> N
         )
 
 
-def _places(assigned: Sequence[Assigned], placement: Cheapest, table: PriceTable) -> tuple[PlannedPlace, ...]:
+def _places(
+    assigned: Sequence[Assigned], placement: Cheapest, table: PriceTable
+) -> tuple[PlannedPlace, ...]:
     by_place: dict[Place, list[Assigned]] = {}
     for each in assigned:
         if each.offer is not None:
@@ -298,7 +348,9 @@ def _places(assigned: Sequence[Assigned], placement: Cheapest, table: PriceTable
     return tuple(sorted(planned, key=lambda each: (-each.rows, each.place)))
 
 
-def _planned(place: Place, rows: Sequence[Assigned], placement: Cheapest, table: PriceTable) -> PlannedPlace:
+def _planned(
+    place: Place, rows: Sequence[Assigned], placement: Cheapest, table: PriceTable
+) -> PlannedPlace:
     price = table.price(place.instance_type, place.region)
     ends = [each.end_s for each in rows]
     # The range comes from the billed share of spot capacity, and from the choice of types.
@@ -313,7 +365,9 @@ def _planned(place: Place, rows: Sequence[Assigned], placement: Cheapest, table:
         usd_per_hour=None if price is None else price.usd_per_hour,
         price_version="" if price is None else price.version,
         price_as_of="" if price is None else price.as_of,
-        usd=(sum(usd for usd, _ in ranges) * low, sum(usd for _, usd in ranges) * high) if is_known else None,
+        usd=(sum(usd for usd, _ in ranges) * low, sum(usd for _, usd in ranges) * high)
+        if is_known
+        else None,
         hours=None if None in ends else max(end for end in ends if end is not None) / 3600,
     )
 
@@ -348,7 +402,13 @@ def _sum(parts: Iterable[float | None]) -> float | None:
 
 
 def _notes(
-    assigned: Sequence[Assigned], placement: Cheapest, table: PriceTable, today: date, *, any_type: bool, target: Target
+    assigned: Sequence[Assigned],
+    placement: Cheapest,
+    table: PriceTable,
+    today: date,
+    *,
+    any_type: bool,
+    target: Target,
 ) -> list[str]:
     notes = []
     used = {each.offer.place for each in assigned if each.offer is not None}
@@ -356,7 +416,9 @@ def _notes(
     offers = [offer for offer in placement.offers if offer.place.instance_type != LOCAL_TYPE]
     unpriced = sorted({str(offer.place) for offer in offers if offer.usd_per_hour is None})
     if unpriced:
-        shown = ", ".join(unpriced[:4]) + (f" and {len(unpriced) - 4} more" if len(unpriced) > 4 else "")
+        shown = ", ".join(unpriced[:4]) + (
+            f" and {len(unpriced) - 4} more" if len(unpriced) > 4 else ""
+        )
         notes.append(f"the price of {shown} is unknown; {_price_remedy(target, '…')}")
     old: set[str] = set()
     for place in used:
@@ -364,10 +426,14 @@ def _notes(
         age = None if price is None else price.age_days(today)
         if price is not None and age is not None and age > OLD_DAYS:
             version = f"version {price.version}"
-            old.add(f"the prices of {place.region} are {age} days old ({version}): raysm prices --refresh")
+            old.add(
+                f"the prices of {place.region} are {age} days old ({version}): raysm prices --refresh"
+            )
     notes += sorted(old)
     if offers and any(each.worth is not None and each.worth.seconds is None for each in assigned):
-        notes.append("some rows have no expected_s: their cost is unknown until a few of them are done")
+        notes.append(
+            "some rows have no expected_s: their cost is unknown until a few of them are done"
+        )
     if any(place.spot for place in used):
         notes.append(
             "spot capacity costs between 10 % and 100 % of the on-demand price: SageMaker publishes no spot prices"
@@ -384,15 +450,25 @@ NAME = re.compile(r"(?P<type>ml\.\S+) for (?P<spot>spot )?training job usage")
 
 def quota_place(name: str, region: str) -> Place | None:
     match = NAME.fullmatch(name)
-    return None if match is None else Place(region=region, instance_type=match["type"], spot=bool(match["spot"]))
+    return (
+        None
+        if match is None
+        else Place(region=region, instance_type=match["type"], spot=bool(match["spot"]))
+    )
 
 
 def read_quotas(
-    service: Service, instance_types: Collection[str] | None = None, markets: Collection[bool] = (False, True)
+    service: Service,
+    instance_types: Collection[str] | None = None,
+    markets: Collection[bool] = (False, True),
 ) -> Mapping[Place, Quota]:
     wanted = None
     if instance_types is not None:
-        wanted = {Place(region=service.region, instance_type=t, spot=spot) for t in instance_types for spot in markets}
+        wanted = {
+            Place(region=service.region, instance_type=t, spot=spot)
+            for t in instance_types
+            for spot in markets
+        }
     quotas: dict[Place, Quota] = {}
     for listed in listed_quotas(service):
         place = quota_place(listed["QuotaName"], service.region)
@@ -428,10 +504,13 @@ class Planned(ReadyGrid):
 
 def planned(request: GridRequest, services: Services = Service) -> Planned:
     tasks = request.tasks()
-    # Refuse a script that cannot be packaged before a grid of this name exists, which would take no other script. A
-    # pickled workload has no script; a script with a column in its path differs by row.
+    # Refuse a script that cannot be packaged before a grid of this name exists, which would take no
+    # other script. A pickled workload has no script; a script with a column in its path differs by
+    # row.
     script = request.template.workload.entry_script if request.template.package is None else None
-    if script is not None and not any("{" in (path or "") for path in (script.script, script.source_dir)):
+    if script is not None and not any(
+        "{" in (path or "") for path in (script.script, script.source_dir)
+    ):
         source_of(script)
     request = reaching(request, tasks, services)
     region = own_region(request.template.target, services)
@@ -441,7 +520,9 @@ def planned(request: GridRequest, services: Services = Service) -> Planned:
     quotas, notes = ask_quotas(in_regions, types, request.markets)
     facts = Known(prices=prices_of(in_regions), quotas=quotas, own_region=region, notes=notes)
     today = datetime.now(UTC).date()
-    plan = plan_grid(request, tasks, facts.prices, quotas, today=today, own_region=region, notes=notes)
+    plan = plan_grid(
+        request, tasks, facts.prices, quotas, today=today, own_region=region, notes=notes
+    )
     return Planned(request=request, tasks=tasks, facts=facts, plan=plan)
 
 
@@ -466,7 +547,8 @@ def reaching(request: GridRequest, tasks: Sequence[Task], services: Services) ->
     if not hasattr(target, "regions"):
         return request
     own = own_region(target, services)
-    # The target's own region first, even if no row runs there: its bucket holds the state of a grid that Batch runs.
+    # The target's own region first, even if no row runs there: its bucket holds the state of a grid
+    # that Batch runs.
     regions = dict.fromkeys((*([own] if own else ()), *places_of(request, tasks, own)[0]))
     changes: dict[str, Any] = {"regions": tuple(regions)}
     return replace(request, template=replace(request.template, target=replace(target, **changes)))

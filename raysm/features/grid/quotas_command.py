@@ -26,11 +26,16 @@ class Fitting:
     place: Place
     limit: int
     in_use: int
-    """Instances in use by open jobs of this machine's grids; the use by others of the account is unknown."""
+    """Instances in use by open jobs of this machine's grids; the use by others of the account is
+    unknown."""
     price: Price | None
 
     def as_dict(self) -> dict[str, Any]:
-        price = dict.fromkeys(("usd_per_hour", "as_of", "version")) if self.price is None else self.price.as_dict()
+        price = (
+            dict.fromkeys(("usd_per_hour", "as_of", "version"))
+            if self.price is None
+            else self.price.as_dict()
+        )
         return {**asdict(self.place), "limit": self.limit, "in_use_by_grids": self.in_use, **price}
 
 
@@ -41,16 +46,26 @@ def run(arguments: Arguments, console: Console) -> None:
         quotas |= read_quotas(service, arguments.type or None)
     chosen = fitting(quotas, in_use_here(), prices_of(services), is_asked=bool(arguments.type))
     if not chosen:
-        what, where = ", ".join(arguments.type) or "any type", ", ".join(arguments.regions) or "this region"
+        what, where = (
+            ", ".join(arguments.type) or "any type",
+            ", ".join(arguments.regions) or "this region",
+        )
         remedy = "check the names"
         if services[0].target.kind != AWS.kind:
             where, remedy = "the embedded SageMaker", "add --on aws for those of your account"
-        raise InvalidRequest(f"Service Quotas lists no training instances of {what} above 0 in {where}", remedy=remedy)
+        raise InvalidRequest(
+            f"Service Quotas lists no training instances of {what} above 0 in {where}",
+            remedy=remedy,
+        )
     if arguments.json:
         print(json.dumps([each.as_dict() for each in chosen], indent=1))
         return
     is_here = any(service.connection.lists_prices for service in services)
-    unknown = "set it in the scenario's table market.usd_per_hour" if is_here else "raysm prices --refresh"
+    unknown = (
+        "set it in the scenario's table market.usd_per_hour"
+        if is_here
+        else "raysm prices --refresh"
+    )
     for each in chosen:
         market = "spot" if each.place.spot else "on demand"
         used = f", {each.in_use:,} in use by grids of this machine" if each.in_use else ""
@@ -68,7 +83,11 @@ def in_use_here() -> Counter[Place]:
 
 
 def fitting(
-    quotas: Mapping[Place, Quota], in_use: Mapping[Place, int], prices: PriceTable, *, is_asked: bool = False
+    quotas: Mapping[Place, Quota],
+    in_use: Mapping[Place, int],
+    prices: PriceTable,
+    *,
+    is_asked: bool = False,
 ) -> list[Fitting]:
     """Join quotas, use and prices, sorted by region, type and market; quotas of 0 only if the user named the types."""
     return [

@@ -1,6 +1,7 @@
 """The tables of a grid's store, and the frozen values that their rows become.
 
-Tables are STRICT: SQLite refuses a value of another type than its column, instead of keeping it as text.
+Tables are STRICT: SQLite refuses a value of another type than its column, instead of keeping it as
+text.
 """
 
 import dataclasses
@@ -152,7 +153,8 @@ class TaskRecord:
     attempts: int
     reason: str
     forgiven: int = 0
-    """Number of its last attempt when the user last queued it again; attempts up to this one no longer count."""
+    """Number of its last attempt when the user last queued it again; attempts up to this one no
+    longer count."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -177,7 +179,9 @@ def shape_of(task: Task) -> str:
 def task_row(task: Task) -> tuple[Any, ...]:
     # Without default values: in 100,000 rows they would be most of the file.
     values = {name: getattr(task, name) for name in _DEFAULTS}
-    content = {name: value for name, value in values.items() if value != _DEFAULTS[name] and value != {}}
+    content = {
+        name: value for name, value in values.items() if value != _DEFAULTS[name] and value != {}
+    }
     return (
         task.key,
         task.position,
@@ -190,9 +194,15 @@ def task_row(task: Task) -> tuple[Any, ...]:
 
 
 def grid_record(row: Any) -> GridRecord:
-    values = {field.name: row[field.name] for field in dataclasses.fields(GridRecord) if field.name != "clock"}
+    values = {
+        field.name: row[field.name]
+        for field in dataclasses.fields(GridRecord)
+        if field.name != "clock"
+    }
     clock = Clock(speed=row["clock_speed"], begun_s=row["clock_begun_s"])
-    return GridRecord(**values | {"rules": _rules(row["rules"]), "clock": clock, "goes_on": bool(row["goes_on"])})
+    return GridRecord(
+        **values | {"rules": _rules(row["rules"]), "clock": clock, "goes_on": bool(row["goes_on"])}
+    )
 
 
 # Cached, since every step reads the grid several times.
@@ -211,7 +221,11 @@ def _task(text: str) -> Task:
 
 def task_record(row: Any) -> TaskRecord:
     names = ("retries_left", "attempts", "reason", "forgiven")
-    return TaskRecord(task=_task(row["content"]), state=TaskState(row["state"]), **{name: row[name] for name in names})
+    return TaskRecord(
+        task=_task(row["content"]),
+        state=TaskState(row["state"]),
+        **{name: row[name] for name in names},
+    )
 
 
 _ATTEMPT = tuple(field.name for field in dataclasses.fields(Attempt))

@@ -68,7 +68,8 @@ class Region:
 
     def create(self, task: Task, attempt: Attempt) -> None:
         """Create an attempt's job; also succeeds if the service already has this very job."""
-        # Keep the payload if the answer is lost: a call that is carried out late needs it, and so does the next one.
+        # Keep the payload if the answer is lost: a call that is carried out late needs it, and so
+        # does the next one.
         self._prepare(task, attempt).send(leaves_payload=True)
 
     def describe(self, name: str) -> Description:
@@ -80,10 +81,17 @@ class Region:
         return description
 
     def page(self, contains: str, token: str | None) -> Page:
-        query = {"NameContains": contains, "SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": PAGE}
+        query = {
+            "NameContains": contains,
+            "SortBy": "CreationTime",
+            "SortOrder": "Descending",
+            "MaxResults": PAGE,
+        }
         following = {} if token is None else {"NextToken": token}
         answer = self._service.call("sagemaker", "list_training_jobs", **query, **following)
-        return Page(jobs=tuple(map(_listed, answer["TrainingJobSummaries"])), token=answer.get("NextToken"))
+        return Page(
+            jobs=tuple(map(_listed, answer["TrainingJobSummaries"])), token=answer.get("NextToken")
+        )
 
     def rates(self, names: Sequence[str], metric: str) -> Mapping[str, float]:
         """Return the last value of a metric for up to ``RATES_PAGE`` jobs; jobs without a recent value are left out."""
@@ -98,7 +106,11 @@ class Region:
             ScanBy="TimestampDescending",
         )
         series = {item["Id"]: item["Values"] for item in answer["MetricDataResults"]}
-        return {name: series[f"j{place}"][0] for place, name in enumerate(names) if series.get(f"j{place}")}
+        return {
+            name: series[f"j{place}"][0]
+            for place, name in enumerate(names)
+            if series.get(f"j{place}")
+        }
 
     def stop(self, name: str) -> None:
         self._service.stop(TRAINING, name)
@@ -108,7 +120,10 @@ def _query(place: int, name: str, metric: str) -> dict[str, Any]:
     dimensions = [{"Name": TRAINING.name_key, "Value": name}]
     of_job = {"Namespace": TRAINING.log_group, "MetricName": metric, "Dimensions": dimensions}
     # A job's name cannot be an Id: it has hyphens.
-    return {"Id": f"j{place}", "MetricStat": {"Metric": of_job, "Period": PERIOD_S, "Stat": "Average"}}
+    return {
+        "Id": f"j{place}",
+        "MetricStat": {"Metric": of_job, "Period": PERIOD_S, "Stat": "Average"},
+    }
 
 
 def _listed(summary: Mapping[str, Any]) -> Listed:
@@ -123,8 +138,8 @@ def _listed(summary: Mapping[str, Any]) -> Listed:
 def token_of(secret: str, attempt: Attempt) -> bytes:
     """Return the token of an attempt's job, derived from the grid's secret.
 
-    With a random token, the payload of a repeated Create would differ from that of the first one, which may still be
-    carried out.
+    With a random token, the payload of a repeated Create would differ from that of the first one,
+    which may still be carried out.
     """
     return hmac.new(secret.encode(), attempt.name.encode(), hashlib.sha256).hexdigest().encode()
 
@@ -132,7 +147,8 @@ def token_of(secret: str, attempt: Attempt) -> bytes:
 T = TypeVar("T")
 
 LEAD_CALLS = 8
-"""Number of latest Create calls whose fastest is the lead time; with fewer there is none, since the first are slow."""
+"""Number of latest Create calls whose fastest is the lead time; with fewer there is none, since the
+first are slow."""
 
 
 class RegionUnavailable(Exception):
@@ -144,7 +160,8 @@ class RegionUnavailable(Exception):
 
 
 Guard: TypeAlias = Callable[[str], None]
-"""Raises if this process may not send or stop jobs any more, because another one may run the grid."""
+"""Raises if this process may not send or stop jobs any more, because another one may run the
+grid."""
 
 
 class RegionApi:
@@ -177,7 +194,10 @@ class RegionApi:
         self._behind_s = self.limiter.moment() - now if self.limiter.moment is not None else 0.0
 
     def side_by_side(
-        self, items: Iterable[T], region_of: Callable[[T], str], work: Callable[[str, list[T]], object]
+        self,
+        items: Iterable[T],
+        region_of: Callable[[T], str],
+        work: Callable[[str, list[T]], object],
     ) -> None:
         """Call ``work`` with each region and its items, in parallel; ``work`` calls only this region.
 
@@ -186,9 +206,14 @@ class RegionApi:
         by_region: defaultdict[str, list[T]] = defaultdict(list)
         for item in items:
             by_region[region_of(item)].append(item)
-        works = [functools.partial(work, region, own) for region, own in by_region.items() if region in self.regions]
+        works = [
+            functools.partial(work, region, own)
+            for region, own in by_region.items()
+            if region in self.regions
+        ]
         if self.limiter.moment is None:
-            # A simulated clock stands still during calls: threads gain nothing, and runs must be repeatable.
+            # A simulated clock stands still during calls: threads gain nothing, and runs must be
+            # repeatable.
             for of_region in works:
                 of_region()
         else:
@@ -208,8 +233,11 @@ class RegionApi:
             # Create is called after uploads, seconds after the step began.
             now, leads = self.limiter.moment() - self._behind_s, self._leads[region]
             leads.append(now - self._now)
-            # The next call will take as long; if it started only when its token is there, it would always be late.
-            self.limiter.made(region, "create", now, ahead_s=min(leads) if len(leads) == LEAD_CALLS else 0.0)
+            # The next call will take as long; if it started only when its token is there, it would
+            # always be late.
+            self.limiter.made(
+                region, "create", now, ahead_s=min(leads) if len(leads) == LEAD_CALLS else 0.0
+            )
         self._between("after create")
 
     def _disown(self, attempt: Attempt) -> None:

@@ -18,7 +18,9 @@ from raysm.features.grid.rows.databases import Database, Execute
 from raysm.features.grid.store import Store
 from raysm.features.grid.task import TaskState, Value
 
-TROUBLES_FIRST = tuple(map(TaskState, ("failed", "impossible", "stopped", "placed", "waiting", "done")))
+TROUBLES_FIRST = tuple(
+    map(TaskState, ("failed", "impossible", "stopped", "placed", "waiting", "done"))
+)
 """States by urgency: rows that need the user come first."""
 
 
@@ -67,7 +69,11 @@ def check_state(state: str | None) -> None:
 
 def rows_of(store: Store, state: str | None = None) -> Iterator[GridRow]:
     for row in store.row_views(state or ""):
-        columns = {name: row[name] for name in GridRow.__slots__ if name not in ("state", "spot", "parameters")}
+        columns = {
+            name: row[name]
+            for name in GridRow.__slots__
+            if name not in ("state", "spot", "parameters")
+        }
         yield GridRow(
             **columns,
             state=TaskState(row["state"]),
@@ -94,7 +100,9 @@ KEY = "key"
 MAX_NAMED = 5
 
 
-def row_tables(store: Store, service: Service, *, column: str = KEY, partial: bool = False) -> Iterator[Any]:
+def row_tables(
+    store: Store, service: Service, *, column: str = KEY, partial: bool = False
+) -> Iterator[Any]:
     """Yield the rows' result tables in the order of their source, with the row's key as first column."""
     schema = None
     # A missing row is reported before the tables of a thousand rows are read.
@@ -102,7 +110,9 @@ def row_tables(store: Store, service: Service, *, column: str = KEY, partial: bo
         result = row_result(store, key, service)
         by_itself = f"ask for it by itself, result({key!r})"
         if not isinstance(result, Result):
-            raise InvalidRequest(f"the row {key!r} has left a {type(result).__name__} and no table: {by_itself}")
+            raise InvalidRequest(
+                f"the row {key!r} has left a {type(result).__name__} and no table: {by_itself}"
+            )
         for table in result.tables():
             if not hasattr(table, "schema"):
                 raise InvalidRequest(f"the row {key!r} has left an array and no table: {by_itself}")
@@ -122,7 +132,9 @@ def row_tables(store: Store, service: Service, *, column: str = KEY, partial: bo
 def write_tables(tables: Iterator[Any], path: Path) -> int:
     """Write tables with the same columns as one Parquet file, which replaces an existing one; return its records."""
     if path.suffix.lower() in (".csv", ".tsv", ".json", ".jsonl", ".xlsx"):
-        raise InvalidRequest(f"{path.name}: the table is written as Parquet; name a file that ends with .parquet")
+        raise InvalidRequest(
+            f"{path.name}: the table is written as Parquet; name a file that ends with .parquet"
+        )
     first = next(tables, None)
     if first is None:
         raise InvalidRequest("the rows have left no records, so there is nothing to write")
@@ -164,8 +176,11 @@ def _named(table: Any, key: str, column: str) -> Any:
         )
     with used_by("table"):
         import pyarrow
-    # pandas' metadata do not describe this column, and may differ between tables with equal columns.
-    return table.add_column(0, column, pyarrow.repeat(key, table.num_rows)).replace_schema_metadata()
+    # pandas' metadata do not describe this column, and may differ between tables with equal
+    # columns.
+    return table.add_column(
+        0, column, pyarrow.repeat(key, table.num_rows)
+    ).replace_schema_metadata()
 
 
 def _fitted(table: Any, schema: Any) -> Any:
@@ -191,7 +206,11 @@ def _is_castable(given: Any, wanted: Any) -> bool:
         # Arrow does not check whether a narrower float has the same value.
         return bool(given.bit_width <= wanted.bit_width)
     of_numbers = all(types.is_integer(each) or types.is_floating(each) for each in (given, wanted))
-    return given == wanted or of_numbers or all(str(each) in ("string", "large_string") for each in (given, wanted))
+    return (
+        given == wanted
+        or of_numbers
+        or all(str(each) in ("string", "large_string") for each in (given, wanted))
+    )
 
 
 def _columns(schema: Any) -> str:
@@ -217,7 +236,8 @@ COLUMNS: Mapping[str, str] = {
     "usd": "DOUBLE PRECISION",
     "reason": "VARCHAR(1024)",
 }
-"""Names and types that every database has. Times are seconds since the epoch, since dates differ among databases."""
+"""Names and types that every database has. Times are seconds since the epoch, since dates differ
+among databases."""
 
 MAKE = (
     f"CREATE TABLE IF NOT EXISTS {TABLE} ({', '.join(f'{name} {kind}' for name, kind in COLUMNS.items())}, "
@@ -242,8 +262,8 @@ def make_table(database: Database) -> None:
 def write_back(store: Store, database: Database) -> int:
     """Write the states that changed since the last time; return the number of rows.
 
-    Rows are marked as written only after their transaction. If the answer is lost, the same rows are written again,
-    so that none is missing or duplicated.
+    Rows are marked as written only after their transaction. If the answer is lost, the same rows
+    are written again, so that none is missing or duplicated.
     """
     grid, written = store.grid().name, 0
     while noted := store.unwritten(WRITE_BATCH):
@@ -261,8 +281,8 @@ def _put(execute: Execute, row: Mapping[str, Any]) -> None:
     # No upsert, whose syntax differs among databases; the primary key prevents double inserts.
     if execute(CHANGE, row) > 0:
         return
-    # MySQL's drivers count only rows whose values change. A row that an earlier call has written, whose answer was
-    # lost, counts 0; changing its state first shows that it exists.
+    # MySQL's drivers count only rows whose values change. A row that an earlier call has written,
+    # whose answer was lost, counts 0; changing its state first shows that it exists.
     is_there = execute(UNSETTLE, row) > 0
     execute(CHANGE if is_there else INSERT, row)
 

@@ -1,7 +1,7 @@
 """Run a grid in this process until it is over, and stop a grid.
 
-All state is in the grid's file, so that the same request continues a grid: done rows stay done, running jobs are found
-again, and new rows of the source are added.
+All state is in the grid's file, so that the same request continues a grid: done rows stay done,
+running jobs are found again, and new rows of the source are added.
 """
 
 import contextlib
@@ -50,7 +50,8 @@ UNREACHABLE_S = 5.0
 """Pause before an unreachable lease is tried again."""
 
 LIMITS = "rates.sqlite"
-"""File of the token buckets of all grids of this machine, since rates are the account's; ``.db`` files are grids."""
+"""File of the token buckets of all grids of this machine, since rates are the account's; ``.db``
+files are grids."""
 
 STOP_S = 300.0
 """Seconds for which ``stop_grid`` follows the jobs: SageMaker gives each 120 s to save its work."""
@@ -72,7 +73,12 @@ class Running:
     ) -> None:
         self.store, self.added, self.clock = store, added, clock
         self.left = controller.left
-        self._controller, self._limiter, self._state, self._database = controller, limiter, state, database
+        self._controller, self._limiter, self._state, self._database = (
+            controller,
+            limiter,
+            state,
+            database,
+        )
         self._written_s = 0.0
         self._over_s: float | None = None
         """When the grid was over, while its last states are not written back."""
@@ -108,7 +114,9 @@ class Running:
                 return WRITE_BACK_S
         return wait_s
 
-    def run(self, sleep: Callable[[float], Any] | None = None, clock: Callable[[], float] | None = None) -> None:
+    def run(
+        self, sleep: Callable[[float], Any] | None = None, clock: Callable[[], float] | None = None
+    ) -> None:
         """Make steps until the grid is over or paused; by default the service's clock gives the time and the pauses."""
         pause, moment = sleep or self.clock.sleep, clock or self.clock.now
         while (wait_s := self.step(now := moment())) is not None:
@@ -133,7 +141,8 @@ def open_running(
 ) -> Running:
     """Create a grid, or continue the one of this name; one that a Batch job ran last is taken back first.
 
-    ``goes_on`` continues a grid that its first failures have paused. ``away`` is, in a Batch job, the folder in S3 with
+    ``goes_on`` continues a grid that its first failures have paused. ``away`` is, in a Batch job,
+    the folder in S3 with
     the state. LeaseLost: a Batch job runs the grid, or another attempt of this one.
     """
     request, facts = grid.request, grid.facts
@@ -153,7 +162,9 @@ def open_running(
             secret = share_secret(path, folder.parameter)
             state = RemoteState(folder, store, Seal(secret, away))
             if not state.take(time.sleep):
-                raise InvalidRequest(f"the grid {request.name!r} was taken back: nothing is left to do here")
+                raise InvalidRequest(
+                    f"the grid {request.name!r} was taken back: nothing is left to do here"
+                )
             on_error.callback(state.close)
         elif kept is not None and kept.away is not None:
             recall(store, path, Folder(services(kept.target), kept.away))
@@ -175,7 +186,9 @@ def open_running(
             left={name: open_region(name) for name in left_regions(store, regions, now)},
             guard=None if state is None else state.cover,
         )
-        keep_target(path, GridTarget(target=target, controller=None if kept is None else kept.controller))
+        keep_target(
+            path, GridTarget(target=target, controller=None if kept is None else kept.controller)
+        )
         database = None
         if request.rules.write_back:
             database = database_of(written_to(request))
@@ -192,7 +205,11 @@ def _store_request(grid: ReadyGrid, store: Store, now: float, clock: Clock) -> i
     """Store the request and its rows; return how many rows are new."""
     request, template = grid.request, identity_of(grid.request)
     kept = store.make(
-        request.name, rules=request.rules, now=now, template=template, source=json.dumps(request.source.description)
+        request.name,
+        rules=request.rules,
+        now=now,
+        template=template,
+        source=json.dumps(request.source.description),
     )
     if changed := changed_options(kept.template, template):
         raise InvalidRequest(
@@ -206,7 +223,8 @@ def _store_request(grid: ReadyGrid, store: Store, now: float, clock: Clock) -> i
     added = join(store, grid.tasks)
     keys = {task.key for task in grid.tasks}
     if gone := [key for key in store.waiting_keys() if key not in keys]:
-        # Without a key column, a corrected value makes another key, and the old row would run unnoticed.
+        # Without a key column, a corrected value makes another key, and the old row would run
+        # unnoticed.
         _log.warning(
             "%s not in the source any more, and will run: %s; give the rows a column key, so that a corrected row "
             "takes the place of the old one",
@@ -222,8 +240,12 @@ def _store_request(grid: ReadyGrid, store: Store, now: float, clock: Clock) -> i
 def identity_of(request: GridRequest) -> str:
     if request.identity:
         return request.identity
-    template = {"workload": to_json(request.template.workload), "options": to_json(dict(request.template.options))}
-    # A script's path counts, not its text, so that the grid continues after the user has corrected the script.
+    template = {
+        "workload": to_json(request.template.workload),
+        "options": to_json(dict(request.template.options)),
+    }
+    # A script's path counts, not its text, so that the grid continues after the user has corrected
+    # the script.
     template["workload"].pop("code", None)
     return json.dumps(template, sort_keys=True, default=str)
 
@@ -236,7 +258,10 @@ def changed_options(before: str, after: str) -> list[str]:
     """Return each option that differs between two identities of a grid, with both values."""
     was, now = _flat(json.loads(before)), _flat(json.loads(after))
     names = sorted(name for name in {*was, *now} - {TIME_LIMIT} if was.get(name) != now.get(name))
-    return [f"{name} was {plain(name, was.get(name))!r}, is {plain(name, now.get(name))!r}" for name in names]
+    return [
+        f"{name} was {plain(name, was.get(name))!r}, is {plain(name, now.get(name))!r}"
+        for name in names
+    ]
 
 
 def _flat(value: Any, name: str = "") -> dict[str, Any]:
@@ -259,7 +284,9 @@ def account_of(target: Target) -> str:
 def written_to(request: GridRequest) -> Any:
     on = request.source.database
     if on is None:
-        raise InvalidRequest("write_back needs rows from a query: the states are written to the database of the query")
+        raise InvalidRequest(
+            "write_back needs rows from a query: the states are written to the database of the query"
+        )
     return on
 
 
@@ -268,7 +295,8 @@ class GridStop:
     stopped: tuple[str, ...] = ()
     open: int = 0
     has_controller: bool = False
-    """True if a controller holds the grid's lease: it stops the open jobs at its next step, within 10 s."""
+    """True if a controller holds the grid's lease: it stops the open jobs at its next step, within
+    10 s."""
 
 
 def stop_grid(store: Store, path: Path, services: Services) -> GridStop:
@@ -292,14 +320,22 @@ def stop_grid(store: Store, path: Path, services: Services) -> GridStop:
 
         # Without a target no job is open.
         used = [] if kept is None else left_regions(store, [], grid.clock.now())
-        left = {name: _open_region(kept.target, services, never, name) for name in used if kept is not None}
+        left = {
+            name: _open_region(kept.target, services, never, name)
+            for name in used
+            if kept is not None
+        }
         limiter = Limiter(
-            path.parent / LIMITS, account="" if kept is None else account_of(kept.target), moment=grid.clock.now
+            path.parent / LIMITS,
+            account="" if kept is None else account_of(kept.target),
+            moment=grid.clock.now,
         )
         try:
             controller = Controller(store, {}, placement_of(grid.rules, []), limiter, left=left)
             deadline = time.monotonic() + STOP_S
-            while (wait_s := controller.step(grid.clock.now())) is not None and time.monotonic() < deadline:
+            while (
+                wait_s := controller.step(grid.clock.now())
+            ) is not None and time.monotonic() < deadline:
                 grid.clock.sleep(max(SHORTEST_S, wait_s))
         finally:
             limiter.close()

@@ -1,8 +1,9 @@
 """Send intended attempts by Create, store the answers, and end attempts early.
 
-The intent is stored before the call, and the job's name is derived from the store. So after a kill the next controller
-repeats the same call, which does not create a second job, and the answers of a few calls may be stored together. The
-reason to stop a job is stored before the service is asked, too.
+The intent is stored before the call, and the job's name is derived from the store. So after a kill
+the next controller repeats the same call, which does not create a second job, and the answers of a
+few calls may be stored together. The reason to stop a job is stored before the service is asked,
+too.
 """
 
 import contextlib
@@ -19,7 +20,8 @@ from raysm.features.grid.sweep import Sweep
 from raysm.features.grid.task import Attempt, AttemptState, Task, TaskState
 
 SENDS = 20
-"""Calls whose answers are stored together: after a crash the next controller repeats at most this many."""
+"""Calls whose answers are stored together: after a crash the next controller repeats at most this
+many."""
 
 FIRST_PAUSE_S = 5.0
 LONGEST_PAUSE_S = 120.0
@@ -33,7 +35,8 @@ def send_owed(store: Store, api: RegionApi, left: Collection[str], now: float) -
         # "<= now + …" is for a clock that was set back.
         if now < attempt.retry_s <= now + LONGEST_PAUSE_S or attempt.region in left:
             continue
-        # Do not send an attempt that is marked to be stopped: an earlier call may still be carried out.
+        # Do not send an attempt that is marked to be stopped: an earlier call may still be carried
+        # out.
         if not attempt.wish and api.limiter.take(attempt.region, "create", now):
             allowed.append(attempt)
     send(store, api, ((store.task(attempt.task).task, attempt) for attempt in allowed), now)
@@ -43,7 +46,9 @@ def send(store: Store, api: RegionApi, intents: Iterable[tuple[Task, Attempt]], 
     def send_all(region: str, pairs: Sequence[tuple[Task, Attempt]]) -> None:
         for begin in range(0, len(pairs), SENDS):
             end = begin + SENDS
-            if not _send_to(store, api, region, pairs[begin:end], [attempt for _, attempt in pairs[end:]], now):
+            if not _send_to(
+                store, api, region, pairs[begin:end], [attempt for _, attempt in pairs[end:]], now
+            ):
                 return
 
     api.side_by_side(intents, lambda intent: intent[1].region, send_all)
@@ -66,8 +71,8 @@ def _send_to(
             answers.append((attempt, verdict))
             if verdict is None or verdict.ending.is_end:
                 continue
-            # The others stay intended. After a throttled call each would be throttled, too, and halve the rate again.
-            # A region that does not answer would delay the step by minutes.
+            # The others stay intended. After a throttled call each would be throttled, too, and
+            # halve the rate again. A region that does not answer would delay the step by minutes.
             unmade = [*(each for _, each in intents[number:]), *behind]
             api.limiter.give_back(region, "create", len(unmade), now)
             if verdict.ending.is_throttle:
@@ -95,14 +100,20 @@ def _refusal(api: RegionApi, task: Task, attempt: Attempt) -> Verdict | None:
 
 
 def _keep(
-    store: Store, region: str, answers: Sequence[tuple[Attempt, Verdict | None]], held_up: Sequence[Attempt], now: float
+    store: Store,
+    region: str,
+    answers: Sequence[tuple[Attempt, Verdict | None]],
+    held_up: Sequence[Attempt],
+    now: float,
 ) -> None:
     accepted = [attempt for attempt, verdict in answers if verdict is None]
     if accepted:
         with store.database.transaction("sent"):
             record_answer(store, region, now, opens=True)
             for attempt in accepted:
-                store.move(attempt, now, state=AttemptState.SENT, sent_s=now, calls=attempt.calls + 1)
+                store.move(
+                    attempt, now, state=AttemptState.SENT, sent_s=now, calls=attempt.calls + 1
+                )
     refused = [(attempt, verdict) for attempt, verdict in answers if verdict is not None]
     if refused:
         with store.database.transaction("refused"):
@@ -118,7 +129,11 @@ def _keep(
 
 
 def _pause_s(attempt: Attempt, verdict: Verdict) -> float:
-    return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(attempt.calls, 5)) if verdict.ending.is_doubtful else 0.0
+    return (
+        min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(attempt.calls, 5))
+        if verdict.ending.is_doubtful
+        else 0.0
+    )
 
 
 def _refused(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
@@ -127,21 +142,35 @@ def _refused(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> No
         refuse(store, attempt, verdict, now)
         return
     doubtful, retry_s = attempt.is_doubtful or kind.is_doubtful, now + _pause_s(attempt, verdict)
-    changes = {"calls": attempt.calls + 1, "retry_s": retry_s, "is_doubtful": doubtful, "reason": verdict.reason}
-    store.move(attempt, now, state=AttemptState.MAYBE if doubtful else AttemptState.INTENDED, **changes)
+    changes = {
+        "calls": attempt.calls + 1,
+        "retry_s": retry_s,
+        "is_doubtful": doubtful,
+        "reason": verdict.reason,
+    }
+    store.move(
+        attempt, now, state=AttemptState.MAYBE if doubtful else AttemptState.INTENDED, **changes
+    )
     if kind.closes_region:
         back_off_region(store, attempt.region, verdict.reason, now)
 
 
 AGAIN_S = 120.0
-"""Seconds after which a job that still runs is asked to stop again; SageMaker gives it as long to save its work."""
+"""Seconds after which a job that still runs is asked to stop again; SageMaker gives it as long to
+save its work."""
 
 
 def mark_all_to_stop(store: Store, now: float) -> None:
     with store.database.transaction("wishes"):
         store.mark_all_to_stop()
         for record in list(store.tasks(TaskState.WAITING)):
-            store.move_task(record.task.key, TaskState.WAITING, TaskState.STOPPED, now, reason="the grid was stopped")
+            store.move_task(
+                record.task.key,
+                TaskState.WAITING,
+                TaskState.STOPPED,
+                now,
+                reason="the grid was stopped",
+            )
 
 
 def mark_overdue_to_stop(store: Store, sweeps: Iterable[Sweep], now: float) -> None:
@@ -165,7 +194,8 @@ def ask_to_stop(store: Store, api: RegionApi, now: float) -> float | None:
             try:
                 _ask(store, api, attempt, now)
             except RegionUnavailable:
-                # Otherwise the next step would be a sweep's, 10 s later, and would leave most tokens unused.
+                # Otherwise the next step would be a sweep's, 10 s later, and would leave most
+                # tokens unused.
                 waits.append(now + api.limiter.wait_s(region, "stop", now))
 
     def ask_strays(region: str, strays: list[tuple[str, str]]) -> None:
@@ -175,7 +205,11 @@ def ask_to_stop(store: Store, api: RegionApi, now: float) -> float | None:
                 with store.database.transaction("stray asked"):
                     store.change_stray(name, asked_s=now)
 
-    due = (each for each in store.unwanted() if each.asked_s is None or not 0 <= now - each.asked_s < AGAIN_S)
+    due = (
+        each
+        for each in store.unwanted()
+        if each.asked_s is None or not 0 <= now - each.asked_s < AGAIN_S
+    )
     api.side_by_side(due, operator.attrgetter("region"), ask_all)
     # Ask again after a while: a Stop may be lost, or arrive before the service knows the job.
     api.side_by_side(store.strays_to_stop(now - AGAIN_S), operator.itemgetter(0), ask_strays)
@@ -187,7 +221,12 @@ def _ask(store: Store, api: RegionApi, attempt: Attempt, now: float) -> None:
         api.ask(attempt.region, "stop", now, lambda region: region.stop(attempt.name))
     except JobNotFound:
         if attempt.sent_s is None and now > _landed_s(attempt):
-            _end_unsent(store, attempt, Verdict(ending=ENDINGS["STOPPED"], reason="stopped before it was sent"), now)
+            _end_unsent(
+                store,
+                attempt,
+                Verdict(ending=ENDINGS["STOPPED"], reason="stopped before it was sent"),
+                now,
+            )
         return
     except ServiceError:
         # The service refuses to stop a job that has ended; the sweep finds its end.

@@ -1,6 +1,7 @@
 """Cut the objects below prefixes into shards: rows of a grid, each with a manifest.
 
-A shard holds neighbors in the order of their keys, so that the rows' results are in the order of the input. Manifests
+A shard holds neighbors in the order of their keys, so that the rows' results are in the order of
+the input. Manifests
 are named by their content: for the same objects, a grid that is run again finds its rows unchanged.
 """
 
@@ -40,20 +41,21 @@ def shards(
 ) -> list[dict[str, Value]]:
     """Cut the objects below a prefix, or several, into about equal shards: rows of a grid.
 
-    Each row has its ``key``, the ``region`` of its bucket, the manifest of its objects as ``manifest_CHANNEL``, and
-    their size as ``input_gb``. The manifests are written below ``raysm/inputs/`` in raysm's bucket of the region,
-    named by their content.
+    Each row has its ``key``, the ``region`` of its bucket, the manifest of its objects as
+    ``manifest_CHANNEL``, and their size as ``input_gb``. The manifests are written below
+    ``raysm/inputs/`` in raysm's bucket of the region, named by their content.
 
     Args:
-        uris: ``s3://bucket/prefix``, one or several, which may lie in several regions; on this machine also folders.
-            No shard has objects of two of them.
+        uris: ``s3://bucket/prefix``, one or several, which may lie in several regions; on this
+            machine also folders. No shard has objects of two of them.
         count: Number of all shards; each has at least one object.
         channel: The channel of the rows' jobs.
         kms_key: ID or ARN of the key that encrypts the manifests; None uses the bucket's.
         on: As for ``raysm.Grid``.
 
     Raises:
-        InvalidRequest: There are fewer objects than shards, or fewer shards than prefixes; nothing was written.
+        InvalidRequest: There are fewer objects than shards, or fewer shards than prefixes; nothing
+            was written.
         ServiceError: A prefix cannot be listed, or the manifests cannot be written.
     """
     places = [uris] if isinstance(uris, str) else list(uris)
@@ -113,7 +115,11 @@ def _numbers(listed: Sequence[_Listed], count: int) -> list[int]:
     """Return the number of shards of each prefix that makes the largest shard as small as possible."""
     numbers = [1] * len(listed)
     weights = [sum(map(_weight, each.objects)) for each in listed]
-    heaviest = [(-float(weight), place) for place, weight in enumerate(weights) if len(listed[place].objects) > 1]
+    heaviest = [
+        (-float(weight), place)
+        for place, weight in enumerate(weights)
+        if len(listed[place].objects) > 1
+    ]
     heapq.heapify(heaviest)
     for _ in range(count - len(listed)):
         _, place = heapq.heappop(heaviest)
@@ -134,7 +140,9 @@ def _cut(objects: Sequence[Stored], number: int) -> list[Sequence[Stored]]:
     return [objects[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
-def _write(listed: _Listed, parts: Sequence[Sequence[Stored]], service: Service, kms_key: str | None) -> list[str]:
+def _write(
+    listed: _Listed, parts: Sequence[Sequence[Stored]], service: Service, kms_key: str | None
+) -> list[str]:
     """Write the manifests of shards; return their URIs, in the same order."""
     # Manifests must be in the region of the jobs, which take no input from another region.
     region = listed.region or service.region
@@ -144,7 +152,9 @@ def _write(listed: _Listed, parts: Sequence[Sequence[Stored]], service: Service,
     storage.ensure_bucket(in_region.bucket, in_region.region)
 
     def write(part: Sequence[Stored]) -> str:
-        content = InputManifest(prefix=listed.prefix, names=[stored.name for stored in part]).content()
+        content = InputManifest(
+            prefix=listed.prefix, names=[stored.name for stored in part]
+        ).content()
         uri = f"{root}/{hashlib.sha256(content).hexdigest()[:40]}.manifest"
         storage.write(uri, content, kms_key)
         return uri

@@ -94,7 +94,12 @@ class Snapshot:
         return self.left / self.done_per_hour * HOUR_S if self.done_per_hour else None
 
     def as_dict(self) -> dict[str, Any]:
-        sums = {"total": self.total, "left": self.left, "left_s": self.left_s, "interruptions": self.interruptions}
+        sums = {
+            "total": self.total,
+            "left": self.left,
+            "left_s": self.left_s,
+            "interruptions": self.interruptions,
+        }
         return {**asdict(self), **sums}
 
 
@@ -109,9 +114,13 @@ def snapshot(store: Store, now: float) -> Snapshot:
     execute = store.database.connection.execute
     # Only regions where something was sent.
     names = [row[0] for row in execute("SELECT DISTINCT region FROM attempt ORDER BY region")]
-    versions = execute("SELECT DISTINCT price_version FROM attempt WHERE price_version <> '' ORDER BY 1").fetchall()
+    versions = execute(
+        "SELECT DISTINCT price_version FROM attempt WHERE price_version <> '' ORDER BY 1"
+    ).fetchall()
     low, high = execute("SELECT planned_low_usd, planned_high_usd FROM grid").fetchone()
-    billed = execute("SELECT count(*) FROM attempt WHERE instance_type <> ?", (LOCAL_TYPE,)).fetchone()[0]
+    billed = execute(
+        "SELECT count(*) FROM attempt WHERE instance_type <> ?", (LOCAL_TYPE,)
+    ).fetchone()[0]
     # Also the fastest job: it may have started and ended between two reads of all rates.
     rates = execute(
         "SELECT at_s, value FROM rate_history UNION SELECT at_s, value FROM (SELECT at_s, value FROM rate ORDER BY 2 "
@@ -152,7 +161,9 @@ def _region(store: Store, region: str, now: float) -> RegionView:
     )
     types = "SELECT instance_type, sum(count) FROM attempt WHERE region = ? AND state <> 'ended' GROUP BY 1"
     instances = dict(execute(types, (region,)).fetchall())
-    closed = execute("SELECT closed_s, reason FROM region WHERE name = ? AND closed_s > ?", (region, now)).fetchone()
+    closed = execute(
+        "SELECT closed_s, reason FROM region WHERE name = ? AND closed_s > ?", (region, now)
+    ).fetchone()
     return RegionView(
         region=region,
         open={str(state): count for state, count, _ in still},
@@ -181,8 +192,13 @@ def _blocks(store: Store, now: float) -> tuple[Block, ...]:
         "SELECT region, instance_type, spot, until_s, reason FROM block WHERE until_s > ? ORDER BY until_s LIMIT ?",
         (now, MAX_BLOCKS),
     )
-    places = ((Place(region=row[0], instance_type=row[1], spot=bool(row[2])), row[3], row[4]) for row in rows)
-    return tuple(Block(place=str(place), until_s=until_s, reason=reason) for place, until_s, reason in places)
+    places = (
+        (Place(region=row[0], instance_type=row[1], spot=bool(row[2])), row[3], row[4])
+        for row in rows
+    )
+    return tuple(
+        Block(place=str(place), until_s=until_s, reason=reason) for place, until_s, reason in places
+    )
 
 
 def _reasons(store: Store) -> tuple[tuple[str, int], ...]:
@@ -210,7 +226,9 @@ def _curve(store: Store, done: int, created_s: float) -> tuple[tuple[float, int]
 def _pace(store: Store, now: float, *, is_over: bool) -> float | None:
     execute = store.database.connection.execute
     if is_over:  # its pace does not fall any more
-        (last_s,) = execute("SELECT max(at_s) FROM event WHERE now = 'done' AND task IS NOT NULL").fetchone()
+        (last_s,) = execute(
+            "SELECT max(at_s) FROM event WHERE now = 'done' AND task IS NOT NULL"
+        ).fetchone()
         now = now if last_s is None else last_s
     done, first_s = execute(
         "SELECT (SELECT count(*) FROM event WHERE now = 'done' AND task IS NOT NULL AND at_s > ?), "

@@ -1,6 +1,7 @@
 """The store of a grid: its rows, attempts and orphaned jobs, what they cost, and a log of what happened.
 
-It decides nothing and calls no service. Methods that write run inside the caller's transaction or open their own.
+It decides nothing and calls no service. Methods that write run inside the caller's transaction or
+open their own.
 """
 
 import dataclasses
@@ -72,7 +73,8 @@ class Money:
     wasted_usd: float = 0.0
     """The part of ``spent_usd`` for attempts without a result and for orphaned jobs."""
     again_usd: float = 0.0
-    """The part of ``spent_usd``, at most, for work repeated after interruptions of spot capacity."""
+    """The part of ``spent_usd``, at most, for work repeated after interruptions of spot
+    capacity."""
     saved_usd: float = 0.0
     """Dollars saved by spot capacity, for seconds that were trained and not billed."""
     at_stake_usd: float = 0.0
@@ -87,7 +89,9 @@ class Money:
 
 
 class Store:
-    def __init__(self, path: Path | str, *, between: Callable[[str], None] = lambda point: None) -> None:
+    def __init__(
+        self, path: Path | str, *, between: Callable[[str], None] = lambda point: None
+    ) -> None:
         self.database = Database(path, between=between)
         self._execute = self.database.connection.execute
 
@@ -97,19 +101,25 @@ class Store:
 
     # -- the grid
 
-    def make(self, name: str, *, rules: Rules, now: float, template: str = "{}", source: str = "{}") -> GridRecord:
+    def make(
+        self, name: str, *, rules: Rules, now: float, template: str = "{}", source: str = "{}"
+    ) -> GridRecord:
         with self.database.transaction("grid", durable=True, fenced=False):
             if self._execute("SELECT 1 FROM grid").fetchone() is None:
                 # A later grid of the same name must not mistake this grid's jobs for its own.
                 run = "".join(secrets.choice(RUN_ALPHABET) for _ in range(6))
                 row = (name, run, "open", "", json.dumps(to_json(rules)), template, source, now, 0)
-                self._execute("INSERT INTO grid VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, 1, 0)", row)
+                self._execute(
+                    "INSERT INTO grid VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, 1, 0)", row
+                )
         return self.grid()
 
     def grid(self) -> GridRecord:
         row = self._execute("SELECT * FROM grid").fetchone()
         if row is None:
-            raise InvalidRequest(f"{self.database.path} has no grid yet; raysm grid run creates one")
+            raise InvalidRequest(
+                f"{self.database.path} has no grid yet; raysm grid run creates one"
+            )
         return grid_record(row)
 
     def change_grid(self, state: str, now: float, *, why: str = "", fenced: bool = True) -> None:
@@ -152,7 +162,9 @@ class Store:
             reason = f"{attempt.region} does not answer"
             self.move_task(attempt.task, TaskState.PLACED, TaskState.WAITING, now, reason=reason)
             if record.attempts == attempt.number:
-                self._execute("UPDATE task SET attempts = ? WHERE key = ?", (attempt.number - 1, attempt.task))
+                self._execute(
+                    "UPDATE task SET attempts = ? WHERE key = ?", (attempt.number - 1, attempt.task)
+                )
 
     def change_rules(self, rules: Rules, *, template: str | None = None) -> None:
         with self.database.transaction("rules", fenced=False):
@@ -162,11 +174,15 @@ class Store:
 
     def change_clock(self, clock: Clock) -> None:
         with self.database.transaction("clock", fenced=False):
-            self._execute("UPDATE grid SET clock_speed = ?, clock_begun_s = ?", (clock.speed, clock.begun_s))
+            self._execute(
+                "UPDATE grid SET clock_speed = ?, clock_begun_s = ?", (clock.speed, clock.begun_s)
+            )
 
     def note_plan(self, usd: tuple[float, float] | None) -> None:
         with self.database.transaction("plan", fenced=False):
-            self._execute("UPDATE grid SET planned_low_usd = ?, planned_high_usd = ?", usd or (None, None))
+            self._execute(
+                "UPDATE grid SET planned_low_usd = ?, planned_high_usd = ?", usd or (None, None)
+            )
 
     def go_on(self, now: float) -> None:
         with self.database.transaction("go on", fenced=False):
@@ -190,8 +206,9 @@ class Store:
     def correct(self, tasks: Iterable[Task]) -> list[Difference]:
         """Compare rows with the recorded ones of the same key, and return those that differ.
 
-        Rows that are waiting, failed, stopped or impossible take the new values, and their earlier attempts no longer
-        count. Rows that are done or have an open job keep theirs, and their reason says so.
+        Rows that are waiting, failed, stopped or impossible take the new values, and their earlier
+        attempts no longer count. Rows that are done or have an open job keep theirs, and their
+        reason says so.
         """
         differing, grid = [], self.grid()
         with self.database.transaction("corrected", fenced=False):
@@ -203,11 +220,15 @@ class Store:
                     changes.pop("max_runtime_s", None)
                 reason = record.reason.partition(DIFFERS)[0].removesuffix("; ")
                 if changes:
-                    difference = Difference(grid=grid.name, key=task.key, state=record.state, changes=changes)
+                    difference = Difference(
+                        grid=grid.name, key=task.key, state=record.state, changes=changes
+                    )
                     differing.append(difference)
                     if difference.is_taken:
                         region = region_of_checkpoints(self.attempts(task.key))
-                        placed = task if region is None else dataclasses.replace(task, region=region)
+                        placed = (
+                            task if region is None else dataclasses.replace(task, region=region)
+                        )
                         _, _, content, home, _, priority, expected_s = task_row(task)
                         values = (content, home, shape_of(placed), priority, expected_s)
                         self._execute(
@@ -228,12 +249,20 @@ class Store:
         return task_record(row)
 
     def tasks(self, state: str | None = None) -> Iterator[TaskRecord]:
-        # Two queries: with "? IN (state, '')" SQLite would read all rows to find those of one state.
+        # Two queries: with "? IN (state, '')" SQLite would read all rows to find those of one
+        # state.
         chosen, values = ("", ()) if state is None else (" WHERE state = ?", (state,))
-        yield from map(task_record, self._execute(f"SELECT * FROM task{chosen} ORDER BY position, key", values))
+        yield from map(
+            task_record, self._execute(f"SELECT * FROM task{chosen} ORDER BY position, key", values)
+        )
 
     def waiting_keys(self) -> list[str]:
-        return [key for (key,) in self._execute("SELECT key FROM task WHERE state = 'waiting' ORDER BY position, key")]
+        return [
+            key
+            for (key,) in self._execute(
+                "SELECT key FROM task WHERE state = 'waiting' ORDER BY position, key"
+            )
+        ]
 
     def states(self) -> dict[str, int]:
         return dict(self._execute("SELECT state, count(*) FROM task GROUP BY state").fetchall())
@@ -244,8 +273,9 @@ class Store:
     def shapes(self) -> list[str]:
         """Return the shapes of the waiting rows; a shape is all columns that a row's place depends on."""
         shapes: list[str] = []
-        # One query per shape: DISTINCT would read every waiting row. INDEXED BY is needed because the planner prefers
-        # the index of states, which reads every waiting row, too, until the table is analyzed.
+        # One query per shape: DISTINCT would read every waiting row. INDEXED BY is needed because
+        # the planner prefers the index of states, which reads every waiting row, too, until the
+        # table is analyzed.
         query = "SELECT shape FROM task INDEXED BY waiting WHERE state = 'waiting' AND shape > ? ORDER BY shape LIMIT 1"
         while (row := self._execute(query, (shapes[-1] if shapes else "",)).fetchone()) is not None:
             shapes.append(row[0])
@@ -264,7 +294,9 @@ class Store:
         query = "SELECT count(*) FROM (SELECT 1 FROM task WHERE state = 'waiting' LIMIT ?)"
         return int(self._value(query, limit))
 
-    def move_task(self, key: str, was: TaskState, state: TaskState, now: float, **changes: Any) -> None:
+    def move_task(
+        self, key: str, was: TaskState, state: TaskState, now: float, **changes: Any
+    ) -> None:
         """Change a row's state within a transaction, and mark it for writing back."""
         self._change("task", "key", key, was, {"state": state.value, **changes})
         seq = self.log(now, was, state, str(changes.get("reason", "")), task=key)
@@ -285,22 +317,33 @@ class Store:
 
     def again(self, states: Iterable[str], now: float) -> int:
         """Queue the rows in these final states again, with all their retries; return their number."""
-        retries, chosen = self.grid().rules.retries, [state for state in states if TaskState(state).final]
+        retries, chosen = (
+            self.grid().rules.retries,
+            [state for state in states if TaskState(state).final],
+        )
         with self.database.transaction("again", fenced=False):
             ended = f"state IN ({', '.join('?' * len(chosen))})"
             number = int(self._value(f"SELECT count(*) FROM task WHERE {ended}", *chosen))
             seq = self.log(now, "", "waiting", f"{number} tasks are tried again")
             # Otherwise the user's database would show their old states until they are sent.
-            self._execute(f"INSERT OR REPLACE INTO outbox SELECT key, ? FROM task WHERE {ended}", (seq, *chosen))
+            self._execute(
+                f"INSERT OR REPLACE INTO outbox SELECT key, ? FROM task WHERE {ended}",
+                (seq, *chosen),
+            )
             changes = "state = 'waiting', retries_left = ?, after_s = 0, reason = ''"
             self._execute(f"UPDATE task SET {changes} WHERE {ended}", (retries, *chosen))
-            # Also for rows that wait or run, since the user may have corrected the program of all rows.
-            self._execute("UPDATE task SET forgiven = attempts WHERE state IN ('waiting', 'placed')")
+            # Also for rows that wait or run, since the user may have corrected the program of all
+            # rows.
+            self._execute(
+                "UPDATE task SET forgiven = attempts WHERE state IN ('waiting', 'placed')"
+            )
             # Places that have refused for a day would make the same rows fail again at once.
             self._execute("DELETE FROM block")
             self._execute("UPDATE region SET closed_s = 0, failures = 0, since_s = NULL")
             # A closed grid without such rows has nothing to do.
-            self._execute("UPDATE grid SET state = 'open', why = '' WHERE state <> 'closed' OR ?", (number,))
+            self._execute(
+                "UPDATE grid SET state = 'open', why = '' WHERE state <> 'closed' OR ?", (number,)
+            )
         return number
 
     def row_views(self, state: str) -> Iterator[Any]:
@@ -321,31 +364,44 @@ class Store:
         self._change("attempt", "name", attempt.name, attempt.state, changes)
         if changed.state is not attempt.state:
             text = f"{changed.ending}: {changed.reason}" if changed.ending else ""
-            self.log(now, attempt.state, changed.state, text, task=attempt.task, attempt=attempt.name)
+            self.log(
+                now, attempt.state, changed.state, text, task=attempt.task, attempt=attempt.name
+            )
         return changed
 
-    def _change(self, table: str, key: str, value: str, was: str, changes: Mapping[str, Any]) -> None:
+    def _change(
+        self, table: str, key: str, value: str, was: str, changes: Mapping[str, Any]
+    ) -> None:
         assignments = ", ".join(f"{name} = ?" for name in changes)
         done = self._execute(
-            f"UPDATE {table} SET {assignments} WHERE {key} = ? AND state = ?", (*changes.values(), value, was)
+            f"UPDATE {table} SET {assignments} WHERE {key} = ? AND state = ?",
+            (*changes.values(), value, was),
         )
-        # The old state is part of the condition, so that the second of two concurrent changes fails.
+        # The old state is part of the condition, so that the second of two concurrent changes
+        # fails.
         if done.rowcount != 1:
             raise LeaseLost(f"{value} is no longer {was}: another process has changed the grid")
 
     def _attempts(self, rest: str, *values: Any) -> list[Attempt]:
-        # Conditions below have "state <> 'ended'" even if it is implied: only then does SQLite use the partial
-        # index of open attempts.
+        # Conditions below have "state <> 'ended'" even if it is implied: only then does SQLite use
+        # the partial index of open attempts.
         return list(map(attempt_record, self._execute(f"SELECT * FROM attempt {rest}", values)))
 
     def attempt(self, name: str) -> Attempt | None:
         return next(iter(self._attempts("WHERE name = ?", name)), None)
 
     def attempts_of(self, names: list[str]) -> dict[str, Attempt]:
-        return {each.name: each for each in self._attempts(f"WHERE name IN ({', '.join('?' * len(names))})", *names)}
+        return {
+            each.name: each
+            for each in self._attempts(f"WHERE name IN ({', '.join('?' * len(names))})", *names)
+        }
 
     def attempts(self, task: str | None = None) -> list[Attempt]:
-        return self._attempts("ORDER BY task, number") if task is None else self._attempts(BY_TASK, task)
+        return (
+            self._attempts("ORDER BY task, number")
+            if task is None
+            else self._attempts(BY_TASK, task)
+        )
 
     def open_attempts(self) -> list[Attempt]:
         return self._attempts("WHERE state <> 'ended' ORDER BY intended_s, name")
@@ -364,7 +420,9 @@ class Store:
     def first_ends(self, limit: int) -> list[Attempt]:
         """Return the attempts that ended first, except those from before the user queued their rows again."""
         counts = "number > (SELECT forgiven FROM task WHERE key = attempt.task)"
-        return self._attempts(f"WHERE state = 'ended' AND {counts} ORDER BY ended_s, name LIMIT ?", limit)
+        return self._attempts(
+            f"WHERE state = 'ended' AND {counts} ORDER BY ended_s, name LIMIT ?", limit
+        )
 
     def ends_after(self, number: int) -> list[tuple[Attempt, int]]:
         """Return the attempts whose end has a later event than ``number``, each with its event's number."""
@@ -420,7 +478,8 @@ class Store:
             before_s,
         )
 
-    # -- jobs without an open attempt: refused ones that may still appear, and orphaned ones ("strays")
+    # -- jobs without an open attempt: refused ones that may still appear, and orphaned ones
+    # ("strays")
 
     def is_watching(self, now: float) -> bool:
         """Whether such a job may exist or appear."""
@@ -466,7 +525,11 @@ class Store:
 
     def add_stray(self, name: str, region: str, attempt: Attempt | None, now: float) -> None:
         task = attempt.task if attempt else self._task_of(name)
-        known = (attempt.count, attempt.usd_per_hour, attempt.max_runtime_s) if attempt else (1, None, 0)
+        known = (
+            (attempt.count, attempt.usd_per_hour, attempt.max_runtime_s)
+            if attempt
+            else (1, None, 0)
+        )
         columns = "name, task, region, count, usd_per_hour, max_runtime_s, seen_s"
         row = (name, task, region, *known, now)
         self._execute(f"INSERT INTO stray ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
@@ -475,7 +538,9 @@ class Store:
     def _task_of(self, name: str) -> str | None:
         """Return the key whose hash is in a job's name. Reads all rows, which is fine since orphaned jobs are rare."""
         digits = name.removeprefix(self.grid().prefix).partition("-")[0]
-        return next((record.task.key for record in self.tasks() if record.task.key_hash == digits), None)
+        return next(
+            (record.task.key for record in self.tasks() if record.task.key_hash == digits), None
+        )
 
     def open_strays(self, region: str) -> dict[str, float]:
         """Return the orphaned jobs of a region that have not ended, with the time when each was seen."""
@@ -516,7 +581,8 @@ class Store:
         staked = 0.0
         for part in (
             "usd_per_hour * instance_s / 3600) FROM in_use WHERE true",
-            # Refused attempts whose job may still appear; once it has appeared, the orphaned job is counted instead.
+            # Refused attempts whose job may still appear; once it has appeared, the orphaned job is
+            # counted instead.
             f"{worst} / 3600) FROM attempt WHERE watch_s > 0 AND watch_s > :now AND name NOT IN (SELECT name FROM "
             "stray)",
             f"{worst} / 3600) FROM stray WHERE ended_s IS NULL",
@@ -544,30 +610,47 @@ class Store:
     # -- events
 
     def log(
-        self, now: float, was: str, state: str, text: str, *, task: str | None = None, attempt: str | None = None
+        self,
+        now: float,
+        was: str,
+        state: str,
+        text: str,
+        *,
+        task: str | None = None,
+        attempt: str | None = None,
     ) -> int:
         row = (now, task, attempt, str(was), str(state), text)
-        done = self._execute("INSERT INTO event (at_s, task, attempt, was, now, text) VALUES (?, ?, ?, ?, ?, ?)", row)
+        done = self._execute(
+            "INSERT INTO event (at_s, task, attempt, was, now, text) VALUES (?, ?, ?, ?, ?, ?)", row
+        )
         return int(done.lastrowid or 0)
 
     def has_logged(self, text: str) -> bool:
-        return self._execute("SELECT 1 FROM event WHERE text = ? LIMIT 1", (text,)).fetchone() is not None
+        return (
+            self._execute("SELECT 1 FROM event WHERE text = ? LIMIT 1", (text,)).fetchone()
+            is not None
+        )
 
     def events(self, after: int = 0, limit: int = 1000) -> list[Event]:
-        rows = self._execute("SELECT * FROM event WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit))
+        rows = self._execute(
+            "SELECT * FROM event WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit)
+        )
         return [Event(**dict(row)) for row in rows]
 
     def unwritten(self, limit: int = 1000) -> list[tuple[int, TaskRecord]]:
         """Return the rows whose state was not yet written back, each with the number of its last event."""
         rows = self._execute(
-            "SELECT task.*, seq FROM outbox JOIN task ON task.key = outbox.task ORDER BY seq LIMIT ?", (limit,)
+            "SELECT task.*, seq FROM outbox JOIN task ON task.key = outbox.task ORDER BY seq LIMIT ?",
+            (limit,),
         )
         return [(row["seq"], task_record(row)) for row in rows]
 
     def written(self, tasks: Iterable[tuple[int, str]]) -> None:
         """Mark rows as written back, by number and key; rows that have changed since stay marked as unwritten."""
         with self.database.transaction("written", fenced=False):
-            self.database.connection.executemany("DELETE FROM outbox WHERE seq = ? AND task = ?", tasks)
+            self.database.connection.executemany(
+                "DELETE FROM outbox WHERE seq = ? AND task = ?", tasks
+            )
 
     def _value(self, query: str, *values: Any) -> Any:
         return self._execute(query, values).fetchone()[0]

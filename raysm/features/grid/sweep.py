@@ -1,7 +1,7 @@
 """Look at a grid's jobs in a region: List page by page, Describe for jobs that have changed, and the jobs' rates.
 
-List shows which jobs exist, but may lack a new job for a while; only Describe shows a job's details. If a sweep is
-killed, the next one reads everything again.
+List shows which jobs exist, but may lack a new job for a while; only Describe shows a job's
+details. If a sweep is killed, the next one reads everything again.
 """
 
 import contextlib
@@ -28,16 +28,17 @@ GONE_S = 900.0
 """Seconds after Create after which a job that the service does not know counts as gone."""
 
 MARGIN_S = 300.0
-"""Assumed largest difference between the service's clock and ours: List is read this much further back. Not more, since
-each page costs a call; a job that a larger difference hides is described by its name."""
+"""Assumed largest difference between the service's clock and ours: List is read this much further
+back. Not more, since each page costs a call; a job that a larger difference hides is described by
+its name."""
 
 PATIENCE = 6
-"""Pauses after which a sweep starts even if the last one's changes are not described yet, since an orphaned job costs
-money until it is found."""
+"""Pauses after which a sweep starts even if the last one's changes are not described yet, since an
+orphaned job costs money until it is found."""
 
 LOOKS = 20
-"""Jobs that are described per transaction: one transaction per job takes longer than all else, and more jobs delay the
-lease on a slow network."""
+"""Jobs that are described per transaction: one transaction per job takes longer than all else, and
+more jobs delay the lease on a slow network."""
 
 UNLISTED_S = 60.0
 """Seconds after which a sent job that is missing in List is described by its name."""
@@ -50,13 +51,16 @@ FREE_S = 5.0
 class Sweep:
     """The sweeps of one region; a step may do a part of one."""
 
-    def __init__(self, region: str, store: Store, api: RegionApi, *, pause_s: float = PAUSE_S) -> None:
+    def __init__(
+        self, region: str, store: Store, api: RegionApi, *, pause_s: float = PAUSE_S
+    ) -> None:
         self.region, self._store, self._api, self._pause_s = region, store, api, pause_s
         self._due_s = float("-inf")
         self._token: str | None = None
         self._in_progress = False
         self._rests_until_s = float("-inf")
-        # For the region's open jobs: ``Attempt.seen``, and ``sent_s`` of those that this sweep has not found yet.
+        # For the region's open jobs: ``Attempt.seen``, and ``sent_s`` of those that this sweep has
+        # not found yet.
         self._seen: dict[str, str] = {}
         self._unlisted: dict[str, float] = {}
         # List shows ended jobs in every sweep; looking each one up again took half of a step.
@@ -82,19 +86,28 @@ class Sweep:
     def waiting(self, longer_s: float, now: float) -> list[Attempt]:
         """Return the attempts that have waited for their instances for longer than ``longer_s``.
 
-        Only a complete sweep counts: instances may have started while a laptop slept or the region did not answer.
+        Only a complete sweep counts: instances may have started while a laptop slept or the region
+        did not answer.
         """
         late = self._store.pending_since(self.region, min(now, self._whole_s) - longer_s)
         return [attempt for attempt in late if attempt.name not in self._changed]
 
     def rest(self, now: float) -> None:
         """Pause for a region that does not answer; then the sweep starts again."""
-        self._in_progress, self._due_s, self._rests_until_s = False, now + self._pause_s, now + self._pause_s
+        self._in_progress, self._due_s, self._rests_until_s = (
+            False,
+            now + self._pause_s,
+            now + self._pause_s,
+        )
 
     def step(self, now: float) -> None:
         if now < self._rests_until_s <= now + self._pause_s:
             return
-        if not self._in_progress and self._is_due(now) and self._store.oldest_s(self.region, now) is not None:
+        if (
+            not self._in_progress
+            and self._is_due(now)
+            and self._store.oldest_s(self.region, now) is not None
+        ):
             self._begin(now)
         while self._in_progress and self._read_page(now):
             pass
@@ -105,7 +118,8 @@ class Sweep:
         # The second condition is for a clock that was set back.
         if not (now >= self._due_s or self._due_s > now + self._pause_s):
             return False
-        # No sweep while many jobs wait for Describe: with 100,000 rows, a third of the time went into such pages.
+        # No sweep while many jobs wait for Describe: with 100,000 rows, a third of the time went
+        # into such pages.
         wait_s = self._api.limiter.wait_s(self.region, "describe", now, len(self._changed))
         return wait_s <= self._pause_s or now >= self._due_s + (PATIENCE - 1) * self._pause_s
 
@@ -116,25 +130,36 @@ class Sweep:
         self._seen = {name: seen for name, (seen, _) in attempts.items()}
         self._unlisted = {name: sent_s for name, (_, sent_s) in attempts.items()}
         self._unlisted |= self._store.open_strays(self.region)
-        # If an orphaned job may exist, List is read on by MARGIN_S, since it may be older than all open jobs. Otherwise
-        # reading stops with the last open job, which saves a page for jobs of three minutes.
+        # If an orphaned job may exist, List is read on by MARGIN_S, since it may be older than all
+        # open jobs. Otherwise reading stops with the last open job, which saves a page for jobs of
+        # three minutes.
         self._is_thorough = not self._swept or self._store.is_doubtful(self.region, now)
         self._swept += 1
 
     def _read_page(self, now: float) -> bool:
         """Read one page of List; return False if the token bucket is empty."""
-        prefix, token, since = self._store.grid().prefix, self._token, self._store.oldest_s(self.region, now)
+        prefix, token, since = (
+            self._store.grid().prefix,
+            self._token,
+            self._store.oldest_s(self.region, now),
+        )
         try:
-            page: Page = self._api.ask(self.region, "list", now, lambda region: region.page(prefix, token))
+            page: Page = self._api.ask(
+                self.region, "list", now, lambda region: region.page(prefix, token)
+            )
         except RegionUnavailable as error:
             if error.reason:
                 raise
             return False
         with self._store.database.transaction("page"):
             record_answer(self._store, self.region, now)
-            # NameContains matches anywhere in a name. Jobs that have not changed, or already wait for Describe, are not
-            # looked up again; there may be thousands.
-            own = [each for each in page.jobs if each.name.startswith(prefix) and each.name not in self._ended]
+            # NameContains matches anywhere in a name. Jobs that have not changed, or already wait
+            # for Describe, are not looked up again; there may be thousands.
+            own = [
+                each
+                for each in page.jobs
+                if each.name.startswith(prefix) and each.name not in self._ended
+            ]
             known = [(self._seen.get(each.name), self._changed.get(each.name)) for each in own]
             changed = [each for each, seen in zip(own, known, strict=True) if each.seen not in seen]
             states = self._store.seen_of([listed.name for listed in changed]) if changed else {}
@@ -166,7 +191,9 @@ class Sweep:
             # The job has no open attempt: its Create was carried out late, or its store was lost.
             row = self._store.stray(listed.name)
             if row is None:
-                self._store.add_stray(listed.name, self.region, self._store.attempt(listed.name), now)
+                self._store.add_stray(
+                    listed.name, self.region, self._store.attempt(listed.name), now
+                )
             if (row is None or row["ended_s"] is None) and listed.status.is_terminal:
                 self._changed[listed.name] = listed.seen
 
@@ -190,14 +217,20 @@ class Sweep:
 
     def _describe(self, name: str, now: float) -> Description | JobNotFound:
         try:
-            return self._api.answer(self.region, "describe", now, lambda region: region.describe(name))
+            return self._api.answer(
+                self.region, "describe", now, lambda region: region.describe(name)
+            )
         except JobNotFound as error:
             return error
 
     def _keep(
-        self, answers: Mapping[str, Description | JobNotFound], attempts: Mapping[str, Attempt], now: float
+        self,
+        answers: Mapping[str, Description | JobNotFound],
+        attempts: Mapping[str, Attempt],
+        now: float,
     ) -> None:
-        # The attempts, read before the calls, are unchanged: the fence shows that no other process wrote.
+        # The attempts, read before the calls, are unchanged: the fence shows that no other process
+        # wrote.
         with self._store.database.transaction("described"):
             record_answer(self._store, self.region, now)
             for name, answer in answers.items():
@@ -212,9 +245,16 @@ class Sweep:
                 # List and Describe may lag behind Create.
                 elif attempt.sent_s is not None and now - attempt.sent_s >= GONE_S:
                     reason = (
-                        f"the service no longer knows the job, which is counted as if it ran to its limit: {answer}"
+                        "the service no longer knows the job, which is counted as if it ran to its "
+                        f"limit: {answer}"
                     )
-                    conclude(self._store, attempt, Verdict(ending=ENDINGS["UNKNOWN"], reason=reason), None, now)
+                    conclude(
+                        self._store,
+                        attempt,
+                        Verdict(ending=ENDINGS["UNKNOWN"], reason=reason),
+                        None,
+                        now,
+                    )
         for name in answers:
             # The value from the start of the sweep is outdated.
             self._seen.pop(name, None)
@@ -229,7 +269,9 @@ class Sweep:
             end_stray(self._store, name, None, now)
 
 
-def apply(store: Store, attempt: Attempt, description: Description, noticed: str, now: float) -> None:
+def apply(
+    store: Store, attempt: Attempt, description: Description, noticed: str, now: float
+) -> None:
     """Update an open attempt with what Describe says, within a transaction."""
     verdict = classify_end(description, attempt.wish)
     if verdict is not None:
@@ -246,7 +288,8 @@ def apply(store: Store, attempt: Attempt, description: Description, noticed: str
     if moved.interruptions > attempt.interruptions:
         store.explain(moved.task, interruptions_text(moved), now)
     if moved.started_s is not None and attempt.started_s is None:
-        # Record this at the job's start: at its end, hours later, the place may be in a backoff of a later refusal.
+        # Record this at the job's start: at its end, hours later, the place may be in a backoff of
+        # a later refusal.
         record_start(store, moved)
 
 
@@ -270,7 +313,9 @@ class Gauge:
             with contextlib.suppress(RegionUnavailable):
                 for begin in range(0, len(jobs), RATES_PAGE):
                     names = [name for _, name in jobs[begin : begin + RATES_PAGE]]
-                    call = functools.partial(lambda names, region: region.rates(names, metric), names)
+                    call = functools.partial(
+                        lambda names, region: region.rates(names, metric), names
+                    )
                     values.update(self._api.ask(region, "metrics", now, call))
 
         running = self._store.running()
@@ -278,7 +323,9 @@ class Gauge:
         if running:
             with self._store.database.transaction("rates"):
                 # A program that divides by a time of 0 reports NaN.
-                self._store.keep_rates({name: each for name, each in values.items() if math.isfinite(each)}, now)
+                self._store.keep_rates(
+                    {name: each for name, each in values.items() if math.isfinite(each)}, now
+                )
 
 
 def keep_last_rate(store: Store, name: str, description: Description, now: float) -> None:
@@ -286,6 +333,8 @@ def keep_last_rate(store: Store, name: str, description: Description, now: float
     metrics: Sequence[Mapping[str, Any]] = description.answer.get("FinalMetricDataList", ())
     # Most jobs have no metrics: do not read the grid for them.
     metric = store.grid().rules.rate if metrics else None
-    final = [item for item in metrics if item["MetricName"] == metric and math.isfinite(item["Value"])]
+    final = [
+        item for item in metrics if item["MetricName"] == metric and math.isfinite(item["Value"])
+    ]
     if final:
         store.keep_rate(name, float(final[-1]["Value"]), now)

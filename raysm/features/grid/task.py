@@ -15,7 +15,8 @@ Value: TypeAlias = str | int | float | bool | None
 """Types of a column's values: those that JSON, SQL and templates share."""
 
 HASH_CHARACTERS = 8
-"""Length of a key's hash in a job's name: with 40 bits, two of 100,000 rows share one in 1 grid of 200."""
+"""Length of a key's hash in a job's name: with 40 bits, two of 100,000 rows share one in 1 grid of
+200."""
 
 MAX_RUNTIME_S = 86_400
 """Time limit of a row that sets none, the default of ``raysm.Limits``."""
@@ -25,7 +26,8 @@ STOP_S = 120
 https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StopTrainingJob.html"""
 
 UNKNOWN_S = 3600.0
-"""Assumed duration of a row whose duration is unknown, so that places are compared by their prices."""
+"""Assumed duration of a row whose duration is unknown, so that places are compared by their
+prices."""
 
 
 def most_billed_s(max_runtime_s: int) -> int:
@@ -109,7 +111,9 @@ class Task:
 
     def __post_init__(self) -> None:
         if not self.key:
-            raise InvalidRequest(f"row {self.position}: its key is empty; choose a key column with a value in each row")
+            raise InvalidRequest(
+                f"row {self.position}: its key is empty; choose a key column with a value in each row"
+            )
         for channel in self.inputs.keys() & self.manifests.keys():
             raise InvalidRequest(
                 f"row {self.position} ({self.key}): input_{channel} and manifest_{channel} both give the channel "
@@ -118,7 +122,9 @@ class Task:
         for name in ("count", "max_runtime_s"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise InvalidRequest(f"row {self.position} ({self.key}): {name} must be at least 1, got {value}")
+                raise InvalidRequest(
+                    f"row {self.position} ({self.key}): {name} must be at least 1, got {value}"
+                )
 
     @property
     def addresses(self) -> Mapping[str, str]:
@@ -133,8 +139,12 @@ class Task:
     def key_hash(self) -> str:
         """A hash of the key for the names of its jobs, in lower-case base 32."""
         number = int.from_bytes(hashlib.sha256(self.key.encode()).digest()[:5], "big")
-        # Not base64.b32encode, whose digits are upper case; 1 and l are left out because they look alike.
-        return "".join("abcdefghijkmnpqrstuvwxyz23456789"[number >> 5 * place & 31] for place in range(HASH_CHARACTERS))
+        # Not base64.b32encode, whose digits are upper case; 1 and l are left out because they look
+        # alike.
+        return "".join(
+            "abcdefghijkmnpqrstuvwxyz23456789"[number >> 5 * place & 31]
+            for place in range(HASH_CHARACTERS)
+        )
 
     @property
     def digest(self) -> str:
@@ -150,7 +160,9 @@ class Task:
             # Left out if empty, so that rows recorded before manifests existed keep their digests.
             **({"manifests": dict(self.manifests)} if self.manifests else {}),
         }
-        return hashlib.sha256(json.dumps(decisive, sort_keys=True, default=str).encode()).hexdigest()
+        return hashlib.sha256(
+            json.dumps(decisive, sort_keys=True, default=str).encode()
+        ).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,7 +175,8 @@ class Attempt:
     task: str
     number: int
     name: str
-    """The job's name: a function of grid, key and number, so that sending it twice makes one job."""
+    """The job's name: a function of grid, key and number, so that sending it twice makes one
+    job."""
     region: str
     instance_type: str
     count: int
@@ -201,7 +214,8 @@ class Attempt:
     choice: str = ""
     """Prices by type, as JSON, while the service chooses one of several types; else empty."""
     interruptions: int = 0
-    """Number of times that its spot capacity was taken back; the service restarts the job each time."""
+    """Number of times that its spot capacity was taken back; the service restarts the job each
+    time."""
     interrupted_s: float = 0.0
     """Seconds that it had run at the interruptions."""
 
@@ -213,7 +227,11 @@ class Attempt:
         """Return the fields that change once the service has chosen one of several types."""
         if not self.choice or instance_type not in self.types:
             return {}
-        return {"instance_type": instance_type, "usd_per_hour": json.loads(self.choice)[instance_type], "choice": ""}
+        return {
+            "instance_type": instance_type,
+            "usd_per_hour": json.loads(self.choice)[instance_type],
+            "choice": "",
+        }
 
     @property
     def usd(self) -> float | None:
@@ -225,7 +243,11 @@ class Attempt:
     @property
     def again_usd(self) -> float:
         """The part of its cost, at most, for work done again after interruptions."""
-        return min(1.0, self.interrupted_s / self.training_s) * (self.usd or 0.0) if self.training_s else 0.0
+        return (
+            min(1.0, self.interrupted_s / self.training_s) * (self.usd or 0.0)
+            if self.training_s
+            else 0.0
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -241,41 +263,63 @@ class Rules:
     retries: int = 2
     """Retries of a row whose own program failed; other failures do not count."""
     budget_usd: float | None = None
-    """The most that the jobs may cost, in dollars; open jobs count as if they ran to their limit. None is no limit."""
+    """The most that the jobs may cost, in dollars; open jobs count as if they ran to their limit.
+    None is no limit."""
     move_data: bool = False
-    """True allows a row to run in another region than its data; reading them across regions then costs money."""
+    """True allows a row to run in another region than its data; reading them across regions then
+    costs money."""
     any_type: bool = False
-    """True lets the service choose among several instance types within one job (InstancePreferences), on demand only;
-    False tries the types one after the other, a job for each."""
+    """True lets the service choose among several instance types within one job
+    (InstancePreferences), on demand only; False tries the types one after the other, a job for
+    each."""
     write_back: bool = False
     """True writes the states of the rows to the database that the rows come from."""
     rate: str | None = None
-    """Name of a metric of work per second of a whole job, for example ``images_per_s``: the program reports it
-    (``raysm.report(images_per_s=750)``), or a metric definition of that name finds it. The grid adds up the jobs'
-    rates. None measures nothing."""
+    """Name of a metric of work per second of a whole job, for example ``images_per_s``: the program
+    reports it (``raysm.report(images_per_s=750)``), or a metric definition of that name finds it.
+    The grid adds up the jobs' rates. None measures nothing."""
     brake: int = 3
-    """The grid pauses if this many of its first jobs all failed with the same reason; 0 disables this."""
+    """The grid pauses if this many of its first jobs all failed with the same reason; 0 disables
+    this."""
     give_up_s: float = 86_400.0
-    """Seconds after which a waiting row fails if none of its places takes jobs: each refuses all jobs or is in a
-    region that does not answer, and no job of the grid runs there."""
+    """Seconds after which a waiting row fails if none of its places takes jobs: each refuses all
+    jobs or is in a region that does not answer, and no job of the grid runs there."""
     patience_s: float = 3_600.0
     """Seconds that a job waits for its instances before it is sent elsewhere."""
 
     def __post_init__(self) -> None:
-        for name, minimum in (("parallel", 1), ("retries", 0), ("brake", 0), ("give_up_s", 0), ("patience_s", 1)):
+        for name, minimum in (
+            ("parallel", 1),
+            ("retries", 0),
+            ("brake", 0),
+            ("give_up_s", 0),
+            ("patience_s", 1),
+        ):
             # "not >=" also refuses NaN.
             if not getattr(self, name) >= minimum:
-                raise InvalidRequest(f"Rules({name}=…) must be at least {minimum}, got {getattr(self, name)}")
+                raise InvalidRequest(
+                    f"Rules({name}=…) must be at least {minimum}, got {getattr(self, name)}"
+                )
         if self.rate is not None and not 1 <= len(self.rate) <= 255:
-            raise InvalidRequest(f"Rules(rate=…) must be the name of a metric, 1 to 255 characters, got {self.rate!r}")
+            raise InvalidRequest(
+                f"Rules(rate=…) must be the name of a metric, 1 to 255 characters, got {self.rate!r}"
+            )
         if self.budget_usd is not None and not self.budget_usd > 0:
-            raise InvalidRequest(f"Rules(budget_usd=…) must be above 0, or None, got {self.budget_usd}")
+            raise InvalidRequest(
+                f"Rules(budget_usd=…) must be above 0, or None, got {self.budget_usd}"
+            )
 
 
 DIFFERS = "differs from the source: "
 """Part of the reason of a row that keeps other values than its source has."""
 
-PREFIXES = {"inputs": "input_", "manifests": "manifest_", "environment": "env_", "tags": "tag_", "parameters": ""}
+PREFIXES = {
+    "inputs": "input_",
+    "manifests": "manifest_",
+    "environment": "env_",
+    "tags": "tag_",
+    "parameters": "",
+}
 """Prefix of the column's name, for each field of a task that holds several columns."""
 
 
@@ -295,13 +339,16 @@ class Difference:
     @property
     def text(self) -> str:
         kept = ", ".join(
-            f"{name} is {old!r} in the grid and {new!r} in the source" for name, (old, new) in self.changes.items()
+            f"{name} is {old!r} in the grid and {new!r} in the source"
+            for name, (old, new) in self.changes.items()
         )
         return f"{DIFFERS}{kept}"
 
     def __str__(self) -> str:
         if self.is_taken:
-            taken = ", ".join(f"{name} was {old!r}, is {new!r}" for name, (old, new) in self.changes.items())
+            taken = ", ".join(
+                f"{name} was {old!r}, is {new!r}" for name, (old, new) in self.changes.items()
+            )
             retry = f"; to run it again: raysm grid retry {self.grid}" if self.state.final else ""
             return f"{self.key} takes the corrected values of the source: {taken}{retry}"
         if self.state is TaskState.PLACED:

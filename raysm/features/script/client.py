@@ -30,4 +30,6 @@ class Function(PickledCall):
 
     def workload(self) -> PickledFunction:
         arguments, code = arguments_of(self.fn, self.args, self.kwargs), code_digest(self.fn)
-        return PickledFunction(name=name_of(self.fn), python=PYTHON_VERSION, arguments=arguments, code=code)
+        return PickledFunction(
+            name=name_of(self.fn), python=PYTHON_VERSION, arguments=arguments, code=code
+        )

@@ -15,7 +15,11 @@ FLAGS = (
         "join the cluster first, for a script without ray.init() or with ray.init(num_cpus=…)",
     ),
     IN_STATE,
-    Flag("--drop-files", "workload.drop_files", "keep only $SM_MODEL_DIR, not what the script leaves where it runs"),
+    Flag(
+        "--drop-files",
+        "workload.drop_files",
+        "keep only $SM_MODEL_DIR, not what the script leaves where it runs",
+    ),
 )
 
 

@@ -41,13 +41,18 @@ class RemoteFunction(Generic[P, R]):
 
     def __get__(self, instance: object | None, owner: Any = None) -> Any:
         """Return the method of an instance, so that the decorator works in a class, too."""
-        return self if instance is None else RemoteFunction(MethodType(self._fn, instance), self._options)
+        return (
+            self
+            if instance is None
+            else RemoteFunction(MethodType(self._fn, instance), self._options)
+        )
 
     def options(self, **options: Unpack[SubmitKeywords]) -> "RemoteFunction[P, R]":
         """Return the same function with more options of ``raysm.submit``, which override its own.
 
         Args:
-            options: The keywords of ``raysm.submit``, as ``raysm.client.options.SubmitKeywords`` lists them.
+            options: The keywords of ``raysm.submit``, as ``raysm.client.options.SubmitKeywords``
+                lists them.
 
         Raises:
             InvalidRequest: ``raysm.submit`` takes no such option.
@@ -58,8 +63,8 @@ class RemoteFunction(Generic[P, R]):
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> "Job | Call[R]":
         """Submit the call as a job; ``result()`` is the function's value, or raises its exception.
 
-        Inside ``with raysm.Session(…)`` it is a call in that session, on the session's instances: the options of a job
-        are not used there.
+        Inside ``with raysm.Session(…)`` it is a call in that session, on the session's instances:
+        the options of a job are not used there.
         """
         current_session = features.offered("current_session")
         session = None if current_session is None else current_session()
@@ -73,7 +78,8 @@ class RemoteFunction(Generic[P, R]):
         return f"<raysm remote function {name_of(self._fn)}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Pickled by its parts, because a function that calls itself by its global name refers to this object.
+        # Pickled by its parts, because a function that calls itself by its global name refers to
+        # this object.
         return RemoteFunction, (self._fn, self._options)
 
 
@@ -82,7 +88,9 @@ def remote(fn: Callable[P, R], /) -> RemoteFunction[P, R]: ...
 
 
 @overload
-def remote(**options: Unpack[SubmitKeywords]) -> Callable[[Callable[P, R]], RemoteFunction[P, R]]: ...
+def remote(
+    **options: Unpack[SubmitKeywords],
+) -> Callable[[Callable[P, R]], RemoteFunction[P, R]]: ...
 
 
 def remote(fn: Callable[..., Any] | None = None, /, **options: Unpack[SubmitKeywords]) -> Any:
@@ -90,7 +98,8 @@ def remote(fn: Callable[..., Any] | None = None, /, **options: Unpack[SubmitKeyw
 
     Args:
         fn: The function, if the decorator has no options.
-        options: The keywords of ``raysm.submit``, as ``raysm.client.options.SubmitKeywords`` lists them.
+        options: The keywords of ``raysm.submit``, as ``raysm.client.options.SubmitKeywords`` lists
+            them.
 
     Raises:
         InvalidRequest: ``raysm.submit`` takes no such option.

@@ -11,8 +11,8 @@ from raysm.core.request.workload import Wrapper
 class Script(Program):
     """A script or a command that runs once on the head, with ``RAY_ADDRESS`` set to the formed cluster.
 
-    A Python script runs as ``__main__`` and joins the cluster by ``ray.init()``; with ``ray_init`` it has joined before
-    it begins.
+    A Python script runs as ``__main__`` and joins the cluster by ``ray.init()``; with ``ray_init``
+    it has joined before it begins.
 
     Raises:
         InvalidRequest: The script has no name.
@@ -21,16 +21,18 @@ class Script(Program):
     kind: ClassVar[str] = "script"
     runner: ClassVar[str] = "raysm.features.script.runner:ScriptRunner"
     label: ClassVar[str] = "the script"
-    keeps: ClassVar[str] = "what the script writes into the folder $SM_MODEL_DIR or into its working folder"
+    keeps: ClassVar[str] = (
+        "what the script writes into the folder $SM_MODEL_DIR or into its working folder"
+    )
     names_waiting_requests: ClassVar[bool] = True
 
     drop_files: bool = False
-    """Do not keep the files that the script writes into its working folder. Otherwise those of the head, up to 1 GiB
-    and 10,000 files, become part of the result."""
+    """Do not keep the files that the script writes into its working folder. Otherwise those of the
+    head, up to 1 GiB and 10,000 files, become part of the result."""
 
     ray_init: bool = False
-    """Join the cluster before the script begins, for a script that does not call ``ray.init()``, or calls it with
-    arguments that start a cluster (``num_cpus``), which are then left out."""
+    """Join the cluster before the script begins, for a script that does not call ``ray.init()``, or
+    calls it with arguments that start a cluster (``num_cpus``), which are then left out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -45,9 +45,11 @@ class ScriptRunner(Runner[Script]):
                     keep_new_files(self.payload.source, sent, model, remark)
                 self.describe_result({"script": time.monotonic() - begun_s})
             except OSError as error:
-                print(f"what the script left is not complete, or has no manifest: {error}", file=sys.stderr)  # noqa: T201
+                text = f"what the script left is not complete, or has no manifest: {error}"
+                print(text, file=sys.stderr)  # noqa: T201
 
-        # The first that is registered is called last: threads and exit handlers of the script may write until then.
+        # The first that is registered is called last: threads and exit handlers of the script may
+        # write until then.
         atexit.register(describe)
         if self.workload.ray_init:
             with naming_what_is_missing(self.workload):
@@ -62,11 +64,14 @@ class ScriptRunner(Runner[Script]):
                 words = command_line(program, args, source=source, is_command=True)
                 run_command(words, Path(program).name, args)
             elif interpreter(source / program):
-                run_command(command_line(program, args, source=source, is_command=False), program, args)
+                run_command(
+                    command_line(program, args, source=source, is_command=False), program, args
+                )
             else:
                 run_script(str(source / program), args)
         except BaseException as error:
-            # ``SystemExit(0)`` is a good end; the files of a failure are no result, and get no manifest.
+            # ``SystemExit(0)`` is a good end; the files of a failure are no result, and get no
+            # manifest.
             if failure_of(error) is not None:
                 atexit.unregister(describe)
             raise
@@ -77,7 +82,9 @@ class ScriptRunner(Runner[Script]):
             digests = read_json(self.payload.folder / DIGESTS)
             return {name.removeprefix(f"{SOURCE}/"): digest for name, digest in digests.items()}
         # The source of a job of the SageMaker SDK is in a channel of its own, without digests.
-        return {path.relative_to(folder).as_posix(): sha256_of(path) for path in files_below(folder)}
+        return {
+            path.relative_to(folder).as_posix(): sha256_of(path) for path in files_below(folder)
+        }
 
 
 def run_command(words: Sequence[str], name: str, args: Sequence[str]) -> None:
@@ -87,7 +94,9 @@ def run_command(words: Sequence[str], name: str, args: Sequence[str]) -> None:
     try:
         status = subprocess.run(words).returncode
     except OSError as error:
-        raise InvalidRequest(f"the command {words[0]!r} cannot be started in the instance: {error.strerror}") from error
+        raise InvalidRequest(
+            f"the command {words[0]!r} cannot be started in the instance: {error.strerror}"
+        ) from error
     if status:
         ended = SystemExit(status if status > 0 else 128 - status)
         ended.add_note(f"exit code {ended.code} of {shlex.join([name, *args])}")
@@ -106,9 +115,11 @@ def run_function(pickled: Path, name: str) -> bytes:
     function, args, kwargs = unpickled(pickled, name)
     # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
     ray.init(address="auto")
-    # Once only, and after Ray has put its own handler in place: the function may save its work in a ``finally``.
+    # Once only, and after Ray has put its own handler in place: the function may save its work in a
+    # ``finally``.
     signal.signal(signal.SIGTERM, exit_by_signal)
-    # While Ray lives: only then can references to the cluster be pickled, and is known how the process of a task ended.
+    # While Ray lives: only then can references to the cluster be pickled, and is known how the
+    # process of a task ended.
     content = pickled_value(_value(function, args, kwargs), name)
     ray.shutdown()
     return content

@@ -65,7 +65,11 @@ def _start(arguments: Arguments, console: Console, service: Service | None) -> N
 def chosen(arguments: Arguments, settings: Settings) -> dict[str, Any]:
     # Called only for its check: its message names the flag.
     cluster(settings)
-    options = {name: value for name, value in packaged_options(settings).items() if name not in NOT_OF_A_SESSION}
+    options = {
+        name: value
+        for name, value in packaged_options(settings).items()
+        if name not in NOT_OF_A_SESSION
+    }
     limits = {
         "idle_timeout_s": arguments.idle,
         "idle_timeout_detached_s": arguments.idle_detached,
@@ -92,7 +96,12 @@ def _print_row(console: Console, label: str, text: str) -> None:
 def _list(arguments: Arguments, console: Console, service: Service | None) -> None:
     every = list(sessions(service or service_to_read(arguments)))
     if arguments.json:
-        print(json.dumps([asdict(session) | {"created": session.created.isoformat()} for session in every], indent=1))
+        print(
+            json.dumps(
+                [asdict(session) | {"created": session.created.isoformat()} for session in every],
+                indent=1,
+            )
+        )
         return
     if not every:
         console.print("no sessions", highlight=False)
@@ -131,7 +140,10 @@ def _attach(arguments: Arguments, console: Console, service: Service | None) -> 
     try:
         _print_state(session, arguments, console)
         if not arguments.json:
-            console.print("Python prompt of the session; Ctrl-D leaves it, and the session keeps running", style="dim")
+            console.print(
+                "Python prompt of the session; Ctrl-D leaves it, and the session keeps running",
+                style="dim",
+            )
             Prompt(session).interact(banner="", exitmsg="")
     finally:
         session.detach()

@@ -12,7 +12,9 @@ RUN = "raysm.features.session.command:run"
 def add_session(commands: Any) -> None:
     text = "use a cluster that stays up and answers calls within milliseconds"
     session = add_command(commands, "session", text, run=RUN, family=Family.SESSIONS)
-    verbs = session.add_subparsers(dest="verb", required=True, metavar="start|list|attach|keep|close")
+    verbs = session.add_subparsers(
+        dest="verb", required=True, metavar="start|list|attach|keep|close"
+    )
     start = add_command(
         verbs,
         "start",
@@ -21,7 +23,12 @@ def add_session(commands: Any) -> None:
     )
     idle = "end the session after this long without a call: 90s, 30m, 2h, or seconds (default 30m)"
     add(start, "--idle TIME", idle, type=seconds)
-    add(start, "--idle-detached TIME", "the same while no client is attached (default 5m)", type=seconds)
+    add(
+        start,
+        "--idle-detached TIME",
+        "the same while no client is attached (default 5m)",
+        type=seconds,
+    )
     add(start, "--budget USD", "end the session once it has cost this much", type=float)
     text = "hourly price of one instance (default: from the price table)"
     add(start, "--price-per-hour USD", text, type=float)
@@ -39,7 +46,12 @@ def add_session(commands: Any) -> None:
         if name != "list":
             add(verb, "NAME", "name of the session or of its job")
         if name == "keep":
-            add(verb, "TIME", "how long from now: 90s, 60m, 2h; with its unit", type=seconds_with_unit)
+            add(
+                verb,
+                "TIME",
+                "how long from now: 90s, 60m, 2h; with its unit",
+                type=seconds_with_unit,
+            )
         add_reading(verb)
 
 

@@ -11,7 +11,10 @@ FEATURE = Feature(
     ),
     views={"current_session": "raysm.features.session.client.current:current_session"},
     # For IPython: %load_ext raysm.
-    hooks=within("raysm.features.session", notebook__magics=["load_ipython_extension", "unload_ipython_extension"]),
+    hooks=within(
+        "raysm.features.session",
+        notebook__magics=["load_ipython_extension", "unload_ipython_extension"],
+    ),
     commands={
         "session": "raysm.features.session.command_arguments:add_session",
         "exec": "raysm.features.session.command_arguments:add_exec",

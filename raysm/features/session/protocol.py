@@ -1,11 +1,12 @@
 """The protocol of a session: calls, their answers, and how they travel.
 
-A request for a call and its answer are each a *frame*: one line of JSON, followed by bytes that only the receiver
-reads, such as a pickle or the source of a cell. The client chooses an id for each call. It may repeat the request: the
-session executes the call once and gives the same answer again.
+A request for a call and its answer are each a *frame*: one line of JSON, followed by bytes that
+only the receiver
+reads, such as a pickle or the source of a cell. The client chooses an id for each call. It may
+repeat the request: the session executes the call once and gives the same answer again.
 
-Frames travel over the client's WebSocket; each question has a number, which its answer repeats. Large values travel
-over connections of their own. This module uses only the standard library.
+Frames travel over the client's WebSocket; each question has a number, which its answer repeats.
+Large values travel over connections of their own. This module uses only the standard library.
 """
 
 import functools
@@ -38,9 +39,11 @@ SHELL = "shell"
 SCATTER = "scatter"
 """Put a parcel into Ray's object store; the outcome is the pickled reference."""
 TRANSFER = "transfer"
-"""Copy a file between the head and the job's store. The body is JSON: ``path``, and a signed URL ``from`` or ``to``."""
+"""Copy a file between the head and the job's store. The body is JSON: ``path``, and a signed URL
+``from`` or ``to``."""
 JUPYTER = "jupyter"
-"""Start a Jupyter server on the head, whose pages have the base path in the body; the outcome is its name."""
+"""Start a Jupyter server on the head, whose pages have the base path in the body; the outcome is
+its name."""
 CELL = "cell"
 PUSH = "push"
 PULL = "pull"
@@ -55,8 +58,8 @@ RUNNING = "running"
 DONE = "done"
 
 DISPLAY = "display"
-"""The stream of rich output. Each piece is one display as JSON: ``data``, ``metadata``, ``transient`` and ``update`` as
-in Jupyter's messages, or ``clear``."""
+"""The stream of rich output. Each piece is one display as JSON: ``data``, ``metadata``,
+``transient`` and ``update`` as in Jupyter's messages, or ``clear``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +85,12 @@ class Versions:
         from raysm.core.protocol.packages import installed_version
 
         ray, cloudpickle = (installed_version(name) or "" for name in ("ray", "cloudpickle"))
-        return Versions(python=platform.python_version(), ray=ray, cloudpickle=cloudpickle, raysm=raysm.__version__)
+        return Versions(
+            python=platform.python_version(),
+            ray=ray,
+            cloudpickle=cloudpickle,
+            raysm=raysm.__version__,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,7 +149,8 @@ class SessionState:
     clients: int
     uptime_s: float
     ends_in_s: float | None
-    """Seconds until the session ends if nothing happens. None while it is busy and has no budget."""
+    """Seconds until the session ends if nothing happens. None while it is busy and has no
+    budget."""
     ends_why: str
     closing: str
     """The reason why the session is ending now; empty if it is not."""
@@ -170,8 +179,8 @@ class RemoteError:
 class Outcome:
     error: RemoteError | None = None
     pickled: Any = b""
-    """The value, or the exception of a failure, as a parcel in one piece or in a list. Empty if the exception cannot be
-    pickled."""
+    """The value, or the exception of a failure, as a parcel in one piece or in a list. Empty if the
+    exception cannot be pickled."""
     shown: Mapping[str, Any] = field(default_factory=dict)
     """The representations of a cell's last value by MIME type, as JSON."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -180,7 +189,8 @@ class Outcome:
         return b"".join(self.pieces())
 
     def pieces(self) -> list[Piece]:
-        # The value stays pickled inside the frame, so that processes can forward it without being able to load it.
+        # The value stays pickled inside the frame, so that processes can forward it without being
+        # able to load it.
         error = None if self.error is None else to_json(self.error)
         head = frame({"error": error, "shown": dict(self.shown), "metadata": dict(self.metadata)})
         return [head, *(self.pickled if isinstance(self.pickled, list) else [self.pickled])]
@@ -188,8 +198,15 @@ class Outcome:
     @staticmethod
     def decode(content: Content) -> "Outcome":
         head, pickled = unframe(content)
-        error = None if head.get("error") is None else from_json(RemoteError, head["error"], "error")
-        return Outcome(error=error, pickled=pickled, shown=head.get("shown", {}), metadata=head.get("metadata", {}))
+        error = (
+            None if head.get("error") is None else from_json(RemoteError, head["error"], "error")
+        )
+        return Outcome(
+            error=error,
+            pickled=pickled,
+            shown=head.get("shown", {}),
+            metadata=head.get("metadata", {}),
+        )
 
 
 def frame(head: Mapping[str, Any], body: bytes = b"") -> bytes:
@@ -209,4 +226,6 @@ def unframe(content: Content) -> tuple[dict[str, Any], Any]:
     # Without a newline the head may be cut off, because a part of it can still be valid JSON.
     if end < 0 or not isinstance(head, dict):
         raise InvalidConfig("not a frame of a session: its first line is not a JSON object")
-    return head, content[end + 1 :] if isinstance(content, bytes) else memoryview(content)[end + 1 :]
+    return head, content[end + 1 :] if isinstance(content, bytes) else memoryview(content)[
+        end + 1 :
+    ]

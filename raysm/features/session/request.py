@@ -28,7 +28,9 @@ class SessionWorkload(Workload):
     # The server also needs aiohttp, which comes with ray[default].
     packages: ClassVar[tuple[str, ...]] = ("cloudpickle", "IPython")
     # The user did not ask for remote debugging: on AWS, calls reach the session through it.
-    without_remote_debug: ClassVar[str] = "a session cannot be had without; raysm.submit sends jobs that need none"
+    without_remote_debug: ClassVar[str] = (
+        "a session cannot be had without; raysm.submit sends jobs that need none"
+    )
     # One call that asks for too much must not end the session, with the results of all other calls.
     fails_on_unmet_requests: ClassVar[bool] = False
     names_waiting_requests: ClassVar[bool] = True
@@ -36,12 +38,14 @@ class SessionWorkload(Workload):
     marks_end: ClassVar[bool] = True
     # The namespace exists only in the memory of the head.
     keeps_state: ClassVar[bool] = False
-    # No user code runs before the first call, and the server's imports take as long as forming the cluster.
+    # No user code runs before the first call, and the server's imports take as long as forming the
+    # cluster.
     prepares_ahead: ClassVar[bool] = True
     ray_variables: ClassVar[Mapping[str, str]] = {
         # The first call then finds a worker that has already started.
         "RAY_enable_worker_prestart": "1",
-        # Ray would keep a line that resembles another back for 5 s, until the session may have ended.
+        # Ray would keep a line that resembles another back for 5 s, until the session may have
+        # ended.
         "RAY_DEDUP_LOGS": "0",
     }
 
@@ -58,7 +62,10 @@ class SessionWorkload(Workload):
     def own_costs(self) -> OwnCosts | None:
         if self.usd_per_hour is None:
             return None
-        idle, detached = brief_duration(self.idle_timeout_s), brief_duration(self.idle_timeout_detached_s)
+        idle, detached = (
+            brief_duration(self.idle_timeout_s),
+            brief_duration(self.idle_timeout_detached_s),
+        )
         end = f"it ends after {idle} without a call, or after {detached} without a client"
         return OwnCosts(self.usd_per_hour, self.budget_usd, end)
 
@@ -66,7 +73,9 @@ class SessionWorkload(Workload):
         for name in ("idle_timeout_s", "idle_timeout_detached_s"):
             value = getattr(self, name)
             if not _is_above_0(value):
-                raise InvalidRequest(f"Session: {name} must be a number of seconds above 0, got {value!r}")
+                raise InvalidRequest(
+                    f"Session: {name} must be a number of seconds above 0, got {value!r}"
+                )
         for name in ("budget_usd", "usd_per_hour"):
             value = getattr(self, name)
             if value is not None and not _is_above_0(value):

@@ -1,6 +1,7 @@
 """Runs a session: the driver joins Ray, serves clients, and runs cells until the session ends.
 
-The server has a thread of its own. The main thread runs the cells, because a signal interrupts only that one.
+The server has a thread of its own. The main thread runs the cells, because a signal interrupts only
+that one.
 """
 
 import asyncio
@@ -82,9 +83,17 @@ class SessionRunner(Runner[SessionWorkload]):
 
 
 class _Serving:
-    def __init__(self, runner: SessionRunner, cells: Cells, folder: Path, private: Path, blobs: Blobs) -> None:
+    def __init__(
+        self, runner: SessionRunner, cells: Cells, folder: Path, private: Path, blobs: Blobs
+    ) -> None:
         self.error: BaseException | None = None
-        self._runner, self._cells, self._folder, self._private, self._blobs = runner, cells, folder, private, blobs
+        self._runner, self._cells, self._folder, self._private, self._blobs = (
+            runner,
+            cells,
+            folder,
+            private,
+            blobs,
+        )
         self._host: SessionHost | None = None
         self.thread = threading.Thread(target=self._serve, name=SERVER_THREAD, daemon=True)
 
@@ -94,10 +103,15 @@ class _Serving:
         if name == SERVER_THREAD:
             return None
         if name == RAYS_PRINTER:
-            # Ray does not say which call's task wrote a line: only while one call runs, the line must be that call's.
-            # A client does not read the output of a map's batch, so its lines go to the job's log.
+            # Ray does not say which call's task wrote a line: only while one call runs, the line
+            # must be that call's. A client does not read the output of a map's batch, so its lines
+            # go to the job's log.
             running = [] if self._host is None else self._host.calls.running()
-            return running[0].output if len(running) == 1 and running[0].request.kind != BATCH else None
+            return (
+                running[0].output
+                if len(running) == 1 and running[0].request.kind != BATCH
+                else None
+            )
         return self._cells.output
 
     def _serve(self) -> None:
@@ -120,7 +134,11 @@ class _Serving:
         )
         remote = RemoteCalls(head, self._folder)
         jupyters = Jupyters(self._folder, self._private)
-        executors: dict[str, Executor] = {CALL: processes, JUPYTER: jupyters, TRANSFER: Transfers(self._folder)}
+        executors: dict[str, Executor] = {
+            CALL: processes,
+            JUPYTER: jupyters,
+            TRANSFER: Transfers(self._folder),
+        }
         executors |= dict.fromkeys(REMOTE_KINDS, remote)
         executors |= dict.fromkeys(NAMESPACE_KINDS, InstanceCells(head, self._cells, printing))
         self._host = host = SessionHost(
@@ -138,7 +156,8 @@ class _Serving:
         server = SessionServer(host, payload.token(), jupyters)
         port = await server.start()
         emit_event(State(name=SERVING, host=head, address=f"http://127.0.0.1:{port}"))
-        # After that line: asking Ray for a process blocks this thread for 0.3 s, while the client connects.
+        # After that line: asking Ray for a process blocks this thread for 0.3 s, while the client
+        # connects.
         processes.prepare()
         try:
             await host.live(server.wake_all)
@@ -156,6 +175,7 @@ class _Serving:
             usd_per_hour=workload.usd_per_hour,
             budget_usd=workload.budget_usd,
         )
-        # The service writes this file when it makes the container: from then on the instance is paid for.
+        # The service writes this file when it makes the container: from then on the instance is
+        # paid for.
         configured_s = self._runner.environment.paths.resource_config.stat().st_mtime
         return Lifetime(rules, time.monotonic(), max(0.0, time.time() - configured_s))

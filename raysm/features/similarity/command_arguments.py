@@ -13,28 +13,56 @@ from raysm.features.similarity.request import MATRIX, Similarity
 
 
 class _Names(argparse.Action):
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+    def __call__(
+        self, parser: Any, namespace: Any, values: Any, option_string: str | None = None
+    ) -> None:
         names = next(csv.reader([values])) or [""]
         setattr(namespace, self.dest, [*(getattr(namespace, self.dest) or ()), *names])
 
 
 KEPT = (
     Flag("--top-k K", "workload.top_k", "keep the K most similar other rows of each row"),
-    Flag("--threshold T", "workload.threshold", "keep the pairs of rows with at least this similarity"),
+    Flag(
+        "--threshold T",
+        "workload.threshold",
+        "keep the pairs of rows with at least this similarity",
+    ),
     Flag("--full", "workload.full", "keep the whole N x N matrix"),
 )
-"""Flags that exclude each other. The workload refuses several of them, and says what to do instead."""
+"""Flags that exclude each other. The workload refuses several of them, and says what to do
+instead."""
 
 FLAGS = (
     *KEPT,
-    Flag("--queries FILE", "inputs.queries.uri", "compare the rows of this matrix with those of MATRIX"),
-    Flag("--dtype", "workload.dtype", "data type of the result of --full"),
-    Flag("--id-column NAME", "workload.id_column", "column of row IDs, no feature; repeatable", takes=tuple[str, ...]),
     Flag(
-        "--columns NAME,NAME", "workload.columns", "features (default: all numbers, no IDs); repeatable", action=_Names
+        "--queries FILE",
+        "inputs.queries.uri",
+        "compare the rows of this matrix with those of MATRIX",
     ),
-    Flag("--exclude-columns NAME,NAME", "workload.exclude_columns", "columns to leave out; repeatable", action=_Names),
-    Flag("--parts", "workload.parts", "number of result files, each written by one instance (default 1)"),
+    Flag("--dtype", "workload.dtype", "data type of the result of --full"),
+    Flag(
+        "--id-column NAME",
+        "workload.id_column",
+        "column of row IDs, no feature; repeatable",
+        takes=tuple[str, ...],
+    ),
+    Flag(
+        "--columns NAME,NAME",
+        "workload.columns",
+        "features (default: all numbers, no IDs); repeatable",
+        action=_Names,
+    ),
+    Flag(
+        "--exclude-columns NAME,NAME",
+        "workload.exclude_columns",
+        "columns to leave out; repeatable",
+        action=_Names,
+    ),
+    Flag(
+        "--parts",
+        "workload.parts",
+        "number of result files, each written by one instance (default 1)",
+    ),
     Flag("--block-rows ROWS", "workload.block_rows", "rows per Ray task (default: automatic)"),
 )
 
@@ -78,7 +106,12 @@ raysm similarity vectors.npy --top-k 10 --instances 16 --estimate --instance-typ
         overview=["raysm similarity vectors.npy --top-k 10 --instances 2 --output out/"],
     )
     command.set_defaults(lacks=_missing, own_options=_own_options)
-    add(command, "MATRIX", ".npy, .npz, .csv(.gz), .parquet, or a folder; a path, s3://… or job:NAME/model", nargs="?")
+    add(
+        command,
+        "MATRIX",
+        ".npy, .npz, .csv(.gz), .parquet, or a folder; a path, s3://… or job:NAME/model",
+        nargs="?",
+    )
     add_flags(command, FLAGS, Similarity)
     text = (
         "give each instance only its share of MATRIX's files (ShardedByS3Key); for the files of the queries: "
@@ -115,5 +148,9 @@ def _own_options(arguments: argparse.Namespace) -> Mapping[tuple[str, ...], obje
         values["inputs", MATRIX, "distribution"] = "ShardedByS3Key"
     if any(getattr(arguments, flag.dest) is not None for flag in KEPT):
         # Exactly one of them may be set, so a flag clears those of the request file.
-        values |= {("workload", "top_k"): None, ("workload", "threshold"): None, ("workload", "full"): False}
+        values |= {
+            ("workload", "top_k"): None,
+            ("workload", "threshold"): None,
+            ("workload", "full"): False,
+        }
     return values

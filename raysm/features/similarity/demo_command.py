@@ -28,14 +28,20 @@ def run(arguments: Arguments, console: Console) -> None:
     # Checked before the job runs.
     check_output(arguments.output)
     labels = _labels()
-    instances = "1 emulated instance" if arguments.instances == 1 else f"{arguments.instances} emulated instances"
+    instances = (
+        "1 emulated instance"
+        if arguments.instances == 1
+        else f"{arguments.instances} emulated instances"
+    )
     say(
         f"{len(labels):,} pictures of handwritten digits come with raysm. A job of {instances} forms one Ray cluster "
         f"on this\nmachine, and finds the {TOP_K} most similar other pictures of each: exactly, by their cosine.",
         console,
     )
     inputs, cluster = {"matrix": DATA / "digits.csv.gz"}, Cluster(count=arguments.instances)
-    job = send(prepare(Similarity(top_k=TOP_K), cluster=cluster, inputs=inputs, name="demo"), console)
+    job = send(
+        prepare(Similarity(top_k=TOP_K), cluster=cluster, inputs=inputs, name="demo"), console
+    )
     arguments.has_sent = True
     times.sent_s = now_s()
     result = follow_and_fetch(job, console, times, output=arguments.output)
@@ -43,13 +49,21 @@ def run(arguments: Arguments, console: Console) -> None:
     neighbors = result.table().to_pylist()
     for row in neighbors[:ROWS]:
         pairs = zip(row["neighbors"], row["similarities"], strict=True)
-        others = ", ".join(f"{other} (a {labels[other]}, {similarity:.4f})" for other, similarity in pairs)
+        others = ", ".join(
+            f"{other} (a {labels[other]}, {similarity:.4f})" for other, similarity in pairs
+        )
         say(f"picture {row['row']} (a {labels[row['row']]}) is most similar to {others}", console)
     same = sum(labels[row["row"]] == labels[row["neighbors"][0]] for row in neighbors)
     share = f"{100 * same / len(neighbors):.1f} %"
-    say(f"\n{share} of all pictures show the same digit as the picture most similar to them.\n", console)
+    say(
+        f"\n{share} of all pictures show the same digit as the picture most similar to them.\n",
+        console,
+    )
     print_result(console, result, workload=Similarity.kind, times=times)
-    say("\nThe same for your own matrix:  raysm similarity FILE --top-k 10 --instances 2 --output out/", console)
+    say(
+        "\nThe same for your own matrix:  raysm similarity FILE --top-k 10 --instances 2 --output out/",
+        console,
+    )
 
 
 def _labels() -> list[int]:

@@ -36,7 +36,9 @@ DEFAULT_REGION = "us-east-1"
 """The region with the most known prices; the output names it."""
 
 
-def run(arguments: Arguments, console: Console, measure: "Callable[..., Estimate] | None" = None) -> None:
+def run(
+    arguments: Arguments, console: Console, measure: "Callable[..., Estimate] | None" = None
+) -> None:
     """Measure a few tiles by ``measure``, and print the expected time and cost."""
     settings = read_settings(arguments)
     path = _matrix(settings)
@@ -45,7 +47,9 @@ def run(arguments: Arguments, console: Console, measure: "Callable[..., Estimate
         from raysm.features.similarity.cluster.estimate import estimate
     except ImportError as error:
         lacks = error.name or error
-        raise MissingDependency(f"--estimate needs {lacks}: python3 -m pip install 'raysm[local]'") from error
+        raise MissingDependency(
+            f"--estimate needs {lacks}: python3 -m pip install 'raysm[local]'"
+        ) from error
     # The cast is safe: this command always runs a similarity.
     shape, workload = cluster(settings), cast(Similarity, settings.workload())
     for name in shape.types:
@@ -63,7 +67,9 @@ def run(arguments: Arguments, console: Console, measure: "Callable[..., Estimate
         if slots not in measured:
             # Instances on this machine share its cores, and need no network between them.
             instances = 1 if is_local else shape.count
-            measured[slots] = (measure or estimate)(path, workload, slots, instances=instances, shared_out=is_sharded)
+            measured[slots] = (measure or estimate)(
+                path, workload, slots, instances=instances, shared_out=is_sharded
+            )
         expected = measured[slots]
         is_billed = not is_local or arguments.price_per_hour is not None
         price = None
@@ -95,7 +101,10 @@ def _rows(expected: "Estimate", shape: Cluster, instance_type: str) -> list[tupl
     result = "one file, merged by the head"
     if expected.parts > 1:
         result = f"{expected.parts} files, each of a range of rows that an instance owns, merges and writes"
-    rows = [("time", f"{expected.total_s:.1f} s once the cluster is formed ({phases})"), ("result", result)]
+    rows = [
+        ("time", f"{expected.total_s:.1f} s once the cluster is formed ({phases})"),
+        ("result", result),
+    ]
     if expected.coming_bytes:
         rows.append(("rows", f"{expected.coming_bytes / 1e9:.2f} GB of rows come to each instance"))
     verb = "has" if expected.tasks == 1 else "have"
@@ -103,7 +112,9 @@ def _rows(expected: "Estimate", shape: Cluster, instance_type: str) -> list[tupl
     if instance_type == LOCAL_TYPE:
         cores = f"this machine's{idle}; computed with {expected.engine}; --instance-type estimates for another"
     else:
-        gpus = "; its GPUs were not measured" if processor_of(instance_type) is Processor.GPU else ""
+        gpus = (
+            "; its GPUs were not measured" if processor_of(instance_type) is Processor.GPU else ""
+        )
         cores = (
             f"{shape.count} x {vcpus_of(instance_type)} vCPUs of {instance_type}, each assumed to be as fast as a "
             f"core of this machine{idle}; computed with {expected.engine}{gpus}"
@@ -118,12 +129,18 @@ def _matrix(settings: Settings) -> Path:
     matrix = inputs[MATRIX]["uri"] if MATRIX in inputs else "nothing"
     path = matrix.removeprefix("file://")
     if MATRIX not in inputs or "://" in path or path.startswith("job:"):
-        raise InvalidRequest(f"--estimate needs a matrix on this machine, got {matrix}; give a local path")
+        raise InvalidRequest(
+            f"--estimate needs a matrix on this machine, got {matrix}; give a local path"
+        )
     return Path(path)
 
 
 def _as_json(expected: "Estimate") -> dict[str, Any]:
-    answer: dict[str, Any] = {"engine": expected.engine, "slots": expected.slots, "tasks": expected.tasks}
+    answer: dict[str, Any] = {
+        "engine": expected.engine,
+        "slots": expected.slots,
+        "tasks": expected.tasks,
+    }
     answer |= {"parts": expected.parts, "coming_bytes": expected.coming_bytes}
     return answer | {"phases_s": expected.phases_s, "total_s": expected.total_s}
 

@@ -29,8 +29,9 @@ def _instead(given: list[str]) -> str:
 class Similarity(Workload):
     """The exact cosine similarity of every row of a matrix with every other row.
 
-    The matrix is the channel ``matrix``. If there is a channel ``queries`` too, every query is compared with every row
-    of the matrix instead. The result has the form that exactly one of ``top_k``, ``threshold`` and ``full`` chooses.
+    The matrix is the channel ``matrix``. If there is a channel ``queries`` too, every query is
+    compared with every row of the matrix instead. The result has the form that exactly one of
+    ``top_k``, ``threshold`` and ``full`` chooses.
 
     Raises:
         InvalidRequest: None or several of the three are given, or an option is out of its range.
@@ -42,18 +43,22 @@ class Similarity(Workload):
     label: ClassVar[str] = "the similarity"
     keeps: ClassVar[str] = "the similarities"
     channels: ClassVar[tuple[str, ...]] = (MATRIX,)
-    input_check: ClassVar[str | None] = "raysm.features.similarity.cluster.reading.files:check_inputs"
+    input_check: ClassVar[str | None] = (
+        "raysm.features.similarity.cluster.reading.files:check_inputs"
+    )
     packages: ClassVar[tuple[str, ...]] = ("numpy", "pyarrow")
     extra: ClassVar[str | None] = "local"
     preloads: ClassVar[tuple[str, ...]] = ("raysm.features.similarity.cluster.imports",)
     wants_all_cpus_at_once: ClassVar[bool] = True
     ray_variables: ClassVar[Mapping[str, str]] = {
-        # While all CPUs are busy, Ray kills a worker that has been idle for a second. Each chunk of rows would then
-        # start a new worker to read it, whose imports take a second.
+        # While all CPUs are busy, Ray kills a worker that has been idle for a second. Each chunk of
+        # rows would then start a new worker to read it, whose imports take a second.
         "RAY_idle_worker_killing_time_threshold_ms": "60000",
-        # Ray requests an object again after this time, 10 s by default; chunks that share a link may take longer.
+        # Ray requests an object again after this time, 10 s by default; chunks that share a link
+        # may take longer.
         "RAY_object_manager_pull_timeout_ms": "30000",
-        # As many as Ray gives to each task: NumPy's other threads would wait in a loop for 0.06 s after its import.
+        # As many as Ray gives to each task: NumPy's other threads would wait in a loop for 0.06 s
+        # after its import.
         "OPENBLAS_NUM_THREADS": "1",
     }
     # The tasks return their messages as values.
@@ -62,25 +67,28 @@ class Similarity(Workload):
     prepares_ahead: ClassVar[bool] = True
 
     top_k: int | None = None
-    """Keep the k most similar other rows of each row, 1 to N - 1; with queries the k most similar rows of each query,
-    1 to N."""
+    """Keep the k most similar other rows of each row, 1 to N - 1; with queries the k most similar
+    rows of each query, 1 to N."""
     threshold: float | None = None
-    """Keep the pairs ``row < neighbor``, with queries all pairs, whose similarity as float32 is at least this; -1 to
-    1."""
+    """Keep the pairs ``row < neighbor``, with queries all pairs, whose similarity as float32 is at
+    least this; -1 to 1."""
     full: bool = False
-    """Keep all N x N similarities, with queries all of queries x rows, as one ``.npy`` or in ``parts``."""
+    """Keep all N x N similarities, with queries all of queries x rows, as one ``.npy`` or in
+    ``parts``."""
     dtype: Literal["float32", "float16"] = "float32"
     """Type of the full matrix; top-k and pairs are always float32."""
     id_column: str | tuple[str, ...] | None = None
-    """The column or columns of a CSV or Parquet input that identify the rows; they are kept, but are not features."""
+    """The column or columns of a CSV or Parquet input that identify the rows; they are kept, but
+    are not features."""
     columns: tuple[str, ...] | None = None
-    """The feature columns; None takes all numeric columns except the ids and an index of pandas. A list column beside
-    scalar columns, and a column that looks like a row index, are features only if they are named here."""
+    """The feature columns; None takes all numeric columns except the ids and an index of pandas. A
+    list column beside scalar columns, and a column that looks like a row index, are features only
+    if they are named here."""
     exclude_columns: tuple[str, ...] | None = None
     """Columns that are not features."""
     parts: int | None = None
-    """Number of files of the result, each with a range of rows, merged and written by any instance; None is one file,
-    which the head merges and writes."""
+    """Number of files of the result, each with a range of rows, merged and written by any instance;
+    None is one file, which the head merges and writes."""
     block_rows: int | None = optional(None, result=False)
     """Number of rows of one task; None lets raysm choose. The result does not depend on it."""
 
@@ -94,9 +102,13 @@ class Similarity(Workload):
             names = getattr(self, name)
             is_names = isinstance(names, tuple) and all(isinstance(one, str) for one in names)
             if not (names is None or isinstance(names, str) or is_names):
-                raise InvalidRequest(f"Similarity: {name} must be a list of column names, got {value!r}")
+                raise InvalidRequest(
+                    f"Similarity: {name} must be a list of column names, got {value!r}"
+                )
         if self.columns is not None and self.exclude_columns:
-            raise InvalidRequest("Similarity: give columns or exclude_columns, not both: the first names all features")
+            raise InvalidRequest(
+                "Similarity: give columns or exclude_columns, not both: the first names all features"
+            )
         if self.columns == ():
             raise InvalidRequest("Similarity: columns is empty; name the features, or drop columns")
         named = (*self.id_columns, *(self.columns or ()), *(self.exclude_columns or ()))
@@ -107,30 +119,48 @@ class Similarity(Workload):
                 "a feature (columns), or is neither (exclude_columns)"
             )
         real = (int, float)
-        for name, kind in (("top_k", int), ("threshold", real), ("parts", int), ("block_rows", int)):
+        for name, kind in (
+            ("top_k", int),
+            ("threshold", real),
+            ("parts", int),
+            ("block_rows", int),
+        ):
             value = getattr(self, name)
             # isinstance(True, int) is true, and top_k=True would mean one neighbor.
             if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
                 raise InvalidRequest(f"Similarity: {name} must be a number, got {value!r}")
-        modes = {"top_k": self.top_k is not None, "threshold": self.threshold is not None, "full": self.full}
+        modes = {
+            "top_k": self.top_k is not None,
+            "threshold": self.threshold is not None,
+            "full": self.full,
+        }
         given = [name for name, is_given in modes.items() if is_given]
         if len(given) != 1:
             got = f", got {' and '.join(given)}" if given else ""
             raise InvalidRequest(
-                f"Similarity: give exactly one of top_k, threshold and full{got}", remedy=_instead(given)
+                f"Similarity: give exactly one of top_k, threshold and full{got}",
+                remedy=_instead(given),
             )
         if self.top_k is not None and self.top_k < 1:
             raise InvalidRequest(f"Similarity: top_k must be at least 1, got {self.top_k}")
-        if self.threshold is not None and not (math.isfinite(self.threshold) and -1 <= self.threshold <= 1):
-            raise InvalidRequest(f"Similarity: a cosine lies in -1 to 1, got the threshold {self.threshold}")
+        if self.threshold is not None and not (
+            math.isfinite(self.threshold) and -1 <= self.threshold <= 1
+        ):
+            raise InvalidRequest(
+                f"Similarity: a cosine lies in -1 to 1, got the threshold {self.threshold}"
+            )
         if self.dtype not in ("float32", "float16"):
             raise InvalidRequest(f"Similarity: dtype is 'float32' or 'float16', got {self.dtype!r}")
         if self.dtype != "float32" and not self.full:
-            raise InvalidRequest("Similarity: dtype belongs to full; top-k and pairs are always float32")
+            raise InvalidRequest(
+                "Similarity: dtype belongs to full; top-k and pairs are always float32"
+            )
         if self.parts is not None and self.parts < 1:
             raise InvalidRequest(f"Similarity: parts must be at least 1, got {self.parts}")
         if self.block_rows is not None and self.block_rows < 1:
-            raise InvalidRequest(f"Similarity: block_rows must be at least 1, got {self.block_rows}")
+            raise InvalidRequest(
+                f"Similarity: block_rows must be at least 1, got {self.block_rows}"
+            )
 
     def check_inputs(self, inputs: Mapping[str, Input], instances: int) -> None:
         check_names("Similarity", (MATRIX, QUERIES), inputs, "input")
@@ -146,5 +176,6 @@ class Similarity(Workload):
 
     @property
     def small_input_bytes(self) -> int:
-        # A worker takes a second to import what it needs. Sizes that the user chose ask for several tasks.
+        # A worker takes a second to import what it needs. Sizes that the user chose ask for several
+        # tasks.
         return 0 if self.block_rows or self.parts else 1 << 20

@@ -27,8 +27,8 @@ class SimilarityResult(Result):
     def table(self, name: str | None = None) -> Any:
         """Read the result: neighbors or pairs as one ``pyarrow.Table``, all scores as a memory-mapped array.
 
-        Scores in several parts are a ``StackedRows``: ``scores[5]``, ``scores[10:20, :100]`` read the rows that are
-        asked for, ``numpy.asarray(scores)`` all of them into memory.
+        Scores in several parts are a ``StackedRows``: ``scores[5]``, ``scores[10:20, :100]`` read
+        the rows that are asked for, ``numpy.asarray(scores)`` all of them into memory.
 
         Args:
             name: Name of one file, ``ids.parquet``; None is the result, however many parts it has.
@@ -47,16 +47,18 @@ class SimilarityResult(Result):
     def pairs(self) -> Any:
         """Read neighbors or pairs as one ``pyarrow.Table`` with a row for each pair.
 
-        Its columns are ``row``, ``neighbor`` and ``similarity``, and with ids ``id`` and ``neighbor_id``: the form in
-        which a result of ``threshold`` is stored. Of a result of ``top_k``, each row has k pairs, the most similar
-        first.
+        Its columns are ``row``, ``neighbor`` and ``similarity``, and with ids ``id`` and
+        ``neighbor_id``: the form in which a result of ``threshold`` is stored. Of a result of
+        ``top_k``, each row has k pairs, the most similar first.
 
         Raises:
             InvalidRequest: The result is the full matrix.
             MissingDependency: PyArrow is not installed.
         """
         if self.file.suffix != ".parquet":
-            raise InvalidRequest(f"{self.file.name} has a similarity for each two rows: read it with table()")
+            raise InvalidRequest(
+                f"{self.file.name} has a similarity for each two rows: read it with table()"
+            )
         table = self.table()
         if "neighbors" not in table.column_names:
             return table
@@ -79,7 +81,10 @@ class SimilarityResult(Result):
         first, *others = self.manifest.files
         folder = Path(first.name).parent
         # A single file is beside the manifest, as ids are; parts have a folder of their own.
-        return [first, *(file for file in others if folder != Path() and Path(file.name).parent == folder)]
+        return [
+            first,
+            *(file for file in others if folder != Path() and Path(file.name).parent == folder),
+        ]
 
     def _lines(self) -> list[str]:
         rows = self._rows
@@ -131,7 +136,9 @@ class StackedRows:
 
         rows, columns = key if isinstance(key, tuple) and len(key) == 2 else (key, slice(None))
         if not isinstance(columns, int | np.integer | slice):
-            raise IndexError(f"columns must be a number or a slice, got {columns!r}; write scores[rows][:, columns]")
+            raise IndexError(
+                f"columns must be a number or a slice, got {columns!r}; write scores[rows][:, columns]"
+            )
         # NumPy resolves any kind of index here, and raises its own errors.
         numbers = np.arange(len(self))[rows]
         at = np.searchsorted(self._edges, numbers, side="right") - 1

@@ -1,7 +1,8 @@
 """The similarity of all rows: made ready while the cluster forms, then run to its one result.
 
-It reads the channels ``matrix`` and, if there is one, ``queries``, and leaves the result in the model folder. Finished
-tasks are kept beside the checkpoints, so that a job that is stopped continues later.
+It reads the channels ``matrix`` and, if there is one, ``queries``, and leaves the result in the
+model folder. Finished tasks are kept beside the checkpoints, so that a job that is stopped
+continues later.
 """
 
 import shutil
@@ -33,7 +34,11 @@ def folders_here() -> Folders:
 
 def _folders_of(environment: Environment) -> Folders:
     lasting = environment.has_checkpoints
-    return Folders(result=environment.paths.model, records=environment.paths.records(lasting=lasting), lasting=lasting)
+    return Folders(
+        result=environment.paths.model,
+        records=environment.paths.records(lasting=lasting),
+        lasting=lasting,
+    )
 
 
 class SimilarityRunner(Runner[Similarity]):
@@ -48,7 +53,8 @@ class SimilarityRunner(Runner[Similarity]):
         source, queries = self._sources()
         # What is finished is on disk already, so SIGTERM may end the work anywhere.
         leave_on_sigterm(self._clean)
-        # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
+        # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other
+        # one.
         ray.init(address=address, log_to_driver=False, configure_logging=False)
         leave_on_sigterm(self._clean)
         folders = replace(_folders_of(self.environment), on_instance=folders_here)
@@ -71,19 +77,26 @@ class SimilarityRunner(Runner[Similarity]):
     def _spread(self) -> set[str]:
         """Return the channels of which each instance has but a share."""
         inputs = self.request.inputs
-        return {name for name, channel in inputs.items() if channel.distribution != "FullyReplicated"}
+        return {
+            name for name, channel in inputs.items() if channel.distribution != "FullyReplicated"
+        }
 
     def _sources(self) -> tuple[Source, Source | None]:
         # One instance has all that there is, however it was shared out.
         shares = self._spread() & {MATRIX, QUERIES} if len(self.environment.hosts) > 1 else set()
 
         def source(channel: str) -> Source:
-            return Source(channel=channel, selection=Selection.of(self.workload, channel), sharded=channel in shares)
+            return Source(
+                channel=channel,
+                selection=Selection.of(self.workload, channel),
+                sharded=channel in shares,
+            )
 
         return source(MATRIX), source(QUERIES) if QUERIES in self.request.inputs else None
 
     def _clean(self) -> None:
-        # What was growing there when SIGTERM came: a job that is stopped has its model folder uploaded too.
+        # What was growing there when SIGTERM came: a job that is stopped has its model folder
+        # uploaded too.
         remove_unfinished(self.environment.paths.model)
         if not self.environment.has_checkpoints:
             shutil.rmtree(self.environment.paths.records(lasting=False), ignore_errors=True)

@@ -22,7 +22,15 @@ from raysm.core.protocol.source import Source, source_of
 from raysm.core.protocol.terminal_text import visible
 from raysm.core.request.programs import Program
 from raysm.errors import InvalidRequest, MissingDependency, used_by
-from raysm.features.sweep.request import Earlier, FunctionSweep, Rule, ScriptSweep, Search, SweepWorkload, swept_script
+from raysm.features.sweep.request import (
+    Earlier,
+    FunctionSweep,
+    Rule,
+    ScriptSweep,
+    Search,
+    SweepWorkload,
+    swept_script,
+)
 from raysm.features.sweep.space import Parameter, space_of
 
 MAX_SHOWN = 20
@@ -39,7 +47,8 @@ class Best:
     value: float
     """The metric of the sweep."""
     checkpoint: Path | None
-    """Folder with its last checkpoint, or what it wrote into $SM_MODEL_DIR; None if it left nothing."""
+    """Folder with its last checkpoint, or what it wrote into $SM_MODEL_DIR; None if it left
+    nothing."""
 
 
 class TrialTable(list[Trial]):
@@ -87,14 +96,18 @@ class TrialTable(list[Trial]):
         names, cells = self._cells()
         widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
         lines = [
-            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in (names, *cells)
+            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True))
+            for row in (names, *cells)
         ]
         return visible("\n".join([line.rstrip() for line in lines] + self._hidden()))
 
     def _repr_html_(self) -> str:
         names, cells = self._cells()
         head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
-        body = "".join("<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>" for row in cells)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>"
+            for row in cells
+        )
         hidden = "".join(f"<p>{html.escape(text)}</p>" for text in self._hidden())
         return f"<table cellpadding=5><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{hidden}"
 
@@ -158,7 +171,13 @@ class SweepResult(Result):
             raise InvalidRequest(f"no trial of {self.manifest.job} has a value of {self.metric!r}")
         folder, params, metrics = self.path / BEST, dict(trial.params), dict(trial.metrics)
         checkpoint = folder if folder.is_dir() else None
-        return Best(number=trial.number, params=params, metrics=metrics, value=trial.value, checkpoint=checkpoint)
+        return Best(
+            number=trial.number,
+            params=params,
+            metrics=metrics,
+            value=trial.value,
+            checkpoint=checkpoint,
+        )
 
     def table(self, name: str | None = None) -> Any:
         """Return all trials as a table: a list of them, with ``to_frame()``; or, by its name, a file of the result."""
@@ -186,7 +205,9 @@ class SweepResult(Result):
         return features.view("plot_sweep")(self, size=size)
 
     def __repr__(self) -> str:
-        return visible(f"<raysm sweep {self.manifest.job}: {self.manifest.summary}\n{self.trials!r}>")
+        return visible(
+            f"<raysm sweep {self.manifest.job}: {self.manifest.summary}\n{self.trials!r}>"
+        )
 
     def _repr_html_(self) -> str:
         return f"<div><b>{html.escape(self.manifest.summary)}</b>{self.trials._repr_html_()}</div>"
@@ -194,9 +215,17 @@ class SweepResult(Result):
 
 def _row(trial: Trial) -> dict[str, Any]:
     # A metric with the name of a parameter gets a prefix, so that neither replaces the other.
-    metrics = {(f"metrics.{name}" if name in trial.params else name): value for name, value in trial.metrics.items()}
+    metrics = {
+        (f"metrics.{name}" if name in trial.params else name): value
+        for name, value in trial.metrics.items()
+    }
     columns = {"number": trial.number, "status": trial.status, "value": trial.value}
-    rest = {"reports": trial.reports, "seconds": trial.seconds, "host": trial.host, "reason": trial.reason}
+    rest = {
+        "reports": trial.reports,
+        "seconds": trial.seconds,
+        "host": trial.host,
+        "reason": trial.reason,
+    }
     return {**dict(trial.params), **metrics, **columns, **rest}
 
 
@@ -210,9 +239,10 @@ Space = Mapping[str, Parameter | str] | Callable[[Any], Any]
 class Sweep:
     """A workload: many trials of a function or a script with different parameters.
 
-    A function gets its trial's parameters as arguments, or all of them as one mapping if it has one parameter. It
-    returns the metric, or a mapping of several. While it runs, it may report metrics (``raysm.report``), so that poor
-    trials end early. A script gets the parameters as ``--lr=0.01`` before its other arguments, and reports.
+    A function gets its trial's parameters as arguments, or all of them as one mapping if it has one
+    parameter. It returns the metric, or a mapping of several. While it runs, it may report metrics
+    (``raysm.report``), so that poor trials end early. A script gets the parameters as ``--lr=0.01``
+    before its other arguments, and reports.
 
     Attributes:
         train: The function, or the ``raysm.Script``.
@@ -242,27 +272,33 @@ class Sweep:
         """Describe the sweep and check it.
 
         Args:
-            train: The function, the path of a script, or a ``raysm.Script`` with arguments of its own.
-            space: A range for each parameter, by its name; or a function of an Optuna trial that draws them
-                (``trial.suggest_float("lr", 1e-4, 1e-1, log=True)``), and returns them or nothing.
+            train: The function, the path of a script, or a ``raysm.Script`` with arguments of its
+                own.
+            space: A range for each parameter, by its name; or a function of an Optuna trial that
+                draws them (``trial.suggest_float("lr", 1e-4, 1e-1, log=True)``), and returns them
+                or nothing.
             metric: Name of the metric to optimize.
             mode: The direction: ``min`` keeps the lowest value of the metric, ``max`` the highest.
             trials: Number of trials.
-            search: ``optuna``, ``random`` or ``grid``; None is ``optuna``, or ``random`` with ``stop="pbt"``.
-            stop: Ends trials early: ``asha``, ``median``, ``pbt``, or a class with numbers, ``raysm.Asha(grace=5)``.
+            search: ``optuna``, ``random`` or ``grid``; None is ``optuna``, or ``random`` with
+                ``stop="pbt"``.
+            stop: Ends trials early: ``asha``, ``median``, ``pbt``, or a class with numbers,
+                ``raysm.Asha(grace=5)``.
             workers: Processes of one trial; several have a process group of torch.
             cpus: CPUs of each worker.
             gpus: GPUs of each worker; None is one if any instance has GPUs, else 0.
-            concurrency: Maximum number of trials at a time; None is as many as the instances have room for.
+            concurrency: Maximum number of trials at a time; None is as many as the instances have
+                room for.
             time_budget_s: Seconds after which all trials end.
             retries: Maximum number of restarts of a trial whose process or instance died.
             reuse: Run several trials in one process, one after the other.
             seed: Seed of the search and of each trial's random numbers.
-            warm_start: A sweep of the same parameters, or its result: the search starts with its trials that lie in the
-                ranges.
+            warm_start: A sweep of the same parameters, or its result: the search starts with its
+                trials that lie in the ranges.
 
         Raises:
-            InvalidRequest: A range or an option is not allowed, or the function does not take the parameters.
+            InvalidRequest: A range or an option is not allowed, or the function does not take the
+                parameters.
         """
         self.train, self.space = train, space
         ranges = {} if callable(space) else space_of(space)
@@ -299,7 +335,9 @@ class Sweep:
             return None
         function: Any = self.train
         # In one pickle, so that both functions share their objects in the job too.
-        return pickled_call(function, (self.space,) if callable(self.space) else (), {}, source=self.source())
+        return pickled_call(
+            function, (self.space,) if callable(self.space) else (), {}, source=self.source()
+        )
 
     def source(self) -> Source | None:
         """Return the user's files for the payload: the script's, or modules that the function imports late."""
@@ -309,7 +347,10 @@ class Sweep:
     def title(self) -> str:
         """Return the name of the function or script, the default name of the job."""
         # A functools.partial has no name of its own.
-        return getattr(self.train, "__name__", None) or Path(self._workload.title).stem.rpartition(".")[2]
+        return (
+            getattr(self.train, "__name__", None)
+            or Path(self._workload.title).stem.rpartition(".")[2]
+        )
 
     def __repr__(self) -> str:
         return f"Sweep({self._workload.title}, {self._workload.planned_trials} trials by {self._workload.metric!r})"
@@ -324,15 +365,25 @@ def _workload(train: object, space: Space, fields: dict[str, Any]) -> SweepWorkl
                 "function needs a function instead of a script"
             )
         return ScriptSweep(
-            script=script.script, args=script.args, source_dir=script.source_dir, command=script.command, **fields
+            script=script.script,
+            args=script.args,
+            source_dir=script.source_dir,
+            command=script.command,
+            **fields,
         )
     if not callable(train):
-        raise InvalidRequest(f"Sweep: the first argument is a function, or the path of a script, got {train!r}")
+        raise InvalidRequest(
+            f"Sweep: the first argument is a function, or the path of a script, got {train!r}"
+        )
     # A function may draw other names in each trial.
     names = None if callable(space) else list(fields["space"])
     takes_config = _takes_config(train, names)
     workload = FunctionSweep(
-        name=name_of(train), python=PYTHON_VERSION, takes_config=takes_config, draws=callable(space), **fields
+        name=name_of(train),
+        python=PYTHON_VERSION,
+        takes_config=takes_config,
+        draws=callable(space),
+        **fields,
     )
     if workload.workers > 1 and features.path_of("kinds", "torch_script") is None:
         raise MissingDependency(
@@ -349,7 +400,9 @@ def _takes_config(train: Callable[..., Any], names: Sequence[str] | None) -> boo
     except ValueError:  # a built-in without a signature: the call itself raises
         return False
     # *args takes nothing that has a name.
-    by_name = [item for item in signature.parameters.values() if item.kind is not item.VAR_POSITIONAL]
+    by_name = [
+        item for item in signature.parameters.values() if item.kind is not item.VAR_POSITIONAL
+    ]
     has_one = len(by_name) == 1 and by_name[0].kind is not inspect.Parameter.VAR_KEYWORD
     if names is None:
         return has_one
@@ -357,8 +410,13 @@ def _takes_config(train: Callable[..., Any], names: Sequence[str] | None) -> boo
         signature.bind(**dict.fromkeys(names))
         return False
     except TypeError as error:
-        if has_one and by_name[0].name not in names and by_name[0].kind is not inspect.Parameter.KEYWORD_ONLY:
-            # f(lr_) for the space {"lr"} is a typo, f(config) is not: only typos are as close as 0.8.
+        if (
+            has_one
+            and by_name[0].name not in names
+            and by_name[0].kind is not inspect.Parameter.KEYWORD_ONLY
+        ):
+            # f(lr_) for the space {"lr"} is a typo, f(config) is not: only typos are as close as
+            # 0.8.
             if not difflib.get_close_matches(by_name[0].name, names, n=1, cutoff=0.8):
                 return True
         takes = ", ".join(item.name for item in by_name) or "nothing"
@@ -367,7 +425,9 @@ def _takes_config(train: Callable[..., Any], names: Sequence[str] | None) -> boo
         ) from None
 
 
-def _earlier(sweep: "Job | SweepResult | None", metric: str, ranges: Mapping[str, Parameter]) -> tuple[Earlier, ...]:
+def _earlier(
+    sweep: "Job | SweepResult | None", metric: str, ranges: Mapping[str, Parameter]
+) -> tuple[Earlier, ...]:
     result: object = sweep.result() if isinstance(sweep, Job) else sweep
     if result is None:
         return ()
@@ -378,12 +438,18 @@ def _earlier(sweep: "Job | SweepResult | None", metric: str, ranges: Mapping[str
             f"Sweep: warm_start was a sweep by {result.metric!r}, and this one is by {metric!r}; take one by the same"
         )
     # Trials that ended early count: their value is an upper bound of what they could reach.
-    having = [trial for trial in result.trials if trial.value is not None and trial.status != "failed"]
+    having = [
+        trial for trial in result.trials if trial.value is not None and trial.status != "failed"
+    ]
     # Users often narrow a range around the best value. SweepWorkload refuses missing parameters.
     within = [
         trial
         for trial in having
-        if all(item.contains(trial.params[name]) for name, item in ranges.items() if name in trial.params)
+        if all(
+            item.contains(trial.params[name])
+            for name, item in ranges.items()
+            if name in trial.params
+        )
     ]
     if not within:
         raise InvalidRequest(

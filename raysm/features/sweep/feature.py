@@ -11,7 +11,15 @@ FEATURE = Feature(
         "raysm.features.sweep",
         client=["Sweep", "SweepResult"],
         request=["Asha", "Median", "Pbt"],
-        space=["choice", "lograndint", "loguniform", "qloguniform", "quniform", "randint", "uniform"],
+        space=[
+            "choice",
+            "lograndint",
+            "loguniform",
+            "qloguniform",
+            "quniform",
+            "randint",
+            "uniform",
+        ],
         tuning=["Tuning", "attach_tuning", "tune"],
     ),
     views={

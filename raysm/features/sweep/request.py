@@ -9,7 +9,14 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast, get_args
 from raysm.core.request.codec import from_json
 from raysm.core.request.options import check_counts, optional
 from raysm.core.request.programs import Pickled, Program, script_at
-from raysm.core.request.workload import Parameters, ScriptWorkload, Workload, Wrapper, of_fields, plain
+from raysm.core.request.workload import (
+    Parameters,
+    ScriptWorkload,
+    Workload,
+    Wrapper,
+    of_fields,
+    plain,
+)
 from raysm.errors import InvalidRequest
 from raysm.features.sweep.space import Parameter, space_of
 
@@ -20,7 +27,8 @@ class _Rule:
     searches: ClassVar[tuple[str, ...]] = ("optuna", "random", "grid")
     """The searches that the rule can be combined with, the default first."""
     service_rule: ClassVar[str | None] = None
-    """TrainingJobEarlyStoppingType of a tuning job with the same rule; None if the service has none."""
+    """TrainingJobEarlyStoppingType of a tuning job with the same rule; None if the service has
+    none."""
     needs_checkpoints: ClassVar[bool] = False
     """True if each report needs a checkpoint."""
     takes_turns: ClassVar[bool] = False
@@ -73,8 +81,8 @@ class Median(_Rule):
 class Pbt(_Rule):
     """Population based training: the worst trials continue with the weights of the best, and varied parameters.
 
-    https://arxiv.org/abs/1711.09846. Each report needs a checkpoint. All trials are one population: if there is no room
-    for all of them, they take turns, each until its next comparison.
+    https://arxiv.org/abs/1711.09846. Each report needs a checkpoint. All trials are one population:
+    if there is no room for all of them, they take turns, each until its next comparison.
     """
 
     kind: ClassVar[str] = "pbt"
@@ -107,14 +115,17 @@ def rule_of(written: object) -> Rule | None:
     name = written.get("kind") if isinstance(written, Mapping) else written
     if not isinstance(name, str) or name not in KINDS:
         rules = ", ".join(map(repr, KINDS))
-        raise InvalidRequest(f"Sweep: there is no rule stop={written!r}; there are {rules} and None")
+        raise InvalidRequest(
+            f"Sweep: there is no rule stop={written!r}; there are {rules} and None"
+        )
     data = dict(written) if isinstance(written, Mapping) else {}
     rule: Rule = from_json(KINDS[name], data, "stop")
     return rule
 
 
 Search: TypeAlias = Literal["optuna", "random", "grid"]
-"""``optuna`` learns from earlier trials (TPE), ``random`` does not, ``grid`` tries each combination once."""
+"""``optuna`` learns from earlier trials (TPE), ``random`` does not, ``grid`` tries each combination
+once."""
 MAX_TRIALS = 100_000
 
 
@@ -131,7 +142,8 @@ class SweepWorkload(Workload):
     """The options of every sweep.
 
     Raises:
-        InvalidRequest: A range, a rule or a number is not allowed, or two options contradict each other.
+        InvalidRequest: A range, a rule or a number is not allowed, or two options contradict each
+            other.
     """
 
     runner: ClassVar[str] = "raysm.features.sweep.cluster.runner:SweepRunner"
@@ -148,28 +160,34 @@ class SweepWorkload(Workload):
     metric: str
     """The metric to optimize, as the trials report it."""
     mode: Literal["min", "max"]
-    """The direction: ``min`` keeps the lowest value of the metric, ``max`` the highest. It has no default."""
+    """The direction: ``min`` keeps the lowest value of the metric, ``max`` the highest. It has no
+    default."""
     trials: int = 20
     """Number of trials, at least 1."""
     search: Search | None = None
     """Chooses the parameters; None is ``optuna``, or ``random`` with ``stop="pbt"``."""
     stop: Rule | None = None
-    """Ends trials early: ``"asha"``, ``"median"``, ``"pbt"``, or one of the classes with numbers."""
+    """Ends trials early: ``"asha"``, ``"median"``, ``"pbt"``, or one of the classes with
+    numbers."""
     workers: int = 1
     """Processes of one trial, at least 1. Several have ranks and a process group of torch."""
     cpus: float = optional(1.0, result=False)
     """CPUs of each worker, above 0."""
     gpus: float | None = None
-    """GPUs of each worker; None is one if any instance has GPUs, else 0. With 0.5 two trials share one."""
+    """GPUs of each worker; None is one if any instance has GPUs, else 0. With 0.5 two trials share
+    one."""
     concurrency: int | None = optional(None, result=False)
     """Maximum number of trials at a time; None is as many as the instances have room for."""
     time_budget_s: float | None = None
-    """Seconds after which all trials end. Time of runs before an interruption counts, the time between does not."""
+    """Seconds after which all trials end. Time of runs before an interruption counts, the time
+    between does not."""
     retries: int = optional(3, result=False)
-    """Number of restarts of a trial whose process or instance died. A trial that raises is not restarted."""
+    """Number of restarts of a trial whose process or instance died. A trial that raises is not
+    restarted."""
     reuse: bool = optional(True, result=False)
-    """True lets a process run several trials in turn. A later trial finds the imports and the module variables of the
-    earlier ones. A process takes seconds to start, so the first may run all of very short trials."""
+    """True lets a process run several trials in turn. A later trial finds the imports and the
+    module variables of the earlier ones. A process takes seconds to start, so the first may run all
+    of very short trials."""
     seed: int | None = None
     """Seed of the search and of each trial's random numbers; None is a new one each time."""
     warm_start: tuple[Earlier, ...] = ()
@@ -178,15 +196,21 @@ class SweepWorkload(Workload):
         # Texts such as "asha" become values here.
         object.__setattr__(self, "stop", rule_of(self.stop))
         earlier = tuple(
-            item if isinstance(item, Earlier) else from_json(Earlier, item, "warm_start") for item in self.warm_start
+            item if isinstance(item, Earlier) else from_json(Earlier, item, "warm_start")
+            for item in self.warm_start
         )
         object.__setattr__(self, "warm_start", earlier)
         # An empty space is an error, unless a function draws it.
         if self.space or not self.draws_itself:
             object.__setattr__(self, "space", space_of(self.space))
         if not isinstance(self.metric, str) or not self.metric:
-            raise InvalidRequest(f"Sweep: metric is the name of what the trials report, 'loss', got {self.metric!r}")
-        for name, choices in (("mode", ("min", "max")), ("search", (None, "optuna", "random", "grid"))):
+            raise InvalidRequest(
+                f"Sweep: metric is the name of what the trials report, 'loss', got {self.metric!r}"
+            )
+        for name, choices in (
+            ("mode", ("min", "max")),
+            ("search", (None, "optuna", "random", "grid")),
+        ):
             if getattr(self, name) not in choices:
                 raise InvalidRequest(
                     f"Sweep: {name} is one of {', '.join(map(repr, choices))}, got {getattr(self, name)!r}"
@@ -196,14 +220,20 @@ class SweepWorkload(Workload):
         check_counts("Sweep", 0, retries=self.retries)
         check_counts("Sweep", 0, or_none=True, seed=self.seed)
         if self.trials > MAX_TRIALS:
-            raise InvalidRequest(f"Sweep: trials must be at most {MAX_TRIALS:,}, got {self.trials:,}")
+            raise InvalidRequest(
+                f"Sweep: trials must be at most {MAX_TRIALS:,}, got {self.trials:,}"
+            )
         for name, number in (("cpus", self.cpus), ("time_budget_s", self.time_budget_s)):
             if number is None and name != "cpus":
                 continue
             if type(number) not in (int, float) or not 0 < cast(float, number) < math.inf:
                 raise InvalidRequest(f"Sweep: {name} must be a number above 0, got {number!r}")
-        if self.gpus is not None and (type(self.gpus) not in (int, float) or not 0 <= self.gpus < math.inf):
-            raise InvalidRequest(f"Sweep: gpus must be a number of at least 0, or None, got {self.gpus!r}")
+        if self.gpus is not None and (
+            type(self.gpus) not in (int, float) or not 0 <= self.gpus < math.inf
+        ):
+            raise InvalidRequest(
+                f"Sweep: gpus must be a number of at least 0, or None, got {self.gpus!r}"
+            )
         self._check_search()
 
     @property
@@ -263,7 +293,9 @@ class SweepWorkload(Workload):
             self._check_rule(self.stop, f"Sweep: stop={self.stop.kind!r}")
         if self.chosen_search == "grid":
             if not self.space:
-                raise InvalidRequest("Sweep: search='grid' needs a space of values, not a function that draws them")
+                raise InvalidRequest(
+                    "Sweep: search='grid' needs a space of values, not a function that draws them"
+                )
             # Raises InvalidRequest before the job is sent if a range has infinitely many values.
             _ = self.combinations
         for earlier in self.warm_start:
@@ -275,7 +307,9 @@ class SweepWorkload(Workload):
                     "begin without warm_start, or with the same parameters"
                 )
             # Otherwise Optuna would refuse it in the job, after the cluster has formed.
-            outside = [name for name, item in self.space.items() if not item.contains(earlier.params[name])]
+            outside = [
+                name for name, item in self.space.items() if not item.contains(earlier.params[name])
+            ]
             if outside:
                 raise InvalidRequest(
                     f"Sweep: warm_start has a trial with {outside[0]}={earlier.params[outside[0]]!r}, which lies "
@@ -287,9 +321,13 @@ class SweepWorkload(Workload):
             searches = " or ".join(map(repr, rule.searches))
             raise InvalidRequest(f"{stop} goes with search={searches}, got search={self.search!r}")
         if rule.needs_checkpoints and not self.space:
-            raise InvalidRequest(f"{stop} varies parameters within their ranges: give the space as ranges")
+            raise InvalidRequest(
+                f"{stop} varies parameters within their ranges: give the space as ranges"
+            )
         if rule.takes_turns and self.trials < 2:
-            raise InvalidRequest(f"{stop} compares the trials of a population: take at least 2, got trials=1")
+            raise InvalidRequest(
+                f"{stop} compares the trials of a population: take at least 2, got trials=1"
+            )
         if rule.takes_turns and self.concurrency is not None:
             raise InvalidRequest(
                 f"{stop} goes without concurrency: all {self.trials} trials are one population, which takes turns if "
@@ -302,7 +340,9 @@ class FunctionSweep(Pickled, SweepWorkload):
     """Trials of a function, pickled by cloudpickle into the payload; ``raysm.Sweep`` makes it."""
 
     kind: ClassVar[str] = "function_sweep"
-    wrapper: ClassVar[Wrapper | None] = Wrapper("function", "raysm.Sweep(train, space={…}, metric='loss', mode='min')")
+    wrapper: ClassVar[Wrapper | None] = Wrapper(
+        "function", "raysm.Sweep(train, space={…}, metric='loss', mode='min')"
+    )
 
     name: str
     python: str
@@ -328,7 +368,8 @@ class ScriptSweep(ScriptWorkload, SweepWorkload):
     """``script`` is a command of the image, as in ``raysm.Script``."""
 
     def __post_init__(self) -> None:
-        SweepWorkload.__post_init__(self)  # super() would look for the class that slots=True has replaced
+        # super() would look for the class that slots=True has replaced.
+        SweepWorkload.__post_init__(self)
         self.check_script("Sweep")
         if self.workers != 1:
             raise InvalidRequest(

@@ -12,7 +12,8 @@ from raysm.errors import InvalidRequest
 
 Value: TypeAlias = str | int | float | bool | None
 VARIED_BY = (0.8, 1.25)
-"""Factors by which population based training varies a number: https://arxiv.org/abs/1711.09846, appendix."""
+"""Factors by which population based training varies a number: https://arxiv.org/abs/1711.09846,
+appendix."""
 
 
 MAX_LISTED = 30
@@ -37,34 +38,47 @@ class Range:
         for name, bound in (("lower", self.low), ("upper", self.high)):
             # type(), because True is an int.
             if type(bound) not in (int, float) or not math.isfinite(bound):
-                raise InvalidRequest(f"{self}: the {name} bound must be a finite number, got {bound!r}")
+                raise InvalidRequest(
+                    f"{self}: the {name} bound must be a finite number, got {bound!r}"
+                )
         if self.is_integer:
             for name in ("low", "high"):
                 bound = getattr(self, name)
                 if bound != int(bound):
-                    raise InvalidRequest(f"{self}: the bounds must be integers, got {bound!r}; of floats take uniform")
+                    raise InvalidRequest(
+                        f"{self}: the bounds must be integers, got {bound!r}; of floats take uniform"
+                    )
                 # The codec reads the bounds as floats.
                 object.__setattr__(self, name, int(bound))
         # Equal bounds too: Optuna's samplers divide by the length.
         if self.low >= self.high:
-            raise InvalidRequest(f"{self}: the lower bound {self.low!r} must be below the upper one, {self.high!r}")
-        if self.step is not None and (type(self.step) not in (int, float) or not 0 < self.step <= self.high - self.low):
+            raise InvalidRequest(
+                f"{self}: the lower bound {self.low!r} must be below the upper one, {self.high!r}"
+            )
+        if self.step is not None and (
+            type(self.step) not in (int, float) or not 0 < self.step <= self.high - self.low
+        ):
             raise InvalidRequest(
                 f"{self}: the step must be above 0 and at most {self.high - self.low:g}, the range, got {self.step!r}"
             )
         if self.log and self.low <= 0:
-            raise InvalidRequest(f"{self}: a logarithm needs a lower bound above 0, got {self.low!r}")
+            raise InvalidRequest(
+                f"{self}: a logarithm needs a lower bound above 0, got {self.low!r}"
+            )
 
     def suggest(self, name: str, trial: Any) -> Any:
         if self.is_integer:
             return trial.suggest_int(name, int(self.low), int(self.high), step=1, log=self.log)
         # Optuna has no steps on a logarithmic scale, so the value is rounded here.
-        value = trial.suggest_float(name, self.low, self.high, step=None if self.log else self.step, log=self.log)
+        value = trial.suggest_float(
+            name, self.low, self.high, step=None if self.log else self.step, log=self.log
+        )
         return self._rounded(value) if self.log else value
 
     def varied(self, value: Any, rng: random.Random) -> float:
         if self.is_integer:
-            # The product with a small integer may round to the same integer, which then changes by 1.
+            # The product with a small integer may round to the same integer, which then changes by
+            # 1.
             near = round(value * rng.choice(VARIED_BY))
             return int(self._clipped(near if near != value else value + rng.choice((-1, 1))))
         if self.step is not None and not self.log:
@@ -76,13 +90,19 @@ class Range:
         if self.is_integer:
             return int(self.high) - int(self.low) + 1
         if self.step is None or self.log:
-            raise InvalidRequest(f"{self} has no finite set of values; for search='grid' list them: choice([…])")
+            raise InvalidRequest(
+                f"{self} has no finite set of values; for search='grid' list them: choice([…])"
+            )
         return math.floor((self.high - self.low) / self.step + 1e-9) + 1
 
     def each(self) -> Iterator[Value]:
         """Yield all values; InvalidRequest if there are infinitely many."""
         for number in range(self.count()):
-            yield int(self.low) + number if self.is_integer else self._rounded(self.low + number * (self.step or 0))
+            yield (
+                int(self.low) + number
+                if self.is_integer
+                else self._rounded(self.low + number * (self.step or 0))
+            )
 
     def grid(self) -> tuple[Value, ...]:
         """Return all values; InvalidRequest if there are infinitely many."""
@@ -118,13 +138,20 @@ class Range:
         if self.step is None:
             return value
         # 1e-9 is added because (0.3 - 0.0) / 0.1 is 2.9999999999999996.
-        steps = min(round((value - self.low) / self.step), math.floor((self.high - self.low) / self.step + 1e-9))
+        steps = min(
+            round((value - self.low) / self.step),
+            math.floor((self.high - self.low) / self.step + 1e-9),
+        )
         # 0.1 + 2 * 0.1 is 0.30000000000000004.
         return float(f"{self.low + max(0, steps) * self.step:.12g}")
 
     def __str__(self) -> str:
         scale = "log" if self.log else ""
-        name = f"{scale}randint" if self.is_integer else f"{'' if self.step is None else 'q'}{scale}uniform"
+        name = (
+            f"{scale}randint"
+            if self.is_integer
+            else f"{'' if self.step is None else 'q'}{scale}uniform"
+        )
         step = "" if self.step is None else f", {self.step!r}"
         return f"{name}({self.low!r}, {self.high!r}{step})"
 
@@ -140,7 +167,9 @@ class Choice:
     def __post_init__(self) -> None:
         # A text is a sequence of its letters.
         if isinstance(self.values, str) or not isinstance(self.values, Sequence):
-            raise InvalidRequest(f"choice takes a list of values, choice([32, 64]), got {self.values!r}")
+            raise InvalidRequest(
+                f"choice takes a list of values, choice([32, 64]), got {self.values!r}"
+            )
         object.__setattr__(self, "values", tuple(self.values))
         if not self.values:
             raise InvalidRequest("choice([]) has nothing to choose from; name at least one value")
@@ -172,7 +201,9 @@ class Choice:
     def tuned(self) -> tuple[str, dict[str, Any]]:
         texts = [_text(value) for value in self.values]
         if len(set(texts)) != len(texts):
-            raise InvalidRequest(f"{self}: for the service all values are texts, and two of these would be the same")
+            raise InvalidRequest(
+                f"{self}: for the service all values are texts, and two of these would be the same"
+            )
         return "CategoricalParameterRanges", {"Values": texts}
 
     def listed(self) -> tuple[str, dict[str, Any]]:
@@ -194,7 +225,8 @@ Parameter: TypeAlias = Range | Choice
 
 
 def _text(value: Value) -> str:
-    # A text that is JSON is quoted, so that a user who attaches to the tuning job can tell "1" from 1.
+    # A text that is JSON is quoted, so that a user who attaches to the tuning job can tell "1" from
+    # 1.
     return value if isinstance(value, str) and not _is_json(value) else json.dumps(value)
 
 
@@ -242,7 +274,8 @@ def choice(values: Sequence[Value]) -> Choice:
 
 
 RANGES: Mapping[str, Callable[..., Range]] = {
-    make.__name__: make for make in (uniform, loguniform, quniform, qloguniform, randint, lograndint)
+    make.__name__: make
+    for make in (uniform, loguniform, quniform, qloguniform, randint, lograndint)
 }
 
 
@@ -273,13 +306,17 @@ def _parameter(name: str, item: object) -> Parameter:
             kinds: dict[Any, Any] = {kind.kind: kind for kind in get_args(Parameter)}
             kind: Any = item.get("kind")
             if kind not in kinds:
-                raise InvalidRequest(f"there is no range {kind!r}; as JSON there are {', '.join(kinds)}")
+                raise InvalidRequest(
+                    f"there is no range {kind!r}; as JSON there are {', '.join(kinds)}"
+                )
             parameter: Parameter = from_json(kinds[kind], dict(item), kind)
             return parameter
     except InvalidRequest as error:
         raise InvalidRequest(f"space: {name}: {error}") from None
     remedy = f"choice({item!r})" if isinstance(item, (list, tuple)) else f"choice([{item!r}])"
-    raise InvalidRequest(f"space: {name} is {item!r}, which is not a range; for fixed values use raysm.{remedy}")
+    raise InvalidRequest(
+        f"space: {name} is {item!r}, which is not a range; for fixed values use raysm.{remedy}"
+    )
 
 
 def _from_text(text: str) -> Parameter:
@@ -289,9 +326,13 @@ def _from_text(text: str) -> Parameter:
         # A path or an address among the choices may contain colons.
         return Choice(tuple(_value(part) for part in ":".join(parts).split(",") if part))
     if "," in name:
-        raise InvalidRequest(f"{text!r} is not a range; for a list of values write {Choice.kind}:{text}")
+        raise InvalidRequest(
+            f"{text!r} is not a range; for a list of values write {Choice.kind}:{text}"
+        )
     if name not in RANGES:
-        raise InvalidRequest(f"there is no range {name!r}; there are {', '.join(RANGES)}, {Choice.kind}")
+        raise InvalidRequest(
+            f"there is no range {name!r}; there are {', '.join(RANGES)}, {Choice.kind}"
+        )
     bounds = "LOW:HIGH:STEP" if name.startswith("q") else "LOW:HIGH"
     if len(parts) != bounds.count(":") + 1:
         raise InvalidRequest(f"write {name}:{bounds}, got {text!r}")

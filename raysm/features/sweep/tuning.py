@@ -36,7 +36,11 @@ MODES: Mapping[str, str] = {"Minimize": "min", "Maximize": "max"}
 def parsers_of(config: Mapping[str, Any]) -> Parsers:
     kinds: Parsers = {"Integer": int, "Continuous": float, "Categorical": _category}
     ranges = config.get("ParameterRanges") or {}
-    return {item["Name"]: parse for kind, parse in kinds.items() for item in ranges.get(f"{kind}ParameterRanges") or ()}
+    return {
+        item["Name"]: parse
+        for kind, parse in kinds.items()
+        for item in ranges.get(f"{kind}ParameterRanges") or ()
+    }
 
 
 def _category(text: str) -> Value:
@@ -62,13 +66,19 @@ class Tuning:
         mode: The direction: ``min`` or ``max``.
     """
 
-    def __init__(self, name: str, metric: str, mode: str, parsers: Parsers, service: Service) -> None:
+    def __init__(
+        self, name: str, metric: str, mode: str, parsers: Parsers, service: Service
+    ) -> None:
         self.name, self.metric, self.mode = name, metric, mode
         self._parsers, self._service = parsers, service
 
     def describe(self) -> dict[str, Any]:
         """Return the service's description of it."""
-        return dict(self._service.call("sagemaker", "describe_hyper_parameter_tuning_job", **{NAME: self.name}))
+        return dict(
+            self._service.call(
+                "sagemaker", "describe_hyper_parameter_tuning_job", **{NAME: self.name}
+            )
+        )
 
     @property
     def status(self) -> str:
@@ -84,7 +94,9 @@ class Tuning:
         """True if its trials cost money; they then go on after Ctrl-C."""
         return self._service.target.is_billed
 
-    def wait(self, timeout_s: float | None = None, *, ended: Callable[[Trial], Any] | None = None) -> str:
+    def wait(
+        self, timeout_s: float | None = None, *, ended: Callable[[Trial], Any] | None = None
+    ) -> str:
         """Wait for its end; return its status.
 
         Args:
@@ -96,7 +108,8 @@ class Tuning:
         """
         names: set[str] = set()
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
-        # Polls as for jobs, because AWS limits the Describe calls of an account over all kinds of jobs.
+        # Polls as for jobs, because AWS limits the Describe calls of an account over all kinds of
+        # jobs.
         pauses = self._service.polling.pauses()
         while (status := self.status) not in FINAL:
             if deadline_s is not None and time.monotonic() >= deadline_s:
@@ -122,9 +135,12 @@ class Tuning:
     def trials(self) -> TrialTable:
         """All trials so far, by their numbers."""
         query: dict[str, Any] = {NAME: self.name, "MaxResults": 100}
-        pages = self._service.pages("sagemaker", "list_training_jobs_for_hyper_parameter_tuning_job", **query)
+        pages = self._service.pages(
+            "sagemaker", "list_training_jobs_for_hyper_parameter_tuning_job", **query
+        )
         summaries = [item for page in pages for item in page["TrainingJobSummaries"]]
-        # The names end with the trial's number and a digest; from the thousandth on the number has four digits.
+        # The names end with the trial's number and a digest; from the thousandth on the number has
+        # four digits.
         summaries.sort(key=lambda item: natural(item["TrainingJobName"]))
         trials = [self._trial(number, item) for number, item in enumerate(summaries)]
         return TrialTable(trials, self.metric, self.mode)
@@ -141,7 +157,9 @@ class Tuning:
         if "BestTrainingJob" in answer:
             return attach(answer["BestTrainingJob"]["TrainingJobName"], self._service)
         if answer["HyperParameterTuningJobStatus"] == "Failed":
-            raise JobFailed(visible(f"the tuning job {self.name} failed: {answer.get('FailureReason', '')}"))
+            raise JobFailed(
+                visible(f"the tuning job {self.name} failed: {answer.get('FailureReason', '')}")
+            )
         raise NotDone(f"no trial of the tuning job {self.name} has a value of {self.metric!r} yet")
 
     def _trial(self, number: int, item: Mapping[str, Any]) -> Trial:
@@ -186,21 +204,26 @@ def attach_tuning(name: str, on: "Target | Service | None" = None) -> Tuning:
     try:
         answer = service.call("sagemaker", "describe_hyper_parameter_tuning_job", **{NAME: name})
     except JobNotFound:
-        raise JobNotFound(f"there is no tuning job {name!r} {service.target.describe()}; check its name") from None
+        raise JobNotFound(
+            f"there is no tuning job {name!r} {service.target.describe()}; check its name"
+        ) from None
     config = answer["HyperParameterTuningJobConfig"]
     objective = config.get("HyperParameterTuningJobObjective")
     if objective is None:
         raise InvalidRequest(
             f"the tuning job {name} has several definitions with an objective each; use the SDK that sent it"
         )
-    return Tuning(name, objective["MetricName"], MODES[objective["Type"]], parsers_of(config), service)
+    return Tuning(
+        name, objective["MetricName"], MODES[objective["Type"]], parsers_of(config), service
+    )
 
 
 _log = logging.getLogger("raysm")
 
 
 STRATEGIES: Mapping[str, str] = {"optuna": "Bayesian", "random": "Random", "grid": "Grid"}
-"""The service's strategy by the sweep's search: ``optuna`` stands for any search that learns from trials."""
+"""The service's strategy by the sweep's search: ``optuna`` stands for any search that learns from
+trials."""
 
 KEPT = (
     "RoleArn",
@@ -215,7 +238,8 @@ KEPT = (
     "RetryStrategy",
     "Environment",
 )
-"""Keys that a definition takes from the training job. Not its checkpoints: all trials would have the same prefix."""
+"""Keys that a definition takes from the training job. Not its checkpoints: all trials would have
+the same prefix."""
 
 MIN_TIME_S = 120
 """The service's lower limit of MaxRuntimeInSeconds."""
@@ -237,9 +261,12 @@ def request_of(
     algorithm = training["AlgorithmSpecification"]
     static = {**(training.get("HyperParameters") or {}), "sagemaker_program": START}
     static["sagemaker_submit_directory"] = str(Paths().payload)
-    # The "value" of a trial's event is the metric of the sweep. The pattern includes the text after it, since a
-    # parameter may be called "value" too, and parameters come first.
-    pattern = re.escape('"kind": "trial", ').replace("\\ ", " ") + f'.*?"value": ({NUMBER}), "metrics": \\{{'
+    # The "value" of a trial's event is the metric of the sweep. The pattern includes the text after
+    # it, since a parameter may be called "value" too, and parameters come first.
+    pattern = (
+        re.escape('"kind": "trial", ').replace("\\ ", " ")
+        + f'.*?"value": ({NUMBER}), "metrics": \\{{'
+    )
     earlier = [{"HyperParameterTuningJobName": parent} for parent in parents]
     request = without_none(
         HyperParameterTuningJobName=name,
@@ -254,14 +281,19 @@ def request_of(
             **{key: training[key] for key in KEPT if key in training},
         },
         # TransferLearning allows other ranges and data than those of the parents.
-        WarmStartConfig={"ParentHyperParameterTuningJobs": earlier, "WarmStartType": "TransferLearning"}
+        WarmStartConfig={
+            "ParentHyperParameterTuningJobs": earlier,
+            "WarmStartType": "TransferLearning",
+        }
         if earlier
         else None,
         Tags=training.get("Tags"),
     )
     for violation in violations("CreateHyperParameterTuningJob", request, takes_files=takes_files):
         where = ".".join(map(str, violation.path))
-        raise InvalidRequest(f"a tuning job cannot have {where}={violation.value!r} ({violation.rule})")
+        raise InvalidRequest(
+            f"a tuning job cannot have {where}={violation.value!r} ({violation.rule})"
+        )
     return request
 
 
@@ -302,13 +334,17 @@ def _check(sweep: SweepWorkload, parallel: int) -> None:
             f"tune: stop={sweep.stop.kind!r} is not the service's: take 'median' (its early stopping), None, or a job"
         )
     if sweep.warm_start:
-        raise InvalidRequest("tune: warm_start is for sweeps on one cluster; name earlier tuning jobs: parents=[…]")
+        raise InvalidRequest(
+            "tune: warm_start is for sweeps on one cluster; name earlier tuning jobs: parents=[…]"
+        )
     if sweep.concurrency is not None:
         raise InvalidRequest(
             f"tune: concurrency={sweep.concurrency} is for trials on one cluster; for a tuning job give parallel=…"
         )
     if type(parallel) is not int or parallel < 1:
-        raise InvalidRequest(f"tune: parallel must be a whole number of at least 1, got {parallel!r}")
+        raise InvalidRequest(
+            f"tune: parallel must be a whole number of at least 1, got {parallel!r}"
+        )
     if sweep.time_budget_s is not None and sweep.time_budget_s < MIN_TIME_S:
         raise InvalidRequest(
             f"tune: time_budget_s is at least {MIN_TIME_S} for the service, got {sweep.time_budget_s:g}"
@@ -337,13 +373,17 @@ class PreparedTuning:
         return Tuning(self.name, self.sweep.metric, self.sweep.mode, parsers, service)
 
 
-def prepare_tuning(job: Prepared, *, parallel: int = 1, parents: Sequence[str] = ()) -> PreparedTuning:
+def prepare_tuning(
+    job: Prepared, *, parallel: int = 1, parents: Sequence[str] = ()
+) -> PreparedTuning:
     request, sweep = job.request, require_sweep(job.request.workload)
     if request.kind != "training":
         raise InvalidRequest(f"tune: trials are training jobs, got kind={request.kind!r}")
     # A tuning job's definition has no key for the next two: they would be dropped silently.
     if request.checkpoint_uri is not None:
-        raise InvalidRequest("tune: all trials would have one checkpoint_uri; drop it, or send the sweep as a job")
+        raise InvalidRequest(
+            "tune: all trials would have one checkpoint_uri; drop it, or send the sweep as a job"
+        )
     if request.limits.max_restarts:
         raise InvalidRequest(
             f"tune: max_restarts={request.limits.max_restarts} is for jobs that raysm follows, but the service "
@@ -361,7 +401,12 @@ def prepare_tuning(job: Prepared, *, parallel: int = 1, parents: Sequence[str] =
     begin = re.sub(r"[^a-zA-Z0-9-]", "-", job.task)[: MAX_NAME - len(suffix) - 1].strip("-")
     name = f"{begin}-{suffix}"
     call = request_of(
-        name, sweep, job.plan.request, parallel=parallel, parents=parents, takes_files=job.service.target.takes_files
+        name,
+        sweep,
+        job.plan.request,
+        parallel=parallel,
+        parents=parents,
+        takes_files=job.service.target.takes_files,
     )
     return PreparedTuning(name=name, sweep=sweep, request=call, job=job)
 
@@ -376,10 +421,11 @@ def tune(
 ) -> Tuning:
     """Send a sweep as a tuning job: the service searches, and each trial is a training job with its own cluster.
 
-    This suits trials of half an hour and more, or a search that outlives this machine; many short trials are faster on
-    the one cluster of ``raysm.submit(sweep)``. ``search="optuna"``, the default, is the service's Bayesian search;
-    ``stop`` may be ``"median"``. The image of a trial must start raysm's bootstrap, as those of ``containers/`` do, or
-    be one of AWS's framework images; neither was tried on AWS.
+    This suits trials of half an hour and more, or a search that outlives this machine; many short
+    trials are faster on the one cluster of ``raysm.submit(sweep)``. ``search="optuna"``, the
+    default, is the service's Bayesian search; ``stop`` may be ``"median"``. The image of a trial
+    must start raysm's bootstrap, as those of ``containers/`` do, or be one of AWS's framework
+    images; neither was tried on AWS.
 
     Args:
         sweep: The sweep to try; its space holds ranges.
@@ -394,5 +440,7 @@ def tune(
     """
     if not isinstance(sweep, Sweep):
         raise InvalidRequest(f"tune takes raysm.Sweep(…), got {sweep!r}")
-    names = tuple(str(getattr(parent, "name", parent)) for parent in check_list("tune", "parents", parents))
+    names = tuple(
+        str(getattr(parent, "name", parent)) for parent in check_list("tune", "parents", parents)
+    )
     return prepare_tuning(prepare(sweep, on=on, **options), parallel=parallel, parents=names).send()

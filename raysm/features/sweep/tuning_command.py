@@ -26,14 +26,23 @@ def run(arguments: Arguments, console: Console) -> int | None:
     check_output(arguments.output)
     settings = read_settings(arguments)
     _check(settings)
-    ready = prepare_tuning(prepared(settings), parallel=arguments.parallel, parents=arguments.parent)
-    # Checked again now that the job's name is known: the result of another task must not be replaced.
+    ready = prepare_tuning(
+        prepared(settings), parallel=arguments.parallel, parents=arguments.parent
+    )
+    # Checked again now that the job's name is known: the result of another task must not be
+    # replaced.
     if arguments.output is not None:
         check_folder(arguments.output, ready.job.request.name)
     if arguments.dry_run:
-        print(json.dumps(as_request(ready.job, settings) if arguments.json else ready.request, indent=1))
+        print(
+            json.dumps(
+                as_request(ready.job, settings) if arguments.json else ready.request, indent=1
+            )
+        )
         for verb, _, fact in facts(ready.job):
-            say_aside(f"would {verb} {fact}, for each trial" if verb == "cost" else f"would {verb} {fact}")
+            say_aside(
+                f"would {verb} {fact}, for each trial" if verb == "cost" else f"would {verb} {fact}"
+            )
         return None
     arguments.has_sent = True
     tuning = ready.send()
@@ -51,7 +60,16 @@ def run(arguments: Arguments, console: Console) -> int | None:
     result = brought(best, arguments.output, shown)
     trials = tuning.trials
     if arguments.json:
-        print(json.dumps({"tuning": tuning.name, "trials": trials.rows(), "best": best.name, "path": str(result.path)}))
+        print(
+            json.dumps(
+                {
+                    "tuning": tuning.name,
+                    "trials": trials.rows(),
+                    "best": best.name,
+                    "path": str(result.path),
+                }
+            )
+        )
         return int(bool(trials.failed))
     say(f"\n{trials!r}\n", console)
     say(f"best     {best.name}, {sweep.direction} {sweep.metric}", console)
@@ -77,7 +95,10 @@ def _follow(tuning: Tuning, console: Console) -> None:
             if tuning.is_billed:
                 say_last(console, f"{tuning.name} keeps running; raysm stop {tuning.name} stops it")
             else:
-                say_last(console, f"stopping {tuning.name}: its running trials have time to save their work")
+                say_last(
+                    console,
+                    f"stopping {tuning.name}: its running trials have time to save their work",
+                )
                 interrupts.ignore_for(STOPPING_S)
                 tuning.stop()
             raise
@@ -131,7 +152,10 @@ def _status(arguments: Arguments, tuning: Tuning, console: Console) -> None:
     best = state["best"]
     if best is not None:
         direction = "lowest" if tuning.mode == "min" else "highest"
-        say(f"best     {best}, {direction} {tuning.metric}; raysm result {tuning.name} fetches its result", console)
+        say(
+            f"best     {best}, {direction} {tuning.metric}; raysm result {tuning.name} fetches its result",
+            console,
+        )
 
 
 def _stop(arguments: Arguments, tuning: Tuning, console: Console) -> None:
@@ -149,10 +173,19 @@ def _result(arguments: Arguments, tuning: Tuning, console: Console) -> None:
     check_timeout(arguments.timeout)
     check_output(arguments.output)
     shown = Console(stderr=True)
-    tuning.wait(0.0 if arguments.no_wait else arguments.timeout, ended=None if tuning.done() else teller(tuning, shown))
+    tuning.wait(
+        0.0 if arguments.no_wait else arguments.timeout,
+        ended=None if tuning.done() else teller(tuning, shown),
+    )
     best = tuning.best
     result = brought(best, arguments.output, shown if arguments.json else console)
-    print_result(console, result, workload=best.tags.get(WORKLOAD_TAG, ""), as_json=arguments.json, bill=best.cost())
+    print_result(
+        console,
+        result,
+        workload=best.tags.get(WORKLOAD_TAG, ""),
+        as_json=arguments.json,
+        bill=best.cost(),
+    )
 
 
 def _as_dict(tuning: Tuning, trials: TrialTable) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from raysm.features.training.request import Precision, TrainLoop
 class DataParallel(PickledCall):
     """A workload: ``train_loop(config)``, called by every worker at once, on Ray Train; the result is rank 0's model.
 
-    The process group and the device are ready when it is called; ``raysm.training`` does the rest. Without ``config``
-    the loop may take no argument.
+    The process group and the device are ready when it is called; ``raysm.training`` does the rest.
+    Without ``config`` the loop may take no argument.
 
     Attributes:
         train_loop: The function.
@@ -46,18 +46,25 @@ class DataParallel(PickledCall):
             max_restarts: How often all workers are restarted after one of them failed.
 
         Raises:
-            InvalidRequest: It is not a function, does not take the config, or a number is out of its range.
+            InvalidRequest: It is not a function, does not take the config, or a number is out of
+                its range.
         """
         if not callable(train_loop):
-            raise InvalidRequest(f"DataParallel: the first argument must be a function, got {train_loop!r}")
+            raise InvalidRequest(
+                f"DataParallel: the first argument must be a function, got {train_loop!r}"
+            )
         if config is not None and not isinstance(config, Mapping):
-            raise InvalidRequest(f"DataParallel: config must be a mapping, {{'lr': 0.1}}, got {config!r}")
+            raise InvalidRequest(
+                f"DataParallel: config must be a mapping, {{'lr': 0.1}}, got {config!r}"
+            )
         arguments: tuple[Any, ...] = (dict(config or {}),)
         with contextlib.suppress(ValueError):  # a built-in without a signature
             if config is None and not inspect.signature(train_loop).parameters:
                 arguments = ()
         if arguments:
-            check_call("DataParallel:", train_loop, arguments, {}, "must take one argument, the config")
+            check_call(
+                "DataParallel:", train_loop, arguments, {}, "must take one argument, the config"
+            )
         super().__init__(train_loop, arguments, {})
         self.train_loop, self.config = train_loop, config
         # Created now, so that a number out of its range is refused where it is written.

@@ -10,15 +10,27 @@ FLAGS = (
     *SOURCE,
     METRIC,
     IN_STATE,
-    Flag("--share-state", "workload.share_state", "start every instance with rank 0's files in $RAYSM_STATE"),
-    Flag("--workers-per-instance N", "workload.workers_per_instance", "workers (default: one per GPU, else one)"),
+    Flag(
+        "--share-state",
+        "workload.share_state",
+        "start every instance with rank 0's files in $RAYSM_STATE",
+    ),
+    Flag(
+        "--workers-per-instance N",
+        "workload.workers_per_instance",
+        "workers (default: one per GPU, else one)",
+    ),
     Flag(
         "--spawns",
         "workload.spawns",
         "start the script once per instance; it starts its own worker processes, and {rank}, {world_size}, "
         "{master_addr} and {master_port} in its arguments are filled in",
     ),
-    Flag("--worker-restarts N", "workload.max_restarts", "restart all workers up to N times (default 0)"),
+    Flag(
+        "--worker-restarts N",
+        "workload.max_restarts",
+        "restart all workers up to N times (default 0)",
+    ),
 )
 
 

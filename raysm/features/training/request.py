@@ -13,10 +13,11 @@ Precision = Literal["fp32", "bf16"]
 """The default precision of ``training.prepare``."""
 
 RAY_VARIABLES: Mapping[str, str] = {
-    # At Ray's default of 15 every daemon would run before the training, and without root it cannot be lowered again.
+    # At Ray's default of 15 every daemon would run before the training, and without root it cannot
+    # be lowered again.
     "RAY_worker_niceness": "0",
-    # By default these poll several times a second, which takes half a percent of a core: the memory monitor, the load
-    # report for an autoscaler, and the events of Ray itself.
+    # By default these poll several times a second, which takes half a percent of a core: the memory
+    # monitor, the load report for an autoscaler, and the events of Ray itself.
     "RAY_memory_monitor_refresh_ms": "1000",
     "RAY_gcs_pull_resource_loads_period_milliseconds": "10000",
     "SCAN_EVENT_DIR_INTERVAL_SECONDS": "10",
@@ -34,11 +35,11 @@ class TorchScript(Program):
     Any other script or command runs in the same way, once for each worker.
 
     There is one worker for each GPU of the cluster; without GPUs there is one for each instance, or
-    ``workers_per_instance``. A head that only coordinates, or has no GPU while others have, has no worker. The workers
-    have the environment variables of torchrun. Each runs in a folder with links to the script's source and to the
-    channels, by name. The files that the instance of rank 0 leaves there and in SM_MODEL_DIR become the job's result.
-    The workers connect to each other at ports that the system chooses, so security groups must allow all ports between
-    the instances.
+    ``workers_per_instance``. A head that only coordinates, or has no GPU while others have, has no
+    worker. The workers have the environment variables of torchrun. Each runs in a folder with links
+    to the script's source and to the channels, by name. The files that the instance of rank 0
+    leaves there and in SM_MODEL_DIR become the job's result. The workers connect to each other at
+    ports that the system chooses, so security groups must allow all ports between the instances.
 
     Raises:
         InvalidRequest: The script has no name, or a number is out of its range.
@@ -60,17 +61,20 @@ class TorchScript(Program):
     relays_output: ClassVar[bool] = True
 
     workers_per_instance: int | None = None
-    """Workers of each instance, at least 1; None is one for each GPU, or one if the cluster has none."""
+    """Workers of each instance, at least 1; None is one for each GPU, or one if the cluster has
+    none."""
     spawns: bool = False
-    """True for a script that starts the processes of its node itself (``torch.multiprocessing.spawn``): each instance
-    has one worker, which sees all GPUs. RANK and WORLD_SIZE then count instances; in ``args``, ``{rank}``,
-    ``{world_size}``, ``{master_addr}`` and ``{master_port}`` are replaced by the instance's values."""
+    """True for a script that starts the processes of its node itself
+    (``torch.multiprocessing.spawn``): each instance has one worker, which sees all GPUs. RANK and
+    WORLD_SIZE then count instances; in ``args``, ``{rank}``, ``{world_size}``, ``{master_addr}``
+    and ``{master_port}`` are replaced by the instance's values."""
     share_state: bool = optional(False, result=False)
-    """Copy the files in $RAYSM_STATE of rank 0's instance to all instances before the workers start or are restarted,
-    for a script in which every rank loads what rank 0 saved. Files there that rank 0 does not have are removed."""
+    """Copy the files in $RAYSM_STATE of rank 0's instance to all instances before the workers start
+    or are restarted, for a script in which every rank loads what rank 0 saved. Files there that
+    rank 0 does not have are removed."""
     max_restarts: int = 0
-    """Number of times that all workers are restarted after one of them failed, at least 0. Losses of instances that
-    ``Cluster(on_instance_loss="continue")`` allows do not count."""
+    """Number of times that all workers are restarted after one of them failed, at least 0. Losses
+    of instances that ``Cluster(on_instance_loss="continue")`` allows do not count."""
 
     def __post_init__(self) -> None:
         Program.__post_init__(self)  # super() would look for the class that slots=True has replaced
@@ -100,11 +104,14 @@ class TrainLoop(PickledWorkload):
     """A training loop with its config, pickled by cloudpickle into the payload; ``raysm.DataParallel`` makes it."""
 
     kind: ClassVar[str] = "data_parallel"
-    runner: ClassVar[str] = "raysm.features.training.cluster.launch.data_parallel:DataParallelRunner"
+    runner: ClassVar[str] = (
+        "raysm.features.training.cluster.launch.data_parallel:DataParallelRunner"
+    )
     label: ClassVar[str] = "the training"
     keeps: ClassVar[str] = KEEPS
     wrapper: ClassVar[Wrapper | None] = Wrapper("loop", "raysm.DataParallel(train_loop, config=…)")
-    packages: ClassVar[tuple[str, ...]] = ("cloudpickle", "torch", "safetensors", "pyarrow")  # the last is Ray Train's
+    # The last is Ray Train's.
+    packages: ClassVar[tuple[str, ...]] = ("cloudpickle", "torch", "safetensors", "pyarrow")
     extra: ClassVar[str | None] = "train"
     ray_variables: ClassVar[Mapping[str, str]] = RAY_VARIABLES
     # raysm's own relay sends the output of the workers.
@@ -115,7 +122,8 @@ class TrainLoop(PickledWorkload):
     workers: int | None = None
     """Number of workers in all, at least 1; None is ``workers_per_instance`` on every instance."""
     workers_per_instance: int | None = None
-    """Workers of each instance, at least 1; None is one for each GPU, or one if the cluster has none."""
+    """Workers of each instance, at least 1; None is one for each GPU, or one if the cluster has
+    none."""
     max_restarts: int = 0
     """Number of times that all workers are restarted after one of them failed."""
 
@@ -124,4 +132,6 @@ class TrainLoop(PickledWorkload):
         check_counts("DataParallel", 1, or_none=True, **workers)
         check_counts("DataParallel", 0, max_restarts=self.max_restarts)
         if self.precision not in get_args(Precision):
-            raise InvalidRequest(f"DataParallel: precision is 'fp32' or 'bf16', got {self.precision!r}")
+            raise InvalidRequest(
+                f"DataParallel: precision is 'fp32' or 'bf16', got {self.precision!r}"
+            )

@@ -1,12 +1,13 @@
 """``Ray``: a distribution for the SageMaker SDK's ``ModelTrainer``.
 
-The SDK uploads a folder and runs its script on every instance. There raysm's bootstrap forms one Ray cluster and runs
-the entry script on its head.
+The SDK uploads a folder and runs its script on every instance. There raysm's bootstrap forms one
+Ray cluster and runs the entry script on its head.
 
-User code gets no grace period at a stop or a spot interruption, because the SDK puts ``/bin/bash -c`` between
-SageMaker's init and everything else. The init (tini, in public logs of jobs) sends SIGTERM to bash alone, which dies at
-once, and the container with it. If bash is the first process itself, it ignores SIGTERM, and everything is killed 120 s
-later. Jobs that need a checkpoint then write one from time to time, or use ``raysm.submit``.
+User code gets no grace period at a stop or a spot interruption, because the SDK puts
+``/bin/bash -c`` between SageMaker's init and everything else. The init (tini, in public logs of
+jobs) sends SIGTERM to bash alone, which dies at once, and the container with it. If bash is the
+first process itself, it ignores SIGTERM, and everything is killed 120 s later. Jobs that need a
+checkpoint then write one from time to time, or use ``raysm.submit``.
 """
 
 import shutil
@@ -30,9 +31,9 @@ FOLDER = "raysm"
 class Ray(DistributedConfig):  # type: ignore[misc]  # the SDK has no types
     """Run the entry script, a Python file, on the head of a Ray cluster of all instances.
 
-    The script is run once, with ``RAY_ADDRESS`` set, the hyperparameters as its arguments and the SDK's ``SM_*``
-    variables; ``ray.init()`` joins the cluster, and with ``init`` the script finds itself joined. A failure's first
-    line becomes the job's FailureReason.
+    The script is run once, with ``RAY_ADDRESS`` set, the hyperparameters as its arguments and the
+    SDK's ``SM_*`` variables; ``ray.init()`` joins the cluster, and with ``init`` the script finds
+    itself joined. A failure's first line becomes the job's FailureReason.
 
     Example::
 
@@ -45,10 +46,11 @@ class Ray(DistributedConfig):  # type: ignore[misc]  # the SDK has no types
     """
 
     init: bool = False
-    """Joins the cluster before the script begins, for a script without ``ray.init()``, as in AWS's samples, whose
-    launcher calls it. Ray refuses a second call."""
+    """Joins the cluster before the script begins, for a script without ``ray.init()``, as in AWS's
+    samples, whose launcher calls it. Ray refuses a second call."""
     head: str | None = None
-    """The instance group whose first instance is the head; None is the instance with the lowest number of all."""
+    """The instance group whose first instance is the head; None is the instance with the lowest
+    number of all."""
     coordinator_only: bool = False
     """True keeps all work off the head."""
     min_instances: int | None = Field(default=None, ge=1)

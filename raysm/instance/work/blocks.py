@@ -1,7 +1,7 @@
 """Run one function over many blocks on all instances; each task receives only its own block.
 
-A new block begins when the caller takes a value, so memory depends neither on the number of blocks nor on how fast the
-caller consumes the values.
+A new block begins when the caller takes a value, so memory depends neither on the number of blocks
+nor on how fast the caller consumes the values.
 """
 
 import time
@@ -11,17 +11,39 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError, TaskUnschedulableError, UnserializableException
+from ray.exceptions import (
+    RayActorError,
+    RayError,
+    RayTaskError,
+    TaskUnschedulableError,
+    UnserializableException,
+)
 
 from raysm.core.protocol import payload
-from raysm.errors import BlockFailed, InstanceLost, InvalidConfig, InvalidRequest, MissingDependency, NoRoom
+from raysm.errors import (
+    BlockFailed,
+    InstanceLost,
+    InvalidConfig,
+    InvalidRequest,
+    MissingDependency,
+    NoRoom,
+)
 from raysm.instance import environment
 from raysm.instance.work.failure import failure_of, task_traceback
 from raysm.instance.work.file_names import input_files
 from raysm.instance.work.nodes import PlacedBlock, Presence, ask_every_node, tasks_at_once
 from raysm.instance.work.workers import Processes, Tasks, Workers
 
-__all__ = ["FileBlock", "LATER", "PlacedBlock", "Record", "file_blocks", "instances", "map_blocks", "task_slots"]
+__all__ = [
+    "FileBlock",
+    "LATER",
+    "PlacedBlock",
+    "Record",
+    "file_blocks",
+    "instances",
+    "map_blocks",
+    "task_slots",
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,8 +67,8 @@ class FileBlock(PlacedBlock):
 def file_blocks(channel: str) -> list[FileBlock]:
     """List a channel's files, one block each, sorted by name.
 
-    Any instance may work on a file of a FullyReplicated channel. A file of a ShardedByS3Key channel goes to the
-    instance that has it; each instance is asked for its list.
+    Any instance may work on a file of a FullyReplicated channel. A file of a ShardedByS3Key channel
+    goes to the instance that has it; each instance is asked for its list.
 
     Raises:
         InvalidRequest: The job has no such channel, or files lie on a head that only coordinates.
@@ -54,7 +76,9 @@ def file_blocks(channel: str) -> list[FileBlock]:
     instance = environment.read()
     inputs = payload.read_request(instance.payload).inputs
     if channel not in inputs:
-        raise InvalidRequest(f"the job has no channel {channel!r}; it has {', '.join(sorted(inputs)) or 'none'}")
+        raise InvalidRequest(
+            f"the job has no channel {channel!r}; it has {', '.join(sorted(inputs)) or 'none'}"
+        )
     # All instances have the same files, so this one's list is that of all.
     if inputs[channel].distribution == "FullyReplicated":
         return list_files(instance.paths.channel(channel), channel, None)
@@ -68,7 +92,8 @@ def file_blocks(channel: str) -> list[FileBlock]:
                 "head compute, or make the channel FullyReplicated"
             )
         blocks.extend(listed)
-    # Sorted by name, because answers come in any order, and the order must be that of an earlier run.
+    # Sorted by name, because answers come in any order, and the order must be that of an earlier
+    # run.
     return sorted(blocks, key=lambda block: (block.name, block.host or ""))
 
 
@@ -88,11 +113,13 @@ B = TypeVar("B")
 V = TypeVar("V")
 
 TRANSIENT = (OSError, MemoryError)
-"""Errors that the instance, the network or a disk may cause, so that another attempt may succeed."""
+"""Errors that the instance, the network or a disk may cause, so that another attempt may
+succeed."""
 
 CHECK_S = 10.0
 LATER: Any = object()
-"""An iterator of blocks yields this if it has no block yet; it is asked again when a block has finished."""
+"""An iterator of blocks yields this if it has no block yet; it is asked again when a block has
+finished."""
 
 
 class Record(Protocol[V]):
@@ -117,34 +144,38 @@ def map_blocks(
 ) -> Iterator[tuple[B, V]]:
     """Call ``function(block)`` for every block in Ray tasks on all instances, and yield what they return.
 
-    Ray must be connected (``ray.init()`` in a script of ``raysm run``). The function is shipped once; bind what all
-    blocks share with ``functools.partial``. A block is any value; a ``PlacedBlock`` may say on which instance it runs,
-    and what else the function gets.
+    Ray must be connected (``ray.init()`` in a script of ``raysm run``). The function is shipped
+    once; bind what all blocks share with ``functools.partial``. A block is any value; a
+    ``PlacedBlock`` may say on which instance it runs, and what else the function gets.
 
     Args:
-        function: Must be pure: a block that is tried again, also by a restarted job, must return the same value. A task
-            that maps blocks itself may pass the Ray object reference of a function.
-        blocks: Values that pickle; ``str(block)`` names each in messages and in the record. An iterator may yield
-            ``LATER`` while any of its blocks is unfinished.
+        function: Must be pure: a block that is tried again, also by a restarted job, must return
+            the same value. A task that maps blocks itself may pass the Ray object reference of a
+            function.
+        blocks: Values that pickle; ``str(block)`` names each in messages and in the record. An
+            iterator may yield ``LATER`` while any of its blocks is unfinished.
         record: Saves finished blocks; blocks that it already has are loaded and not computed.
-        on_progress: Called with the number of finished blocks and of all (None if ``blocks`` has no length).
+        on_progress: Called with the number of finished blocks and of all (None if ``blocks`` has no
+            length).
         num_cpus: CPUs of one task; NumPy uses as many threads if ``OMP_NUM_THREADS`` is not set.
         num_gpus: GPUs of one task.
-        retries: Number of further attempts after a crash, a lost instance, too little memory, or an ``OSError`` of the
-            function. Any other exception of the function is final.
-        in_flight: Maximum number of unfinished blocks; None is two for each task that the cluster can run at once.
-        lasting: Run the blocks in processes that live until the end, one for each task that the cluster can run at
-            once, for example to keep a GPU's memory.
+        retries: Number of further attempts after a crash, a lost instance, too little memory, or an
+            ``OSError`` of the function. Any other exception of the function is final.
+        in_flight: Maximum number of unfinished blocks; None is two for each task that the cluster
+            can run at once.
+        lasting: Run the blocks in processes that live until the end, one for each task that the
+            cluster can run at once, for example to keep a GPU's memory.
 
     Yields:
         (block, value), in the order in which they are finished.
 
     Raises:
-        BlockFailed: The function raised, or a block failed ``1 + retries`` times; the others are cancelled.
-        InvalidRequest: An option is out of range, no instance has the CPUs and GPUs of one task, or the function raised
-            it about its input.
-        InstanceLost: The instance that a block is bound to, or every one that could run it, went away and did not
-            come back.
+        BlockFailed: The function raised, or a block failed ``1 + retries`` times; the others are
+            cancelled.
+        InvalidRequest: An option is out of range, no instance has the CPUs and GPUs of one task, or
+            the function raised it about its input.
+        InstanceLost: The instance that a block is bound to, or every one that could run it, went
+            away and did not come back.
     """
     if retries < 0:
         raise InvalidRequest(f"map_blocks: retries must be at least 0, got {retries}")
@@ -159,7 +190,14 @@ def map_blocks(
         workers = Processes(task_slots(num_cpus, num_gpus), num_cpus, num_gpus)
     else:
         workers = Tasks(num_cpus, num_gpus)
-    run = _Run(workers, shipped, Presence(num_cpus, num_gpus), limit=limit, attempts=1 + retries, record=record)
+    run = _Run(
+        workers,
+        shipped,
+        Presence(num_cpus, num_gpus),
+        limit=limit,
+        attempts=1 + retries,
+        record=record,
+    )
     done = 0
     for block, value in run.finish(iter(blocks)):
         done += 1
@@ -170,7 +208,9 @@ def map_blocks(
             on_progress(done, total)
 
 
-def map_here(function: Callable[[B], V], blocks: Iterable[B], record: Record[V] | None = None) -> Iterator[tuple[B, V]]:
+def map_here(
+    function: Callable[[B], V], blocks: Iterable[B], record: Record[V] | None = None
+) -> Iterator[tuple[B, V]]:
     """Like ``map_blocks``, in this process, one block after the other, without retries."""
     for block in blocks:
         if record is not None and block in record:
@@ -204,7 +244,9 @@ class _Run:
             while True:
                 yield from self._fill(waiting)
                 if not self._running:
-                    assert self._is_exhausted, "the iterator gave LATER while no block was unfinished"
+                    assert self._is_exhausted, (
+                        "the iterator gave LATER while no block was unfinished"
+                    )
                     return
                 finished = self._await_one()
                 if finished is None:
@@ -234,9 +276,11 @@ class _Run:
 
     def _await_one(self) -> tuple[Any, Any] | None:
         """Return the next finished block and its value; None if no block finished, or one failed and is tried again."""
-        # ``fetch_local=False`` leaves values where they were made: the head's object store holds one at a time.
+        # ``fetch_local=False`` leaves values where they were made: the head's object store holds
+        # one at a time.
         ready, _ = ray.wait(list(self._running), num_returns=1, timeout=CHECK_S, fetch_local=False)
-        # Check while other blocks finish too, to notice early that a block waits for a lost instance.
+        # Check while other blocks finish too, to notice early that a block waits for a lost
+        # instance.
         if not ready or time.monotonic() >= self._check_at:
             self._check_presence([block for block, _ in self._running.values()])
         if not ready:
@@ -270,7 +314,10 @@ def _raise_if_final(error: RayError, block: Any, attempt: int, *, is_last: bool)
     while isinstance(cause, RayTaskError):
         cause = cause.cause
     # BlockFailed and InstanceLost come from a task that itself mapped blocks, and retried them.
-    if isinstance(cause, InvalidRequest | InvalidConfig | MissingDependency | BlockFailed | InstanceLost | NoRoom):
+    if isinstance(
+        cause,
+        InvalidRequest | InvalidConfig | MissingDependency | BlockFailed | InstanceLost | NoRoom,
+    ):
         raise cause from None
     # A task that Ray cannot schedule would fail at the next attempt too.
     if isinstance(error, TaskUnschedulableError) or is_last or _is_user_error(error, cause):
@@ -283,8 +330,8 @@ def _is_user_error(error: RayError, cause: BaseException | None) -> bool:
     if not isinstance(error, RayTaskError):
         # Other errors are Ray's, unless they stand for an exception that cannot be unpickled here.
         return isinstance(error, UnserializableException)
-    # An error of Ray's own: the task waited for a lost object. RayError itself stands for an exception that cannot be
-    # pickled.
+    # An error of Ray's own: the task waited for a lost object. RayError itself stands for an
+    # exception that cannot be pickled.
     is_rays = isinstance(cause, RayError) and type(cause) not in (RayError, UnserializableException)
     return not is_rays and not isinstance(cause, TRANSIENT)
 
@@ -293,7 +340,9 @@ def task_slots(num_cpus: float = 1.0, num_gpus: float = 0) -> int:
     nodes = [node["Resources"] for node in _alive()]
     at_once = tasks_at_once(nodes, num_cpus, num_gpus)
     if at_once == 0:
-        cpus, gpus = (max((node.get(name, 0) for node in nodes), default=0) for name in ("CPU", "GPU"))
+        cpus, gpus = (
+            max((node.get(name, 0) for node in nodes), default=0) for name in ("CPU", "GPU")
+        )
         raise InvalidRequest(
             f"no instance can run a task of num_cpus={num_cpus:g} and num_gpus={num_gpus:g}: the largest offers "
             f"{cpus:g} CPUs and {gpus:g} GPUs"

@@ -14,7 +14,8 @@ def command_line(program: str, args: Sequence[str], *, source: Path, is_command:
         program: A script by its path inside ``source``, or a command.
         args: The arguments.
         source: The folder with the user's source.
-        is_command: True for a command, which the system finds by ``PATH``, or by a path in the working folder.
+        is_command: True for a command, which the system finds by ``PATH``, or by a path in the
+            working folder.
     """
     if is_command:
         return [program, *args]

@@ -71,6 +71,8 @@ def open_csv(
             # With threads, Arrow's messages would not name the line.
             use_threads=False,
         ),
-        parse_options=pa_csv.ParseOptions(delimiter=delimiter_of(path.name), newlines_in_values=True),
+        parse_options=pa_csv.ParseOptions(
+            delimiter=delimiter_of(path.name), newlines_in_values=True
+        ),
         convert_options=convert,
     )

@@ -1,7 +1,8 @@
 """Large files on the head's disk: mapped, written at any position, and streamed with a digest.
 
-Each piece of a stream is synchronised to the disk, and dropped from the page cache, at once, so that the file takes no
-memory from the tasks. On virtual machines that return unused memory it is also faster, because recent pages are reused:
+Each piece of a stream is synchronised to the disk, and dropped from the page cache, at once, so
+that the file takes no memory from the tasks. On virtual machines that return unused memory it is
+also faster, because recent pages are reused:
 1.4 GB/s, where one synchronisation at the end gave 0.16 to 0.39 GB/s.
 """
 
@@ -28,7 +29,9 @@ def full_disk_is_no_room(path: Path, activity: str = "") -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise NoRoom(f"the disk of {path.parent} became full while {activity or f'{path.name} was written'}") from error
+        raise NoRoom(
+            f"the disk of {path.parent} became full while {activity or f'{path.name} was written'}"
+        ) from error
 
 
 def write_at(descriptor: int, position: int, data: memoryview) -> None:
@@ -48,8 +51,9 @@ def settle(descriptor: int, start: int, stop: int) -> None:
         os.posix_fadvise(descriptor, start, stop - start, os.POSIX_FADV_DONTNEED)
 
 
-# FUSE file systems with direct_io, which bypass the page cache, have no shared mappings, but private ones (numpy issue
-# 9894, safetensors issue 545). Whether SageMaker's FastFile is such a file system is not documented.
+# FUSE file systems with direct_io, which bypass the page cache, have no shared mappings, but
+# private ones (numpy issue 9894, safetensors issue 545). Whether SageMaker's FastFile is such a
+# file system is not documented.
 NOT_MAPPED = (errno.ENODEV, errno.EINVAL, errno.EOPNOTSUPP)
 
 
@@ -66,8 +70,8 @@ def map_file(descriptor: int) -> mmap.mmap | None:
 
 PIECES = 6
 EARLY = 3
-"""Maximum number of written pieces that wait in memory for an earlier one before they are digested; further ones are
-read again from the disk."""
+"""Maximum number of written pieces that wait in memory for an earlier one before they are digested;
+further ones are read again from the disk."""
 
 CHUNK_BYTES = 4 << 20
 
@@ -83,7 +87,11 @@ class Stream:
     """A file that is written in pieces, in any order, with a digest of the whole."""
 
     def __init__(
-        self, path: Path, head: bytes, size: int | None = None, write: Callable[[int, int, memoryview], None] = write_at
+        self,
+        path: Path,
+        head: bytes,
+        size: int | None = None,
+        write: Callable[[int, int, memoryview], None] = write_at,
     ) -> None:
         """Open or create the file, which begins with ``head``; its other content stays."""
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -159,7 +167,9 @@ class Stream:
             self._digested = following.stop
             self._drop_data(following)
         # Drop the pieces first that are needed last.
-        early = sorted((start for start, one in self._written.items() if one.data is not None), reverse=True)
+        early = sorted(
+            (start for start, one in self._written.items() if one.data is not None), reverse=True
+        )
         kept = EARLY if self._error is None else 0
         for start in early[: max(0, len(early) - kept)]:
             self._drop_data(self._written[start])

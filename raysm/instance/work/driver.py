@@ -1,7 +1,8 @@
 """``python -m raysm.instance.work.driver``: runs the request's workload on the head, inside the formed cluster.
 
-The bootstrap starts it, with ``RAY_ADDRESS`` and the token's file in its environment. The runner leaves the result in
-the model folder; the driver leaves an exit code, and a ``Failure`` in the failure record if the workload failed.
+The bootstrap starts it, with ``RAY_ADDRESS`` and the token's file in its environment. The runner
+leaves the result in the model folder; the driver leaves an exit code, and a ``Failure`` in the
+failure record if the workload failed.
 """
 
 import contextlib
@@ -29,9 +30,10 @@ from raysm.instance.work.train_storage import set_default_storage
 def main(arguments: Sequence[str] = ()) -> int:
     """Run the workload; return the exit code: 0, that of a SystemExit, 2 for an invalid request, else 1.
 
-    A runner whose work is done may end the process itself. With ``--wait`` in ``arguments`` the cluster is not formed
-    yet: the runner prepares, and then the driver reads the address as a line from stdin. If stdin ends instead, there
-    will be no cluster, and the driver ends.
+    A runner whose work is done may end the process itself. With ``--wait`` in ``arguments`` the
+    cluster is not formed
+    yet: the runner prepares, and then the driver reads the address as a line from stdin. If stdin
+    ends instead, there will be no cluster, and the driver ends.
     """
     environment: Environment | None = None
     payload: Payload | None = None
@@ -40,7 +42,8 @@ def main(arguments: Sequence[str] = ()) -> int:
         payload = payloads.load(environment.payload)
         import_ray_lean()
         logging.getLogger(ray_internals.LOGGER).setLevel(logging.WARNING)
-        # Added only now: at Python's start a json.py of the user's would replace the standard library's.
+        # Added only now: at Python's start a json.py of the user's would replace the standard
+        # library's.
         sys.path.insert(0, str(payload.source))
         if storage := environments.train_storage():
             set_default_storage(storage)
@@ -68,7 +71,9 @@ def main(arguments: Sequence[str] = ()) -> int:
     return 0
 
 
-def _fail(failure: Failure, error: BaseException, payload: Payload | None, environment: Environment | None) -> int:
+def _fail(
+    failure: Failure, error: BaseException, payload: Payload | None, environment: Environment | None
+) -> int:
     workload = None if payload is None else payload.request.workload
     # The process whose output is relayed has written its traceback to the log.
     is_logged = workload is not None and workload.relays_output
@@ -92,7 +97,8 @@ def _record(failure: Failure, raised: BaseException | None, record: Path) -> Non
 
 
 if __name__ == "__main__":
-    # First, because exit handlers are called in reverse order: those of Ray and of the user's code run before this one.
+    # First, because exit handlers are called in reverse order: those of Ray and of the user's code
+    # run before this one.
     set_exit_status = leave_at_once_after_exit_handlers()
     exit_status = main(sys.argv[1:])
     set_exit_status(exit_status)

@@ -31,7 +31,8 @@ COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 ORIGINAL = "Original exception:\n"
 ORIGINAL_DETAILS = "Original exception details:\n"
-"""Ray puts the traceback of an exception that cannot be pickled, or unpickled here, after one of these marks."""
+"""Ray puts the traceback of an exception that cannot be pickled, or unpickled here, after one of
+these marks."""
 
 OWN_FRAME = re.compile(r'  File "[^"]*/raysm/(instance/|features/\w+/(cluster/|runner\.py))')
 TASK_ADDRESS = re.compile(r"ray::.*\(pid=\d+, ip=([^,)]+)")
@@ -43,10 +44,12 @@ HINTS = {
     "resources: leave out these arguments of ray.init, or run it with --ray-init (ray_init=True), which does so",
     "Maybe you called ray.init twice by accident?": "raysm has joined the cluster before: leave out ray.init()",
 }
-"""Remedies by the start of a message of Ray's that a program which was written for one machine meets here."""
+"""Remedies by the start of a message of Ray's that a program which was written for one machine
+meets here."""
 
 UNKNOWN_END = (
-    "ended without an exit code: most likely memory was short; else it crashed, was killed, or left by os._exit"
+    "ended without an exit code: most likely memory was short; else it crashed, was killed, or left "
+    "by os._exit"
 )
 
 INTERNAL = re.compile(
@@ -57,27 +60,43 @@ INTERNAL = re.compile(
 def failure_of(error: BaseException) -> Failure | None:
     """Return why a workload ended; None if it succeeded."""
     user_frames = error.__traceback__
-    while user_frames is not None and INTERNAL.search(Path(user_frames.tb_frame.f_code.co_filename).as_posix()):
+    while user_frames is not None and INTERNAL.search(
+        Path(user_frames.tb_frame.f_code.co_filename).as_posix()
+    ):
         user_frames = user_frames.tb_next
     match error:
         case SystemExit():
             return _failure_of_exit(error, user_frames)
         # No line of code is to blame, so no traceback helps.
         case InvalidRequest() | InvalidConfig() | InstanceLost():
-            return Failure(error_type=_name_of(error), message=str(error), exit_code=error.exit_status)
+            return Failure(
+                error_type=_name_of(error), message=str(error), exit_code=error.exit_status
+            )
         case WorkerFailed():
             where = f"rank {error.rank} on {error.host}: {error.error_type}"
             return Failure(
-                error_type=where, message=error.text, remote_traceback=error.remote_traceback, exit_code=error.exit_code
+                error_type=where,
+                message=error.text,
+                remote_traceback=error.remote_traceback,
+                exit_code=error.exit_code,
             )
         case BlockFailed():
             # The frames of the head are left out, because it only waited for the block.
-            return Failure(error_type=_name_of(error), message=error.summary, remote_traceback=error.remote_traceback)
+            return Failure(
+                error_type=_name_of(error),
+                message=error.summary,
+                remote_traceback=error.remote_traceback,
+            )
         case TrialFailed():
-            return Failure(error_type=_name_of(error), message=str(error), remote_traceback=error.remote_traceback)
+            return Failure(
+                error_type=_name_of(error),
+                message=str(error),
+                remote_traceback=error.remote_traceback,
+            )
     lines = COLORS.sub("", "".join(traceback.format_exception(type(error), error, user_frames)))
     code = 130 if isinstance(error, KeyboardInterrupt) else 1
-    # The text of Ray's wrapper is the task's whole traceback; the message is only what the user's code raised there.
+    # The text of Ray's wrapper is the task's whole traceback; the message is only what the user's
+    # code raised there.
     first = cause_in_task(error)
     kind, message = _name_of(first), str(first)
     if is_only_described(error):
@@ -96,10 +115,16 @@ def _failure_of_exit(error: SystemExit, user_frames: TracebackType | None) -> Fa
     if error.code is None or error.code == 0:
         return None
     last = traceback.extract_tb(user_frames)[-1:]
-    is_rays = bool(last) and last[0].name == "sigterm_handler" and last[0].filename.endswith("ray/_private/worker.py")
+    is_rays = (
+        bool(last)
+        and last[0].name == "sigterm_handler"
+        and last[0].filename.endswith("ray/_private/worker.py")
+    )
     # Ray answers SIGTERM by an exit.
     if error.code == TERMINATED or is_rays:
-        return Failure(error_type="SIGTERM", message="the workload was asked to end", exit_code=TERMINATED)
+        return Failure(
+            error_type="SIGTERM", message="the workload was asked to end", exit_code=TERMINATED
+        )
     code = error.code if isinstance(error.code, int) else 1
     where = f", raised at {Path(last[0].filename).name}:{last[0].lineno}" if last else ""
     if last and Path(last[0].filename).name == "argparse.py":
@@ -109,7 +134,9 @@ def _failure_of_exit(error: SystemExit, user_frames: TracebackType | None) -> Fa
     if not last and (notes := getattr(error, "__notes__", ())):
         return Failure(error_type=notes[0], message="", exit_code=code)
     # An exit status has eight bits, and 256 would look like success.
-    return Failure(error_type="SystemExit", message=f"{error.code}{where}", exit_code=code & 0xFF or 1)
+    return Failure(
+        error_type="SystemExit", message=f"{error.code}{where}", exit_code=code & 0xFF or 1
+    )
 
 
 def _name_of(error: BaseException) -> str:
@@ -129,7 +156,11 @@ def _host_of_task(text: str) -> str:
     except Exception:  # the cluster is ending, and the failure itself matters more
         return ""
     there = [node["Labels"] for node in nodes if node["NodeManagerAddress"] == addresses[-1]]
-    return str(there[0].get(LABEL_HOST, "")) if len(there) == 1 and there[0].get(LABEL_RANK, "0") != "0" else ""
+    return (
+        str(there[0].get(LABEL_HOST, ""))
+        if len(there) == 1 and there[0].get(LABEL_RANK, "0") != "0"
+        else ""
+    )
 
 
 def _end_of_worker() -> str:
@@ -140,10 +171,18 @@ def _end_of_worker() -> str:
         from ray.core.generated.common_pb2 import WorkerExitType
         from ray.core.generated.gcs_pb2 import WorkerTableData
 
-        workers = map(WorkerTableData.FromString, state._connect_and_get_accessor().get_worker_table())
-        lost = [each for each in workers if not each.is_alive and each.exit_type == WorkerExitType.SYSTEM_ERROR]
+        workers = map(
+            WorkerTableData.FromString, state._connect_and_get_accessor().get_worker_table()
+        )
+        lost = [
+            each
+            for each in workers
+            if not each.is_alive and each.exit_type == WorkerExitType.SYSTEM_ERROR
+        ]
         last = max(lost, key=lambda worker: worker.end_time_ms)
-        labels = {node["NodeID"]: node["Labels"] for node in ray.nodes()}[last.worker_address.node_id.hex()]
+        labels = {node["NodeID"]: node["Labels"] for node in ray.nodes()}[
+            last.worker_address.node_id.hex()
+        ]
     except Exception:  # its interfaces are private, and the cluster may be ending
         return ""
     code = re.search(r"exit code (\d+)", last.exit_detail)
@@ -159,8 +198,11 @@ UNEXPLAINED = ("connection error code 2", "The worker died unexpectedly")
 
 def how_process_ended(error: Exception) -> str:
     """Return how the process of a task or an actor ended, from Ray's error: ``ended without an exit code: …``."""
-    # Ray's message about an actor has the reason near its end, after a long description of the actor.
-    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()] or [type(error).__name__]
+    # Ray's message about an actor has the reason near its end, after a long description of the
+    # actor.
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()] or [
+        type(error).__name__
+    ]
     reason = next((line for line in lines if DETAIL in line), lines[0])
     reason = reason.rpartition(DETAIL)[2].partition(ADVICE)[0].strip()
     return UNKNOWN_END if any(words in reason for words in UNEXPLAINED) else f"died: {reason}"
@@ -173,7 +215,10 @@ def cause_in_task(error: BaseException) -> BaseException:
 
 
 def is_only_described(error: BaseException) -> bool:
-    return _name_of(cause_in_task(error)) in ("ray.exceptions.UnserializableException", "ray.exceptions.RayError")
+    return _name_of(cause_in_task(error)) in (
+        "ray.exceptions.UnserializableException",
+        "ray.exceptions.RayError",
+    )
 
 
 def task_traceback(error: BaseException) -> str:
@@ -187,7 +232,9 @@ def _without_internal_frames(text: str) -> str:
     lines = without_frames(ACTOR.sub(")", text), OWN_FRAME).splitlines()
     first = next((number for number, line in enumerate(lines) if line.startswith(FRAME)), 0)
     # Ray drops its own first frame, but leaves the underline below it.
-    return "\n".join([*(line for line in lines[:first] if not line.startswith("    ")), *lines[first:]])
+    return "\n".join(
+        [*(line for line in lines[:first] if not line.startswith("    ")), *lines[first:]]
+    )
 
 
 def _described_by_ray(kind: str, message: str) -> tuple[str, str]:
@@ -195,7 +242,10 @@ def _described_by_ray(kind: str, message: str) -> tuple[str, str]:
         lines = COLORS.sub("", message.partition(mark)[2]).strip().splitlines()
         if lines:
             # The exception follows the last frame, whose lines are indented.
-            start = max((number + 1 for number, line in enumerate(lines) if line.startswith("  ")), default=0)
+            start = max(
+                (number + 1 for number, line in enumerate(lines) if line.startswith("  ")),
+                default=0,
+            )
             name, _, text = "\n".join(lines[start:] or lines[-1:]).partition(": ")
             return name, text
     return kind, message
@@ -230,7 +280,8 @@ def pickled_exception(error: BaseException) -> bytes | None:
     """Return the exception pickled, without Ray's wrapper; None if it does not survive pickling."""
     try:
         content = _pickled(cause_in_task(error))
-        # Unpickle it too: an exception whose ``__init__`` takes other arguments than its ``args`` fails only then.
+        # Unpickle it too: an exception whose ``__init__`` takes other arguments than its ``args``
+        # fails only then.
         pickle.loads(content)
     except Exception:  # pickling runs the exception's own code
         return None
@@ -246,5 +297,7 @@ def unpickled(pickled: Path, name: str) -> tuple[Any, tuple[Any, ...], dict[str,
             " or define the function where it is submitted"
         ) from error
     except Exception as error:  # unpickling runs the arguments' own code
-        raise InvalidPayload(f"the function {name} cannot be unpickled: {type(error).__name__}: {error}") from error
+        raise InvalidPayload(
+            f"the function {name} cannot be unpickled: {type(error).__name__}: {error}"
+        ) from error
     return function, args, kwargs

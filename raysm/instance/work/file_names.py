@@ -1,6 +1,7 @@
 """Choose the files of a channel that hold data, and not those that only describe a result.
 
-This module needs neither Ray nor NumPy, so that a client without them sees its inputs as the job will.
+This module needs neither Ray nor NumPy, so that a client without them sees its inputs as the job
+will.
 """
 
 from pathlib import Path, PurePath
@@ -23,8 +24,9 @@ def is_hidden(name: str) -> bool:
 def input_files(path: Path) -> list[tuple[str, Path]]:
     """List the files of an input as (name, path), sorted by path.
 
-    The input may be another job's result. Then the files that raysm wrote beside its data are left out: the manifest,
-    the trials of a sweep as JSON, the ids of a full matrix, and, if there are other files, a function's pickled value.
+    The input may be another job's result. Then the files that raysm wrote beside its data are left
+    out: the manifest, the trials of a sweep as JSON, the ids of a full matrix, and, if there are
+    other files, a function's pickled value.
 
     Args:
         path: A folder, or the one file of the input.
@@ -38,7 +40,9 @@ def input_files(path: Path) -> list[tuple[str, Path]]:
 
 
 def data_files(path: Path) -> list[tuple[str, Path]]:
-    return [(name, file) for name, file in input_files(path) if path.is_file() or not is_hidden(name)]
+    return [
+        (name, file) for name, file in input_files(path) if path.is_file() or not is_hidden(name)
+    ]
 
 
 def _is_description(file: Path) -> bool:

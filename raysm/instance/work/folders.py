@@ -16,25 +16,29 @@ from raysm.instance.environment import Environment
 from raysm.instance.work.disk import full_disk_is_no_room
 
 RECORD = ".raysm-source.json"
-"""File in the state folder that lists the files that were copied from the source, each with its SHA-256."""
+"""File in the state folder that lists the files that were copied from the source, each with its
+SHA-256."""
 
 CACHE = "__pycache__"
 
 MAX_KEPT_BYTES = 1 << 30
 MAX_KEPT_FILES = 10_000
-"""Limits of what a script leaves in its working folder: above them, it did not mean all of it as its result."""
+"""Limits of what a script leaves in its working folder: above them, it did not mean all of it as
+its result."""
 MAX_NAMED = 5
 
 
 def make_state_folder(here: Environment, source: Path, say: Callable[[str], None]) -> Path:
     """Return the state folder of this instance, with the files of ``source`` in it.
 
-    A file that came from the source, and that the script has not changed, is updated or removed with the source. Any
-    other file stays, because it may be a checkpoint. ``say`` receives a line that names the files of the source that
-    such files hide.
+    A file that came from the source, and that the script has not changed, is updated or removed
+    with the source. Any other file stays, because it may be a checkpoint. ``say`` receives a line
+    that names the files of the source that such files hide.
     """
     if not here.has_checkpoints:
-        raise InvalidRequest("in_state needs a job with checkpoints: submit it with kind='training'")
+        raise InvalidRequest(
+            "in_state needs a job with checkpoints: submit it with kind='training'"
+        )
     folder = here.paths.state(here.current_host)
     folder.mkdir(parents=True, exist_ok=True)
     before = copied_files(folder)
@@ -63,7 +67,9 @@ def make_state_folder(here: Environment, source: Path, say: Callable[[str], None
                     shutil.copy(files[name], beside)
     put(folder / RECORD, json.dumps(after, indent=1).encode())
     if hidden:
-        say(f"the script sees the state's files, which differ from the source's: {', '.join(hidden)}")
+        say(
+            f"the script sees the state's files, which differ from the source's: {', '.join(hidden)}"
+        )
     return folder
 
 
@@ -73,7 +79,8 @@ def copied_files(folder: Path) -> dict[str, str]:
         read = json.loads((folder / RECORD).read_text())
     except (OSError, ValueError, RecursionError):  # it does not exist, or is not what raysm wrote
         return {}
-    # It comes back from a bucket: its names must not lead to files elsewhere, which could be removed.
+    # It comes back from a bucket: its names must not lead to files elsewhere, which could be
+    # removed.
     return {
         name: digest
         for name, digest in (read.items() if isinstance(read, dict) else ())
@@ -91,7 +98,9 @@ def fill_folders(args: Sequence[str], here: Environment) -> tuple[str, ...]:
         for name, folder in folders.items():
             arg = arg.replace(name, folder)
         if "{state}" in arg:
-            raise InvalidRequest(f"the argument {arg!r} names the state of a job that has no checkpoints")
+            raise InvalidRequest(
+                f"the argument {arg!r} names the state of a job that has no checkpoints"
+            )
         filled.append(arg)
     return tuple(filled)
 
@@ -103,9 +112,13 @@ def make_folder(instance: Environment, source: Path) -> Path:
     """
     folder = instance.paths.working
     folder.mkdir(parents=True, exist_ok=True)
-    for path in [*sorted(source.iterdir()), *(instance.paths.channel(name) for name in instance.channels)]:
+    for path in [
+        *sorted(source.iterdir()),
+        *(instance.paths.channel(name) for name in instance.channels),
+    ]:
         link = folder / path.name
-        # Existing files stay; the other workers of this instance make the same links at the same time.
+        # Existing files stay; the other workers of this instance make the same links at the same
+        # time.
         with contextlib.suppress(FileExistsError):
             link.symlink_to(path, target_is_directory=path.is_dir())
     return folder
@@ -150,11 +163,13 @@ def _copy_outputs(state: Path, model: Path) -> list[str]:
     return sorted(names)
 
 
-def keep_new_files(folder: Path, source: Mapping[str, str], model: Path, say: Callable[[str], None]) -> None:
+def keep_new_files(
+    folder: Path, source: Mapping[str, str], model: Path, say: Callable[[str], None]
+) -> None:
     """Move the files that a script wrote into its working folder into the model folder, and name them.
 
-    Links, caches, and files whose name the model folder has already stay where they are. If there is more than
-    ``MAX_KEPT_BYTES`` or ``MAX_KEPT_FILES``, all stay.
+    Links, caches, and files whose name the model folder has already stay where they are. If there
+    is more than ``MAX_KEPT_BYTES`` or ``MAX_KEPT_FILES``, all stay.
 
     Args:
         folder: The working folder, which has the script's source.
@@ -177,7 +192,9 @@ def keep_new_files(folder: Path, source: Mapping[str, str], model: Path, say: Ca
         (model / name).parent.mkdir(parents=True, exist_ok=True)
         # Across disks each file is whole or absent.
         shutil.move(folder / name, model / name, copy_function=_copy)
-    shown = list(dict.fromkeys(f"{name.partition('/')[0]}/" if "/" in name else name for name in sizes))
+    shown = list(
+        dict.fromkeys(f"{name.partition('/')[0]}/" if "/" in name else name for name in sizes)
+    )
     say(
         f"the result also has the files that the script left in its working folder: {listed(shown, MAX_NAMED)} "
         "(--drop-files does not keep them, --in-state keeps them for --resume)"
@@ -192,7 +209,8 @@ def _new_files(folder: Path, source: Mapping[str, str]) -> Iterator[tuple[str, i
             # raysm writes a manifest of its own into the model folder.
             if not stat.S_ISREG(status.st_mode) or name == MANIFEST:
                 continue
-            # By the content: copies keep an old time of modification, and the clock may have been set.
+            # By the content: copies keep an old time of modification, and the clock may have been
+            # set.
             if name not in source or sha256_of(path) != source[name]:
                 yield name, status.st_size
 

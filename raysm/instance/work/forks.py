@@ -1,7 +1,8 @@
 """What the user's code forks from a process of raysm: it has no part in the session, the call or the trial.
 
-A forked process inherits handlers of signals, and the stack of the call that forked it. The handlers
-would remove folders of the process that installed them, and the stack would go on with its work.
+A forked process inherits handlers of signals, and the stack of the call that forked it. The
+handlers would remove folders of the process that installed them, and the stack would go on with its
+work.
 """
 
 import contextlib
@@ -13,7 +14,10 @@ import traceback
 from collections.abc import Iterator
 from typing import Any
 
-DEFAULTS: dict[signal.Signals, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+DEFAULTS: dict[signal.Signals, Any] = {
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGINT: signal.default_int_handler,
+}
 OWN = ("raysm", "ray")
 """Packages whose handlers act for their own process."""
 FAILED, INTERRUPTED = 1, 130
@@ -43,7 +47,9 @@ def _forget_handlers() -> None:
     _unblock_signals()
 
 
-os.register_at_fork(before=_block_signals, after_in_parent=_unblock_signals, after_in_child=_forget_handlers)
+os.register_at_fork(
+    before=_block_signals, after_in_parent=_unblock_signals, after_in_child=_forget_handlers
+)
 
 
 @contextlib.contextmanager

@@ -23,7 +23,9 @@ def free_bytes(folder: Path) -> int:
 
 
 def check_room(
-    needs: Iterable[tuple[Path, int]], free: Callable[[Path], int] = free_bytes, where: str = "the head"
+    needs: Iterable[tuple[Path, int]],
+    free: Callable[[Path], int] = free_bytes,
+    where: str = "the head",
 ) -> None:
     """Check that the disks of ``where`` have room for (folder, bytes); folders on one disk share its room."""
     sizes_by_device: dict[int, int] = defaultdict(int)
@@ -45,7 +47,9 @@ def check_room(
             )
 
 
-def regroup(chunks: Iterable[tuple[NDArray[Any], ...]], size: int) -> Iterator[tuple[NDArray[Any], ...]]:
+def regroup(
+    chunks: Iterable[tuple[NDArray[Any], ...]], size: int
+) -> Iterator[tuple[NDArray[Any], ...]]:
     """Regroup a stream of equally long arrays: ``size`` entries each time, fewer at the end."""
     waiting: list[tuple[NDArray[Any], ...]] = []
     length = 0
@@ -53,7 +57,8 @@ def regroup(chunks: Iterable[tuple[NDArray[Any], ...]], size: int) -> Iterator[t
         waiting.append(chunk)
         length += len(chunk[0])
         if length >= size:
-            # Join only when a whole piece is there: joining at each chunk would copy the rest again and again.
+            # Join only when a whole piece is there: joining at each chunk would copy the rest again
+            # and again.
             joined = tuple(np.concatenate(parts) for parts in zip(*waiting, strict=True))
             for start in range(0, length - size + 1, size):
                 yield tuple(part[start : start + size] for part in joined)
@@ -66,7 +71,9 @@ def regroup(chunks: Iterable[tuple[NDArray[Any], ...]], size: int) -> Iterator[t
 class ArrayFile:
     """A two-dimensional array on disk, written tile by tile at the right places, never held in memory."""
 
-    def __init__(self, path: Path, header: bytes, rows: int, columns: int, dtype: np.dtype[Any]) -> None:
+    def __init__(
+        self, path: Path, header: bytes, rows: int, columns: int, dtype: np.dtype[Any]
+    ) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         self._offset = len(header)
@@ -86,7 +93,9 @@ class ArrayFile:
                 write_at(self._file.fileno(), self._position(rows.start, 0), values.data.cast("B"))
             else:
                 for row, line in enumerate(values, start=rows.start):
-                    write_at(self._file.fileno(), self._position(row, columns.start), line.data.cast("B"))
+                    write_at(
+                        self._file.fileno(), self._position(row, columns.start), line.data.cast("B")
+                    )
 
     def close(self) -> None:
         if not self._file.closed:

@@ -9,7 +9,8 @@ OF_A_NEW_CLUSTER = (
     *("num_cpus", "num_gpus", "resources", "labels", "object_store_memory", "local_mode"),
     *("_system_config", "_enable_object_reconstruction", "_node_name"),
 )
-"""Arguments of ``ray.init`` that describe a cluster to start; Ray refuses them on an existing one."""
+"""Arguments of ``ray.init`` that describe a cluster to start; Ray refuses them on an existing
+one."""
 WITHOUT_EFFECT = {"ignore_reinit_error", "include_dashboard", "dashboard_host", "dashboard_port"}
 """Arguments that change nothing for a process that has joined."""
 
@@ -37,7 +38,9 @@ def join(address: str) -> None:
             left_out["address"] = asked_address
         if left_out:
             named = ", ".join(f"{name}={value!r}" for name, value in left_out.items())
-            remark(f"ray.init joins the job's cluster, which has its own resources: {named} is left out")
+            remark(
+                f"ray.init joins the job's cluster, which has its own resources: {named} is left out"
+            )
         options = {name: value for name, value in options.items() if name not in OF_A_NEW_CLUSTER}
         if ray.is_initialized() and options.keys() <= WITHOUT_EFFECT:
             return context

@@ -70,7 +70,10 @@ def ask_every_node(
     # Ray ships the function once for all instances, not once for each.
     task = ray.remote(num_cpus=num_cpus, num_gpus=num_gpus, max_retries=max_retries)(function)
     all_nodes = cluster_nodes() if nodes is None else nodes
-    return {node: task.options(scheduling_strategy=only_on(node.node_id)).remote(*arguments) for node in all_nodes}
+    return {
+        node: task.options(scheduling_strategy=only_on(node.node_id)).remote(*arguments)
+        for node in all_nodes
+    }
 
 
 def answers(references: Iterable[Any]) -> list[Any]:
@@ -80,7 +83,8 @@ def answers(references: Iterable[Any]) -> list[Any]:
         try:
             values.append(ray.get(reference))
         except RayTaskError as error:
-            # The user's files are at fault: Ray's wrapper would hide the message in a traceback of raysm's.
+            # The user's files are at fault: Ray's wrapper would hide the message in a traceback of
+            # raysm's.
             if isinstance(error.cause, InvalidRequest):
                 raise error.cause from None
             raise
@@ -97,8 +101,8 @@ class PlacedBlock:
 
     - ``host``: the instance that the block runs on, ``algo-2``; None means any;
     - ``needs``: names of other instances that must be alive;
-    - ``inputs``: Ray object references, whose values the function gets after the block: they travel while the block
-      waits for its CPU.
+    - ``inputs``: Ray object references, whose values the function gets after the block: they travel
+      while the block waits for its CPU.
 
     Example::
 
@@ -123,7 +127,8 @@ def inputs_of(block: object) -> Sequence[Any]:
 
 
 def _attribute_of(block: object, name: str, default: Any) -> Any:
-    # Any object may be a block, and a user's own may have an attribute of that name with another meaning.
+    # Any object may be a block, and a user's own may have an attribute of that name with another
+    # meaning.
     return getattr(block, name, default) if isinstance(block, PlacedBlock) else default
 
 
@@ -133,8 +138,13 @@ LOST_AFTER_S = 60.0
 def tasks_at_once(nodes: Iterable[Mapping[str, float]], num_cpus: float, num_gpus: float) -> int:
     at_once = 0
     for resources in nodes:
-        fits = [resources.get(name, 0) / need for name, need in (("CPU", num_cpus), ("GPU", num_gpus)) if need > 0]
-        # A task that needs neither runs once on each; the epsilon lets ten tasks of 0.1 CPUs fit into one CPU.
+        fits = [
+            resources.get(name, 0) / need
+            for name, need in (("CPU", num_cpus), ("GPU", num_gpus))
+            if need > 0
+        ]
+        # A task that needs neither runs once on each; the epsilon lets ten tasks of 0.1 CPUs fit
+        # into one CPU.
         at_once += math.floor(min(fits, default=1.0) + 1e-9)
     return at_once
 
@@ -145,7 +155,9 @@ class Presence:
         self._since: dict[str, float] = {}
         self._nowhere_since: float | None = None
 
-    def check(self, blocks: Iterable[Any], nodes: Sequence[Mapping[str, Any]], now_s: float) -> None:
+    def check(
+        self, blocks: Iterable[Any], nodes: Sequence[Mapping[str, Any]], now_s: float
+    ) -> None:
         """Raise InstanceLost if an instance that a block needs, or all that could run a task, are away too long."""
         if tasks_at_once((node["Resources"] for node in nodes), *self._task):
             self._nowhere_since = None
@@ -158,10 +170,15 @@ class Presence:
             )
         alive = {node["Labels"].get(LABEL_HOST, "") for node in nodes}
         bound = {
-            host: block for block in blocks for host in (host_of(block), *_attribute_of(block, "needs", ())) if host
+            host: block
+            for block in blocks
+            for host in (host_of(block), *_attribute_of(block, "needs", ()))
+            if host
         }
         # The time starts again for an instance that came back, or that no block needed meanwhile.
         self._since = {host: self._since.get(host, now_s) for host in bound if host not in alive}
         for host, since in self._since.items():
             if now_s - since > LOST_AFTER_S:
-                raise InstanceLost(f"{host} has been away for {now_s - since:.0f} s, and only it has {bound[host]}")
+                raise InstanceLost(
+                    f"{host} has been away for {now_s - since:.0f} s, and only it has {bound[host]}"
+                )

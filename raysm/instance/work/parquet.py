@@ -1,8 +1,8 @@
 """Write a Parquet file, with its digest, while its row groups still arrive; it gets its name once it is complete.
 
-Nothing is compressed. 10^7 rows of top-10 take 1.24 GB; with zstd they took 0.69 GB and three times as long
-(similarities hardly shrink, neighbors are half zero bytes), which pays only if the file then travels below 90 MB/s.
-There is no dictionary either, because hardly any value repeats.
+Nothing is compressed. 10^7 rows of top-10 take 1.24 GB; with zstd they took 0.69 GB and three times
+as long (similarities hardly shrink, neighbors are half zero bytes), which pays only if the file
+then travels below 90 MB/s. There is no dictionary either, because hardly any value repeats.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,8 @@ PIECE_BYTES = 16 << 20
 """About this many bytes are written to the disk at once."""
 
 BATCH_VALUES = 8192
-"""Values that Arrow encodes at a time; with its default of 1,024, writing lists of ten takes 1.5 times as long."""
+"""Values that Arrow encodes at a time; with its default of 1,024, writing lists of ten takes 1.5
+times as long."""
 
 
 def write_parquet(
@@ -33,8 +34,8 @@ def write_parquet(
 ) -> ResultFile:
     """Write one Parquet file, with one row group for each of ``groups``.
 
-    The bytes depend on the groups alone, so the size of a group must not depend on which instance computed it. Memory
-    holds at most ``disk.PIECES`` pieces of the file, and one group.
+    The bytes depend on the groups alone, so the size of a group must not depend on which instance
+    computed it. Memory holds at most ``disk.PIECES`` pieces of the file, and one group.
 
     Args:
         path: The file.
@@ -42,7 +43,8 @@ def write_parquet(
         groups: The columns of each row group, of equal length.
         inner: The result's dimensions after the number of rows: the k of top-k.
         units: The unit of each dimension of the shape.
-        statistics: Columns whose minimum and maximum are stored for each group, so that readers can skip groups.
+        statistics: Columns whose minimum and maximum are stored for each group, so that readers can
+            skip groups.
     """
     rows = 0
     with full_disk_is_no_room(path), replacing(path) as beside:
@@ -58,8 +60,11 @@ def write_parquet(
                 write_batch_size=BATCH_VALUES,
             ) as writer:
                 for columns in groups:
-                    # The length is also the group size, because Arrow would cut a longer table at 1,048,576 rows.
-                    writer.write_table(pa.Table.from_arrays(list(columns), schema=schema), len(columns[0]))
+                    # The length is also the group size, because Arrow would cut a longer table at
+                    # 1,048,576 rows.
+                    writer.write_table(
+                        pa.Table.from_arrays(list(columns), schema=schema), len(columns[0])
+                    )
                     rows += len(columns[0])
             # After the writer was closed, which put the file's footer into the sink.
             sink.flush()
@@ -70,7 +75,9 @@ def write_parquet(
         size = beside.stat().st_size
     how = f'import pyarrow.parquet as pq; table = pq.read_table("{path.name}")'
     shape = (rows, *inner)
-    return ResultFile(name=path.name, shape=shape, bytes=size, sha256=sha256, units=units, how_to_read=how)
+    return ResultFile(
+        name=path.name, shape=shape, bytes=size, sha256=sha256, units=units, how_to_read=how
+    )
 
 
 class _Sink:

@@ -12,7 +12,8 @@ def open_parquet(path: Path) -> pq.ParquetFile:
     """Open a file; the caller closes it.
 
     Raises:
-        InvalidInput: It is no Parquet file, is not complete, or has a column of a type that Arrow does not know.
+        InvalidInput: It is no Parquet file, is not complete, or has a column of a type that Arrow
+            does not know.
     """
     try:
         return pq.ParquetFile(path)

@@ -1,12 +1,15 @@
 """Finished blocks on the head's disk, so that a restarted job goes on where it stopped.
 
-A folder holds one file for each finished block. A kill may tear a file, and checkpoints go to S3 and come back, so a
-file is used only if its first line has this record's key, the digest of the block's name and the digest of the content.
-Any other file is removed, and its block is computed again. Therefore a file needs no temporary name while it is
-written: SageMaker would copy that file too, and bring it back with every restart of an instance that died meanwhile.
+A folder holds one file for each finished block. A kill may tear a file, and checkpoints go to S3
+and come back, so a file is used only if its first line has this record's key, the digest of the
+block's name and the digest of the content. Any other file is removed, and its block is computed
+again. Therefore a file needs no temporary name while it is
+written: SageMaker would copy that file too, and bring it back with every restart of an instance
+that died meanwhile.
 
-Whoever may write to the checkpoints in S3 can write such a file, digests included. So a value is never a pickle: its
-encoding is plain data (arrays, JSON, Arrow), which runs no code when it is read.
+Whoever may write to the checkpoints in S3 can write such a file, digests included. So a value is
+never a pickle: its encoding is plain data (arrays, JSON, Arrow), which runs no code when it is
+read.
 """
 
 import contextlib
@@ -52,19 +55,25 @@ class BlockRecord(Generic[V]):
 
         Args:
             folder: A folder for this record alone.
-            depends_on: Everything that the values depend on, as JSON: digests of the input, parameters, versions, the
-                block size. Another request never reuses them.
+            depends_on: Everything that the values depend on, as JSON: digests of the input,
+                parameters, versions, the block size. Another request never reuses them.
             encode: Turns a value into bytes.
-            decode: Turns bytes back into a value, without running code from them. It gets a file's content, mapped if
-                it is large; it may return views.
-            format: Name of the encoding, if it has changed: files of another one are removed, and ``outdated`` counts
-                them.
-            for_later: Only a later run reads what this one saves, so files are dropped from the page cache.
+            decode: Turns bytes back into a value, without running code from them. It gets a file's
+                content, mapped if it is large; it may return views.
+            format: Name of the encoding, if it has changed: files of another one are removed, and
+                ``outdated`` counts them.
+            for_later: Only a later run reads what this one saves, so files are dropped from the
+                page cache.
         """
         text = json.dumps(depends_on, sort_keys=True, separators=(",", ":"))
         self.key = hashlib.sha256(text.encode()).hexdigest()
         self.folder = folder / self.key[:32]
-        self.depends_on, self._encode, self._decode, self._for_later = depends_on, encode, decode, for_later
+        self.depends_on, self._encode, self._decode, self._for_later = (
+            depends_on,
+            encode,
+            decode,
+            for_later,
+        )
         self._format = format
         self._verified: set[str] = set()
         self.outdated = 0
@@ -85,7 +94,8 @@ class BlockRecord(Generic[V]):
             return True
         if not path.exists():
             return False
-        # The file is torn, or of another block. Computing it again costs one block; using it would spoil the result.
+        # The file is torn, or of another block. Computing it again costs one block; using it would
+        # spoil the result.
         if not self._is_complete(path, block):
             path.unlink(missing_ok=True)
             return False
@@ -101,7 +111,11 @@ class BlockRecord(Generic[V]):
         self.folder.mkdir(parents=True, exist_ok=True)
         # Write a new file, because the old one may be mapped.
         path.unlink(missing_ok=True)
-        with full_disk_is_no_room(path, f"{block} was recorded"), removed_if_torn(path), path.open("xb") as file:
+        with (
+            full_disk_is_no_room(path, f"{block} was recorded"),
+            removed_if_torn(path),
+            path.open("xb") as file,
+        ):
             file.write(self._line(block, digest.hexdigest(), self._format))
             for buffer in buffers:
                 file.write(buffer)
@@ -142,7 +156,8 @@ class BlockRecord(Generic[V]):
             self.folder.parent.rmdir()
 
     def _line(self, block: object, digest: str, format: str) -> bytes:
-        # The digest of the block's name, because the line must have one length for names of any length.
+        # The digest of the block's name, because the line must have one length for names of any
+        # length.
         named = hashlib.sha256(str(block).encode()).hexdigest()
         fields = {"raysm_block": 1, "key": self.key, "block": named, "sha256": digest}
         if format:

@@ -18,29 +18,34 @@ from raysm.instance import environment
 from raysm.instance.variables import RAYS_JOB
 
 
-def report(*, step: int | None = None, checkpoint: str | Path | None = None, **metrics: float) -> None:
+def report(
+    *, step: int | None = None, checkpoint: str | Path | None = None, **metrics: float
+) -> None:
     """Report metrics, which ``job.metrics()`` and ``raysm metrics JOB`` then show.
 
-    Works in a script and in a function; in a torchrun script only rank 0's metrics count. A Ray task returns its
-    figures to its caller, which reports them: Ray may merge the lines of its workers. Outside of a job, and in a
-    program that ``ray job submit`` sent, metrics are printed for people.
+    Works in a script and in a function; in a torchrun script only rank 0's metrics count. A Ray
+    task returns its
+    figures to its caller, which reports them: Ray may merge the lines of its workers. Outside of a
+    job, and in a program that ``ray job submit`` sent, metrics are printed for people.
 
     Args:
         step: Epoch, batch or other step of the work.
-        checkpoint: A folder with what the work needs to continue from here. In a trial of a sweep it is copied to the
-            head; anywhere else it is ignored.
-        metrics: Numbers by name, the unit at the end of the name: ``loss=0.25, read_bytes=1e9``. NaN and infinities
+        checkpoint: A folder with what the work needs to continue from here. In a trial of a sweep
+            it is copied to the head; anywhere else it is ignored.
+        metrics: Numbers by name, the unit at the end of the name: ``loss=0.25, read_bytes=1e9``.
+            NaN and infinities
             are values too: tables mark them, and plots break the line.
 
     Raises:
-        InvalidRequest: There is no metric, a metric is not a number, the step is not a whole number, or the checkpoint
-            is not a folder.
+        InvalidRequest: There is no metric, a metric is not a number, the step is not a whole
+            number, or the checkpoint is not a folder.
     """
     if not metrics:
         raise InvalidRequest("report takes metrics by name, report(loss=0.25), and got none")
     values, step = numbers(metrics), None if step is None else _whole(step)
     variables = environment.inherited()
-    # All ranks of a torchrun script run the same lines; several values for a step would make the curve jump.
+    # All ranks of a torchrun script run the same lines; several values for a step would make the
+    # curve jump.
     if variables.get("RANK", "0") != "0":
         return
     trial_folder, take = variables.get(TRIAL), listener()
@@ -63,8 +68,8 @@ def report(*, step: int | None = None, checkpoint: str | Path | None = None, **m
 def restored() -> Path | None:
     """Return the folder of the checkpoint that a trial of a sweep continues from; None at its beginning.
 
-    It is the last one that the trial gave to ``report(checkpoint=…)`` before its instance was lost or the job was
-    interrupted; with ``stop="pbt"`` it may be another trial's.
+    It is the last one that the trial gave to ``report(checkpoint=…)`` before its instance was lost
+    or the job was interrupted; with ``stop="pbt"`` it may be another trial's.
     """
     folder = environment.inherited().get(TRIAL)
     path = Path(folder) / RESTORED if folder else None
@@ -78,7 +83,10 @@ def numbers(metrics: Mapping[str, object]) -> dict[str, float]:
 def event_lines(values: Mapping[str, float], step: int | None) -> list[str]:
     """Return metrics as event lines of a job's log, all with the same time."""
     now_s = time.time()
-    return [line(Metric(name=name, value=value, step=step, time_s=now_s)) for name, value in values.items()]
+    return [
+        line(Metric(name=name, value=value, step=step, time_s=now_s))
+        for name, value in values.items()
+    ]
 
 
 def text_line(values: Mapping[str, float], step: int | None) -> str:
@@ -139,13 +147,18 @@ def listening(take: Listener) -> Iterator[None]:
         _listener = before
 
 
-def report_of(metrics: Mapping[str, float], step: int | None, checkpoint: str | Path | None) -> Report:
+def report_of(
+    metrics: Mapping[str, float], step: int | None, checkpoint: str | Path | None
+) -> Report:
     if checkpoint is not None and not Path(checkpoint).is_dir():
-        raise InvalidRequest(f"report: checkpoint must be an existing folder, got {str(checkpoint)!r}")
+        raise InvalidRequest(
+            f"report: checkpoint must be an existing folder, got {str(checkpoint)!r}"
+        )
     return Report(
         metrics=dict(metrics),
         step=step,
-        # Absolute, because the script may change its working folder before the checkpoint is copied.
+        # Absolute, because the script may change its working folder before the checkpoint is
+        # copied.
         checkpoint=None if checkpoint is None else str(Path(checkpoint).absolute()),
     )
 
@@ -167,7 +180,8 @@ def parse(text: str) -> Report | None:
         data = json.loads(text)
         data.pop("raysm_report")
         return from_json(Report, data, "report")
-    except (ValueError, RecursionError, InvalidRequest):  # scripts may print anything, this mark too
+    # Scripts may print anything, this mark too.
+    except (ValueError, RecursionError, InvalidRequest):
         return None
 
 

@@ -35,5 +35,7 @@ def row_blocks(rows: int, block_rows: int) -> list[RowBlock]:
         InvalidRequest: ``rows`` is negative, or ``block_rows`` below 1.
     """
     if rows < 0 or block_rows < 1:
-        raise InvalidRequest(f"row_blocks: rows must be at least 0 and block_rows at least 1, got {rows}, {block_rows}")
+        raise InvalidRequest(
+            f"row_blocks: rows must be at least 0 and block_rows at least 1, got {rows}, {block_rows}"
+        )
     return [RowBlock(start, min(start + block_rows, rows)) for start in range(0, rows, block_rows)]

@@ -1,6 +1,7 @@
 """Runners: each runs one kind of workload on the head, in the driver.
 
-This module must import nothing heavy, because a module may hold a kind with its runner, and every instance imports it.
+This module must import nothing heavy, because a module may hold a kind with its runner, and every
+instance imports it.
 """
 
 import contextlib
@@ -55,7 +56,8 @@ class Runner(Generic[W]):
     def run(self, address: str) -> None:
         """Run the workload, from connecting to Ray to the last file of the result.
 
-        ``address`` is the cluster's ``IP:port`` for ``ray.init``, or ``auto`` if a variable names it.
+        ``address`` is the cluster's ``IP:port`` for ``ray.init``, or ``auto`` if a variable names
+        it.
         """
         raise NotImplementedError(f"{type(self).__name__} must override run()")
 
@@ -71,7 +73,13 @@ class Runner(Generic[W]):
     def describe_result(self, phases_s: Mapping[str, float], **details: Any) -> None:
         """Write the manifest of the model folder after all other files; ``details`` go to ``write_manifest``."""
         hosts = tuple(host.name for host in self.environment.hosts)
-        write_manifest(self.request, self.environment.paths.model, instances=hosts, phases_s=phases_s, **details)
+        write_manifest(
+            self.request,
+            self.environment.paths.model,
+            instances=hosts,
+            phases_s=phases_s,
+            **details,
+        )
 
 
 def keep_pickle(path: Path, pickled: bytes, name: str) -> None:
@@ -84,7 +92,8 @@ def keep_pickle(path: Path, pickled: bytes, name: str) -> None:
         digest = pool.submit(hashlib.sha256, pickled)
         put(path, pickled)
     text = line(Digest(file=name, sha256=digest.result().hexdigest()))
-    # What the user's code has printed comes before it. That code may have replaced sys.stdout by anything.
+    # What the user's code has printed comes before it. That code may have replaced sys.stdout by
+    # anything.
     for stream in (sys.stdout, sys.__stdout__):
         with contextlib.suppress(Exception):
             stream.flush()  # type: ignore[union-attr]
@@ -93,7 +102,8 @@ def keep_pickle(path: Path, pickled: bytes, name: str) -> None:
 
 def load_runner(payload: Payload, environment: Environment) -> "Runner[Any]":
     workload = payload.request.workload
-    # The request has only the name, because few of the machines that read it have the packages of the runner.
+    # The request has only the name, because few of the machines that read it have the packages of
+    # the runner.
     module, _, name = workload.runner.partition(":")
     with naming_what_is_missing(workload):
         runner = getattr(importlib.import_module(module), name, None)
@@ -124,8 +134,8 @@ def naming_what_is_missing(workload: Workload, unnamed: str = "") -> Iterator[No
 def leave() -> NoReturn:
     """Exit with 0 at once; for work whose result is on the disk.
 
-    This skips ``ray.shutdown`` (0.3 s) and the teardown of an interpreter that has imported Ray (0.2 s). The bootstrap
-    ends Ray afterwards, with everything that Ray keeps for this driver.
+    This skips ``ray.shutdown`` (0.3 s) and the teardown of an interpreter that has imported Ray
+    (0.2 s). The bootstrap ends Ray afterwards, with everything that Ray keeps for this driver.
     """
     # ``os._exit`` flushes nothing.
     sys.stdout.flush()
@@ -136,15 +146,17 @@ def leave() -> NoReturn:
 def leave_on_sigterm(clean: Callable[[], None] = lambda: None) -> None:
     """On SIGTERM, call ``clean()`` and exit with 143 at once; for work whose finished parts are on the disk.
 
-    The handler does not unwind the stack: an exception that it raised could get lost while Ray waits, and unwinding
-    would cancel tasks that are just ending, on which Ray 2.60 aborts ("Tried to complete task that was not pending").
-    The bootstrap ends Ray afterwards. ``ray.init`` installs a handler of its own, so call this function after it, and
-    also before it if SIGTERM may come earlier. Processes that this one forks do not inherit the handler.
+    The handler does not unwind the stack: an exception that it raised could get lost while Ray
+    waits, and unwinding would cancel tasks that are just ending, on which Ray 2.60 aborts
+    ("Tried to complete task that was not pending"). The bootstrap ends Ray afterwards. ``ray.init``
+    installs a handler of its own, so call this function after it, and also before it if SIGTERM may
+    come earlier. Processes that this one forks do not inherit the handler.
     """
     owner = os.getpid()
 
     def end(number: int, frame: FrameType | None) -> None:
-        # ``forks`` removes the handler from forked processes; this is for one that is just being made.
+        # ``forks`` removes the handler from forked processes; this is for one that is just being
+        # made.
         if os.getpid() != owner:
             os._exit(128 + number)
         try:
@@ -156,7 +168,8 @@ def leave_on_sigterm(clean: Callable[[], None] = lambda: None) -> None:
 
 
 beginning: dict[str, float] = {}
-"""A measure of the manifest, ``start_s``: seconds from the start of the instance to that of the workload."""
+"""A measure of the manifest, ``start_s``: seconds from the start of the instance to that of the
+workload."""
 
 
 def note_beginning(environment: Environment) -> None:
@@ -178,16 +191,18 @@ def write_manifest(
 ) -> Manifest | None:
     """Write the manifest into ``folder``, the head's model folder, as the last file of the result.
 
-    ``packages`` are recorded with their versions, beside raysm, Python and Ray; ``described`` files come first. Returns
-    the manifest without the files of other instances; None if the only instance left nothing, or if the user's code has
-    written a file of that name.
+    ``packages`` are recorded with their versions, beside raysm, Python and Ray; ``described`` files
+    come first. Returns the manifest without the files of other instances; None if the only instance
+    left nothing, or if the user's code has written a file of that name.
     """
     # A user's own file of that name is part of the result; ours would destroy it.
     if (folder / MANIFEST).exists():
         return None
     names = {file.name for file in described}
     # Leave out half-written files of a process that was just killed.
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and not is_unfinished(path.name))
+    paths = sorted(
+        path for path in folder.rglob("*") if path.is_file() and not is_unfinished(path.name)
+    )
     others = [path for path in paths if path.relative_to(folder).as_posix() not in names]
     files = (*described, *(_file(path, folder) for path in others))
     # Other instances may leave files, which the head adds at the end of the job.

@@ -39,7 +39,8 @@ def started(command: Sequence[str], folder: Path) -> Iterator["subprocess.Popen[
     try:
         yield process
     finally:
-        # Also if the script has ended by itself, because processes that it started must end with it.
+        # Also if the script has ended by itself, because processes that it started must end with
+        # it.
         kill(process)
         process.wait()
         if process.stdout is not None:
@@ -74,5 +75,9 @@ def kill(process: "subprocess.Popen[str]") -> None:
 
 
 def headline(status: int, tail: Sequence[str]) -> str:
-    ended = f"the script ended with {status}" if status > 0 else f"the script was killed by signal {-status}"
+    ended = (
+        f"the script ended with {status}"
+        if status > 0
+        else f"the script was killed by signal {-status}"
+    )
     return f"{ended}: {tail[-1]}" if tail else ended

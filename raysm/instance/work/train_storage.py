@@ -1,6 +1,7 @@
 """The default storage of Ray Train and Ray Tune in a job on AWS: a prefix of the job's output in S3.
 
-Ray's own default, ``~/ray_results``, is a folder of one instance. With several instances Ray Train refuses the first
+Ray's own default, ``~/ray_results``, is a folder of one instance. With several instances Ray Train
+refuses the first
 checkpoint: "Unable to set up cluster storage". Ray has no setting for the default, only a constant.
 """
 

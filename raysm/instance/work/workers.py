@@ -1,9 +1,11 @@
 """The two ways to run blocks: Ray tasks, and processes that keep their memory from one block to the next.
 
-Tasks are cancelled from another process. ``ray.cancel`` in the process that submitted a task races with the reply of a
-task that just ends: Ray looks the task up in one thread and forgets it in another, and if both meet, a check of Ray's
-own ends the whole process ("Tried to complete task that was not pending", Ray 2.60; one in some thousand cancelled
-short tasks). If another process asks, the owner does both in one thread.
+Tasks are cancelled from another process. ``ray.cancel`` in the process that submitted a task races
+with the reply of a
+task that just ends: Ray looks the task up in one thread and forgets it in another, and if both
+meet, a check of Ray's own ends the whole process ("Tried to complete task that was not pending",
+Ray 2.60; one in some thousand cancelled short tasks). If another process asks, the owner does both
+in one thread.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,8 +59,14 @@ class Tasks:
 
     def submit(self, shipped: Any, block: Any) -> Any:
         host = host_of(block)
-        where = {"scheduling_strategy": "SPREAD"} if host is None else {"label_selector": {LABEL_HOST: host}}
-        return self._task.options(name=str(block), **where).remote(shipped, block, *inputs_of(block))
+        where = (
+            {"scheduling_strategy": "SPREAD"}
+            if host is None
+            else {"label_selector": {LABEL_HOST: host}}
+        )
+        return self._task.options(name=str(block), **where).remote(
+            shipped, block, *inputs_of(block)
+        )
 
     def replace(self, reference: Any) -> None:
         """Do nothing: the next task gets another process."""
@@ -70,7 +78,9 @@ class Tasks:
                 return
             cancel(unfinished)
             left = list(unfinished)
-            unfinished = ray.wait(left, num_returns=len(left), timeout=CANCEL_S, fetch_local=False)[1]
+            unfinished = ray.wait(left, num_returns=len(left), timeout=CANCEL_S, fetch_local=False)[
+                1
+            ]
 
 
 def _call(function: Callable[..., Any], block: Any, *inputs: Any) -> Any:
@@ -90,8 +100,8 @@ class Processes:
     """A fixed number of actors. Each block goes to the actor with the fewest unfinished blocks."""
 
     def __init__(self, count: int, num_cpus: float, num_gpus: float) -> None:
-        # No restarts by Ray: a new process would not know which blocks the old one had, and they are tried again
-        # elsewhere.
+        # No restarts by Ray: a new process would not know which blocks the old one had, and they
+        # are tried again elsewhere.
         self._kind = ray.remote(num_cpus=num_cpus, num_gpus=num_gpus, max_restarts=0)(_Process)
         self._running: dict[Any, list[Any]] = {}
         self._starting: dict[Any, Any] = {}
@@ -114,7 +124,8 @@ class Processes:
                 try:
                     self._hosts[process] = hosts.get(ray.get(ready), "")
                 except RayError:
-                    # The process died before it had a block; a block submitted to it would lose an attempt.
+                    # The process died before it had a block; a block submitted to it would lose an
+                    # attempt.
                     del self._running[process]
                     self._start()
         return bool(self._started(host))
@@ -123,7 +134,11 @@ class Processes:
         """Return the processes that have started, on ``host`` or, if it is None, on any instance."""
         # Others may never start, because their instance went away or other work holds the CPU.
         ready = [process for process in self._running if process not in self._starting]
-        return ready if host is None else [process for process in ready if self._hosts.get(process) == host]
+        return (
+            ready
+            if host is None
+            else [process for process in ready if self._hosts.get(process) == host]
+        )
 
     def submit(self, shipped: Any, block: Any) -> Any:
         self._running = {process: _unfinished(blocks) for process, blocks in self._running.items()}
@@ -154,4 +169,6 @@ class Processes:
 
 
 def _unfinished(blocks: list[Any]) -> list[Any]:
-    return ray.wait(blocks, num_returns=len(blocks), timeout=0, fetch_local=False)[1] if blocks else []
+    return (
+        ray.wait(blocks, num_returns=len(blocks), timeout=0, fetch_local=False)[1] if blocks else []
+    )

@@ -1,6 +1,7 @@
 """Instances of a job on this machine, in kinds behind one small interface (``base``).
 
-``raysm.core.request.targets`` describes the kinds, because the client names them. ``SITES`` has the class of each.
+``raysm.core.request.targets`` describes the kinds, because the client names them. ``SITES`` has the
+class of each.
 """
 
 import pkgutil
@@ -59,5 +60,9 @@ def open_site(kind: str, image: str | None = None) -> Site:
 def best_kind() -> str:
     """Return the kind that is most like SageMaker, of those that work on this machine without an image."""
     # INSTANCE_KINDS is ordered from the least to the most alike.
-    able = [kind.name for kind in INSTANCE_KINDS.values() if not kind.needs_image and missing_for(kind.name) is None]
+    able = [
+        kind.name
+        for kind in INSTANCE_KINDS.values()
+        if not kind.needs_image and missing_for(kind.name) is None
+    ]
     return able[-1]

@@ -2,7 +2,8 @@
 
 Every kind keeps these promises:
 
-- When the main process of an instance ends, for whatever reason, every process in the instance is killed.
+- When the main process of an instance ends, for whatever reason, every process in the instance is
+  killed.
 - A signal reaches only the main process, as with ``docker stop`` and ``docker kill``.
 - Nothing remains when the site is closed, or when the process that opened it is killed.
 """
@@ -76,8 +77,8 @@ class Instance(abc.ABC):
         host: Its name, ``algo-1``.
         address: The IPv4 address at which the other instances and this machine reach it.
         pid: Its main process, as this machine numbers it.
-        exited: The exit code of the main process, 128 + signal if it was killed; set once everything in the instance
-            is gone.
+        exited: The exit code of the main process, 128 + signal if it was killed; set once
+            everything in the instance is gone.
     """
 
     host: str
@@ -121,7 +122,8 @@ class Site(abc.ABC):
 
     interface: str
     plays: ClassVar[frozenset[str]] = frozenset()
-    """The switches of a scenario's tables ``container`` and ``network`` that such instances can follow."""
+    """The switches of a scenario's tables ``container`` and ``network`` that such instances can
+    follow."""
 
     def check(self, scenario: Scenario) -> None:
         """Raise InvalidRequest for a switch that instances of this kind cannot play."""

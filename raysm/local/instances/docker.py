@@ -1,8 +1,9 @@
 """Instances as Docker containers: a real image, with the files and the network that SageMaker would give it.
 
-Each job has a bridge network, on which an instance is known by its name (``algo-1``). Only the ``docker`` command is
-needed. Behind the keeper of an instance is the command that is attached to the container; at its end the keeper removes
-the container. Containers and networks have a label with the process that made them.
+Each job has a bridge network, on which an instance is known by its name (``algo-1``). Only the
+``docker`` command is needed. Behind the keeper of an instance is the command that is attached to
+the container; at its end the keeper removes the container. Containers and networks have a label
+with the process that made them.
 """
 
 import contextlib
@@ -42,7 +43,8 @@ threading.Thread(target=back, daemon=True).start()
 while data := os.read(0, 65536):
     there.sendall(data)
 """
-"""A program in a container that connects its stdin and stdout with a port; every image that runs jobs has Python."""
+"""A program in a container that connects its stdin and stdout with a port; every image that runs
+jobs has Python."""
 DOCKER = ("docker",)
 
 
@@ -58,12 +60,23 @@ class _DockerInstance(KeptInstance):
     def connect(self, port: int) -> socket.socket:
         """A process in the container forwards the connection: the daemon may be on another machine, as on macOS."""
         ours, theirs = socket.socketpair()
-        command = [*self.docker, "exec", "--interactive", self.name, "python3", "-c", PASS_ON, str(port)]
+        command = [
+            *self.docker,
+            "exec",
+            "--interactive",
+            self.name,
+            "python3",
+            "-c",
+            PASS_ON,
+            str(port),
+        ]
         with theirs:
             process = subprocess.Popen(
                 command, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.DEVNULL
             )
-        threading.Thread(target=process.wait, name=f"connection to {self.name}", daemon=True).start()
+        threading.Thread(
+            target=process.wait, name=f"connection to {self.name}", daemon=True
+        ).start()
         # The process writes a "+" once it is connected.
         if ours.recv(1) != b"+":
             ours.close()
@@ -74,15 +87,21 @@ class _DockerInstance(KeptInstance):
         with contextlib.ExitStack() as opened:
             # Only the command takes a terminal as its controlling one.
             reads, writes = (
-                opened.enter_context(open(path, mode, opener=lambda path, flags: os.open(path, flags | os.O_NOCTTY)))
+                opened.enter_context(
+                    open(path, mode, opener=lambda path, flags: os.open(path, flags | os.O_NOCTTY))
+                )
                 for path, mode in ((stdin, "rb"), (stdout, "wb"))
             )
             tty = ["--tty"] if writes.isatty() else []
             arguments = [*self.docker, "exec", "--interactive", *tty, self.name, *command]
-            process = subprocess.Popen(arguments, stdin=reads, stdout=writes, stderr=writes, start_new_session=True)
+            process = subprocess.Popen(
+                arguments, stdin=reads, stdout=writes, stderr=writes, start_new_session=True
+            )
         exited: Future[int] = Future()
         threading.Thread(
-            target=lambda: exited.set_result(process.wait()), name=f"command in {self.name}", daemon=True
+            target=lambda: exited.set_result(process.wait()),
+            name=f"command in {self.name}",
+            daemon=True,
         ).start()
         return Visit(exited=exited, leave=process.kill)
 
@@ -113,7 +132,9 @@ class DockerSite(Site):
 
     def __init__(self, image: str | None = None, docker: Sequence[str] = DOCKER) -> None:
         if not image:
-            raise InvalidRequest("instances of kind 'docker' need an image; give raysm.Local(image=…)")
+            raise InvalidRequest(
+                "instances of kind 'docker' need an image; give raysm.Local(image=…)"
+            )
         missing = missing_for_docker(docker)
         if missing:
             raise InvalidRequest(missing)
@@ -128,7 +149,14 @@ class DockerSite(Site):
         # The user is empty, a name or a number, with an optional group.
         self._runs_as_root = user.partition(":")[0] in ("", "0", "root")
         self._network = f"raysm-{os.getpid()}-{secrets.token_hex(4)}"
-        _call(docker, "network", "create", "--driver=bridge", f"--label={LABEL}={os.getpid()}", self._network)
+        _call(
+            docker,
+            "network",
+            "create",
+            "--driver=bridge",
+            f"--label={LABEL}={os.getpid()}",
+            self._network,
+        )
 
     def base_inside(self, base: Path) -> Path:
         return DEFAULT_BASE
@@ -153,13 +181,18 @@ class DockerSite(Site):
         name = f"{self._network}-{spec.host}"
         variables = spec.private / "variables"
         put(variables, _env_file(spec), mode=0o600, within=spec.private)
-        create = create_arguments(spec, self._image, name=name, network=self._network, env_file=variables)
-        # The keeper inherits the environment, in which the docker command finds its daemon and configuration.
+        create = create_arguments(
+            spec, self._image, name=name, network=self._network, env_file=variables
+        )
+        # The keeper inherits the environment, in which the docker command finds its daemon and
+        # configuration.
         keeper = Keeper(spec.host, spec.log_fd, inherit=True)
         self._keepers.append(keeper)
         remove = [*self._docker, "rm", "--force", "--volumes", name]
         # The daemon refuses to remove the network while another container is in it.
-        keeper.call("at_end", commands=[remove], orphaned=[[*self._docker, "network", "rm", self._network]])
+        keeper.call(
+            "at_end", commands=[remove], orphaned=[[*self._docker, "network", "rm", self._network]]
+        )
         _call(self._docker, *create)
         instance = _DockerInstance(keeper, spec.host, "", clean=lambda: self._remove(name))
         instance.docker, instance.name = self._docker, name
@@ -176,7 +209,9 @@ class DockerSite(Site):
             _call(self._docker, "network", "rm", self._network)
 
 
-def create_arguments(spec: InstanceSpec, image: str, *, name: str, network: str, env_file: Path) -> list[str]:
+def create_arguments(
+    spec: InstanceSpec, image: str, *, name: str, network: str, env_file: Path
+) -> list[str]:
     """Variables are in ``env_file``, because every user of the machine could read them on the command line."""
     share = spec.share
     options = {
@@ -198,15 +233,24 @@ def create_arguments(spec: InstanceSpec, image: str, *, name: str, network: str,
     flags = [f"--{option}={value}" for option, value in options.items() if value is not None]
     mounts = [_mount(spec.base, DEFAULT_BASE)]
     mounts += [
-        _mount(link.source, DEFAULT_BASE / link.target.relative_to(spec.base), readonly=True) for link in spec.links
+        _mount(link.source, DEFAULT_BASE / link.target.relative_to(spec.base), readonly=True)
+        for link in spec.links
     ]
     return ["create", *flags, *mounts, image, *spec.command[1:]]
 
 
 def _mount(source: Path, target: Path, readonly: bool = False) -> str:
     # The option is a line of CSV, so fields with a comma or a quote are quoted.
-    fields = ["type=bind", f"source={source}", f"target={target}", *(["readonly"] if readonly else [])]
-    quoted = ('"' + field.replace('"', '""') + '"' if re.search('[,"]', field) else field for field in fields)
+    fields = [
+        "type=bind",
+        f"source={source}",
+        f"target={target}",
+        *(["readonly"] if readonly else []),
+    ]
+    quoted = (
+        '"' + field.replace('"', '""') + '"' if re.search('[,"]', field) else field
+        for field in fields
+    )
     return f"--mount={','.join(quoted)}"
 
 
@@ -236,7 +280,11 @@ def missing_for_docker(docker: Sequence[str] = DOCKER) -> str | None:
 def _call(docker: Sequence[str], *arguments: str) -> str:
     try:
         done = subprocess.run(
-            [*docker, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ANSWER_S
+            [*docker, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=ANSWER_S,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RaysmError(f"docker {arguments[0]}: {error}") from error

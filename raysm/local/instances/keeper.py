@@ -1,26 +1,30 @@
 """The process that keeps one instance, and kills everything in it when its main process or the parent is gone.
 
-It is run by path (``python -I -S keeper.py REPORT_FD``) and imports only the standard library and ``kernel``, so that
-it starts in milliseconds. It reads JSON lines from stdin, one operation each, and writes JSON lines to REPORT_FD:
+It is run by path (``python -I -S keeper.py REPORT_FD``) and imports only the standard library and
+``kernel``, so that it starts in milliseconds. It reads JSON lines from stdin, one operation each,
+and writes JSON lines to REPORT_FD:
 
     {"op": "at_end", "commands": [[...]], "orphaned": [[...]]}
                                             run these at the end, the second ones
-                                            only if the parent is gone                    -> {"event": "done"}
-    {"op": "unshare"}                       enter a new network namespace                 -> {"event": "done"}
+                                            only if the parent is gone                    ->
+                                            {"event": "done"}
+    {"op": "unshare"}                       enter a new network namespace                 ->
+    {"event": "done"}
     {"op": "ip", "commands": [[...], ...]}  run ``ip`` there, once per list               -> {"event": "done"}
     {"op": "start", "command": [...], ...}  start the main process (once)                 -> {"event": "started", "pid"}
-    {"op": "signal", "number": 15}          signal the main process alone                 (no answer)
-    {"op": "enter", "visit": 1, ...}        run another command beside it                (no answer)
-    {"op": "leave", "visit": 1}             kill that command                             (no answer)
-    end of the stream                       kill everything, then exit
+    {"op": "signal", "number": 15}          signal the main process alone                 (no
+    answer) {"op": "enter", "visit": 1, ...}        run another command beside it                (no
+    answer) {"op": "leave", "visit": 1}             kill that
+    command                             (no answer) end of the stream                       kill
+    everything, then exit
 
-It also reports ``{"event": "exited", "code": 137}`` when the main process and everything that it left are gone, and
-``{"event": "left", "visit": 1, "code": 0}`` when a command beside it has ended. An operation that fails
-answers ``{"event": "error", "message": ...}``.
+It also reports ``{"event": "exited", "code": 137}`` when the main process and everything that it
+left are gone, and ``{"event": "left", "visit": 1, "code": 0}`` when a command beside it has ended.
+An operation that fails answers ``{"event": "error", "message": ...}``.
 
-On Linux the keeper is the child subreaper, so that daemons too stay its descendants and are found in ``/proc``; with a
-PID namespace the kernel kills all processes with PID 1. The main process asks the kernel to be killed with the keeper.
-On other systems only the main process's group is ended.
+On Linux the keeper is the child subreaper, so that daemons too stay its descendants and are found
+in ``/proc``; with a PID namespace the kernel kills all processes with PID 1. The main process asks
+the kernel to be killed with the keeper. On other systems only the main process's group is ended.
 """
 
 import contextlib
@@ -56,7 +60,8 @@ if not TYPE_CHECKING:
 
 LINUX = sys.platform.startswith("linux")
 TICK_S = 0.5
-"""How often to check that the parent lives: a forked copy of it may hold our stdin open after its death."""
+"""How often to check that the parent lives: a forked copy of it may hold our stdin open after its
+death."""
 
 OWN_SIGNALS = ("FPE", "ILL", "SEGV", "BUS", "ABRT", "TRAP", "SYS", "TTIN", "TTOU")
 FORWARDED = signal.valid_signals() - {signal.Signals[f"SIG{name}"] for name in OWN_SIGNALS}
@@ -111,7 +116,9 @@ class _Keeper:
                 self.started = request
                 self.main = self.own = _start(request, self.report_fd)
                 if request.get("init"):
-                    children = (child for child, parent in _parents().items() if parent == self.main)
+                    children = (
+                        child for child, parent in _parents().items() if parent == self.main
+                    )
                     self.own = next(children, self.main)  # it may have ended by now
                 self.report("started", pid=self.own)
             elif request["op"] == "signal" and self.main and self.own and self.code is None:
@@ -119,7 +126,9 @@ class _Keeper:
                 direct = request["number"] in (signal.SIGSTOP, signal.SIGCONT)
                 os.kill(self.own if direct else self.main, request["number"])
             elif request["op"] == "enter" and self.own and self.code is None:
-                self.visits[_visit(request, self.started, self.own, self.report_fd)] = request["visit"]
+                self.visits[_visit(request, self.started, self.own, self.report_fd)] = request[
+                    "visit"
+                ]
             elif request["op"] == "leave":
                 for pid in [pid for pid, visit in self.visits.items() if visit == request["visit"]]:
                     os.kill(pid, signal.SIGKILL)
@@ -185,7 +194,8 @@ def _parents() -> dict[int, int]:
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                # The command's name stands in parentheses and may hold any character, these included.
+                # The command's name stands in parentheses and may hold any character, these
+                # included.
                 parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
     return parents
 
@@ -217,7 +227,9 @@ def _start(request: Mapping[str, Any], report_fd: int) -> int:
     return pid
 
 
-def _visit(request: Mapping[str, Any], started: Mapping[str, Any], keeper_pid: int, report_fd: int) -> int:
+def _visit(
+    request: Mapping[str, Any], started: Mapping[str, Any], keeper_pid: int, report_fd: int
+) -> int:
     """Run a command beside the main process, in its namespaces; return the pid."""
     pid = os.fork()
     if pid == 0:
@@ -229,12 +241,15 @@ def _visit(request: Mapping[str, Any], started: Mapping[str, Any], keeper_pid: i
     return pid
 
 
-def _become(request: Mapping[str, Any], go_reader: int, error_writer: int, report_fd: int) -> NoReturn:
+def _become(
+    request: Mapping[str, Any], go_reader: int, error_writer: int, report_fd: int
+) -> NoReturn:
     step = "start"
     try:
         if LINUX:
             kernel.call("prctl", kernel.PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        # If the pipe is closed, the keeper died between fork and prctl, and the kernel does not kill this process.
+        # If the pipe is closed, the keeper died between fork and prctl, and the kernel does not
+        # kill this process.
         if not os.read(go_reader, 1):
             os._exit(1)
         if request.get("namespaces"):
@@ -261,7 +276,14 @@ def _become(request: Mapping[str, Any], go_reader: int, error_writer: int, repor
         os.dup2(null, 0)
         os.close(report_fd)
         # Ignored signals stay ignored through exec; the keeper, Python or a shell may ignore these.
-        ignored = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGQUIT)
+        ignored = (
+            signal.SIGINT,
+            signal.SIGTERM,
+            signal.SIGHUP,
+            signal.SIGPIPE,
+            signal.SIGXFSZ,
+            signal.SIGQUIT,
+        )
         for number in ignored:
             signal.signal(number, signal.SIG_DFL)
         if request.get("user"):

@@ -29,11 +29,13 @@ KILLED = 128 + signal.SIGKILL
 class Keeper:
     """A running keeper process.
 
-    ``exited`` gets the exit code of the main process once everything is gone; then ``lost`` says whether the keeper
-    died before it ended what it kept.
+    ``exited`` gets the exit code of the main process once everything is gone; then ``lost`` says
+    whether the keeper died before it ended what it kept.
     """
 
-    def __init__(self, name: str, log_fd: int | None = None, *, script: Path = SCRIPT, inherit: bool = False) -> None:
+    def __init__(
+        self, name: str, log_fd: int | None = None, *, script: Path = SCRIPT, inherit: bool = False
+    ) -> None:
         """Start the keeper's ``script``; what it starts writes to ``log_fd``.
 
         ``inherit`` gives it this process's environment instead of an empty one.
@@ -50,7 +52,14 @@ class Keeper:
         try:
             # In its own session, so that Ctrl-C in a terminal reaches only the parent.
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(script), str(write), f"{name}, owner {os.getpid()}"],
+                [
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    str(script),
+                    str(write),
+                    f"{name}, owner {os.getpid()}",
+                ],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
@@ -67,7 +76,9 @@ class Keeper:
         assert self._process.stdin is not None
         self._stdin = self._process.stdin
         self.pid = self._process.pid
-        self._reader = threading.Thread(target=self._read, args=(report,), name=f"keeper of {name}", daemon=True)
+        self._reader = threading.Thread(
+            target=self._read, args=(report,), name=f"keeper of {name}", daemon=True
+        )
         self._reader.start()
 
     def _read(self, report: int) -> None:
@@ -96,7 +107,9 @@ class Keeper:
         # The keeper does not answer once the main process is gone.
         if self.exited.done() and self._visits.pop(number, None) is not None:
             exited.set_result(KILLED)
-        return Visit(exited=exited, leave=functools.partial(self._send, {"op": "leave", "visit": number}))
+        return Visit(
+            exited=exited, leave=functools.partial(self._send, {"op": "leave", "visit": number})
+        )
 
     def call(self, op: str, **fields: Any) -> Mapping[str, Any]:
         """Have the keeper do ``op``; raise RaysmError if it fails, or the keeper is gone or does not answer."""
@@ -104,7 +117,9 @@ class Keeper:
         try:
             answer = self._answers.get(timeout=ANSWER_S)
         except queue.Empty:
-            raise RaysmError(f"{self.name}: its keeper did not answer {op!r} within {ANSWER_S:.0f} s") from None
+            raise RaysmError(
+                f"{self.name}: its keeper did not answer {op!r} within {ANSWER_S:.0f} s"
+            ) from None
         if answer is None:
             raise RaysmError(f"{self.name}: its keeper ended during {op!r}")
         if answer["event"] == "error":
@@ -116,7 +131,8 @@ class Keeper:
         self._send({"op": "signal", "number": int(number)})
 
     def _send(self, request: Mapping[str, Any]) -> None:
-        with self._lock, contextlib.suppress(BrokenPipeError, ValueError):  # it ended, or end() closed the pipe
+        # It ended, or end() closed the pipe.
+        with self._lock, contextlib.suppress(BrokenPipeError, ValueError):
             self._stdin.write(json.dumps(request).encode() + b"\n")
             self._stdin.flush()
 
@@ -139,7 +155,9 @@ class Keeper:
 
 
 class KeptInstance(Instance):
-    def __init__(self, keeper: Keeper, host: str, address: str, clean: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, keeper: Keeper, host: str, address: str, clean: Callable[[], None] = lambda: None
+    ) -> None:
         """Take over ``keeper``; ``clean`` runs at the end, and removes what a killed keeper left."""
         self.host, self.address, self.keeper = host, address, keeper
         self.exited: Future[int] = Future()

@@ -29,7 +29,8 @@ NAMESPACES = ("user", "ipc", "uts", "mnt")
 """The namespaces that an instance may have of its own, which a keeper's child must join in this
 order: the user namespace gives the rights for the others. The child inherits the network and the
 PID namespace."""
-# Without it vi, less and top report a terminal that is not fully functional. SSM's agent sets the same.
+# Without it vi, less and top report a terminal that is not fully functional. SSM's agent sets the
+# same.
 TERMINAL = {"TERM": "xterm-256color"}
 
 
@@ -53,7 +54,12 @@ def _carry_out(mounts: Sequence[Sequence[str]]) -> None:
                 _mount(source, target, flags=MS_BIND | MS_REC)
             except OSError as error:
                 # To the instance's log, which is this process's standard output.
-                os.write(1, f"raysm: the instance does not see {source}: {error}\n".encode(errors="replace"))
+                os.write(
+                    1,
+                    f"raysm: the instance does not see {source}: {error}\n".encode(
+                        errors="replace"
+                    ),
+                )
         elif kind == "bind_readonly":
             # In two steps: the kernel ignores MS_RDONLY in the call that binds.
             _mount(source, target, flags=MS_BIND | MS_REC)
@@ -96,15 +102,16 @@ def protect(
 def overlay(folder: str, changes: str, keep: str) -> None:
     """Mount an overlay over ``folder``, so that changes go to the folder ``changes`` instead.
 
-    Other mounts below ``folder`` stay visible, and so does the folder ``keep`` if it lies below. With a kernel that has
-    no overlays, ``folder`` becomes read-only.
+    Other mounts below ``folder`` stay visible, and so does the folder ``keep`` if it lies below.
+    With a kernel that has no overlays, ``folder`` becomes read-only.
     """
     below = [*_mounts_below(folder), *([keep] if keep.startswith(f"{folder}/") else [])]
     opened = [(path, os.open(path, os.O_PATH)) for path in below]
     try:
         _mount_overlay(folder, changes)
     except OSError:
-        # Some file systems, such as a container's own, cannot hold an overlay's changes: use memory.
+        # Some file systems, such as a container's own, cannot hold an overlay's changes: use
+        # memory.
         _mount("changes", changes, kind="tmpfs", flags=MS_NOSUID | MS_NODEV)
         try:
             _mount_overlay(folder, changes)
@@ -127,7 +134,8 @@ def _mount_overlay(folder: str, changes: str) -> None:
     layers = {"lowerdir": folder, "upperdir": upper, "workdir": work}
     options = ",".join(f"{name}={_escape(path)}" for name, path in layers.items())
     try:
-        # Else its end writes the whole disk's changes back, for 0.1 s and more; these are removed with the job.
+        # Else its end writes the whole disk's changes back, for 0.1 s and more; these are removed
+        # with the job.
         _mount("overlay", folder, kind="overlay", options=f"{options},volatile")
     except OSError:  # before Linux 5.10
         _mount("overlay", folder, kind="overlay", options=options)
@@ -146,7 +154,8 @@ def own_user_namespace() -> None:
 
 def own_mounts() -> None:
     call("unshare", CLONE_NEWNS)
-    # Slave, not shared: mounts made here do not reach the machine, while its unmounts still reach us.
+    # Slave, not shared: mounts made here do not reach the machine, while its unmounts still reach
+    # us.
     _mount("none", "/", flags=MS_REC | MS_SLAVE)
 
 
@@ -179,11 +188,19 @@ def _unescape(field: bytes) -> str:
 
 
 def _mount(source: str, target: str, kind: str = "none", flags: int = 0, options: str = "") -> None:
-    arguments = (os.fsencode(source), os.fsencode(target), kind.encode(), ctypes.c_ulong(flags), options.encode())
+    arguments = (
+        os.fsencode(source),
+        os.fsencode(target),
+        kind.encode(),
+        ctypes.c_ulong(flags),
+        options.encode(),
+    )
     try:
         call("mount", *arguments)
     except OSError as error:
-        raise OSError(error.errno, f"mount {source} on {target} ({kind}): {os.strerror(error.errno or 0)}") from None
+        raise OSError(
+            error.errno, f"mount {source} on {target} ({kind}): {os.strerror(error.errno or 0)}"
+        ) from None
 
 
 def call(name: str, *arguments: Any) -> None:
@@ -194,7 +211,9 @@ def call(name: str, *arguments: Any) -> None:
         raise OSError(number, f"{name}: {os.strerror(number)}")
 
 
-def become_visitor(request: Mapping[str, Any], started: Mapping[str, Any], keeper_pid: int) -> NoReturn:
+def become_visitor(
+    request: Mapping[str, Any], started: Mapping[str, Any], keeper_pid: int
+) -> NoReturn:
     """Turn this child of the keeper into the command of ``request``, beside the main process that was ``started``."""
     # First: a keeper that is killed meanwhile must leave no process behind.
     with contextlib.suppress(AttributeError):  # only Linux has prctl
@@ -247,9 +266,12 @@ def _join(keeper_pid: int) -> None:
         others = [
             name
             for name in NAMESPACES
-            if os.stat(f"/proc/{keeper_pid}/ns/{name}").st_ino != os.stat(f"/proc/self/ns/{name}").st_ino
+            if os.stat(f"/proc/{keeper_pid}/ns/{name}").st_ino
+            != os.stat(f"/proc/self/ns/{name}").st_ino
         ]
-        opened = [os.open(f"/proc/{keeper_pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in others]
+        opened = [
+            os.open(f"/proc/{keeper_pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in others
+        ]
     except FileNotFoundError:
         # The instance has just ended, and everything in it is killed.
         os.kill(os.getpid(), signal.SIGKILL)

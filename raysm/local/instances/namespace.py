@@ -1,23 +1,25 @@
 """Instances as Linux namespaces: each with its own address, ``/opt/ml``, ``/dev/shm``, ``/tmp`` and PID 1.
 
-They need Linux and root. They are separated as SageMaker's instances are, so that what works here works there. They are
-no protection against malicious code, which is root on this machine.
+They need Linux and root. They are separated as SageMaker's instances are, so that what works here
+works there. They are no protection against malicious code, which is root on this machine.
 
 An instance sees this machine's file system with these exceptions:
 
-- The folders of ``/opt/ml`` are those of its base folder, and the links in them are read-only. A scenario can limit the
-  room outside of them (``root_mb``), as on SageMaker's small ``/``. Nothing is made in this machine's ``/opt``: a
-  folder of the instance is mounted over it, which has its own ``ml`` and this machine's other entries, so that a Python
-  in ``/opt`` still works.
-- The Python environment is under an overlay, so that packages that the job installs go away with it.
+- The folders of ``/opt/ml`` are those of its base folder, and the links in them are read-only. A
+  scenario can limit the room outside of them (``root_mb``), as on SageMaker's small ``/``. Nothing
+  is made in this machine's ``/opt``: a folder of the instance is mounted over it, which has its own
+  ``ml`` and this machine's other entries, so that a Python in ``/opt`` still works.
+- The Python environment is under an overlay, so that packages that the job installs go away with
+  it.
 - ``/dev/shm`` is its own, of its share's size; ``/proc`` shows its own processes.
-- ``/etc/hosts`` has the names of the job's instances; the name server of ``/etc/resolv.conf`` does not exist.
+- ``/etc/hosts`` has the names of the job's instances; the name server of ``/etc/resolv.conf`` does
+  not exist.
 - The folder of the job shows only this instance's part.
-- ``/tmp`` is its own. It shows only what must stay visible: Python, the folders on its ``sys.path``, raysm itself, the
-  instance's home, the kernels that this machine has compiled.
+- ``/tmp`` is its own. It shows only what must stay visible: Python, the folders on its
+  ``sys.path``, raysm itself, the instance's home, the kernels that this machine has compiled.
 
-All sources of mounts are paths of this machine, so mounts that hide some of them (``/opt``, ``/dev/shm``, ``/tmp``)
-come last.
+All sources of mounts are paths of this machine, so mounts that hide some of them (``/opt``,
+``/dev/shm``, ``/tmp``) come last.
 """
 
 import os
@@ -52,7 +54,12 @@ class _NamespaceInstance(KeptInstance):
 class NamespaceSite(Site):
     interface = INTERFACE
     plays = frozenset(
-        ("container.root_mb", "container.user", "container.noexec_tmp", "container.leaves_out_empty")
+        (
+            "container.root_mb",
+            "container.user",
+            "container.noexec_tmp",
+            "container.leaves_out_empty",
+        )
         + ("network.names_resolve_after_s", "network.silent_internet")
     )
 
@@ -75,17 +82,22 @@ class NamespaceSite(Site):
 
     def start(self, specs: Sequence[InstanceSpec]) -> list[Instance]:
         if len(specs) > MAX_INSTANCES:
-            raise InvalidRequest(f"at most {MAX_INSTANCES} instances of kind 'namespace', got {len(specs)}")
+            raise InvalidRequest(
+                f"at most {MAX_INSTANCES} instances of kind 'namespace', got {len(specs)}"
+            )
         try:
             for number, spec in enumerate(specs):
                 keeper = Keeper(spec.host, spec.log_fd)
                 self._keepers.append(keeper)
-                # All networks before any program, because the first one that starts may call the others at once.
+                # All networks before any program, because the first one that starts may call the
+                # others at once.
                 keeper.call("unshare")
                 self._network.attach(keeper, number)
             if specs[0].scenario.network.silent_internet:
                 self._network.silence_gateway(self._keepers)
-            addresses = {spec.host: self._network.address(number) for number, spec in enumerate(specs)}
+            addresses = {
+                spec.host: self._network.address(number) for number, spec in enumerate(specs)
+            }
             self._names = HostNames(addresses, specs[0].scenario)
             return [self._start(spec, number, self._names) for number, spec in enumerate(specs)]
         except BaseException:
@@ -103,11 +115,18 @@ class NamespaceSite(Site):
             home.mkdir(exist_ok=True)
         hosts, resolver = spec.private / "hosts", spec.private / "resolv.conf"
         names.write(hosts, spec.host)
-        # Nothing listens on the loopback's port 53, so a foreign name fails at once instead of after 10 s.
+        # Nothing listens on the loopback's port 53, so a foreign name fails at once instead of
+        # after 10 s.
         resolver.write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
-        instance = _NamespaceInstance(self._keepers[number], spec.host, self._network.address(number))
+        instance = _NamespaceInstance(
+            self._keepers[number], spec.host, self._network.address(number)
+        )
         # The bootstrap sizes Ray's object store to /dev/shm, as it does on SageMaker.
-        variables = {"HOME": str(home), **spec.share.variables(object_store=False), **spec.variables}
+        variables = {
+            "HOME": str(home),
+            **spec.share.variables(object_store=False),
+            **spec.variables,
+        }
         instance.start(
             command=spec.command,
             environment=variables,
@@ -136,18 +155,24 @@ def needs_python() -> list[Path]:
     return [Path(path).resolve() for path in paths if path and Path(path).exists()]
 
 
-def plan(spec: InstanceSpec, keep: Iterable[Path], hosts: Path, resolver: Path, opt: Path = OPT) -> list[Mount]:
+def plan(
+    spec: InstanceSpec, keep: Iterable[Path], hosts: Path, resolver: Path, opt: Path = OPT
+) -> list[Mount]:
     """Prepare the folders below ``spec.private`` and return the mounts, in order.
 
-    The paths ``keep`` stay visible although they lie below ``/tmp``; the files ``hosts`` and ``resolver`` appear in
-    ``/etc``; a test replaces ``opt``.
+    The paths ``keep`` stay visible although they lie below ``/tmp``; the files ``hosts`` and
+    ``resolver`` appear in ``/etc``; a test replaces ``opt``.
     """
     for folder in (opt, TMP, SHM):
         if not folder.is_dir():
-            raise InvalidRequest(f"instances of kind 'namespace' need the folder {folder}; make it, or use 'process'")
+            raise InvalidRequest(
+                f"instances of kind 'namespace' need the folder {folder}; make it, or use 'process'"
+            )
     layers = overlays(spec.private)
     # The overlays are first, so that folders bound from below them belong to the instance.
-    mounts: list[Mount] = [("overlay", changes, lower, private) for lower, changes, private in layers]
+    mounts: list[Mount] = [
+        ("overlay", changes, lower, private) for lower, changes, private in layers
+    ]
     mounts += [("proc", "proc", "/proc", "")]
     mounts += [
         ("bind", str(source), target, "")
@@ -182,7 +207,10 @@ def _own_job(private: Path) -> list[Mount]:
     """Hide the other instances' folders beside ``private``."""
     staging = private / "job"
     (staging / private.name).mkdir(parents=True)
-    return [("bind", str(private), str(staging / private.name), ""), ("bind", str(staging), str(private.parent), "")]
+    return [
+        ("bind", str(private), str(staging / private.name), ""),
+        ("bind", str(staging), str(private.parent), ""),
+    ]
 
 
 def _own_ml(spec: InstanceSpec, target: Path) -> list[Mount]:
@@ -205,7 +233,9 @@ def _own_folder(folder: Path, staging: Path, keep: Iterable[Path], *, mode: int)
     staging.chmod(mode)
     below = {path for path in keep if path.is_relative_to(folder) and path != folder}
     # A folder inside another one that stays visible is visible with it.
-    outermost = sorted(path for path in below if not any(parent in below for parent in path.parents))
+    outermost = sorted(
+        path for path in below if not any(parent in below for parent in path.parents)
+    )
     mounts: list[Mount] = []
     for path in outermost:
         target = staging / path.relative_to(folder)

@@ -8,12 +8,14 @@
                                      │  10.231.7.254 (the instances' default gateway)
                                      └─────────  algo-2 ──veth── eth0  10.231.7.12/24
 
-The namespaces have no names and are not mounted anywhere: each lives as long as the keeper process in it, which ends
-when its stdin closes. The kernel then removes the bridge and both ends of every pair. No firewall rule is made, and
-this machine's rules for bridges do not apply, because the bridge is in a namespace of its own.
+The namespaces have no names and are not mounted anywhere: each lives as long as the keeper process
+in it, which ends when its stdin closes. The kernel then removes the bridge and both ends of every
+pair. No firewall rule is made, and this machine's rules for bridges do not apply, because the
+bridge is in a namespace of its own.
 
-Instances have a default route, because programs find their own address by it: Ray and others ask the kernel which
-address it would use for 8.8.8.8. The gateway forwards nothing and refuses every connection at once.
+Instances have a default route, because programs find their own address by it: Ray and others ask
+the kernel which address it would use for 8.8.8.8. The gateway forwards nothing and refuses every
+connection at once.
 
 The name of this machine's end claims the /24: the kernel refuses to make the same name twice.
 """
@@ -46,7 +48,8 @@ MAX_INSTANCES = 240
 FIRST_ADDRESS = 11
 INTERFACE = "eth0"
 RANGES = ("10.231", "198.18")
-"""The /24s are taken from a corner of a private range, then from the range for testing network devices."""
+"""The /24s are taken from a corner of a private range, then from the range for testing network
+devices."""
 SILENT_ADDRESS = "192.0.2.1"
 """An address reserved for documentation (RFC 5737): nothing answers there."""
 
@@ -88,13 +91,16 @@ class HostNames:
 
 def missing_for_namespaces() -> str | None:
     if not sys.platform.startswith("linux"):
-        return f"instances of kind 'namespace' need Linux, this is {sys.platform}; use kind 'process'"
+        return (
+            f"instances of kind 'namespace' need Linux, this is {sys.platform}; use kind 'process'"
+        )
     if os.geteuid() != 0:
         return "instances of kind 'namespace' need root; run as root, or use kind 'process'"
     if shutil.which("ip") is None:
         return "instances of kind 'namespace' need the command 'ip'; install iproute2, or use kind 'process'"
     try:
-        # Root in a container may lack the right. In a thread, so that this process stays in its namespace.
+        # Root in a container may lack the right. In a thread, so that this process stays in its
+        # namespace.
         in_thread(lambda: kernel.call("unshare", kernel.CLONE_NEWNET))
     except OSError as error:
         return (
@@ -126,12 +132,15 @@ class Network:
         self._switch = Keeper("network")
         try:
             self._switch.call("unshare")
-            self._in_switch("link add bridge type bridge forward_delay 0 mcast_snooping 0", "link set bridge up")
+            self._in_switch(
+                "link add bridge type bridge forward_delay 0 mcast_snooping 0", "link set bridge up"
+            )
             self.prefix = self._claim()
             self._in_switch(
                 "link set uplink master bridge up",
                 f"addr add {self.gateway}/24 dev bridge",
-                # The switch owns all other addresses. Nothing listens on them, so its kernel refuses connections.
+                # The switch owns all other addresses. Nothing listens on them, so its kernel
+                # refuses connections.
                 "link set lo up",
                 "route add local default dev lo table main",
             )
@@ -155,14 +164,18 @@ class Network:
             second, third = prefix.split(".")[1:]
             name = f"raysm{second}-{third}"
             try:
-                self._run(*f"link add {name} type veth peer name uplink netns {self._switch.pid}".split())
+                self._run(
+                    *f"link add {name} type veth peer name uplink netns {self._switch.pid}".split()
+                )
             except RaysmError as error:
                 if "File exists" in str(error):  # another job was faster
                     continue
                 raise
             self._link = name
             return prefix
-        raise RaysmError(f"no free /24 in {' or '.join(RANGES)}: {len(RANGES) * 256} jobs run, or routes cover them")
+        raise RaysmError(
+            f"no free /24 in {' or '.join(RANGES)}: {len(RANGES) * 256} jobs run, or routes cover them"
+        )
 
     def _free_prefixes(self) -> Iterator[str]:
         routes = json.loads(self._run("-4", "-json", "route", "show", "table", "all") or "[]")
@@ -186,7 +199,8 @@ class Network:
     def attach(self, keeper: Keeper, number: int) -> None:
         port = f"port{number}"
         self._in_switch(
-            f"link add {port} type veth peer name {INTERFACE} netns {keeper.pid}", f"link set {port} master bridge up"
+            f"link add {port} type veth peer name {INTERFACE} netns {keeper.pid}",
+            f"link set {port} master bridge up",
         )
         inside = (
             # The loopback of a new namespace is down.
@@ -199,15 +213,20 @@ class Network:
 
     def silence_gateway(self, keepers: Sequence[Keeper]) -> None:
         """Have the gateway drop packets, as in a VPC without NAT, instead of refusing connections."""
-        # A fixed entry for a neighbor that does not exist: without it, a connection fails after three seconds of ARP.
-        command = f"neigh replace {self.gateway} lladdr 02:00:00:00:00:fe dev {INTERFACE} nud permanent"
+        # A fixed entry for a neighbor that does not exist: without it, a connection fails after
+        # three seconds of ARP.
+        command = (
+            f"neigh replace {self.gateway} lladdr 02:00:00:00:00:fe dev {INTERFACE} nud permanent"
+        )
         for keeper in keepers:
             keeper.call("ip", commands=[[self._ip, *command.split()]])
 
     def close(self) -> None:
         if self._link is not None:
             # The kernel removes it with the switch, but a moment later.
-            subprocess.run([self._ip, "link", "delete", self._link], capture_output=True, check=False)
+            subprocess.run(
+                [self._ip, "link", "delete", self._link], capture_output=True, check=False
+            )
             self._link = None
         self._switch.end()
 

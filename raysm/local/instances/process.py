@@ -9,9 +9,9 @@ Root mounts in a mount namespace. Another user does so in a user namespace, whic
 id, shows files of other users as ``nobody``'s, and has no ``sudo``. Where neither is allowed, as on
 macOS or in most containers, ``/opt/ml`` is this machine's, and the log names the lines that use it.
 
-``pip install`` in a job leaves the user's Python environment as it was, and the job can import what it installed.
-If the user may mount (root on Linux), each instance gets an overlay over the environment. Otherwise it gets a virtual
-environment that sees the user's packages.
+``pip install`` in a job leaves the user's Python environment as it was, and the job can import what
+it installed. If the user may mount (root on Linux), each instance gets an overlay over the
+environment. Otherwise it gets a virtual environment that sees the user's packages.
 """
 
 import contextlib
@@ -47,9 +47,11 @@ HEAD_PORTS = ("control", "gcs", "dashboard")
 AGENT_PORTS = ("runtime_env_agent", "dashboard_agent", "dashboard_agent_grpc", "metrics_export")
 NODE_PORTS = ("node_manager", "object_manager", *AGENT_PORTS, "worker_min", "worker_max")
 PORT_RANGE = (20000, 32000)
-"""Below the ports of outgoing connections, one of which could take a port before the instance listens on it."""
+"""Below the ports of outgoing connections, one of which could take a port before the instance
+listens on it."""
 PREFIX = "raysm-job-"
-"""Prefix of the names of temporary folders; earlier versions of raysm remove those named ``raysm-PID-…``."""
+"""Prefix of the names of temporary folders; earlier versions of raysm remove those named
+``raysm-PID-…``."""
 
 
 def check_loopback() -> None:
@@ -72,7 +74,9 @@ class ProcessSite(Site):
 
     def __init__(self) -> None:
         if os.name != "posix":
-            raise InvalidRequest("local instances need Linux or macOS; on Windows, run raysm in WSL")
+            raise InvalidRequest(
+                "local instances need Linux or macOS; on Windows, run raysm in WSL"
+            )
         self._keepers: list[Keeper] = []
         # Paths of sockets have at most 104 characters on macOS, of which gettempdir() takes half.
         parent = "/tmp" if os.access("/tmp", os.W_OK | os.X_OK) else None
@@ -102,7 +106,9 @@ class ProcessSite(Site):
 
     def start(self, specs: Sequence[InstanceSpec]) -> list[Instance]:
         check_loopback()
-        ports = dict(zip(HEAD_PORTS, free_ports(len(HEAD_PORTS)), strict=True)) | dict.fromkeys(NODE_PORTS, 0)
+        ports = dict(zip(HEAD_PORTS, free_ports(len(HEAD_PORTS)), strict=True)) | dict.fromkeys(
+            NODE_PORTS, 0
+        )
         shared = {
             names.PORTS: json.dumps(ports),
             # Hosts have no names on this machine, so the bootstrap must not resolve them.
@@ -121,7 +127,8 @@ class ProcessSite(Site):
         ray = self._scratch / spec.host
         home = spec.private / "home"
         for folder in (ray, home):
-            # Without parents: the job's home may have been deleted meanwhile, and must not come back.
+            # Without parents: the job's home may have been deleted meanwhile, and must not come
+            # back.
             folder.mkdir(exist_ok=True)
         for link in spec.links:
             give(link, within=spec.base, but=spec.private.parent)
@@ -202,8 +209,8 @@ def _succeeds(probe: str) -> bool:
 def give(link: Link, within: Path, but: Path | None = None) -> None:
     """Make the target of ``link`` a symbolic link; for a folder, make a folder with a symbolic link to each file.
 
-    A job that makes, removes or renames files there changes only the instance's own folders. ``but`` is left out: the
-    job's own folder, which may lie below the source.
+    A job that makes, removes or renames files there changes only the instance's own folders.
+    ``but`` is left out: the job's own folder, which may lie below the source.
     """
     if not link.source.is_dir():
         make_folder(link.target.parent, within)
@@ -213,7 +220,8 @@ def give(link: Link, within: Path, but: Path | None = None) -> None:
         folders[:] = [name for name in folders if Path(folder, name) != but]
         target = link.target / Path(folder).relative_to(link.source)
         make_folder(target, within)
-        # A relative link in the source would lead nowhere from the target, so link to the link itself.
+        # A relative link in the source would lead nowhere from the target, so link to the link
+        # itself.
         names = [*files, *(name for name in folders if os.path.islink(os.path.join(folder, name)))]
         for name in names:
             os.symlink(os.path.join(folder, name), target / name)
@@ -231,7 +239,9 @@ def free_ports(count: int) -> list[int]:
             probe.bind(("", port))
             chosen.append(port)
     if len(chosen) < count:
-        raise RaysmError(f"no free TCP ports in {PORT_RANGE[0]} to {PORT_RANGE[1]}; end what listens there")
+        raise RaysmError(
+            f"no free TCP ports in {PORT_RANGE[0]} to {PORT_RANGE[1]}; end what listens there"
+        )
     return chosen
 
 
@@ -256,22 +266,30 @@ def _marked(base: Path) -> Iterator[psutil.Process]:
 
 
 Overlay = tuple[str, str, str]
-"""The folder under the overlay, the folder that takes the changes, and a folder that the overlay must not hide."""
+"""The folder under the overlay, the folder that takes the changes, and a folder that the overlay
+must not hide."""
 
 
 def overlays(private: Path) -> list[Overlay]:
     """Return the overlays over this Python's environment; an instance's changes go below its folder ``private``."""
     prefixes = (sys.prefix, sys.base_prefix, *_site_folders())
     found = {Path(path).resolve() for path in prefixes if Path(path).is_dir()}
-    outermost = sorted(path for path in found if not any(parent in found for parent in path.parents))
+    outermost = sorted(
+        path for path in found if not any(parent in found for parent in path.parents)
+    )
     return [
-        (str(lower), str(private / "installed" / str(number)), str(private)) for number, lower in enumerate(outermost)
+        (str(lower), str(private / "installed" / str(number)), str(private))
+        for number, lower in enumerate(outermost)
     ]
 
 
 def _site_folders() -> list[str]:
     # sys.path too: a .pth file may bring another environment's packages.
-    return [path for path in [*site.getsitepackages(), *sys.path] if path.endswith(("site-packages", "dist-packages"))]
+    return [
+        path
+        for path in [*site.getsitepackages(), *sys.path]
+        if path.endswith(("site-packages", "dist-packages"))
+    ]
 
 
 def make_virtual_environment(folder: Path) -> Path:

@@ -1,7 +1,7 @@
 """Divide one machine among the instances of a job.
 
-On SageMaker each instance is a machine. Here they share one, and without limits Ray would start as many workers, and
-reserve as much memory, on each of them as the whole machine has.
+On SageMaker each instance is a machine. Here they share one, and without limits Ray would start as
+many workers, and reserve as much memory, on each of them as the whole machine has.
 """
 
 import os
@@ -24,8 +24,9 @@ OBJECT_STORE_PART = 0.3
 """Part of an instance's memory for Ray's object store: Ray's own default."""
 
 CONFINED_FROM = 2
-"""An instance is confined to its CPUs if it has at least this many. Ray's processes start all at once: a cluster of
-three, confined to one CPU each, forms in 16 s instead of the 10 s on two shared CPUs."""
+"""An instance is confined to its CPUs if it has at least this many. Ray's processes start all at
+once: a cluster of three, confined to one CPU each, forms in 16 s instead of the 10 s on two shared
+CPUs."""
 
 SMALLEST_OBJECT_STORE = 80 * 2**20
 """Ray refuses to start with less than 75 MiB."""
@@ -87,7 +88,11 @@ def measure() -> Machine:
 def memory_left(available: int, root: Path = machine.ROOT) -> int:
     """Return ``available``, or the bytes left of the container's memory limit, whose cgroup is below ``root``."""
     limit = machine.memory_limit(root)
-    return available if limit is None else max(0, min(available, limit - (machine.memory_used(root) or 0)))
+    return (
+        available
+        if limit is None
+        else max(0, min(available, limit - (machine.memory_used(root) or 0)))
+    )
 
 
 def _gpus() -> tuple[str, ...]:

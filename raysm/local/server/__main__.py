@@ -11,20 +11,34 @@ from raysm.errors import RaysmError
 from raysm.local.instances import best_kind
 
 SETTINGS = ("AWS_", "BOTO", "MOTO_", "TEST_SERVER_MODE", "TEST_PROXY_MODE")
-"""Beginnings of the variables of AWS's libraries and of moto, which a shell may have for other programs."""
+"""Beginnings of the variables of AWS's libraries and of moto, which a shell may have for other
+programs."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m raysm.local.server", description=__doc__)
-    parser.add_argument("--home", type=Path, help="folder of the server (default: $RAYSM_HOME, else ~/.raysm)")
     parser.add_argument(
-        "--idle-s", type=float, default=900.0, help="end after this many seconds without jobs and calls"
+        "--home", type=Path, help="folder of the server (default: $RAYSM_HOME, else ~/.raysm)"
     )
-    parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1 (default: any free port)")
+    parser.add_argument(
+        "--idle-s",
+        type=float,
+        default=900.0,
+        help="end after this many seconds without jobs and calls",
+    )
+    parser.add_argument(
+        "--port", type=int, default=0, help="port on 127.0.0.1 (default: any free port)"
+    )
     kinds = list(INSTANCE_KINDS)
-    parser.add_argument("--instance-kind", choices=kinds, help="for jobs that name no kind (default: the best here)")
-    parser.add_argument("--cores", type=int, help="instances that run at a time (default: the number of cores)")
-    parser.add_argument("--stop-grace-s", type=float, default=120.0, help="seconds from SIGTERM to SIGKILL")
+    parser.add_argument(
+        "--instance-kind", choices=kinds, help="for jobs that name no kind (default: the best here)"
+    )
+    parser.add_argument(
+        "--cores", type=int, help="instances that run at a time (default: the number of cores)"
+    )
+    parser.add_argument(
+        "--stop-grace-s", type=float, default=120.0, help="seconds from SIGTERM to SIGKILL"
+    )
     arguments = parser.parse_args()
     _forget_settings()
     # Imported late, so that --help and a wrong argument answer at once.

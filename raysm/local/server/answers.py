@@ -11,7 +11,11 @@ from raysm.local.server.validation import validation
 
 STATUS = "StatusEquals"
 PAGE = 10
-SWITCHES = ("EnableNetworkIsolation", "EnableInterContainerTrafficEncryption", "EnableManagedSpotTraining")
+SWITCHES = (
+    "EnableNetworkIsolation",
+    "EnableInterContainerTrafficEncryption",
+    "EnableManagedSpotTraining",
+)
 """Fields that Describe reports even if the request has none."""
 
 Item = TypeVar("Item")
@@ -27,7 +31,9 @@ def matches(record: JobRecord, request: Mapping[str, Any]) -> bool:
         STATUS: lambda status: record.status == status,
         # Warm pools are not emulated.
         "WarmPoolStatusEquals": lambda status: False,
-        "TrainingPlanArnEquals": lambda arn: record.request["ResourceConfig"].get("TrainingPlanArn") == arn,
+        "TrainingPlanArnEquals": lambda arn: (
+            record.request["ResourceConfig"].get("TrainingPlanArn") == arn
+        ),
     }
     return all(test(request[name]) for name, test in tests.items() if request.get(name) is not None)
 
@@ -47,7 +53,8 @@ def page_of(
     Args:
         items: All items, in the order of their positions.
         request: Its ``NextToken`` and ``MaxResults`` are read.
-        position: Returns what an item is sorted by, as JSON can hold it; no two items have the same.
+        position: Returns what an item is sorted by, as JSON can hold it; no two items have the
+            same.
         is_descending: The items are in descending order.
 
     Raises:
@@ -88,7 +95,9 @@ def describe(record: JobRecord) -> Mapping[str, Any]:
     seconds = billed_s = None
     if record.final and record.training_s:
         # AWS bills at least one second.
-        seconds, billed_s = (max(1, round(record.training_s * share)) for share in (1.0, 1.0 - record.spot_saving))
+        seconds, billed_s = (
+            max(1, round(record.training_s * share)) for share in (1.0, 1.0 - record.spot_saving)
+        )
     values = {
         **{switch: False for switch in SWITCHES},
         **record.request,
@@ -127,5 +136,10 @@ def _of_shape(values: Mapping[str, Any], members: Mapping[str, Any]) -> dict[str
 
 
 def _transition(item: Transition) -> dict[str, Any]:
-    parts = {"Status": item.status, "StartTime": item.start_s, "EndTime": item.end_s, "StatusMessage": item.message}
+    parts = {
+        "Status": item.status,
+        "StartTime": item.start_s,
+        "EndTime": item.end_s,
+        "StatusMessage": item.message,
+    }
     return {key: value for key, value in parts.items() if value is not None}

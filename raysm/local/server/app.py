@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 SAGEMAKER = "SageMaker."
 HOSTS = re.compile(r"(127\.\d+\.\d+\.\d+|\[::1\]|([\w.-]+\.)?localhost)(:\d+)?")
-"""Host names of this server in requests; a web page that rebinds its own name to 127.0.0.1 has another."""
+"""Host names of this server in requests; a web page that rebinds its own name to 127.0.0.1 has
+another."""
 
 
 class App:
@@ -59,7 +60,9 @@ class App:
         self.last_request_s = time.monotonic()
         self.answering = 0
 
-    def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+    def __call__(
+        self, environ: "WSGIEnvironment", start_response: "StartResponse"
+    ) -> Iterable[bytes]:
         with self._lock:
             self.answering += 1
         try:
@@ -69,7 +72,9 @@ class App:
                 self.answering -= 1
                 self.last_request_s = time.monotonic()
 
-    def _answer(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+    def _answer(
+        self, environ: "WSGIEnvironment", start_response: "StartResponse"
+    ) -> Iterable[bytes]:
         # moto reads the environment again for its own Request.
         request = Request(environ, populate_request=False)
         call = Call(request)
@@ -79,7 +84,9 @@ class App:
             # Before the body is read into memory.
             self._admit(request)
             if self._entering.asks(request.method, request.path):
-                self._entering.serve(request.path, call.parameters, request.environ["werkzeug.socket"])
+                self._entering.serve(
+                    request.path, call.parameters, request.environ["werkzeug.socket"]
+                )
             response = (None if is_own else self._scenario_error(call)) or self._answer_here(call)
         except ApiError as error:
             response = _json_error(error)
@@ -90,9 +97,14 @@ class App:
             message = f"the embedded SageMaker failed: {type(error).__name__}: {error}"
             # In AWS's form, so that a client shows this message.
             response = _response({"__type": "InternalFailure", "message": message}, 500)
-        # moto checks the condition and then writes: without the lock, two requests at a time could both succeed.
+        # moto checks the condition and then writes: without the lock, two requests at a time could
+        # both succeed.
         is_conditional = "If-Match" in request.headers or "If-None-Match" in request.headers
-        with self._writing if request.method == "PUT" and is_conditional else contextlib.nullcontext():
+        with (
+            self._writing
+            if request.method == "PUT" and is_conditional
+            else contextlib.nullcontext()
+        ):
             if response is None:
                 answer = self._answer_by_moto(call, environ, start_response)
             else:
@@ -113,7 +125,10 @@ class App:
         try:
             answer, status, headers = run_wsgi_app(self._moto.application, environ)
             # moto's router answers an unknown path with a page of HTML.
-            if status[0] not in "45" or (content := b"".join(answer))[:14].lower() != b"<!doctype html":
+            if (
+                status[0] not in "45"
+                or (content := b"".join(answer))[:14].lower() != b"<!doctype html"
+            ):
                 start_response(status, headers.to_wsgi_list())
                 return answer if status[0] not in "45" else [content]
             reason = ""
@@ -124,7 +139,9 @@ class App:
             reason = f" with these parameters ({type(error).__name__}: {error})"
         what = call.operation or f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}"
         message = f"the embedded SageMaker does not emulate {what} of the service {call.service or 's3'}{reason}"
-        return _error_response(ApiError("NotImplementedException", message), call)(environ, start_response)
+        return _error_response(ApiError("NotImplementedException", message), call)(
+            environ, start_response
+        )
 
     def _scenario_error(self, call: Call) -> Response | None:
         try:
@@ -141,7 +158,9 @@ class App:
         # A browser sends Origin for another site's page; no client of AWS does.
         if "Origin" in request.headers or not HOSTS.fullmatch(request.headers.get("Host", "")):
             raise ApiError(
-                "AccessDeniedException", "the embedded SageMaker refuses browsers, and answers only on 127.0.0.1", 403
+                "AccessDeniedException",
+                "the embedded SageMaker refuses browsers, and answers only on 127.0.0.1",
+                403,
             )
 
     def _answer_here(self, call: Call) -> Response | None:
@@ -152,14 +171,18 @@ class App:
             allowed = simulate_policy(call.body, self._moto)
             return None if allowed is None else Response(allowed, content_type="text/xml")
         if call.service == BATCH:
-            answer = self._batch.answer(call.request.method, call.request.path, call.parameters, call.region)
+            answer = self._batch.answer(
+                call.request.method, call.request.path, call.parameters, call.region
+            )
             return _response(answer)
         if call.target.startswith((PRICES, QUOTAS)):
             known = self._market.answer(call.target, call.parameters, call.region)
             return None if known is None else _response(known)
         if call.target.startswith(SAGEMAKER):
             if self._sagemaker.has(call.operation, call.parameters):
-                return _response(self._sagemaker.answer(call.operation, call.parameters, call.region))
+                return _response(
+                    self._sagemaker.answer(call.operation, call.parameters, call.region)
+                )
         elif call.target.startswith(TARGET):
             events = self._logs.answer(call.operation, call.parameters, call.region)
             if events is not None:
@@ -190,7 +213,9 @@ def _json_error(error: ApiError) -> Response:
 
 
 def _response(content: Mapping[str, Any], status: int = 200) -> Response:
-    response = Response(json.dumps(content), status=status, content_type="application/x-amz-json-1.1")
+    response = Response(
+        json.dumps(content), status=status, content_type="application/x-amz-json-1.1"
+    )
     if status >= 400:
         response.headers["x-amzn-ErrorType"] = str(content.get("__type"))
     return response

@@ -6,9 +6,11 @@
        ▲           ├────── FAILED
        └───────────┘ retry
 
-A program is the main process of an instance (``raysm.local.instances``), by default of kind ``process``. It gets
-Batch's variables (https://docs.aws.amazon.com/batch/latest/userguide/job_env_vars.html) and the address of this server,
-so that boto3, the SDK and ``raysm`` inside it reach this server. Everything is forgotten when the server ends.
+A program is the main process of an instance (``raysm.local.instances``), by default of kind
+``process``. It gets Batch's variables
+(https://docs.aws.amazon.com/batch/latest/userguide/job_env_vars.html) and the address of this
+server, so that boto3, the SDK and ``raysm`` inside it reach this server. Everything is forgotten
+when the server ends.
 """
 
 import contextlib
@@ -91,7 +93,11 @@ class BatchJob:
         return "FAILED" if "FAILED" in statuses else "SUCCEEDED"
 
     def describe(self) -> dict[str, Any]:
-        details = {**self.details, "status": self.status, "isTerminated": self.termination_reason is not None}
+        details = {
+            **self.details,
+            "status": self.status,
+            "isTerminated": self.termination_reason is not None,
+        }
         if self.index is not None:
             details["arrayProperties"] = {"size": self.size, "index": self.index}
         elif self.children:
@@ -139,12 +145,16 @@ class BatchService:
         with self._lock:
             return any(job.status not in FINAL for job in self._jobs.values())
 
-    def answer(self, method: str, path: str, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
+    def answer(
+        self, method: str, path: str, request: Mapping[str, Any], region: str
+    ) -> Mapping[str, Any]:
         """Carry a request out; raise ApiError if it is refused, or not emulated."""
         operation = operation_of(method, path)
         # moto would answer with queues of its own, which have none of these jobs.
         if operation not in self._operations:
-            message = f"the embedded SageMaker does not emulate {operation or path} of the service batch"
+            message = (
+                f"the embedded SageMaker does not emulate {operation or path} of the service batch"
+            )
             raise ApiError("NotImplementedException", message)
         parameters = {name: value for name, value in request.items() if value is not None}
         shape = _model().operation_model(operation).input_shape
@@ -169,13 +179,25 @@ class BatchService:
         for item in request["computeEnvironmentOrder"]:
             _get(self._environments, "compute environment", region, item["computeEnvironment"])
         name = request["jobQueueName"]
-        body = {"state": "ENABLED", "status": "VALID", "jobQueueArn": _arn(region, "job-queue", name), **request}
-        return {"jobQueueName": name, "jobQueueArn": _add(self._queues, "job-queue", region, name, body)}
+        body = {
+            "state": "ENABLED",
+            "status": "VALID",
+            "jobQueueArn": _arn(region, "job-queue", name),
+            **request,
+        }
+        return {
+            "jobQueueName": name,
+            "jobQueueArn": _add(self._queues, "job-queue", region, name, body),
+        }
 
     def _describe_queues(self, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
         chosen = [_name(named) for named in request.get("jobQueues") or []]
         queues = [queue for (where, name), queue in self._queues.items() if where == region]
-        return {"jobQueues": [queue for queue in queues if not chosen or queue["jobQueueName"] in chosen]}
+        return {
+            "jobQueues": [
+                queue for queue in queues if not chosen or queue["jobQueueName"] in chosen
+            ]
+        }
 
     def _register(self, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
         if request["type"] != "container" or not request.get("containerProperties"):
@@ -188,7 +210,9 @@ class BatchService:
             revisions = self._definitions.setdefault((region, name), [])
             number = len(revisions) + 1
             arn = _arn(region, "job-definition", f"{name}:{number}")
-            revisions.append({**request, "revision": number, "status": "ACTIVE", "jobDefinitionArn": arn})
+            revisions.append(
+                {**request, "revision": number, "status": "ACTIVE", "jobDefinitionArn": arn}
+            )
         return {"jobDefinitionName": name, "jobDefinitionArn": arn, "revision": number}
 
     def _describe_definitions(self, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
@@ -210,7 +234,9 @@ class BatchService:
             raise _client_error(f"the job queue {request['jobQueue']} is {queue['state']}")
         size = (request.get("arrayProperties") or {}).get("size")
         if size is not None and not MIN_CHILDREN <= size <= MAX_CHILDREN:
-            raise _client_error(f"arrayProperties.size is {MIN_CHILDREN} to {MAX_CHILDREN}, got {size}")
+            raise _client_error(
+                f"arrayProperties.size is {MIN_CHILDREN} to {MAX_CHILDREN}, got {size}"
+            )
         merged = {**self._definition(request["jobDefinition"], region), **request}
         identifier = str(uuid.uuid4())
 
@@ -295,12 +321,19 @@ class BatchService:
 
     def _run_attempt(self, job: BatchJob) -> None:
         number = len(job.details["attempts"]) + 1
-        # A folder for each attempt; the colon of a child's id is not allowed in names on all systems.
+        # A folder for each attempt; the colon of a child's id is not allowed in names on all
+        # systems.
         folder = self._folder / f"{job.id.replace(':', '-')}-{number}"
         stream = f"{_name(job.request['jobDefinitionArn']).partition(':')[0]}/default/{folder.name}"
-        attempt: dict[str, Any] = {"startedAt": self._now_ms(), "container": {"logStreamName": stream}}
+        attempt: dict[str, Any] = {
+            "startedAt": self._now_ms(),
+            "container": {"logStreamName": stream},
+        }
         job.details["attempts"].append(attempt)
-        job.details |= {"startedAt": attempt["startedAt"], "container": {**container_of(job), **attempt["container"]}}
+        job.details |= {
+            "startedAt": attempt["startedAt"],
+            "container": {**container_of(job), **attempt["container"]},
+        }
         code, reason = None, "Essential container in task exited"
         try:
             code = self._run_program(job, number, folder, stream)
@@ -329,7 +362,10 @@ class BatchService:
         image = container_of(job)["image"]
         kind = kind_of(image, job.request.get("tags") or {}, "process")
         log = folder / "log"
-        with open_site(kind, image if instance_kind(kind).needs_image else None) as site, log.open("ab") as output:
+        with (
+            open_site(kind, image if instance_kind(kind).needs_image else None) as site,
+            log.open("ab") as output,
+        ):
             spec = InstanceSpec(
                 host="algo-1",
                 base=folder / "ml",
@@ -340,13 +376,18 @@ class BatchService:
             )
             code = self._await_end(job, site.start([spec])[0])
         try:
-            at_ms, text = round(log.stat().st_mtime * 1000), log.read_text(encoding="utf-8", errors="replace")
+            at_ms, text = (
+                round(log.stat().st_mtime * 1000),
+                log.read_text(encoding="utf-8", errors="replace"),
+            )
             client = self._moto.client("logs", job.region)
             with contextlib.suppress(client.exceptions.ResourceAlreadyExistsException):
                 client.create_log_group(logGroupName=LOG_GROUP)
             client.create_log_stream(logGroupName=LOG_GROUP, logStreamName=stream)
             # CloudWatch takes no empty message.
-            events = [{"timestamp": at_ms, "message": line} for line in text.splitlines() if line.strip()]
+            events = [
+                {"timestamp": at_ms, "message": line} for line in text.splitlines() if line.strip()
+            ]
             for begin in range(0, len(events), MAX_LINES):
                 chunk = events[begin : begin + MAX_LINES]
                 client.put_log_events(logGroupName=LOG_GROUP, logStreamName=stream, logEvents=chunk)
@@ -366,7 +407,8 @@ class BatchService:
                 instance.kill()
 
     def _server_variables(self, job: BatchJob) -> dict[str, str]:
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])  # noqa: TID251
+        own = str(Path(sys.executable).parent)
+        path = os.pathsep.join([own, os.environ.get("PATH", os.defpath)])  # noqa: TID251
         variables = {
             "PATH": path,
             "LANG": "C.UTF-8",
@@ -381,7 +423,11 @@ class BatchService:
         }
         # PYTHONPATH would put the site-packages of an installed raysm before the standard library.
         source = Path(raysm.__file__).parent.parent
-        return variables if "site-packages" in source.parts else {**variables, "PYTHONPATH": str(source)}
+        return (
+            variables
+            if "site-packages" in source.parts
+            else {**variables, "PYTHONPATH": str(source)}
+        )
 
 
 def operation_of(method: str, path: str) -> str:
@@ -414,14 +460,22 @@ def _name(named: str) -> str:
     return named.rpartition("/")[2]
 
 
-def _add(resources: dict[tuple[str, str], Resource], part: str, region: str, name: str, body: Mapping[str, Any]) -> str:
+def _add(
+    resources: dict[tuple[str, str], Resource],
+    part: str,
+    region: str,
+    name: str,
+    body: Mapping[str, Any],
+) -> str:
     arn = _arn(region, part, name)
     if resources.setdefault((region, name), new := dict(body)) is not new:
         raise _client_error(f"Object already exists: {arn}")
     return arn
 
 
-def _get(resources: Mapping[tuple[str, str], Resource], what: str, region: str, named: str) -> Resource:
+def _get(
+    resources: Mapping[tuple[str, str], Resource], what: str, region: str, named: str
+) -> Resource:
     body = resources.get((region, _name(named)))
     if body is None:
         raise _client_error(f"{named} does not exist: there is no such {what} in {region}")
@@ -430,7 +484,11 @@ def _get(resources: Mapping[tuple[str, str], Resource], what: str, region: str, 
 
 def container_of(job: BatchJob) -> Mapping[str, Any]:
     properties = job.request["containerProperties"]
-    overrides = {name: value for name, value in (job.request.get("containerOverrides") or {}).items() if value}
+    overrides = {
+        name: value
+        for name, value in (job.request.get("containerOverrides") or {}).items()
+        if value
+    }
     environment = {**_variables(properties), **_variables(overrides)}
     listed = [{"name": name, "value": value} for name, value in environment.items()]
     return {**properties, **overrides, "environment": listed}
@@ -459,7 +517,10 @@ def variables_of(job: BatchJob, attempt: int) -> dict[str, str]:
         "AWS_BATCH_JOB_ATTEMPT": str(attempt),
     }
     if job.index is not None:
-        variables |= {"AWS_BATCH_JOB_ARRAY_INDEX": str(job.index), "AWS_BATCH_JOB_ARRAY_SIZE": str(job.size)}
+        variables |= {
+            "AWS_BATCH_JOB_ARRAY_INDEX": str(job.index),
+            "AWS_BATCH_JOB_ARRAY_SIZE": str(job.size),
+        }
     return {**_variables(container_of(job)), **variables}
 
 
@@ -470,12 +531,20 @@ def is_retried(strategy: Mapping[str, Any], attempts: int, reason: str, code: in
     """
     if attempts >= strategy.get("attempts", 1):
         return False
-    ending = {"onExitCode": "" if code is None else str(code), "onReason": reason, "onStatusReason": reason}
+    ending = {
+        "onExitCode": "" if code is None else str(code),
+        "onReason": reason,
+        "onStatusReason": reason,
+    }
     for rule in strategy.get("evaluateOnExit") or []:
-        conditions = {name: pattern for name, pattern in rule.items() if name != "action" and pattern}
+        conditions = {
+            name: pattern for name, pattern in rule.items() if name != "action" and pattern
+        }
         # A pattern may end with an asterisk, and has no other wildcards.
         if all(
-            ending[name].startswith(pattern[:-1]) if pattern.endswith("*") else ending[name] == pattern
+            ending[name].startswith(pattern[:-1])
+            if pattern.endswith("*")
+            else ending[name] == pattern
             for name, pattern in conditions.items()
         ):
             return bool(rule["action"].upper() == "RETRY")

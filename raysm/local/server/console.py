@@ -22,9 +22,14 @@ PREFIX = "/raysm/"
 INTERRUPT = re.compile(r"/raysm/jobs/([A-Za-z0-9-]{1,63})/interrupt")
 END = re.compile(r"/raysm/jobs/([a-z0-9-]{1,32})/([A-Za-z0-9-]{1,63})/end/([0-9]{1,2})")
 """Answered when the job ends, or after so many seconds."""
-CHANGE = re.compile(r"/raysm/jobs/([a-z0-9-]{1,32})/([A-Za-z0-9-]{1,63})/change/([0-9]{1,12})/([0-9]{1,2})")
-"""Answered when the count of lines and statuses differs from the first number, or after so many seconds."""
-INSTANCE = re.compile(r"/raysm/jobs/([a-z0-9-]{1,32})/([A-Za-z0-9-]{1,63})/instances/(algo-[1-9]\d*)/(.+)")
+CHANGE = re.compile(
+    r"/raysm/jobs/([a-z0-9-]{1,32})/([A-Za-z0-9-]{1,63})/change/([0-9]{1,12})/([0-9]{1,2})"
+)
+"""Answered when the count of lines and statuses differs from the first number, or after so many
+seconds."""
+INSTANCE = re.compile(
+    r"/raysm/jobs/([a-z0-9-]{1,32})/([A-Za-z0-9-]{1,63})/instances/(algo-[1-9]\d*)/(.+)"
+)
 PORT = re.compile(r"ports/([1-9]\d{0,4})")
 UPGRADED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: raysm\r\n\r\n"
 
@@ -35,7 +40,11 @@ class HandedOver(ConnectionResetError):
 
 class Entering:
     def __init__(
-        self, records: Records, instances: Callable[[str, str], Mapping[str, Instance]], *, is_permitted: bool
+        self,
+        records: Records,
+        instances: Callable[[str, str], Mapping[str, Instance]],
+        *,
+        is_permitted: bool,
     ) -> None:
         """Enter the running instances that ``instances(job, region)`` returns by host, if the scenario permits it."""
         self._records = records
@@ -64,7 +73,11 @@ class Entering:
             elif asked == "check":
                 taken.sendall(UPGRADED)
             else:
-                raise ApiError("UnknownOperationException", f"{path} is not one of the server's own operations", 404)
+                raise ApiError(
+                    "UnknownOperationException",
+                    f"{path} is not one of the server's own operations",
+                    404,
+                )
         except OSError:
             pass  # the client has gone
         finally:
@@ -86,7 +99,11 @@ class Entering:
         except ApiError:
             return False
         debugging = record.request.get("RemoteDebugConfig") or {}
-        return self._is_permitted and record.secondary == "Training" and bool(debugging.get("EnableRemoteDebug"))
+        return (
+            self._is_permitted
+            and record.secondary == "Training"
+            and bool(debugging.get("EnableRemoteDebug"))
+        )
 
 
 def _forward(instance: Instance, port: int, connection: socket.socket) -> None:
@@ -101,7 +118,11 @@ def _forward(instance: Instance, port: int, connection: socket.socket) -> None:
 
 def _run(instance: Instance, request: Mapping[str, Any], connection: socket.socket) -> None:
     command, stdin, stdout = request.get("command"), request.get("stdin"), request.get("stdout")
-    if not (isinstance(command, list) and command and all(isinstance(each, str) for each in (*command, stdin, stdout))):
+    if not (
+        isinstance(command, list)
+        and command
+        and all(isinstance(each, str) for each in (*command, stdin, stdout))
+    ):
         raise validation("the request needs command (a list of words), stdin and stdout (paths)")
     visit = instance.enter(command, stdin=str(stdin), stdout=str(stdout))
     ended, waker = socket.socketpair()
@@ -124,7 +145,12 @@ def _wake(waker: socket.socket) -> None:
 
 class Console:
     def __init__(
-        self, operations: Operations, cores: Cores, *, started_s: float, shut_down: Callable[[], None]
+        self,
+        operations: Operations,
+        cores: Cores,
+        *,
+        started_s: float,
+        shut_down: Callable[[], None],
     ) -> None:
         self._operations = operations
         self._cores = cores
@@ -154,5 +180,13 @@ class Console:
             return {"ended": self._operations.await_end(match[2], match[1], float(match[3]))}
         match = CHANGE.fullmatch(path)
         if method == "GET" and match:
-            return {"changes": self._operations.await_change(match[2], match[1], int(match[3]), float(match[4]))}
-        raise ApiError("UnknownOperationException", f"{method} {path} is not one of the server's own operations", 404)
+            return {
+                "changes": self._operations.await_change(
+                    match[2], match[1], int(match[3]), float(match[4])
+                )
+            }
+        raise ApiError(
+            "UnknownOperationException",
+            f"{method} {path} is not one of the server's own operations",
+            404,
+        )

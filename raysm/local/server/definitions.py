@@ -1,6 +1,7 @@
 """What the server needs from a request, in one form for all APIs, and the module that reads each API's requests.
 
-To serve another API, write a module with the same functions as ``training_request`` and add one entry to ``SERVED``.
+To serve another API, write a module with the same functions as ``training_request`` and add one
+entry to ``SERVED``.
 """
 
 import importlib
@@ -99,7 +100,9 @@ def kind_of(image: str, tags: Mapping[str, str], default: str) -> str:
         named = kind_of_image(image)
         return default if named is None else named.name
     if name not in INSTANCE_KINDS:
-        raise validation(f"the tag {INSTANCE_KIND_TAG}={name!r} names no kind of instance: {', '.join(INSTANCE_KINDS)}")
+        raise validation(
+            f"the tag {INSTANCE_KIND_TAG}={name!r} names no kind of instance: {', '.join(INSTANCE_KINDS)}"
+        )
     return name
 
 

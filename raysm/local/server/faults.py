@@ -36,7 +36,8 @@ REST_IN_JSON = ("batch",)
 """Services with the operation in the path, and JSON bodies."""
 
 REST_IN_XML = ("", "cloudfront", "route53", "s3")
-"""Services with the operation in the path, and XML bodies; a request without a signature is one to S3."""
+"""Services with the operation in the path, and XML bodies; a request without a signature is one to
+S3."""
 
 PREFIXES = {"monitoring": "cloudwatch"}
 
@@ -47,7 +48,8 @@ class Call:
     Attributes:
         request: The request.
         service: From the signature: ``sagemaker``, ``s3``; empty without one.
-        region: From the signature, since all regions have this endpoint; without one the server's own.
+        region: From the signature, since all regions have this endpoint; without one the server's
+            own.
         target: ``SageMaker.ListTags`` in some protocols; else empty.
     """
 
@@ -59,7 +61,9 @@ class Call:
 
     @property
     def _is_form(self) -> bool:
-        return self.request.headers.get("Content-Type", "").startswith("application/x-www-form-urlencoded")
+        return self.request.headers.get("Content-Type", "").startswith(
+            "application/x-www-form-urlencoded"
+        )
 
     @property
     def in_json(self) -> bool:
@@ -73,12 +77,18 @@ class Call:
             return self.target.rpartition(".")[2]
         if self.service in REST_IN_JSON:
             return operation_of(self.request.method, self.request.path)
-        return parse_qs(self.body.decode(errors="replace")).get("Action", [""])[0] if self._is_form else ""
+        return (
+            parse_qs(self.body.decode(errors="replace")).get("Action", [""])[0]
+            if self._is_form
+            else ""
+        )
 
     @functools.cached_property
     def body(self) -> bytes:
         if (self.request.content_length or 0) > MAX_REQUEST:
-            raise ApiError("RequestEntityTooLargeException", f"a request has at most {MAX_REQUEST} bytes", 400)
+            raise ApiError(
+                "RequestEntityTooLargeException", f"a request has at most {MAX_REQUEST} bytes", 400
+            )
         body = self.request.get_data()
         self.request.environ["wsgi.input"] = io.BytesIO(body)
         return body
@@ -105,7 +115,8 @@ class Faults:
         self._chance = chance
         self._clock = clock or Clock()
         self._lock = threading.Lock()
-        # Token buckets by region and operation: the tokens left, and the time at which they were counted.
+        # Token buckets by region and operation: the tokens left, and the time at which they were
+        # counted.
         self._left: dict[tuple[str, str], tuple[float, float]] = {}
 
     def refuse(self, call: Call) -> None:
@@ -116,11 +127,15 @@ class Faults:
         is_s3 = call.service == "s3"
         # One draw for both, so that their shares add up.
         drawn = self._chance.random()
-        if drawn < switches.throttled or not self._is_within_rate(call, switches.rates.get(call.operation)):
+        if drawn < switches.throttled or not self._is_within_rate(
+            call, switches.rates.get(call.operation)
+        ):
             # botocore retries these codes.
             if is_s3:
                 raise ApiError("SlowDown", "Please reduce your request rate.", 503)
-            raise ApiError("ThrottlingException" if call.in_json else "Throttling", "Rate exceeded", 400)
+            raise ApiError(
+                "ThrottlingException" if call.in_json else "Throttling", "Rate exceeded", 400
+            )
         if drawn < switches.throttled + switches.unavailable:
             code, message = S3_FAILURE if is_s3 else FAILURE
             raise ApiError(code, message, 500)
@@ -155,6 +170,5 @@ def xml_error(error: ApiError, service: str) -> bytes:
     content = f"<Code>{escape(error.code)}</Code><Message>{escape(error.message)}</Message>"
     if service == "s3":
         return f"<Error>{content}<RequestId>0</RequestId></Error>".encode()
-    return (
-        f"<ErrorResponse><Error><Type>Sender</Type>{content}</Error><RequestId>0</RequestId></ErrorResponse>".encode()
-    )
+    told = f"<Error><Type>Sender</Type>{content}</Error>"
+    return f"<ErrorResponse>{told}<RequestId>0</RequestId></ErrorResponse>".encode()

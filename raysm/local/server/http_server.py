@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 HEADERS_S = 20.0
 QUEUE = 1024
-"""Connections that wait until they are accepted: on a Unix socket a client cannot wait for room in the queue."""
+"""Connections that wait until they are accepted: on a Unix socket a client cannot wait for room in
+the queue."""
 MAX_FILES = 65536
 """Soft limit of open files: each job and each waiting client needs some."""
 
@@ -46,7 +47,9 @@ class HttpServer(ThreadedWSGIServer):
     Connections of other users are refused at once: silent ones would use up the open files.
     """
 
-    def __init__(self, port: int, app: "WSGIApplication", handler: type[WSGIRequestHandler] = _Handler) -> None:
+    def __init__(
+        self, port: int, app: "WSGIApplication", handler: type[WSGIRequestHandler] = _Handler
+    ) -> None:
         super().__init__(LOOPBACK, port, app, handler)
         _allow_files(MAX_FILES)
 
@@ -67,9 +70,13 @@ class UnixHttpServer(HttpServer):
     """The same on a Unix socket, which raysm's own clients use: there they can check who listens."""
 
     def __init__(
-        self, listener: socket.socket, app: "WSGIApplication", handler: type[WSGIRequestHandler] = _Handler
+        self,
+        listener: socket.socket,
+        app: "WSGIApplication",
+        handler: type[WSGIRequestHandler] = _Handler,
     ) -> None:
-        # werkzeug makes a copy of the socket. With a path it would make one, and exit if that fails.
+        # werkzeug makes a copy of the socket. With a path it would make one, and exit if that
+        # fails.
         ThreadedWSGIServer.__init__(self, "unix://", 0, app, handler, fd=listener.fileno())
         _allow_files(MAX_FILES)
 
@@ -81,8 +88,8 @@ class UnixHttpServer(HttpServer):
 def unix_listener(folder: Path, name: str) -> Iterator[tuple[socket.socket, Path]]:
     """Yield a listening Unix socket to which only this user may connect, and its path.
 
-    The path is in ``folder``, or in a temporary folder if that has a path of more than about 100 bytes, or lies in a
-    file system without sockets.
+    The path is in ``folder``, or in a temporary folder if that has a path of more than about 100
+    bytes, or lies in a file system without sockets.
     """
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.socket(socket.AF_UNIX))

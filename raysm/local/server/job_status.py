@@ -37,12 +37,15 @@ def ended(reason: EndReason, title: str) -> tuple[str, str]:
 def failure_reason(api: JobApi, outcome: Outcome) -> str:
     """Return AWS's failure reason for a job whose instances failed, at most 1024 characters.
 
-    Public examples show these forms. The reason of a Processing job is always the same (the integration tests of AWS's
-    sagemaker-spark-container compare it); the job's own message is its ExitMessage.
+    Public examples show these forms. The reason of a Processing job is always the same (the
+    integration tests of AWS's sagemaker-spark-container compare it); the job's own message is its
+    ExitMessage.
     """
     if api.has_exit_message:
         return "AlgorithmError: See job logs for more information"
-    return f"AlgorithmError: {outcome.failure_reason or ''}, exit code: {outcome.exit_code}"[:SERVICE_REASON]
+    return f"AlgorithmError: {outcome.failure_reason or ''}, exit code: {outcome.exit_code}"[
+        :SERVICE_REASON
+    ]
 
 
 def check_stop(record: JobRecord) -> None:
@@ -78,7 +81,8 @@ class JobLife(abc.ABC):
         self._api = record.api
         self._definition: Definition = served(record.api).define(record)
         self._capacity = services.scenario.of(record.region).capacity
-        # The job's own random generator, so that a seed gives the same run whatever other jobs draw.
+        # The job's own random generator, so that a seed gives the same run whatever other jobs
+        # draw.
         self._chance = services.scenario.chance(record.name)
         self.final = threading.Event()
         self._changes = 0
@@ -103,7 +107,11 @@ class JobLife(abc.ABC):
     def enter_training(self) -> None:
         # The start of the first attempt is kept.
         started_s = self.record.started_s or self._records.clock.now()
-        self.enter("Training", "Training image download completed. Training in progress.", started_s=started_s)
+        self.enter(
+            "Training",
+            "Training image download completed. Training in progress.",
+            started_s=started_s,
+        )
 
     def enter_stopping(self) -> None:
         with self._records.held():
@@ -120,7 +128,9 @@ class JobLife(abc.ABC):
         # The reason is empty if the job's turn has just come.
         return f"{self._api.title} job waiting for capacity" + (f": {reason}" if reason else "")
 
-    def finish(self, status: str, secondary: str, message: str, reason: str | None = None, **changes: Any) -> None:
+    def finish(
+        self, status: str, secondary: str, message: str, reason: str | None = None, **changes: Any
+    ) -> None:
         self._records.advance(
             self.record,
             secondary,

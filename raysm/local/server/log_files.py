@@ -1,7 +1,7 @@
 """The logs of a job as files, kept as long as the job's record, and the metrics in its lines.
 
-Each stream is a file, each event a line: the JSON list of milliseconds since the epoch and the message. Positions are
-byte offsets, so that a reader that follows a log reads each byte once.
+Each stream is a file, each event a line: the JSON list of milliseconds since the epoch and the
+message. Positions are byte offsets, so that a reader that follows a log reads each byte once.
 """
 
 import json
@@ -28,7 +28,9 @@ BATCH = 500
 
 
 class LogWriter:
-    def __init__(self, folder: Path, started_s: float, on_event: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, folder: Path, started_s: float, on_event: Callable[[], None] = lambda: None
+    ) -> None:
         """Write below ``folder``; streams are named by the second ``started_s``; call ``on_event`` for each event."""
         self._folder, self._on_event = folder, on_event
         self._suffix = int(started_s)
@@ -107,7 +109,9 @@ def _event(offset: int, line: bytes) -> Event | None:
 
 
 class MetricScanner:
-    def __init__(self, moto: MotoServices, record: JobRecord, definitions: Sequence[Mapping[str, str]]) -> None:
+    def __init__(
+        self, moto: MotoServices, record: JobRecord, definitions: Sequence[Mapping[str, str]]
+    ) -> None:
         """Look for ``definitions`` (Name, Regex)."""
         self._moto = moto
         self._job, self._api, self._region = record.name, record.api, record.region
@@ -135,7 +139,9 @@ class MetricScanner:
             unsent, self._unsent = self._unsent, []
         dimensions = [{"Name": self._api.name_key, "Value": self._job}]
         for start in range(0, len(unsent), BATCH):
-            data = [{**metric, "Dimensions": dimensions} for metric in unsent[start : start + BATCH]]
+            data = [
+                {**metric, "Dimensions": dimensions} for metric in unsent[start : start + BATCH]
+            ]
             cloudwatch = self._moto.client("cloudwatch", self._region)
             # SageMaker's metric namespaces have the names of its log groups.
             cloudwatch.put_metric_data(Namespace=self._api.log_group, MetricData=data)

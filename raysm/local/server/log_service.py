@@ -42,7 +42,9 @@ class LogService:
             "FilterLogEvents": self._filter,
         }
 
-    def answer(self, operation: str, request: Mapping[str, Any], region: str = REGION) -> dict[str, Any] | None:
+    def answer(
+        self, operation: str, request: Mapping[str, Any], region: str = REGION
+    ) -> dict[str, Any] | None:
         group = _group(request)
         if operation not in self._operations or group not in GROUPS:
             return None
@@ -51,7 +53,11 @@ class LogService:
     def _streams(self, region: str, group: str, prefix: str = "") -> Iterator[_Stream]:
         # A slash ends the job's name, so that only its folder is listed.
         job, slash, _ = prefix.partition("/")
-        records = [record for record in self._records.all(GROUPS[group], region) if record.name.startswith(job)]
+        records = [
+            record
+            for record in self._records.all(GROUPS[group], region)
+            if record.name.startswith(job)
+        ]
         if slash:
             records = [record for record in records if record.name == job]
         for record in sorted(records, key=lambda record: record.name):
@@ -73,7 +79,9 @@ class LogService:
     def _describe(self, request: Mapping[str, Any], region: str) -> dict[str, Any]:
         group = request["logGroupName"]
         prefix = request.get("logStreamNamePrefix", "")
-        streams = [_described(region, group, stream) for stream in self._streams(region, group, prefix)]
+        streams = [
+            _described(region, group, stream) for stream in self._streams(region, group, prefix)
+        ]
         if request.get("orderBy") == "LastEventTime":
             streams.sort(key=lambda stream: stream.get("lastEventTimestamp", 0))
         if request.get("descending"):
@@ -104,7 +112,9 @@ class LogService:
         # At the end the token stays the same, as on AWS.
         first, last = (page[0][0], page[-1][1]) if page else (start, start)
         return {
-            "events": [{"timestamp": at, "message": text, "ingestionTime": at} for _, _, at, text in page],
+            "events": [
+                {"timestamp": at, "message": text, "ingestionTime": at} for _, _, at, text in page
+            ],
             "nextForwardToken": f"f/{last}",
             "nextBackwardToken": f"b/{first}",
         }
@@ -113,7 +123,10 @@ class LogService:
         group = request["logGroupName"]
         names = request.get("logStreamNames")
         if names and request.get("logStreamNamePrefix"):
-            raise ApiError("InvalidParameterException", "logStreamNamePrefix and logStreamNames exclude each other")
+            raise ApiError(
+                "InvalidParameterException",
+                "logStreamNamePrefix and logStreamNames exclude each other",
+            )
         if names:
             streams = [self._stream(region, group, name) for name in names]
         else:
@@ -122,7 +135,9 @@ class LogService:
         offsets: dict[str, int] = _decoded(request.get("nextToken"), {})
         matches = log_filter(request.get("filterPattern") or "")
         # Lazily, so that a page of a long log reads only a part of each file.
-        merged = heapq.merge(*[_numbered(number, stream, offsets) for number, stream in enumerate(streams)])
+        merged = heapq.merge(
+            *[_numbered(number, stream, offsets) for number, stream in enumerate(streams)]
+        )
         events: list[dict[str, Any]] = []
         size = 0
         for at, number, offset, end, text in merged:
@@ -130,8 +145,17 @@ class LogService:
             if _within((offset, end, at, text), request) and matches(text):
                 size += len(text) + EVENT_BYTES
                 if len(events) == limit or size > PAGE_BYTES and events:
-                    return {"events": events, "nextToken": _encoded(offsets), "searchedLogStreams": []}
-                event = {"logStreamName": name, "timestamp": at, "message": text, "ingestionTime": at}
+                    return {
+                        "events": events,
+                        "nextToken": _encoded(offsets),
+                        "searchedLogStreams": [],
+                    }
+                event = {
+                    "logStreamName": name,
+                    "timestamp": at,
+                    "message": text,
+                    "ingestionTime": at,
+                }
                 events.append(event | {"eventId": f"{at:014d}{number:06d}{offset:016d}"})
             # After the return above, so that an event without room is the first of the next page.
             offsets[name] = end
@@ -144,7 +168,9 @@ def _group(request: Mapping[str, Any]) -> str:
     return str(name).removesuffix(":*").rpartition(":")[2]
 
 
-def _numbered(number: int, stream: _Stream, offsets: Mapping[str, int]) -> Iterator[tuple[int, int, int, int, str]]:
+def _numbered(
+    number: int, stream: _Stream, offsets: Mapping[str, int]
+) -> Iterator[tuple[int, int, int, int, str]]:
     for offset, end, at, text in read(stream.path, offsets.get(stream.name, 0)):
         yield at, number, offset, end, text
 
@@ -178,7 +204,11 @@ def _described(region: str, group: str, stream: _Stream) -> dict[str, Any]:
     first = next(read(stream.path), None)
     last = next(backwards(stream.path), None)
     if first is not None and last is not None:
-        described |= {"firstEventTimestamp": first[2], "lastEventTimestamp": last[2], "lastIngestionTime": last[2]}
+        described |= {
+            "firstEventTimestamp": first[2],
+            "lastEventTimestamp": last[2],
+            "lastIngestionTime": last[2],
+        }
     return described
 
 

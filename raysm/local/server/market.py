@@ -1,7 +1,8 @@
 """The prices, quotas and instances of the scenario's regions.
 
-Two limits apply, as on AWS: a quota refuses the request; missing capacity fails the job when it is to start.
-moto answers neither the price list nor the quotas of SageMaker, so both are answered here, in the form that
+Two limits apply, as on AWS: a quota refuses the request; missing capacity fails the job when it is
+to start. moto answers neither the price list nor the quotas of SageMaker, so both are answered
+here, in the form that
 https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-price-list-query-api.html shows.
 """
 
@@ -24,7 +25,8 @@ PRICES = "AWSPriceListService."
 QUOTAS = "ServiceQuotasV20190624."
 PUBLISHED = "2026-11-01"
 INSUFFICIENT = (
-    "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different ML instance type."
+    "CapacityError: Unable to provision requested ML compute capacity. Please retry using a "
+    "different ML instance type."
 )
 """AWS's message, as failed jobs show it (DIAGNijmegen/rse-grand-challenge, issue 2631)."""
 
@@ -93,13 +95,21 @@ class Stock:
                 refusals.append(error)
         raise refusals[0]
 
-    def _check_quota(self, api: JobApi, request: Mapping[str, Any], region: str, quotas: Mapping[str, int]) -> None:
+    def _check_quota(
+        self, api: JobApi, request: Mapping[str, Any], region: str, quotas: Mapping[str, int]
+    ) -> None:
         is_spot = _is_spot(request)
         for name, count in asked_instances(api, request).items():
             if name not in quotas:
                 continue
-            open_jobs = [record.request for record in self._records.all(api, region) if not record.final]
-            used = sum(asked_instances(api, other)[name] for other in open_jobs if _is_spot(other) is is_spot)
+            open_jobs = [
+                record.request for record in self._records.all(api, region) if not record.final
+            ]
+            used = sum(
+                asked_instances(api, other)[name]
+                for other in open_jobs
+                if _is_spot(other) is is_spot
+            )
             if used + count > quotas[name]:
                 raise ApiError(
                     "ResourceLimitExceeded",
@@ -123,16 +133,25 @@ class MarketService:
         if str(request.get("ServiceCode", "")).lower() not in ("sagemaker", "amazonsagemaker"):
             return None
         if target == f"{PRICES}GetProducts":
-            filters = {each["Field"].lower(): each["Value"] for each in request.get("Filters") or ()}
+            filters = {
+                each["Field"].lower(): each["Value"] for each in request.get("Filters") or ()
+            }
             # One endpoint answers for all regions; a filter names the region.
-            regions = [filters["regioncode"]] if "regioncode" in filters else [LOCAL_REGION, *self._scenario.regions]
+            regions = (
+                [filters["regioncode"]]
+                if "regioncode" in filters
+                else [LOCAL_REGION, *self._scenario.regions]
+            )
             products = [
                 product
                 for name in dict.fromkeys(regions)
                 for product in _products_of(self._scenario.of(name).market, name)
                 if _matches(product["product"]["attributes"], filters)
             ]
-            return {"FormatVersion": "aws_v1", "PriceList": [json.dumps(product) for product in products]}
+            return {
+                "FormatVersion": "aws_v1",
+                "PriceList": [json.dumps(product) for product in products],
+            }
         quotas = list(_quotas_of(self._scenario.of(region).market))
         if target == f"{QUOTAS}ListServiceQuotas":
             return {"Quotas": quotas}
@@ -177,7 +196,12 @@ def _is_spot(request: Mapping[str, Any]) -> bool:
 def _products_of(market: Market, region: str) -> Iterator[dict[str, Any]]:
     for name, usd in sorted(market.usd_per_hour.items()):
         code = f"RAYSM{region}{name}".replace("-", "").replace(".", "").upper()
-        dimension = {"unit": "Hrs", "pricePerUnit": {"USD": f"{usd:.10f}"}, "beginRange": "0", "endRange": "Inf"}
+        dimension = {
+            "unit": "Hrs",
+            "pricePerUnit": {"USD": f"{usd:.10f}"},
+            "beginRange": "0",
+            "endRange": "Inf",
+        }
         attributes = {
             "servicecode": "AmazonSageMaker",
             "regionCode": region,
@@ -190,7 +214,11 @@ def _products_of(market: Market, region: str) -> Iterator[dict[str, Any]]:
         yield {
             "product": {"productFamily": "ML Instance", "sku": code, "attributes": attributes},
             "serviceCode": "AmazonSageMaker",
-            "terms": {"OnDemand": {f"{code}.T": {"sku": code, "priceDimensions": {f"{code}.T.D": dimension}}}},
+            "terms": {
+                "OnDemand": {
+                    f"{code}.T": {"sku": code, "priceDimensions": {f"{code}.T.D": dimension}}
+                }
+            },
             "version": PUBLISHED.replace("-", ""),
             "publicationDate": f"{PUBLISHED}T00:00:00Z",
         }
@@ -204,7 +232,10 @@ def _matches(attributes: Mapping[str, str], filters: Mapping[str, str]) -> bool:
 
 def _quotas_of(market: Market) -> Iterator[dict[str, Any]]:
     for api in APIS:
-        for is_spot, quotas in ((False, market.quotas), (True, market.spot_quotas if api is TRAINING else {})):
+        for is_spot, quotas in (
+            (False, market.quotas),
+            (True, market.spot_quotas if api is TRAINING else {}),
+        ):
             for name, limit in sorted(quotas.items()):
                 title = quota_name(name, api, is_spot)
                 yield {

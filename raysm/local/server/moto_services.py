@@ -1,7 +1,8 @@
 """moto's services (S3, CloudWatch, STS, IAM and others): one WSGI application, and boto3 clients for the server itself.
 
-The clients need no socket: botocore calls the application in the caller's thread. The functions at the end use parts
-of moto that are not its public interface; ``tests/local/server/test_app.py`` uses each of them.
+The clients need no socket: botocore calls the application in the caller's thread. The functions at
+the end use parts of moto that are not its public interface; ``tests/local/server/test_app.py`` uses
+each of them.
 """
 
 import contextlib
@@ -35,7 +36,13 @@ NAMESPACE = "https://iam.amazonaws.com/doc/2010-05-08/"
 ROLE = re.compile(r"arn:aws[\w-]*:iam::\d{12}:role(/.*)?/([\w+=,.@-]{1,64})")
 TRUST = {
     "Version": "2012-10-17",
-    "Statement": [{"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}],
+    "Statement": [
+        {
+            "Effect": "Allow",
+            "Principal": {"Service": "sagemaker.amazonaws.com"},
+            "Action": "sts:AssumeRole",
+        }
+    ],
 }
 
 
@@ -97,7 +104,8 @@ def _environ(request: Any, body: Any) -> dict[str, Any]:
     parts = urlsplit(request.url)
     target = parts.path + (f"?{parts.query}" if parts.query else "")
     values = {
-        name: value.decode() if isinstance(value, bytes) else str(value) for name, value in request.headers.items()
+        name: value.decode() if isinstance(value, bytes) else str(value)
+        for name, value in request.headers.items()
     }
     builder = EnvironBuilder(
         base_url="http://127.0.0.1",
@@ -128,10 +136,18 @@ def simulate_policy(form: bytes, moto: MotoServices) -> bytes | None:
     if role:
         client = moto.client("iam")
         with contextlib.suppress(client.exceptions.EntityAlreadyExistsException):
-            client.create_role(RoleName=role[2], Path=f"{role[1] or ''}/", AssumeRolePolicyDocument=json.dumps(TRUST))
-    actions = [values[0] for name, values in fields.items() if name.startswith("ActionNames.member.")]
+            client.create_role(
+                RoleName=role[2],
+                Path=f"{role[1] or ''}/",
+                AssumeRolePolicyDocument=json.dumps(TRUST),
+            )
+    actions = [
+        values[0] for name, values in fields.items() if name.startswith("ActionNames.member.")
+    ]
     # Without ResourceArns, AWS simulates for all.
-    resources = [values[0] for name, values in fields.items() if name.startswith("ResourceArns.member.")] or ["*"]
+    resources = [
+        values[0] for name, values in fields.items() if name.startswith("ResourceArns.member.")
+    ] or ["*"]
     members = "".join(
         f"<member><EvalActionName>{escape(action)}</EvalActionName><EvalResourceName>{escape(resource)}"
         "</EvalResourceName><EvalDecision>allowed</EvalDecision></member>"
@@ -165,7 +181,8 @@ def buckets() -> dict[str, Any]:
 
 def add_bucket(name: str, bucket: Any) -> None:
     buckets()[name] = bucket
-    # moto looks here for the owner of a name; without it another bucket of this name could replace this one.
+    # moto looks here for the owner of a name; without it another bucket of this name could replace
+    # this one.
     _s3_backends().bucket_accounts[name] = (PARTITION, ACCOUNT)
 
 

@@ -1,6 +1,7 @@
 """Objects by URI, the download of a job's channels, and the upload of its outputs.
 
-``s3://bucket/key`` is in moto; ``file:///path`` is a file of this machine, and can replace any ``s3://`` URI.
+``s3://bucket/key`` is in moto; ``file:///path`` is a file of this machine, and can replace any
+``s3://`` URI.
 """
 
 import contextlib
@@ -68,12 +69,18 @@ class Objects:
 
     def _within(self, path: Path) -> Path | None:
         """Return the folder above ``path`` that must exist: a home that was deleted must not come back."""
-        return self._results if self._results is not None and path.is_relative_to(self._results) else None
+        return (
+            self._results
+            if self._results is not None and path.is_relative_to(self._results)
+            else None
+        )
 
     def download(self, uri: str, folder: Path) -> None:
         objects = list(self._below(uri))
         if not objects:
-            raise InvalidInput(f"No S3 objects found under S3 URL {uri!r}; check the bucket and the prefix")
+            raise InvalidInput(
+                f"No S3 objects found under S3 URL {uri!r}; check the bucket and the prefix"
+            )
         self._download(objects, folder)
 
     def download_listed(self, uri: str, folder: Path) -> None:
@@ -118,7 +125,9 @@ class Objects:
     def _below(self, uri: str) -> Iterator[_Object]:
         bucket, prefix = _split(uri)
         with _translated(uri):
-            for page in self._s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+            for page in self._s3.get_paginator("list_objects_v2").paginate(
+                Bucket=bucket, Prefix=prefix
+            ):
                 for item in page.get("Contents", []):
                     key, size = item["Key"], item["Size"]
                     # A key that ends with a slash stands for an empty folder.
@@ -132,7 +141,15 @@ class Objects:
                 size = self._s3.head_object(Bucket=bucket, Key=key)["ContentLength"]
             yield _Object(bucket, key, size, name)
 
-    def upload(self, path: Path, uri: str, kms_key: str | None = None, *, name: str = "", is_ours: bool = True) -> None:
+    def upload(
+        self,
+        path: Path,
+        uri: str,
+        kms_key: str | None = None,
+        *,
+        name: str = "",
+        is_ours: bool = True,
+    ) -> None:
         """Store a file at ``uri``, or as the file ``name`` below it; ``is_ours`` lets it be moved.
 
         Raises:
@@ -198,10 +215,14 @@ def _split_below(uri: str, name: str) -> tuple[str, str]:
     try:
         key.encode()
     except UnicodeEncodeError:
-        raise NotForS3(f"the name {os.fsencode(name)!r} is not UTF-8, as names in S3 must be; rename it") from None
+        raise NotForS3(
+            f"the name {os.fsencode(name)!r} is not UTF-8, as names in S3 must be; rename it"
+        ) from None
     # Only here: moto finds no key with a line break, S3 does.
     if "\n" in key:
-        raise NotForS3(f"the name {name!r} has a line break, which the embedded S3 cannot keep; rename it")
+        raise NotForS3(
+            f"the name {name!r} has a line break, which the embedded S3 cannot keep; rename it"
+        )
     return bucket, key
 
 
@@ -223,7 +244,9 @@ def _translated(uri: str) -> Iterator[None]:
         raise InvalidInput(f"{uri}: {details['Code']}: {details['Message']}") from error
 
 
-def bring(objects: Objects, sources: Sequence[Source], folder: Path) -> dict[str, tuple[Path, bool]]:
+def bring(
+    objects: Objects, sources: Sequence[Source], folder: Path
+) -> dict[str, tuple[Path, bool]]:
     """Download the channels that are in S3 into ``folder``; return each channel's path, and whether the job owns it."""
     places: dict[str, tuple[Path, bool]] = {}
     for number, source in enumerate(sources):
@@ -237,7 +260,9 @@ def bring(objects: Objects, sources: Sequence[Source], folder: Path) -> dict[str
             bring_to = objects.download_listed if source.manifest else objects.download
             bring_to(source.uri, place)
         except InvalidRequest as error:
-            raise InvalidRequest(f"Data download failed: channel {source.name!r}: {error}") from error
+            raise InvalidRequest(
+                f"Data download failed: channel {source.name!r}: {error}"
+            ) from error
         places[source.name] = (place, True)
     return places
 
@@ -245,7 +270,8 @@ def bring(objects: Objects, sources: Sequence[Source], folder: Path) -> dict[str
 def upload_order(job: LocalJob, chance: Random) -> list[str]:
     """Return the instances in random order, because AWS promises none: the last upload of a name stays.
 
-    See the developer guide, "Amazon SageMaker AI Training Storage Folders": names of files must not clash.
+    See the developer guide, "Amazon SageMaker AI Training Storage Folders": names of files must not
+    clash.
     """
     hosts = list(job.instances)
     chance.shuffle(hosts)
@@ -298,7 +324,9 @@ def collect(
         # Copy files behind links first, because their targets are moved next.
         for name in sorted(files, key=lambda name: name not in links):
             try:
-                objects.upload(files[name], output.uri, kms_key, name=name, is_ours=name not in links)
+                objects.upload(
+                    files[name], output.uri, kms_key, name=name, is_ours=name not in links
+                )
             except NotForS3 as error:
                 say(f"raysm: a file of {output.place} was not uploaded: {error}")
         return

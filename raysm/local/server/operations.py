@@ -1,6 +1,7 @@
 """SageMaker's operations on jobs.
 
-Each API has the same operations under its own names; ``definitions`` has what differs between the APIs.
+Each API has the same operations under its own names; ``definitions`` has what differs between the
+APIs.
 """
 
 import threading
@@ -12,7 +13,15 @@ from raysm.core.protocol.job_api import APIS, TRAINING, JobApi
 from raysm.core.protocol.names import INSTANCE_KIND_TAG
 from raysm.core.request.targets import instance_kind
 from raysm.local.instances import Instance, missing_for
-from raysm.local.server.answers import STATUS, describe, listed, matches, page_of, summarize, tags_of
+from raysm.local.server.answers import (
+    STATUS,
+    describe,
+    listed,
+    matches,
+    page_of,
+    summarize,
+    tags_of,
+)
 from raysm.local.server.definitions import kind_of, served
 from raysm.local.server.job_status import JobLife
 from raysm.local.server.moto_services import ACCOUNT
@@ -52,7 +61,9 @@ class Operations:
     def _operations_of(self, api: JobApi) -> dict[str, Operation]:
         operations: dict[str, Operation] = {
             api.create: partial(self._create, api),
-            api.describe: lambda request, region: describe(self._records.get(api, request[api.name_key], region)),
+            api.describe: lambda request, region: describe(
+                self._records.get(api, request[api.name_key], region)
+            ),
             api.stop: lambda request, region: self._stop(api, request[api.name_key], region),
             api.list: lambda request, region: self._list(api, request, region),
             api.delete: lambda request, region: self._delete(api, request[api.name_key], region),
@@ -74,11 +85,15 @@ class Operations:
     def interrupt(self, name: str) -> None:
         """Interrupt the training job ``name``, in whatever region it runs; raise ApiError if it does not run."""
         with self._lock:
-            runs = [run for (_, api, mine), run in self._runs.items() if (api, mine) == (TRAINING, name)]
+            runs = [
+                run for (_, api, mine), run in self._runs.items() if (api, mine) == (TRAINING, name)
+            ]
         running = [run for run in runs if not run.record.final]
         if not running:
             record = runs[0].record if runs else self._records.get(TRAINING, name)
-            raise ApiError("ValidationException", f"the job {name} does not run: it is {record.status}", 409)
+            raise ApiError(
+                "ValidationException", f"the job {name} does not run: it is {record.status}", 409
+            )
         for run in running:
             run.interrupt()
 
@@ -99,10 +114,18 @@ class Operations:
     def _unfinished(self, name: str, region: str) -> JobLife | None:
         # Jobs of different APIs may have the same name.
         with self._lock:
-            runs = [run for (where, _, mine), run in self._runs.items() if (where, mine) == (region, name)]
+            runs = [
+                run
+                for (where, _, mine), run in self._runs.items()
+                if (where, mine) == (region, name)
+            ]
         unfinished = [run for run in runs if not run.await_end(0)]
         if not runs or len(unfinished) > 1:
-            raise ApiError("ValidationException", f"this server runs no job {name}, or several of different kinds", 409)
+            raise ApiError(
+                "ValidationException",
+                f"this server runs no job {name}, or several of different kinds",
+                409,
+            )
         return unfinished[0] if unfinished else None
 
     def running(self) -> list[str]:
@@ -124,7 +147,9 @@ class Operations:
             thread.join()
 
     def _create(self, api: JobApi, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
-        parameters = {name: value for name, value in request.items() if name != "Tags" and value is not None}
+        parameters = {
+            name: value for name, value in request.items() if name != "Tags" and value is not None
+        }
         tags = tags_of(request.get("Tags") or [])
         check_rules(api, request)
         served(api).check(parameters)
@@ -162,12 +187,18 @@ class Operations:
             spot_saving=self._services.stock.spot_saving(parameters, region),
             created_s=now,
             modified_s=now,
-            transitions=(Transition(status="Starting", start_s=now, message=f"Starting the {api.kind} job"),),
+            transitions=(
+                Transition(status="Starting", start_s=now, message=f"Starting the {api.kind} job"),
+            ),
         )
         self._records.add(record)
         try:
             runs_programs = instance_kind(kind).runs_programs
-            run = JobRun(self._services, record) if runs_programs else SimulatedLife(self._services, record)
+            run = (
+                JobRun(self._services, record)
+                if runs_programs
+                else SimulatedLife(self._services, record)
+            )
             with self._lock:
                 self._runs[region, api, name] = run
             run.start()
@@ -184,7 +215,9 @@ class Operations:
         run = self._runs.get((region, api, name))
         # A job of an earlier server ended with it.
         if run is None:
-            raise validation(f"The request was rejected because the {api.kind} job is in status {record.status}.")
+            raise validation(
+                f"The request was rejected because the {api.kind} job is in status {record.status}."
+            )
         run.stop()
         return {}
 
@@ -200,7 +233,10 @@ class Operations:
                     changed[part] = request[part]
             if request.get("ResourceConfig"):
                 # An update contains only KeepAlivePeriodInSeconds.
-                changed["ResourceConfig"] = {**changed["ResourceConfig"], **request["ResourceConfig"]}
+                changed["ResourceConfig"] = {
+                    **changed["ResourceConfig"],
+                    **request["ResourceConfig"],
+                }
             record = self._records.update(api, record.name, region, request=changed)
         return {api.arn_key: record.arn}
 
@@ -209,7 +245,8 @@ class Operations:
             record = self._records.get(api, name, region)
             if not record.final:
                 raise ApiError(
-                    "ResourceInUse", f"The {api.kind} job {name} is in status {record.status}; stop it first"
+                    "ResourceInUse",
+                    f"The {api.kind} job {name} is in status {record.status}; stop it first",
                 )
             self._records.delete(api, name, region)
         with self._lock:
@@ -244,7 +281,10 @@ class Operations:
             record = self._records.by_arn(request["ResourceArn"])
             tags = {**record.tags, **tags_of(request["Tags"])}
             if len(tags) > MAX_TAGS:
-                raise ApiError("ResourceLimitExceeded", f"A resource has at most {MAX_TAGS} tags, this is {len(tags)}")
+                raise ApiError(
+                    "ResourceLimitExceeded",
+                    f"A resource has at most {MAX_TAGS} tags, this is {len(tags)}",
+                )
             self._records.update(record.api, record.name, record.region, tags=tags)
         return {"Tags": listed(tags)}
 
@@ -257,10 +297,14 @@ class Operations:
     def _delete_tags(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         with self._records.held():
             record = self._records.by_arn(request["ResourceArn"])
-            tags = {key: value for key, value in record.tags.items() if key not in request["TagKeys"]}
+            tags = {
+                key: value for key, value in record.tags.items() if key not in request["TagKeys"]
+            }
             self._records.update(record.api, record.name, record.region, tags=tags)
         return {}
 
 
 def _refuse(what: str, remedy: str) -> Mapping[str, Any]:
-    raise ApiError("NotImplementedException", f"the embedded SageMaker does not emulate {what}; {remedy}")
+    raise ApiError(
+        "NotImplementedException", f"the embedded SageMaker does not emulate {what}; {remedy}"
+    )

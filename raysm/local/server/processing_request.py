@@ -7,7 +7,16 @@ from typing import Any
 from raysm.core.protocol.job_api import PROCESSING as API
 from raysm.core.protocol.service_rules import DEFAULT_RUNTIME_S
 from raysm.local.job_spec import Channel, JobSpec, number_hosts
-from raysm.local.server.definitions import BASE, Definition, Output, Source, Sources, command_of, local_part, seconds
+from raysm.local.server.definitions import (
+    BASE,
+    Definition,
+    Output,
+    Source,
+    Sources,
+    command_of,
+    local_part,
+    seconds,
+)
 from raysm.local.server.moto_services import ACCOUNT
 from raysm.local.server.objects import Objects
 from raysm.local.server.records import JobRecord
@@ -53,7 +62,9 @@ def _outputs(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _downloaded_inputs(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     # An AppManaged input may lack LocalPath: the job's own program fetches it.
-    return [item for item in request.get("ProcessingInputs") or [] if item["S3Input"].get("LocalPath")]
+    return [
+        item for item in request.get("ProcessingInputs") or [] if item["S3Input"].get("LocalPath")
+    ]
 
 
 def command(request: Mapping[str, Any]) -> tuple[str, ...]:
@@ -77,7 +88,9 @@ def define(record: JobRecord) -> Definition:
             for item in _outputs(request)
         ],
         instances=request["ProcessingResources"]["ClusterConfig"]["InstanceCount"],
-        max_runtime_s=seconds(request.get("StoppingCondition") or {}, "MaxRuntimeInSeconds", DEFAULT_RUNTIME_S),
+        max_runtime_s=seconds(
+            request.get("StoppingCondition") or {}, "MaxRuntimeInSeconds", DEFAULT_RUNTIME_S
+        ),
         kms_key=(request.get("ProcessingOutputConfig") or {}).get("KmsKeyId") or None,
     )
 
@@ -91,11 +104,18 @@ def specify(record: JobRecord, objects: Objects, sources: Sources) -> JobSpec:
         account=ACCOUNT,
         region=record.region,
         # The files of a Processing job have no groups.
-        groups=number_hosts(("homogeneousCluster", cluster["InstanceType"], cluster["InstanceCount"])),
+        groups=number_hosts(
+            ("homogeneousCluster", cluster["InstanceType"], cluster["InstanceCount"])
+        ),
         command=command(request),
-        channels=tuple(_channel(item, *sources[item["InputName"]]) for item in _downloaded_inputs(request)),
+        channels=tuple(
+            _channel(item, *sources[item["InputName"]]) for item in _downloaded_inputs(request)
+        ),
         environment=request.get("Environment") or {},
-        outputs={item["OutputName"]: local_part("", _path(item["S3Output"])) for item in _outputs(request)},
+        outputs={
+            item["OutputName"]: local_part("", _path(item["S3Output"]))
+            for item in _outputs(request)
+        },
         description=_description(record),
     )
 
@@ -124,10 +144,16 @@ def _description(record: JobRecord) -> dict[str, Any]:
             for item in request.get("ProcessingInputs") or []
         ],
         "ProcessingOutputConfig": {
-            "Outputs": [{"AppManaged": False, "FeatureStoreOutput": None, **item} for item in _outputs(request)],
+            "Outputs": [
+                {"AppManaged": False, "FeatureStoreOutput": None, **item}
+                for item in _outputs(request)
+            ],
             "KmsKeyId": (request.get("ProcessingOutputConfig") or {}).get("KmsKeyId"),
         },
         "ProcessingResources": {"ClusterConfig": {"VolumeKmsKeyId": None, **cluster}},
         "RoleArn": request["RoleArn"],
-        "StoppingCondition": {"MaxRuntimeInSeconds": DEFAULT_RUNTIME_S, **(request.get("StoppingCondition") or {})},
+        "StoppingCondition": {
+            "MaxRuntimeInSeconds": DEFAULT_RUNTIME_S,
+            **(request.get("StoppingCondition") or {}),
+        },
     }

@@ -94,11 +94,15 @@ class Records:
         # Records whose last change a full disk refused.
         self._unwritten: set[Key] = set()
         for path in self._jobs.glob("*/*/record.json"):
-            with contextlib.suppress(InvalidConfig, InvalidRequest, TypeError, KeyError, AttributeError):
+            with contextlib.suppress(
+                InvalidConfig, InvalidRequest, TypeError, KeyError, AttributeError
+            ):
                 # Another version of raysm may have written fields that this one does not know.
                 names = {item.name for item in fields(JobRecord)}
                 values = {name: value for name, value in read_json(path).items() if name in names}
-                values["transitions"] = tuple(Transition(**item) for item in values.get("transitions", ()))
+                values["transitions"] = tuple(
+                    Transition(**item) for item in values.get("transitions", ())
+                )
                 values["metrics"] = tuple(values.get("metrics", ()))
                 record = JobRecord(**values)
                 self._records[record.key] = record
@@ -142,7 +146,10 @@ class Records:
                     continue
                 else:
                     # The warning of ``update`` may be lost: the log is usually on the same disk.
-                    LOG.warning("the record of the %s, which a full disk had refused, is written now", _title(key))
+                    LOG.warning(
+                        "the record of the %s, which a full disk had refused, is written now",
+                        _title(key),
+                    )
                 self._unwritten.discard(key)
 
     def unwritten(self) -> list[str]:
@@ -189,7 +196,9 @@ class Records:
                 LOG.warning("the record of the %s was not written: %s", _title(record.key), error)
             except OSError as error:
                 LOG.warning(
-                    "the record of the %s was not written, and will be tried again: %s", _title(record.key), error
+                    "the record of the %s was not written, and will be tried again: %s",
+                    _title(record.key),
+                    error,
                 )
                 self._unwritten.add(record.key)
             return record
@@ -203,7 +212,9 @@ class Records:
             if before and before[-1].end_s is None:
                 before = (*before[:-1], replace(before[-1], end_s=now))
             final = changes.get("status", record.status) in FINAL
-            entered = Transition(status=secondary, start_s=now, end_s=now if final else None, message=message)
+            entered = Transition(
+                status=secondary, start_s=now, end_s=now if final else None, message=message
+            )
             changes |= {"secondary": secondary, "transitions": (*before, entered)}
             self.update(record.api, record.name, record.region, **changes)
 

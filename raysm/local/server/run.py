@@ -87,7 +87,9 @@ class JobRun(JobLife):
     def interrupt(self) -> None:
         """Take the job's spot capacity back: SIGTERM, and it starts again with its checkpoints."""
         with self._records.held():
-            check_interruption(self.record, spot=self._definition.spot, is_ending=self._end_reason is not None)
+            check_interruption(
+                self.record, spot=self._definition.spot, is_ending=self._end_reason is not None
+            )
             self._ask_to_end("interrupt")
 
     def _interrupt_if_running(self) -> None:
@@ -114,7 +116,9 @@ class JobRun(JobLife):
             self.enter_stopping()
 
     def _run(self) -> None:
-        ticket = self._ticket = self._services.cores.ask(self._definition.instances, self._created.name)
+        ticket = self._ticket = self._services.cores.ask(
+            self._definition.instances, self._created.name
+        )
         try:
             if not self._services.cores.wait(ticket, 0.0):
                 self.enter("Pending", self._waiting(self._services.cores.reason(ticket)))
@@ -152,8 +156,11 @@ class JobRun(JobLife):
             self._services.cores.give_back(ticket)
             self._services.stock.give_back(self._created)
 
-    def _finish(self, status: str, secondary: str, message: str, reason: str | None = None, **changes: Any) -> None:
-        # Before the last status, so that a job that is sent when this one has ended finds the cores. No instance runs.
+    def _finish(
+        self, status: str, secondary: str, message: str, reason: str | None = None, **changes: Any
+    ) -> None:
+        # Before the last status, so that a job that is sent when this one has ended finds the
+        # cores. No instance runs.
         self._give_back()
         self.finish(status, secondary, message, reason, metrics=self._scanner.last(), **changes)
 
@@ -168,7 +175,9 @@ class JobRun(JobLife):
         """Check the time limits; raise _Ended if the job is to end and has no instances."""
         if self._end_reason is None:
             ran_s = self._training_s + running_s
-            exceeded = self._definition.exceeded(waited_s=self._waited_s, ran_s=ran_s, pending=waiting)
+            exceeded = self._definition.exceeded(
+                waited_s=self._waited_s, ran_s=ran_s, pending=waiting
+            )
             if exceeded == "pending":
                 with self._records.held():
                     # An earlier stop stays the reason.
@@ -193,7 +202,9 @@ class JobRun(JobLife):
                     return
                 with self._records.held():  # keep a stop that comes meanwhile
                     self._end_reason = None if self._end_reason == "interrupt" else self._end_reason
-                self.enter("Starting", f"Starting the {self._api.kind} job again after an interruption")
+                self.enter(
+                    "Starting", f"Starting the {self._api.kind} job again after an interruption"
+                )
             except InvalidRequest:
                 # Another attempt would fail too.
                 raise
@@ -201,7 +212,10 @@ class JobRun(JobLife):
                 if not retries or self.final.is_set():
                     raise
                 retries -= 1
-                self.enter("Restarting", f"Restarting the {self._api.kind} job after InternalServerError: {error}")
+                self.enter(
+                    "Restarting",
+                    f"Restarting the {self._api.kind} job after InternalServerError: {error}",
+                )
             number += 1
 
     def _run_attempt(self, number: int) -> bool:
@@ -223,7 +237,9 @@ class JobRun(JobLife):
             nonlocal interrupted_by_line
             writer.line(host, text)
             self._scanner.line(text)
-            if self._definition.spot and self._services.stock.interrupts(self._created.region, text):
+            if self._definition.spot and self._services.stock.interrupts(
+                self._created.region, text
+            ):
                 interrupted_by_line = True
                 self._interrupt_if_running()
 
@@ -251,9 +267,15 @@ class JobRun(JobLife):
                 self._job = None
             self._training_s += max(0.0, outcome.ended_s - outcome.started_s)
             self.update(training_s=self._training_s)
-            # A job that ended by itself before the signal keeps its outcome, unless a line of its log interrupted it.
-            if self._end_reason == "interrupt" and (outcome.status == "Stopped" or interrupted_by_line):
-                self.enter("Interrupted", f"{self._api.title} job interrupted: its spot capacity was taken away")
+            # A job that ended by itself before the signal keeps its outcome, unless a line of its
+            # log interrupted it.
+            if self._end_reason == "interrupt" and (
+                outcome.status == "Stopped" or interrupted_by_line
+            ):
+                self.enter(
+                    "Interrupted",
+                    f"{self._api.title} job interrupted: its spot capacity was taken away",
+                )
                 interrupted = True
             else:
                 self._conclude(job, outcome, partial(writer.line, job.head))
@@ -267,10 +289,18 @@ class JobRun(JobLife):
         stopping = False
         has_internal_error = self._services.chance.random() < self._capacity.internal_errors
         error_at_s = began + INTERNAL_ERROR_AFTER_S if has_internal_error else math.inf
-        if (interrupted_s := draw_interruption_s(self._capacity, self._chance, spot=self._definition.spot)) < math.inf:
+        if (
+            interrupted_s := draw_interruption_s(
+                self._capacity, self._chance, spot=self._definition.spot
+            )
+        ) < math.inf:
             self._services.timers.after(interrupted_s, self._interrupt_if_running)
         while True:
-            self._woken.wait(min(self._pause_s(time.monotonic() - began), max(0.0, error_at_s - time.monotonic())))
+            self._woken.wait(
+                min(
+                    self._pause_s(time.monotonic() - began), max(0.0, error_at_s - time.monotonic())
+                )
+            )
             self._woken.clear()
             # Check first whether the instances have ended: then no reason to end them counts.
             with contextlib.suppress(TimeoutError):
@@ -297,7 +327,9 @@ class JobRun(JobLife):
         """Return the seconds until the next time limit or metrics."""
         if self._end_reason is not None:  # no limit applies any more
             return METRICS_S
-        left_s = self._definition.left_s(waited_s=self._waited_s, ran_s=self._training_s + running_s)
+        left_s = self._definition.left_s(
+            waited_s=self._waited_s, ran_s=self._training_s + running_s
+        )
         return max(0.001, min(METRICS_S, left_s))
 
     def _conclude(self, job: LocalJob, outcome: Outcome, say: Callable[[str], None]) -> None:
@@ -309,8 +341,17 @@ class JobRun(JobLife):
         failed = outcome.status == "Failed"
         instances = [job.files(host) for host in upload_order(job, self._services.chance)]
         # Upload after a failure too: the outputs may show its cause.
-        upload(self._services.objects, self._definition, instances, self._folder / "work", say, failed=failed)
-        changes: dict[str, Any] = {"exit_message": exit_message(job) if self._api.has_exit_message else None}
+        upload(
+            self._services.objects,
+            self._definition,
+            instances,
+            self._folder / "work",
+            say,
+            failed=failed,
+        )
+        changes: dict[str, Any] = {
+            "exit_message": exit_message(job) if self._api.has_exit_message else None
+        }
         if failed:
             self.update(**changes)
             self._fail(failure_reason(self._api, outcome))

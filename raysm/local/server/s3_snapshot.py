@@ -1,7 +1,8 @@
 """Keep moto's S3, which is in memory, over restarts of the server.
 
-A server writes each bucket to a file when it ends, and reads the files when it starts. A server that is killed leaves
-the files of the previous end. Of raysm's own bucket, only the payloads that a follow-up job needs are kept.
+A server writes each bucket to a file when it ends, and reads the files when it starts. A server
+that is killed leaves the files of the previous end. Of raysm's own bucket, only the payloads that a
+follow-up job needs are kept.
 """
 
 import contextlib
@@ -62,7 +63,10 @@ def save(home: Path, records: Iterable[JobRecord]) -> None:
         if _is_own(name):
             for key in [key for key in bucket.keys if not key.startswith(prefixes)]:
                 bucket.keys.pop(key)
-        with replacing(folder / name, mode=0o600, within=folder.parent) as beside, beside.open("wb") as file:
+        with (
+            replacing(folder / name, mode=0o600, within=folder.parent) as beside,
+            beside.open("wb") as file,
+        ):
             pickle.dump(bucket, file, protocol=5)
 
 
@@ -72,7 +76,10 @@ def restore(home: Path) -> None:
     for other in folder.parent.iterdir() if folder.parent.is_dir() else ():
         if other.name not in (folder.name, UNREADABLE) and other.is_dir() and any(other.iterdir()):
             LOG.warning(
-                "%s holds buckets that moto %s wrote, which moto %s does not read", other, other.name, folder.name
+                "%s holds buckets that moto %s wrote, which moto %s does not read",
+                other,
+                other.name,
+                folder.name,
             )
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         try:
@@ -82,6 +89,8 @@ def restore(home: Path) -> None:
             unreadable = folder.with_name(UNREADABLE)
             unreadable.mkdir(exist_ok=True)
             aside = path.rename(unreadable / f"{path.name}-{time.time_ns()}")
-            LOG.warning("the bucket %s could not be read (%r); its file is %s now", path.name, error, aside)
+            LOG.warning(
+                "the bucket %s could not be read (%r); its file is %s now", path.name, error, aside
+            )
             continue
         add_bucket(path.name, bucket)

@@ -14,7 +14,14 @@ from functools import partial
 from pathlib import Path
 
 from raysm import __version__
-from raysm.core.protocol.home import Clock, ServerRecord, lock_file, private_folder, scenario_file, sdk_config_file
+from raysm.core.protocol.home import (
+    Clock,
+    ServerRecord,
+    lock_file,
+    private_folder,
+    scenario_file,
+    sdk_config_file,
+)
 from raysm.core.protocol.store import put
 from raysm.errors import InvalidRequest
 from raysm.local.job_spec import REGION
@@ -71,7 +78,9 @@ def _locked(home: Path) -> Iterator[int]:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(handle)
-        raise InvalidRequest(f"a server of {home} runs already (see {home / 'server.json'})") from None
+        raise InvalidRequest(
+            f"a server of {home} runs already (see {home / 'server.json'})"
+        ) from None
     try:
         yield handle
     finally:
@@ -90,7 +99,8 @@ def serve(options: Options) -> None:
     """Serve until a signal, a shutdown request or the idle limit; raise InvalidRequest if a server runs already."""
     with _locked(options.home) as lock, contextlib.ExitStack() as stack:
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
-        # The folders of tokens, data and models; the modes in an instance's folders are SageMaker's.
+        # The folders of tokens, data and models; the modes in an instance's folders are
+        # SageMaker's.
         for name in ("jobs", "data", "s3"):
             private_folder(options.home, name)
         scenario = read(scenario_file(options.home))
@@ -114,7 +124,9 @@ def serve(options: Options) -> None:
                     ended_s=records.clock.now(),
                 )
             # Of ended jobs too: a server may have been killed before it removed their folders.
-            shutil.rmtree(records.folder(job.api, job.name, job.region) / "work", ignore_errors=True)
+            shutil.rmtree(
+                records.folder(job.api, job.name, job.region) / "work", ignore_errors=True
+            )
         s3_snapshot.restore(options.home)
         moto = MotoServices()
         cores = Cores(options.cores)
@@ -135,10 +147,14 @@ def serve(options: Options) -> None:
         market = MarketService(scenario)
         batch = BatchService(options.home, clock, moto)
         app = App(operations, LogService(records), console, moto, faults, entering, market, batch)
-        # A name of its own, so that a client that has kept it never meets another server, perhaps of another version.
-        listener, path = stack.enter_context(unix_listener(options.home, f"server-{os.getpid()}.sock"))
+        # A name of its own, so that a client that has kept it never meets another server, perhaps
+        # of another version.
+        listener, path = stack.enter_context(
+            unix_listener(options.home, f"server-{os.getpid()}.sock")
+        )
         servers = HttpServer(options.port, app), UnixHttpServer(listener, app)
-        # The handler only sets an event, because this thread may hold a lock when a signal interrupts it.
+        # The handler only sets an event, because this thread may hold a lock when a signal
+        # interrupts it.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda number, frame: ending.set())
         try:
@@ -167,8 +183,12 @@ def serve(options: Options) -> None:
                     busy_s = now
                 if now - max(busy_s, app.last_request_s) > options.idle_s:
                     break
-                if not _is_same_home(options.home, lock):  # no client could find this server or end its jobs
-                    LOG.warning("the home %s was deleted: its server ends, and its jobs with it", options.home)
+                # No client could find this server or end its jobs.
+                if not _is_same_home(options.home, lock):
+                    LOG.warning(
+                        "the home %s was deleted: its server ends, and its jobs with it",
+                        options.home,
+                    )
                     break
                 records.retry()
         finally:
@@ -184,6 +204,9 @@ def serve(options: Options) -> None:
             if _is_same_home(options.home, lock):
                 records.retry()
                 for title in records.unwritten():
-                    LOG.error("the record of the %s could not be written; the next server will not know its end", title)
+                    LOG.error(
+                        "the record of the %s could not be written; the next server will not know its end",
+                        title,
+                    )
                 # Last, because jobs and answers in flight may put objects.
                 s3_snapshot.save(options.home, records.all())

@@ -7,8 +7,8 @@
         └── Failed "CapacityError"    ├── Interrupted ── Starting …
                                       └── Stopping ── Stopped
 
-No thread waits for a job: each step is an entry in ``Timers``, so that tens of thousands of jobs run at once. All
-seconds are those of the server's clock, which may run faster than real time.
+No thread waits for a job: each step is an entry in ``Timers``, so that tens of thousands of jobs
+run at once. All seconds are those of the server's clock, which may run faster than real time.
 """
 
 import math
@@ -58,7 +58,9 @@ class SimulatedLife(JobLife):
 
     def interrupt(self) -> None:
         with self._lock:
-            check_interruption(self.record, spot=self._definition.spot, is_ending=self._running_since_s is None)
+            check_interruption(
+                self.record, spot=self._definition.spot, is_ending=self._running_since_s is None
+            )
             self._interrupted()
 
     def shut_down(self) -> None:
@@ -89,10 +91,16 @@ class SimulatedLife(JobLife):
             self._schedule(delay_s, self._train)
 
     def _left_of_wait_s(self) -> float:
-        # MaxPendingTime covers only the wait for the first instances; MaxWaitTime covers interruptions too.
-        limits = (self._definition.max_wait_s, self._definition.max_pending_s if not self._attempts else None)
+        # MaxPendingTime covers only the wait for the first instances; MaxWaitTime covers
+        # interruptions too.
+        limits = (
+            self._definition.max_wait_s,
+            self._definition.max_pending_s if not self._attempts else None,
+        )
         waited_s = self._clock.now() - self._created.created_s
-        return max(0.0, min([limit - waited_s for limit in limits if limit is not None], default=math.inf))
+        return max(
+            0.0, min([limit - waited_s for limit in limits if limit is not None], default=math.inf)
+        )
 
     def _train(self) -> None:
         self._attempts += 1
@@ -100,7 +108,9 @@ class SimulatedLife(JobLife):
         self.enter_training()
         self._running_since_s = self._clock.now()
         runtime_s = self._definition.max_runtime_s - self._training_s
-        interrupted_s = draw_interruption_s(self._capacity, self._chance, spot=self._definition.spot)
+        interrupted_s = draw_interruption_s(
+            self._capacity, self._chance, spot=self._definition.spot
+        )
         if interrupted_s < min(self._left_s, runtime_s):
             self._schedule(interrupted_s, self._interrupted)
         elif runtime_s < self._left_s:
@@ -110,7 +120,9 @@ class SimulatedLife(JobLife):
 
     def _interrupted(self) -> None:
         self._pause()
-        self.enter("Interrupted", f"{self._api.title} job interrupted: spot capacity was taken back")
+        self.enter(
+            "Interrupted", f"{self._api.title} job interrupted: spot capacity was taken back"
+        )
         self.enter("Starting", f"Starting the {self._api.kind} job again after an interruption")
         self._launch()
 
@@ -143,4 +155,6 @@ class SimulatedLife(JobLife):
         self._pause()
         self._step += 1
         artifacts = self._definition.artifacts if status == "Completed" else None
-        self.finish(status, secondary, message, reason, training_s=self._training_s, artifacts=artifacts)
+        self.finish(
+            status, secondary, message, reason, training_s=self._training_s, artifacts=artifacts
+        )

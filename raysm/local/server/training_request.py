@@ -9,7 +9,15 @@ from raysm.core.protocol.paths import Paths
 from raysm.core.protocol.service_rules import DEFAULT_RUNTIME_S
 from raysm.local.instances.network import MAX_INSTANCES
 from raysm.local.job_spec import Channel, Checkpoints, Group, JobSpec, number_hosts
-from raysm.local.server.definitions import Definition, Output, Source, Sources, command_of, local_part, seconds
+from raysm.local.server.definitions import (
+    Definition,
+    Output,
+    Source,
+    Sources,
+    command_of,
+    local_part,
+    seconds,
+)
 from raysm.local.server.moto_services import ACCOUNT
 from raysm.local.server.objects import Objects, join
 from raysm.local.server.records import JobRecord
@@ -31,7 +39,9 @@ def check(request: Mapping[str, Any]) -> None:
     if not algorithm:
         raise validation("AlgorithmSpecification is required")
     if not algorithm.get("TrainingImage"):
-        raise validation("AlgorithmSpecification: TrainingImage is required; AlgorithmName is not available here")
+        raise validation(
+            "AlgorithmSpecification: TrainingImage is required; AlgorithmName is not available here"
+        )
     if algorithm.get("TrainingInputMode") == "Pipe":
         raise validation("TrainingInputMode Pipe is not available here; use File or FastFile")
     for channel in _channels(request):
@@ -39,9 +49,13 @@ def check(request: Mapping[str, Any]) -> None:
         if source is None:
             raise validation(f"channel {name!r}: only S3DataSource is available here")
         if source["S3DataType"] not in ("S3Prefix", "ManifestFile"):
-            raise validation(f"channel {name!r}: S3DataType {source['S3DataType']} is not available here")
+            raise validation(
+                f"channel {name!r}: S3DataType {source['S3DataType']} is not available here"
+            )
         if channel.get("InputMode") == "Pipe":
-            raise validation(f"channel {name!r}: InputMode Pipe is not available here; use File or FastFile")
+            raise validation(
+                f"channel {name!r}: InputMode Pipe is not available here; use File or FastFile"
+            )
     if request.get("CheckpointConfig"):
         _checkpoint_place(request)
 
@@ -52,10 +66,17 @@ def image(request: Mapping[str, Any]) -> str:
 
 def _groups(resources: Mapping[str, Any]) -> tuple[Group, ...]:
     named = resources.get("InstanceGroups") or []
-    groups = [(group["InstanceGroupName"], group["InstanceType"], group["InstanceCount"]) for group in named]
+    groups = [
+        (group["InstanceGroupName"], group["InstanceType"], group["InstanceCount"])
+        for group in named
+    ]
     resources = settled(resources)
     # SageMaker's name of the group of a plain job.
-    plain = ("homogeneousCluster", resources.get("InstanceType", ""), resources.get("InstanceCount", 0))
+    plain = (
+        "homogeneousCluster",
+        resources.get("InstanceType", ""),
+        resources.get("InstanceCount", 0),
+    )
     return number_hosts(*(groups or [plain]))
 
 
@@ -81,7 +102,13 @@ def define(record: JobRecord) -> Definition:
         sources=sources,
         outputs=[
             # An empty archive too, because ModelArtifacts always names it.
-            Output(place=PurePosixPath("model"), uri=model, archive=archived, even_empty=archived, unless_failed=True),
+            Output(
+                place=PurePosixPath("model"),
+                uri=model,
+                archive=archived,
+                even_empty=archived,
+                unless_failed=True,
+            ),
             # Uploaded after a failure too: it may show the cause.
             Output(
                 place=PurePosixPath("output/data"),
@@ -107,14 +134,18 @@ def specify(record: JobRecord, objects: Objects, sources: Sources) -> JobSpec:
     checkpoints = None
     if state:
         store = objects.checkpoints(state["S3Uri"])
-        checkpoints = Checkpoints(store=store, uri=state["S3Uri"], target=_checkpoint_place(request))
+        checkpoints = Checkpoints(
+            store=store, uri=state["S3Uri"], target=_checkpoint_place(request)
+        )
     return JobSpec(
         name=record.name,
         account=ACCOUNT,
         region=record.region,
         groups=_groups(request["ResourceConfig"]),
         command=command(request),
-        channels=tuple(_channel(channel, *sources[channel["ChannelName"]]) for channel in _channels(request)),
+        channels=tuple(
+            _channel(channel, *sources[channel["ChannelName"]]) for channel in _channels(request)
+        ),
         environment=request.get("Environment") or {},
         hyperparameters=request.get("HyperParameters") or {},
         checkpoints=checkpoints,
@@ -123,7 +154,9 @@ def specify(record: JobRecord, objects: Objects, sources: Sources) -> JobSpec:
 
 def command(request: Mapping[str, Any]) -> tuple[str, ...]:
     algorithm = request["AlgorithmSpecification"]
-    return command_of(algorithm.get("ContainerEntrypoint"), algorithm.get("ContainerArguments"), ["train"])
+    return command_of(
+        algorithm.get("ContainerEntrypoint"), algorithm.get("ContainerArguments"), ["train"]
+    )
 
 
 def _channels(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:

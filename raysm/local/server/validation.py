@@ -4,7 +4,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from raysm.core.protocol.job_api import JobApi
-from raysm.core.protocol.service_model import Entry, Key, Rule, Step, Violation, may_be_newer, violations
+from raysm.core.protocol.service_model import (
+    Entry,
+    Key,
+    Rule,
+    Step,
+    Violation,
+    may_be_newer,
+    violations,
+)
 from raysm.core.protocol.service_rules import breaches
 
 MOST_SHOWN = 10
@@ -54,7 +62,8 @@ def refuse(broken: Iterable[Violation], error: Callable[[str], ApiError]) -> Non
 
 
 def _may_pass(violation: Violation) -> bool:
-    # SageMaker ignores unknown members; they, and unknown instance types, may belong to a newer model.
+    # SageMaker ignores unknown members; they, and unknown instance types, may belong to a newer
+    # model.
     if violation.rule is Rule.VALUES:
         return may_be_newer(violation.path, violation.value)
     return violation.rule is Rule.UNKNOWN
@@ -62,11 +71,16 @@ def _may_pass(violation: Violation) -> bool:
 
 def check_rules(api: JobApi, request: Mapping[str, Any]) -> None:
     for breach in breaches(api, request):
-        raise ApiError("ResourceLimitExceeded" if breach.is_quota else "ValidationException", breach.message)
+        raise ApiError(
+            "ResourceLimitExceeded" if breach.is_quota else "ValidationException", breach.message
+        )
 
 
 def _message(violation: Violation) -> str:
-    path, shown = ".".join(map(_step, violation.path)) or "request", str(violation.value)[:LONGEST_SHOWN]
+    path, shown = (
+        ".".join(map(_step, violation.path)) or "request",
+        str(violation.value)[:LONGEST_SHOWN],
+    )
     if violation.rule is Rule.MISSING:
         return f"Value null at '{path}' failed to satisfy constraint: Member must not be null"
     if violation.rule is Rule.TYPE:

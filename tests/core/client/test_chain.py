@@ -28,9 +28,15 @@ def ended(name="task", secondary="MaxRuntimeExceeded", **fields):
         "TrainingJobStatus": "Stopped",
         "SecondaryStatus": secondary,
         "CheckpointConfig": {"S3Uri": "s3://bucket/state"},
-        "ResourceConfig": {"InstanceCount": 2, "SelectedInstanceType": "ml.m5.large", "SelectedInstanceCount": 2},
+        "ResourceConfig": {
+            "InstanceCount": 2,
+            "SelectedInstanceType": "ml.m5.large",
+            "SelectedInstanceCount": 2,
+        },
     }
-    return read(TRAINING, {key: item for key, item in (answer | fields).items() if item is not None})
+    return read(
+        TRAINING, {key: item for key, item in (answer | fields).items() if item is not None}
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,7 +49,14 @@ def ended(name="task", secondary="MaxRuntimeExceeded", **fields):
         (ended(secondary="Stopped"), TAGS, None),
         (ended(CheckpointConfig=None), TAGS, None),
     ],
-    ids=["first", "second", "as often as it may", "never", "stopped by somebody", "without a state"],
+    ids=[
+        "first",
+        "second",
+        "as often as it may",
+        "never",
+        "stopped by somebody",
+        "without a state",
+    ],
 )
 def test_the_next_name_follows_from_the_first_jobs_while_there_may_be_one(description, tags, name):
     assert next_name(description, tags) == name
@@ -78,7 +91,9 @@ def test_two_watchers_send_one_follow_up(remote, script):
     remote.sagemaker.script.append([{}, {}, COMPLETED])
     other = attach(job.name, remote.service)
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        assert [item.result() for item in [pool.submit(each.wait, 5) for each in (job, other)]] == ["Completed"] * 2
+        assert [item.result() for item in [pool.submit(each.wait, 5) for each in (job, other)]] == [
+            "Completed"
+        ] * 2
     assert len(remote.sagemaker.sent) == 2
 
 
@@ -86,7 +101,8 @@ def test_a_job_that_is_cancelled_between_two_runs_has_no_further_one(remote, scr
     job = long_job(remote, script)
     assert not job.done()
     assert job.cancel()
-    assert remote.sagemaker.stopped == []  # the run that is known has ended: to stop it would be refused
+    # The run that is known has ended: to stop it would be refused.
+    assert remote.sagemaker.stopped == []
     assert job.wait(60) is Status.STOPPED
     assert job.cancelled()
     assert len(remote.sagemaker.sent) == 1
@@ -94,8 +110,12 @@ def test_a_job_that_is_cancelled_between_two_runs_has_no_further_one(remote, scr
         job.result()
 
 
-@pytest.mark.parametrize("look", [lambda job: job.wait(60), lambda job: list(job.lines(follow=True))])
-def test_who_waits_with_credentials_that_expire_is_told_that_the_job_goes_on_and_how_to_find_it(remote, job, look):
+@pytest.mark.parametrize(
+    "look", [lambda job: job.wait(60), lambda job: list(job.lines(follow=True))]
+)
+def test_who_waits_with_credentials_that_expire_is_told_that_the_job_goes_on_and_how_to_find_it(
+    remote, job, look
+):
     remote.fail("describe_training_job", refusal("ExpiredTokenException", "expired"), after=1)
     with pytest.raises(CredentialsExpired, match=f"log in again.*raysm logs -f {job.name}"):
         look(job)
@@ -142,15 +162,22 @@ def test_a_state_that_a_running_job_writes_is_not_gone_on_with(remote, script, s
     first = send(remote, script)
     remote.sagemaker.jobs[first.name]["answer"]["SecondaryStatus"] = secondary
     before = len(remote.s3.calls)
-    with pytest.raises(InvalidRequest, match=rf"{first.name} is {secondary}.*raysm stop {first.name}"):
+    with pytest.raises(
+        InvalidRequest, match=rf"{first.name} is {secondary}.*raysm stop {first.name}"
+    ):
         send(remote, script, resume=True)
     assert len(remote.sagemaker.sent) == 1
-    assert not [name for name, _ in remote.s3.calls[before:] if name == "put_object"], "nothing was uploaded"
+    assert not [name for name, _ in remote.s3.calls[before:] if name == "put_object"], (
+        "nothing was uploaded"
+    )
 
 
 @pytest.mark.parametrize(
     "ending",
-    [{"SecondaryStatus": "Uploading"}, {"TrainingJobStatus": "Stopping", "SecondaryStatus": "MaxRuntimeExceeded"}],
+    [
+        {"SecondaryStatus": "Uploading"},
+        {"TrainingJobStatus": "Stopping", "SecondaryStatus": "MaxRuntimeExceeded"},
+    ],
 )
 def test_a_job_that_is_just_ending_is_waited_for_and_that_is_said(remote, script, ending, caplog):
     stopped = {"TrainingJobStatus": "Stopped", "SecondaryStatus": "Stopped"}
@@ -173,19 +200,26 @@ def test_a_predecessor_that_has_ended_or_was_deleted_is_not_waited_for(remote, s
     assert len(set(states(remote))) == 1
 
 
-def test_a_resume_says_that_the_earlier_job_could_not_keep_all_of_its_checkpoints(remote, script, caplog):
+def test_a_resume_says_that_the_earlier_job_could_not_keep_all_of_its_checkpoints(
+    remote, script, caplog
+):
     first = send(remote, script)
     remote.sagemaker.end(first.name, "Stopped")
     second = send(remote, script, resume=True)
     assert NOT_KEPT not in caplog.text
-    uploading = {"Status": "Uploading", "StatusMessage": f"Uploading generated training model; {NOT_KEPT}: no room"}
+    uploading = {
+        "Status": "Uploading",
+        "StatusMessage": f"Uploading generated training model; {NOT_KEPT}: no room",
+    }
     transitions = [uploading, {"Status": "Stopped", "StatusMessage": "Training job stopped"}]
     remote.sagemaker.end(second.name, "Stopped", SecondaryStatusTransitions=transitions)
     send(remote, script, resume=True)
     assert f"{second.name}: {NOT_KEPT}: no room" in caplog.text
 
 
-def test_a_resume_says_that_there_is_nothing_to_resume_or_that_instances_have_no_state(remote, script, caplog):
+def test_a_resume_says_that_there_is_nothing_to_resume_or_that_instances_have_no_state(
+    remote, script, caplog
+):
     def trained(name, count, resume):
         workload = TorchScript(str(script), in_state=True)
         cluster = Cluster(instance_type="ml.m5.large", count=count)
@@ -195,10 +229,14 @@ def test_a_resume_says_that_there_is_nothing_to_resume_or_that_instances_have_no
 
     first = trained("fit-two", 2, False)
     trained("fit-tow", 2, True)
-    said = "fit-tow has no earlier job to resume: it starts from the beginning; did you mean fit-two?"
+    said = (
+        "fit-tow has no earlier job to resume: it starts from the beginning; did you mean fit-two?"
+    )
     assert caplog.text.count("has no earlier job") == caplog.text.count(said) == 1
     trained("fit-two", 3, True)
-    assert f"{first} ran on 2 instances, and this job has 3: the new ones find no state" in caplog.text
+    assert (
+        f"{first} ran on 2 instances, and this job has 3: the new ones find no state" in caplog.text
+    )
     assert f"{first} left no state to resume: the new job starts from the beginning" in caplog.text
 
 

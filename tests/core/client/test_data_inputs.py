@@ -29,7 +29,9 @@ def sent(tmp_path):
     """Return the file that a channel of a prepared job is."""
 
     def sent(workload=None, channel="matrix", **inputs):
-        prepared = prepare(workload or Similarity(top_k=1), on=Local(home=str(tmp_path / "home")), inputs=inputs)
+        prepared = prepare(
+            workload or Similarity(top_k=1), on=Local(home=str(tmp_path / "home")), inputs=inputs
+        )
         return Path(urllib.parse.urlsplit(prepared.request.inputs[channel].uri).path)
 
     return sent
@@ -54,7 +56,9 @@ def test_what_stands_for_a_path_such_as_a_result_is_that_path(sent, tmp_path):
     assert sent(matrix=Folder()) == tmp_path
 
 
-@pytest.mark.parametrize("frame", [pd.DataFrame(COLUMNS), pl.DataFrame(COLUMNS)], ids=["pandas", "polars"])
+@pytest.mark.parametrize(
+    "frame", [pd.DataFrame(COLUMNS), pl.DataFrame(COLUMNS)], ids=["pandas", "polars"]
+)
 def test_a_data_frame_is_the_matrix_with_its_columns(sent, frame):
     table = pq.read_table(sent(matrix=frame))
     assert table.schema.names == ["a", "b", "c"]
@@ -82,7 +86,9 @@ def test_tensors_of_types_that_numpy_lacks_are_float32(sent):
     [
         pd.DataFrame(COLUMNS)[1:],
         pd.DataFrame(COLUMNS, index=list("wxyz")),
-        pd.DataFrame(COLUMNS, index=pd.MultiIndex.from_product([["x", "y"], [1, 2]], names=["file", "row"])),
+        pd.DataFrame(
+            COLUMNS, index=pd.MultiIndex.from_product([["x", "y"], [1, 2]], names=["file", "row"])
+        ),
     ],
     ids=["slice", "names", "levels"],
 )
@@ -95,7 +101,9 @@ def test_a_pandas_index_that_carries_information_is_refused_with_both_remedies(s
 
 @pytest.mark.parametrize("names", [("key",), ("file", "row")])
 def test_a_pandas_index_that_is_an_id_column_names_the_rows(sent, names):
-    frame = pd.DataFrame(COLUMNS, index=pd.MultiIndex.from_arrays([list("wxyz")] * len(names), names=names))
+    frame = pd.DataFrame(
+        COLUMNS, index=pd.MultiIndex.from_arrays([list("wxyz")] * len(names), names=names)
+    )
     table = pq.read_table(sent(Similarity(top_k=1, id_column=names), matrix=frame))
     assert table.schema.names == [*names, "a", "b", "c"]
     assert table[names[0]].to_pylist() == list("wxyz")
@@ -115,7 +123,10 @@ def test_a_matrix_and_queries_in_memory_are_compared_by_name(sent):
         (np.array([[None, 1]]), "array of object"),
         (np.ma.masked_less(ROWS, 3), "masked"),
         (torch.empty(3, 3, device="meta"), "tensor"),
-        (pd.DataFrame(ROWS, columns=pd.MultiIndex.from_product([["x"], [1, 2, 3]])), "several levels"),
+        (
+            pd.DataFrame(ROWS, columns=pd.MultiIndex.from_product([["x"], [1, 2, 3]])),
+            "several levels",
+        ),
     ],
 )
 def test_data_that_make_no_matrix_are_refused(sent, matrix, said):

@@ -9,9 +9,16 @@ from raysm.core.protocol.job_api import PROCESSING, TRAINING
 
 
 def test_a_status_that_nobody_knows_is_unknown_with_a_warning(remote, job):
-    remote.sagemaker.jobs[job.name]["answer"] |= {"TrainingJobStatus": "Dreaming", "SecondaryStatus": "Snoring"}
+    remote.sagemaker.jobs[job.name]["answer"] |= {
+        "TrainingJobStatus": "Dreaming",
+        "SecondaryStatus": "Snoring",
+    }
     with pytest.warns(RuntimeWarning, match="does not know"):
-        assert (job.status, job.secondary_status, job.done()) == (Status.UNKNOWN, SecondaryStatus.UNKNOWN, False)
+        assert (job.status, job.secondary_status, job.done()) == (
+            Status.UNKNOWN,
+            SecondaryStatus.UNKNOWN,
+            False,
+        )
 
 
 def test_every_status_of_the_service_model_is_known():
@@ -24,7 +31,10 @@ def test_every_status_of_the_service_model_is_known():
 
 
 def training(**fields):
-    return read(TRAINING, {"TrainingJobName": "a", "TrainingJobArn": "arn", "TrainingJobStatus": "Failed", **fields})
+    return read(
+        TRAINING,
+        {"TrainingJobName": "a", "TrainingJobArn": "arn", "TrainingJobStatus": "Failed", **fields},
+    )
 
 
 def processing(**fields):
@@ -45,7 +55,8 @@ def test_a_processing_job_whose_reason_the_service_says_in_general_has_the_words
     assert job.reason == "ValueError: no such layer\nSee job logs for more information"
     wrapped = "AlgorithmError: ValueError: no such layer, exit code: 1"
     assert (
-        processing(ExitMessage="ValueError: no such layer", FailureReason=wrapped).reason == job.reason.split("\n")[0]
+        processing(ExitMessage="ValueError: no such layer", FailureReason=wrapped).reason
+        == job.reason.split("\n")[0]
     )
 
 
@@ -55,7 +66,16 @@ def test_of_each_interruption_it_is_known_for_how_long_the_job_had_worked():
     def phase(status, after_s):
         return {"Status": status, "StartTime": begun + timedelta(seconds=after_s)}
 
-    phases = [("Starting", 0), ("Training", 10), ("Interrupted", 70), ("Starting", 75), ("Training", 80)]
-    told = [phase(*each) for each in [*phases, ("Interrupted", 85), ("Training", 90), ("Completed", 100)]]
+    phases = [
+        ("Starting", 0),
+        ("Training", 10),
+        ("Interrupted", 70),
+        ("Starting", 75),
+        ("Training", 80),
+    ]
+    told = [
+        phase(*each)
+        for each in [*phases, ("Interrupted", 85), ("Training", 90), ("Completed", 100)]
+    ]
     assert training(SecondaryStatusTransitions=told).interruptions == (60.0, 5.0)
     assert training(SecondaryStatusTransitions=told[:2]).interruptions == ()

@@ -48,10 +48,24 @@ def everything(remote, script, folder):
     (folder / "in" / "large.bin").write_bytes(b"x" * (SMALL + 1))
     metrics = (MetricDefinition("loss", "loss=(.*)"),)
     job = submit(
-        Script(str(script)), cluster=M5, on=remote.service, inputs={"in": folder / "in"}, metrics=metrics, name="a"
+        Script(str(script)),
+        cluster=M5,
+        on=remote.service,
+        inputs={"in": folder / "in"},
+        metrics=metrics,
+        name="a",
     )
-    submit(Script(str(script)), cluster=M5, on=remote.service, inputs={"in": folder / "in"}, if_done="skip", name="a")
-    processing = submit(Script(str(script)), cluster=M5, on=remote.service, kind="processing", name="p")
+    submit(
+        Script(str(script)),
+        cluster=M5,
+        on=remote.service,
+        inputs={"in": folder / "in"},
+        if_done="skip",
+        name="a",
+    )
+    processing = submit(
+        Script(str(script)), cluster=M5, on=remote.service, kind="processing", name="p"
+    )
     processing.stop()
     remote.sagemaker.jobs[job.name]["answer"]["SecondaryStatus"] = "Training"
     switch_remote_debugging(job.chain, enabled=True)
@@ -81,7 +95,9 @@ def interrupted(remote, folder):
     remote.s3.meta.events.register("before-call.s3.UploadPart", lose)
     try:
         with pytest.raises(ServiceError):
-            Storage(remote.service).upload(folder / "in" / "large.bin", f"{remote.service.places.root}/lost")
+            Storage(remote.service).upload(
+                folder / "in" / "large.bin", f"{remote.service.places.root}/lost"
+            )
     finally:
         remote.s3.meta.events.unregister("before-call.s3.UploadPart", lose)
 
@@ -93,7 +109,9 @@ def doctors_calls():
         security = Security(subnets=(subnet,), security_groups=(group,), output_kms_key=key)
         account.s3.put_object(Bucket=aws_account.BUCKET, Key="x", Body=b"")
         inputs = {"in": raysm.Input(f"s3://{aws_account.BUCKET}/x")}
-        account.findings(Intent(cluster=Cluster("ml.c5.xlarge", count=2), security=security, inputs=inputs))
+        account.findings(
+            Intent(cluster=Cluster("ml.c5.xlarge", count=2), security=security, inputs=inputs)
+        )
         return account.operations()
 
 
@@ -106,7 +124,9 @@ def prices_calls():
 def tuning_calls(remote, script):
     """Have the service tune, look at it, and stop it; return what was called."""
     client = ScriptedClient(SageMaker(["InProgress"]), [])
-    service = Service(aws(), clients=lambda name: client if name == "sagemaker" else remote.clients[name])
+    service = Service(
+        aws(), clients=lambda name: client if name == "sagemaker" else remote.clients[name]
+    )
     sweep = raysm.Sweep(str(script), space={"lr": raysm.uniform(0, 1)}, metric="loss", mode="min")
     tuning = raysm.tune(sweep, on=service, cluster=M5)
     assert tuning.trials == []
@@ -119,7 +139,9 @@ def controller_calls(remote, script):
     """Have a job of AWS Batch run a grid, and look at it; return what was called."""
     batch = ScriptedControllers()
     client = ScriptedClient(batch, [])
-    service = Service(aws(), clients=lambda name: client if name == "batch" else remote.clients[name])
+    service = Service(
+        aws(), clients=lambda name: client if name == "batch" else remote.clients[name]
+    )
     laptop = HandedOver(remote, script.parent)
     image = ControllerJob(job_queue="controllers", job_definition="own", image=IMAGE, job_role=ROLE)
     sent = send(laptop.planned(), image, lambda target: service)
@@ -137,7 +159,9 @@ def sessions_calls(folder):
     plugin.write_text('#!/bin/sh\n[ "$1" = --version ] && echo 1.2.650.0\n')
     plugin.chmod(0o755)
     client = ScriptedClient(Ssm(), [])
-    access = PluginAccess(Service(aws(), clients=lambda name: client), which=lambda name: str(plugin))
+    access = PluginAccess(
+        Service(aws(), clients=lambda name: client), which=lambda name: str(plugin)
+    )
     with pytest.raises(ServiceError, match="opened no port"):
         access.open_tunnel("job", "algo-1", 8265, 0)
     # The plugin itself resumes a session.

@@ -20,7 +20,9 @@ def tag(cluster, region="eu-west-1", python=None):
 
 def request(workload=None, **cluster):
     return JobRequest(
-        name="job", workload=workload or Script("a.py"), cluster=Cluster(**{"instance_type": "ml.m5.large"} | cluster)
+        name="job",
+        workload=workload or Script("a.py"),
+        cluster=Cluster(**{"instance_type": "ml.m5.large"} | cluster),
     )
 
 
@@ -54,7 +56,10 @@ def test_instances_on_which_none_runs_are_refused(instance_type, reason):
 def test_the_newest_that_can_read_the_pickle_is_taken():
     assert "py313" in tag(Cluster("ml.m5.large"), python="3.13")
     assert tag(Cluster("ml.m5.large"), python="3.12") == tag(Cluster("ml.m5.large"))
-    assert "py313" in with_image(aws(image=None, python="3.13"), request(), lambda: "eu-west-1")[0].image
+    assert (
+        "py313"
+        in with_image(aws(image=None, python="3.13"), request(), lambda: "eu-west-1")[0].image
+    )
     with pytest.raises(InvalidRequest, match=r"3\.12, 3\.13, not 3\.11.*python='3\.11'"):
         tag(Cluster("ml.m5.large"), python="3.11")
 
@@ -64,7 +69,9 @@ def test_what_was_taken_is_said():
     assert target.image.startswith(f"{AWS_OWN}/pytorch:")
     assert target.python == "3.12"
     assert said.startswith(target.image)
-    assert re.search(r"AWS's PyTorch \d\.\d+ for CPUs, Python 3\.12\), since no image is named", said)
+    assert re.search(
+        r"AWS's PyTorch \d\.\d+ for CPUs, Python 3\.12\), since no image is named", said
+    )
 
 
 def test_a_python_that_raysm_does_not_run_on_is_refused_before_an_instance_is():

@@ -19,7 +19,9 @@ def images(request, remote, tmp_path):
     if request.param == "file":
         prefix = (tmp_path / "my images").as_uri() + "/"
     else:
-        remote.s3.create_bucket(Bucket="bucket", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+        remote.s3.create_bucket(
+            Bucket="bucket", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"}
+        )
     for name in ("1", "10", "2", "sub/3"):
         storage.write(prefix + name, name.encode())
     return storage, prefix
@@ -56,7 +58,8 @@ def test_the_state_of_a_manifests_input_is_that_of_what_it_lists_and_of_nothing_
 @pytest.fixture
 def places(remote):
     remote.s3.create_bucket(
-        Bucket=remote.service.places.bucket, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"}
+        Bucket=remote.service.places.bucket,
+        CreateBucketConfiguration={"LocationConstraint": "eu-west-1"},
     )
     remote.s3.calls.clear()
     return remote.service.places
@@ -88,7 +91,11 @@ def test_a_folder_goes_below_a_prefix_named_by_its_content(remote, places, folde
     assert sent == 3
     assert given.uri.startswith(f"{places.inputs()}/")
     assert given.uri.endswith("/")
-    assert there(remote, given.uri) == {"a.csv": b"a.csv", "b.csv": b"b.csv", "sub/c.csv": b"sub/c.csv"}
+    assert there(remote, given.uri) == {
+        "a.csv": b"a.csv",
+        "b.csv": b"b.csv",
+        "sub/c.csv": b"sub/c.csv",
+    }
 
 
 def test_a_folder_of_files_of_any_name_is_uploaded_under_them(remote, places, tmp_path):
@@ -98,7 +105,9 @@ def test_a_folder_of_files_of_any_name_is_uploaded_under_them(remote, places, tm
 
 
 @pytest.mark.parametrize("name", [NOT_UTF8, "/".join(["x" * 200] * 5)])
-def test_a_file_whose_name_s3_cannot_have_is_refused_before_the_upload(remote, places, tmp_path, name):
+def test_a_file_whose_name_s3_cannot_have_is_refused_before_the_upload(
+    remote, places, tmp_path, name
+):
     write_all(tmp_path / "odd", [name])
     with pytest.raises(InvalidRequest) as refused:
         upload(remote, tmp_path / "odd")
@@ -111,15 +120,25 @@ def test_a_manifest_of_this_machine_is_not_uploaded(remote, places, folder):
     with pytest.raises(InvalidRequest, match=r"'x' is .*a\.csv.*aws s3 cp"):
         locate(given, service.target, service.places)
     located, uploads = locate(given, Local(), places)
-    assert (located["x"].uri, located["x"].manifest, uploads) == ((folder / "a.csv").as_uri(), True, [])
+    assert (located["x"].uri, located["x"].manifest, uploads) == (
+        (folder / "a.csv").as_uri(),
+        True,
+        [],
+    )
 
 
-def test_what_is_there_is_not_sent_again_and_a_changed_folder_leaves_the_old_prefix_as_it_was(remote, places, folder):
+def test_what_is_there_is_not_sent_again_and_a_changed_folder_leaves_the_old_prefix_as_it_was(
+    remote, places, folder
+):
     first, sent = upload(remote, folder)
     assert (upload(remote, folder), sent) == ((first, 0), 3)
     (folder / "b.csv").write_text("new")
     second, _ = upload(remote, folder)
-    assert there(remote, second.uri) == {"a.csv": b"a.csv", "b.csv": b"new", "sub/c.csv": b"sub/c.csv"}
+    assert there(remote, second.uri) == {
+        "a.csv": b"a.csv",
+        "b.csv": b"new",
+        "sub/c.csv": b"sub/c.csv",
+    }
     assert there(remote, first.uri)["b.csv"] == b"b.csv"
     Storage(remote.service).remove_object(f"{second.uri}b.csv")
     assert upload(remote, folder) == (second, 1)

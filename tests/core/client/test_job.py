@@ -23,12 +23,24 @@ from tests.support.sagemaker import QUICK, refusal
 
 
 def test_a_job_that_runs_is_not_done_and_one_that_completed_is(remote, job):
-    assert (job.done(), job.running(), job.cancelled(), job.status) == (False, True, False, Status.IN_PROGRESS)
+    assert (job.done(), job.running(), job.cancelled(), job.status) == (
+        False,
+        True,
+        False,
+        Status.IN_PROGRESS,
+    )
     remote.sagemaker.end(job.name, "Completed")
-    assert (job.done(), job.running(), job.cancelled(), job.status) == (True, False, False, Status.COMPLETED)
+    assert (job.done(), job.running(), job.cancelled(), job.status) == (
+        True,
+        False,
+        False,
+        Status.COMPLETED,
+    )
 
 
-def test_a_folder_in_the_place_of_the_timeout_is_refused_with_the_words_that_bring_it_there(job, tmp_path):
+def test_a_folder_in_the_place_of_the_timeout_is_refused_with_the_words_that_bring_it_there(
+    job, tmp_path
+):
     with pytest.raises(InvalidRequest, match=r"timeout.*'out'.*result\(to='out'\)$"):
         job.result("out")
     for waits in (job.wait, job.exception, job.result):
@@ -53,7 +65,9 @@ def test_a_wait_outlives_a_service_that_is_away_for_a_while(remote, job):
 
 def test_a_service_that_refuses_or_stays_away_ends_the_wait(remote, script):
     service = Service(
-        remote.service.target, clients=remote.clients.__getitem__, polling=dataclasses.replace(QUICK, patience_s=0.02)
+        remote.service.target,
+        clients=remote.clients.__getitem__,
+        polling=dataclasses.replace(QUICK, patience_s=0.02),
     )
     job = submit(Script(str(script)), cluster=M5, on=service)
     for code in ("AccessDeniedException", "ServiceUnavailable"):
@@ -84,7 +98,9 @@ def test_a_job_that_was_stopped_says_how_to_fetch_what_it_left(remote, job):
     leave(remote, job, "model/model.pt", b"1")
     state = job.describe().answer["CheckpointConfig"]["S3Uri"].rstrip("/")
     Storage(remote.service).write(f"{state}/algo-1/epoch.txt", b"7")
-    with pytest.raises(JobStopped, match=f"model and state.*raysm result {job.name} --what model --out"):
+    with pytest.raises(
+        JobStopped, match=f"model and state.*raysm result {job.name} --what model --out"
+    ):
         job.result()
 
 
@@ -107,10 +123,13 @@ def test_a_callback_that_raises_hinders_no_other(remote, job, caplog):
 
 def test_a_job_that_waits_says_what_for(remote, job):
     remote.sagemaker.jobs[job.name]["answer"].update(
-        SecondaryStatus="Pending", SecondaryStatusTransitions=[{"Status": "Pending", "StatusMessage": "waits for x"}]
+        SecondaryStatus="Pending",
+        SecondaryStatusTransitions=[{"Status": "Pending", "StatusMessage": "waits for x"}],
     )
     assert repr(job).endswith("\nwaits for x")
-    assert [(found.secondary, found.message) for found in jobs(remote.service)] == [("Pending", "waits for x")]
+    assert [(found.secondary, found.message) for found in jobs(remote.service)] == [
+        ("Pending", "waits for x")
+    ]
 
 
 def test_a_repr_never_raises(remote, job):
@@ -157,13 +176,25 @@ def test_events_progress_and_metrics_are_read_from_the_log(remote, job):
     write_events(remote, job)
     assert list(job.events()) == EVENTS
     assert job.progress() == {"similarity": EVENTS[2]}
-    final = {"MetricName": "acc", "Value": 0.9, "Timestamp": datetime.datetime.fromtimestamp(2, datetime.UTC)}
+    final = {
+        "MetricName": "acc",
+        "Value": 0.9,
+        "Timestamp": datetime.datetime.fromtimestamp(2, datetime.UTC),
+    }
     remote.sagemaker.end(job.name, "Completed", FinalMetricDataList=[final])
-    assert [(metric.name, metric.value) for metric in job.metrics()] == [("loss", 0.5), ("acc", 0.9)]
+    assert [(metric.name, metric.value) for metric in job.metrics()] == [
+        ("loss", 0.5),
+        ("acc", 0.9),
+    ]
 
 
 def test_the_values_of_a_metric_definition_are_those_of_the_log_each_with_its_time(remote, script):
-    job = submit(Script(str(script)), cluster=M5, on=remote.service, metrics=[MetricDefinition("loss", "loss=(.*)")])
+    job = submit(
+        Script(str(script)),
+        cluster=M5,
+        on=remote.service,
+        metrics=[MetricDefinition("loss", "loss=(.*)")],
+    )
     texts = ["loss=0.5", "other", "loss=0.0121", "loss=nan"]
     # Two lines of one millisecond are two values.
     times = [NOW_MS, NOW_MS, NOW_MS, NOW_MS + 5]
@@ -179,8 +210,15 @@ def test_the_values_of_a_metric_definition_are_those_of_the_log_each_with_its_ti
 
 def test_a_reported_metric_that_a_definition_finds_too_has_each_value_once(remote, script):
     regex = '"name": "rate", "value": ([0-9.]+)'
-    job = submit(Script(str(script)), cluster=M5, on=remote.service, metrics=[MetricDefinition("rate", regex)])
-    remote.write_log(job.name, "algo-1", [(NOW_MS, events.line(events.Metric(name="rate", value=5.0, step=1)))])
+    job = submit(
+        Script(str(script)),
+        cluster=M5,
+        on=remote.service,
+        metrics=[MetricDefinition("rate", regex)],
+    )
+    remote.write_log(
+        job.name, "algo-1", [(NOW_MS, events.line(events.Metric(name="rate", value=5.0, step=1)))]
+    )
     assert [(metric.value, metric.step) for metric in job.metrics("rate")] == [(5.0, 1)]
 
 
@@ -195,7 +233,9 @@ def test_without_a_log_the_series_of_a_metric_definition_comes_from_cloudwatch(r
          "Dimensions": [{"Name": "TrainingJobName", "Value": job.name}]}
         for minute, value in ((5, 0.25), (1, 0.5))
     ]  # fmt: skip
-    remote.clients["cloudwatch"].put_metric_data(Namespace="/aws/sagemaker/TrainingJobs", MetricData=data)
+    remote.clients["cloudwatch"].put_metric_data(
+        Namespace="/aws/sagemaker/TrainingJobs", MetricData=data
+    )
     final = [{"MetricName": "loss", "Value": 0.25, "Timestamp": now}]
     remote.sagemaker.end(job.name, "Completed", FinalMetricDataList=final, TrainingEndTime=now)
     found = job.metrics()
@@ -215,7 +255,10 @@ def test_the_html_is_escaped_and_leads_to_the_console(remote, job):
     text = job._repr_html_()
     assert "<script>" not in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more" in text
-    assert f"https://eu-west-1.console.aws.amazon.com/sagemaker/home?region=eu-west-1#/jobs/{job.name}" in text
+    assert (
+        f"https://eu-west-1.console.aws.amazon.com/sagemaker/home?region=eu-west-1#/jobs/{job.name}"
+        in text
+    )
 
 
 def test_why_a_job_waits_is_asked_for_of_those_that_wait_alone(remote, job):
@@ -224,7 +267,9 @@ def test_why_a_job_waits_is_asked_for_of_those_that_wait_alone(remote, job):
 
 
 def test_the_latest_job_that_runs_is_found_by_the_name_that_its_user_gave_it(remote, script):
-    first, second = (submit(Script(str(script)), name="digits", cluster=M5, on=remote.service) for _ in range(2))
+    first, second = (
+        submit(Script(str(script)), name="digits", cluster=M5, on=remote.service) for _ in range(2)
+    )
     assert first.name != second.name
     found = find_job("digits", remote.service)
     assert found in (first, second)
@@ -239,7 +284,9 @@ def test_a_job_is_found_by_a_name_that_is_longer_than_the_part_that_its_own_has(
 
 
 def test_a_pattern_means_all_jobs_that_match_it_and_a_short_name_one_job_alone(remote, script):
-    digits = [submit(Script(str(script)), name="digits", cluster=M5, on=remote.service) for _ in range(2)]
+    digits = [
+        submit(Script(str(script)), name="digits", cluster=M5, on=remote.service) for _ in range(2)
+    ]
     other = submit(Script(str(script)), name="other", cluster=M5, on=remote.service)
     assert set(find_all("digits-*", remote.service)) == set(digits)
     assert find_all("other", remote.service) == [other]

@@ -157,7 +157,11 @@ def write_losses(remote, names):
             events.Progress(phase="train", done=index + 1, total=3, unit="epochs"),
             events.Metric(name="loss", value=float(index), step=index, time_s=100.0 + index),
         )
-        remote.write_log(name, "algo-1", [(NOW_MS + index * 10 + at, events.line(one)) for at, one in enumerate(told)])
+        remote.write_log(
+            name,
+            "algo-1",
+            [(NOW_MS + index * 10 + at, events.line(one)) for at, one in enumerate(told)],
+        )
 
 
 def chain_of_three(remote, script):
@@ -183,7 +187,9 @@ def test_after_the_wait_the_whole_chain_is_told(remote, script, follow):
 
 def test_late_lines_of_a_job_come_although_its_follow_up_runs(remote, script):
     service = Service(
-        remote.service.target, clients=remote.clients.__getitem__, polling=dataclasses.replace(QUICK, late_s=600.0)
+        remote.service.target,
+        clients=remote.clients.__getitem__,
+        polling=dataclasses.replace(QUICK, late_s=600.0),
     )
     remote.sagemaker.script = [[EXCEEDED], [{}]]
     job = submit(Script(str(script)), cluster=M5, on=service, limits=Limits(max_restarts=1))

@@ -50,10 +50,15 @@ def fields():
 
 def test_the_options_are_the_fields_of_a_request_and_the_files_that_travel():
     assert set(typing.get_type_hints(SubmitOptions)) == fields() - {"workload"} | {"wheels"}
-    assert set(typing.get_type_hints(SubmitKeywords)) == set(typing.get_type_hints(SubmitOptions)) | OWN
+    assert (
+        set(typing.get_type_hints(SubmitKeywords))
+        == set(typing.get_type_hints(SubmitOptions)) | OWN
+    )
 
 
-@pytest.mark.parametrize("take", [submit, lambda work, **options: raysm.remote(**options)], ids=["submit", "remote"])
+@pytest.mark.parametrize(
+    "take", [submit, lambda work, **options: raysm.remote(**options)], ids=["submit", "remote"]
+)
 def test_an_option_that_there_is_not_is_refused_with_the_nearest(take):
     with pytest.raises(InvalidRequest, match="'limit'.* limits"):
         take(Script("a.py"), limit=Limits())
@@ -87,7 +92,9 @@ def without_name(request):
     return dataclasses.replace(request, name="any")
 
 
-def test_a_whole_request_is_sent_as_it_is_under_a_name_of_its_own_and_as_by_keywords(remote, script):
+def test_a_whole_request_is_sent_as_it_is_under_a_name_of_its_own_and_as_by_keywords(
+    remote, script
+):
     request = asked(script)
     ready = prepare(request, on=remote.service)
     assert without_name(ready.request) == without_name(request)
@@ -96,11 +103,15 @@ def test_a_whole_request_is_sent_as_it_is_under_a_name_of_its_own_and_as_by_keyw
     job = raysm.submit(request, on=remote.service)
     assert job.tags["team"] == "a"
     options = {name: getattr(request, name) for name in fields() - {"workload"}}
-    assert prepare(request.workload, on=remote.service, **options).source_digest == ready.source_digest
+    assert (
+        prepare(request.workload, on=remote.service, **options).source_digest == ready.source_digest
+    )
 
 
 def test_none_of_an_option_is_its_default(remote, script):
-    named = dict.fromkeys(typing.get_type_hints(SubmitOptions)) | {"cluster": Cluster("ml.m5.large")}
+    named = dict.fromkeys(typing.get_type_hints(SubmitOptions)) | {
+        "cluster": Cluster("ml.m5.large")
+    }
     ready = prepare(Script(str(script)), on=remote.service, **named)
     plain = prepare(Script(str(script)), on=remote.service, cluster=Cluster("ml.m5.large"))
     assert without_name(ready.request) == without_name(plain.request)

@@ -21,7 +21,9 @@ from tests.support.sagemaker import refusal
 def send(remote, script):
     def sent(name, shares=True):
         cluster = Cluster("ml.m5.large")
-        return prepare(Script(str(script)), cluster=cluster, on=remote.service, job_name=name, shares=shares).send()
+        return prepare(
+            Script(str(script)), cluster=cluster, on=remote.service, job_name=name, shares=shares
+        ).send()
 
     return sent
 
@@ -39,7 +41,9 @@ def test_of_two_jobs_the_second_sends_its_own_part_alone(remote, send):
     assert keys(remote, "/shared/") == shared
     assert len([key for key in shared if key.endswith("raysm.zip")]) == 1
     # Neither looked for nor sent again, but for the one question whether it is there.
-    sent_again = [key for operation, key in remote.s3.calls if operation != "head_object" and key in shared]
+    sent_again = [
+        key for operation, key in remote.s3.calls if operation != "head_object" and key in shared
+    ]
     assert len(sent_again) <= len(shared)
 
 
@@ -63,9 +67,12 @@ def payload(remote, name):
 
 
 @pytest.mark.parametrize(
-    ("kind", "status"), [("training", "Completed"), ("training", "Failed"), ("processing", "Stopped")]
+    ("kind", "status"),
+    [("training", "Completed"), ("training", "Failed"), ("processing", "Stopped")],
 )
-def test_the_payload_of_a_job_that_has_ended_is_removed_by_whoever_looks_at_it(remote, script, kind, status):
+def test_the_payload_of_a_job_that_has_ended_is_removed_by_whoever_looks_at_it(
+    remote, script, kind, status
+):
     job = submit(Script(str(script)), cluster=M5, on=remote.service, kind=kind)
     assert not job.done()
     assert payload(remote, job.name)
@@ -75,13 +82,17 @@ def test_the_payload_of_a_job_that_has_ended_is_removed_by_whoever_looks_at_it(r
 
 
 def test_nothing_else_of_the_bucket_is_touched(remote, script):
-    jobs = [submit(Script(str(script)), cluster=M5, on=remote.service, name=name) for name in ("a", "a")]
+    jobs = [
+        submit(Script(str(script)), cluster=M5, on=remote.service, name=name) for name in ("a", "a")
+    ]
     Storage(remote.service).write(f"{jobs[0].outputs}/model/x", b"1")
     remote.sagemaker.end(jobs[0].name, "Completed")
     before = {item.uri for item in Storage(remote.service).below(remote.service.places.root)}
     jobs[0].wait(60)
     after = {item.uri for item in Storage(remote.service).below(remote.service.places.root)}
-    assert {uri for uri in before - after if f"/payloads/default/{jobs[0].name}/" not in uri} == set()
+    assert {
+        uri for uri in before - after if f"/payloads/default/{jobs[0].name}/" not in uri
+    } == set()
     assert before - after
     assert payload(remote, jobs[1].name)
 
@@ -115,7 +126,11 @@ def test_what_the_jobs_of_a_grid_share_goes_with_the_last_of_them(local, script)
         prepare(Script(str(script)), on=local.service, job_name=name, shares=True).send()
         local.sagemaker.end(name, "Completed")
     shared = f"{local.service.places.root}/shared/"
-    (prefix,) = {f"{shared}{item.name.partition('/')[0]}" for item in storage.below(shared) if "/" in item.name}
+    (prefix,) = {
+        f"{shared}{item.name.partition('/')[0]}"
+        for item in storage.below(shared)
+        if "/" in item.name
+    }
     remove(attach("row-1", local.service), descriptions(local.service))
     assert storage.size(shared_mark(prefix)) is not None
     remove(attach("row-2", local.service), descriptions(local.service))

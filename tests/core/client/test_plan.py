@@ -4,7 +4,16 @@ import pytest
 
 from raysm.core.client.plan import plan
 from raysm.core.protocol.names import LOCAL_BUCKET
-from raysm.core.request import Cluster, Input, InstanceGroup, JobRequest, Limits, Local, MetricDefinition, Security
+from raysm.core.request import (
+    Cluster,
+    Input,
+    InstanceGroup,
+    JobRequest,
+    Limits,
+    Local,
+    MetricDefinition,
+    Security,
+)
 from raysm.core.request.targets import LOCAL_ROLE
 from raysm.errors import InvalidRequest
 from raysm.features.script.request import Script
@@ -16,7 +25,11 @@ PLACES = places_of(aws())
 
 
 def request(**fields):
-    fields = {"name": "job", "workload": Script("train.py"), "cluster": Cluster("ml.m5.large")} | fields
+    fields = {
+        "name": "job",
+        "workload": Script("train.py"),
+        "cluster": Cluster("ml.m5.large"),
+    } | fields
     return JobRequest(**fields)
 
 
@@ -43,7 +56,9 @@ def test_several_instances_on_aws_share_a_default_storage_for_ray_train(tmp_path
 
 
 def test_the_cpus_of_emulated_instances_travel_as_a_variable(tmp_path):
-    assert local_plan(tmp_path, Local(home=str(tmp_path), cpus=4))["Environment"] == {"RAYSM_CPUS": "4"}
+    assert local_plan(tmp_path, Local(home=str(tmp_path), cpus=4))["Environment"] == {
+        "RAYSM_CPUS": "4"
+    }
 
 
 def test_a_plain_training_job_is_this_very_call():
@@ -89,7 +104,11 @@ def test_every_option_of_training_reaches_the_call():
             volume_gb=100,
             training_plan="arn:aws:sagemaker:eu-west-1:123456789012:training-plan/p",
         ),
-        inputs={"train": Input("s3://b/x/", distribution="ShardedByS3Key", mode="FastFile", content_type="text/csv")},
+        inputs={
+            "train": Input(
+                "s3://b/x/", distribution="ShardedByS3Key", mode="FastFile", content_type="text/csv"
+            )
+        },
         limits=Limits(max_runtime_s=60, retry_attempts=3),
         security=Security(
             subnets=("subnet-1",),
@@ -116,17 +135,25 @@ def test_every_option_of_training_reaches_the_call():
     assert train["DataSource"]["S3DataSource"]["S3DataDistributionType"] == "ShardedByS3Key"
     assert call["RetryStrategy"] == {"MaximumRetryAttempts": 3}
     assert call["VpcConfig"] == {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]}
-    assert call["OutputDataConfig"] == {"S3OutputPath": "s3://b/out", "CompressionType": "NONE", "KmsKeyId": "ko"}
+    assert call["OutputDataConfig"] == {
+        "S3OutputPath": "s3://b/out",
+        "CompressionType": "NONE",
+        "KmsKeyId": "ko",
+    }
     assert call["EnableInterContainerTrafficEncryption"] is True
     assert call["Environment"]["A"] == "1"
     assert call["HyperParameters"] == {"lr": "0.1"}
-    assert call["AlgorithmSpecification"]["MetricDefinitions"] == [{"Name": "loss", "Regex": "loss=(.*)"}]
+    assert call["AlgorithmSpecification"]["MetricDefinitions"] == [
+        {"Name": "loss", "Regex": "loss=(.*)"}
+    ]
     assert call["CheckpointConfig"] == {"S3Uri": "s3://b/ck"}
 
 
 def test_groups_replace_type_and_count_and_the_payload_goes_to_all_of_them():
     groups = (InstanceGroup("head", "ml.m5.large", 1), InstanceGroup("work", "ml.c5.xlarge", 2))
-    call = planned(cluster=Cluster(groups=groups), inputs={"x": Input("s3://b/x", groups=("work",))})
+    call = planned(
+        cluster=Cluster(groups=groups), inputs={"x": Input("s3://b/x", groups=("work",))}
+    )
     assert "InstanceType" not in call["ResourceConfig"]
     assert call["ResourceConfig"]["InstanceGroups"][1] == {
         "InstanceType": "ml.c5.xlarge",
@@ -138,8 +165,13 @@ def test_groups_replace_type_and_count_and_the_payload_goes_to_all_of_them():
 
 
 def test_a_processing_job_has_its_own_layout():
-    call = planned(kind="processing", cluster=Cluster("ml.m5.large", count=2), inputs={"x": Input("s3://b/x/")})
-    assert call["AppSpecification"]["ContainerEntrypoint"] == ["python3", "/opt/ml/processing/input/raysm/start.py"]
+    call = planned(
+        kind="processing", cluster=Cluster("ml.m5.large", count=2), inputs={"x": Input("s3://b/x/")}
+    )
+    assert call["AppSpecification"]["ContainerEntrypoint"] == [
+        "python3",
+        "/opt/ml/processing/input/raysm/start.py",
+    ]
     assert [item["S3Input"]["LocalPath"] for item in call["ProcessingInputs"]] == [
         "/opt/ml/processing/input/raysm",
         "/opt/ml/processing/input/x",
@@ -185,14 +217,18 @@ def test_only_on_spot_capacity_the_waiting_has_a_limit():
 
     assert condition() == {"MaxRuntimeInSeconds": 100}
     assert condition(spot=True) == {"MaxRuntimeInSeconds": 100, "MaxWaitTimeInSeconds": 200}
-    assert condition(spot=True, max_wait_s=150) == {"MaxRuntimeInSeconds": 100, "MaxWaitTimeInSeconds": 150}
+    assert condition(spot=True, max_wait_s=150) == {
+        "MaxRuntimeInSeconds": 100,
+        "MaxWaitTimeInSeconds": 150,
+    }
 
 
 def test_a_job_can_be_looked_into_only_where_the_user_asks_for_it_and_the_call_says_no_elsewhere():
     def debug(**fields):
         return planned(security=Security(**fields))["RemoteDebugConfig"]["EnableRemoteDebug"]
 
-    # Said, not left out: policies that allow a job only where the key is false compare it with what the call says.
+    # Said, not left out: policies that allow a job only where the key is false compare it with what
+    # the call says.
     assert (debug(), debug(isolation=True), debug(remote_debug=True)) == (False, False, True)
 
 
@@ -210,7 +246,10 @@ def test_the_arn_of_an_mlflow_is_told_to_the_service_and_other_places_are_not():
 def test_a_manifest_is_told_as_one():
     inputs = {"x": Input("s3://b/m", manifest=True), "y": Input("s3://b/y")}
     _, *channels = planned(inputs=inputs)["InputDataConfig"]
-    assert [item["DataSource"]["S3DataSource"]["S3DataType"] for item in channels] == ["ManifestFile", "S3Prefix"]
+    assert [item["DataSource"]["S3DataSource"]["S3DataType"] for item in channels] == [
+        "ManifestFile",
+        "S3Prefix",
+    ]
     _, *channels = planned(kind="processing", inputs=inputs)["ProcessingInputs"]
     assert [item["S3Input"]["S3DataType"] for item in channels] == ["ManifestFile", "S3Prefix"]
 
@@ -224,6 +263,10 @@ def test_several_isolated_instances_are_not_documented_to_reach_each_other_and_t
     planned(kind="processing", security=Security(isolation=True))
     planned(kind="processing", cluster=Cluster("ml.m5.large", count=3))
     assert caplog.records == []
-    planned(kind="processing", cluster=Cluster("ml.m5.large", count=3), security=Security(isolation=True))
+    planned(
+        kind="processing",
+        cluster=Cluster("ml.m5.large", count=3),
+        security=Security(isolation=True),
+    )
     assert "the 3 instances" in caplog.text
     assert "kind='training'" in caplog.text

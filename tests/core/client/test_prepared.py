@@ -28,8 +28,12 @@ def test_a_job_that_was_created_although_the_call_failed_is_sent(remote, script,
     assert [key for key in keys(remote) if key.endswith("/token")]
 
 
-@pytest.mark.parametrize(("error", "stays"), [("InternalFailure", True), ("ResourceLimitExceeded", False)])
-def test_the_payload_of_a_job_that_may_be_sent_again_stays_until_that_is_settled(remote, script, error, stays):
+@pytest.mark.parametrize(
+    ("error", "stays"), [("InternalFailure", True), ("ResourceLimitExceeded", False)]
+)
+def test_the_payload_of_a_job_that_may_be_sent_again_stays_until_that_is_settled(
+    remote, script, error, stays
+):
     remote.fail("create_training_job", refusal(error, "who knows"))
     with pytest.raises(ServiceError, match="who knows"):
         prepare(Script(str(script)), cluster=M5, on=remote.service).send(leaves_payload=True)
@@ -37,7 +41,12 @@ def test_the_payload_of_a_job_that_may_be_sent_again_stays_until_that_is_settled
 
 
 def test_an_upload_that_is_interrupted_leaves_no_token_behind(remote, script):
-    remote.fail("put_object", KeyboardInterrupt(), when=lambda call: call["Key"].endswith("/token"), done=True)
+    remote.fail(
+        "put_object",
+        KeyboardInterrupt(),
+        when=lambda call: call["Key"].endswith("/token"),
+        done=True,
+    )
     with pytest.raises(KeyboardInterrupt):
         submit(Script(str(script)), cluster=M5, on=remote.service)
     assert not [key for key in keys(remote) if "/payloads/" in key]
@@ -66,20 +75,33 @@ def test_a_key_of_another_region_is_refused(remote, script):
 
 
 def keys(fake):
-    return [item["Key"] for item in fake.s3.list_objects_v2(Bucket=fake.service.bucket.name).get("Contents", ())]
+    return [
+        item["Key"]
+        for item in fake.s3.list_objects_v2(Bucket=fake.service.bucket.name).get("Contents", ())
+    ]
 
 
-def test_the_payload_and_uploads_are_encrypted_with_the_key_of_the_outputs(remote, script, tmp_path):
+def test_the_payload_and_uploads_are_encrypted_with_the_key_of_the_outputs(
+    remote, script, tmp_path
+):
     (tmp_path / "x.csv").write_text("1")
     security = Security(output_kms_key="arn:aws:kms:eu-west-1:123456789012:key/k")
-    submit(Script(str(script)), cluster=M5, on=remote.service, security=security, inputs={"x": tmp_path / "x.csv"})
+    submit(
+        Script(str(script)),
+        cluster=M5,
+        on=remote.service,
+        security=security,
+        inputs={"x": tmp_path / "x.csv"},
+    )
     data = [key for key in keys(remote) if not key.endswith(".json") or "/payloads/" in key]
     for key in data:
         head = remote.s3.head_object(Bucket=remote.service.bucket.name, Key=key)
         assert head["SSEKMSKeyId"] == security.output_kms_key, key
 
 
-def test_a_plain_submit_lists_few_of_a_million_inputs_and_is_not_remembered_as_done(remote, script, caplog):
+def test_a_plain_submit_lists_few_of_a_million_inputs_and_is_not_remembered_as_done(
+    remote, script, caplog
+):
     crowd = Crowd(1_300_000, behind=remote.s3)
     service = Service(
         remote.service.target,
@@ -90,4 +112,7 @@ def test_a_plain_submit_lists_few_of_a_million_inputs_and_is_not_remembered_as_d
         submit(Script(str(script)), cluster=M5, on=service, inputs={"x": "s3://crowd/pictures/"})
     # A call lists 1,000 objects; by one more it is known that there are more.
     assert crowd.lists <= MAX_LISTED // 1000 + 1
-    assert f"not remembered for if_done: its inputs are more than {MAX_LISTED:,} objects" in caplog.text
+    assert (
+        f"not remembered for if_done: its inputs are more than {MAX_LISTED:,} objects"
+        in caplog.text
+    )

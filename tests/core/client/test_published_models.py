@@ -18,8 +18,8 @@ MODELS = {"oldest": ServiceModel(RECORDED["model"], "sagemaker"), "installed": s
 
 PLANS = dict(plans())
 NEWER = {"oldest": {"MlflowConfig"}, "installed": set()}
-"""What of a request a model does not know yet: with its boto3, a job that has it is refused before anything is
-uploaded, with the words that boto3 has to be updated."""
+"""What of a request a model does not know yet: with its boto3, a job that has it is refused before
+anything is uploaded, with the words that boto3 has to be updated."""
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -29,7 +29,9 @@ def test_a_plan_keeps_to_the_model(name, model):
     shape = MODELS[model].operation_model(sent.api.create).input_shape
     newer = {key for key in sent.request if key in NEWER[model]}
     violations = list(violations_in(sent.request, shape, takes_files=False))
-    assert {(item.path[-1], item.rule) for item in violations} == {(key, Rule.UNKNOWN) for key in newer}
+    assert {(item.path[-1], item.rule) for item in violations} == {
+        (key, Rule.UNKNOWN) for key in newer
+    }
     known = {key: value for key, value in sent.request.items() if key not in newer}
     report = ParamValidator().validate(known, shape)
     assert not report.has_errors(), report.generate_report()
@@ -39,7 +41,14 @@ def test_a_plan_keeps_to_the_model(name, model):
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.kind)
 def test_the_model_knows_every_status_key_that_is_read(model, api):
     members = MODELS[model].operation_model(api.describe).output_shape.members
-    keys = [api.name_key, api.arn_key, api.status_key, api.start_time_key, api.end_time_key, *api.reason_keys]
+    keys = [
+        api.name_key,
+        api.arn_key,
+        api.status_key,
+        api.start_time_key,
+        api.end_time_key,
+        *api.reason_keys,
+    ]
     assert set(keys) <= set(members)
 
 

@@ -33,7 +33,9 @@ def stubbed(name):
 
 def answer(**fields):
     """Return what Describe has to say of every training job, with ``fields``."""
-    common = training_parameters(TrainingJobArn="arn:aws:sagemaker:eu-west-1:123456789012:training-job/a-job")
+    common = training_parameters(
+        TrainingJobArn="arn:aws:sagemaker:eu-west-1:123456789012:training-job/a-job"
+    )
     del common["RoleArn"]
     changes = {"TrainingJobStatus": "Failed", "SecondaryStatus": "Failed", "CreationTime": TIME}
     artifacts = {"ModelArtifacts": {"S3ModelArtifacts": "s3://bucket/out/a-job/output/model/"}}
@@ -43,7 +45,9 @@ def answer(**fields):
 def described(**fields):
     """Return a job as the client reads what Describe answers."""
     with stubbed("sagemaker") as (service, stubber):
-        stubber.add_response("describe_training_job", answer(**fields), {"TrainingJobName": "a-job"})
+        stubber.add_response(
+            "describe_training_job", answer(**fields), {"TrainingJobName": "a-job"}
+        )
         return read(TRAINING, service.describe(TRAINING, "a-job"))
 
 
@@ -59,14 +63,22 @@ def test_of_the_streams_that_are_documented_those_of_instances_alone_are_read():
     instances = [stream for stream in recorded["streams"] if not stream.endswith("/ssm")]
     with stubbed("logs") as (service, stubber):
         listed = {"logStreams": [{"logStreamName": stream} for stream in recorded["streams"]]}
-        stubber.add_response("describe_log_streams", listed, {"logGroupName": group, "logStreamNamePrefix": f"{job}/"})
+        stubber.add_response(
+            "describe_log_streams",
+            listed,
+            {"logGroupName": group, "logStreamNamePrefix": f"{job}/"},
+        )
         for stream in instances:
             place = {"logGroupName": group, "logStreamName": stream, "startFromHead": True}
             events = [{"timestamp": 1_680_535_300_000, "message": stream}]
-            stubber.add_response("get_log_events", {"events": events, "nextForwardToken": "f/1"}, place)
+            stubber.add_response(
+                "get_log_events", {"events": events, "nextForwardToken": "f/1"}, place
+            )
         # One page of each: a call for a third stream would be one that the Stubber does not expect.
         lines = list(LogReader(service, TRAINING, job).new_lines(whole=False))
-    assert [(line.host, line.text) for line in lines] == list(zip(recorded["hosts"], instances, strict=True))
+    assert [(line.host, line.text) for line in lines] == list(
+        zip(recorded["hosts"], instances, strict=True)
+    )
 
 
 @pytest.mark.parametrize("recorded", sourced(ANSWERS["error"]))

@@ -33,7 +33,10 @@ def test_progress_is_told_every_few_seconds_and_how_far_it_came_at_the_end():
     for second in range(13):
         clock.now_s = float(second)
         told += rendering.render("algo-1", progress(second, time_s=second))
-    assert [text.split(",")[0] for text in told] == ["train: 5% (5 of 100 rows", "train: 10% (10 of 100 rows"]
+    assert [text.split(",")[0] for text in told] == [
+        "train: 5% (5 of 100 rows",
+        "train: 10% (10 of 100 rows",
+    ]
     assert rendering.rest() == ["train: 12% (12 of 100 rows, 1 rows/s, 1 min 28 s left)"]
     assert rendering.rest() == []
 
@@ -65,7 +68,9 @@ def test_metrics_that_are_asked_for_are_one_line_every_few_seconds():
     for step in range(100):
         clock.now_s = step / 10
         told += rendering.render("algo-1", line(Metric(name="loss", value=step / 100, step=step)))
-        told += rendering.render("algo-1", line(Metric(name="cpu_percent", value=99.0, host="algo-2")))
+        told += rendering.render(
+            "algo-1", line(Metric(name="cpu_percent", value=99.0, host="algo-2"))
+        )
     assert told == ["metrics at step 50: loss = 0.5", "algo-2: cpu_percent = 99"]
     assert rendering.rest() == ["metrics at step 99: loss = 0.99", "algo-2: cpu_percent = 99"]
 
@@ -77,7 +82,10 @@ def test_the_reason_of_a_failure_is_said_unless_it_is_told_elsewhere():
 
 
 def test_a_reason_that_the_instance_has_remarked_in_its_log_is_not_said_again():
-    remark, event = "raysm: algo-1 failed: ValueError: no", State(name="failed", host="algo-1", detail="ValueError: no")
+    remark, event = (
+        "raysm: algo-1 failed: ValueError: no",
+        State(name="failed", host="algo-1", detail="ValueError: no"),
+    )
     rendering = Rendering()
     assert rendering.render("algo-1", remark) == [f"algo-1 | {remark}"]
     assert rendering.render("algo-1", line(event)) == []
@@ -168,7 +176,11 @@ def test_each_reason_is_told_once_and_a_look_that_fails_is_passed_over():
             "waiting: the workload has started (its imports may take a while), and has printed nothing yet",
         ),
         (SecondaryStatus.TRAINING, [line(State(name="formed")), "epoch 1"], ""),
-        (SecondaryStatus.TRAINING, [line(State(name="formed")), "raysm: matrix: 3 rows x 2 columns"], ""),
+        (
+            SecondaryStatus.TRAINING,
+            [line(State(name="formed")), "raysm: matrix: 3 rows x 2 columns"],
+            "",
+        ),
         (SecondaryStatus.UPLOADING, ["epoch 1"], "waiting: the service stores the results"),
     ],
 )

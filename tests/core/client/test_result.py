@@ -23,7 +23,16 @@ from raysm.core.client.results.result import earlier_result, manifest_of, read_a
 from raysm.core.client.storage.s3 import file_path
 from raysm.core.client.submit import submit
 from raysm.core.protocol.events import Digest, line
-from raysm.core.protocol.result import EXCEPTION, FAILURE, MARK, VALUE, Failure, Manifest, ResultFile, how_to_read
+from raysm.core.protocol.result import (
+    EXCEPTION,
+    FAILURE,
+    MARK,
+    VALUE,
+    Failure,
+    Manifest,
+    ResultFile,
+    how_to_read,
+)
 from raysm.core.request.codec import to_json
 from raysm.errors import InvalidRequest, JobFailed, MissingDependency, ServiceError
 from raysm.features.script.client import Function
@@ -48,7 +57,15 @@ MANIFEST = Manifest(
     job="j",
     workload={"kind": "similarity"},
     inputs={},
-    files=(ResultFile(name="full.npy", shape=(2, 2), bytes=144, sha256="0", how_to_read=how_to_read("full.npy")),),
+    files=(
+        ResultFile(
+            name="full.npy",
+            shape=(2, 2),
+            bytes=144,
+            sha256="0",
+            how_to_read=how_to_read("full.npy"),
+        ),
+    ),
     versions={},
     instances=("algo-1",),
     phases_s={},
@@ -76,7 +93,9 @@ def test_a_result_with_a_manifest_is_a_folder_that_can_be_read(remote, job, tmp_
     assert "full.npy: 2 x 2, 144 bytes" in repr(result)
 
 
-def test_a_result_of_aws_is_kept_below_the_home_and_brought_once(remote, job, tmp_path, monkeypatch):
+def test_a_result_of_aws_is_kept_below_the_home_and_brought_once(
+    remote, job, tmp_path, monkeypatch
+):
     monkeypatch.setenv("RAYSM_HOME", str(tmp_path / "home"))
     leave_matrix(remote, job, tmp_path)
     remote.sagemaker.end(job.name, "Completed")
@@ -121,7 +140,9 @@ def test_a_result_of_an_earlier_run_of_the_task_is_replaced_as_a_whole(remote, s
     assert (tmp_path / "out" / "both").read_bytes() == b"2"
 
 
-def test_a_users_file_stays_that_has_the_name_of_a_file_of_a_result_before_the_last(remote, script, tmp_path):
+def test_a_users_file_stays_that_has_the_name_of_a_file_of_a_result_before_the_last(
+    remote, script, tmp_path
+):
     ended(remote, script, old=b"1").result(to=tmp_path / "out")
     ended(remote, script, new=b"2").result(to=tmp_path / "out")
     assert not (tmp_path / "out" / "old").exists()
@@ -132,7 +153,9 @@ def test_a_users_file_stays_that_has_the_name_of_a_file_of_a_result_before_the_l
 
 
 @pytest.mark.parametrize("is_folder", [False, True])
-def test_a_result_is_replaced_though_the_user_has_removed_a_file_of_it(remote, script, tmp_path, is_folder):
+def test_a_result_is_replaced_though_the_user_has_removed_a_file_of_it(
+    remote, script, tmp_path, is_folder
+):
     ended(remote, script, old=b"1").result(to=tmp_path / "out")
     (tmp_path / "out" / "old").unlink()
     if is_folder:
@@ -164,7 +187,9 @@ def test_a_result_of_another_task_is_left_alone(remote, script, tmp_path):
     assert first.result(to=tmp_path / "out") == tmp_path / "out"
 
 
-def test_an_interrupted_replacement_leaves_no_file_of_the_old_result_behind_in_the_end(remote, script, tmp_path):
+def test_an_interrupted_replacement_leaves_no_file_of_the_old_result_behind_in_the_end(
+    remote, script, tmp_path
+):
     first, second = ended(remote, script, old=b"1"), ended(remote, script, new=b"2")
     leave(remote, first, "model/manifest.json", with_manifest(first.name, "old"))
     first.result(to=tmp_path / "out")
@@ -191,13 +216,21 @@ def test_files_of_any_name_are_fetched_and_replaced_by_the_next_run(local, scrip
     write_all(file_path(second.outputs) / "model", ["new"])
     local.sagemaker.end(second.name, "Completed")
     second.result(to=tmp_path / "out")
-    assert [name for name in names_in(tmp_path / "out") if not name.startswith(".raysm")] == ["new", "sub folder"]
+    assert [name for name in names_in(tmp_path / "out") if not name.startswith(".raysm")] == [
+        "new",
+        "sub folder",
+    ]
 
 
 def test_a_manifest_that_names_files_elsewhere_has_none_of_them_removed(remote, script, tmp_path):
     (tmp_path / "mine").write_text("mine")
     first = ended(remote, script, x=b"1")
-    leave(remote, first, "model/manifest.json", with_manifest(first.name, "x", "../mine", str(tmp_path / "mine")))
+    leave(
+        remote,
+        first,
+        "model/manifest.json",
+        with_manifest(first.name, "x", "../mine", str(tmp_path / "mine")),
+    )
     first.result(to=tmp_path / "out")
     ended(remote, script, y=b"2").result(to=tmp_path / "out")
     assert (tmp_path / "mine").read_text() == "mine"
@@ -246,7 +279,9 @@ def test_a_result_is_not_brought_into_a_folder_of_the_users(remote, job, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../mine.npy", "sub/../../mine.npy", ""])
-def test_a_manifest_that_names_a_file_elsewhere_is_not_followed(remote, job, tmp_path, caplog, name):
+def test_a_manifest_that_names_a_file_elsewhere_is_not_followed(
+    remote, job, tmp_path, caplog, name
+):
     leave(remote, job, "model/full.npy", b"x")
     leave(remote, job, "model/manifest.json", with_manifest(job.name, "full.npy", name))
     remote.sagemaker.end(job.name, "Completed")
@@ -258,7 +293,9 @@ def test_a_line_of_a_manifest_that_says_how_to_read_a_file_is_replaced_by_our_ow
     evil = dataclasses.replace(MANIFEST.files[0], how_to_read="import os; os.system('evil')")
     dataclasses.replace(MANIFEST, files=(evil,)).write(tmp_path)
     read = manifest_of(tmp_path)
-    assert read.files[0].how_to_read == 'import numpy; array = numpy.load("full.npy", mmap_mode="r")'
+    assert (
+        read.files[0].how_to_read == 'import numpy; array = numpy.load("full.npy", mmap_mode="r")'
+    )
     assert "evil" not in repr(read_as(tmp_path, read))
 
 
@@ -362,7 +399,9 @@ def test_a_function_raises_its_own_exception_with_the_remote_traceback_as_cause(
     assert "Traceback: in f" in str(caught.value.__cause__)
 
 
-@pytest.mark.parametrize("content", [b"", b"broken", cloudpickle.dumps(SystemExit(3))], ids=["none", "broken", "exit"])
+@pytest.mark.parametrize(
+    "content", [b"", b"broken", cloudpickle.dumps(SystemExit(3))], ids=["none", "broken", "exit"]
+)
 def test_an_exception_that_cannot_be_had_is_a_failed_job(remote, call, content):
     leave_pickle(remote, call, "data", EXCEPTION, content)
     remote.sagemaker.end(call.name, "Failed", FailureReason="SystemExit: 3")
@@ -426,7 +465,9 @@ def test_an_exception_whose_class_is_not_here_is_a_failed_job_that_names_the_mod
         ("AccessDenied: is not authorized", False),
     ],
 )
-def test_a_job_whose_role_lacks_a_permission_names_the_check_that_finds_it(remote, job, reason, is_hinted):
+def test_a_job_whose_role_lacks_a_permission_names_the_check_that_finds_it(
+    remote, job, reason, is_hinted
+):
     remote.sagemaker.end(job.name, "Failed", FailureReason=reason)
     assert ("raysm doctor" in str(job.exception())) == is_hinted
 
@@ -513,7 +554,9 @@ def test_a_log_that_may_not_be_read_is_the_error_and_the_value_stays_unread(remo
     assert not (tmp_path / "run").exists()
 
 
-def test_an_exception_that_someone_wrote_over_is_not_unpickled_and_the_failure_says_so(remote, call, tmp_path):
+def test_an_exception_that_someone_wrote_over_is_not_unpickled_and_the_failure_says_so(
+    remote, call, tmp_path
+):
     leave_pickle(remote, call, "data", EXCEPTION, cloudpickle.dumps(OwnError(3)))
     leave(remote, call, f"data/{EXCEPTION}", pickle.dumps(RunsCode(tmp_path / "run")))
     remote.sagemaker.end(call.name, "Failed", FailureReason="OwnError: code 3")
@@ -537,7 +580,8 @@ def test_a_digest_that_a_job_prints_with_data_of_others_does_not_count(remote, c
     forged = pickle.dumps(RunsCode(tmp_path / "run"))
     leave(remote, call, f"model/{VALUE}", forged)
     digest = line(Digest(file=VALUE, sha256=hashlib.sha256(forged).hexdigest(), time_s=1e12))
-    # By the log's clock before the driver's; and behind the label of a task, whose lines may come late.
+    # By the log's clock before the driver's; and behind the label of a task, whose lines may come
+    # late.
     remote.write_log(call.name, "algo-2", [(NOW_MS - 1000, digest)])
     remote.write_log(call.name, "algo-1", [(NOW_MS + 1000, f"(read pid=77, ip=10.0.0.2) {digest}")])
     remote.sagemaker.end(call.name, "Completed")
@@ -574,7 +618,13 @@ def stacked(tmp_path):
     "key",
     [
         *(3, -1, np.int64(4), (5, 2), (3,)),
-        *(slice(2, 8, 2), slice(4, 4), (slice(None), 3), (slice(1, 5), slice(0, 4)), (slice(0, 3), -1)),
+        *(
+            slice(2, 8, 2),
+            slice(4, 4),
+            (slice(None), 3),
+            (slice(1, 5), slice(0, 4)),
+            (slice(0, 3), -1),
+        ),
         [9, 0, 3, 0],
     ],
 )
@@ -598,7 +648,9 @@ def test_rows_and_columns_that_are_not_there_are_refused(stacked):
 def result_of(folder, shapes):
     """Return a result of files with these shapes, in their order."""
     files = tuple(
-        ResultFile(name=name, shape=shape, bytes=7, sha256="0", how_to_read="", units=("rows", "columns"))
+        ResultFile(
+            name=name, shape=shape, bytes=7, sha256="0", how_to_read="", units=("rows", "columns")
+        )
         for name, shape in shapes.items()
     )
     return read_as(folder, manifest(*files, workload={"kind": "similarity"}))
@@ -643,7 +695,10 @@ def test_parts_of_neighbors_are_one_table_in_the_order_of_the_rows(tmp_path):
     result = result_of(tmp_path, {"neighbors/b.parquet": (2, 4), "neighbors/a.parquet": (1, 4)})
     assert isinstance(result, SimilarityResult)
     assert result.table()["row"].to_pylist() == [0, 1, 2]
-    assert result.parts == [tmp_path / "neighbors" / "b.parquet", tmp_path / "neighbors" / "a.parquet"]
+    assert result.parts == [
+        tmp_path / "neighbors" / "b.parquet",
+        tmp_path / "neighbors" / "a.parquet",
+    ]
 
 
 def neighbors_of(rows):
@@ -667,11 +722,14 @@ def test_neighbors_can_be_read_as_a_table_of_pairs_in_the_order_of_the_rows(tmp_
     (tmp_path / "neighbors").mkdir()
     for name, rows in (("b", [0, 1]), ("a", [2])):
         pq.write_table(neighbors_of(rows), tmp_path / "neighbors" / f"{name}.parquet")
-    pairs = result_of(tmp_path, {"neighbors/b.parquet": (2, 2), "neighbors/a.parquet": (1, 2)}).pairs()
+    pairs = result_of(
+        tmp_path, {"neighbors/b.parquet": (2, 2), "neighbors/a.parquet": (1, 2)}
+    ).pairs()
     assert pairs.column_names == ["row", "id", "neighbor", "neighbor_id", "similarity"]
     high = pairs.filter(compute.field("similarity") >= 0.5)
     assert high.drop_columns("similarity").to_pylist() == [
-        {"row": row, "id": f"r{row}", "neighbor": (row + 1) % 3, "neighbor_id": f"r{(row + 1) % 3}"} for row in range(3)
+        {"row": row, "id": f"r{row}", "neighbor": (row + 1) % 3, "neighbor_id": f"r{(row + 1) % 3}"}
+        for row in range(3)
     ]
     assert len(pairs) == 6
 

@@ -44,7 +44,9 @@ def test_what_the_plan_says_is_what_is_sent(remote):
 )
 def test_a_refusal_names_the_operation_the_reason_and_the_remedy(remote, code, words):
     remote.fail("stop_training_job", refusal(code, "because"))
-    with pytest.raises(ServiceError, match=f"stop_training_job.*{code}.*because.*{words}") as caught:
+    with pytest.raises(
+        ServiceError, match=f"stop_training_job.*{code}.*because.*{words}"
+    ) as caught:
         remote.service.stop(TRAINING, "job")
     assert caught.value.code == code
 
@@ -82,11 +84,17 @@ def test_importing_the_client_pulls_in_neither_boto3_nor_cloudpickle():
 
 @pytest.mark.parametrize(
     "error",
-    [exceptions.UnauthorizedSSOTokenError(), exceptions.TokenRetrievalError(provider="sso", error_msg="expired")],
+    [
+        exceptions.UnauthorizedSSOTokenError(),
+        exceptions.TokenRetrievalError(provider="sso", error_msg="expired"),
+    ],
     ids=lambda error: type(error).__name__,
 )
 def test_a_login_that_is_too_old_for_a_call_is_the_same_error(error):
-    with pytest.raises(CredentialsExpired, match="aws sso login"), translated("describe_training_job"):
+    with (
+        pytest.raises(CredentialsExpired, match="aws sso login"),
+        translated("describe_training_job"),
+    ):
         raise error
 
 
@@ -127,7 +135,9 @@ class Page(io.BytesIO):
 
 def test_a_page_of_a_proxy_is_said_to_be_none_of_aws():
     client = SESSION.client("sts", region_name=REGION)
-    page = AWSResponse("https://sts", 200, {}, Page(b"<!doctype html>\n<html lang=en>log in first</html>"))
+    page = AWSResponse(
+        "https://sts", 200, {}, Page(b"<!doctype html>\n<html lang=en>log in first</html>")
+    )
     client.meta.events.register("before-send.sts", lambda **_: page)
     with pytest.raises(ServiceError, match="(?s)not AWS's.*proxy") as error:
         Service(aws(), clients=lambda name: client).call("sts", "get_caller_identity")
@@ -136,7 +146,9 @@ def test_a_page_of_a_proxy_is_said_to_be_none_of_aws():
 
 def test_an_empty_answer_about_a_job_is_said_to_be_none_of_aws():
     client = SESSION.client("sagemaker", region_name=REGION)
-    client.meta.events.register("before-send.sagemaker", lambda **_: AWSResponse("https://sagemaker", 200, {}, Page()))
+    client.meta.events.register(
+        "before-send.sagemaker", lambda **_: AWSResponse("https://sagemaker", 200, {}, Page())
+    )
     with pytest.raises(ServiceError, match="not AWS's.*empty.*proxy") as error:
         Service(aws(), clients=lambda name: client).describe(TRAINING, "job")
     assert error.value.is_transient
@@ -188,18 +200,26 @@ def stand_in(version=__version__):
     return (sys.executable, "-c", textwrap.dedent(STAND_IN), version)
 
 
-def test_all_that_start_a_server_find_the_same_and_its_record_alone_is_not_believed(home, monkeypatch):
+def test_all_that_start_a_server_find_the_same_and_its_record_alone_is_not_believed(
+    home, monkeypatch
+):
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "")
     assert endpoint.answering(home) is None
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        found = {item.result() for item in [pool.submit(endpoint.ensure, home, command=stand_in()) for _ in range(3)]}
+        found = {
+            item.result()
+            for item in [pool.submit(endpoint.ensure, home, command=stand_in()) for _ in range(3)]
+        }
     assert (home / "starts").read_text() == "x"
     record = ServerRecord.read(home)
     assert found == {record} == {endpoint.ensure(home, command=("/nonsense",))}
     # Neither credentials nor a proxy are needed.
     service = Service(Local(home=str(home)))
-    assert (service.client("s3").meta.endpoint_url, service.region) == ("http://localhost", "us-east-1")
+    assert (service.client("s3").meta.endpoint_url, service.region) == (
+        "http://localhost",
+        "us-east-1",
+    )
     dataclasses.replace(record, pid=record.pid + 1).write(home)
     assert endpoint.answering(home) is None  # another process answers there
     record.write(home)
@@ -222,7 +242,9 @@ def test_a_server_is_started_again_where_the_old_one_was_just_ending(home):
         fcntl.flock(old, fcntl.LOCK_EX)
         with concurrent.futures.ThreadPoolExecutor() as pool:
             found = pool.submit(endpoint.ensure, home, command=stand_in())
-            until(lambda: log_file(home).exists() and "another one" in log_file(home).read_text(), 90)
+            until(
+                lambda: log_file(home).exists() and "another one" in log_file(home).read_text(), 90
+            )
             old.close()
             assert found.result(90) == ServerRecord.read(home)
 

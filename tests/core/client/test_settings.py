@@ -5,7 +5,15 @@ from pathlib import Path
 import pytest
 
 import raysm
-from raysm.core.client.settings import Layer, Project, Settings, check_values, find_project_file, read_request, schema
+from raysm.core.client.settings import (
+    Layer,
+    Project,
+    Settings,
+    check_values,
+    find_project_file,
+    read_request,
+    schema,
+)
 from raysm.core.request import AWS, Cluster, InstanceGroup, Limits, Local, Security
 from raysm.errors import InvalidRequest
 from raysm.features.script.request import Script
@@ -29,7 +37,10 @@ GROUPS = [{"name": "a", "instance_type": "ml.m5.large", "count": 1}]
 
 
 def test_groups_put_away_a_type_and_a_count_of_a_weaker_place_and_the_reverse():
-    uniform, grouped = {"cluster": {"instance_type": "ml.c5.xlarge", "count": 2}}, {"cluster": {"groups": GROUPS}}
+    uniform, grouped = (
+        {"cluster": {"instance_type": "ml.c5.xlarge", "count": 2}},
+        {"cluster": {"groups": GROUPS}},
+    )
     groups = Cluster(groups=(InstanceGroup("a", "ml.m5.large", 1),))
     assert settings(uniform, grouped).options()["cluster"] == groups
     assert settings(grouped, uniform).options()["cluster"] == Cluster("ml.c5.xlarge", count=2)
@@ -52,7 +63,9 @@ def test_a_workload_is_read_by_its_kind_and_another_kind_is_another_workload():
     script = {"workload": {"kind": "script", "script": "a.py", "args": ["x"]}}
     assert settings(script).workload() == Script("a.py", args=("x",))
     assert settings(script, {"workload": {"args": ["y"]}}).workload() == Script("a.py", args=("y",))
-    assert settings(script, {"workload": {"kind": "similarity", "top_k": 3}}).workload() == Similarity(top_k=3)
+    assert settings(
+        script, {"workload": {"kind": "similarity", "top_k": 3}}
+    ).workload() == Similarity(top_k=3)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +90,10 @@ def test_a_workload_that_cannot_be_is_refused(workload, message):
         ({"aws": {"kind": "local"}}, "x: there is no option aws.kind;"),
         ({"cluster": {"count": True}}, "x: cluster.count: "),
         ({"metrics": [{"name": "a"}]}, "x: metrics[0]: "),
-        ({"inputs": {"train": {"url": "s3://b/x"}}}, "inputs.train.url; did you mean inputs.train.uri?"),
+        (
+            {"inputs": {"train": {"url": "s3://b/x"}}},
+            "inputs.train.url; did you mean inputs.train.uri?",
+        ),
     ],
 )
 def test_what_is_unknown_or_of_another_type_is_refused_with_place_and_key(tables, message):
@@ -88,11 +104,18 @@ def test_what_is_unknown_or_of_another_type_is_refused_with_place_and_key(tables
 
 def test_values_that_contradict_each_other_name_the_places_that_they_come_from():
     with pytest.raises(InvalidRequest, match="max_wait_s.*spot=True.*layer 0, layer 1"):
-        settings(*({"limits": item} for item in ({"max_wait_s": 5}, {"spot": False}, {"max_runtime_s": 3}))).options()
+        settings(
+            *(
+                {"limits": item}
+                for item in ({"max_wait_s": 5}, {"spot": False}, {"max_runtime_s": 3})
+            )
+        ).options()
 
 
 def test_a_channel_may_be_written_as_its_uri_and_a_hyperparameter_as_a_number():
-    chosen = settings({"inputs": {"train": "s3://b/x"}, "hyperparameters": {"lr": 0.1, "layers": 3}}).options()
+    chosen = settings(
+        {"inputs": {"train": "s3://b/x"}, "hyperparameters": {"lr": 0.1, "layers": 3}}
+    ).options()
     assert chosen["inputs"]["train"].uri == "s3://b/x"
     assert chosen["hyperparameters"] == {"lr": "0.1", "layers": "3"}
 
@@ -185,10 +208,19 @@ def test_a_path_is_relative_to_the_file_in_which_it_stands(file):
     ("text", "message"),
     [
         ("[clutser]\ncount = 1", ": there is no option clutser; did you mean cluster?"),
-        ("\n[profile.x.cluster]\ncuont = 1", " [profile.x]: there is no option cluster.cuont; did you mean"),
-        ("[workload]\nkind = 'script'", ": a project file has no workload; put it into a file for --request"),
+        (
+            "\n[profile.x.cluster]\ncuont = 1",
+            " [profile.x]: there is no option cluster.cuont; did you mean",
+        ),
+        (
+            "[workload]\nkind = 'script'",
+            ": a project file has no workload; put it into a file for --request",
+        ),
         ("count = ", " is not TOML that can be read: Invalid value (at end of document)"),
-        ("[tags]\nsince = 2020-01-01", ": tags.since: expected text, got datetime.date(2020, 1, 1)"),
+        (
+            "[tags]\nsince = 2020-01-01",
+            ": tags.since: expected text, got datetime.date(2020, 1, 1)",
+        ),
     ],
 )
 def test_what_a_file_cannot_say_is_refused_with_file_and_nearest_key(tmp_path, text, message):
@@ -200,8 +232,12 @@ def test_what_a_file_cannot_say_is_refused_with_file_and_nearest_key(tmp_path, t
 
 
 def test_a_request_has_a_workload_too_and_is_json_or_toml(tmp_path):
-    (tmp_path / "r.toml").write_text('[workload]\nkind = "script"\nscript = "a.py"\n[limits]\nspot = true\n')
-    (tmp_path / "r.json").write_text('{"workload": {"kind": "script", "script": "a.py"}, "limits": {"spot": true}}')
+    (tmp_path / "r.toml").write_text(
+        '[workload]\nkind = "script"\nscript = "a.py"\n[limits]\nspot = true\n'
+    )
+    (tmp_path / "r.json").write_text(
+        '{"workload": {"kind": "script", "script": "a.py"}, "limits": {"spot": true}}'
+    )
     for name in ("r.toml", "r.json"):
         chosen = Settings([read_request(tmp_path / name)])
         assert chosen.workload().script == str(tmp_path / "a.py")
@@ -220,7 +256,9 @@ def test_options_of_a_file_are_those_of_submit(file, remote, script, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "train.csv").write_text("1\n")
     file.write_text(WHOLE.replace('last = "job:NAME/data"\n', ""))
-    job = raysm.submit(raysm.Script(str(script)), **{**raysm.load_options(file), "on": remote.service})
+    job = raysm.submit(
+        raysm.Script(str(script)), **{**raysm.load_options(file), "on": remote.service}
+    )
     sent = remote.sagemaker.sent[0]
     assert sent["VpcConfig"]["Subnets"] == ["subnet-1"]
     assert job.name == sent["TrainingJobName"]

@@ -40,7 +40,10 @@ def test_two_files_of_one_name_are_refused_with_both_places(tmp_path):
         with pytest.raises(InvalidRequest, match=r"'wording\.py'.*own.*kinds"):
             package_of(
                 types.SimpleNamespace(
-                    workload=sweep, pickled=lambda: b"", source=lambda: script.source, title=lambda: "scripted"
+                    workload=sweep,
+                    pickled=lambda: b"",
+                    source=lambda: script.source,
+                    title=lambda: "scripted",
                 )
             )
 
@@ -100,7 +103,9 @@ def count_classes(dataset):
 
 def test_a_function_travels_that_uses_torch_and_the_name_of_one_of_its_odd_modules():
     assert type(torch.classes) is not types.ModuleType
-    function, args, _ = pickle.loads(pickled_call(count_classes, (types.SimpleNamespace(classes=["a", "b"]),), {}))
+    function, args, _ = pickle.loads(
+        pickled_call(count_classes, (types.SimpleNamespace(classes=["a", "b"]),), {})
+    )
     assert function is not count_classes
     assert function(*args) == 2
 
@@ -124,7 +129,9 @@ def imported(tmp_path):
         sys.modules.pop(name, None)
 
 
-def test_the_modules_beside_a_functions_own_travel_also_those_that_are_imported_later(imported, tmp_path):
+def test_the_modules_beside_a_functions_own_travel_also_those_that_are_imported_later(
+    imported, tmp_path
+):
     steps, elsewhere = imported("own_steps"), tmp_path / "site-packages"
     imported("own_installed", folder=elsewhere)
     assert set(own_modules(steps.f)) == {steps}
@@ -141,7 +148,9 @@ def test_a_package_travels_of_which_a_function_imports_by_dots_later(tmp_path, m
     monkeypatch.syspath_prepend(tmp_path)
     steps = importlib.import_module("own_package.steps")
     try:
-        assert set(late_source(steps.f).files) == {f"own_package/{name}.py" for name in ("__init__", "steps", "later")}
+        assert set(late_source(steps.f).files) == {
+            f"own_package/{name}.py" for name in ("__init__", "steps", "later")
+        }
     finally:
         for name in ("own_package.steps", "own_package"):
             del sys.modules[name]

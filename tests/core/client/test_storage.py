@@ -4,7 +4,13 @@ import pytest
 from botocore.response import StreamingBody
 
 from raysm.core.client.service import Service
-from raysm.core.client.storage.s3 import Outdated, Storage, is_name_on_windows, read_versioned, write_versioned
+from raysm.core.client.storage.s3 import (
+    Outdated,
+    Storage,
+    is_name_on_windows,
+    read_versioned,
+    write_versioned,
+)
 from raysm.core.client.targets.connection import Bucket
 from raysm.errors import ServiceError
 from tests.support.odd_names import ODD_NAMES, ONLY_FILES, contents, read_all, write_all
@@ -17,7 +23,10 @@ URI = "s3://kept/g/head.json"
 def service():
     with fake_aws() as fake:
         fake.service.call(
-            "s3", "create_bucket", Bucket="kept", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"}
+            "s3",
+            "create_bucket",
+            Bucket="kept",
+            CreateBucketConfiguration={"LocationConstraint": "eu-west-1"},
         )
         yield fake.service
 
@@ -54,7 +63,12 @@ class Torn:
 
     def get_object(self, **_):
         body = StreamingBody(io.BytesIO(b"half"), content_length=8)
-        return {"Body": body, "ETag": "1", "LastModified": None, "ResponseMetadata": {"HTTPHeaders": {}}}
+        return {
+            "Body": body,
+            "ETag": "1",
+            "LastModified": None,
+            "ResponseMetadata": {"HTTPHeaders": {}},
+        }
 
 
 @pytest.mark.parametrize("read", [lambda service, uri: Storage(service).read(uri), read_versioned])
@@ -70,7 +84,12 @@ def test_a_folder_lists_what_is_below_it_by_name(store):
     for name in ("b", "sub/c", "a", ".half.0123abcd.partial", "user.partial"):
         storage.write(f"{prefix}/{name}", name.encode())
     found = storage.folder(prefix)
-    assert [(item.name, item.size) for item in found] == [("a", 1), ("b", 1), ("sub/c", 5), ("user.partial", 12)]
+    assert [(item.name, item.size) for item in found] == [
+        ("a", 1),
+        ("b", 1),
+        ("sub/c", 5),
+        ("user.partial", 12),
+    ]
     assert storage.folder(f"{prefix}/none") == []
 
 
@@ -85,7 +104,9 @@ def test_objects_of_any_name_are_fetched_under_it(store, tmp_path):
     assert read_all(tmp_path / "fetched") == contents(names)
 
 
-def test_objects_that_no_file_can_be_named_after_are_named_and_the_others_are_fetched(remote, tmp_path, caplog):
+def test_objects_that_no_file_can_be_named_after_are_named_and_the_others_are_fetched(
+    remote, tmp_path, caplog
+):
     storage = Storage(remote.service)
     storage.ensure_bucket(Bucket(name="bucket"), "eu-west-1")
     refused = ["../evil", "/etc/evil", "y" * 300]
@@ -96,7 +117,9 @@ def test_objects_that_no_file_can_be_named_after_are_named_and_the_others_are_fe
     assert all(repr(key) in caplog.text for key in refused)
 
 
-@pytest.mark.parametrize("name", ["CON", "sub/nul.txt", "a:b", "a\\b", "what?", "dot.", "blank ", "new\nline"])
+@pytest.mark.parametrize(
+    "name", ["CON", "sub/nul.txt", "a:b", "a\\b", "what?", "dot.", "blank ", "new\nline"]
+)
 def test_names_that_windows_reads_as_something_else_are_known(name):
     assert not is_name_on_windows(name)
     assert is_name_on_windows("sub folder/report %201 #7.txt")

@@ -49,7 +49,9 @@ def test_without_an_image_aws_own_is_taken_and_said(script):
         prepared = prepare(Script(str(script)), cluster=Cluster("ml.g5.xlarge"), on=fake.service)
         prepared.send()
         image = sent(fake)["AlgorithmSpecification"]["TrainingImage"]
-    assert re.fullmatch(rf"763104351884\.dkr\.ecr\.{REGION}\.amazonaws\.com/pytorch:\d\.\d+-cu\d+-\S+", image)
+    assert re.fullmatch(
+        rf"763104351884\.dkr\.ecr\.{REGION}\.amazonaws\.com/pytorch:\d\.\d+-cu\d+-\S+", image
+    )
     assert prepared.image.startswith(f"{image} (AWS's PyTorch ")
 
 
@@ -63,7 +65,9 @@ def test_a_pickle_that_the_image_cannot_read_is_refused_while_nothing_is_sent(wo
 
 
 def test_the_payload_arrives_whole_and_says_what_was_asked_for(remote, script, tmp_path):
-    job = submit(Script(str(script), args=["--lr", "1"]), cluster=M5, on=remote.service, requirements=["six"])
+    job = submit(
+        Script(str(script), args=["--lr", "1"]), cluster=M5, on=remote.service, requirements=["six"]
+    )
     found = payload_of(remote, sent(remote), tmp_path / "payload")
     assert found.request.name == job.name
     assert found.request.workload == Script("train.py", args=("--lr", "1"))
@@ -74,7 +78,9 @@ def test_the_payload_arrives_whole_and_says_what_was_asked_for(remote, script, t
 def test_a_job_that_missed_a_module_beside_its_script_says_how_to_send_it(remote, script):
     (script.parent / "plugin.py").touch()
     job = submit(Script(str(script)), cluster=M5, on=remote.service)
-    remote.sagemaker.end(job.name, "Failed", FailureReason="ModuleNotFoundError: No module named 'plugin'")
+    remote.sagemaker.end(
+        job.name, "Failed", FailureReason="ModuleNotFoundError: No module named 'plugin'"
+    )
     assert "plugin.py lies beside train.py" in str(job.exception())
     assert f"--source-dir {script.parent}" in str(job.exception())
 
@@ -145,8 +151,13 @@ def folder(tmp_path):
 
 
 def run(fake, folder, **fields):
-    fields = {"name": "task", "cluster": M5 if not isinstance(fake.service.target, Local) else None} | fields
-    return submit(Script("main.py", source_dir=str(folder)), on=fake.service, if_done="skip", **fields)
+    fields = {
+        "name": "task",
+        "cluster": M5 if not isinstance(fake.service.target, Local) else None,
+    } | fields
+    return submit(
+        Script("main.py", source_dir=str(folder)), on=fake.service, if_done="skip", **fields
+    )
 
 
 @pytest.fixture(params=["remote", "local"])
@@ -171,7 +182,9 @@ def test_a_record_that_names_a_job_of_another_task_or_request_returns_none(remot
     for other in others:
         remote.sagemaker.end(other.name, "Completed")
         # Who may write to the bucket knows the digest, and writes the latest record of the task.
-        storage.write(f"{records}/{other.name}.json", written.replace(first.name, other.name).encode())
+        storage.write(
+            f"{records}/{other.name}.json", written.replace(first.name, other.name).encode()
+        )
     assert run(remote, folder).name not in {first.name, *(other.name for other in others)}
 
 
@@ -201,7 +214,12 @@ def test_one_that_did_not_complete_is_run_anew(either, folder, status):
 def test_whatever_the_result_depends_on_makes_a_new_run(either, folder):
     seen = {run(either, folder).name}
     (folder / "other.py").write_text("x = 1")
-    for fields in ({}, {"environment": {"A": "1"}}, {"hyperparameters": {"a": "1"}}, {"requirements": ["six"]}):
+    for fields in (
+        {},
+        {"environment": {"A": "1"}},
+        {"hyperparameters": {"a": "1"}},
+        {"requirements": ["six"]},
+    ):
         seen.add(run(either, folder, **fields).name)
     assert len(seen) == 5
 
@@ -238,7 +256,9 @@ def test_a_changed_object_makes_a_new_run(remote, folder):
     assert run(remote, folder, inputs=inputs) != first
 
 
-def test_a_changed_local_file_makes_a_new_run_on_aws_and_a_touched_one_does_not(remote, folder, tmp_path):
+def test_a_changed_local_file_makes_a_new_run_on_aws_and_a_touched_one_does_not(
+    remote, folder, tmp_path
+):
     (tmp_path / "x.csv").write_text("1")
     inputs = {"x": tmp_path / "x.csv"}
     first = run(remote, folder, inputs=inputs)
@@ -254,7 +274,9 @@ def test_each_run_begins_with_an_empty_state_unless_it_resumes(either, folder, c
     caplog.clear()
     second = run(either, folder, environment={"A": "1"})
     either.sagemaker.end(second.name, "Stopped")
-    Storage(either.service).write(f"{sent(either)['CheckpointConfig']['S3Uri'].rstrip('/')}/algo-1/epoch", b"7")
+    Storage(either.service).write(
+        f"{sent(either)['CheckpointConfig']['S3Uri'].rstrip('/')}/algo-1/epoch", b"7"
+    )
     run(either, folder, environment={"A": "2"}, resume=True)
     states = [call["CheckpointConfig"]["S3Uri"] for call in either.sagemaker.sent]
     assert states[0] != states[1]
@@ -291,7 +313,9 @@ def test_a_state_that_a_user_chose_is_resumed(either, folder):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"[" * 100_000, b"{", b'{"job": "x"}', bytes(records.MAX_BYTES + 1)], ids=range(5)
+    "content",
+    [b"", b"[" * 100_000, b"{", b'{"job": "x"}', bytes(records.MAX_BYTES + 1)],
+    ids=range(5),
 )
 def test_an_object_that_is_no_record_counts_as_none(either, folder, forged, content, caplog):
     forged(lambda record: content)
@@ -301,7 +325,11 @@ def test_an_object_that_is_no_record_counts_as_none(either, folder, forged, cont
 
 def test_a_sweep_does_not_resume_the_trials_of_another(remote, script):
     def sweep(**changed):
-        options = {"space": {"lr": choice([1, 2]), "q": choice([1])}, "metric": "loss", "mode": "min"}
+        options = {
+            "space": {"lr": choice([1, 2]), "q": choice([1])},
+            "metric": "loss",
+            "mode": "min",
+        }
         return Sweep(str(script), **options | changed)
 
     first = submit(sweep(), cluster=M5, on=remote.service)
@@ -315,7 +343,9 @@ def test_a_sweep_does_not_resume_the_trials_of_another(remote, script):
 
 
 @pytest.mark.parametrize(("environment", "is_warned"), [({"M": "1"}, False), ({"M": "2"}, True)])
-def test_a_sweep_that_is_resumed_with_another_environment_warns(remote, script, caplog, environment, is_warned):
+def test_a_sweep_that_is_resumed_with_another_environment_warns(
+    remote, script, caplog, environment, is_warned
+):
     sweep = Sweep(str(script), space={"lr": choice([1, 2])}, metric="loss", mode="min")
     first = submit(sweep, cluster=M5, on=remote.service, environment={"M": "1"})
     remote.sagemaker.end(first.name, "Stopped")
@@ -334,7 +364,9 @@ def test_the_output_of_a_failed_job_is_refused_in_one_line(remote, script):
         prepare(Script(str(script)), cluster=M5, on=remote.service, inputs={"near": "job:double"})
 
 
-def test_an_input_from_a_job_that_runs_says_that_it_waits_for_the_end_of_that_job(remote, script, caplog):
+def test_an_input_from_a_job_that_runs_says_that_it_waits_for_the_end_of_that_job(
+    remote, script, caplog
+):
     remote.sagemaker.script = [[*[{}] * 8, COMPLETED]]
     job = submit(Script(str(script)), name="slow", cluster=M5, on=remote.service)
     Storage(remote.service).write(f"{job.outputs}/model/x.npy", b"1")
@@ -344,7 +376,12 @@ def test_an_input_from_a_job_that_runs_says_that_it_waits_for_the_end_of_that_jo
 
 @pytest.mark.parametrize(
     ("count", "resume", "share_state", "is_warned"),
-    [(2, True, False, True), (2, True, True, False), (2, False, False, False), (1, True, False, False)],
+    [
+        (2, True, False, True),
+        (2, True, True, False),
+        (2, False, False, False),
+        (1, True, False, False),
+    ],
 )
 def test_a_state_of_several_instances_that_is_resumed_warns_that_each_finds_only_its_own(
     remote, script, caplog, count, resume, share_state, is_warned
@@ -361,17 +398,32 @@ def test_the_output_of_one_job_is_the_input_of_the_next(either, script):
     either.sagemaker.end(first.name, "Completed")
     for left in ("neither model nor data", "model/x.npy"):
         with pytest.raises(InvalidRequest, match=f"'job:train/data'.*{first.name} .*{left}$"):
-            prepare(Script(str(script)), cluster=cluster, on=either.service, inputs={"train": "job:train/data"})
+            prepare(
+                Script(str(script)),
+                cluster=cluster,
+                on=either.service,
+                inputs={"train": "job:train/data"},
+            )
         with pytest.raises(InvalidRequest, match=rf"^{first.name} .*model/none\.csv.*{left}$"):
             first.output("model/none.csv")
         Storage(either.service).write(f"{first.outputs}/model/x.npy", b"1")
     Storage(either.service).write(f"{first.outputs}/data/x.npy", b"1")
     with pytest.raises(JobNotFound, match="trian.* train"):
-        prepare(Script(str(script)), cluster=cluster, on=either.service, inputs={"train": "job:trian/data"})
+        prepare(
+            Script(str(script)),
+            cluster=cluster,
+            on=either.service,
+            inputs={"train": "job:trian/data"},
+        )
     with pytest.raises(InvalidRequest, match=r'got a Job.*job\.output\("model"\)'):
         prepare(Script(str(script)), cluster=cluster, on=either.service, inputs={"train": first})
     with pytest.raises(InvalidRequest, match="'matrix'.*'matrx'"):
-        prepare(Similarity(top_k=3), cluster=cluster, on=either.service, inputs={"matrx": "s3://b/x.npy"})
+        prepare(
+            Similarity(top_k=3),
+            cluster=cluster,
+            on=either.service,
+            inputs={"matrx": "s3://b/x.npy"},
+        )
     both = {"matrix": "s3://b/x.npy", "query": "s3://b/q.npy"}
     with pytest.raises(InvalidRequest, match="'query'.* queries"):
         prepare(Similarity(top_k=3), cluster=cluster, on=either.service, inputs=both)
@@ -383,7 +435,13 @@ def test_the_output_of_one_job_is_the_input_of_the_next(either, script):
         ("job:train/data", f"{first.outputs}/data"),
         ("job:train/state", state),
     ):
-        submit(Script(str(script)), name="next", cluster=cluster, on=either.service, inputs={"train": given})
+        submit(
+            Script(str(script)),
+            name="next",
+            cluster=cluster,
+            on=either.service,
+            inputs={"train": given},
+        )
         uri = sent(either)["InputDataConfig"][1]["DataSource"]["S3DataSource"]["S3Uri"]
         assert uri.rstrip("/") == expected
 
@@ -413,19 +471,27 @@ def test_a_function_of_a_notebook_brings_the_modules_of_its_folder(tmp_path):
         "def run():\n    return early.one() + indirect()\n"
         "f = Function(run); print(sorted(f.source().files), base64.b64encode(f.pickled()).decode())"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     files, pickled = done.stdout.rsplit(" ", 1)
     assert files == "['late.py']"
     (tmp_path / "early.py").unlink()
     read = f"import base64, pickle; f, _, _ = pickle.loads(base64.b64decode({pickled.strip()!r})); print(f())"
-    done = subprocess.run([sys.executable, "-c", read], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", read], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     assert done.stdout == "3\n"
 
 
 def test_the_users_own_modules_travel_by_value_and_installed_ones_do_not(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "own_helpers.py").write_text("import json\ndef add(x):\n    return json.loads('1') + x\n")
-    (tmp_path / "own_main.py").write_text("import own_helpers\ndef run(x):\n    return own_helpers.add(x)\n")
+    (tmp_path / "own_helpers.py").write_text(
+        "import json\ndef add(x):\n    return json.loads('1') + x\n"
+    )
+    (tmp_path / "own_main.py").write_text(
+        "import own_helpers\ndef run(x):\n    return own_helpers.add(x)\n"
+    )
     import own_main
 
     pickled = Function(own_main.run, 1).pickled()

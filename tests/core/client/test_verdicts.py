@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from raysm.core.client.checks import check
 from raysm.core.client.plan import plan
 from raysm.core.protocol.service_model import service_model
-from raysm.core.request import Cluster, Input, InstanceGroup, JobRequest, Limits, MetricDefinition, Security
+from raysm.core.request import (
+    Cluster,
+    Input,
+    InstanceGroup,
+    JobRequest,
+    Limits,
+    MetricDefinition,
+    Security,
+)
 from raysm.errors import InvalidRequest
 from raysm.features.script.request import Script
 from raysm.local.server.definitions import served
@@ -18,8 +26,24 @@ from raysm.local.server.validation import ApiError, check_rules
 from raysm.local.server.validation import check as check_on_server
 from tests.support.sagemaker import aws, places_of
 
-TYPES = ("ml.m5.large", "ml.g5.xlarge", "ml.p4d.24xlarge", "ml.m9i.large", "ml.m5.lrage", "m5.large", "ml.c5d.large")
-URIS = ("s3://b/x", "s3://b/x/", "s3://b/rows.npy", "s3://b/v1.2/", "s3://b/" + "x" * 1020, "s3://b/ä", "s3://")
+TYPES = (
+    "ml.m5.large",
+    "ml.g5.xlarge",
+    "ml.p4d.24xlarge",
+    "ml.m9i.large",
+    "ml.m5.lrage",
+    "m5.large",
+    "ml.c5d.large",
+)
+URIS = (
+    "s3://b/x",
+    "s3://b/x/",
+    "s3://b/rows.npy",
+    "s3://b/v1.2/",
+    "s3://b/" + "x" * 1020,
+    "s3://b/ä",
+    "s3://",
+)
 NAMES = ("a", "", " ", "é", "k" * 256, "k" * 513, "a b", "1a", "a-b")
 VALUES = ("", "v", "x\ny", "v" * 256, "v" * 257, "v" * 2501)
 KEYS = (None, "1234abcd", "alias/mine", "arn:aws:kms:eu-west-1:123456789012:key/k", "a key")
@@ -44,12 +68,16 @@ texts = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(VALUES), max_siz
 clusters = drawn(
     lambda shape, **fields: Cluster(**shape, **fields),
     shape=st.one_of(
-        st.fixed_dictionaries({"instance_type": st.sampled_from(TYPES), "count": choose(1, 2, 101)}),
+        st.fixed_dictionaries(
+            {"instance_type": st.sampled_from(TYPES), "count": choose(1, 2, 101)}
+        ),
         st.fixed_dictionaries({"groups": st.sampled_from(GROUPS[1:])}),
     ),
     volume_gb=choose(30, 1, 126, 251, 16_385),
     keep_alive_s=choose(0, 600, 21_600),
-    training_plan=choose(None, None, "arn", "arn:aws:sagemaker:eu-west-1:123456789012:training-plan/p"),
+    training_plan=choose(
+        None, None, "arn", "arn:aws:sagemaker:eu-west-1:123456789012:training-plan/p"
+    ),
 )
 limits = drawn(
     Limits,
@@ -131,7 +159,9 @@ def of_botocore(sent):
 def same_verdicts(examples):
     """Return settings for so many requests, the same ones each time."""
     slow = [HealthCheck.too_slow, HealthCheck.filter_too_much]
-    return settings(max_examples=examples, deadline=None, derandomize=True, suppress_health_check=slow)
+    return settings(
+        max_examples=examples, deadline=None, derandomize=True, suppress_health_check=slow
+    )
 
 
 def assert_one_verdict(chosen):

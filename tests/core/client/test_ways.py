@@ -95,7 +95,9 @@ def test_a_dashboard_that_is_being_started_is_waited_for_and_that_is_said_once(j
         with way_to(tunnelled, PLACE, say=said.append) as way:
             assert (len(head.requests), way.address) == (2, head.address)
         assert tunnelled.tunnels == [(8265, "algo-1")]
-    assert said == [f"waiting for the dashboard of {job.name} to answer: it starts at the first request"]
+    assert said == [
+        f"waiting for the dashboard of {job.name} to answer: it starts at the first request"
+    ]
 
 
 def test_one_that_does_not_come_up_in_time_is_said(job):
@@ -136,7 +138,9 @@ def test_ray_init_is_refused_with_the_way_out():
         ClientBuilder("digits")
 
 
-def test_what_cannot_be_is_one_line_of_rays_commands_and_raysms_own_error_to_everybody_else(tmp_path, monkeypatch):
+def test_what_cannot_be_is_one_line_of_rays_commands_and_raysms_own_error_to_everybody_else(
+    tmp_path, monkeypatch
+):
     # Refused before any service is asked.
     (tmp_path / "raysm.toml").write_text("nonsense = 1")
     monkeypatch.chdir(tmp_path)

@@ -24,7 +24,10 @@ assert all(connection.recv(3) == b"no" for connection in held)
 
 @needs_two_users
 def test_connections_of_another_user_are_closed():
-    with OwnListener(lambda: True, b"no") as listener, running_as_another_user(CONNECT, listener.port, 3) as said:
+    with (
+        OwnListener(lambda: True, b"no") as listener,
+        running_as_another_user(CONNECT, listener.port, 3) as said,
+    ):
         assert said == "3"
         for _ in range(3):
             with pytest.raises(BlockingIOError):
@@ -34,7 +37,10 @@ def test_connections_of_another_user_are_closed():
 def test_a_connection_of_this_user_is_kept_while_there_is_room():
     has_room = True
     with OwnListener(lambda: has_room, b"no") as listener:
-        with socket.create_connection(("127.0.0.1", listener.port)) as connection, listener.accept()[0] as accepted:
+        with (
+            socket.create_connection(("127.0.0.1", listener.port)) as connection,
+            listener.accept()[0] as accepted,
+        ):
             accepted.sendall(b"hello")
             assert connection.recv(5) == b"hello"
         has_room = False
@@ -45,7 +51,10 @@ def test_a_connection_of_this_user_is_kept_while_there_is_room():
 
 
 def test_a_process_without_a_file_left_refuses_quietly():
-    with OwnListener(lambda: True, b"no") as listener, socket.create_connection(("127.0.0.1", listener.port)):
+    with (
+        OwnListener(lambda: True, b"no") as listener,
+        socket.create_connection(("127.0.0.1", listener.port)),
+    ):
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
         try:
@@ -56,7 +65,9 @@ def test_a_process_without_a_file_left_refuses_quietly():
     assert refused.value.__cause__.errno == errno.EMFILE
 
 
-linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux for the user of a socket")
+linux_only = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="asks Linux for the user of a socket"
+)
 
 
 def check_users(family, address):
@@ -84,7 +95,9 @@ check_users(socket.{}, {!r})
 @linux_only
 @pytest.mark.parametrize("has_netlink", [True, False])
 @pytest.mark.parametrize(
-    ("family", "address"), [(socket.AF_INET, LOOPBACK), (socket.AF_INET6, f"::ffff:{LOOPBACK}")], ids=["IPv4", "IPv6"]
+    ("family", "address"),
+    [(socket.AF_INET, LOOPBACK), (socket.AF_INET6, f"::ffff:{LOOPBACK}")],
+    ids=["IPv4", "IPv6"],
 )
 def test_the_user_of_a_connection_is_known_with_and_without_netlink(family, address, has_netlink):
     try:
@@ -94,7 +107,9 @@ def test_the_user_of_a_connection_is_known_with_and_without_netlink(family, addr
     if has_netlink:
         check_users(family, address)
     else:
-        subprocess.run([sys.executable, "-c", WITHOUT_NETLINK.format(family.name, address)], check=True)
+        subprocess.run(
+            [sys.executable, "-c", WITHOUT_NETLINK.format(family.name, address)], check=True
+        )
 
 
 @linux_only

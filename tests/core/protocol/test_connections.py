@@ -31,7 +31,9 @@ from tests.support.another_user import needs_two_users, thief
 
 PROXY = {"HTTP_PROXY": "http://proxy.example:3128"}
 
-linux_only = pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="needs Linux's list of sockets")
+linux_only = pytest.mark.skipif(
+    not os.path.exists("/proc/net/tcp"), reason="needs Linux's list of sockets"
+)
 
 
 def free_port():
@@ -88,7 +90,9 @@ check_found(socket.{}, {!r}, {!r})
         (socket.AF_INET6, "::", "127.0.0.1"),
     ],
 )
-def test_a_process_of_this_user_is_found_by_each_address_that_it_serves(family, host, asked, has_netlink):
+def test_a_process_of_this_user_is_found_by_each_address_that_it_serves(
+    family, host, asked, has_netlink
+):
     try:
         socket.create_server((host, 0), family=family).close()
     except OSError:
@@ -137,7 +141,8 @@ async def connected(count, end):
     known = []
     server = await asyncio.start_server(lambda _, writer: known.append(writer), "127.0.0.1", 0)
     browsers = [socket.create_connection(server.sockets[0].getsockname()) for _ in range(count)]
-    # In the first turn of the loop it sees them, in the second it takes all of them, and has made nothing of them yet.
+    # In the first turn of the loop it sees them, in the second it takes all of them, and has made
+    # nothing of them yet.
     for _ in range(2):
         await asyncio.sleep(0)
     assert known == []
@@ -185,13 +190,17 @@ def shaken(*, server=TOKEN, client=TOKEN, server_port=7, client_port=7):
                 finally:
                     tap.server.shutdown(socket.SHUT_RDWR)
 
-            return await asyncio.gather(serve(), prove_client(tap.client, client, client_port), return_exceptions=True)
+            return await asyncio.gather(
+                serve(), prove_client(tap.client, client, client_port), return_exceptions=True
+            )
 
     return asyncio.run(go())
 
 
 @pytest.mark.parametrize(
-    "how", [{"client": b"another"}, {"server": b"another"}, {"server_port": 8}], ids=["client", "server", "port"]
+    "how",
+    [{"client": b"another"}, {"server": b"another"}, {"server_port": 8}],
+    ids=["client", "server", "port"],
 )
 def test_of_two_that_differ_the_server_says_nothing_that_depends_on_the_token(how):
     at_server, at_client = shaken(**how)
@@ -207,7 +216,9 @@ def test_a_server_of_another_protocol_is_not_answered():
     async def go():
         loop = asyncio.get_running_loop()
         with Tap() as tap:
-            await loop.sock_sendall(tap.server, b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+            await loop.sock_sendall(
+                tap.server, b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
+            )
             with pytest.raises(NotProved, match="another protocol"):
                 await asyncio.wait_for(prove_client(tap.client, TOKEN, 7), 60)
             tap.client.shutdown(socket.SHUT_WR)
@@ -222,7 +233,9 @@ def test_what_follows_the_handshake_is_left_for_the_next_reader():
         with Tap() as tap:
             proving = asyncio.ensure_future(prove_server(tap.server, TOKEN, 7))
             greeting = await loop.sock_recv(tap.client, 1000)
-            answer = b"n" * 32 + connections._proof(TOKEN, b"client", greeting[len(GREETING) :], b"n" * 32, 7)
+            answer = b"n" * 32 + connections._proof(
+                TOKEN, b"client", greeting[len(GREETING) :], b"n" * 32, 7
+            )
             await loop.sock_sendall(tap.client, answer[:10])
             await asyncio.sleep(0.05)
             await loop.sock_sendall(tap.client, answer[10:] + b"the first call")
@@ -242,7 +255,11 @@ def test_the_answers_of_yesterday_prove_nothing_today():
             await loop.sock_sendall(tap.server, GREETING + b"n" * 32)
             sent.append(await loop.sock_recv(tap.server, 1000))
             # What a real server said to the same number the first time.
-            proofs.append(proofs[0] if proofs else connections._proof(TOKEN, b"server", b"n" * 32, sent[0][:32], 7))
+            proofs.append(
+                proofs[0]
+                if proofs
+                else connections._proof(TOKEN, b"server", b"n" * 32, sent[0][:32], 7)
+            )
             await loop.sock_sendall(tap.server, proofs[-1])
             return (await asyncio.gather(proving, return_exceptions=True))[0]
 
@@ -263,7 +280,12 @@ VALUES = [
     {"a": [1, "text"]},
     np.arange(10),
     LARGE,
-    {"both": LARGE, "reversed": LARGE[::-2], "bytes": bytes(3 * SMALL_BYTES), "odd": np.ones(SMALL_BYTES + 1, np.int8)},
+    {
+        "both": LARGE,
+        "reversed": LARGE[::-2],
+        "bytes": bytes(3 * SMALL_BYTES),
+        "odd": np.ones(SMALL_BYTES + 1, np.int8),
+    },
     [np.full(SMALL_BYTES + number, number % 251, np.uint8) for number in range(1000)],
     np.zeros((0, 3)),
     np.asfortranarray(LARGE.reshape(256, 256)),

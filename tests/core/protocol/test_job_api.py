@@ -16,10 +16,24 @@ MODEL = Session().get_service_model("sagemaker")
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.kind)
 def test_every_operation_and_key_is_one_of_the_service_model(api):
-    operations = [api.create, api.describe, api.stop, api.delete, api.list, *([api.update] if api.update else [])]
+    operations = [
+        api.create,
+        api.describe,
+        api.stop,
+        api.delete,
+        api.list,
+        *([api.update] if api.update else []),
+    ]
     assert set(operations) <= set(MODEL.operation_names)
     described = MODEL.operation_model(api.describe).output_shape.members
-    keys = {api.name_key, api.arn_key, api.status_key, api.start_time_key, api.end_time_key, *api.reason_keys}
+    keys = {
+        api.name_key,
+        api.arn_key,
+        api.status_key,
+        api.start_time_key,
+        api.end_time_key,
+        *api.reason_keys,
+    }
     assert keys <= set(described)
     assert ("ExitMessage" in described) == api.has_exit_message
     assert ("SecondaryStatus" in described) == api.has_secondary_status
@@ -42,7 +56,9 @@ PLAIN = {"InstanceType": "ml.m5.large", "InstanceCount": 2}
 TYPES = [{"InstanceType": "ml.p5.48xlarge"}, {"InstanceType": "ml.p4d.24xlarge"}]
 ONE_COUNT = {"InstancePreferences": TYPES, "InstanceCount": 2}
 OWN_COUNTS = {
-    "InstancePreferences": [{**each, "InstanceCount": count} for count, each in zip((1, 2), TYPES, strict=True)]
+    "InstancePreferences": [
+        {**each, "InstanceCount": count} for count, each in zip((1, 2), TYPES, strict=True)
+    ]
 }
 
 
@@ -60,7 +76,16 @@ def test_it_is_the_first_until_the_service_has_chosen(resources):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\x89PNG", b"[]", b"{}", b'["a"]', b'[{"prefix": "s3://b/"}]', b'[{"prefix": "s3://b/"}, 1]']
+    "content",
+    [
+        b"",
+        b"\x89PNG",
+        b"[]",
+        b"{}",
+        b'["a"]',
+        b'[{"prefix": "s3://b/"}]',
+        b'[{"prefix": "s3://b/"}, 1]',
+    ],
 )
 def test_what_is_no_manifest_is_refused_with_how_to_write_one(content):
     with pytest.raises(InvalidInput, match=r"s3://b/m is not a manifest"):
@@ -69,7 +94,13 @@ def test_what_is_no_manifest_is_refused_with_how_to_write_one(content):
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("ml.p3.16xlarge", 8), ("ml.g5.12xlarge", 4), ("ml.p6-b200.48xlarge", 8), ("ml.m5.large", 0), ("local", 0)],
+    [
+        ("ml.p3.16xlarge", 8),
+        ("ml.g5.12xlarge", 4),
+        ("ml.p6-b200.48xlarge", 8),
+        ("ml.m5.large", 0),
+        ("local", 0),
+    ],
 )
 def test_an_instance_has_the_gpus_that_its_page_tells(name, count):
     assert gpu_count(name) == count
@@ -78,9 +109,18 @@ def test_an_instance_has_the_gpus_that_its_page_tells(name, count):
 @pytest.mark.parametrize(
     ("name", "has_disks"),
     [
-        *((name, True) for name in ("g4dn.xlarge", "g5.48xlarge", "p4d.24xlarge", "p4de.24xlarge", "m5d.large")),
-        *((name, True) for name in ("c6gd.large", "p6-b200.48xlarge", "p6e-gb200.36xlarge", "g7e.2xlarge")),
-        *((name, False) for name in ("m8i-flex.large", "c5.xlarge", "r9i.large", "p3.2xlarge", "inf2.xlarge")),
+        *(
+            (name, True)
+            for name in ("g4dn.xlarge", "g5.48xlarge", "p4d.24xlarge", "p4de.24xlarge", "m5d.large")
+        ),
+        *(
+            (name, True)
+            for name in ("c6gd.large", "p6-b200.48xlarge", "p6e-gb200.36xlarge", "g7e.2xlarge")
+        ),
+        *(
+            (name, False)
+            for name in ("m8i-flex.large", "c5.xlarge", "r9i.large", "p3.2xlarge", "inf2.xlarge")
+        ),
         # A family that came after these tables.
         *((name, None) for name in ("p9-c400.48xlarge", "g12.xlarge", "trn9.48xlarge")),
     ],
@@ -103,7 +143,11 @@ def test_the_room_on_all_disks_of_an_instance_is_told_where_it_is_known():
         (r"([\p{L}\p{Z}\p{N}_.:/=+\-@]*)", "größe: 日本_1", True),
         (r"([\p{L}\p{Z}\p{N}_.:/=+\-@]*)", "a#b", False),
         (r"arn:[\p{Alnum}\-]+:x", "arn:aws-cn1:x", True),
-        (r"[\u0020-\uD7FF\uE000-\uFFFD\uD800\uDC00-\uDBFF\uDFFF\t]*", "what Python cannot say\n", True),
+        (
+            r"[\u0020-\uD7FF\uE000-\uFFFD\uD800\uDC00-\uDBFF\uDFFF\t]*",
+            "what Python cannot say\n",
+            True,
+        ),
     ],
 )
 def test_a_pattern_of_the_api_matches_as_it_does_there(pattern, text, matches):
@@ -111,7 +155,9 @@ def test_a_pattern_of_the_api_matches_as_it_does_there(pattern, text, matches):
 
 
 def broken(takes_files=False, operation="CreateTrainingJob", **changes):
-    return list(violations(operation, {**training_parameters(), **changes}, takes_files=takes_files))
+    return list(
+        violations(operation, {**training_parameters(), **changes}, takes_files=takes_files)
+    )
 
 
 def places_and_rules(found):
@@ -149,4 +195,6 @@ def test_every_violation_is_found_with_its_place_and_what_the_model_says():
 def test_a_file_is_taken_for_a_place_in_s3_only_where_the_target_takes_files(key):
     place = {"OutputDataConfig": "S3OutputPath", "CheckpointConfig": "S3Uri"}[key]
     assert broken(takes_files=True, **{key: {place: "file:///data"}}) == []
-    assert places_and_rules(broken(**{key: {place: "file:///data"}})) == [((key, place), Rule.PATTERN)]
+    assert places_and_rules(broken(**{key: {place: "file:///data"}})) == [
+        ((key, place), Rule.PATTERN)
+    ]

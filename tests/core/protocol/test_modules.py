@@ -84,7 +84,10 @@ def project(tmp_path, run):
     folder.mkdir()
     for name, text in {"colors.py": COLORS, "sizes.py": SIZES, "program.py": PROGRAM}.items():
         (folder / name).write_text(text)
-    run(f"import runpy; runpy.run_path({str(folder / 'program.py')!r}, run_name='__main__')", beside=folder)
+    run(
+        f"import runpy; runpy.run_path({str(folder / 'program.py')!r}, run_name='__main__')",
+        beside=folder,
+    )
     return folder
 
 
@@ -101,12 +104,16 @@ def test_in_a_job_a_module_that_travels_as_source_is_the_one_of_the_arguments(ru
     run(CALL, "job", beside=source)
 
 
-def test_in_a_session_a_module_that_a_function_imports_late_is_the_one_of_the_arguments(run, project):
+def test_in_a_session_a_module_that_a_function_imports_late_is_the_one_of_the_arguments(
+    run, project
+):
     run(CALL, "session")
 
 
 @pytest.mark.parametrize("kind", ["job", "session"])
-def test_a_result_that_is_read_in_another_process_is_of_that_processs_module(run, project, source, kind):
+def test_a_result_that_is_read_in_another_process_is_of_that_processs_module(
+    run, project, source, kind
+):
     run(CALL, kind, beside=source if kind == "job" else None)
     run(READ, beside=project)
 

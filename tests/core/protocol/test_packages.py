@@ -12,7 +12,14 @@ import pytest
 
 import raysm
 from raysm.core.protocol import payload
-from raysm.core.protocol.packages import NEEDS, kept_library, library, name_of, unpack, without_credentials
+from raysm.core.protocol.packages import (
+    NEEDS,
+    kept_library,
+    library,
+    name_of,
+    unpack,
+    without_credentials,
+)
 from raysm.core.protocol.result import Manifest
 from raysm.core.protocol.source import find_module, source_of
 from raysm.core.request import JobRequest
@@ -61,7 +68,10 @@ def test_modules_are_packed_once_and_anew_when_one_has_changed_is_gone_or_was_ad
 
 
 def test_a_zip_that_is_not_kept_has_no_bytecode(package):
-    assert names_of(kept_library(package, keep=False)) == ["package/__init__.py", "package/room/b.py"]
+    assert names_of(kept_library(package, keep=False)) == [
+        "package/__init__.py",
+        "package/room/b.py",
+    ]
     assert kept(package) == []
 
 
@@ -73,7 +83,10 @@ def unpacked(package, tmp_path):
         (package / "instance").mkdir()
         (package / "instance" / "c.py").write_text("c = 1\n")
         library = tmp_path / "library.zip"
-        with zipfile.ZipFile(io.BytesIO(kept_library(package))) as archive, zipfile.ZipFile(library, "w") as changed:
+        with (
+            zipfile.ZipFile(io.BytesIO(kept_library(package))) as archive,
+            zipfile.ZipFile(library, "w") as changed,
+        ):
             for name in archive.namelist():
                 changed.writestr(name, change(name, archive.read(name)))
         return unpack(library, tmp_path / "unpacked")
@@ -81,39 +94,64 @@ def unpacked(package, tmp_path):
     return unpacked
 
 
-def test_an_instance_gets_the_bytecode_of_the_modules_that_it_runs_and_does_not_compile_them(unpacked):
+def test_an_instance_gets_the_bytecode_of_the_modules_that_it_runs_and_does_not_compile_them(
+    unpacked,
+):
     folder = unpacked()
     assert (folder / "package" / "room" / "b.py").read_text() == "b = 1\n"
     assert not (folder / "package" / "room" / "__pycache__").exists()
     # A change of the source would not be seen: the bytecode is part of what was verified.
     (folder / "package" / "instance" / "c.py").write_text("c = 2\n")
     command = [sys.executable, "-c", "from package.instance import c; print(c.c)"]
-    assert subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout == "1\n"
+    assert (
+        subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+        == "1\n"
+    )
 
 
 def test_a_module_with_the_bytecode_of_another_python_is_compiled(unpacked):
-    folder = unpacked(lambda name, content: b"other" + content if name.endswith(".pyc") else content)
+    folder = unpacked(
+        lambda name, content: b"other" + content if name.endswith(".pyc") else content
+    )
     command = [sys.executable, "-c", "from package.instance import c; print(c.c)"]
-    assert subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout == "1\n"
+    assert (
+        subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+        == "1\n"
+    )
 
 
-def test_a_job_that_sends_jobs_has_what_instances_do_not_unpack_and_sends_the_zip_that_it_came_in(tmp_path):
+def test_a_job_that_sends_jobs_has_what_instances_do_not_unpack_and_sends_the_zip_that_it_came_in(
+    tmp_path,
+):
     archive = tmp_path / "library.zip"
     archive.write_bytes(library())
     folder = unpack(archive, tmp_path / "unpacked", "raysm.features.session.runner:SessionRunner")
     assert not (folder / "raysm" / "core" / "client").exists()
     code = "import sys, raysm.features.grid, raysm.core.client.plan as plan, raysm.core.protocol.packages as packages\n"
-    code += "import raysm.features.session.cluster as own, raysm.features.training.cluster as other\n"
+    code += (
+        "import raysm.features.session.cluster as own, raysm.features.training.cluster as other\n"
+    )
     code += "print(plan.__file__, own.__file__, other.__file__, sep='\\n')\n"
     code += "print(packages.library() == open(sys.argv[1], 'rb').read())"
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     command = [sys.executable, "-c", code, archive]
-    said = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
+    ).stdout
     plan, own, other, same = said.splitlines()
     assert plan == str(folder / "raysm" / "raysm.zip" / "raysm" / "core" / "client" / "plan.py")
     assert own == str(folder / "raysm" / "features" / "session" / "cluster" / "__init__.py")
     assert other.startswith(
-        str(folder / "raysm" / "raysm.zip" / "raysm" / "features" / "training" / "cluster" / "__init__.py")
+        str(
+            folder
+            / "raysm"
+            / "raysm.zip"
+            / "raysm"
+            / "features"
+            / "training"
+            / "cluster"
+            / "__init__.py"
+        )
     )
     assert same == "True"
 
@@ -145,10 +183,19 @@ def test_the_package_that_a_line_names(line, name):
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("--extra-index-url https://me:p@ss@pypi.example/simple", "--extra-index-url https://***@pypi.example/simple"),
-        ("package @ git+ssh://git@github.com/me/it.git@main", "package @ git+ssh://***@github.com/me/it.git@main"),
+        (
+            "--extra-index-url https://me:p@ss@pypi.example/simple",
+            "--extra-index-url https://***@pypi.example/simple",
+        ),
+        (
+            "package @ git+ssh://git@github.com/me/it.git@main",
+            "package @ git+ssh://***@github.com/me/it.git@main",
+        ),
         ("https://a@one/x https://b@two/y", "https://***@one/x https://***@two/y"),
-        ("plain @ https://pypi.example/plain@1.0.tar.gz", "plain @ https://pypi.example/plain@1.0.tar.gz"),
+        (
+            "plain @ https://pypi.example/plain@1.0.tar.gz",
+            "plain @ https://pypi.example/plain@1.0.tar.gz",
+        ),
     ],
 )
 def test_what_stands_before_a_host_is_starred_and_nothing_else(text, shown):
@@ -177,7 +224,9 @@ def project(tmp_path):
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
         return folder
 
-    write.files = lambda contents: write(**{name.replace("/", "__slash__"): text for name, text in contents.items()})
+    write.files = lambda contents: write(
+        **{name.replace("/", "__slash__"): text for name, text in contents.items()}
+    )
     return write.files
 
 
@@ -218,7 +267,12 @@ def test_imports_of_what_is_imported_are_followed(project, tmp_path):
 
 
 def test_a_package_travels_whole_without_what_is_hidden_cached_or_large(project, tmp_path):
-    kept = {"pkg/__init__.py": "", "pkg/unseen.py": "", "pkg/sub/words.txt": "a b", "pkg/fast.so": "x" * 2_000_000}
+    kept = {
+        "pkg/__init__.py": "",
+        "pkg/unseen.py": "",
+        "pkg/sub/words.txt": "a b",
+        "pkg/fast.so": "x" * 2_000_000,
+    }
     left = {
         "pkg/.env": "SECRET=1",
         "pkg/__pycache__/unseen.pyc": "",
@@ -235,7 +289,9 @@ def test_a_package_travels_whole_without_what_is_hidden_cached_or_large(project,
     )
 
 
-def test_a_script_that_python_cannot_read_is_refused_and_a_module_that_it_cannot_is_not(project, tmp_path):
+def test_a_script_that_python_cannot_read_is_refused_and_a_module_that_it_cannot_is_not(
+    project, tmp_path
+):
     folder = project({"main.py": "import old", "old.py": "print 'hello'", "torn.py": "def f(:"})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -252,10 +308,22 @@ def test_neighbours_of_a_script_are_those_of_the_file_that_a_link_names(project,
 
 def test_of_a_source_folder_hidden_files_environments_and_earlier_results_stay(project, tmp_path):
     kept = {"src/main.py": "", "src/data/manifest.json": "{}", "src/conf/a.yaml": ""}
-    left = {"src/.env": "", "src/.git/x": "", "src/env/pyvenv.cfg": "", "src/env/x.py": "", "src/kept/.raysm": "job\n"}
+    left = {
+        "src/.env": "",
+        "src/.git/x": "",
+        "src/env/pyvenv.cfg": "",
+        "src/env/x.py": "",
+        "src/kept/.raysm": "job\n",
+    }
     folder = project(kept | left)
     manifest = Manifest(
-        job="j", workload={}, inputs={}, files=(), versions={}, instances=("algo-1",), phases_s={"similarity": 1.0}
+        job="j",
+        workload={},
+        inputs={},
+        files=(),
+        versions={},
+        instances=("algo-1",),
+        phases_s={"similarity": 1.0},
     )
     (folder / "src" / "out").mkdir()
     manifest.write(folder / "src" / "out")
@@ -266,7 +334,9 @@ def test_of_a_source_folder_hidden_files_environments_and_earlier_results_stay(p
     assert source_of(asked).summary == "main.py, conf/a.yaml, data/manifest.json, 2 bytes"
 
 
-def test_links_that_lead_out_of_the_source_folder_are_named_and_what_lies_there_is_counted(project, tmp_path):
+def test_links_that_lead_out_of_the_source_folder_are_named_and_what_lies_there_is_counted(
+    project, tmp_path
+):
     folder = project({"main.py": "print(1)", "pkg/__init__.py": ""})
     (tmp_path / "elsewhere").mkdir()
     for name in ("a.txt", "b.txt"):
@@ -279,8 +349,12 @@ def test_links_that_lead_out_of_the_source_folder_are_named_and_what_lies_there_
     assert told in source.warning
 
 
-@pytest.mark.parametrize("script", ["main.py", "work/src/main.py", "{}/work/src/main.py", "link/main.py"])
-def test_a_script_is_found_from_its_source_folder_and_from_the_working_folder(tmp_path, monkeypatch, script):
+@pytest.mark.parametrize(
+    "script", ["main.py", "work/src/main.py", "{}/work/src/main.py", "link/main.py"]
+)
+def test_a_script_is_found_from_its_source_folder_and_from_the_working_folder(
+    tmp_path, monkeypatch, script
+):
     (tmp_path / "work" / "src").mkdir(parents=True)
     (tmp_path / "work" / "src" / "main.py").touch()
     (tmp_path / "link").symlink_to("work/src")
@@ -301,31 +375,43 @@ def test_a_source_folder_that_contains_itself_by_a_link_travels_once(project, tm
     folder = project({"main.py": "", "pkg/a.py": ""})
     (folder / "pkg" / "again").symlink_to(folder)
     (folder / "gone").symlink_to(folder / "nowhere")
-    assert travelling(Script("main.py", source_dir=str(folder)), tmp_path) == {"main.py", "pkg/a.py"}
+    assert travelling(Script("main.py", source_dir=str(folder)), tmp_path) == {
+        "main.py",
+        "pkg/a.py",
+    }
 
 
 def test_what_lies_beside_the_script_and_did_not_travel_is_named_where_it_was_missed(project):
-    folder = project({"main.py": "name = 'plugin'\n__import__(name)", "plugin.py": "", "pkg/sub.py": ""})
+    folder = project(
+        {"main.py": "name = 'plugin'\n__import__(name)", "plugin.py": "", "pkg/sub.py": ""}
+    )
     source = source_of(Script(str(folder / "main.py")))
     remedy = source.remedy_for("ModuleNotFoundError: No module named 'plugin'")
     assert "plugin.py lies beside main.py" in remedy
     assert f"--source-dir {folder}" in remedy
     assert "pkg lies beside" in source.remedy_for("ModuleNotFoundError: No module named 'pkg.sub'")
-    assert "--requirement torch " in source.remedy_for("ModuleNotFoundError: No module named 'torch'")
+    assert "--requirement torch " in source.remedy_for(
+        "ModuleNotFoundError: No module named 'torch'"
+    )
     assert source.remedy_for("ValueError: plugin") is None
 
 
 @pytest.mark.parametrize(
     ("failure", "is_named"),
     [
-        ("AttributeError: partially initialized module 'ray' has no attribute 'init' (… a circular import)", True),
+        (
+            "AttributeError: partially initialized module 'ray' has no attribute 'init' (… a circular import)",
+            True,
+        ),
         ("the image lacks queue, which the training needs", True),
         ("ImportError: cannot import name 'Queue' from 'queue'", True),
         ("AttributeError: 'NoneType' object has no attribute 'shape'", False),
         ("queue.Empty", False),
     ],
 )
-def test_a_file_that_hides_a_module_of_python_is_named_where_an_import_fails(failure, is_named, project):
+def test_a_file_that_hides_a_module_of_python_is_named_where_an_import_fails(
+    failure, is_named, project
+):
     source = source_of(Script(str(project({"queue.py": "import json"}) / "queue.py")))
     assert ("queue.py hides" in str(source.remedy_for(failure))) == is_named
     missing = "ModuleNotFoundError: No module named 'smdistributed.modelparallel'"

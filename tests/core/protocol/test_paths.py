@@ -34,7 +34,9 @@ def test_a_processing_jobs_files_lie_where_sagemaker_puts_them():
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.kind)
 @pytest.mark.parametrize("lasting", [False, True])
-def test_what_is_recorded_of_finished_work_never_lies_in_what_is_uploaded_as_the_result(api, lasting):
+def test_what_is_recorded_of_finished_work_never_lies_in_what_is_uploaded_as_the_result(
+    api, lasting
+):
     paths = Paths(api=api)
     records = paths.records(lasting=lasting)
     assert records.is_relative_to(paths.checkpoints) == lasting
@@ -60,7 +62,9 @@ def test_the_layout_that_the_service_made_says_of_which_api_the_job_is(tmp_path,
         ("", None, "~/.raysm"),
     ],
 )
-def test_the_home_is_what_is_named_else_the_variables_else_the_users(monkeypatch, variable, explicit, found):
+def test_the_home_is_what_is_named_else_the_variables_else_the_users(
+    monkeypatch, variable, explicit, found
+):
     if variable is None:
         monkeypatch.delenv("RAYSM_HOME", raising=False)
     else:
@@ -93,12 +97,19 @@ else:
 """
 
 
-@pytest.mark.skipif(not AUTOGROUP.exists(), reason="the kernel shares the CPU among processes alone")
+@pytest.mark.skipif(
+    not AUTOGROUP.exists(), reason="the kernel shares the CPU among processes alone"
+)
 def test_a_session_gives_way_for_a_block_and_for_good_when_a_worker_leaves_it(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(GO_FIRST)
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     ended = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, check=True, start_new_session=True, env=env
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        check=True,
+        start_new_session=True,
+        env=env,
     )
     assert ended.stdout.split() == ["10", "0", "0", "True", "10"]

@@ -111,11 +111,17 @@ print(type(workload).__name__, workload.trials, workload.label, sys.path == befo
 """
 
 
-def test_a_kind_of_the_users_own_is_imported_from_what_travelled_and_from_nothing_else_afterwards(tmp_path):
+def test_a_kind_of_the_users_own_is_imported_from_what_travelled_and_from_nothing_else_afterwards(
+    tmp_path,
+):
     with imported_from(tmp_path / "own") as sweep:
         source = source_of_modules(["sweep", "sweep_runner"], tmp_path / "own")
-        pack_payload(JobRequest(name="a", workload=sweep(trials=3)), tmp_path / "payload", source=source)
-    done = subprocess.run([sys.executable, "-c", READ, str(tmp_path / "payload")], capture_output=True, text=True)
+        pack_payload(
+            JobRequest(name="a", workload=sweep(trials=3)), tmp_path / "payload", source=source
+        )
+    done = subprocess.run(
+        [sys.executable, "-c", READ, str(tmp_path / "payload")], capture_output=True, text=True
+    )
     assert done.stdout.strip() == "Sweep 3 the sweep True", done.stderr
 
 
@@ -140,7 +146,9 @@ def test_bytecode_that_another_user_plants_in_the_bucket_is_not_run():
         folder.chmod(0o755)
         (folder / "train.py").write_text("import helper")
         (folder / "helper.py").write_text("print('sent')")
-        made = payload.contents_of(JobRequest(name="a", workload=Script(str(folder / "train.py"))), token=b"t")
+        made = payload.contents_of(
+            JobRequest(name="a", workload=Script(str(folder / "train.py"))), token=b"t"
+        )
         shared, own = folder / "raysm", folder / "raysm-job"
         made.write_shared(shared)
         own.mkdir()
@@ -149,7 +157,9 @@ def test_bytecode_that_another_user_plants_in_the_bucket_is_not_run():
         shared.chmod(0o755)
         (shared / "source").chmod(0o777)
         strangers.run_by_another_user(PLANT, shared / "source" / "helper.py")
-        with pytest.raises(InvalidPayload, match=r"'source/__pycache__/helper\.[\w-]+\.pyc' is not listed"):
+        with pytest.raises(
+            InvalidPayload, match=r"'source/__pycache__/helper\.[\w-]+\.pyc' is not listed"
+        ):
             payload.load(join(shared, own, folder / "joined"))
         made.write(folder / "whole")
         folder_of_cache = folder / "whole" / "source" / "__pycache__"
@@ -157,15 +167,21 @@ def test_bytecode_that_another_user_plants_in_the_bucket_is_not_run():
         for cache in (shared / "source" / "__pycache__").iterdir():
             (folder_of_cache / cache.name).write_bytes(cache.read_bytes())
         # The attack works: Python prefers what was planted.
-        done = subprocess.run([sys.executable, str(folder / "whole" / "source" / "train.py")], capture_output=True)
+        done = subprocess.run(
+            [sys.executable, str(folder / "whole" / "source" / "train.py")], capture_output=True
+        )
         assert done.stdout == b"stolen\n"
-        with pytest.raises(InvalidPayload, match=r"'source/__pycache__/helper\.[\w-]+\.pyc' is not listed"):
+        with pytest.raises(
+            InvalidPayload, match=r"'source/__pycache__/helper\.[\w-]+\.pyc' is not listed"
+        ):
             payload.load(folder / "whole")
 
 
 def contents(tmp_path, **fields):
     (tmp_path / "train.py").write_text("print('hello')")
-    return payload.contents_of(JobRequest(name="a", workload=Script(str(tmp_path / "train.py")), **fields))
+    return payload.contents_of(
+        JobRequest(name="a", workload=Script(str(tmp_path / "train.py")), **fields)
+    )
 
 
 def test_a_file_that_changes_between_the_seal_and_the_writing_is_refused_by_name(tmp_path):
@@ -205,7 +221,10 @@ def written(parted, folder):
 
 
 def test_jobs_of_one_source_share_all_but_two_small_files(script):
-    first, second = parted_contents(script, "a", "--lr", "1"), parted_contents(script, "b", "--lr", "2")
+    first, second = (
+        parted_contents(script, "a", "--lr", "1"),
+        parted_contents(script, "b", "--lr", "2"),
+    )
     assert first.shared_digest == second.shared_digest
     assert first.own_part().keys() == {JOB, payload.TOKEN}
     assert sum(map(len, first.own_part().values())) <= 20 << 10
@@ -288,7 +307,9 @@ def test_the_command_runs_no_other_start_and_says_so_in_the_failure_file(folder)
     (folder / START).write_bytes(b"print('stolen')")
     done = run(folder)
     assert (done.returncode, done.stdout) == (2, "")
-    assert (folder.parent / "failure").read_text() == f"{folder / START} is not the one that was sent"
+    assert (
+        folder.parent / "failure"
+    ).read_text() == f"{folder / START} is not the one that was sent"
 
 
 def test_empty_files_that_the_download_left_out_are_made_again(folder):
@@ -303,7 +324,9 @@ def test_empty_files_that_the_download_left_out_are_made_again(folder):
     assert (package / "part" / "none.txt").read_bytes() == b""
 
 
-@pytest.mark.parametrize("digests", [[EMPTY], {"../outside": EMPTY}, {"source/user.py/below": EMPTY}])
+@pytest.mark.parametrize(
+    "digests", [[EMPTY], {"../outside": EMPTY}, {"source/user.py/below": EMPTY}]
+)
 def test_digests_that_name_no_file_of_the_payload_are_refused_and_make_none(folder, digests):
     (folder / DIGESTS).write_text(json.dumps(digests))
     with pytest.raises(InvalidPayload):

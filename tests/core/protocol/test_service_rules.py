@@ -17,8 +17,15 @@ DAY_S = 86_400
 GROUP = {"InstanceGroupName": "a", "InstanceType": "ml.m5.large", "InstanceCount": 1}
 PLAIN = {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1}
 GROUPS = {"InstanceGroups": [GROUP], "VolumeSizeInGB": 1}
-CHOICE = {"InstancePreferences": [{"InstanceType": "ml.c5.large"}], "InstanceCount": 1, "VolumeSizeInGB": 1}
-SPOT = {"EnableManagedSpotTraining": True, "StoppingCondition": {"MaxRuntimeInSeconds": 9, "MaxWaitTimeInSeconds": 9}}
+CHOICE = {
+    "InstancePreferences": [{"InstanceType": "ml.c5.large"}],
+    "InstanceCount": 1,
+    "VolumeSizeInGB": 1,
+}
+SPOT = {
+    "EnableManagedSpotTraining": True,
+    "StoppingCondition": {"MaxRuntimeInSeconds": 9, "MaxWaitTimeInSeconds": 9},
+}
 
 
 def channel(name, *groups, uri="s3://b/x", mode="File", kind="S3Prefix"):
@@ -37,8 +44,15 @@ def machines(**fields):
 
 
 def item(name, **source):
-    source = {"S3Uri": "s3://b", "S3DataType": "S3Prefix", "LocalPath": "/opt/ml/processing/x"} | source
-    return {"InputName": name, "S3Input": {key: value for key, value in source.items() if value is not None}}
+    source = {
+        "S3Uri": "s3://b",
+        "S3DataType": "S3Prefix",
+        "LocalPath": "/opt/ml/processing/x",
+    } | source
+    return {
+        "InputName": name,
+        "S3Input": {key: value for key, value in source.items() if value is not None},
+    }
 
 
 TRAININGS = {
@@ -52,8 +66,14 @@ TRAININGS = {
         {"ResourceConfig": {**GROUPS, "InstanceGroups": [{**GROUP, "InstanceCount": 0}]}},
         "InstanceCount of at least 1",
     ),
-    "too long": ({"StoppingCondition": {"MaxRuntimeInSeconds": 28 * DAY_S + 1}}, "the maximum is 2419200 (28 days)"),
-    "spot without a wait": ({"EnableManagedSpotTraining": True}, "MaxWaitTimeInSeconds must be present"),
+    "too long": (
+        {"StoppingCondition": {"MaxRuntimeInSeconds": 28 * DAY_S + 1}},
+        "the maximum is 2419200 (28 days)",
+    ),
+    "spot without a wait": (
+        {"EnableManagedSpotTraining": True},
+        "MaxWaitTimeInSeconds must be present",
+    ),
     "a wait without spot": (
         {**SPOT, "EnableManagedSpotTraining": False},
         "only supported when EnableManagedSpotTraining",
@@ -62,7 +82,10 @@ TRAININGS = {
         {**SPOT, "StoppingCondition": {"MaxRuntimeInSeconds": 9, "MaxWaitTimeInSeconds": 8}},
         "(8) must be at least",
     ),
-    "a warm pool on spot": ({**SPOT, **resources(KeepAlivePeriodInSeconds=1)}, "KeepAlivePeriodInSeconds is not"),
+    "a warm pool on spot": (
+        {**SPOT, **resources(KeepAlivePeriodInSeconds=1)},
+        "KeepAlivePeriodInSeconds is not",
+    ),
     "a warm pool of groups": (
         {"ResourceConfig": {**GROUPS, "KeepAlivePeriodInSeconds": 1}},
         "KeepAlivePeriodInSeconds is not supported with InstanceGroups",
@@ -71,22 +94,38 @@ TRAININGS = {
         resources(InstancePreferences=[{"InstanceType": "ml.c5.large"}]),
         "either InstancePreferences or InstanceType, not both",
     ),
-    "a choice on spot": ({**SPOT, "ResourceConfig": CHOICE}, "InstancePreferences is not supported with"),
+    "a choice on spot": (
+        {**SPOT, "ResourceConfig": CHOICE},
+        "InstancePreferences is not supported with",
+    ),
     "a choice of one type twice": (
         {"ResourceConfig": {**CHOICE, "InstancePreferences": 2 * CHOICE["InstancePreferences"]}},
         "only once in InstancePreferences, got ml.c5.large, ml.c5.large",
     ),
     "a choice without a number": (
-        {"ResourceConfig": {name: value for name, value in CHOICE.items() if name != "InstanceCount"}},
+        {
+            "ResourceConfig": {
+                name: value for name, value in CHOICE.items() if name != "InstanceCount"
+            }
+        },
         "give InstanceCount once, or with each",
     ),
-    "a channel above": ({"InputDataConfig": [channel("..")]}, "a folder of that name exists already"),
-    "channels of one name": ({"InputDataConfig": [channel("c"), channel("c")]}, "must be unique, got c, c"),
+    "a channel above": (
+        {"InputDataConfig": [channel("..")]},
+        "a folder of that name exists already",
+    ),
+    "channels of one name": (
+        {"InputDataConfig": [channel("c"), channel("c")]},
+        "must be unique, got c, c",
+    ),
     "an archive as a file": (
         {"InputDataConfig": [{**channel("c"), "CompressionType": "Gzip"}]},
         "supported in Pipe mode only",
     ),
-    "a channel of a group that is not there": ({"InputDataConfig": [channel("c", "b")]}, "'b' is no instance group of"),
+    "a channel of a group that is not there": (
+        {"InputDataConfig": [channel("c", "b")]},
+        "'b' is no instance group of",
+    ),
     "a channel of no group": (
         {"ResourceConfig": GROUPS, "InputDataConfig": [channel("c", "a"), channel("d")]},
         "either all channels name InstanceGroupNames, or none does",
@@ -96,7 +135,11 @@ TRAININGS = {
         "FastFile takes a prefix, and 's3://b/x/rows.npy' is one object",
     ),
     "a manifest, fast": (
-        {"InputDataConfig": [channel("c", uri="s3://b/manifest", mode="FastFile", kind="ManifestFile")]},
+        {
+            "InputDataConfig": [
+                channel("c", uri="s3://b/manifest", mode="FastFile", kind="ManifestFile")
+            ]
+        },
         "FastFile takes an S3Prefix, not ManifestFile",
     ),
     "a look into isolation": (
@@ -120,12 +163,21 @@ TRAININGS = {
         "VolumeSizeInGB is 126, and ml.g4dn.xlarge has 125 GB",
     ),
     "a tag of AWS's": ({"Tags": [{"Key": "AWS:x", "Value": "1"}]}, "begins with aws:"),
-    "tags of one key": ({"Tags": [{"Key": "a", "Value": "1"}, {"Key": "a", "Value": "2"}]}, "must be unique, got a, a"),
+    "tags of one key": (
+        {"Tags": [{"Key": "a", "Value": "1"}, {"Key": "a", "Value": "2"}]},
+        "must be unique, got a, a",
+    ),
 }
 
 PROCESSINGS = {
-    "inputs of one name": ({"ProcessingInputs": [item("a"), item("a")]}, "names must be unique, got a, a"),
-    "an input without a place": ({"ProcessingInputs": [item("a", LocalPath=None)]}, "needs a LocalPath unless"),
+    "inputs of one name": (
+        {"ProcessingInputs": [item("a"), item("a")]},
+        "names must be unique, got a, a",
+    ),
+    "an input without a place": (
+        {"ProcessingInputs": [item("a", LocalPath=None)]},
+        "needs a LocalPath unless",
+    ),
     "a key for disks": (
         machines(InstanceType="ml.p4d.24xlarge", VolumeKmsKeyId="k"),
         "not supported for instance types with local storage",
@@ -156,7 +208,9 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("api", "request_", "words"), BROKEN)
-def test_what_breaks_a_rule_is_refused_by_the_client_and_by_the_embedded_server(api, request_, words):
+def test_what_breaks_a_rule_is_refused_by_the_client_and_by_the_embedded_server(
+    api, request_, words
+):
     assert [words in breach.message for breach in breaches(api, request_)] == [True]
     with pytest.raises(InvalidRequest, match=re.escape(words)):
         check(Plan(api=api, request=request_), takes_files=False)
@@ -178,16 +232,31 @@ def test_every_rule_is_broken_by_one_of_these_requests(api):
         resources(InstanceType="ml.g5.xlarge", VolumeSizeInGB=250),
         {
             "ResourceConfig": {
-                "InstanceGroups": [GROUP, {**GROUP, "InstanceGroupName": "b", "InstanceType": "ml.g5.xlarge"}],
+                "InstanceGroups": [
+                    GROUP,
+                    {**GROUP, "InstanceGroupName": "b", "InstanceType": "ml.g5.xlarge"},
+                ],
                 "VolumeSizeInGB": 30,
                 "VolumeKmsKeyId": "k",
             }
         },
-        {"InputDataConfig": [channel("c", uri="s3://b/v1.2/", mode="FastFile"), channel("d", uri="s3://b/x.npy")]},
+        {
+            "InputDataConfig": [
+                channel("c", uri="s3://b/v1.2/", mode="FastFile"),
+                channel("d", uri="s3://b/x.npy"),
+            ]
+        },
         {"InputDataConfig": [channel("c", uri="s3://b/rows", mode="FastFile")]},
         {"ResourceConfig": {**GROUPS, "KeepAlivePeriodInSeconds": 0}},
     ],
-    ids=["a volume", "as much as the disks", "a key for one of two groups", "folders", "a prefix", "no warm pool"],
+    ids=[
+        "a volume",
+        "as much as the disks",
+        "a key for one of two groups",
+        "folders",
+        "a prefix",
+        "no warm pool",
+    ],
 )
 def test_what_is_close_to_a_rule_and_breaks_none_passes(changes):
     assert list(breaches(TRAINING, {**training_parameters(), **changes})) == []

@@ -53,7 +53,10 @@ except OSError as error:
 def test_a_folder_that_cannot_be_read_for_want_of_descriptors_is_not_one_without_files(tmp_path):
     (tmp_path / "file").touch()
     command = [sys.executable, "-c", WITHOUT_DESCRIPTORS, str(tmp_path)]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "Too many open files\n"
+    assert (
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        == "Too many open files\n"
+    )
 
 
 def half_written(path):

@@ -37,7 +37,9 @@ def test_a_sequence_that_does_more_than_colour_is_shown_as_text(text):
 @pytest.mark.parametrize("colour", ["31", "1;4;97", "38;5;8", "48;2;8;8;8", "38:5:8", "0;32"])
 def test_colours_stay_and_end_with_their_line(colour):
     start = f"\x1b[{colour}m"
-    assert visible(f"{start}one\ntwo {start}x\x1b[0m y") == f"{start}one\x1b[0m\ntwo {start}x\x1b[0m y"
+    assert (
+        visible(f"{start}one\ntwo {start}x\x1b[0m y") == f"{start}one\x1b[0m\ntwo {start}x\x1b[0m y"
+    )
 
 
 def test_text_without_controls_is_the_same_object():
@@ -46,7 +48,9 @@ def test_text_without_controls_is_the_same_object():
 
 
 @given(st.text(st.sampled_from("\x1b[];m0138425:\x07\x9b\u202eA\n\r")))
-def test_whatever_is_printed_no_control_is_left_but_colours_and_what_was_shown_once_stays_the_same(text):
+def test_whatever_is_printed_no_control_is_left_but_colours_and_what_was_shown_once_stays_the_same(
+    text,
+):
     shown = visible(text)
     assert visible(shown) == shown
     without_colours = re.sub(r"\x1b\[[0-9;:]*m", "", shown)

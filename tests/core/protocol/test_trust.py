@@ -56,11 +56,15 @@ def test_a_project_file_in_a_folder_that_all_may_write_is_refused_unless_the_fol
 
 @pytest.mark.skipif(not hasattr(os, "setxattr"), reason="needs Linux")
 @pytest.mark.parametrize(("mask", "is_refused"), [(6, True), (4, False)])
-def test_a_project_file_is_refused_if_its_access_list_lets_another_user_write(file, mask, is_refused):
+def test_a_project_file_is_refused_if_its_access_list_lets_another_user_write(
+    file, mask, is_refused
+):
     nobody_else = 0xFFFFFFFF
     # The owner, a named user, the owner's group, the mask, and others: setfacl -m u:65534:rw,m::rw
     entries = [(1, 6), (2, 6), (4, 4), (16, mask), (32, 4)]
-    packed = [struct.pack("<HHI", tag, may, NOBODY if tag == 2 else nobody_else) for tag, may in entries]
+    packed = [
+        struct.pack("<HHI", tag, may, NOBODY if tag == 2 else nobody_else) for tag, may in entries
+    ]
     try:
         os.setxattr(file, "system.posix_acl_access", struct.pack("<I", 2) + b"".join(packed))
     except OSError:
@@ -153,7 +157,9 @@ def test_folders_of_a_home_that_were_open_to_readers_are_closed(tmp_path):
     root.chmod(0o755)
     (root / "grids").chmod(0o755)
     assert private_folder(root, "grids", "deep") == root / "grids" / "deep"
-    modes = [path.stat().st_mode & 0o777 for path in (root, root / "grids", root / "grids" / "deep")]
+    modes = [
+        path.stat().st_mode & 0o777 for path in (root, root / "grids", root / "grids" / "deep")
+    ]
     assert modes == [0o700] * 3
 
 

@@ -26,7 +26,9 @@ async def relaying(tmp_path, *, there=True):
         return runner
 
     if there:
-        await serve(application("/base/", tmp_path), lambda runner: web.UnixSite(runner, str(socket)))
+        await serve(
+            application("/base/", tmp_path), lambda runner: web.UnixSite(runner, str(socket))
+        )
     client = open_relay(str(socket))
 
     async def pass_on(request):
@@ -46,16 +48,25 @@ async def relaying(tmp_path, *, there=True):
 def asked(tmp_path, method, path, *, there=True, **how):
     async def go():
         async with relaying(tmp_path, there=there) as url, aiohttp.ClientSession() as session:
-            async with session.request(method, f"{url}{path}", allow_redirects=False, **how) as answer:
+            async with session.request(
+                method, f"{url}{path}", allow_redirects=False, **how
+            ) as answer:
                 return answer.status, answer.headers, await answer.read()
 
     return asyncio.run(go())
 
 
 def test_a_request_goes_on_as_it_was_quoted_with_its_body_and_without_what_tells_who_asks(tmp_path):
-    given = {"Authorization": "Bearer browser", "Cookie": "a=b", "Origin": "http://x", "Referer": "http://x/secret"}
+    given = {
+        "Authorization": "Bearer browser",
+        "Cookie": "a=b",
+        "Origin": "http://x",
+        "Referer": "http://x/secret",
+    }
     path = "/base/api/a%2Fb%20c?q=%26"
-    status, headers, body = asked(tmp_path, "PUT", path, data="content", headers=given | {"X-Mine": "1"})
+    status, headers, body = asked(
+        tmp_path, "PUT", path, data="content", headers=given | {"X-Mine": "1"}
+    )
     told = json.loads(body)
     assert (status, told["method"], told["path"], told["body"]) == (200, "PUT", path, "content")
     assert told["headers"]["Authorization"] == "Bearer job"

@@ -14,7 +14,9 @@ from raysm.features.similarity.request import Similarity
 REQUEST = JobRequest(
     name="a-job",
     workload=Similarity(threshold=0.5),
-    cluster=Cluster(groups=[InstanceGroup("head", "ml.m5.large", 1), InstanceGroup("work", "ml.c5.xlarge", 2)]),
+    cluster=Cluster(
+        groups=[InstanceGroup("head", "ml.m5.large", 1), InstanceGroup("work", "ml.c5.xlarge", 2)]
+    ),
     inputs={"matrix": Input("data.npy")},
 )
 

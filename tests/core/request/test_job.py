@@ -39,7 +39,9 @@ def test_a_value_arrives_in_sm_hps_as_it_was_given_or_as_its_text_spells(tmp_pat
         ([1, 2], "[1, 2]"), ("True", "True"),
     ],
 )  # fmt: skip
-def test_hyperparameters_become_arguments_in_which_text_stays_text_and_other_values_are_json(text, argument):
+def test_hyperparameters_become_arguments_in_which_text_stays_text_and_other_values_are_json(
+    text, argument
+):
     request = JobRequest(
         name="job",
         workload=Script("train.py"),
@@ -74,11 +76,16 @@ def test_another_spelling_of_hyperparameters_is_refused():
 
 
 def test_a_script_gets_its_hyperparameters_before_its_own_arguments_where_that_is_asked_for():
-    request = JobRequest(name="job", workload=Script("train.py", args=["--epochs", 5]), hyperparameters={"epochs": 3})
+    request = JobRequest(
+        name="job", workload=Script("train.py", args=["--epochs", 5]), hyperparameters={"epochs": 3}
+    )
     assert request.script_args == ("--epochs", "5")
     assert request.hides_hyperparameters
     asked = JobRequest(
-        name="job", workload=request.workload, hyperparameters={"epochs": 3}, hyperparameters_as_args=True
+        name="job",
+        workload=request.workload,
+        hyperparameters={"epochs": 3},
+        hyperparameters_as_args=True,
     )
     assert asked.script_args == ("--epochs", "3", "--epochs", "5")
     assert not asked.hides_hyperparameters
@@ -107,7 +114,12 @@ def test_on_spot_capacity_user_code_has_less_of_the_two_minutes_so_that_what_it_
         return JobRequest(name="a", workload=Script("a.py"), **fields).chosen_grace_s
 
     spot = Limits(spot=True)
-    assert (grace(), grace(limits=spot), grace(limits=spot, grace_s=110), grace(grace_s=5)) == (100.0, 60.0, 110, 5)
+    assert (grace(), grace(limits=spot), grace(limits=spot, grace_s=110), grace(grace_s=5)) == (
+        100.0,
+        60.0,
+        110,
+        5,
+    )
 
 
 @pytest.mark.parametrize("grace_s", [0, -1, 121])

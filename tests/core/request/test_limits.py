@@ -20,7 +20,10 @@ from raysm.features.script.request import Script
         ({"max_runtime_s": MAX_RUNTIME_S + 1}, f"max_runtime_s.*{MAX_RUNTIME_S + 1}"),
         ({"max_runtime_s": "2h"}, "max_runtime_s.*'2h'"),
         ({"max_wait_s": 10}, "max_wait_s.*spot=True"),
-        ({"spot": True, "max_runtime_s": 100, "max_wait_s": 99}, "max_wait_s=99 .*max_runtime_s=100"),
+        (
+            {"spot": True, "max_runtime_s": 100, "max_wait_s": 99},
+            "max_wait_s=99 .*max_runtime_s=100",
+        ),
         ({"retry_attempts": 31}, "retry_attempts.*31"),
     ],
 )
@@ -60,7 +63,9 @@ def test_one_value_in_place_of_a_list_is_refused_with_the_list_to_write(option):
     with pytest.raises(InvalidRequest) as refused:
         LISTS[option]("ml.m5.xlarge")
     name = option.partition(".")[2]
-    assert f"{name} must be a list, got 'ml.m5.xlarge'; write {name}=['ml.m5.xlarge']" in str(refused.value)
+    assert f"{name} must be a list, got 'ml.m5.xlarge'; write {name}=['ml.m5.xlarge']" in str(
+        refused.value
+    )
 
 
 @pytest.mark.parametrize("option", ["Cluster.groups", "JobRequest.metrics", "Input.groups"])
@@ -73,7 +78,10 @@ def test_what_is_no_list_at_all_is_refused_too(option, value):
 def test_any_list_becomes_a_tuple():
     assert Cluster("ml.m5.large", alternatives=["ml.m5.xlarge"]).alternatives == ("ml.m5.xlarge",)
     assert Local(regions=["eu-west-1"]).regions == ("eu-west-1",)
-    assert job(requirements=[f"package-{number}" for number in (1, 2)]).requirements == ("package-1", "package-2")
+    assert job(requirements=[f"package-{number}" for number in (1, 2)]).requirements == (
+        "package-1",
+        "package-2",
+    )
 
 
 def test_a_shell_into_an_isolated_job_is_refused():
@@ -110,7 +118,9 @@ def test_ports_that_cannot_be_are_refused(chosen, message):
 
 def test_no_fixed_port_lies_in_the_range_of_the_workers():
     ports = Ports()
-    fixed = [getattr(ports, item.name) for item in fields(Ports) if not item.name.startswith("worker")]
+    fixed = [
+        getattr(ports, item.name) for item in fields(Ports) if not item.name.startswith("worker")
+    ]
     assert not [port for port in fixed if ports.worker_min <= port <= ports.worker_max]
 
 
@@ -130,7 +140,10 @@ WORK = InstanceGroup("work", "ml.c5.xlarge", 2)
         ({"count": "2"}, "count.*'2'"),
         ({"silence_s": "9"}, "silence_s.*'9'"),
         ({"count": 2, "groups": [HEAD]}, "groups.*count"),
-        ({"groups": [InstanceGroup(f"g{i}", "ml.m5.large", 1) for i in range(6)]}, "instance groups.*got 6"),
+        (
+            {"groups": [InstanceGroup(f"g{i}", "ml.m5.large", 1) for i in range(6)]},
+            "instance groups.*got 6",
+        ),
         ({"groups": [WORK, WORK]}, "work, work"),
         ({"groups": [HEAD, WORK], "head": "boss"}, "head='boss'.*head, work"),
         ({"alternatives": ["ml.c5.large"]}, "alternatives.*local, ml.c5.large"),
@@ -192,14 +205,18 @@ def test_the_image_says_the_kind_of_instance_unless_it_is_a_real_one():
 
 def test_a_job_on_aws_has_a_page_in_the_console():
     link = AWS(role=ROLE).console_link(ARN, "processing-jobs", "a job")
-    assert link == ("https://eu-west-1.console.aws.amazon.com/sagemaker/home?region=eu-west-1#/processing-jobs/a%20job")
+    assert link == (
+        "https://eu-west-1.console.aws.amazon.com/sagemaker/home?region=eu-west-1#/processing-jobs/a%20job"
+    )
     assert AWS(role=ROLE).console_link("", "jobs", "a") == ""
     assert Local().console_link(ARN, "jobs", "a") == ""
 
 
 def test_a_target_says_what_it_is_in_another_region():
     assert AWS(role="arn:aws:iam::1:role/r").in_region("eu-west-1").region == "eu-west-1"
-    assert Local(regions=("us-east-1", "eu-west-1")).in_region("eu-west-1").regions == ("eu-west-1",)
+    assert Local(regions=("us-east-1", "eu-west-1")).in_region("eu-west-1").regions == (
+        "eu-west-1",
+    )
 
 
 @pytest.mark.parametrize("regions", [(), ("Europe",), ("us-east-1", "")])

@@ -36,7 +36,9 @@ BASE = JobRequest(
     inputs={"train": Input("s3://b/x/")},
 )
 GROUPS = (InstanceGroup("head", "ml.m5.large", 1), InstanceGroup("work", "ml.c5.xlarge", 2))
-GROUPED = dataclasses.replace(BASE, cluster=Cluster(groups=GROUPS), inputs={"train": Input("s3://b/x/")})
+GROUPED = dataclasses.replace(
+    BASE, cluster=Cluster(groups=GROUPS), inputs={"train": Input("s3://b/x/")}
+)
 NETWORK = Security(subnets=("subnet-1",), security_groups=("sg-1",))
 
 
@@ -46,7 +48,9 @@ def with_(part, base=BASE, **fields):
 
 
 def with_input(base=BASE, **fields):
-    return dataclasses.replace(base, inputs={"train": dataclasses.replace(base.inputs["train"], **fields)})
+    return dataclasses.replace(
+        base, inputs={"train": dataclasses.replace(base.inputs["train"], **fields)}
+    )
 
 
 MLFLOW = "arn:aws:sagemaker:eu-west-1:123456789012:mlflow-tracking-server/team"
@@ -86,7 +90,10 @@ CHOICES = {
     "limits.retry_attempts": (BASE, with_("limits", retry_attempts=3)),
     "limits.max_restarts": (BASE, with_("limits", max_restarts=3)),
     "security.subnets": (NETWORKED, with_("security", NETWORKED, subnets=("subnet-2",))),
-    "security.security_groups": (NETWORKED, with_("security", NETWORKED, security_groups=("sg-2",))),
+    "security.security_groups": (
+        NETWORKED,
+        with_("security", NETWORKED, security_groups=("sg-2",)),
+    ),
     "security.volume_kms_key": (BASE, with_("security", volume_kms_key="kv")),
     "security.output_kms_key": (BASE, with_("security", output_kms_key="ko")),
     "security.encrypt_traffic": (BASE, with_("security", encrypt_traffic=True)),
@@ -120,7 +127,9 @@ def flat(call, path=""):
     if not isinstance(call, Mapping):
         return {path: call}
     return {
-        at: value for key, item in call.items() for at, value in flat(item, f"{path}.{key}" if path else key).items()
+        at: value
+        for key, item in call.items()
+        for at, value in flat(item, f"{path}.{key}" if path else key).items()
     }
 
 
@@ -158,7 +167,9 @@ def test_an_option_is_part_of_the_digest_where_its_field_says_that_the_result_de
 @pytest.mark.parametrize("path", [path for path in CHOICES if path != OTHER_CALL])
 def test_processing_refuses_those_options_and_no_others_whose_fields_say_that_it_lacks_them(path):
     request = dataclasses.replace(CHOICES[path][1], kind="processing")
-    lacks = {option.decides.processing_lacks for option in options_of(request) if option.is_asked_for} - {None}
+    lacks = {
+        option.decides.processing_lacks for option in options_of(request) if option.is_asked_for
+    } - {None}
     if facts(request)[path].processing_lacks is None and not lacks:
         call_of(request)
         return
@@ -171,7 +182,9 @@ def whole(**fields):
     return dataclasses.replace(
         BASE,
         limits=Limits(spot=True, max_wait_s=100_000, retry_attempts=2, max_restarts=2),
-        security=dataclasses.replace(NETWORK, volume_kms_key="kv", output_kms_key="ko", encrypt_traffic=True),
+        security=dataclasses.replace(
+            NETWORK, volume_kms_key="kv", output_kms_key="ko", encrypt_traffic=True
+        ),
         environment={"A": "1"},
         hyperparameters={"lr": "0.1"},
         tags={"team": "a"},
@@ -192,7 +205,9 @@ def test_a_follow_up_is_the_same_call_under_the_next_name():
     }
     following = follow_up(read(TRAINING, answer), tags).request
     assert tags[MAX_RESTARTS_TAG] == "2"
-    assert {key for key in changed(sent, following) if key not in ("TrainingJobName", "Tags")} == set()
+    assert {
+        key for key in changed(sent, following) if key not in ("TrainingJobName", "Tags")
+    } == set()
     assert {"Key": "team", "Value": "a"} in following["Tags"]
 
 

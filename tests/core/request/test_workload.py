@@ -37,7 +37,10 @@ from raysm.features.training.request import TorchScript, TrainLoop
         (["--lr", "0.1", "--batch=32"], {"lr": 0.1, "batch": 32}),
         (["--shift", "-0.5", "-n", "3"], {"shift": -0.5, "n": 3}),
         (["train.csv", "--verbose"], {"argument 1": "train.csv", "verbose": True}),
-        (["lr=0.1", "model=resnet", "a", "b"], {"lr": 0.1, "model": "resnet", "argument 1": "a", "argument 2": "b"}),
+        (
+            ["lr=0.1", "model=resnet", "a", "b"],
+            {"lr": 0.1, "model": "resnet", "argument 1": "a", "argument 2": "b"},
+        ),
         (["--seed", "0007", "--big", "9" * 40], {"seed": 7, "big": 1e40}),
         (["--", "-"], {"--": True, "-": True}),
     ],
@@ -48,7 +51,9 @@ def test_the_arguments_of_a_script_have_their_names(args, parameters):
 
 def test_what_is_large_is_named_and_not_told():
     array = SimpleNamespace(shape=(1000, 3))
-    shown = of_arguments({"x": array, "text": "a" * 1000, "layers": [64, 32], "many": list(range(99)), "f": len})
+    shown = of_arguments(
+        {"x": array, "text": "a" * 1000, "layers": [64, 32], "many": list(range(99)), "f": len}
+    )
     assert shown["x"] == "<SimpleNamespace (1000, 3)>"
     assert len(shown["text"]) == 200
     assert shown["layers"] == "[64, 32]"
@@ -58,31 +63,77 @@ def test_what_is_large_is_named_and_not_told():
 
 
 def test_what_looks_like_a_secret_is_not_told_and_a_number_is_none():
-    shown = of_arguments({"api_key": "abc", "config": {"db_password": "hunter2"}, "max_tokens": 512})
+    shown = of_arguments(
+        {"api_key": "abc", "config": {"db_password": "hunter2"}, "max_tokens": 512}
+    )
     assert shown == {"api_key": "***", "config.db_password": "***", "max_tokens": 512}
     assert of_command_line(["--hf-token", "hf_123"]) == {"hf-token": "***"}
 
 
 @pytest.mark.parametrize(
     "name",
-    ["password", "db_password_2", "passphrase", "pwd", "client-secret", "api_key", "token", "hf_token", "authToken"],
+    [
+        "password",
+        "db_password_2",
+        "passphrase",
+        "pwd",
+        "client-secret",
+        "api_key",
+        "token",
+        "hf_token",
+        "authToken",
+    ],
 )
 @pytest.mark.parametrize("value", ["12345678", "1e9", "0.5"])
 def test_a_number_that_is_named_like_a_secret_is_not_told(name, value):
-    assert of_command_line([f"--{name}", value, f"--config.{name}={value}"]) == {name: "***", f"config.{name}": "***"}
+    assert of_command_line([f"--{name}", value, f"--config.{name}={value}"]) == {
+        name: "***",
+        f"config.{name}": "***",
+    }
     assert of_arguments({"config": {name: [12345678]}}) == {f"config.{name}": "[***]"}
 
 
 @pytest.mark.parametrize(
-    "name", ["max_tokens", "tokenizer_threads", "eos_token_id", "privateers", "monkey", "passes", "tokens_per_step"]
+    "name",
+    [
+        "max_tokens",
+        "tokenizer_threads",
+        "eos_token_id",
+        "privateers",
+        "monkey",
+        "passes",
+        "tokens_per_step",
+    ],
 )
 def test_a_number_that_is_named_like_a_count_is_told(name):
     assert of_command_line([f"--{name}", "512"]) == {name: 512}
 
 
 def test_arguments_are_kept_without_the_values_that_are_secrets():
-    args = ["train", "--api-key", "hunter2", "--password=1234", "--lr", "0.1", "token=abc", "--verbose", "--n", "-1"]
-    hidden = ["train", "--api-key", "***", "--password=***", "--lr", "0.1", "token=***", "--verbose", "--n", "-1"]
+    args = [
+        "train",
+        "--api-key",
+        "hunter2",
+        "--password=1234",
+        "--lr",
+        "0.1",
+        "token=abc",
+        "--verbose",
+        "--n",
+        "-1",
+    ]
+    hidden = [
+        "train",
+        "--api-key",
+        "***",
+        "--password=***",
+        "--lr",
+        "0.1",
+        "token=***",
+        "--verbose",
+        "--n",
+        "-1",
+    ]
     assert without_secrets(args) == hidden
 
 
@@ -127,7 +178,9 @@ EXAMPLES = {
     "function_sweep": FunctionSweep(
         name="module.train", python="3.11", space={"lr": "uniform:0:1"}, metric="loss", mode="min"
     ),
-    "script_sweep": ScriptSweep(script="train.py", space={"lr": "uniform:0:1"}, metric="loss", mode="min"),
+    "script_sweep": ScriptSweep(
+        script="train.py", space={"lr": "uniform:0:1"}, metric="loss", mode="min"
+    ),
     "batch": BatchInference(name="module.Model", python="3.11", batch_size=8),
 }
 
@@ -212,7 +265,10 @@ def test_what_cannot_be_submitted_is_refused_with_what_to_do(value, message):
 
 
 def test_it_travels_as_json():
-    request = JobRequest(name="digits", workload=SessionWorkload(idle_timeout_s=60.0, budget_usd=2.0, usd_per_hour=1.0))
+    request = JobRequest(
+        name="digits",
+        workload=SessionWorkload(idle_timeout_s=60.0, budget_usd=2.0, usd_per_hour=1.0),
+    )
     assert from_json(JobRequest, to_json(request)) == request
     assert to_json(request)["workload"]["kind"] == "session"
 
@@ -224,7 +280,9 @@ def test_a_time_that_is_none_is_refused_with_its_name(name, value):
         SessionWorkload(**{name: value})
 
 
-@pytest.mark.parametrize(("name", "value"), [("budget_usd", 0), ("usd_per_hour", -1.0), ("usd_per_hour", "1")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("budget_usd", 0), ("usd_per_hour", -1.0), ("usd_per_hour", "1")]
+)
 def test_money_that_is_none_is_refused(name, value):
     with pytest.raises(InvalidRequest, match=f"{name} .*got {value!r}"):
         SessionWorkload(**{"usd_per_hour": 1.0} | {name: value})
@@ -235,22 +293,36 @@ ARN = "arn:aws:codeartifact:eu-west-1:123456789012:repository/our-domain/our.rep
 
 def test_a_repository_of_codeartifact_is_known_by_its_arn():
     repository = CodeArtifact.of(ARN)
-    assert dataclasses.astuple(repository)[1:] == ("eu-west-1", "123456789012", "our-domain", "our.repo_1")
+    assert dataclasses.astuple(repository)[1:] == (
+        "eu-west-1",
+        "123456789012",
+        "our-domain",
+        "our.repo_1",
+    )
     assert CodeArtifact.of("https://pip.example/simple") is None
 
 
 @pytest.mark.parametrize(
-    "index", [ARN, "https://pip.example/simple", "http://10.0.0.9:8080/simple/", ARN.replace("aws:", "aws-cn:")]
+    "index",
+    [
+        ARN,
+        "https://pip.example/simple",
+        "http://10.0.0.9:8080/simple/",
+        ARN.replace("aws:", "aws-cn:"),
+    ],
 )
 def test_addresses_and_arns_pass(index):
     check_index(index)
 
 
 @pytest.mark.parametrize(
-    "index", ["pip.example", "ftp://host/simple", "https://", "https://a b/simple", ARN + "/more", ""]
+    "index",
+    ["pip.example", "ftp://host/simple", "https://", "https://a b/simple", ARN + "/more", ""],
 )
 def test_anything_else_is_refused_with_both_forms(index):
-    with pytest.raises(InvalidRequest, match=f"https://.*CodeArtifact.*got {re.escape(repr(index))}"):
+    with pytest.raises(
+        InvalidRequest, match=f"https://.*CodeArtifact.*got {re.escape(repr(index))}"
+    ):
         check_index(index)
 
 
@@ -266,12 +338,15 @@ MLFLOW = "arn:aws:sagemaker:eu-west-1:123456789012:mlflow-tracking-server/team"
 @pytest.mark.parametrize("tracking", ["mlruns", "sqlite:///", "postgresql://x"])
 def test_what_is_none_is_refused_with_those_that_there_are(tracking):
     with pytest.raises(
-        InvalidRequest, match=f"tracking={re.escape(repr(tracking))}.*sqlite:///.*http://.*arn:aws:sagemaker"
+        InvalidRequest,
+        match=f"tracking={re.escape(repr(tracking))}.*sqlite:///.*http://.*arn:aws:sagemaker",
     ):
         check_tracking(tracking)
 
 
-@pytest.mark.parametrize("tracking", ["https://me:hunter2@mlflow.example", "postgresql://me:hunter2@db.example/mlflow"])
+@pytest.mark.parametrize(
+    "tracking", ["https://me:hunter2@mlflow.example", "postgresql://me:hunter2@db.example/mlflow"]
+)
 def test_a_password_in_it_is_refused_and_not_repeated(tracking):
     with pytest.raises(InvalidRequest, match="tracking.*password") as raised:
         check_tracking(tracking)
@@ -282,7 +357,9 @@ def test_a_request_knows_who_writes_and_what_that_takes():
     def request(tracking):
         return JobRequest(name="digits", workload=Script("train.py"), tracking=tracking)
 
-    assert [request(uri).is_tracked_by_head for uri in (None, "sqlite:///m.db", "http://m:5000", MLFLOW)] == [
+    assert [
+        request(uri).is_tracked_by_head for uri in (None, "sqlite:///m.db", "http://m:5000", MLFLOW)
+    ] == [
         False,
         False,
         True,

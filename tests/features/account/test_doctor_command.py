@@ -55,7 +55,11 @@ def test_a_file_names_exactly_one_job(tmp_path):
     }
     (tmp_path / "job.json").write_text(json.dumps(request))
     whole = case("--for", str(tmp_path / "job.json"))
-    assert (whole.role, whole.intent.choices, list(whole.intent.inputs)) == (ROLE, ({"ml.c5.xlarge": 2},), ["train"])
+    assert (whole.role, whole.intent.choices, list(whole.intent.inputs)) == (
+        ROLE,
+        ({"ml.c5.xlarge": 2},),
+        ["train"],
+    )
     plan = whole.plan()
     assert plan.request["EnableManagedSpotTraining"]
     assert plan.request["RoleArn"] == ROLE
@@ -83,7 +87,10 @@ def test_a_policy_without_credentials_has_what_the_options_name_and_says_what_is
     assert all(":eu-west-1:123456789012:log-group" in one for one in resources["Logs"])
     assert {"arn:aws:s3:::away", "arn:aws:s3:::kept"} <= set(resources["Bucket"])
     assert said == ""
-    run(parse(["doctor", "--on", "aws", "--region", "eu-west-1", *away, "--policy", "user"]), Console())
+    run(
+        parse(["doctor", "--on", "aws", "--region", "eu-west-1", *away, "--policy", "user"]),
+        Console(),
+    )
     printed, said = capsys.readouterr()
     resources = {item["Sid"]: item["Resource"] for item in json.loads(printed)["Statement"]}
     assert resources["Bucket"] == "arn:aws:s3:::sagemaker-eu-west-1-ACCOUNT"
@@ -92,7 +99,10 @@ def test_a_policy_without_credentials_has_what_the_options_name_and_says_what_is
     # raysm creates no bucket that the user named.
     run(parse(["doctor", *ON_AWS, "--policy", "user"]), Console())
     assert "s3:CreateBucket" not in capsys.readouterr().out
-    assert "ACCOUNT (credentials, or --role with an ARN), ROLE (--role), REPOSITORY (--image or --instance" in said
+    assert (
+        "ACCOUNT (credentials, or --role with an ARN), ROLE (--role), REPOSITORY (--image or --instance"
+        in said
+    )
     run(parse(["doctor", "--on", "aws", "--region", "eu-west-1", *role]), Console())
     assert capsys.readouterr().err.endswith("or give it: REPOSITORY (--image or --instance-type)\n")
     with pytest.raises(InvalidRequest, match="add --on aws"):
@@ -107,11 +117,20 @@ def test_what_is_found_here_is_printed_as_json_with_its_state(capsys):
     assert code == GOOD
 
 
-def test_an_endpoint_that_is_left_in_the_shell_is_found_and_all_else_is_looked_at_there(home, monkeypatch, capsys):
-    variables = {"AWS_ENDPOINT_URL": ensure(home).url, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+def test_an_endpoint_that_is_left_in_the_shell_is_found_and_all_else_is_looked_at_there(
+    home, monkeypatch, capsys
+):
+    variables = {
+        "AWS_ENDPOINT_URL": ensure(home).url,
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+    }
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    code = run(parse(["doctor", "--json", *ON_AWS, "--role", ROLE, "--instance-type", "ml.m5.large"]), Console())
+    code = run(
+        parse(["doctor", "--json", *ON_AWS, "--role", ROLE, "--instance-type", "ml.m5.large"]),
+        Console(),
+    )
     findings = {item["name"]: item for item in reversed(json.loads(capsys.readouterr().out))}
     assert code == BAD
     assert "127.0.0.1" in findings["endpoint"]["text"]
@@ -123,7 +142,16 @@ def test_an_endpoint_that_is_left_in_the_shell_is_found_and_all_else_is_looked_a
 
 def run_job(account, *words):
     """Run ``raysm doctor --run`` in an account, with no terminal to ask; return what was printed and the refusal."""
-    where = ("--on", "aws", "--role", aws_account.ROLE, "--region", REGION, "--bucket", aws_account.BUCKET)
+    where = (
+        "--on",
+        "aws",
+        "--role",
+        aws_account.ROLE,
+        "--region",
+        REGION,
+        "--bucket",
+        aws_account.BUCKET,
+    )
     out = io.StringIO()
     arguments = parse(["doctor", "--run", *where, "--image", sagemaker.IMAGE, *words])
     with pytest.raises(InvalidRequest) as refusal:
@@ -133,9 +161,13 @@ def run_job(account, *words):
 
 
 @pytest.mark.parametrize("words", [(), ("--yes",)])
-def test_run_tells_the_costs_and_sends_nothing_that_nobody_agreed_to_or_whose_price_is_unknown(words):
+def test_run_tells_the_costs_and_sends_nothing_that_nobody_agreed_to_or_whose_price_is_unknown(
+    words,
+):
     with aws_account.account() as account:
-        printed, refusal = run_job(account, "--instance-type", "ml.m5.large", "--instances", "2", *words)
+        printed, refusal = run_job(
+            account, "--instance-type", "ml.m5.large", "--instances", "2", *words
+        )
     assert "the job costs unknown, up to 0.5 instance-hours: no price of ml.m5.large" in printed
     assert "a job with these options takes up to 0.5 instance-hours" in printed
     assert "add --yes, which needs a known price" in refusal
@@ -143,7 +175,9 @@ def test_run_tells_the_costs_and_sends_nothing_that_nobody_agreed_to_or_whose_pr
 
 def test_run_sends_no_trial_that_could_cost_more_than_a_dollar(tmp_path):
     with in_home(tmp_path), aws_account.account() as account:
-        save_prices(RegionPrices(region=REGION, as_of="2026-11-01", version="v1", usd={"ml.m5.large": 3.0}))
+        save_prices(
+            RegionPrices(region=REGION, as_of="2026-11-01", version="v1", usd={"ml.m5.large": 3.0})
+        )
         _, refusal = run_job(account, "--instance-type", "ml.m5.large", "--instances", "2", "--yes")
     assert "a trial may cost at most 1.00 USD, and this one could cost 1.50 USD" in refusal
 

@@ -16,7 +16,8 @@ from tests.support.sagemaker import REGION, aws, fake_aws
 
 def test_a_statement_falls_away_with_what_it_is_about():
     bare = {
-        name: () if name in ("output_key", "volume_key", "subnet", "remote_debug") else NAMES[name] for name in NAMES
+        name: () if name in ("output_key", "volume_key", "subnet", "remote_debug") else NAMES[name]
+        for name in NAMES
     }
     sids = {item["Sid"] for item in policy(ROLE, bare)["Statement"]}
     assert {"OutputKey", "VolumeKey", "Network", "Session"}.isdisjoint(sids)
@@ -40,15 +41,22 @@ def test_nothing_but_what_takes_no_narrower_resource_is_allowed_on_all():
         if item["Resource"] == "*"
         for action in item["Action"]
     }
-    # By the Service Authorization Reference these have no resource types, or are asked of all (List, Describe).
+    # By the Service Authorization Reference these have no resource types, or are asked of all
+    # (List, Describe).
     services = {action.partition(":")[0] for action in everywhere}
-    assert services == set("sagemaker batch cloudwatch pricing servicequotas ec2 ecr ssmmessages sts".split())
-    assert {action for action in everywhere if action.startswith("ecr:")} == {"ecr:GetAuthorizationToken"}
+    assert services == set(
+        "sagemaker batch cloudwatch pricing servicequotas ec2 ecr ssmmessages sts".split()
+    )
+    assert {action for action in everywhere if action.startswith("ecr:")} == {
+        "ecr:GetAuthorizationToken"
+    }
     batch = [action.partition(":")[2] for action in everywhere if action.startswith("batch:")]
     assert all(action.startswith(("Describe", "List")) for action in batch)
 
 
-def test_the_roles_policy_covers_what_jobs_sessions_and_rows_of_grids_read_and_write_and_no_other_project(script):
+def test_the_roles_policy_covers_what_jobs_sessions_and_rows_of_grids_read_and_write_and_no_other_project(
+    script,
+):
     common = {"cluster": raysm.Cluster("ml.m5.large", count=2), "project": "ours"}
     options = common | {"inputs": {"in": str(script), "data": "s3://data/x/"}}
     at = {"region": REGION, "instance_type": "ml.m5.large", "count": 2, "max_runtime_s": 60}
@@ -62,17 +70,30 @@ def test_the_roles_policy_covers_what_jobs_sessions_and_rows_of_grids_read_and_w
             row(Task(key="a"), Attempt(task="a", number=1, name="rows-a1", **at)),
             raysm.Session(on=remote.service, **common).prepare(),
         ]
-    names = {**NAMES, "bucket": ("b",), "project": ("ours",), "input_prefix": ("data/x/",), "output_prefix": ()}
+    names = {
+        **NAMES,
+        "bucket": ("b",),
+        "project": ("ours",),
+        "input_prefix": ("data/x/",),
+        "output_prefix": (),
+    }
     statements = policy(ROLE, names)["Statement"]
 
     def allows(action, uri):
         arn = f"arn:aws:s3:::{uri.removeprefix('s3://').rstrip('/')}/object"
         resources = [item["Resource"] for item in statements if action in item["Action"]]
-        return any(fnmatchcase(arn, one) for item in resources for one in ([item] if isinstance(item, str) else item))
+        return any(
+            fnmatchcase(arn, one)
+            for item in resources
+            for one in ([item] if isinstance(item, str) else item)
+        )
 
     for request in (job.plan.request for job in jobs):
         read = [item["DataSource"]["S3DataSource"]["S3Uri"] for item in request["InputDataConfig"]]
-        written = [request["OutputDataConfig"]["S3OutputPath"], request["Environment"]["RAYSM_TRAIN_STORAGE"]]
+        written = [
+            request["OutputDataConfig"]["S3OutputPath"],
+            request["Environment"]["RAYSM_TRAIN_STORAGE"],
+        ]
         written += [request[name]["S3Uri"] for name in ("CheckpointConfig",) if name in request]
         assert [uri for uri in read + written if not allows("s3:GetObject", uri)] == []
         assert [uri for uri in written if not allows("s3:PutObject", uri)] == []
@@ -81,7 +102,12 @@ def test_the_roles_policy_covers_what_jobs_sessions_and_rows_of_grids_read_and_w
 
 
 def test_what_sessions_call_is_covered_and_asked_of_nobody_whose_job_is_not_entered():
-    calls = {"ssm:StartSession", "ssm:ResumeSession", "ssm:TerminateSession", "sagemaker:UpdateTrainingJob"}
+    calls = {
+        "ssm:StartSession",
+        "ssm:ResumeSession",
+        "ssm:TerminateSession",
+        "sagemaker:UpdateTrainingJob",
+    }
     assert calls <= covered()
     closed = {**NAMES, "remote_debug": ()}
     allowed = {action for item in policy(USER, closed)["Statement"] for action in item["Action"]}

@@ -15,7 +15,9 @@ from tests.support.homes import in_home
 def test_every_line_has_its_date_and_version_and_what_is_old_says_so(capsys):
     assert main(["prices", "ml.m5.xlarge"]) == 0
     line, way = capsys.readouterr().out.splitlines()
-    assert line.startswith("us-east-1        ml.m5.xlarge           0.2300 USD/h  as of 2025, version raysm-2025, ")
+    assert line.startswith(
+        "us-east-1        ml.m5.xlarge           0.2300 USD/h  as of 2025, version raysm-2025, "
+    )
     assert line.endswith("days old")
     assert way == "new prices: raysm prices --refresh --on aws --regions us-east-1"
 
@@ -23,7 +25,10 @@ def test_every_line_has_its_date_and_version_and_what_is_old_says_so(capsys):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["ml.none.large"], "no price of ml.none.large in any region is known; check the name, or fetch it: raysm"),
+        (
+            ["ml.none.large"],
+            "no price of ml.none.large in any region is known; check the name, or fetch it: raysm",
+        ),
         (["--refresh"], "--refresh needs the regions whose prices to fetch"),
     ],
 )
@@ -58,13 +63,18 @@ class TestWhereAScenarioIsPlayed:
     def test_prices_are_its_own(self, capsys):
         assert main(["prices", "ml.g5.xlarge", *REGIONS, "--json"]) == 0
         prices = json.loads(capsys.readouterr().out)
-        assert [(each["region"], each["usd_per_hour"]) for each in prices] == [("eu-west-1", 1.5), ("us-east-1", 2.0)]
+        assert [(each["region"], each["usd_per_hour"]) for each in prices] == [
+            ("eu-west-1", 1.5),
+            ("us-east-1", 2.0),
+        ]
         assert {each["as_of"] for each in prices} == {"2026-11-01"}
 
     def test_quotas_are_its_own_and_so_are_their_prices(self, capsys):
         assert main(["quotas", *REGIONS, "--json"]) == 0
         rows = json.loads(capsys.readouterr().out)
-        assert [(each["region"], each["spot"], each["limit"], each["usd_per_hour"]) for each in rows] == [
+        assert [
+            (each["region"], each["spot"], each["limit"], each["usd_per_hour"]) for each in rows
+        ] == [
             ("eu-west-1", False, 1, 1.5),
             ("us-east-1", False, 3, 2.0),
             ("us-east-1", True, 5, 2.0),
@@ -78,7 +88,10 @@ class TestWhereAScenarioIsPlayed:
 
     def test_a_type_without_a_price_there_has_not_that_of_aws(self, capsys):
         assert main(["prices", "ml.m5.xlarge", "--regions", "us-east-1"]) != 0
-        assert "no price of ml.m5.xlarge in us-east-1 is known; set it in the scenario" in capsys.readouterr().err
+        assert (
+            "no price of ml.m5.xlarge in us-east-1 is known; set it in the scenario"
+            in capsys.readouterr().err
+        )
 
     def test_lists_of_aws_are_not_brought_for_it(self, capsys):
         assert main(["prices", "--refresh", "--regions", "us-east-1"]) != 0
@@ -108,10 +121,16 @@ def test_a_target_without_an_answer_is_an_error_and_no_empty_table(tmp_path, cap
     ("argv", "kind", "registry"),
     [
         (["--region", "eu-west-1"], "cpu", "763104351884.dkr.ecr.eu-west-1.amazonaws.com"),
-        (["--region", "cn-north-1", "--gpu"], "gpu", "727897471807.dkr.ecr.cn-north-1.amazonaws.com.cn"),
+        (
+            ["--region", "cn-north-1", "--gpu"],
+            "gpu",
+            "727897471807.dkr.ecr.cn-north-1.amazonaws.com.cn",
+        ),
     ],
 )
-def test_the_commands_build_on_awss_image_of_the_region_and_push_to_ones_own(argv, kind, registry, capsys):
+def test_the_commands_build_on_awss_image_of_the_region_and_push_to_ones_own(
+    argv, kind, registry, capsys
+):
     assert main(["image", *argv]) == 0
     commands = capsys.readouterr().out
     assert f"-f containers/Dockerfile --build-arg BASE_IMAGE={registry}/pytorch:" in commands

@@ -34,14 +34,20 @@ def doubled(batch, factor=2):
 def test_a_class_travels_with_the_arguments_that_it_is_made_with():
     batch = raysm.Batch(Model, batch_size=32, arguments={"weights": "w.pt"}, keep=["id"])
     workload = batch.workload()
-    assert (workload.name.endswith("Model"), workload.batch_size, workload.keep) == (True, 32, ("id",))
+    assert (workload.name.endswith("Model"), workload.batch_size, workload.keep) == (
+        True,
+        32,
+        ("id",),
+    )
     assert workload.parameters == {"weights": "w.pt", "scale": 2.0}
     kind, args, kwargs = pickle.loads(package_of(batch).pickled)
     assert (kind.__name__, args, kwargs) == ("Model", (), {"weights": "w.pt"})
 
 
 def test_a_function_is_told_apart_by_its_own_arguments_not_by_the_batch():
-    assert Batch(doubled, batch_size=1, arguments={"factor": 3}).workload().parameters == {"factor": 3}
+    assert Batch(doubled, batch_size=1, arguments={"factor": 3}).workload().parameters == {
+        "factor": 3
+    }
     batch = Batch(doubled, batch_size=1)
     assert batch.title() == "doubled"
     assert "doubled, batch_size=1" in repr(batch)
@@ -56,7 +62,9 @@ def test_a_function_is_told_apart_by_its_own_arguments_not_by_the_batch():
         ("model.pt", {}, "got 'model.pt'"),
     ],
 )
-def test_a_predictor_that_cannot_be_called_so_is_refused_before_anything_is_sent(predictor, arguments, message):
+def test_a_predictor_that_cannot_be_called_so_is_refused_before_anything_is_sent(
+    predictor, arguments, message
+):
     with pytest.raises(InvalidRequest, match=message):
         Batch(predictor, batch_size=4, arguments=arguments)
 
@@ -86,7 +94,11 @@ def result(tmp_path):
         (tmp_path / "predictions").mkdir(exist_ok=True)
         pq.write_table(pa.table({"row": [number] * rows, "y": [0.5] * rows}), tmp_path / name)
         size = (tmp_path / name).stat().st_size
-        files.append(ResultFile(name=name, shape=(rows,), bytes=size, sha256="0", how_to_read="", units=("rows",)))
+        files.append(
+            ResultFile(
+                name=name, shape=(rows,), bytes=size, sha256="0", how_to_read="", units=("rows",)
+            )
+        )
     return read_as(tmp_path, manifest(*files, workload={"kind": "batch"}))
 
 

@@ -21,7 +21,10 @@ def ask():
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         try:
             connection.request(
-                method, path, body=body, headers={name.replace("_", "-"): v for name, v in headers.items()}
+                method,
+                path,
+                body=body,
+                headers={name.replace("_", "-"): v for name, v in headers.items()},
             )
             answer = connection.getresponse()
             return answer.status, answer.headers, answer.read()

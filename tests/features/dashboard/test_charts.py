@@ -14,10 +14,15 @@ from tests.support.dashboard_head import NODE, NODES
 
 
 def timeline(*values):
-    return Timeline(Metric(name=name, value=value, host=host, time_s=time_s) for name, host, time_s, value in values)
+    return Timeline(
+        Metric(name=name, value=value, host=host, time_s=time_s)
+        for name, host, time_s, value in values
+    )
 
 
-VALUES = timeline(("loss", "", 6_400, 2.0), ("cpu_percent", "algo-1", 9_990, 50.0), ("nodes", "", 9_990, 2.0))
+VALUES = timeline(
+    ("loss", "", 6_400, 2.0), ("cpu_percent", "algo-1", 9_990, 50.0), ("nodes", "", 9_990, 2.0)
+)
 
 
 def answer(path, query="", method="GET", cache=Path("/nonexistent")):
@@ -82,7 +87,9 @@ def test_the_metrics_tab_has_all_charts_on_one_axis():
     assert 'src="../../vega.js"' in page.text
 
 
-@pytest.mark.parametrize(("panel", "title"), [("41", "Cluster utilization"), ("24", "Node count"), ("7", "")])
+@pytest.mark.parametrize(
+    ("panel", "title"), [("41", "Cluster utilization"), ("24", "Node count"), ("7", "")]
+)
 def test_the_overview_has_its_two_charts(panel, title):
     path = "raysm/charts/d-solo/rayDefaultDashboard/default-dashboard"
     told = json.loads(answer(path, f"panelId={panel}&from=0&data=1").body)
@@ -91,15 +98,29 @@ def test_the_overview_has_its_two_charts(panel, title):
 
 def test_the_workloads_own_metrics_come_first_under_their_names():
     loss, cpu = board(timeline(("cpu_percent", "algo-1", 1, 5.0), ("loss", "", 1, 3.0)), 0.0)
-    assert (loss.title, loss.unit, loss.from_zero, curves(loss)) == ("loss", "", False, {"loss": [3.0]})
-    assert (cpu.title, cpu.unit, cpu.from_zero, curves(cpu)) == ("CPU", "%", True, {"algo-1": [5.0]})
+    assert (loss.title, loss.unit, loss.from_zero, curves(loss)) == (
+        "loss",
+        "",
+        False,
+        {"loss": [3.0]},
+    )
+    assert (cpu.title, cpu.unit, cpu.from_zero, curves(cpu)) == (
+        "CPU",
+        "%",
+        True,
+        {"algo-1": [5.0]},
+    )
 
 
 def test_instances_are_ordered_by_number_and_many_are_summed_up():
     few = [("cpu_percent", f"algo-{number}", 1, 5.0) for number in (10, 2, 1)]
     assert list(board(timeline(*few), 0.0)[0].curves) == ["algo-1", "algo-2", "algo-10"]
     count = 3 * MAX_CURVES
-    many = [("cpu_percent", f"algo-{number}", time_s, float(number)) for number in range(count) for time_s in (0, 500)]
+    many = [
+        ("cpu_percent", f"algo-{number}", time_s, float(number))
+        for number in range(count)
+        for time_s in (0, 500)
+    ]
     (chart,) = board(timeline(*many), 0.0)
     mean = (count - 1) / 2
     assert curves(chart) == {"highest": [count - 1] * 2, "mean": [mean] * 2, "lowest": [0, 0]}

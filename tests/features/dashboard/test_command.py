@@ -27,7 +27,9 @@ from tests.support.sagemaker_server import SOON_S, Server, port_of
 @pytest.fixture
 def running(remote, job):
     """A job whose dashboard has been announced; nothing here asks it."""
-    remote.write_log(job.name, "algo-1", [(NOW_MS, line(State(name="dashboard", address="http://127.0.0.1:1")))])
+    remote.write_log(
+        job.name, "algo-1", [(NOW_MS, line(State(name="dashboard", address="http://127.0.0.1:1")))]
+    )
     return job
 
 
@@ -113,7 +115,9 @@ def test_a_tunnel_is_told_and_ends_with_its_job(server):
     )
     try:
         told = json.loads(process.stdout.readline())
-        with subprocess.Popen([*command, "8265"], env=environ, stdout=subprocess.PIPE, text=True) as second:
+        with subprocess.Popen(
+            [*command, "8265"], env=environ, stdout=subprocess.PIPE, text=True
+        ) as second:
             shown = second.stdout.readline()
             second.kill()
         assert_printed(*outputs("how-to/reach-a-running-job.md"), shown)

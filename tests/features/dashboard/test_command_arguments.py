@@ -9,7 +9,10 @@ from tests.support.commands import refusal
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--instance", "algo-2", "--region", "eu-west-1"], {"instance": "algo-2", "region": "eu-west-1"}),
+        (
+            ["--instance", "algo-2", "--region", "eu-west-1"],
+            {"instance": "algo-2", "region": "eu-west-1"},
+        ),
         (["--on", "algo-2"], {"instance": "algo-2", "on": None}),
         (["--on", "aws", "--on", "algo-12"], {"instance": "algo-12", "on": "aws"}),
         (

@@ -77,8 +77,13 @@ def test_a_running_job_shows_its_heads_page_with_the_jobs_token(remote, job, hea
 def test_a_job_without_a_dashboard_is_waited_for(remote, job, head, capsys):
     with pytest.raises(NotDone, match=f"{job.name} has no dashboard"):
         open_dashboard(job, timeout=0)
-    assert capsys.readouterr().err == f"raysm: {job.name} has no dashboard yet (Starting); waiting for it\n"
-    with open_dashboard(job, say=lambda _: announce(remote, job), tunnel=lambda *_: way_to(head)) as dashboard:
+    assert (
+        capsys.readouterr().err
+        == f"raysm: {job.name} has no dashboard yet (Starting); waiting for it\n"
+    )
+    with open_dashboard(
+        job, say=lambda _: announce(remote, job), tunnel=lambda *_: way_to(head)
+    ) as dashboard:
         assert dashboard.port
 
 
@@ -94,7 +99,9 @@ def test_an_ended_job_has_no_dashboard(remote, job):
 
 
 @pytest.mark.parametrize("lets_in", [True, False])
-def test_a_page_is_shown_while_the_dashboard_starts_and_says_if_it_cannot_be_reached(head, tmp_path, ask, lets_in):
+def test_a_page_is_shown_while_the_dashboard_starts_and_says_if_it_cannot_be_reached(
+    head, tmp_path, ask, lets_in
+):
     may_go = threading.Event()
 
     @contextlib.contextmanager
@@ -122,16 +129,24 @@ def test_query_method_and_body_reach_the_head_as_they_were_sent(get, head):
     head.answers["api/v0/logs?node_id=a%2Fb&glob=*"] = told({"here": True})
     assert get("api/v0/logs?node_id=a%2Fb&glob=*")[2] == b'{"here": true}'
     head.answers["api/jobs/"] = told({"submission_id": "one"})
-    status, _, body = get("api/jobs/", method="POST", body=b'{"entrypoint": "true"}', User_Agent="python")
+    status, _, body = get(
+        "api/jobs/", method="POST", body=b'{"entrypoint": "true"}', User_Agent="python"
+    )
     assert (status, body) == (200, b'{"submission_id": "one"}'), body
-    assert [asked.body for asked in head.requests if asked.method == "POST"] == [b'{"entrypoint": "true"}']
+    assert [asked.body for asked in head.requests if asked.method == "POST"] == [
+        b'{"entrypoint": "true"}'
+    ]
 
 
 def test_the_charts_show_rays_nodes_and_the_jobs_metrics(head, tmp_path, ask, caplog):
     # The service is away once, and a read fails for no known reason: the following goes on.
     looks = (ServiceError("away"), ZeroDivisionError("unknown"), [Metric(name="loss", value=1.0)])
     with showing(partial(way_to, head), tmp_path, Watched(*looks)) as server:
-        until(lambda: {"loss", "CPU"} <= set(titles(ask(server.port, f"/{server.prefix}/{CHARTS}")[2])))
+        until(
+            lambda: (
+                {"loss", "CPU"} <= set(titles(ask(server.port, f"/{server.prefix}/{CHARTS}")[2]))
+            )
+        )
     assert "the dashboard of digits-1 cannot read the job's log now" in caplog.text
 
 
@@ -158,10 +173,14 @@ def test_a_page_that_is_open_when_the_job_ends_says_so(head, tmp_path, ask):
         assert b"digits-1 has ended" in ask(server.port, f"/{server.prefix}/")[2]
 
 
-def test_a_long_answer_comes_piece_by_piece_and_a_browser_may_leave_in_its_middle(server, get, head, ask, caplog):
+def test_a_long_answer_comes_piece_by_piece_and_a_browser_may_leave_in_its_middle(
+    server, get, head, ask, caplog
+):
     head.answers["long"] = Answer(b"x" * (64 << 20))
     with socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_S) as browser:
-        browser.sendall(f"GET /{server.prefix}/long HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+        browser.sendall(
+            f"GET /{server.prefix}/long HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode()
+        )
         assert browser.recv(1 << 16)
     assert head.left.wait(WAIT_S)
     assert get("")[0] == 200
@@ -191,7 +210,11 @@ def test_the_token_is_in_nothing_that_the_browser_gets(get, head):
 
 
 def test_credentials_of_the_browser_do_not_reach_the_head(get, head):
-    others = {"Cookie": COOKIE, "Authorization": "Bearer another", "X_Ray_Authorization": "Bearer another"}
+    others = {
+        "Cookie": COOKIE,
+        "Authorization": "Bearer another",
+        "X_Ray_Authorization": "Bearer another",
+    }
     get("api/jobs/", **others)
     sent = next(asked for asked in head.requests if asked.path == "/api/jobs/")
     assert (sent.headers["Cookie"], sent.headers["X-Ray-Authorization"]) == (None, None)
@@ -200,7 +223,11 @@ def test_credentials_of_the_browser_do_not_reach_the_head(get, head):
 
 @needs_two_users
 def test_another_user_gets_nothing_and_sees_neither_path_nor_token_in_ps(server, head):
-    asked = [("GET", "/", {}), ("GET", "/api/jobs/", {"Cookie": COOKIE}), ("POST", "/api/jobs/", {})]
+    asked = [
+        ("GET", "/", {}),
+        ("GET", "/api/jobs/", {"Cookie": COOKIE}),
+        ("POST", "/api/jobs/", {}),
+    ]
     answers, shown = asked_by_another_user(server.port, *asked)
     assert [status for status, _ in answers] == [403] * len(asked)
     # It saw the processes at all.
@@ -215,7 +242,9 @@ def test_neither_the_path_nor_the_token_is_in_a_log_or_known_to_the_head(server,
     head.answers["api/jobs/"] = Answer(b"[]")
     secret = f"/{server.prefix}/"
     forwarded = {"X_Forwarded_Context": secret, "X_ProxyContextPath": secret}
-    assert get("api/jobs/", Referer=f"http://127.0.0.1:{server.port}{secret}", **forwarded)[0] == 200
+    assert (
+        get("api/jobs/", Referer=f"http://127.0.0.1:{server.port}{secret}", **forwarded)[0] == 200
+    )
     assert get("nowhere")[0] == 404
     assert server.prefix not in caplog.text
     assert TOKEN not in caplog.text

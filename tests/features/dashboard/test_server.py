@@ -30,7 +30,11 @@ class Site:
 
     async def answer(self, request, path):
         self.happened.append(path)
-        return None if path == "nowhere" else web.Response(text=f"{path}?{request.rel_url.raw_query_string}")
+        return (
+            None
+            if path == "nowhere"
+            else web.Response(text=f"{path}?{request.rel_url.raw_query_string}")
+        )
 
 
 @pytest.fixture
@@ -71,11 +75,21 @@ def test_requests_of_other_sites_are_refused(headers, status):
 
 def test_nothing_reaches_the_site_without_the_secret_path_or_from_another_site(server, site, ask):
     prefix = server.prefix
-    guesses = [prefix[:-1], f"{prefix}x", prefix.swapcase(), f"%{ord(prefix[0]):x}{prefix[1:]}", f"x/../{prefix}", "ü"]
+    guesses = [
+        prefix[:-1],
+        f"{prefix}x",
+        prefix.swapcase(),
+        f"%{ord(prefix[0]):x}{prefix[1:]}",
+        f"x/../{prefix}",
+        "ü",
+    ]
     for guess in [*guesses, "", "static/js/main.js"]:
         assert ask(server.port, f"/{guess}/api/jobs/".replace("ü", "%C3%BC"))[0] == 404
     assert ask(server.port, f"/{prefix}/", Host=f"evil.example:{server.port}")[0] == 421
-    assert ask(server.port, f"/{prefix}/api/jobs/", method="POST", Origin="http://evil.example")[0] == 403
+    assert (
+        ask(server.port, f"/{prefix}/api/jobs/", method="POST", Origin="http://evil.example")[0]
+        == 403
+    )
     assert site.happened == ["begin"]
 
 
@@ -102,9 +116,14 @@ def test_an_error_of_a_request_is_one_line_on_the_terminal(site, ask, caplog):
 
 
 def test_it_listens_on_loopback_only(server):
-    for family, _, _, _, address in socket.getaddrinfo(socket.gethostname(), server.port, type=socket.SOCK_STREAM):
+    for family, _, _, _, address in socket.getaddrinfo(
+        socket.gethostname(), server.port, type=socket.SOCK_STREAM
+    ):
         if not address[0].startswith(("127.", "::1")):
-            with socket.socket(family) as other, pytest.raises(OSError, match="refused|unreachable"):
+            with (
+                socket.socket(family) as other,
+                pytest.raises(OSError, match="refused|unreachable"),
+            ):
                 other.connect(address)
 
 
@@ -130,7 +149,10 @@ def test_silent_connections_of_another_user_use_no_file_of_this_process(server, 
 
 def test_a_connection_without_a_request_is_closed_and_one_with_a_request_is_kept(site):
     server = LocalServer(site, headers_s=1.0)
-    with contextlib.closing(server), contextlib.closing(HTTPConnection("127.0.0.1", server.port, timeout=60)) as used:
+    with (
+        contextlib.closing(server),
+        contextlib.closing(HTTPConnection("127.0.0.1", server.port, timeout=60)) as used,
+    ):
         with socket.create_connection(("127.0.0.1", server.port), timeout=60) as silent:
             used.request("GET", f"/{server.prefix}/first")
             assert used.getresponse().read() == b"first?"
@@ -146,7 +168,9 @@ def test_a_browser_that_does_not_read_its_answer_holds_no_connection_open(site):
     site.answer = large
     server = LocalServer(site)
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as browser:
-        browser.sendall(f"GET /{server.prefix}/ HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+        browser.sendall(
+            f"GET /{server.prefix}/ HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode()
+        )
         assert browser.recv(1)
         server.close()
         received = 0

@@ -30,8 +30,15 @@ def three(remote, script):
     names = []
     for number, loss in enumerate((3.0, 1.0, 2.0), 1):
         work = Script(str(script), args=["--lr", number / 10, "--batch", "32"])
-        job = submit(work, cluster=Cluster("ml.m5.large"), on=remote.service, project=f"p{number // 3}")
-        tell(remote, job, events.Metric(name="loss", value=9.0, step=0), events.Metric(name="loss", value=loss, step=1))
+        job = submit(
+            work, cluster=Cluster("ml.m5.large"), on=remote.service, project=f"p{number // 3}"
+        )
+        tell(
+            remote,
+            job,
+            events.Metric(name="loss", value=9.0, step=0),
+            events.Metric(name="loss", value=loss, step=1),
+        )
         remote.sagemaker.end(job.name, "Completed")
         names.append(job.name)
     return names
@@ -64,9 +71,13 @@ def test_a_long_status_is_told_whole_in_120_columns(remote, job):
     assert f"Pending: {message.rstrip()}" in " ".join(text.split())
 
 
-def test_the_table_fits_120_columns_with_what_was_named_and_says_what_it_leaves_out(remote, script, capsys):
+def test_the_table_fits_120_columns_with_what_was_named_and_says_what_it_leaves_out(
+    remote, script, capsys
+):
     for number in range(2):
-        options = [word for name in range(20) for word in (f"--option-{name}", f"{number}-{'x' * 40}")]
+        options = [
+            word for name in range(20) for word in (f"--option-{name}", f"{number}-{'x' * 40}")
+        ]
         submit(Script(str(script), args=options), cluster=Cluster("ml.m5.large"), on=remote.service)
     text = printed(remote, "--params", "--sort", "option-17")
     assert max(map(len, text.splitlines())) <= 120
@@ -77,7 +88,9 @@ def test_the_table_fits_120_columns_with_what_was_named_and_says_what_it_leaves_
 
 
 def test_parameters_and_metrics_are_columns_and_it_is_sorted_by_one(remote, three):
-    head, *body = rows(printed(remote, "--params", "lr,batch", "--metrics", "loss,loss:max", "--sort", "loss"))
+    head, *body = rows(
+        printed(remote, "--params", "lr,batch", "--metrics", "loss,loss:max", "--sort", "loss")
+    )
     assert head == ["name", "status", "lr", "batch", "loss", "loss:max", "sent", "took", "cost"]
     assert [(row[0], *row[2:6]) for row in body] == [
         (three[1], "0.2", "32", "1", "9"),
@@ -97,13 +110,17 @@ def test_without_names_the_parameters_in_which_jobs_differ_are_columns(remote, t
 def test_behind_a_sweep_are_its_trials_which_are_sorted_as_jobs_are(remote, three):
     tried = {0: (0.5, 0.9), 1: (0.6, 0.1)}
     ended = [
-        events.Trial(number=number, status="done", params={"lr": lr}, metrics={"loss": loss}, value=loss)
+        events.Trial(
+            number=number, status="done", params={"lr": lr}, metrics={"loss": loss}, value=loss
+        )
         for number, (lr, loss) in tried.items()
     ]
     (job,) = (attach(name, remote.service) for name in three[2:])
     tell(remote, job, *ended)
     # What was read of it before is not asked again: the log of a job that has ended does not grow.
-    found = rows(printed(remote, "--trials", "--params", "lr", "--metrics", "loss", "--sort", "loss"))[1:]
+    found = rows(
+        printed(remote, "--trials", "--params", "lr", "--metrics", "loss", "--sort", "loss")
+    )[1:]
     assert [row[0] for row in found[:2]] == [f"{three[2]}/1", f"{three[2]}/0"]
     assert found[0][1:4] == ["Completed", "0.6", "0.1"]
     assert len(found) == 5

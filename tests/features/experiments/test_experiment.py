@@ -36,13 +36,21 @@ def metric(value, step=None, **fields):
 
 def test_each_name_has_a_curve_and_instances_have_none():
     curves = curves_of(
-        [metric(3.0, 0), metric(9.0, name="rate"), metric(2.0, 1), metric(5.0, host="algo-1", name="cpu")]
+        [
+            metric(3.0, 0),
+            metric(9.0, name="rate"),
+            metric(2.0, 1),
+            metric(5.0, host="algo-1", name="cpu"),
+        ]
     )
     assert curves == {"loss": [(0, 1.0, 3.0), (1, 1.0, 2.0)], "rate": [(None, 1.0, 9.0)]}
 
 
 def test_of_a_step_that_was_done_again_the_last_value_counts():
-    assert curves_of([metric(3.0, 0), metric(2.0, 1), metric(1.5, 1)])["loss"] == [(0, 1.0, 3.0), (1, 1.0, 1.5)]
+    assert curves_of([metric(3.0, 0), metric(2.0, 1), metric(1.5, 1)])["loss"] == [
+        (0, 1.0, 3.0),
+        (1, 1.0, 1.5),
+    ]
 
 
 def test_a_value_that_is_nan_is_neither_the_lowest_nor_the_highest():
@@ -119,7 +127,10 @@ def test_in_few_points_a_curve_keeps_its_ends_and_its_extremes(values):
     assert len(fewer) <= MAX_POINTS
     assert fewer == sorted(fewer)
     assert {curve[0], curve[-1]} <= set(fewer)
-    assert (min(values), max(values)) == (min(value for *_, value in fewer), max(value for *_, value in fewer))
+    assert (min(values), max(values)) == (
+        min(value for *_, value in fewer),
+        max(value for *_, value in fewer),
+    )
 
 
 def trial(number, status="done", **fields):
@@ -128,9 +139,16 @@ def trial(number, status="done", **fields):
 
 def test_a_trial_has_its_parameters_its_metrics_and_its_time():
     told = [trial(0, "running", params={"lr": 0.1})]
-    told += [trial(0, params={"lr": 0.1}, metrics={"loss": 0.5}, value=0.5, reports=9, seconds=40.0)]
+    told += [
+        trial(0, params={"lr": 0.1}, metrics={"loss": 0.5}, value=0.5, reports=9, seconds=40.0)
+    ]
     (only,) = trial_rows(FULL, told)
-    assert (only.name, only.trial, only.status, only.project) == ("digits-1/0", 0, Status.COMPLETED, "digits")
+    assert (only.name, only.trial, only.status, only.project) == (
+        "digits-1/0",
+        0,
+        Status.COMPLETED,
+        "digits",
+    )
     assert (only.value("lr"), only.value("loss"), only.metrics["loss"].count) == (0.1, 0.5, 9)
     assert (only.duration_s, only.started_s) == (40.0, 1_800_000_060.0)
 
@@ -145,7 +163,13 @@ def test_one_that_was_not_told_to_end_runs_as_long_as_its_job():
 
 @pytest.mark.parametrize(
     ("column", "value"),
-    [("status", "Completed"), ("loss", 0.5), ("loss:best", 0.25), ("loss:median", None), ("duration_s", 100.0)],
+    [
+        ("status", "Completed"),
+        ("loss", 0.5),
+        ("loss:best", 0.25),
+        ("loss:median", None),
+        ("duration_s", 100.0),
+    ],
 )
 def test_a_column_is_a_fact_a_parameter_or_a_metric(column, value):
     assert FULL.value(column) == value
@@ -154,7 +178,11 @@ def test_a_column_is_a_fact_a_parameter_or_a_metric(column, value):
 def test_for_others_it_is_json_with_times_that_people_read_and_an_unknown_cost_as_null():
     assert [Experiment.of_json(one.as_json()) for one in (FULL, row())] == [FULL, row()]
     data = json.loads(json.dumps(row(created_s=0.0).as_dict()))
-    assert (data["created"], data["ended"], data["cost_usd"]) == ("1970-01-01T00:00:00+00:00", None, None)
+    assert (data["created"], data["ended"], data["cost_usd"]) == (
+        "1970-01-01T00:00:00+00:00",
+        None,
+        None,
+    )
     assert "created_s" not in data
     assert FULL.as_dict()["metrics"]["loss"]["lowest"] == 0.25
 
@@ -170,7 +198,10 @@ M5X = Cluster("ml.m5.xlarge", count=2)
 
 
 def losses(*values):
-    return [(NOW_MS + step, line(Metric(name="loss", value=value, step=step))) for step, value in enumerate(values)]
+    return [
+        (NOW_MS + step, line(Metric(name="loss", value=value, step=step)))
+        for step, value in enumerate(values)
+    ]
 
 
 def test_a_row_has_parameters_metrics_times_and_what_it_cost(american, script):
@@ -184,7 +215,9 @@ def test_a_row_has_parameters_metrics_times_and_what_it_cost(american, script):
     )
     american.write_log(job.name, "algo-1", losses(3.0, 1.0, 2.0))
     started = now() - datetime.timedelta(minutes=10)
-    american.sagemaker.end(job.name, "Completed", TrainingStartTime=started, BillableTimeInSeconds=100)
+    american.sagemaker.end(
+        job.name, "Completed", TrainingStartTime=started, BillableTimeInSeconds=100
+    )
     reading = read_job(american.service, TRAINING, job.name)
     row = reading.row
     assert reading.is_final
@@ -212,13 +245,17 @@ def test_a_job_that_runs_is_not_final_and_costs_what_it_has_cost_so_far(american
     reading = read_job(american.service, TRAINING, job.name)
     assert not reading.is_final
     an_hour = usd_so_far(
-        read(TRAINING, answer), american.service.region, answer["TrainingStartTime"].timestamp() + 3600
+        read(TRAINING, answer),
+        american.service.region,
+        answer["TrainingStartTime"].timestamp() + 3600,
     )
     assert reading.row.cost_usd == pytest.approx(an_hour, rel=0.1) != 0
 
 
 def test_a_job_of_others_has_what_the_service_tells(remote):
-    remote.sagemaker.create_processing_job(ProcessingJobName="theirs", AppSpecification={"ImageUri": "their/image"})
+    remote.sagemaker.create_processing_job(
+        ProcessingJobName="theirs", AppSpecification={"ImageUri": "their/image"}
+    )
     row = read_job(remote.service, PROCESSING, "theirs").row
     assert (row.project, row.workload, row.image, row.parameters) == (None, None, "their/image", {})
 

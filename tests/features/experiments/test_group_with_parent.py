@@ -21,7 +21,9 @@ process.wait()
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_what_the_command_started_ends_however_the_parent_ends(number):
-    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True
+    ) as parent:
         pids = [int(word) for word in parent.stdout.readline().split()]
         assert all(map(is_running, pids))
         parent.send_signal(number)

@@ -12,7 +12,15 @@ from raysm.core.protocol.events import Metric, Trial, line
 from raysm.core.protocol.job_api import TRAINING
 from raysm.core.request import MetricDefinition
 from raysm.errors import InvalidRequest
-from raysm.features.experiments.listing import Cache, Choice, Reading, cache_of, experiments, parse_since, with_trials
+from raysm.features.experiments.listing import (
+    Cache,
+    Choice,
+    Reading,
+    cache_of,
+    experiments,
+    parse_since,
+    with_trials,
+)
 from raysm.features.script.request import Script
 from raysm.testing import Answer, FakeSageMaker
 from tests.support.client_jobs import M5, NOW_MS
@@ -66,7 +74,10 @@ def test_of_jobs_that_ended_nothing_is_asked_but_the_list(fake, run):
     # As if sent many times: to send them would take the test's time. A page of the list has 100.
     for number in range(150):
         arn = TRAINING.arn(region="us-east-1", account="123456789012", name=f"{name}-{number}")
-        fake.jobs[f"{name}-{number}"] = fake.jobs[name] | {"TrainingJobName": f"{name}-{number}", "TrainingJobArn": arn}
+        fake.jobs[f"{name}-{number}"] = fake.jobs[name] | {
+            "TrainingJobName": f"{name}-{number}",
+            "TrainingJobArn": arn,
+        }
     fake.tags = lambda arn: {}
     first = experiments(fake, Choice(limit=2000))
     assert fake.asked > 100
@@ -83,7 +94,11 @@ def trial(number, status, **fields):
 
 def test_behind_each_sweep_are_its_trials_read_once_as_the_sweep_is(fake, run):
     plain = run()
-    sweep = run(trial(0, "running"), trial(0, "done", value=1.0), trial(1, "failed", reason="ValueError: no"))
+    sweep = run(
+        trial(0, "running"),
+        trial(0, "done", value=1.0),
+        trial(1, "failed", reason="ValueError: no"),
+    )
     rows = experiments(fake, Choice())
     fake.asked = 0
     every = with_trials(fake, rows)
@@ -105,7 +120,12 @@ def test_a_metric_definition_has_every_value_of_the_log_in_the_table_too(fake, r
     run("loss=0.5", "loss=0.31", "loss=nan", metrics=[MetricDefinition("loss", "loss=(.*)")])
     (job,) = experiments(fake, Choice())
     summary = job.metrics["loss"]
-    assert (summary.lowest, summary.highest, summary.count, summary.not_finite_from) == (0.31, 0.5, 3, "value 3")
+    assert (summary.lowest, summary.highest, summary.count, summary.not_finite_from) == (
+        0.31,
+        0.5,
+        3,
+        "value 3",
+    )
 
 
 def test_a_job_that_runs_is_asked_for_each_time(remote, job):
@@ -121,19 +141,27 @@ def test_a_job_that_runs_is_asked_for_each_time(remote, job):
 def test_a_cost_that_was_not_known_is_told_once_its_price_is(remote, job, tmp_path):
     def costs(usd_per_hour):
         prices = RegionPrices(
-            region=remote.service.region, as_of="2026-11-20", version="1", usd={"ml.m5.large": usd_per_hour}
+            region=remote.service.region,
+            as_of="2026-11-20",
+            version="1",
+            usd={"ml.m5.large": usd_per_hour},
         )
         save_prices(prices)
         return [row.cost_usd for row in experiments(remote.service, Choice())]
 
     ended = now() - datetime.timedelta(hours=1)
     remote.sagemaker.end(
-        job.name, "Completed", TrainingStartTime=ended, TrainingEndTime=ended, BillableTimeInSeconds=3600
+        job.name,
+        "Completed",
+        TrainingStartTime=ended,
+        TrainingEndTime=ended,
+        BillableTimeInSeconds=3600,
     )
     with in_home(tmp_path / "home"):
         assert [row.cost_usd for row in experiments(remote.service, Choice())] == [None]
         assert costs(0.2) == [pytest.approx(2 * 0.2, rel=0.05)]
-        # Read once more, and kept, volumes and all: what it has cost does not change with what its type costs today.
+        # Read once more, and kept, volumes and all: what it has cost does not change with what its
+        # type costs today.
         assert costs(9.0) == [pytest.approx(2 * 0.2, rel=0.05)]
 
 
@@ -201,12 +229,16 @@ def test_what_is_kept_comes_back_in_another_process(cache):
     cache.keep([read(FULL, loss=[(0, 1.0, 2.0), (None, 2.0, 0.5)])])
     again = Cache(cache._path)
     assert again.rows() == {"arn:1": FULL}
-    assert again.curves("arn:1", ["loss", "accuracy"]) == {"loss": [(0, 1.0, 2.0), (None, 2.0, 0.5)]}
+    assert again.curves("arn:1", ["loss", "accuracy"]) == {
+        "loss": [(0, 1.0, 2.0), (None, 2.0, 0.5)]
+    }
     assert again.curves("arn:1", ["loss"], "arn:1/3") == {}
 
 
 def test_the_trials_of_a_sweep_are_kept_apart_and_forgotten_with_it(cache):
-    trials = [row(name=f"digits-1/{number}", arn=f"arn:1/{number}", trial=number) for number in (0, 1, 10)]
+    trials = [
+        row(name=f"digits-1/{number}", arn=f"arn:1/{number}", trial=number) for number in (0, 1, 10)
+    ]
     assert cache.trials() == {}
     cache.keep([read(FULL, trials), read(row(arn="arn:2"))])
     assert cache.rows().keys() == {"arn:1", "arn:2"}
@@ -216,7 +248,8 @@ def test_the_trials_of_a_sweep_are_kept_apart_and_forgotten_with_it(cache):
 
 
 @pytest.mark.parametrize(
-    "content", [b"this is no database, but long enough to be read as one" * 20, b"SQLite format 3\0torn"]
+    "content",
+    [b"this is no database, but long enough to be read as one" * 20, b"SQLite format 3\0torn"],
 )
 def test_a_torn_file_is_made_anew(cache, content):
     cache._path.parent.mkdir(parents=True)
@@ -235,7 +268,12 @@ def test_where_nothing_can_be_written_nothing_is_kept(tmp_path):
 
 def test_several_may_keep_at_once(cache):
     def keep(number):
-        cache.keep([read(row(arn=f"arn:{number}:{job}", name=f"j{number}-{job}"), loss=[]) for job in range(5)])
+        cache.keep(
+            [
+                read(row(arn=f"arn:{number}:{job}", name=f"j{number}-{job}"), loss=[])
+                for job in range(5)
+            ]
+        )
 
     threads = [threading.Thread(target=keep, args=(number,)) for number in range(8)]
     for thread in threads:

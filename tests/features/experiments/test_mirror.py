@@ -44,7 +44,12 @@ class Said:
 
 
 def run_of(place, **fields):
-    return MlflowRun(**({"uri": place, "experiment": "digits", "job": "digits-1", "parameters": {"lr": 0.1}} | fields))
+    return MlflowRun(
+        **(
+            {"uri": place, "experiment": "digits", "job": "digits-1", "parameters": {"lr": 0.1}}
+            | fields
+        )
+    )
 
 
 def mirrored(place, metrics, end="FINISHED", **fields):
@@ -64,14 +69,23 @@ def history(place, run, name):
     return sorted((point.step, point.timestamp, point.value) for point in points)
 
 
-LOSSES = [Metric(name="loss", value=1 / (step + 1), step=step, time_s=1_800_000_000.25 + step) for step in range(20)]
+LOSSES = [
+    Metric(name="loss", value=1 / (step + 1), step=step, time_s=1_800_000_000.25 + step)
+    for step in range(20)
+]
 
 
 def test_a_run_has_the_jobs_name_parameters_metrics_and_end(place):
     mirrored(place, [*LOSSES, Metric(name="cpu_percent", value=5, host="algo-1")], "FAILED")
     (run,) = runs(place)
-    assert (run.info.run_name, run.info.status, run.data.params) == ("digits-1", "FAILED", {"lr": "0.1"})
-    assert history(place, run, "loss") == [(one.step, int(one.time_s * 1000), one.value) for one in LOSSES]
+    assert (run.info.run_name, run.info.status, run.data.params) == (
+        "digits-1",
+        "FAILED",
+        {"lr": "0.1"},
+    )
+    assert history(place, run, "loss") == [
+        (one.step, int(one.time_s * 1000), one.value) for one in LOSSES
+    ]
     assert set(run.data.metrics) == {"loss"}
 
 
@@ -95,7 +109,9 @@ def test_values_that_are_not_finite_are_there_once_too(place):
     (run,) = runs(place)
     found = [value for _, _, value in history(place, run, "loss")]
     assert [found[0], *map(math.isnan, found[1:2])] == [0.5, True]
-    assert [abs(value) for value in found[2:]] == [sys.float_info.max] * 2  # as MLflow stores infinities
+    assert [abs(value) for value in found[2:]] == [
+        sys.float_info.max
+    ] * 2  # as MLflow stores infinities
 
 
 def test_a_run_that_the_service_has_made_for_the_job_is_taken(place):

@@ -64,7 +64,8 @@ def train(fake, script):
 
 def run_of(client, name):
     found = client.search_runs(
-        [each.experiment_id for each in client.search_experiments()], f"attributes.run_name = '{name}'"
+        [each.experiment_id for each in client.search_experiments()],
+        f"attributes.run_name = '{name}'",
     )
     assert len(found) == 1
     return found[0]
@@ -78,7 +79,9 @@ def test_a_job_is_a_run_with_its_parameters_curves_times_and_commands(store, cli
     assert (run.info.status, run.data.params["lr"]) == ("FINISHED", "0.1")
     assert run.info.end_time >= run.info.start_time > 0
     history = client.get_metric_history(run.info.run_id, "loss")
-    assert [(point.step, point.value) for point in history] == [(step, 1 / (1 + step)) for step in range(5)]
+    assert [(point.step, point.value) for point in history] == [
+        (step, 1 / (1 + step)) for step in range(5)
+    ]
     assert (run.data.metrics["loss"], run.data.metrics["rate"]) == (0.2, 7.0)
     assert client.get_experiment(run.info.experiment_id).name == "digits"
     for command in ("logs", "result", "dashboard"):
@@ -115,7 +118,12 @@ def test_a_job_that_runs_gets_its_new_values(store, client, remote, job):
 
 def test_trials_are_runs_below_their_sweep(store, client, train):
     trials = [
-        Trial(number=number, status="done", params={"lr": 0.1 * number}, metrics={"loss": 1.0 / number})
+        Trial(
+            number=number,
+            status="done",
+            params={"lr": 0.1 * number},
+            metrics={"loss": 1.0 / number},
+        )
         for number in (1, 2)
     ]
     fake, name = train(*trials)
@@ -127,10 +135,18 @@ def test_trials_are_runs_below_their_sweep(store, client, train):
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_calls_of_a_session_that_report_metrics_are_runs_with_curves_of_their_own(store, client, fake, again):
-    metrics = [Metric(name="loss", value=1 / (lr + step), step=step, call=lr) for step in range(3) for lr in (1, 2)]
+def test_calls_of_a_session_that_report_metrics_are_runs_with_curves_of_their_own(
+    store, client, fake, again
+):
+    metrics = [
+        Metric(name="loss", value=1 / (lr + step), step=step, call=lr)
+        for step in range(3)
+        for lr in (1, 2)
+    ]
     calls = [
-        SessionCall(number=lr, name="train", status=status, params={"lr": lr}, seconds=2.0, reason=reason)
+        SessionCall(
+            number=lr, name="train", status=status, params={"lr": lr}, seconds=2.0, reason=reason
+        )
         for lr, status, reason in ((1, "done", ""), (2, "failed", "ValueError: no"))
     ]
     fake.answer("session", Answer(lines=[line(event) for event in (*metrics, *calls)]))
@@ -139,9 +155,15 @@ def test_calls_of_a_session_that_report_metrics_are_runs_with_curves_of_their_ow
         records(fake)
     assert store.update(records(fake)) == 3
     session, first, second = (run_of(client, name) for name in (job, f"{job}/1", f"{job}/2"))
-    assert (session.data.metrics.get("loss"), first.data.tags["mlflow.parentRunId"]) == (None, session.info.run_id)
+    assert (session.data.metrics.get("loss"), first.data.tags["mlflow.parentRunId"]) == (
+        None,
+        session.info.run_id,
+    )
     assert (first.info.status, second.info.status) == ("FINISHED", "FAILED")
-    assert (first.data.params, second.data.tags["raysm.message"]) == ({"call": "train", "lr": "1"}, "ValueError: no")
+    assert (first.data.params, second.data.tags["raysm.message"]) == (
+        {"call": "train", "lr": "1"},
+        "ValueError: no",
+    )
     history = client.get_metric_history(second.info.run_id, "loss")
     assert [(point.step, point.value) for point in history] == [(0, 0.5), (1, 1 / 3), (2, 0.25)]
     assert f"raysm session attach {job}" in first.data.tags["mlflow.note.content"]
@@ -157,13 +179,20 @@ def test_a_row_of_a_grid_and_its_job_are_one_run(store, client, fake, script, tm
     assert "raysm grid result drives a " in run_of(client, name).data.tags["mlflow.note.content"]
     assert store.update(records(fake)) == 1
     run = run_of(client, name)
-    assert (run.data.params["row"], run.data.params["lr"], run.data.metrics["loss"]) == ("a", "0.1", 0.5)
+    assert (run.data.params["row"], run.data.params["lr"], run.data.metrics["loss"]) == (
+        "a",
+        "0.1",
+        0.5,
+    )
     assert client.get_experiment(run.info.experiment_id).name == "drives"
 
 
 def test_whatever_a_job_says_is_text(store, client):
     hostile = row(
-        name="hostile", message=HOSTILE, parameters={HOSTILE: HOSTILE}, metrics={HOSTILE: FULL.metrics["loss"]}
+        name="hostile",
+        message=HOSTILE,
+        parameters={HOSTILE: HOSTILE},
+        metrics={HOSTILE: FULL.metrics["loss"]},
     )
     curves = {HOSTILE: [(0, 1.0, float("nan")), (1, 2.0, float("inf"))]}
     store.update([Record(row=hostile, job="hostile", curves=lambda: curves)])
@@ -212,7 +241,9 @@ with open_mlflow(store) as url:
 
 @pytest.mark.long
 def test_mlflow_ends_with_a_process_that_is_killed(tmp_path):
-    with subprocess.Popen([sys.executable, "-c", SERVE, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVE, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout.readline().startswith("http://")
         started = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
         process.kill()

@@ -46,7 +46,9 @@ def curves(plot):
 
 
 def test_each_metric_has_a_chart_and_all_have_one_time_axis_that_begins_with_the_job(train):
-    job = train(*falling(), *falling("val/loss"), Metric(name="peak_memory_bytes", value=1e9, host="algo-1"))
+    job = train(
+        *falling(), *falling("val/loss"), Metric(name="peak_memory_bytes", value=1e9, host="algo-1")
+    )
     shown = curves(job.plot("loss"))["loss"]
     assert [value for _, value in shown] == [1 / (step + 1) for step in range(5)]
     assert shown[0][0] == 0 <= shown[-1][0] < 60
@@ -59,7 +61,9 @@ def test_each_metric_has_a_chart_and_all_have_one_time_axis_that_begins_with_the
 
 @pytest.mark.parametrize(("log", "values"), [(False, [None, -2.0, 1.0]), (True, [None, None, 1.0])])
 def test_what_has_no_place_on_the_axis_is_a_gap(log, values):
-    chart = Chart(title="loss", curves={"loss": [(0, 1.0, float("nan")), (1, 2.0, -2.0), (2, 3.0, 1.0)]})
+    chart = Chart(
+        title="loss", curves={"loss": [(0, 1.0, float("nan")), (1, 2.0, -2.0), (2, 3.0, 1.0)]}
+    )
     assert [row["v"] for row in chart.rows(0.0, log=log)] == values
 
 
@@ -92,11 +96,21 @@ def test_a_notebook_shows_it_and_it_is_saved_by_its_suffix(train, tmp_path):
     assert 'src="http' not in page
 
 
-MANIFEST = Manifest(job="job", workload={}, inputs={}, files=(), versions={}, instances=(), phases_s={})
+MANIFEST = Manifest(
+    job="job", workload={}, inputs={}, files=(), versions={}, instances=(), phases_s={}
+)
 TRIALS = (
-    Trial(number=0, status="done", value=2.0, params={"lr": 0.1, "loss": 1, "act": "relu"}, time_s=1),
+    Trial(
+        number=0, status="done", value=2.0, params={"lr": 0.1, "loss": 1, "act": "relu"}, time_s=1
+    ),
     Trial(number=1, status="failed", params={"lr": 0.2, "loss": 1}, time_s=2),
-    Trial(number=2, status="stopped", value=1.0, params={"lr": 0.3, "act": "a very long name of one"}, time_s=3),
+    Trial(
+        number=2,
+        status="stopped",
+        value=1.0,
+        params={"lr": 0.3, "act": "a very long name of one"},
+        time_s=3,
+    ),
 )
 
 
@@ -117,7 +131,10 @@ def test_a_sweep_has_an_axis_for_each_parameter_and_the_best_value_so_far(tmp_pa
 
 
 def texts(svg):
-    return ["".join(text.itertext()) for text in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+    return [
+        "".join(text.itertext())
+        for text in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
+    ]
 
 
 def test_it_shows_the_title_the_last_value_and_the_range():
@@ -139,7 +156,11 @@ def test_it_shows_the_title_the_last_value_and_the_range():
 )
 def test_every_point_lies_within_the_picture(points):
     svg = sparkline(points, "x")
-    numbers = [float(number) for pair in re.findall(r"points=\"([^\"]*)\"", svg) for number in re.split(r"[ ,]", pair)]
+    numbers = [
+        float(number)
+        for pair in re.findall(r"points=\"([^\"]*)\"", svg)
+        for number in re.split(r"[ ,]", pair)
+    ]
     assert all(0 <= x <= 320 for x in numbers[::2])
     assert all(0 <= y <= 108 for y in numbers[1::2])
     assert len(svg) < 10_000

@@ -9,7 +9,14 @@ from raysm.core.client.job.experiment import Summary
 from raysm.core.client.submit import submit
 from raysm.core.protocol.events import Metric, line
 from raysm.errors import InvalidRequest
-from raysm.features.experiments.table import Jobs, check_columns, jobs, order, parameter_columns, shown
+from raysm.features.experiments.table import (
+    Jobs,
+    check_columns,
+    jobs,
+    order,
+    parameter_columns,
+    shown,
+)
 from raysm.features.script.request import Script
 from raysm.testing import Answer
 from tests.support.experiments import FULL, row
@@ -20,7 +27,9 @@ def train(fake, script):
     """Return a function that runs a job with a learning rate, which reports these losses."""
 
     def train(lr, *losses, status="Completed", reason="", **options):
-        lines = [line(Metric(name="loss", value=loss, step=step)) for step, loss in enumerate(losses)]
+        lines = [
+            line(Metric(name="loss", value=loss, step=step)) for step, loss in enumerate(losses)
+        ]
         fake.answer("script", Answer(lines=lines, status=status, reason=reason))
         return submit(Script(str(script), args=["--lr", lr]), on=fake, **options).name
 
@@ -69,14 +78,18 @@ def test_who_asks_for_a_trials_parameter_among_sweeps_alone_is_told_how_to_take_
     sweep = row(parameters={"space.lr": "loguniform(0.0001, 0.1)", "trials": 6})
     with pytest.raises(InvalidRequest, match=r"'lr'.*space\.lr.*--trials"):
         check_columns([sweep], ["lr"])
-    # The table has no room for all: the parameters of the many trials come before those of their sweep.
+    # The table has no room for all: the parameters of the many trials come before those of their
+    # sweep.
     trials = [row(parameters={"lr": lr}) for lr in (0.1, 0.2)]
     assert parameter_columns([sweep, *trials])[0] == "lr"
 
 
 def test_jobs_whose_loss_became_nan_come_last_and_the_others_keep_their_order():
     values = {"c": 3.0, "lost": math.nan, "a": 1.0, "up": math.inf, "down": -math.inf, "b": 2.0}
-    rows = [row(name="none"), *(row(name=name, metrics={"loss": summary(value)}) for name, value in values.items())]
+    rows = [
+        row(name="none"),
+        *(row(name=name, metrics={"loss": summary(value)}) for name, value in values.items()),
+    ]
     last = ["lost", "up", "down", "none"]
     assert [each.name for each in order(rows, "loss")] == ["a", "b", "c", *last]
     assert [each.name for each in order(rows, "-loss")] == ["c", "b", "a", *last]
@@ -84,7 +97,11 @@ def test_jobs_whose_loss_became_nan_come_last_and_the_others_keep_their_order():
 
 def test_names_with_numbers_are_sorted_by_the_numbers():
     rows = [row(name=f"digits-1/{number}") for number in (10, 2, 1)]
-    assert [each.name for each in order(rows, "name")] == ["digits-1/1", "digits-1/2", "digits-1/10"]
+    assert [each.name for each in order(rows, "name")] == [
+        "digits-1/1",
+        "digits-1/2",
+        "digits-1/10",
+    ]
 
 
 def test_a_job_that_diverged_has_nan_as_its_last_value_and_is_marked_with_the_step(fake, train):

@@ -57,7 +57,9 @@ sys.exit(main(sys.argv[3:], (sys.executable, "-u", "-c", sys.argv[2]), Recording
 
 def start(tmp_path, driver, *arguments):
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "copy.json"), driver, *arguments]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
 
 
 def copied(tmp_path):
@@ -122,13 +124,17 @@ def test_the_run_is_that_of_the_request(tmp_path):
         hyperparameters={"depth": "3"},
         tracking="http://127.0.0.1:5000",
     )
-    run = run_of(Payload(request=request, folder=tmp_path, token_file=tmp_path / "token", digest=""))
+    run = run_of(
+        Payload(request=request, folder=tmp_path, token_file=tmp_path / "token", digest="")
+    )
     assert (run.uri, run.experiment, run.job) == ("http://127.0.0.1:5000", "digits", "digits-1")
     assert run.parameters == {"lr": 0.1, "depth": "3"}
 
 
 def test_each_trial_of_a_tuning_job_has_a_run_of_its_own_with_what_was_drawn_for_it(tmp_path):
-    sweep = ScriptSweep(script="train.py", space={"lr": loguniform(1e-4, 1)}, metric="loss", mode="min")
+    sweep = ScriptSweep(
+        script="train.py", space={"lr": loguniform(1e-4, 1)}, metric="loss", mode="min"
+    )
     request = JobRequest(name="sweep-1", workload=sweep, tracking="http://127.0.0.1:5000")
     payload = Payload(request=request, folder=tmp_path, token_file=tmp_path / "token", digest="")
     runs = [
@@ -161,7 +167,9 @@ def job(tmp_path):
     """The base folder of an instance of a job."""
     config = tmp_path / "input" / "config"
     config.mkdir(parents=True)
-    (config / "resourceconfig.json").write_text(json.dumps({"current_host": "algo-1", "hosts": ["algo-1"]}))
+    (config / "resourceconfig.json").write_text(
+        json.dumps({"current_host": "algo-1", "hosts": ["algo-1"]})
+    )
     return tmp_path
 
 
@@ -173,8 +181,12 @@ def test_in_a_job_metrics_are_events_of_one_moment(job, printed):
     ]
 
 
-@pytest.mark.parametrize(("value", "text"), [(math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity")])
-def test_a_value_that_is_not_finite_is_an_event_whose_json_every_parser_reads(job, printed, value, text):
+@pytest.mark.parametrize(
+    ("value", "text"), [(math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity")]
+)
+def test_a_value_that_is_not_finite_is_an_event_whose_json_every_parser_reads(
+    job, printed, value, text
+):
     def refuse(constant):
         raise AssertionError(f"{constant} is not JSON")
 
@@ -209,7 +221,9 @@ def test_a_script_that_raises_is_recorded_without_raysms_frames(instance, tmp_pa
     pack_script(instance, tmp_path, "def f():\n    raise KeyError('learning_rate')\nf()\n")
     done, failure = drive(instance, tmp_path)
     assert done.returncode == failure.exit_code == 1
-    assert failure.reason().startswith("KeyError: 'learning_rate'\nTraceback (most recent call last):")
+    assert failure.reason().startswith(
+        "KeyError: 'learning_rate'\nTraceback (most recent call last):"
+    )
     assert "driver.py" not in failure.remote_traceback
     assert "train.py" in failure.remote_traceback
     assert failure.remote_traceback in done.stderr
@@ -230,13 +244,17 @@ def test_an_exit_code_is_passed_on_with_its_place(instance, tmp_path, text, code
     assert (failure.error_type, failure.message, failure.exit_code) == ("SystemExit", message, code)
 
 
-def test_neighbours_of_a_script_are_found_by_it_and_take_the_place_of_no_module_of_raysms(instance, tmp_path):
+def test_neighbours_of_a_script_are_found_by_it_and_take_the_place_of_no_module_of_raysms(
+    instance, tmp_path
+):
     source = tmp_path / "source"
     source.mkdir()
     for name in ("raysm", "json", "random", "logging"):
         (source / f"{name}.py").write_text("raise ImportError('of the user')\n")
     (source / "mine.py").write_text("WORD = 'found'\n")
-    (source / "train.py").write_text("import mine, sys\nprint(mine.WORD, sys.path[0] == mine.__file__[:-8])\n")
+    (source / "train.py").write_text(
+        "import mine, sys\nprint(mine.WORD, sys.path[0] == mine.__file__[:-8])\n"
+    )
     workload = Script("train.py", source_dir=str(source))
     pack_payload(JobRequest(name="job", workload=workload), instance.payload)
     done, _ = drive(instance, tmp_path)
@@ -262,7 +280,9 @@ def test_ray_trains_default_storage_is_the_prefix_that_the_job_names(instance, t
 def test_what_a_task_raises_is_the_reason_and_no_color_is_in_its_traceback():
     cause = ValueError("bad 3")
     try:
-        raise RayTaskError("f", "\x1b[36mray::f()\x1b[39m\nValueError: bad 3", cause).as_instanceof_cause()
+        raise RayTaskError(
+            "f", "\x1b[36mray::f()\x1b[39m\nValueError: bad 3", cause
+        ).as_instanceof_cause()
     except ValueError as error:
         failure = failure_of(error)
     assert (failure.error_type, failure.message) == ("ValueError", "bad 3")
@@ -270,10 +290,17 @@ def test_what_a_task_raises_is_the_reason_and_no_color_is_in_its_traceback():
     assert "\x1b" not in failure.remote_traceback
 
 
-@pytest.mark.parametrize(("address", "message"), [("192.0.2.1", "bad 3"), ("192.0.2.2", "bad 3 (on algo-2)")])
-def test_the_reason_names_the_instance_of_the_task_unless_that_is_the_head(monkeypatch, address, message):
+@pytest.mark.parametrize(
+    ("address", "message"), [("192.0.2.1", "bad 3"), ("192.0.2.2", "bad 3 (on algo-2)")]
+)
+def test_the_reason_names_the_instance_of_the_task_unless_that_is_the_head(
+    monkeypatch, address, message
+):
     labels = [{LABEL_HOST: f"algo-{number}", LABEL_RANK: str(number - 1)} for number in (1, 2)]
-    nodes = [{"NodeManagerAddress": f"192.0.2.{number}", "Labels": own} for number, own in enumerate(labels, 1)]
+    nodes = [
+        {"NodeManagerAddress": f"192.0.2.{number}", "Labels": own}
+        for number, own in enumerate(labels, 1)
+    ]
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
     monkeypatch.setattr(ray, "nodes", lambda: nodes)
     # A task that waited for another one: the inner one raised.
@@ -336,7 +363,9 @@ def test_the_reason_says_how_and_where_the_process_of_a_task_ended(monkeypatch, 
     rows = [
         WorkerTableData(is_alive=True, end_time_ms=3, exit_detail="runs"),
         WorkerTableData(exit_type=WorkerExitType.SYSTEM_ERROR, end_time_ms=2, exit_detail=detail),
-        WorkerTableData(exit_type=WorkerExitType.SYSTEM_ERROR, end_time_ms=1, exit_detail="earlier"),
+        WorkerTableData(
+            exit_type=WorkerExitType.SYSTEM_ERROR, end_time_ms=1, exit_detail="earlier"
+        ),
     ]
     rows[1].worker_address.node_id = b"\x02"
     accessor = SimpleNamespace(get_worker_table=lambda: [row.SerializeToString() for row in rows])
@@ -357,11 +386,16 @@ Some common causes include: (1) the process was killed by the OOM killer."""
     ("message", "how"),
     [
         (
-            ACTOR_DIED.format(detail="Worker unexpectedly exits with a connection error code 2. End of file."),
+            ACTOR_DIED.format(
+                detail="Worker unexpectedly exits with a connection error code 2. End of file."
+            ),
             UNKNOWN_END,
         ),
         (str(WorkerCrashedError()), UNKNOWN_END),
-        (ACTOR_DIED.format(detail="Worker exits with an exit code 4."), "died: Worker exits with an exit code 4."),
+        (
+            ACTOR_DIED.format(detail="Worker exits with an exit code 4."),
+            "died: Worker exits with an exit code 4.",
+        ),
     ],
 )
 def test_a_death_is_said_without_rays_description_of_the_actor(message, how):

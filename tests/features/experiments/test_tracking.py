@@ -24,7 +24,10 @@ pytestmark = pytest.mark.filterwarnings("default")  # MLflow's own, of its depen
 WITHIN_S = 240
 
 METRICS = [
-    *(Metric(name="loss", value=1 / (step + 1), step=step, time_s=1_800_000_000.0 + step) for step in range(10)),
+    *(
+        Metric(name="loss", value=1 / (step + 1), step=step, time_s=1_800_000_000.0 + step)
+        for step in range(10)
+    ),
     *(Metric(name="rate", value=100.0 + at, time_s=1_800_000_000.0 + at) for at in range(3)),
 ]
 
@@ -41,7 +44,9 @@ def train(fake, script):
 
     def train(tracking, **answer):
         fake.answer("script", Answer(lines=[line(metric) for metric in METRICS], **answer))
-        return submit(Script(str(script), args=["--lr", "0.1"]), on=fake, project="digits", tracking=tracking)
+        return submit(
+            Script(str(script), args=["--lr", "0.1"]), on=fake, project="digits", tracking=tracking
+        )
 
     return train
 
@@ -55,18 +60,29 @@ def test_runs_parameters_and_metrics_are_those_of_raysms_own_record(train, place
     job = train(place)
     job.wait(WITHIN_S)
     (run,) = runs(place, "digits")
-    assert (run.info.run_name, run.info.status, run.data.params) == (job.name, "FINISHED", {"lr": "0.1"})
+    assert (run.info.run_name, run.info.status, run.data.params) == (
+        job.name,
+        "FINISHED",
+        {"lr": "0.1"},
+    )
     client = mlflow.MlflowClient(place)
     for name in job.metrics().of_job().names:
-        copied = [(point.timestamp, point.value) for point in client.get_metric_history(run.info.run_id, name)]
-        assert sorted(copied) == sorted((int(one.time_s * 1000), one.value) for one in job.metrics(name))
+        copied = [
+            (point.timestamp, point.value)
+            for point in client.get_metric_history(run.info.run_id, name)
+        ]
+        assert sorted(copied) == sorted(
+            (int(one.time_s * 1000), one.value) for one in job.metrics(name)
+        )
     # Who attaches and waits on another day writes nothing twice.
     attach(job.name, job.service).wait(WITHIN_S)
     complete(job.chain)
     assert [each.data.metrics for each in runs(place, "digits")] == [run.data.metrics]
 
 
-def test_a_copy_that_is_not_whole_in_time_is_told_and_completed_by_a_later_wait(fake, script, place, caplog):
+def test_a_copy_that_is_not_whole_in_time_is_told_and_completed_by_a_later_wait(
+    fake, script, place, caplog
+):
     (fake.home / "tracking").mkdir(parents=True)
     job = prepare(Script(str(script)), on=fake, project="late", tracking=place, job_name="late")
     with (fake.home / "tracking" / "late.lock").open("w") as another:
@@ -75,12 +91,17 @@ def test_a_copy_that_is_not_whole_in_time_is_told_and_completed_by_a_later_wait(
         fake.answer("script", Answer(lines=[line(metric) for metric in METRICS]))
         chain = job.send().chain
         complete(chain, within_s=0.1)
-    assert f"the copy of late in {place} is incomplete so far: raysm.attach('late').wait() completes it" in caplog.text
+    assert (
+        f"the copy of late in {place} is incomplete so far: raysm.attach('late').wait() completes it"
+        in caplog.text
+    )
     complete(chain, WITHIN_S)
     assert [run.info.status for run in runs(place, "late")] == ["FINISHED"]
 
 
-def test_a_relative_path_is_that_of_the_program_that_sent_the_job(fake, script, tmp_path, monkeypatch):
+def test_a_relative_path_is_that_of_the_program_that_sent_the_job(
+    fake, script, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     assert absolute_place("sqlite:///mlflow.db", on=Local()) == f"sqlite:///{tmp_path}/mlflow.db"
     assert absolute_place("http://127.0.0.1:5000", on=Local()) == "http://127.0.0.1:5000"
@@ -105,7 +126,9 @@ def test_what_is_no_place_is_refused_before_anything_is_sent(tmp_path, script, t
     assert not (tmp_path / "home").exists()
 
 
-@pytest.mark.parametrize("tag", ["http://elsewhere.example:5000", "postgresql://elsewhere/x", "sqlite:///x.db\n", ""])
+@pytest.mark.parametrize(
+    "tag", ["http://elsewhere.example:5000", "postgresql://elsewhere/x", "sqlite:///x.db\n", ""]
+)
 def test_a_tag_that_is_no_file_of_this_machine_is_not_followed(fake, script, tag):
     """Others may change the tags of a job."""
     job = submit(Script(str(script)), on=fake, kind="training")

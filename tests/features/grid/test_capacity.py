@@ -27,7 +27,14 @@ def buckets():
 
 
 def attempt(**changes):
-    values = {"task": "t", "number": 1, "name": "a1", "region": "r", "instance_type": "ml.m5.large", "count": 2}
+    values = {
+        "task": "t",
+        "number": 1,
+        "name": "a1",
+        "region": "r",
+        "instance_type": "ml.m5.large",
+        "count": 2,
+    }
     return Attempt(**values | changes)
 
 
@@ -67,7 +74,9 @@ def test_a_quota_is_learned_with_what_others_use_of_it(store, buckets):
     )
     store.insert(attempt())
     learn_quota(store, attempt(), words, 5.0)
-    assert read_market(store, buckets, [], 5.0).quotas == {PLACE: Quota(limit=4, used_by_others=2, source="error")}
+    assert read_market(store, buckets, [], 5.0).quotas == {
+        PLACE: Quota(limit=4, used_by_others=2, source="error")
+    }
 
 
 def test_a_region_that_does_not_answer_is_left_alone_until_it_takes_a_job(store, buckets):
@@ -88,7 +97,9 @@ def running(store, name, count=1):
     store.insert(attempt(name=name, task=name, count=count, state=AttemptState.RUNNING))
 
 
-def test_a_refusal_tells_how_much_a_place_has_for_the_grid_and_a_start_that_it_has_more(store, buckets):
+def test_a_refusal_tells_how_much_a_place_has_for_the_grid_and_a_start_that_it_has_more(
+    store, buckets
+):
     assert held(store, buckets) is None
     running(store, "a", 4)
     record_refusal(store, attempt(), NO_CAPACITY, 0.0)
@@ -112,7 +123,9 @@ def test_a_refused_request_for_more_does_not_lower_what_a_place_has(store, bucke
     assert held(store, buckets) == 0
 
 
-def test_a_region_that_a_clock_closed_in_the_future_is_open_once_the_clock_is_set_back(store, buckets):
+def test_a_region_that_a_clock_closed_in_the_future_is_open_once_the_clock_is_set_back(
+    store, buckets
+):
     back_off_region(store, "r", "Could not connect", 10_000.0)
     assert "r" in read_market(store, buckets, [], 10_001.0).closed
     assert "r" not in read_market(store, buckets, [], 2_800.0).closed

@@ -58,7 +58,16 @@ def asked(*argv, **in_file):
 
 def test_the_flags_are_the_job():
     assert asked("--via", "batch", "--job-queue", "team") == ControllerJob(job_queue="team")
-    flags = ["--job-definition", "own", "--job-image", "raysm", "--job-role", ROLE, "--execution-role", ROLE]
+    flags = [
+        "--job-definition",
+        "own",
+        "--job-image",
+        "raysm",
+        "--job-role",
+        ROLE,
+        "--execution-role",
+        ROLE,
+    ]
     assert asked("--via", "batch", "--job-queue", "team", *flags) == ControllerJob(
         job_queue="team", job_definition="own", image="raysm", job_role=ROLE, execution_role=ROLE
     )
@@ -68,9 +77,9 @@ def test_the_flags_are_the_job():
 
 
 def test_what_the_grids_file_says_holds_where_no_flag_says_another_and_batch_is_asked_for():
-    assert asked("--via", "batch", "--job-queue", "own", job_queue="team", image="raysm") == ControllerJob(
-        job_queue="own", image="raysm"
-    )
+    assert asked(
+        "--via", "batch", "--job-queue", "own", job_queue="team", image="raysm"
+    ) == ControllerJob(job_queue="own", image="raysm")
     assert asked(job_queue="team") is None
 
 
@@ -120,7 +129,12 @@ def grid(tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         store = Store(path)
         store.make("drives", rules=Rules(), now=0.0)
-        store.add([Task(key=key, position=place, parameters={"lr": 0.1}) for place, key in enumerate("abc")])
+        store.add(
+            [
+                Task(key=key, position=place, parameters={"lr": 0.1})
+                for place, key in enumerate("abc")
+            ]
+        )
         with store.database.transaction("test", fenced=False):
             store.move_task("a", TaskState.WAITING, TaskState.DONE, 1.0)
             store.move_task("b", TaskState.WAITING, TaskState.FAILED, 1.0, reason="exit code: 1")
@@ -129,7 +143,9 @@ def grid(tmp_path):
 
 
 def test_a_row_is_one_line_with_its_job_however_long_its_reason_is(grid, capsys):
-    reason = "ValueError: no; correct it\nTraceback (most recent call last):\n  File x\nValueError: no"
+    reason = (
+        "ValueError: no; correct it\nTraceback (most recent call last):\n  File x\nValueError: no"
+    )
     grid.database.connection.execute("UPDATE task SET reason = ? WHERE key = 'b'", (reason,))
     assert main(["grid", "rows", "drives", "--state", "failed"]) == 0
     assert capsys.readouterr().out.splitlines() == [
@@ -197,7 +213,9 @@ def test_a_grid_that_is_over_is_watched_once(grid, capsys):
     assert json.loads(line)["state"] == "closed"
 
 
-@pytest.mark.parametrize("argv", [["grid", "plan"], ["grid", "plan", "t.py", "--rows", "r.csv", "--sql", "a", "b"]])
+@pytest.mark.parametrize(
+    "argv", [["grid", "plan"], ["grid", "plan", "t.py", "--rows", "r.csv", "--sql", "a", "b"]]
+)
 def test_what_contradicts_itself_is_refused(argv, capsys):
     with pytest.raises(SystemExit):
         parse(argv)
@@ -212,7 +230,9 @@ def request(*argv):
 
 
 def test_flags_win_over_the_file_and_the_file_over_the_project(folder):
-    (folder / "raysm.toml").write_text("[limits]\nmax_runtime_s = 11\nmax_restarts = 5\n[cluster]\nvolume_gb = 7\n")
+    (folder / "raysm.toml").write_text(
+        "[limits]\nmax_runtime_s = 11\nmax_restarts = 5\n[cluster]\nvolume_gb = 7\n"
+    )
     (folder / "drives.toml").write_text(
         'script = "train.py"\nrows = "rows.csv"\ncount = 3\nregions = ["us-west-2"]\ninstance_type = "ml.g5.xlarge"\n'
         "[limits]\nmax_runtime_s = 22\nmax_restarts = 1\n[rules]\nretries = 9\nparallel = 8\n"
@@ -231,7 +251,9 @@ def test_rows_of_a_query_take_values_that_are_bound(folder):
         connection.execute("INSERT INTO drives VALUES ('a', '2026-10-02'), ('b', '2026-09-01')")
     connection.close()
     query = "SELECT campaign AS key FROM drives WHERE day >= :since"
-    grid = request("train.py", "--sql", "campaigns.db", query, "--param", "since=2026-10-01", *PLACES)
+    grid = request(
+        "train.py", "--sql", "campaigns.db", query, "--param", "since=2026-10-01", *PLACES
+    )
     assert [task.key for task in grid.tasks()] == ["a"]
 
 
@@ -241,7 +263,10 @@ def test_rows_of_a_query_take_values_that_are_bound(folder):
         (["train.py"], "--rows FILE"),
         (["train.py", "--rows", "rows.csv", "--param", "a=1"], "--param .*query"),
         (["train.py", "--sql", "a.db", "SELECT :a", "--param", "a"], "--param .*NAME=VALUE"),
-        (["train.py", "--sql", "a.db", "SELECT :a", "--param", "a=1", "--param", "a=2"], "'a'.* twice"),
+        (
+            ["train.py", "--sql", "a.db", "SELECT :a", "--param", "a=1", "--param", "a=2"],
+            "'a'.* twice",
+        ),
         (["train.py", "--rows", "rows.csv", "--parallel", "0"], "parallel"),
     ],
     ids=["no rows", "a value and no query", "no value", "twice", "nothing at a time"],
@@ -252,7 +277,22 @@ def test_what_cannot_be_is_refused(folder, argv, message):
 
 
 def test_the_plan_of_this_machine_is_printed_and_nothing_is_begun(folder, capsys):
-    assert main(["grid", "plan", "train.py", "--rows", "rows.csv", "--regions", "us-east-1", "--", "{lr}"]) == 0
+    assert (
+        main(
+            [
+                "grid",
+                "plan",
+                "train.py",
+                "--rows",
+                "rows.csv",
+                "--regions",
+                "us-east-1",
+                "--",
+                "{lr}",
+            ]
+        )
+        == 0
+    )
     out = capsys.readouterr().out
     assert out.startswith("grid train: 2 rows, nothing is sent")
     assert "costs   nothing: the jobs run on this machine" in out

@@ -23,7 +23,14 @@ from tests.support.grids import FAST, TYPE, Bench
 
 def intended(bench):
     bench.store.database.take_lease("me", bench.clock.now)
-    placing = Placing(bench.store, bench.placement, Forecast(), bench.limiter, list(bench.regions), bench.clock.now)
+    placing = Placing(
+        bench.store,
+        bench.placement,
+        Forecast(),
+        bench.limiter,
+        list(bench.regions),
+        bench.clock.now,
+    )
     return placing, [attempt.task for _, attempt in placing.intend()]
 
 
@@ -58,7 +65,9 @@ def test_the_intent_is_in_the_store_before_create_is_called(tmp_path):
 
     region.create = looking
     bench.step()
-    assert seen == [(AttemptState.INTENDED, f"{bench.store.grid().prefix}{Task(key='row-0').key_hash}-a1")]
+    assert seen == [
+        (AttemptState.INTENDED, f"{bench.store.grid().prefix}{Task(key='row-0').key_hash}-a1")
+    ]
 
 
 def test_an_intent_is_flushed_to_the_disk_before_create_is_called(tmp_path):
@@ -76,10 +85,15 @@ def test_an_intent_is_flushed_to_the_disk_before_create_is_called(tmp_path):
     bench.step()
     bench.store.database.connection.set_trace_callback(None)
     before = effects[: effects.index("create")]
-    inserted = next(number for number, each in enumerate(before) if each.startswith("INSERT INTO attempt"))
+    inserted = next(
+        number for number, each in enumerate(before) if each.startswith("INSERT INTO attempt")
+    )
     levels = [each for each in before[:inserted] if each.startswith("PRAGMA synchronous")]
     assert levels[-1] == "PRAGMA synchronous = FULL"
-    assert next(each for each in before[inserted:] if each.startswith(("COMMIT", "PRAGMA"))) == "COMMIT"
+    assert (
+        next(each for each in before[inserted:] if each.startswith(("COMMIT", "PRAGMA")))
+        == "COMMIT"
+    )
 
 
 def test_two_rows_whose_keys_have_one_hash_run_as_two_jobs(tmp_path):
@@ -94,7 +108,10 @@ def test_two_rows_whose_keys_have_one_hash_run_as_two_jobs(tmp_path):
 
 def test_a_failed_task_is_tried_again_as_often_as_the_rules_say(tmp_path):
     bench = Bench(
-        tmp_path, rows=2, regions={"us-east-1": Behaviour(fails={"row-1": USER})}, rules=Rules(brake=0, retries=2)
+        tmp_path,
+        rows=2,
+        regions={"us-east-1": Behaviour(fails={"row-1": USER})},
+        rules=Rules(brake=0, retries=2),
     )
     bench.run()
     bench.judge()
@@ -129,7 +146,9 @@ ASLEEP_S = 3 * 3600.0
 
 @pytest.mark.parametrize("is_new", [False, True])
 @pytest.mark.parametrize("silent_s", [0, 600])
-def test_jobs_that_began_while_nobody_looked_are_not_stopped_as_those_that_wait(tmp_path, is_new, silent_s):
+def test_jobs_that_began_while_nobody_looked_are_not_stopped_as_those_that_wait(
+    tmp_path, is_new, silent_s
+):
     # Fewer answers at once than there are jobs, and for a while none at all.
     rates = FAST | {"describe": Rate(per_s=1, burst=5)}
     bench = Bench(tmp_path, rows=12, regions={"us-east-1": Behaviour(run_s=50_000)}, rates=rates)
@@ -145,13 +164,17 @@ def test_jobs_that_began_while_nobody_looked_are_not_stopped_as_those_that_wait(
 
 
 def test_a_quota_that_a_refusal_names_is_learned_and_never_exceeded_again(tmp_path):
-    bench = Bench(tmp_path, rows=20, regions={"us-east-1": Behaviour(quota=3, run_s=60, start_s=10)})
+    bench = Bench(
+        tmp_path, rows=20, regions={"us-east-1": Behaviour(quota=3, run_s=60, start_s=10)}
+    )
     bench.run()
     bench.judge()
     assert bench.states() == {"done": 20}
     refused = [attempt for attempt in bench.store.attempts() if attempt.ending == "QUOTA"]
     # All of the first step were sent before the first refusal came back; of later ones none.
-    assert {attempt.intended_s for attempt in refused} == {min(attempt.intended_s for attempt in refused)}
+    assert {attempt.intended_s for attempt in refused} == {
+        min(attempt.intended_s for attempt in refused)
+    }
 
 
 def test_a_quota_that_other_jobs_used_is_tried_again_after_ten_minutes(tmp_path):
@@ -165,7 +188,10 @@ def test_a_quota_that_other_jobs_used_is_tried_again_after_ten_minutes(tmp_path)
 
 def test_the_first_jobs_that_fail_for_one_reason_pause_the_grid(tmp_path):
     bench = Bench(
-        tmp_path, rows=1000, regions={"us-east-1": Behaviour(run_s=30, fails={"share:1": USER})}, rules=Rules(retries=2)
+        tmp_path,
+        rows=1000,
+        regions={"us-east-1": Behaviour(run_s=30, fails={"share:1": USER})},
+        rules=Rules(retries=2),
     )
     bench.run()
     assert bench.store.grid().state == "paused"
@@ -177,13 +203,17 @@ def test_the_first_jobs_that_fail_for_one_reason_pause_the_grid(tmp_path):
 def test_failures_after_the_first_jobs_do_not_pause_the_grid(tmp_path):
     fails = {f"row-{number}": USER for number in range(3, 6)}
     rules = Rules(brake=3, retries=0, parallel=3)
-    bench = Bench(tmp_path, rows=6, regions={"us-east-1": Behaviour(run_s=30, fails=fails)}, rules=rules)
+    bench = Bench(
+        tmp_path, rows=6, regions={"us-east-1": Behaviour(run_s=30, fails=fails)}, rules=rules
+    )
     bench.run()
     assert (bench.store.grid().state, bench.states()) == ("closed", {"done": 3, "failed": 3})
 
 
 def test_first_jobs_that_lose_their_instances_do_not_pause_the_grid(tmp_path):
-    region = Behaviour(run_s=30, fails={"share:1": "InsufficientInstanceCapacity: the instances were taken back"})
+    region = Behaviour(
+        run_s=30, fails={"share:1": "InsufficientInstanceCapacity: the instances were taken back"}
+    )
     bench = Bench(tmp_path, rows=3, regions={"us-east-1": region}, rules=Rules(brake=3))
     bench.run_until(lambda: sum(each.ending == "CAPACITY" for each in bench.store.attempts()) > 3)
     assert bench.store.grid().state == "open"
@@ -214,16 +244,29 @@ def test_what_runs_out_of_time_goes_on_in_the_region_of_its_checkpoints(tmp_path
     bench.step()
     (attempt,) = store.open_attempts()
     with store.database.transaction("end"):
-        conclude(store, attempt, Verdict(ending=ENDINGS["TIME"], reason="MaxRuntimeExceeded"), None, bench.clock.now)
-    offers = [Offer(place=Place(region=name, instance_type="ml.m5.large")) for name in ("eu-west-1", "us-east-1")]
-    bench.controller = Controller(store, bench.regions, Cheapest(offers=offers), bench.limiter, owner="another")
+        conclude(
+            store,
+            attempt,
+            Verdict(ending=ENDINGS["TIME"], reason="MaxRuntimeExceeded"),
+            None,
+            bench.clock.now,
+        )
+    offers = [
+        Offer(place=Place(region=name, instance_type="ml.m5.large"))
+        for name in ("eu-west-1", "us-east-1")
+    ]
+    bench.controller = Controller(
+        store, bench.regions, Cheapest(offers=offers), bench.limiter, owner="another"
+    )
     store.database.fence = 0
     bench.clock.now += 31
     bench.step()
     assert store.attempts()[-1].region == "us-east-1"
 
 
-@pytest.mark.parametrize("scenarios", [1, pytest.param(60, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize(
+    "scenarios", [1, pytest.param(60, marks=[pytest.mark.soak, pytest.mark.timeout(900)])]
+)
 def test_a_budget_is_never_exceeded(tmp_path, scenarios):
     for seed in range(scenarios):
         (tmp_path / str(seed)).mkdir()
@@ -243,7 +286,9 @@ def test_a_row_has_as_many_instances_as_it_asks_for_and_the_budget_counts_them(t
 
 
 def test_a_budget_that_is_used_up_pauses_the_grid_and_says_so(tmp_path):
-    bench = Bench(tmp_path, rows=5, rules=Rules(brake=0, budget_usd=2.5), regions={"us-east-1": Behaviour()})
+    bench = Bench(
+        tmp_path, rows=5, rules=Rules(brake=0, budget_usd=2.5), regions={"us-east-1": Behaviour()}
+    )
     bench.run()
     assert bench.store.grid().state == "paused"
     assert re.match(
@@ -276,7 +321,12 @@ def test_regions_are_called_side_by_side_where_time_passes_meanwhile(tmp_path):
     bench.regions["us-east-1"].behaviour.quota = bench.regions["eu-west-1"].behaviour.quota = 1
     with bench.store.database.transaction("quotas", fenced=False):
         for region in bench.regions:
-            set_quota(bench.store, Place(region=region, instance_type=TYPE), Quota(limit=1), bench.clock.now)
+            set_quota(
+                bench.store,
+                Place(region=region, instance_type=TYPE),
+                Quota(limit=1),
+                bench.clock.now,
+            )
     bench.run()
     bench.judge()
     assert bench.states() == {"done": 2}
@@ -312,7 +362,9 @@ def test_a_job_in_a_region_that_was_taken_out_is_followed_to_its_end_and_the_gri
     assert [attempt.region for attempt in bench.store.attempts()] == [LEFT]
 
 
-def test_what_was_intended_there_and_never_sent_goes_elsewhere_once_nothing_can_land_any_more(tmp_path):
+def test_what_was_intended_there_and_never_sent_goes_elsewhere_once_nothing_can_land_any_more(
+    tmp_path,
+):
     bench = bench_of(tmp_path, Behaviour(refusal=LOST))
     bench.step()
     assert bench.store.open_attempts()[0].state is AttemptState.MAYBE
@@ -336,9 +388,14 @@ def test_a_region_that_was_taken_out_and_does_not_answer_is_named_with_a_remedy(
     bench.regions[LEFT].behaviour.silent = ((0, until_s),)
     while bench.clock.now < until_s - 60:
         bench.step()
-    (reason,) = bench.store.database.connection.execute("SELECT reason FROM region WHERE name = ?", (LEFT,)).fetchone()
+    (reason,) = bench.store.database.connection.execute(
+        "SELECT reason FROM region WHERE name = ?", (LEFT,)
+    ).fetchone()
     assert "Could not connect" in reason
-    assert "was removed from the grid, which stays open until the region says how 1 job there ended" in reason
+    assert (
+        "was removed from the grid, which stays open until the region says how 1 job there ended"
+        in reason
+    )
     bench.run()
     assert bench.store.grid().state == "closed"
 

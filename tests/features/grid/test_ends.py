@@ -34,12 +34,15 @@ BEGIN_S = 1_800_000_000.0
 PATIENT = Rules(brake=0, give_up_s=HOUR_S)
 """As the rules are by default, but for a day, which is 10,000 steps."""
 
-DENIED = ServiceError("create: AccessDeniedException: not authorized to perform", code="AccessDeniedException")
+DENIED = ServiceError(
+    "create: AccessDeniedException: not authorized to perform", code="AccessDeniedException"
+)
 
 
 def rows_in(region, rows, **more):
     return [
-        Task(key=f"row-{number}", position=number, max_runtime_s=7200, region=region, **more) for number in range(rows)
+        Task(key=f"row-{number}", position=number, max_runtime_s=7200, region=region, **more)
+        for number in range(rows)
     ]
 
 
@@ -61,7 +64,8 @@ def test_rows_that_may_go_nowhere_else_are_given_up_together_with_the_words_of_t
         "given up: for 1 h no place took a job (ml.m5.large in full: CapacityError: Unable to provision requested ML "
         "compute capacity. Please retry.); give more types or regions, or wait"
     }
-    # One an hour at most asks whether there is any: each is a call of a rate that all grids of the account share.
+    # One an hour at most asks whether there is any: each is a call of a rate that all grids of the
+    # account share.
     assert len(bench.store.attempts()) < 60
 
 
@@ -72,11 +76,16 @@ def test_a_row_whose_instances_are_taken_away_each_time_is_not_paid_for_without_
     bench.run()
     assert bench.states() == {"done": 1, "failed": 1}
     assert len(bench.store.attempts("row-0")) == ENDINGS["CAPACITY"].max_started == 8
-    assert "8 jobs ended like this after their instances had started" in bench.store.task("row-0").reason
+    assert (
+        "8 jobs ended like this after their instances had started"
+        in bench.store.task("row-0").reason
+    )
 
 
 def test_of_a_row_that_was_asked_for_again_the_jobs_before_do_not_count(tmp_path):
-    fickle = Behaviour(fails={"row-0": "InsufficientInstanceCapacity: the instances were taken back"})
+    fickle = Behaviour(
+        fails={"row-0": "InsufficientInstanceCapacity: the instances were taken back"}
+    )
     bench = Bench(tmp_path, regions={"fickle": fickle}, tasks=rows_in("fickle", 1))
     bench.run()
     assert bench.store.again(["failed"], bench.clock.now) == 1
@@ -94,7 +103,9 @@ def test_of_a_row_that_was_asked_for_again_the_jobs_before_do_not_count(tmp_path
 
 
 def test_credentials_that_are_refused_for_long_end_a_grid(tmp_path):
-    bench = Bench(tmp_path, regions={"shut": Behaviour(refusal=DENIED)}, tasks=rows_in(None, 8), rules=PATIENT)
+    bench = Bench(
+        tmp_path, regions={"shut": Behaviour(refusal=DENIED)}, tasks=rows_in(None, 8), rules=PATIENT
+    )
     took_s = bench.run()
     assert bench.states() == {"failed": 8}
     assert took_s < 3 * HOUR_S
@@ -102,7 +113,9 @@ def test_credentials_that_are_refused_for_long_end_a_grid(tmp_path):
 
 
 def test_a_laptop_that_slept_for_days_gives_nothing_up_for_it(tmp_path):
-    bench = Bench(tmp_path, regions={"full": Behaviour(capacity=0)}, tasks=rows_in("full", 4), rules=PATIENT)
+    bench = Bench(
+        tmp_path, regions={"full": Behaviour(capacity=0)}, tasks=rows_in("full", 4), rules=PATIENT
+    )
     while len(bench.store.attempts()) < 6:
         bench.step()
     bench.clock.now += 3 * DAY_S
@@ -123,11 +136,15 @@ def test_rows_are_given_up_only_after_each_of_their_places_has_refused_for_long(
     assert bench.states() == {"done": 12}
 
 
-def test_under_a_budget_a_place_without_a_price_takes_nothing_and_the_others_are_waited_for(tmp_path):
+def test_under_a_budget_a_place_without_a_price_takes_nothing_and_the_others_are_waited_for(
+    tmp_path,
+):
     regions = {"unlisted": Behaviour(usd_per_hour=None), "full": Behaviour(capacity=0)}
     placement = priced(regions)
     rules = Rules(brake=0, give_up_s=HOUR_S, budget_usd=1e6)
-    bench = Bench(tmp_path, regions=regions, tasks=rows_in(None, 4), placement=placement, rules=rules)
+    bench = Bench(
+        tmp_path, regions=regions, tasks=rows_in(None, 4), placement=placement, rules=rules
+    )
     bench.run(most_s=2 * DAY_S)
     assert bench.states() == {"failed": 4}
     assert bench.regions["unlisted"].calls["create"] == 0
@@ -146,7 +163,9 @@ def scenario(seed):
             usd_per_hour=chance.choice((1.0, 5.0)),
             lost=chance.choice((0, 0, 0.2)),
             refusal=chance.choice((None, None, None, DENIED)),
-            silent=chance.choice(((), (), ((BEGIN_S, BEGIN_S + 8 * HOUR_S),), ((BEGIN_S + 300, BEGIN_S + 2000),))),
+            silent=chance.choice(
+                ((), (), ((BEGIN_S, BEGIN_S + 8 * HOUR_S),), ((BEGIN_S + 300, BEGIN_S + 2000),))
+            ),
             fails={"share:0.2": "AlgorithmError: exit code: 1"},
         )
         for name in ("us-east-1", "eu-west-1", "eu-north-1")[: chance.choice((1, 2, 3))]
@@ -170,12 +189,16 @@ def scenario(seed):
         patience_s=600,
     )
     placement = priced(regions) if chance.random() < 0.5 else None
-    wishes = {chance.randrange(1, 200): chance.choice(("stopping", "again")) for _ in range(chance.choice((0, 1, 2)))}
+    wishes = {
+        chance.randrange(1, 200): chance.choice(("stopping", "again"))
+        for _ in range(chance.choice((0, 1, 2)))
+    }
     return regions, tasks, rules, placement, wishes
 
 
 @pytest.mark.parametrize(
-    "seed", [1, 2, 3, 5, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (0, 4, *range(6, 40)))]
+    "seed",
+    [1, 2, 3, 5, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (0, 4, *range(6, 40)))],
 )
 def test_no_row_waits_where_nothing_will_ever_change(tmp_path, seed):
     regions, tasks, rules, placement, wishes = scenario(seed)
@@ -190,8 +213,15 @@ def test_no_row_waits_where_nothing_will_ever_change(tmp_path, seed):
     bench.run(most_s=4 * DAY_S)
     grid, states = bench.store.grid(), bench.states()
     # Over, or paused with what it waits for in words.
-    assert grid.state == "closed" and not {"waiting", "placed"} & states.keys() or grid.state == "paused" and grid.why
-    assert all(record.reason for state in ("failed", "impossible") for record in bench.store.tasks(state))
+    assert (
+        grid.state == "closed"
+        and not {"waiting", "placed"} & states.keys()
+        or grid.state == "paused"
+        and grid.why
+    )
+    assert all(
+        record.reason for state in ("failed", "impossible") for record in bench.store.tasks(state)
+    )
     bench.judge(ended=grid.state == "closed")
     if rules.budget_usd is not None:
         assert sum(region.usd() for region in bench.regions.values()) <= rules.budget_usd + 1e-9
@@ -210,10 +240,18 @@ LIMIT = (
 )
 
 
-def job(status, reason="", secondary=SecondaryStatus.NONE, phases=("Starting", "Pending", "Training")):
+def job(
+    status, reason="", secondary=SecondaryStatus.NONE, phases=("Starting", "Pending", "Training")
+):
     transitions = tuple((phase, None, None) for phase in phases)
     return Description(
-        name="j", arn="", api=TRAINING, status=status, reason=reason, secondary=secondary, transitions=transitions
+        name="j",
+        arn="",
+        api=TRAINING,
+        status=status,
+        reason=reason,
+        secondary=secondary,
+        transitions=transitions,
     )
 
 
@@ -227,7 +265,11 @@ def job(status, reason="", secondary=SecondaryStatus.NONE, phases=("Starting", "
         ("ResourceInUse", "Training job names must be unique", "CLASH"),
         ("ValidationException", "no such image", "INVALID"),
         ("", "Parameter validation failed: Unknown parameter in input", "INVALID"),
-        ("AccessDeniedException", "not authorized to perform sagemaker:CreateTrainingJob", "DENIED"),
+        (
+            "AccessDeniedException",
+            "not authorized to perform sagemaker:CreateTrainingJob",
+            "DENIED",
+        ),
         ("", "no AWS credentials were found", "DENIED"),
         ("SomethingNew", "which nobody has seen", "UNKNOWN"),
     ],
@@ -237,7 +279,8 @@ def test_a_refusal_has_the_class_of_its_words(code, text, name):
 
 
 def test_expired_credentials_are_a_denial_whatever_their_code():
-    # The region is left alone until the user has logged in again; any other class would fail the row.
+    # The region is left alone until the user has logged in again; any other class would fail the
+    # row.
     error = CredentialsExpired("the SSO session has expired", code="SomethingNew")
     assert classify_refusal(error).ending.name == "DENIED"
 
@@ -262,10 +305,16 @@ def test_expired_credentials_are_a_denial_whatever_their_code():
             "AlgorithmError: SystemExit: 2, train.py: error: argument --lr: invalid float value: '8x', exit code: 2",
             "ERROR",
         ),
-        ("AlgorithmError: rank 0 on algo-1: exit code 2: ddp.py: error: unrecognized arguments: --epoch", "ERROR"),
+        (
+            "AlgorithmError: rank 0 on algo-1: exit code 2: ddp.py: error: unrecognized arguments: --epoch",
+            "ERROR",
+        ),
         ("AlgorithmError: SystemExit: 2, raised at train.py:7, exit code: 2", "USER"),
         ("AlgorithmError: BufferError: not enough capacity for 4096 items, exit code: 1", "USER"),
-        ("AlgorithmError: An error occurred (InternalError): We encountered an internal error., exit code: 1", "USER"),
+        (
+            "AlgorithmError: An error occurred (InternalError): We encountered an internal error., exit code: 1",
+            "USER",
+        ),
         ("ClientError: Data download failed: no such key", "USER"),
         ("Something quite new", "UNKNOWN"),
     ],
@@ -288,7 +337,10 @@ def test_a_failure_has_the_class_of_its_words(reason, name):
     ],
 )
 def test_a_stop_has_the_class_of_what_came_before_it(secondary, phases, wish, name):
-    assert classify_end(job(Status.STOPPED, secondary=secondary, phases=phases), wish).ending.name == name
+    assert (
+        classify_end(job(Status.STOPPED, secondary=secondary, phases=phases), wish).ending.name
+        == name
+    )
 
 
 def test_a_quota_is_learned_from_the_words_of_its_refusal():
@@ -298,7 +350,9 @@ def test_a_quota_is_learned_from_the_words_of_its_refusal():
 
 def test_two_jobs_fail_for_one_reason_whatever_their_hosts_and_numbers():
     first = "AlgorithmError: KeyError: 'lr' at algo-1:1234, exit code: 1\nmore"
-    assert same_reason(first) == same_reason("AlgorithmError: KeyError: 'lr' at algo-2:99, exit code: 1")
+    assert same_reason(first) == same_reason(
+        "AlgorithmError: KeyError: 'lr' at algo-2:99, exit code: 1"
+    )
     assert same_reason(first) != same_reason("AlgorithmError: MemoryError")
     assert same_reason("") == ""
 
@@ -322,7 +376,12 @@ def test_a_long_reason_keeps_its_last_line():
     ],
 )
 def test_an_end_that_the_service_tells_keeps_its_class_though_people_read_less_of_it(reason, name):
-    answer = {"TrainingJobName": "j", "TrainingJobArn": "", "TrainingJobStatus": "Failed", "FailureReason": reason}
+    answer = {
+        "TrainingJobName": "j",
+        "TrainingJobArn": "",
+        "TrainingJobStatus": "Failed",
+        "FailureReason": reason,
+    }
     assert classify_end(read(TRAINING, answer)).ending.name == name
 
 
@@ -334,7 +393,9 @@ def attempt(**changes):
     return Attempt(**values | changes)
 
 
-@pytest.mark.parametrize("unknown", [{"usd_per_hour": None, "billable_s": 5.0}, {"billable_s": None}])
+@pytest.mark.parametrize(
+    "unknown", [{"usd_per_hour": None, "billable_s": 5.0}, {"billable_s": None}]
+)
 def test_what_is_not_known_is_counted_as_unknown(store, unknown):
     settle(store, attempt(**unknown))
     assert (store.money(0).spent_usd, store.money(0).unpriced) == (0, 1)
@@ -349,10 +410,17 @@ def test_a_refused_one_that_may_still_land_is_at_stake_until_it_cannot(store):
 def test_work_that_an_interruption_took_away_is_counted_beside_and_no_waste(store):
     settle(store, attempt(billable_s=100.0, training_s=400.0, interruptions=1, interrupted_s=100.0))
     counted = store.money(0)
-    assert (counted.spent_usd, counted.wasted_usd, counted.again_usd) == (pytest.approx(2.0), 0, pytest.approx(0.5))
+    assert (counted.spent_usd, counted.wasted_usd, counted.again_usd) == (
+        pytest.approx(2.0),
+        0,
+        pytest.approx(0.5),
+    )
     # What brought nothing at all is waste as a whole, once.
     settle(store, attempt(billable_s=100.0, training_s=400.0, interrupted_s=100.0, ending="USER"))
-    assert (store.money(0).wasted_usd, store.money(0).again_usd) == (pytest.approx(2.0), pytest.approx(0.5))
+    assert (store.money(0).wasted_usd, store.money(0).again_usd) == (
+        pytest.approx(2.0),
+        pytest.approx(0.5),
+    )
 
 
 @pytest.fixture
@@ -365,7 +433,12 @@ def bench(tmp_path):
 def end(bench, name, now=None, reason="why"):
     (attempt,) = bench.store.open_attempts()
     with bench.store.database.transaction("end"):
-        refuse(bench.store, attempt, Verdict(ending=ENDINGS[name], reason=reason), now or bench.clock.now)
+        refuse(
+            bench.store,
+            attempt,
+            Verdict(ending=ENDINGS[name], reason=reason),
+            now or bench.clock.now,
+        )
     return bench.store.task("row-0")
 
 
@@ -391,9 +464,13 @@ def test_an_error_that_the_program_would_raise_again_runs_one_job(tmp_path, reas
 
 
 @pytest.mark.parametrize("retries", [0, 2])
-def test_who_mends_the_program_and_tries_again_is_not_stopped_by_the_failures_before(tmp_path, retries):
+def test_who_mends_the_program_and_tries_again_is_not_stopped_by_the_failures_before(
+    tmp_path, retries
+):
     region = Behaviour(start_s=60, run_s=30, fails={f"row-{number}": USER for number in range(6)})
-    bench = Bench(tmp_path, rows=6, regions={"us-east-1": region}, rules=Rules(brake=3, retries=retries))
+    bench = Bench(
+        tmp_path, rows=6, regions={"us-east-1": region}, rules=Rules(brake=3, retries=retries)
+    )
     bench.run()
     assert (bench.store.grid().state, len(bench.store.attempts())) == ("paused", 3)
     bench.store.again(AGAIN, bench.clock.now)
@@ -406,7 +483,9 @@ def test_who_mends_the_program_and_tries_again_is_not_stopped_by_the_failures_be
     assert (bench.store.grid().state, bench.states()) == ("closed", {"done": 6})
 
 
-@pytest.mark.parametrize("rules", [Rules(brake=3, retries=2), Rules(budget_usd=1.0)], ids=["brake", "budget"])
+@pytest.mark.parametrize(
+    "rules", [Rules(brake=3, retries=2), Rules(budget_usd=1.0)], ids=["brake", "budget"]
+)
 def test_a_wish_to_stop_that_comes_as_the_grid_is_paused_is_not_lost(tmp_path, rules):
     def stops(point):
         # As raysm grid stop does, in a process of its own.
@@ -435,7 +514,9 @@ def test_who_goes_on_after_the_first_failures_is_not_stopped_by_them_again(tmp_p
 
 
 @pytest.mark.parametrize(
-    "region", [Behaviour(capacity=0), Behaviour(refusal=DENIED)], ids=["a place that refuses", "a region that denies"]
+    "region",
+    [Behaviour(capacity=0), Behaviour(refusal=DENIED)],
+    ids=["a place that refuses", "a region that denies"],
 )
 def test_rows_that_were_given_up_run_when_they_are_tried_again(tmp_path, region):
     bench = Bench(tmp_path, regions={"us-east-1": region}, tasks=rows_in(None, 2), rules=PATIENT)
@@ -464,7 +545,12 @@ def test_a_row_whose_checkpoints_are_in_a_removed_region_says_so(tmp_path):
     bench.step()
     (attempt,) = bench.store.open_attempts()
     with bench.store.database.transaction("end"):
-        refuse(bench.store, attempt, Verdict(ending=ENDINGS["TIME"], reason="MaxRuntimeExceeded"), bench.clock.now)
+        refuse(
+            bench.store,
+            attempt,
+            Verdict(ending=ENDINGS["TIME"], reason="MaxRuntimeExceeded"),
+            bench.clock.now,
+        )
     bench.leave(attempt.region)
     bench.run()
     assert bench.states() == {"impossible": 1}
@@ -481,7 +567,11 @@ def test_a_paused_grid_is_watched_until_no_orphaned_job_can_appear(tmp_path):
     def sleep(seconds):
         bench.clock.now += seconds
 
-    Running(bench.store, bench.controller, bench.limiter, 0, Clock()).run(sleep, lambda: bench.clock.now)
+    Running(bench.store, bench.controller, bench.limiter, 0, Clock()).run(
+        sleep, lambda: bench.clock.now
+    )
     assert bench.store.grid().state == "paused"
-    assert [life.asked_s is not None for life in bench.regions["us-east-1"].lives.values()] == [True]
+    assert [life.asked_s is not None for life in bench.regions["us-east-1"].lives.values()] == [
+        True
+    ]
     bench.judge()

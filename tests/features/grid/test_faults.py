@@ -37,7 +37,10 @@ def hostile(seed):
             lost=chance.uniform(0, 0.3),
             late=chance.uniform(0, 0.2),
             capacity=chance.choice([3, 10, 10**6]),
-            fails={"share:0.1": "AlgorithmError: exit code: 1", "row-1": "AlgorithmError: exit code: 2"},
+            fails={
+                "share:0.1": "AlgorithmError: exit code: 1",
+                "row-1": "AlgorithmError: exit code: 2",
+            },
             usd_per_hour=3.6,
         ),
         "eu-west-1": Behaviour(
@@ -45,7 +48,10 @@ def hostile(seed):
             run_s=500,
             lost=0.1,
             quota=chance.choice([2, 8]),
-            fails={"share:0.2": CAPACITY_ERROR, "row-2": "InternalServerError: We encountered an internal error."},
+            fails={
+                "share:0.2": CAPACITY_ERROR,
+                "row-2": "InternalServerError: We encountered an internal error.",
+            },
             silent=((begin + 400, begin + 400 + chance.choice([0, 600])),),
             usd_per_hour=1.23,
             billed=0.4,
@@ -69,7 +75,9 @@ class Chance:
 
 def killed_at_random(folder, seed, kills):
     chance = Chance(seed, 0, 0.05)
-    bench = Bench(folder, rows=12, regions=hostile(seed), kill=chance, rules=Rules(brake=0, retries=3))
+    bench = Bench(
+        folder, rows=12, regions=hostile(seed), kill=chance, rules=Rules(brake=0, retries=3)
+    )
     chance.left = kills
     bench.run()
     return bench, kills - chance.left
@@ -93,13 +101,19 @@ def scenario():
     begin, bad = 1_800_000_000.0, {"bad": "AlgorithmError: exit code: 1"}
     regions = {
         "us-east-1": Behaviour(fails=bad, lost=0.5, quota=2, run_s=120, start_s=60),
-        "eu-west-1": Behaviour(fails=bad, run_s=200, start_s=60, late=0.5, silent=((begin + 20, begin + 90),)),
+        "eu-west-1": Behaviour(
+            fails=bad, run_s=200, start_s=60, late=0.5, silent=((begin + 20, begin + 90),)
+        ),
     }
-    return regions, [Task(key=key, position=number) for number, key in enumerate(("a", "bad", "c", "d"))]
+    return regions, [
+        Task(key=key, position=number) for number, key in enumerate(("a", "bad", "c", "d"))
+    ]
 
 
 # All 611 points take a minute of a core, and a sample of them a second.
-@pytest.mark.parametrize("stride", [97, pytest.param(1, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize(
+    "stride", [97, pytest.param(1, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])]
+)
 def test_killed_at_a_point_between_two_effects_it_goes_on_as_if_nothing_had_been(tmp_path, stride):
     regions, tasks = scenario()
     (tmp_path / "whole").mkdir()
@@ -108,7 +122,17 @@ def test_killed_at_a_point_between_two_effects_it_goes_on_as_if_nothing_had_been
     whole.run()
     whole.judge()
     kinds = {point.partition(" ")[2] for point in whole.points[first:]}
-    assert {"lease", "intents", "create", "sent", "refused", "page", "list", "described", "describe"} <= kinds
+    assert {
+        "lease",
+        "intents",
+        "create",
+        "sent",
+        "refused",
+        "page",
+        "list",
+        "described",
+        "describe",
+    } <= kinds
     for number in range(first, len(whole.points), stride):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -161,7 +185,9 @@ def test_a_create_that_lands_after_its_refusal_is_stopped_and_counted_as_waste(t
 
 
 def test_a_job_that_ends_before_its_create_is_answered_is_counted(tmp_path):
-    bench = Bench(tmp_path, rows=1, regions={"us-east-1": Behaviour(lost=1.0, start_s=10, run_s=100)})
+    bench = Bench(
+        tmp_path, rows=1, regions={"us-east-1": Behaviour(lost=1.0, start_s=10, run_s=100)}
+    )
     bench.step()
     bench.clock.now += 200
     bench.run()
@@ -177,9 +203,13 @@ def test_a_row_gets_no_second_job_while_an_orphaned_one_is_stopping(tmp_path):
     region.late = region.quota = 0
     bench.run()
     assert bench.states() == {"done": 1}
-    assert [life.asked_s is not None for life in bench.regions["us-east-1"].lives.values()] == [True]
+    assert [life.asked_s is not None for life in bench.regions["us-east-1"].lives.values()] == [
+        True
+    ]
     bench.judge()
-    assert bench.store.money(bench.clock.now).wasted_usd == pytest.approx(bench.regions["us-east-1"].usd())
+    assert bench.store.money(bench.clock.now).wasted_usd == pytest.approx(
+        bench.regions["us-east-1"].usd()
+    )
 
 
 @pytest.mark.parametrize("jump_s", [3_600, -3_600])
@@ -202,14 +232,21 @@ def test_a_clock_that_jumps_loses_nothing(tmp_path, jump_s):
 
 def test_credentials_that_expire_close_their_region_and_no_task_fails(tmp_path):
     expired = ServiceError(
-        "create: ExpiredTokenException: The security token has expired", code="ExpiredTokenException"
+        "create: ExpiredTokenException: The security token has expired",
+        code="ExpiredTokenException",
     )
-    bench = Bench(tmp_path, rows=4, regions={"us-east-1": Behaviour(refusal=expired), "eu-west-1": Behaviour()})
+    bench = Bench(
+        tmp_path,
+        rows=4,
+        regions={"us-east-1": Behaviour(refusal=expired), "eu-west-1": Behaviour()},
+    )
     bench.run()
     bench.judge()
     assert bench.states() == {"done": 4}
     assert len(bench.regions["eu-west-1"].lives) == 4
-    assert any(event.now == "closed" and "ExpiredToken" in event.text for event in bench.store.events())
+    assert any(
+        event.now == "closed" and "ExpiredToken" in event.text for event in bench.store.events()
+    )
 
 
 def test_a_controller_that_was_thought_dead_changes_nothing_when_it_wakes(tmp_path):
@@ -241,7 +278,9 @@ def test_a_disk_that_is_full_ends_the_step_and_loses_nothing(tmp_path):
     assert bench.states() == {"done": 200}
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 8))])
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 8))]
+)
 def test_stopped_in_the_midst_of_all_that_nothing_is_sent_any_more(tmp_path, seed):
     bench = Bench(tmp_path, rows=12, regions=hostile(seed), kill=Chance(seed, 30, 0.05))
     for _ in range(random.Random(seed).randrange(3, 40)):
@@ -257,8 +296,14 @@ def test_stopped_in_the_midst_of_all_that_nothing_is_sent_any_more(tmp_path, see
     bench.kill = chance
     bench.run()
     bench.judge()
-    # What lands after it was called before; nothing else is created. Of those, some end before they can be asked.
-    late = [life for region in bench.regions.values() for life in region.lives.values() if life.created_s > stopped_s]
+    # What lands after it was called before; nothing else is created. Of those, some end before they
+    # can be asked.
+    late = [
+        life
+        for region in bench.regions.values()
+        for life in region.lives.values()
+        if life.created_s > stopped_s
+    ]
     assert all(life.asked_s is not None or not life.runs for life in late)
     assert set(bench.states()) <= {"done", "failed", "stopped"}
     assert bench.store.grid().state == "closed"
@@ -266,7 +311,10 @@ def test_stopped_in_the_midst_of_all_that_nothing_is_sent_any_more(tmp_path, see
 
 USD = {"us-east-1": 1.0, "us-west-2": 1.1, "eu-west-1": 8.0, "eu-central-1": 9.0}
 TABLE = PriceTable.of(
-    [RegionPrices(region=name, as_of="2026-11-01", version="v1", usd={TYPE: usd}) for name, usd in USD.items()]
+    [
+        RegionPrices(region=name, as_of="2026-11-01", version="v1", usd={TYPE: usd})
+        for name, usd in USD.items()
+    ]
 )
 
 
@@ -279,7 +327,11 @@ def at_home(count, input_bytes=10**9):
     homes = list(USD)
     return [
         Task(
-            key=f"row-{number}", position=number, region=homes[number % 4], input_bytes=input_bytes, max_runtime_s=7200
+            key=f"row-{number}",
+            position=number,
+            region=homes[number % 4],
+            input_bytes=input_bytes,
+            max_runtime_s=7200,
         )
         for number in range(count)
     ]
@@ -288,14 +340,20 @@ def at_home(count, input_bytes=10**9):
 def away(bench):
     """Return how many jobs ran in another region than that of their row's data."""
     homes = {record.task.key: record.task.region for record in bench.store.tasks()}
-    return sum(homes[life.task] != name for name, region in bench.regions.items() for life in region.lives.values())
+    return sum(
+        homes[life.task] != name
+        for name, region in bench.regions.items()
+        for life in region.lives.values()
+    )
 
 
 def troubled(folder, tasks, move_data):
     """Run rows where two regions are eight times as dear, one of them has little, and the other is silent for long."""
     regions = {name: Behaviour(usd_per_hour=usd) for name, usd in USD.items()}
     regions["eu-west-1"] = Behaviour(usd_per_hour=USD["eu-west-1"], capacity=40)
-    regions["eu-central-1"] = Behaviour(usd_per_hour=USD["eu-central-1"], silent=((1_800_000_300.0, 1_800_002_000.0),))
+    regions["eu-central-1"] = Behaviour(
+        usd_per_hour=USD["eu-central-1"], silent=((1_800_000_300.0, 1_800_002_000.0),)
+    )
     rules = Rules(brake=0, parallel=1000, give_up_s=30 * 86_400)
     bench = Bench(folder, tasks=tasks, regions=regions, rules=rules, placement=cheapest(move_data))
     bench.run()
@@ -314,15 +372,19 @@ def _of_one_price():
 
 
 def _rows(count):
-    return [Task(key=f"row-{number}", position=number, max_runtime_s=7200) for number in range(count)]
+    return [
+        Task(key=f"row-{number}", position=number, max_runtime_s=7200) for number in range(count)
+    ]
 
 
 def test_the_next_place_is_chosen_within_a_second_of_the_error_that_was_seen(tmp_path):
-    # Of one price: a row rather waits a little for a far cheaper place than to go at once. One says it of a job that it
-    # took, the other one refuses the very call.
+    # Of one price: a row rather waits a little for a far cheaper place than to go at once. One says
+    # it of a job that it took, the other one refuses the very call.
     regions = {name: Behaviour() for name in USD}
     regions["us-east-1"], regions["us-west-2"] = Behaviour(capacity=0), Behaviour(quota=0)
-    bench = Bench(tmp_path, tasks=_rows(40), regions=regions, placement=Cheapest(offers=_of_one_price()))
+    bench = Bench(
+        tmp_path, tasks=_rows(40), regions=regions, placement=Cheapest(offers=_of_one_price())
+    )
     bench.run()
     bench.judge()
     assert bench.states() == {"done": 40}
@@ -343,9 +405,13 @@ def test_the_next_place_is_chosen_within_a_second_of_the_error_that_was_seen(tmp
 @pytest.mark.long
 def test_of_quotas_that_were_read_before_no_call_ever_asks_for_more(tmp_path):
     limits = dict(zip(USD, (3, 7, 12, 20), strict=True))
-    regions = {name: Behaviour(usd_per_hour=usd, spread=0.5, quota=limits[name]) for name, usd in USD.items()}
+    regions = {
+        name: Behaviour(usd_per_hour=usd, spread=0.5, quota=limits[name])
+        for name, usd in USD.items()
+    }
     tasks = [
-        Task(key=f"row-{number}", position=number, count=1 + number % 5, max_runtime_s=7200) for number in range(25)
+        Task(key=f"row-{number}", position=number, count=1 + number % 5, max_runtime_s=7200)
+        for number in range(25)
     ]
     rules = Rules(brake=0, parallel=1000, give_up_s=30 * 86_400)
     bench = Bench(tmp_path, tasks=tasks, regions=regions, rules=rules, placement=cheapest())
@@ -363,16 +429,32 @@ def test_of_quotas_that_were_read_before_no_call_ever_asks_for_more(tmp_path):
 
 @pytest.mark.long
 def test_what_a_plan_says_is_within_a_tenth_of_the_books_where_the_times_are_known(tmp_path):
-    template = Template(workload=Script("train.py"), target=AWS(role="arn:aws:iam::1:role/r"), options={})
-    rows = source_of([{"key": f"row-{number}", "expected_s": 900, "max_runtime_s": 7200} for number in range(100)])
-    request = GridRequest(
-        name="g", template=template, source=rows, regions=tuple(USD), instance_types=(TYPE,), rules=Rules(brake=0)
+    template = Template(
+        workload=Script("train.py"), target=AWS(role="arn:aws:iam::1:role/r"), options={}
     )
-    # Quotas send half of them to the dear regions; and what a row takes scatters by a fifth about what it says.
+    rows = source_of(
+        [
+            {"key": f"row-{number}", "expected_s": 900, "max_runtime_s": 7200}
+            for number in range(100)
+        ]
+    )
+    request = GridRequest(
+        name="g",
+        template=template,
+        source=rows,
+        regions=tuple(USD),
+        instance_types=(TYPE,),
+        rules=Rules(brake=0),
+    )
+    # Quotas send half of them to the dear regions; and what a row takes scatters by a fifth about
+    # what it says.
     quotas = {Place(region=name, instance_type=TYPE): Quota(limit=20) for name in USD}
     tasks = request.tasks()
     low, high = plan_grid(request, tasks, TABLE, quotas, today=date(2026, 11, 22)).usd
-    regions = {name: Behaviour(usd_per_hour=usd, run_s=900, spread=0.2, quota=20) for name, usd in USD.items()}
+    regions = {
+        name: Behaviour(usd_per_hour=usd, run_s=900, spread=0.2, quota=20)
+        for name, usd in USD.items()
+    }
     bench = Bench(tmp_path, tasks=tasks, regions=regions, placement=cheapest())
     bench.run()
     bench.judge()

@@ -20,7 +20,18 @@ VALUES = {"lr": 0.125, "campaign": "Stuttgart 3", "region": "eu-central-1", "emp
 
 
 @pytest.mark.parametrize(
-    "text", ["{lr.__class__}", "{lr[0]}", "{0}", "{}", "{lr!r}", "{lr:{campaign}}", '{"a": 1}', "{lr", "lr}"]
+    "text",
+    [
+        "{lr.__class__}",
+        "{lr[0]}",
+        "{0}",
+        "{}",
+        "{lr!r}",
+        "{lr:{campaign}}",
+        '{"a": 1}',
+        "{lr",
+        "lr}",
+    ],
 )
 def test_braces_hold_a_column_and_nothing_else(text):
     with pytest.raises(InvalidRequest, match="brace"):
@@ -48,7 +59,9 @@ def test_a_column_that_there_is_not_is_refused_with_the_one_that_comes_nearest()
         ("{campaign:.2f}", "row 4.*'campaign'"),
     ],
 )
-def test_a_value_that_is_not_there_or_takes_no_such_format_is_refused_with_row_and_column(text, message):
+def test_a_value_that_is_not_there_or_takes_no_such_format_is_refused_with_row_and_column(
+    text, message
+):
     with pytest.raises(InvalidRequest, match=message):
         fill(text, VALUES, "row 4")
 
@@ -92,7 +105,9 @@ def maker(remote, grid, tmp_path, *args, services=None, **options):
     return preparing(template, grid, "secret", services or (lambda target: remote.service))
 
 
-def test_a_row_for_which_the_service_may_choose_a_type_names_all_of_them_in_one_call(remote, grid, tmp_path):
+def test_a_row_for_which_the_service_may_choose_a_type_names_all_of_them_in_one_call(
+    remote, grid, tmp_path
+):
     chosen = attempt(choice='{"ml.m5.large": 1.0, "ml.c5.large": 2.0}')
     call = maker(remote, grid, tmp_path)(Task(key="a"), chosen).plan.request
     assert call["ResourceConfig"]["InstancePreferences"] == [
@@ -105,7 +120,9 @@ def test_a_row_for_which_the_service_may_choose_a_type_names_all_of_them_in_one_
 
 def test_a_further_try_of_a_row_has_its_state_and_another_row_has_not(remote, grid, tmp_path):
     make = maker(remote, grid, tmp_path)
-    first, second = (make(Task(key="a"), attempt(number)).request.checkpoint_uri for number in (1, 2))
+    first, second = (
+        make(Task(key="a"), attempt(number)).request.checkpoint_uri for number in (1, 2)
+    )
     assert first == second
     assert make(Task(key="b"), attempt()).request.checkpoint_uri != first
     own = make(Task(key="a", checkpoint="s3://own/state"), attempt())
@@ -132,12 +149,17 @@ def test_runs_of_a_grid_that_begin_at_once_have_one_secret(tmp_path):
             assert len({future.result() for future in [pool.submit(draw) for _ in range(4)]}) == 1
 
 
-def test_a_job_of_a_grid_that_measures_lets_the_service_find_the_metric_and_a_users_own_counts(remote, grid, tmp_path):
+def test_a_job_of_a_grid_that_measures_lets_the_service_find_the_metric_and_a_users_own_counts(
+    remote, grid, tmp_path
+):
     measured = replace(grid, rules=Rules(rate="images_per_s"))
 
     def definitions(**options):
         call = maker(remote, measured, tmp_path, **options)(Task(key="a"), attempt()).plan.request
-        return {each["Name"]: each["Regex"] for each in call["AlgorithmSpecification"]["MetricDefinitions"]}
+        return {
+            each["Name"]: each["Regex"]
+            for each in call["AlgorithmSpecification"]["MetricDefinitions"]
+        }
 
     assert definitions() == {"images_per_s": with_rate((), "images_per_s")[0].regex}
     own = MetricDefinition(name="images_per_s", regex="speed=([0-9.]+)")
@@ -149,7 +171,9 @@ ROLE = "arn:aws:iam::123456789012:role/r"
 
 
 def template(*args, target=None, **options):
-    return Template(workload=Script("train.py", args=args), target=target or AWS(role=ROLE), options=options)
+    return Template(
+        workload=Script("train.py", args=args), target=target or AWS(role=ROLE), options=options
+    )
 
 
 def task(**fields):
@@ -157,7 +181,9 @@ def task(**fields):
 
 
 def test_columns_stand_in_the_arguments_and_the_others_are_hyperparameters():
-    job = template("--lr", "{lr}", "--of", "{key}").job(task(parameters={"lr": 0.1, "depth": 4, "note": None}), HERE, 2)
+    job = template("--lr", "{lr}", "--of", "{key}").job(
+        task(parameters={"lr": 0.1, "depth": 4, "note": None}), HERE, 2
+    )
     assert job.workload.args == ("--lr", "0.1", "--of", "stuttgart")
     assert job.options["hyperparameters"] == {"depth": "4"}
 
@@ -165,20 +191,27 @@ def test_columns_stand_in_the_arguments_and_the_others_are_hyperparameters():
 def test_folders_of_the_job_stay_in_braces_for_the_job_unless_a_column_has_the_name():
     check_names(("{channel_garden}/plants.csv", "{state}"), ["garden"], "rows.csv")
     rows = task(parameters={"state": "Bavaria"})
-    shared = template("{channel_garden}/plants.csv", "--state", "{state}", inputs={"garden": Input("s3://garden")})
+    shared = template(
+        "{channel_garden}/plants.csv", "--state", "{state}", inputs={"garden": Input("s3://garden")}
+    )
     job = shared.job(rows, HERE, 1)
     assert job.workload.args == ("{channel_garden}/plants.csv", "--state", "Bavaria")
 
 
 @pytest.mark.parametrize("value", [-1.6e-05, "-relu"])
 def test_an_option_and_a_value_that_begins_with_a_dash_are_one_word(value):
-    job = template("--shift", "{shift}", "--lr", "0.1").job(task(parameters={"shift": value}), HERE, 1)
+    job = template("--shift", "{shift}", "--lr", "0.1").job(
+        task(parameters={"shift": value}), HERE, 1
+    )
     assert job.workload.args == (f"--shift={value}", "--lr", "0.1")
 
 
 def test_a_rows_own_columns_win_over_what_all_share():
     shared = template(
-        inputs={"data": Input("s3://all", distribution="ShardedByS3Key"), "labels": Input("s3://labels-{region}")},
+        inputs={
+            "data": Input("s3://all", distribution="ShardedByS3Key"),
+            "labels": Input("s3://labels-{region}"),
+        },
         environment={"LEVEL": "1", "MODE": "{mode}"},
         tags={"team": "a"},
     )
@@ -206,7 +239,9 @@ def test_a_rows_own_columns_win_over_what_all_share():
 
 def test_a_rows_manifest_is_read_as_one_and_shared_as_all_rows_are():
     shared = {"data": Input("s3://b/all/", distribution="ShardedByS3Key")}
-    job = template(inputs=shared).job(task(manifests={"data": "s3://b/m", "more": "s3://b/n"}), HERE, 1)
+    job = template(inputs=shared).job(
+        task(manifests={"data": "s3://b/m", "more": "s3://b/n"}), HERE, 1
+    )
     assert job.options["inputs"] == {
         "data": Input("s3://b/m", distribution="ShardedByS3Key", manifest=True),
         "more": Input("s3://b/n", manifest=True),

@@ -43,9 +43,13 @@ def read(tmp_path, text, name="drives.toml"):
 
 
 def test_a_file_says_which_batch_job_is_to_run_its_grid(tmp_path):
-    file = read(tmp_path, 'script = "train.py"\n[batch]\njob_queue = "controllers"\njob_role = "arn"\n')
+    file = read(
+        tmp_path, 'script = "train.py"\n[batch]\njob_queue = "controllers"\njob_role = "arn"\n'
+    )
     assert file.batch == {"job_queue": "controllers", "job_role": "arn"}
-    assert read(tmp_path, 'script = "train.py"\n[batch]\nassign_public_ip = true\n').batch == {"assign_public_ip": True}
+    assert read(tmp_path, 'script = "train.py"\n[batch]\nassign_public_ip = true\n').batch == {
+        "assign_public_ip": True
+    }
     with pytest.raises(InvalidRequest, match=r"batch\.assign_public_ip"):
         read(tmp_path, 'script = "train.py"\n[batch]\nassign_public_ip = "yes"\n')
     with pytest.raises(InvalidRequest, match="'queue'.*job_queue"):
@@ -54,7 +58,12 @@ def test_a_file_says_which_batch_job_is_to_run_its_grid(tmp_path):
 
 def test_the_whole_file_is_a_grid_and_the_options_of_its_jobs(tmp_path):
     file = read(tmp_path, DRIVES)
-    assert (file.name, file.regions, file.count, file.markets) == ("drives", ("us-east-1", "eu-central-1"), 10, (True,))
+    assert (file.name, file.regions, file.count, file.markets) == (
+        "drives",
+        ("us-east-1", "eu-central-1"),
+        10,
+        (True,),
+    )
     assert file.instance_types == ("ml.p4d.24xlarge", "ml.g6e.48xlarge")
     assert file.rules == Rules(budget_usd=5000, retries=3)
     assert file.max_rows == 50
@@ -88,12 +97,16 @@ def test_what_cannot_be_is_refused_with_the_file_and_the_key(tmp_path, text, mes
         read(tmp_path, text)
 
 
-TEMPLATE = json.dumps({"workload": {"args": ["{lr}"]}, "options": {"limits": {"max_runtime_s": 77}}})
+TEMPLATE = json.dumps(
+    {"workload": {"args": ["{lr}"]}, "options": {"limits": {"max_runtime_s": 77}}}
+)
 
 
 def made(tmp_path, source):
     store = Store(tmp_path / "g.db")
-    store.make("g", rules=Rules(), now=0.0, template=TEMPLATE, source=json.dumps(source.description))
+    store.make(
+        "g", rules=Rules(), now=0.0, template=TEMPLATE, source=json.dumps(source.description)
+    )
     return store
 
 
@@ -122,7 +135,10 @@ def test_rows_that_are_not_done_take_the_corrected_values_of_the_source(joined):
 
 
 def test_each_row_that_differs_is_named_with_its_values(joined, caplog):
-    extend(joined, source_of([{"key": "a", "lr": 0.1}, {"key": "b", "lr": 0.2}, {"key": "c", "lr": 0.3}]))
+    extend(
+        joined,
+        source_of([{"key": "a", "lr": 0.1}, {"key": "b", "lr": 0.2}, {"key": "c", "lr": 0.3}]),
+    )
     assert caplog.messages == [
         "row b takes the corrected values of the source: lr was 0.1, is 0.2; to run it again: raysm grid retry g",
         "row c is done and is kept; it differs from the source: lr is 0.1 in the grid and 0.3 in the source; "
@@ -133,7 +149,10 @@ def test_each_row_that_differs_is_named_with_its_values(joined, caplog):
 def test_a_done_row_says_that_it_differs_until_the_source_agrees_again(joined):
     extend(joined, source_of([{"key": "c", "lr": 0.3}]))
     extend(joined, source_of([{"key": "c", "lr": 0.4}]))
-    assert joined.task("c").reason == "differs from the source: lr is 0.1 in the grid and 0.4 in the source"
+    assert (
+        joined.task("c").reason
+        == "differs from the source: lr is 0.1 in the grid and 0.4 in the source"
+    )
     extend(joined, source_of([{"key": "c", "lr": 0.1}]))
     assert joined.task("c").reason == ""
 
@@ -149,7 +168,9 @@ def test_a_row_with_an_open_job_keeps_its_values_and_says_so(joined, caplog):
 
 
 def test_the_attempts_with_the_old_values_do_not_count_against_the_corrected_row(joined):
-    joined.database.connection.execute("UPDATE task SET attempts = 3, retries_left = 0 WHERE key = 'a'")
+    joined.database.connection.execute(
+        "UPDATE task SET attempts = 3, retries_left = 0 WHERE key = 'a'"
+    )
     extend(joined, source_of([{"key": "a", "lr": 0.2}]))
     assert (joined.task("a").retries_left, joined.task("a").forgiven) == (Rules().retries, 3)
 
@@ -159,7 +180,9 @@ def test_values_of_columns_named_like_secrets_are_not_printed(joined, caplog):
     assert "env_API_TOKEN was None, is '***'" in caplog.text
 
 
-def test_a_column_that_was_dropped_since_or_a_misspelled_instance_type_is_said_before_any_row_joins(tmp_path):
+def test_a_column_that_was_dropped_since_or_a_misspelled_instance_type_is_said_before_any_row_joins(
+    tmp_path,
+):
     store = made(tmp_path, source_of([{"key": "a", "lr": 1}]))
     with pytest.raises(InvalidRequest, match="lr"):
         extend(store, source_of([{"key": "b", "rl": 2}]))
@@ -182,7 +205,9 @@ def grid(*rows, args=(), **more):
     return GridRequest(name="drives", template=template, source=source_of(list(rows)), **more)
 
 
-@pytest.mark.parametrize("fields", [{"regions": ("useast1",)}, {"count": 0}, {"max_rows": 0}], ids=str)
+@pytest.mark.parametrize(
+    "fields", [{"regions": ("useast1",)}, {"count": 0}, {"max_rows": 0}], ids=str
+)
 def test_what_cannot_be_is_refused_with_its_value(fields):
     value = next(iter(fields.values()))
     with pytest.raises(InvalidRequest, match=str(value[0] if isinstance(value, tuple) else value)):

@@ -64,7 +64,11 @@ def test_a_row_that_is_corrected_while_it_is_placed_runs_as_it_was_corrected(tmp
 
 def test_a_row_that_is_added_while_the_grid_closes_runs(tmp_path, other):
     bench = Bench(tmp_path, rows=1)
-    at(bench, "before grid closed", lambda: other().add([Task(key="late", position=1, max_runtime_s=7200)]))
+    at(
+        bench,
+        "before grid closed",
+        lambda: other().add([Task(key="late", position=1, max_runtime_s=7200)]),
+    )
     bench.run()
     assert bench.states() == {"done": 2}
     assert bench.store.grid().state == "closed"
@@ -73,7 +77,11 @@ def test_a_row_that_is_added_while_the_grid_closes_runs(tmp_path, other):
 def test_a_grid_that_is_closed_has_released_its_lease(tmp_path, other):
     bench = Bench(tmp_path, rows=1)
     leases = []
-    at(bench, "after grid closed", lambda: leases.append(other().database.has_controller(bench.clock.now)))
+    at(
+        bench,
+        "after grid closed",
+        lambda: leases.append(other().database.has_controller(bench.clock.now)),
+    )
     bench.run()
     assert leases == [False]
 
@@ -196,7 +204,8 @@ def test_a_refused_intent_whose_first_call_the_user_interrupted_is_watched(tmp_p
     region.create = interrupted
     with pytest.raises(KeyboardInterrupt):
         bench.step()
-    # Ctrl-C releases the lease. The next controller's call is refused, and then the first one is carried out.
+    # Ctrl-C releases the lease. The next controller's call is refused, and then the first one is
+    # carried out.
     bench.store.close()
     bench.controller, region.create = None, create
     late.late = late.quota = 0

@@ -18,7 +18,9 @@ def limiter():
 
 def test_regions_and_accounts_have_buckets_of_their_own(tmp_path):
     first, second = (Limiter(tmp_path / "b.db", ONE, account=account) for account in "12")
-    assert [limiter.take(region, "list", 0.0) for limiter in (first, second) for region in "ab"] == [1, 1, 1, 1]
+    assert [
+        limiter.take(region, "list", 0.0) for limiter in (first, second) for region in "ab"
+    ] == [1, 1, 1, 1]
     assert first.take("a", "list", 0.0) == 0
 
 
@@ -73,7 +75,10 @@ class Service:
         self.answered = self.refused = 0
 
     def answers(self, now):
-        self.left, self.at_s = min(max(1.0, self.burst), self.left + (now - self.at_s) * self.rate), now
+        self.left, self.at_s = (
+            min(max(1.0, self.burst), self.left + (now - self.at_s) * self.rate),
+            now,
+        )
         if self.left < 1:
             self.refused += 1
             return False
@@ -88,12 +93,16 @@ def used(limiter, rate, hours, began=0.0, burst=1.0, look_s=0.25):
         if limiter.take("r", "list", now) and not service.answers(now):
             limiter.throttled("r", "list", now)
         now += max(limiter.wait_s("r", "list", now), look_s)
-    return service.answered / (rate * hours * 3600), service.refused / (service.answered + service.refused)
+    return service.answered / (rate * hours * 3600), service.refused / (
+        service.answered + service.refused
+    )
 
 
 @pytest.mark.parametrize("burst", [1, 20])
 @pytest.mark.parametrize("rate", [0.2, 0.9])
-def test_of_what_the_service_allows_nine_tenths_are_used_and_few_calls_are_refused(limiter, rate, burst):
+def test_of_what_the_service_allows_nine_tenths_are_used_and_few_calls_are_refused(
+    limiter, rate, burst
+):
     # From the first call on, with all that has to be learned; and then for long.
     share, refused = used(limiter, rate, hours=1 / 3, burst=burst)
     assert share >= 0.9

@@ -22,7 +22,10 @@ SCENARIO = (Path(__file__).parents[3] / "examples" / "four_regions.toml").read_t
 
 
 def rows_in(regions, count):
-    return [{"key": f"row-{number}", "region": regions[number % len(regions)]} for number in range(count)]
+    return [
+        {"key": f"row-{number}", "region": regions[number % len(regions)]}
+        for number in range(count)
+    ]
 
 
 @pytest.fixture
@@ -45,25 +48,33 @@ def books(grid, prefix):
     for region, jobs in grid.jobs(prefix).items():
         service = grid.service(grid.target.in_region(region))
         for job in jobs:
-            answer = service.call("sagemaker", "describe_training_job", TrainingJobName=job["TrainingJobName"])
+            answer = service.call(
+                "sagemaker", "describe_training_job", TrainingJobName=job["TrainingJobName"]
+            )
             total += usd[region] * answer.get("BillableTimeInSeconds", 0) / 3600
     return total
 
 
 def test_four_regions_at_the_rates_of_aws_each_row_once_and_the_cost_to_the_cent(home):
     grid = EmbeddedGrid(home, REGIONS)
-    # A day: on a slow machine 18 s, which are an hour of the fast clock, may pass before a job has its instances.
+    # A day: on a slow machine 18 s, which are an hour of the fast clock, may pass before a job has
+    # its instances.
     running = grid.run(grid.request(rows_in(REGIONS, 24), retries=1, patience_s=86_400))
-    states = {record.task.key: (record.state, record.task.region) for record in running.store.tasks()}
+    states = {
+        record.task.key: (record.state, record.task.region) for record in running.store.tasks()
+    }
     for key, (state, region) in states.items():
         assert state == ("failed" if region == "us-west-2" else "done"), key
     attempts = running.store.attempts()
     assert {attempt.ending for attempt in attempts} == {"OK", "ERROR"}
-    # No second job of any: the simulated failure is a ValueError, which the same program would raise again.
+    # No second job of any: the simulated failure is a ValueError, which the same program would
+    # raise again.
     assert len(attempts) == 18 + 6
     assert all(attempt.region == states[attempt.task][1] for attempt in attempts)
     prefix = running.store.grid().prefix
-    assert running.store.money(grid.clock.now()).spent_usd == pytest.approx(books(grid, prefix), abs=0.005)
+    assert running.store.money(grid.clock.now()).spent_usd == pytest.approx(
+        books(grid, prefix), abs=0.005
+    )
     running.close()
 
 
@@ -92,9 +103,13 @@ quotas = { "ml.p4d.24xlarge" = 0 }
 """
 
 
-def test_the_service_itself_takes_another_type_within_one_job_and_what_was_taken_is_paid_for(tmp_path):
+def test_the_service_itself_takes_another_type_within_one_job_and_what_was_taken_is_paid_for(
+    tmp_path,
+):
     with embedded(tmp_path / "home", LACKING) as home:
-        grid = EmbeddedGrid(home, REGIONS[:1], types=("ml.g5.xlarge", "ml.g6.xlarge", "ml.p4d.24xlarge"))
+        grid = EmbeddedGrid(
+            home, REGIONS[:1], types=("ml.g5.xlarge", "ml.g6.xlarge", "ml.p4d.24xlarge")
+        )
         running = grid.run(grid.request(rows_in(REGIONS[:1], 4), any_type=True, budget_usd=100.0))
         attempts = running.store.attempts()
         assert running.store.states() == {"done": 4}
@@ -102,15 +117,17 @@ def test_the_service_itself_takes_another_type_within_one_job_and_what_was_taken
         assert [attempt.ending for attempt in attempts] == ["OK"] * 4
         prices = {"ml.g5.xlarge": 1.5, "ml.g6.xlarge": 1.8}
         assert {(each.instance_type, each.usd_per_hour) for each in attempts} == set(prices.items())
-        sent = grid.service(grid.target).call("sagemaker", "describe_training_job", TrainingJobName=attempts[0].name)[
-            "ResourceConfig"
-        ]
+        sent = grid.service(grid.target).call(
+            "sagemaker", "describe_training_job", TrainingJobName=attempts[0].name
+        )["ResourceConfig"]
         # The quota of the third forbids it.
         assert [each["InstanceType"] for each in sent["InstancePreferences"]] == list(prices)
         books = sum(prices[each.instance_type] * each.billable_s / 3600 for each in attempts)
         spent = running.store.money(grid.clock.now())
         assert (spent.spent_usd, spent.at_stake_usd) == (pytest.approx(books, abs=0.005), 0)
-        in_use = running.store.database.connection.execute("SELECT sum(instances) FROM in_use").fetchone()[0]
+        in_use = running.store.database.connection.execute(
+            "SELECT sum(instances) FROM in_use"
+        ).fetchone()[0]
         assert in_use == 0
         running.close()
 
@@ -118,7 +135,11 @@ def test_the_service_itself_takes_another_type_within_one_job_and_what_was_taken
 def test_a_row_that_cannot_be_is_refused_before_anything_is_sent(home):
     grid = EmbeddedGrid(home, REGIONS[:2])
     with pytest.raises(InvalidRequest, match="row 2.*'max_runtime_s'.*'an hour'"):
-        grid.run(grid.request([{"key": "a", "max_runtime_s": 60}, {"key": "b", "max_runtime_s": "an hour"}]))
+        grid.run(
+            grid.request(
+                [{"key": "a", "max_runtime_s": 60}, {"key": "b", "max_runtime_s": "an hour"}]
+            )
+        )
     assert not any(grid.jobs().values())
 
 
@@ -134,7 +155,9 @@ if key == "bad":
 
 def raysm(*argv):
     """Run the command line in a process of its own; return its exit code and what it printed."""
-    done = subprocess.run([sys.executable, "-m", "raysm", *argv], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-m", "raysm", *argv], capture_output=True, text=True, timeout=300
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -155,7 +178,9 @@ def test_another_process_sees_stops_and_takes_up_what_a_killed_one_left(patient_
     assert len(names) == len(set(names)) <= 6
     prefix = after.store.grid().prefix
     after.close()
-    assert {job["TrainingJobStatus"] for jobs in grid.jobs(prefix).values() for job in jobs} <= {"Stopped"}
+    assert {job["TrainingJobStatus"] for jobs in grid.jobs(prefix).values() for job in jobs} <= {
+        "Stopped"
+    }
 
 
 @pytest.mark.timeout(900)
@@ -164,7 +189,9 @@ def test_instances_that_really_run_in_two_regions_fail_alone_and_are_done_once(t
     with embedded(tmp_path / "home") as home:
         script, rows = tmp_path / "train.py", tmp_path / "rows.csv"
         script.write_text(SCRIPT)
-        rows.write_text("key,lr,region\na,0.1,us-east-1\nb,0.2,eu-west-1\nc,0.3,us-east-1\nbad,0.4,eu-west-1\n")
+        rows.write_text(
+            "key,lr,region\na,0.1,us-east-1\nb,0.2,eu-west-1\nc,0.3,us-east-1\nbad,0.4,eu-west-1\n"
+        )
         options = ["--rows", str(rows), "--name", "real", "--retries", "0"]
         command = ["grid", "run", str(script), *options, "--", "{key}", "{lr}"]
         code, text = raysm(*command)
@@ -178,11 +205,14 @@ def test_instances_that_really_run_in_two_regions_fail_alone_and_are_done_once(t
             text = io.StringIO()
             attach(attempt.name, grid.service(grid.target.in_region(attempt.region))).logs(to=text)
             assert f"row {key} in {attempt.region}" in text.getvalue()
-        # The same command: nothing is done twice, and what failed stays so until somebody says otherwise.
+        # The same command: nothing is done twice, and what failed stays so until somebody says
+        # otherwise.
         code, text = raysm(*command)
         assert code == 1, text
         with opened("real") as store:
-            assert [attempt.name for attempt in store.attempts()] == [each.name for each in sent.values()]
+            assert [attempt.name for attempt in store.attempts()] == [
+                each.name for each in sent.values()
+            ]
         script.write_text(SCRIPT.replace('key == "bad"', "False"))
         code, text = raysm("grid", "retry", "real")
         assert code == 0, text

@@ -10,7 +10,10 @@ EAST = Place(region="us-east-1", instance_type="ml.m5.large")
 def test_what_others_use_of_a_quota_is_not_ours():
     quotas = {EAST: Quota(limit=4, used_by_others=2)}
     assert Market(quotas=quotas, in_use={EAST: 1}).bars(EAST, 1, 0) is None
-    assert Market(quotas=quotas, in_use={EAST: 2}).bars(EAST, 1, 0) == (60, "all of the quota of 4 is in use")
+    assert Market(quotas=quotas, in_use={EAST: 2}).bars(EAST, 1, 0) == (
+        60,
+        "all of the quota of 4 is in use",
+    )
 
 
 def test_what_a_place_has_given_is_used_again_though_it_refuses_more():

@@ -26,7 +26,9 @@ def offer(region, usd=1.0, kind=G5, count=1, spot=False):
 
 
 def choose(offers, task=None, market=None, **more):
-    return Cheapest(offers=offers, **more).choose(task or Task(key="a", expected_s=3600), [], market or Market(), NOW)
+    return Cheapest(offers=offers, **more).choose(
+        task or Task(key="a", expected_s=3600), [], market or Market(), NOW
+    )
 
 
 def test_an_unknown_price_is_never_nothing():
@@ -42,7 +44,9 @@ def test_under_a_budget_a_place_without_a_price_takes_no_row():
 
 
 @pytest.mark.parametrize(("hours", "region"), [(0.5, None), (2, WEST)])
-def test_a_place_without_a_price_is_taken_once_the_priced_one_has_refused_for_an_hour(hours, region):
+def test_a_place_without_a_price_is_taken_once_the_priced_one_has_refused_for_an_hour(
+    hours, region
+):
     offers = [offer(EAST, 1.0), offer(WEST, None), offer(IRELAND, None)]
     market = Market(blocked={place(EAST): NOW + 60}, refusing={place(EAST): NOW - hours * 3600})
     choice = choose(offers, market=market)
@@ -59,14 +63,20 @@ def test_a_row_costs_its_time_by_its_instances_and_by_the_billed_share_of_spot()
     placement = Cheapest(offers=[offer(EAST)])
     two_hours = Task(key="a", expected_s=7200)
     assert placement.worth(two_hours, offer(EAST, 3.0, count=2)).usd == 12.0
-    assert placement.worth(Task(key="a", expected_s=7200, count=4), offer(EAST, 3.0, count=2)).usd == 24.0
+    assert (
+        placement.worth(Task(key="a", expected_s=7200, count=4), offer(EAST, 3.0, count=2)).usd
+        == 24.0
+    )
     assert placement.worth(two_hours, offer(EAST, 3.0, spot=True)).usd == 3.0
 
 
 def test_data_that_may_move_stay_where_they_are_if_that_costs_no_more():
     home = Task(key="a", region=IRELAND, expected_s=3600, input_bytes=10**9)
     for usd in (1.0, 0.0):
-        assert choose([offer(EAST, usd), offer(IRELAND, usd)], home, move_data=True).offer.place.region == IRELAND
+        assert (
+            choose([offer(EAST, usd), offer(IRELAND, usd)], home, move_data=True).offer.place.region
+            == IRELAND
+        )
 
 
 def test_the_price_of_moving_data_is_unknown_without_their_size_or_a_rate():
@@ -85,7 +95,8 @@ def test_a_row_gets_one_of_the_types_that_it_asks_for():
     ("limit", "count", "region"), [(1, None, WEST), (100, None, None), (4, 4, WEST), (400, 4, None)]
 )
 def test_a_row_waits_for_a_full_quota_only_if_its_jobs_end_soon_enough(limit, count, region):
-    # An hour of waiting counts as a dollar. With one slot, a job of an hour ends once an hour; with a hundred, soon.
+    # An hour of waiting counts as a dollar. With one slot, a job of an hour ends once an hour; with
+    # a hundred, soon.
     market = Market(quotas={place(EAST): Quota(limit=limit)}, in_use={place(EAST): limit})
     offers = [offer(EAST, 1.0), offer(WEST, 1.6 if count is None else 1.2)]
     choice = choose(offers, Task(key="a", expected_s=3600, count=count), market)
@@ -103,7 +114,8 @@ def test_data_stay_at_home_unless_they_may_move_and_then_their_way_is_paid():
     choice = choose(offers, home)
     assert choice.offer.place.region == IRELAND
     assert (
-        choice.reasons[str(place(EAST))] == "its data are in eu-west-1, and --move-data (move_data=True) is not given"
+        choice.reasons[str(place(EAST))]
+        == "its data are in eu-west-1, and --move-data (move_data=True) is not given"
     )
     # A TB costs 20 dollars, of which an hour at a third of the price saves two.
     assert choose(offers, home, move_data=True).offer.place.region == IRELAND
@@ -114,7 +126,12 @@ def test_data_stay_at_home_unless_they_may_move_and_then_their_way_is_paid():
 
 
 def test_of_a_region_all_types_that_take_the_row_go_into_one_choice_where_that_is_asked_for():
-    offers = [offer(EAST, 1.0), offer(EAST, 9.0, P4), offer(WEST, 1.0, P4), offer(EAST, 0.9, P4, spot=True)]
+    offers = [
+        offer(EAST, 1.0),
+        offer(EAST, 9.0, P4),
+        offer(WEST, 1.0, P4),
+        offer(EAST, 0.9, P4, spot=True),
+    ]
     mine = Task(key="a", expected_s=3600, spot=False)
     assert choose(offers, mine).offer.alternatives == ()
     chosen = choose(offers, mine, any_type=True).offer
@@ -175,11 +192,19 @@ def test_a_type_that_is_cheaper_for_the_work_is_found_by_trying():
 def test_whatever_happens_a_choice_is_a_place_that_takes_the_row_or_a_moment_or_reasons():
     chance = random.Random(3)
     for _ in range(300):
-        offers = [offer(region, chance.choice([None, 1.0, 2.0]), kind) for region in (EAST, WEST) for kind in (G5, P4)]
+        offers = [
+            offer(region, chance.choice([None, 1.0, 2.0]), kind)
+            for region in (EAST, WEST)
+            for kind in (G5, P4)
+        ]
         some = [each.place for each in offers if chance.random() < 0.4]
         market = Market(
             blocked={each: NOW + chance.uniform(-50, 500) for each in some},
-            quotas={each.place: Quota(limit=chance.randint(0, 3)) for each in offers if chance.random() < 0.5},
+            quotas={
+                each.place: Quota(limit=chance.randint(0, 3))
+                for each in offers
+                if chance.random() < 0.5
+            },
             in_use={each.place: 1 for each in offers if chance.random() < 0.5},
         )
         task = Task(key="a", count=chance.randint(1, 3), region=chance.choice([None, EAST]))
@@ -193,9 +218,13 @@ def test_whatever_happens_a_choice_is_a_place_that_takes_the_row_or_a_moment_or_
             assert len(choice.reasons) == len(offers)
 
 
-@pytest.mark.parametrize(("usd", "faster_usd", "region"), [(1.0, 1.0, None), (0.9, 1.0, EAST), (1.0, None, EAST)])
+@pytest.mark.parametrize(
+    ("usd", "faster_usd", "region"), [(1.0, 1.0, None), (0.9, 1.0, EAST), (1.0, None, EAST)]
+)
 def test_the_last_rows_wait_for_a_faster_place_that_costs_no_more(usd, faster_usd, region):
-    outlook = Outlook(waiting=1, takes_s={place(EAST): 3.0, place(WEST): 1.0}, free_s={place(WEST): (NOW + 60,)})
+    outlook = Outlook(
+        waiting=1, takes_s={place(EAST): 3.0, place(WEST): 1.0}, free_s={place(WEST): (NOW + 60,)}
+    )
     market = Market(outlook=outlook, in_use={place(WEST): 1}, blocked={place(WEST): NOW + 60})
     choice = choose([offer(EAST, usd), offer(WEST, faster_usd)], market=market)
     assert (choice.offer and choice.offer.place.region) == region
@@ -203,7 +232,8 @@ def test_the_last_rows_wait_for_a_faster_place_that_costs_no_more(usd, faster_us
 
 
 def test_a_place_that_has_refused_for_long_is_believed_to_go_on_for_as_long():
-    # An hour of waiting is worth a dollar: three for the pause and what it has lasted so far are more than two saved.
+    # An hour of waiting is worth a dollar: three for the pause and what it has lasted so far are
+    # more than two saved.
     offers = [offer(EAST, 1.0), offer(WEST, 3.0)]
     for hours, region in ((1, None), (3, WEST)):
         market = Market(blocked={place(EAST): NOW + 60}, refusing={place(EAST): NOW - hours * 3600})
@@ -266,7 +296,9 @@ def test_an_untried_type_is_assumed_to_cost_a_little_less_than_the_best_that_was
     assert placement.seconds(Task(key="b"), offer(EAST, 2.0, "ml.g6.xlarge")) is None
     placement.learn(Task(key="a"), ended(training_s=100))
     placement.learn(Task(key="a"), ended(P4, training_s=10))
-    assert placement.seconds(Task(key="b"), offer(EAST, 2.0, "ml.g6.xlarge")) == pytest.approx(0.9 * 100 / 2)
+    assert placement.seconds(Task(key="b"), offer(EAST, 2.0, "ml.g6.xlarge")) == pytest.approx(
+        0.9 * 100 / 2
+    )
     assert placement.seconds(Task(key="b"), offer(EAST, None, "ml.g6.xlarge")) is None
 
 
@@ -277,7 +309,11 @@ def last_rows(store):
     with store.database.transaction("placed", fenced=False):
         for key, region, sent_s in (("a", EAST, NOW - 600), ("b", WEST, NOW - 9000)):
             place = {"region": region, "instance_type": G5, "count": 1}
-            store.insert(Attempt(task=key, number=1, name=key, state=AttemptState.SENT, sent_s=sent_s, **place))
+            store.insert(
+                Attempt(
+                    task=key, number=1, name=key, state=AttemptState.SENT, sent_s=sent_s, **place
+                )
+            )
             store.move_task(key, TaskState.WAITING, TaskState.PLACED, NOW)
     return store
 
@@ -300,9 +336,9 @@ def test_when_the_open_jobs_of_a_grid_end_is_forecast_from_those_that_are_done(l
     assert outlook.free_s == {place(EAST): [NOW - 600 + 7200], place(WEST): [NOW + 1800]}
     # Places are compared only if at least two are known, and if a row waits.
     assert forecast_of(one).outlook(last_rows, NOW) == Outlook()
-    assert forecast_of(one, ended(region=IRELAND, ended_s=7200.0)).outlook(last_rows, NOW).free_s.keys() == {
-        place(EAST)
-    }
+    assert forecast_of(one, ended(region=IRELAND, ended_s=7200.0)).outlook(
+        last_rows, NOW
+    ).free_s.keys() == {place(EAST)}
     with last_rows.database.transaction("placed", fenced=False):
         last_rows.move_task("c", TaskState.WAITING, TaskState.PLACED, NOW)
     assert forecast_of(one, ended(region=WEST, ended_s=7200.0)).outlook(last_rows, NOW) == Outlook()
@@ -349,7 +385,9 @@ def scenario(seed):
     chance = random.Random(seed)
     regions = {
         name: Behaviour(
-            start_s=chance.uniform(60, 600), run_s=chance.uniform(1, 4) * HOUR_S, capacity=chance.choice((2, 4, 8, 16))
+            start_s=chance.uniform(60, 600),
+            run_s=chance.uniform(1, 4) * HOUR_S,
+            capacity=chance.choice((2, 4, 8, 16)),
         )
         for name in REGIONS[: chance.choice((2, 3, 4))]
     }
@@ -359,7 +397,9 @@ def scenario(seed):
     for region in regions.values():
         if trouble.random() < 0.3:
             begin_s = trouble.uniform(0, 3) * HOUR_S
-            region.silent = ((BEGAN_S + begin_s, BEGAN_S + begin_s + trouble.uniform(0.2, 2) * HOUR_S),)
+            region.silent = (
+                (BEGAN_S + begin_s, BEGAN_S + begin_s + trouble.uniform(0.2, 2) * HOUR_S),
+            )
         if trouble.random() < 0.3:
             region.interrupted_s = trouble.uniform(0.1, 0.9) * region.run_s
             region.again_s = region.start_s + trouble.uniform(0, 1) * region.interrupted_s
@@ -368,7 +408,11 @@ def scenario(seed):
 
 def clairvoyant_s(regions, rows):
     """Return the makespan of who knows what each region has and when it is silent: the earliest end is always best."""
-    ends = [(_ends_s(region, 0.0), name) for name, region in regions.items() for _ in range(region.capacity)]
+    ends = [
+        (_ends_s(region, 0.0), name)
+        for name, region in regions.items()
+        for _ in range(region.capacity)
+    ]
     heapq.heapify(ends)
     last_s = 0.0
     for _ in range(rows):
@@ -379,30 +423,45 @@ def clairvoyant_s(regions, rows):
 
 def _ends_s(region, free_s):
     """Return when a job ends whose instance is free from a moment on: it begins once the region answers."""
-    begins_s = next((end - BEGAN_S for begin, end in region.silent if begin <= free_s + BEGAN_S < end), free_s)
+    begins_s = next(
+        (end - BEGAN_S for begin, end in region.silent if begin <= free_s + BEGAN_S < end), free_s
+    )
     again_s = 0.0 if region.interrupted_s is None else region.again_s
     return begins_s + region.start_s + region.run_s + again_s
 
 
-# One in the plain run: it takes seconds. In 4 and 19 the last rows began in the slowest region, and took 1.3 times as
-# long, while a fast one was just being given back.
+# One in the plain run: it takes seconds. In 4 and 19 the last rows began in the slowest region, and
+# took 1.3 times as long, while a fast one was just being given back.
 @pytest.mark.parametrize(
-    "seed", [4, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 22) if seed not in (2, 4))]
+    "seed",
+    [
+        4,
+        *(
+            pytest.param(seed, marks=pytest.mark.soak)
+            for seed in range(1, 22)
+            if seed not in (2, 4)
+        ),
+    ],
 )
 def test_a_grid_that_has_to_learn_what_there_is_takes_little_longer(tmp_path, seed):
     regions, rows = scenario(seed)
-    tasks = [Task(key=f"row-{number}", position=number, max_runtime_s=36_000) for number in range(rows)]
+    tasks = [
+        Task(key=f"row-{number}", position=number, max_runtime_s=36_000) for number in range(rows)
+    ]
     # No row is given up: how long all of them together take is the question.
     rules = Rules(brake=0, parallel=1000, give_up_s=30 * 86_400)
     placement = Cheapest(offers=[
         Offer(place=Place(region=name, instance_type=TYPE, spot=region.interrupted_s is not None), usd_per_hour=1.0)
         for name, region in regions.items()
     ])  # fmt: skip
-    bench = Bench(tmp_path, regions=regions, tasks=tasks, rules=rules, placement=placement, began_s=BEGAN_S)
+    bench = Bench(
+        tmp_path, regions=regions, tasks=tasks, rules=rules, placement=placement, began_s=BEGAN_S
+    )
     took_s = bench.run()
     bench.judge()
     assert bench.states() == {"done": rows}
     # In 10 the last rows begin in the slowest region.
     assert 1.0 <= took_s / clairvoyant_s(regions, rows) <= (1.6 if seed == 10 else 1.2)
-    # Of the jobs that are sent few are refused: each is a call of a rate that all grids of the account share.
+    # Of the jobs that are sent few are refused: each is a call of a rate that all grids of the
+    # account share.
     assert len(bench.store.attempts()) <= 8 * rows

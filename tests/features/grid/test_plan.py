@@ -30,18 +30,27 @@ STOP_H = STOP_S / 3600
 
 def offers(*prices, kind="ml.g5.xlarge"):
     return [
-        Offer(place=Place(region=f"us-east-{number}", instance_type=kind), usd_per_hour=usd, price_version="v1")
+        Offer(
+            place=Place(region=f"us-east-{number}", instance_type=kind),
+            usd_per_hour=usd,
+            price_version="v1",
+        )
         for number, usd in enumerate(prices, 1)
     ]
 
 
 def rows_of(*seconds, **more):
-    return [Task(key=str(row), position=row, expected_s=each, **more) for row, each in enumerate(seconds)]
+    return [
+        Task(key=str(row), position=row, expected_s=each, **more)
+        for row, each in enumerate(seconds)
+    ]
 
 
 def quotas(places, *limits):
     pairs = zip(places, limits, strict=False)
-    return Market(quotas={offer.place: Quota(limit=limit) for offer, limit in pairs if limit is not None})
+    return Market(
+        quotas={offer.place: Quota(limit=limit) for offer, limit in pairs if limit is not None}
+    )
 
 
 def test_rows_queue_for_the_quota_of_their_place():
@@ -62,11 +71,16 @@ TABLE = PriceTable.of(
 
 def grid(*rows, args=(), options=None, **more):
     template = Template(
-        workload=Script("train.py", args=args), target=AWS(role="arn:aws:iam::1:role/r"), options=options or {}
+        workload=Script("train.py", args=args),
+        target=AWS(role="arn:aws:iam::1:role/r"),
+        options=options or {},
     )
     source = source_of([{"key": f"k{number}", **row} for number, row in enumerate(rows)])
     return GridRequest(
-        name="drives", template=template, source=source, **{"regions": ("us-east-1",), "instance_types": (G5,), **more}
+        name="drives",
+        template=template,
+        source=source,
+        **{"regions": ("us-east-1",), "instance_types": (G5,), **more},
     )
 
 
@@ -92,14 +106,25 @@ def test_of_spot_the_range_is_from_nine_tenths_saved_to_nothing():
 
 
 def test_rows_without_a_time_cost_what_nobody_knows_and_at_most_their_limit():
-    made = plan(grid({"lr": 1}, {"lr": 2, "max_runtime_s": 1800}, options={"limits": Limits(max_runtime_s=3600)}))
+    made = plan(
+        grid(
+            {"lr": 1},
+            {"lr": 2, "max_runtime_s": 1800},
+            options={"limits": Limits(max_runtime_s=3600)},
+        )
+    )
     assert (made.usd, made.hours) == (None, None)
     assert made.most_usd == pytest.approx(2.0 * (1 + 0.5 + 2 * STOP_H))
     assert any("expected_s" in note for note in made.notes)
 
 
 def test_the_volumes_of_jobs_count_in_what_rows_cost_and_in_the_budget():
-    prices = {"region": "us-east-1", "as_of": "2026-11-01", "version": "v1", "volume_gb_month": 73.0}
+    prices = {
+        "region": "us-east-1",
+        "as_of": "2026-11-01",
+        "version": "v1",
+        "volume_gb_month": 73.0,
+    }
     table = PriceTable.of([RegionPrices(**prices, usd={"ml.m5.large": 1.0})])
     options = {"cluster": Cluster(volume_gb=10), "limits": Limits(max_runtime_s=3600)}
     rows = grid({"expected_s": 3600}, instance_types=("ml.m5.large",), options=options)
@@ -110,8 +135,18 @@ def test_the_volumes_of_jobs_count_in_what_rows_cost_and_in_the_budget():
 
 
 def test_of_types_among_which_the_service_chooses_the_range_has_the_cheapest_and_the_dearest():
-    prices = [RegionPrices(region="us-east-1", as_of="2026-11-01", version="v1", usd={G5: 2.0, "ml.p3.2xlarge": 5.0})]
-    types = {"instance_types": (G5, "ml.p3.2xlarge"), "options": {"limits": Limits(max_runtime_s=7200)}}
+    prices = [
+        RegionPrices(
+            region="us-east-1",
+            as_of="2026-11-01",
+            version="v1",
+            usd={G5: 2.0, "ml.p3.2xlarge": 5.0},
+        )
+    ]
+    types = {
+        "instance_types": (G5, "ml.p3.2xlarge"),
+        "options": {"limits": Limits(max_runtime_s=7200)},
+    }
     row = {"expected_s": 3600}
     alone = plan(grid(row, **types), table=PriceTable.of(prices))
     assert (alone.usd, alone.most_usd) == ((2.0, 2.0), pytest.approx(2.0 * (2 + STOP_H)))
@@ -137,7 +172,10 @@ def test_an_unknown_price_and_a_budget_are_refused_with_the_remedy():
 def test_an_unknown_price_of_a_scenario_is_set_in_the_scenario(tmp_path):
     scenario_file(tmp_path).touch()
     asked = grid({"expected_s": 60}, regions=("eu-west-1",), rules=Rules(budget_usd=5))
-    here = replace(asked, template=replace(asked.template, target=Local(regions=("eu-west-1",), home=str(tmp_path))))
+    here = replace(
+        asked,
+        template=replace(asked.template, target=Local(regions=("eu-west-1",), home=str(tmp_path))),
+    )
     with pytest.raises(InvalidRequest, match=r"market\.usd_per_hour"):
         plan(here)
 
@@ -193,7 +231,10 @@ LARGE, P4 = "ml.g5.xlarge", "ml.p4d.24xlarge"
     ("name", "place"),
     [
         (f"{LARGE} for training job usage", Place(region="us-east-1", instance_type=LARGE)),
-        (f"{LARGE} for spot training job usage", Place(region="us-east-1", instance_type=LARGE, spot=True)),
+        (
+            f"{LARGE} for spot training job usage",
+            Place(region="us-east-1", instance_type=LARGE, spot=True),
+        ),
         (f"{LARGE} for training warm pool usage", None),
         (f"{LARGE} for processing job usage", None),
         (f"{LARGE} for endpoint usage", None),
@@ -212,7 +253,9 @@ class Regions:
     """Services whose prices_in and quotas the embedded server's own code tells, without the server."""
 
     def __init__(self, lists=True, error=None, **markets):
-        self.market = MarketService(Scenario(regions={name: Scenario(market=each) for name, each in markets.items()}))
+        self.market = MarketService(
+            Scenario(regions={name: Scenario(market=each) for name, each in markets.items()})
+        )
         self.lists, self.error, self.asked = lists, error, []
 
     def __call__(self, target):
@@ -229,7 +272,9 @@ class Regions:
                 "list_service_quotas": "ServiceQuotasV20190624.ListServiceQuotas",
                 "list_aws_default_service_quotas": "ServiceQuotasV20190624.ListAWSDefaultServiceQuotas",
             }
-            return json.loads(json.dumps(self.market.answer(targets[operation], parameters, region)))
+            return json.loads(
+                json.dumps(self.market.answer(targets[operation], parameters, region))
+            )
 
         here.call = call
         here.pages = functools.partial(Service.pages, here)
@@ -241,12 +286,17 @@ def prices_in(services):
 
 
 def quotas_in(services):
-    return ask_quotas(map(services, (Local(regions=(name,)) for name in REGIONS)), (TYPE,), (False,))
+    return ask_quotas(
+        map(services, (Local(regions=(name,)) for name in REGIONS)), (TYPE,), (False,)
+    )
 
 
 def test_prices_are_those_that_the_regions_themselves_tell():
     services = Regions(
-        **{"us-east-1": LocalMarket(usd_per_hour={TYPE: 2.0}), "eu-west-1": LocalMarket(usd_per_hour={TYPE: 3.0})}
+        **{
+            "us-east-1": LocalMarket(usd_per_hour={TYPE: 2.0}),
+            "eu-west-1": LocalMarket(usd_per_hour={TYPE: 3.0}),
+        }
     )
     table = prices_in(services)
     assert [table.price(TYPE, region).usd_per_hour for region in REGIONS] == [2.0, 3.0]
@@ -272,7 +322,9 @@ def test_quotas_that_cannot_be_read_are_said_and_count_as_none():
 def request(tmp_path, target, rows, **more):
     (tmp_path / "train.py").write_text("")
     template = Template(workload=Script(str(tmp_path / "train.py")), target=target)
-    return GridRequest(name="g", template=template, source=source_of(rows), instance_types=("local",), **more)
+    return GridRequest(
+        name="g", template=template, source=source_of(rows), instance_types=("local",), **more
+    )
 
 
 def test_this_machine_plays_every_region_that_a_row_names(tmp_path):
@@ -286,7 +338,9 @@ def test_this_machine_plays_every_region_that_a_row_names(tmp_path):
 def test_a_script_that_is_not_there_is_refused_before_there_is_a_grid_of_its_name(tmp_path):
     def asked(name):
         template = Template(workload=Script(str(tmp_path / name)), target=Local())
-        return replace(request(tmp_path, Local(), [{"key": "a", "script": "train"}]), template=template)
+        return replace(
+            request(tmp_path, Local(), [{"key": "a", "script": "train"}]), template=template
+        )
 
     with pytest.raises(InvalidRequest, match=r"trian\.py"):
         planned(asked("trian.py"))

@@ -16,7 +16,14 @@ from raysm.core.protocol.result import MANIFEST, Manifest, ResultFile
 from raysm.core.request import AWS, Local
 from raysm.core.request.codec import to_json
 from raysm.errors import InvalidConfig, InvalidRequest, ServiceError
-from raysm.features.grid.local_grids import GridTarget, SentController, keep_target, only_grid, opened, read_target
+from raysm.features.grid.local_grids import (
+    GridTarget,
+    SentController,
+    keep_target,
+    only_grid,
+    opened,
+    read_target,
+)
 from raysm.features.grid.row import COLUMNS, TABLE, make_table, row_result, write_back
 from raysm.features.grid.rows.databases import database_of
 from raysm.features.grid.store import Store, folder, path_of
@@ -51,7 +58,12 @@ def left(*parts, job="predict"):
         files[name] = content.getvalue()
         stated.append(
             ResultFile(
-                name=name, shape=(table.num_rows,), bytes=len(files[name]), sha256="0", how_to_read="", units=("rows",)
+                name=name,
+                shape=(table.num_rows,),
+                bytes=len(files[name]),
+                sha256="0",
+                how_to_read="",
+                units=("rows",),
             )
         )
     manifest = Manifest(
@@ -74,14 +86,19 @@ def ran(fake, *answers, **options):
     rows = [{"key": key, "input_texts": f"s3://texts/{key}"} for key in "abcdef"[: len(answers)]]
     # One after the other, so that each row has the answer of its place.
     rules = raysm.Rules(parallel=1, retries=0, brake=0)
-    grid = raysm.Grid(raysm.Batch(predict, batch_size=8), rows=rows, on=fake, rules=rules, **options)
+    grid = raysm.Grid(
+        raysm.Batch(predict, batch_size=8), rows=rows, on=fake, rules=rules, **options
+    )
     grid.run()
     return grid
 
 
 def test_predictions_of_all_rows_are_one_table_beside_the_keys_in_the_order_of_the_rows(fake):
     one = {"file": ["1.txt", "1.txt"], "row": [0, 1], "label": [5, 6]}
-    two, three = {"file": ["2.txt"], "row": [0], "label": [7]}, {"file": ["2.txt"], "row": [1], "label": [8]}
+    two, three = (
+        {"file": ["2.txt"], "row": [0], "label": [7]},
+        {"file": ["2.txt"], "row": [1], "label": [8]},
+    )
     table = ran(fake, left(one), left(two, three)).table()
     assert table.column_names == ["key", "file", "row", "label"]
     assert table["key"].to_pylist() == ["a", "a", "b", "b"]
@@ -90,7 +107,9 @@ def test_predictions_of_all_rows_are_one_table_beside_the_keys_in_the_order_of_t
 
 def test_rows_that_are_not_done_are_named_and_left_out_only_where_that_is_wanted(fake):
     grid = ran(
-        fake, left({"label": [1]}), Answer(status="Failed", reason="AlgorithmError: ValueError: no image, exit code: 1")
+        fake,
+        left({"label": [1]}),
+        Answer(status="Failed", reason="AlgorithmError: ValueError: no image, exit code: 1"),
     )
     with pytest.raises(InvalidRequest, match=r"b \(failed\).*partial"):
         grid.table()
@@ -179,7 +198,11 @@ def test_a_row_that_is_tried_again_is_written_back_as_waiting(store, database):
 
 def test_a_done_row_has_its_job_its_time_and_all_that_it_cost(store, database):
     add(store, 1)
-    insert(store, attempt("k0000", ending="USER", billable_s=30.0), attempt("k0000", 2, region="eu-west-1"))
+    insert(
+        store,
+        attempt("k0000", ending="USER", billable_s=30.0),
+        attempt("k0000", 2, region="eu-west-1"),
+    )
     move(store, ["k0000"], TaskState.WAITING, TaskState.DONE)
     assert write_back(store, database) == 1
     (row,) = rows(database)
@@ -210,7 +233,9 @@ class CountsChanges:
             connection.commit()
 
 
-def test_what_has_been_written_before_is_written_again_where_only_changes_are_counted(store, database):
+def test_what_has_been_written_before_is_written_again_where_only_changes_are_counted(
+    store, database
+):
     add(store, 3)
     move(store, ["k0000", "k0001"], TaskState.WAITING, TaskState.PLACED)
     noted = store.unwritten()
@@ -218,7 +243,9 @@ def test_what_has_been_written_before_is_written_again_where_only_changes_are_co
     write_back(store, database_of_mysql)
     before = rows(database)
     # The process was killed before it took the notes away.
-    store.database.connection.executemany("INSERT INTO outbox VALUES (?, ?)", [(task.task.key, n) for n, task in noted])
+    store.database.connection.executemany(
+        "INSERT INTO outbox VALUES (?, ?)", [(task.task.key, n) for n, task in noted]
+    )
     move(store, ["k0002"], TaskState.WAITING, TaskState.PLACED)
     assert write_back(store, database_of_mysql) == 3
     assert rows(database)[:2] == before
@@ -246,7 +273,9 @@ class Flaky:
             raise ServiceError("the answer was lost", is_transient=True)
 
 
-def test_of_a_thousand_rows_none_is_missing_and_none_is_there_twice_though_the_database_is_away(store, database):
+def test_of_a_thousand_rows_none_is_missing_and_none_is_there_twice_though_the_database_is_away(
+    store, database
+):
     add(store, 1000)
     flaky = Flaky(database, seed=4)
     keys = [f"k{row:04}" for row in range(1000)]
@@ -273,19 +302,28 @@ def test_two_grids_share_a_table_and_a_long_reason_is_cut(store, database, tmp_p
         move(each, ["k0000"], TaskState.WAITING, TaskState.FAILED, reason="x" * 5000)
         write_back(each, database)
     other.database.close()
-    assert [(row["grid"], len(row["reason"])) for row in rows(database)] == [("drives", 1024), ("others", 1024)]
+    assert [(row["grid"], len(row["reason"])) for row in rows(database)] == [
+        ("drives", 1024),
+        ("others", 1024),
+    ]
 
 
 @pytest.mark.parametrize(
     "target",
-    [AWS(role="arn:aws:iam::1:role/r", region="us-west-2", bucket="b"), Local(regions=("eu-west-1",))],
+    [
+        AWS(role="arn:aws:iam::1:role/r", region="us-west-2", bucket="b"),
+        Local(regions=("eu-west-1",)),
+    ],
     ids=str,
 )
 def test_where_its_jobs_are_sent_and_which_batch_job_runs_it_is_kept_beside_it(tmp_path, target):
     store = tmp_path / "drives.db"
     assert read_target(store) is None
     controller = SentController(id="id-1", queue="controllers", region="eu-west-1")
-    for kept in (GridTarget(target=target), GridTarget(target=target, away="s3://b/g", controller=controller)):
+    for kept in (
+        GridTarget(target=target),
+        GridTarget(target=target, away="s3://b/g", controller=controller),
+    ):
         keep_target(store, kept)
         assert read_target(store) == kept
 

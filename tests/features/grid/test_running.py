@@ -66,7 +66,9 @@ def test_with_a_controller_only_the_wish_is_recorded(left):
 
 
 TYPE = "ml.m5.large"
-TABLE = PriceTable.of([RegionPrices(region=REGION, as_of="2026-11-01", version="v1", usd={TYPE: 2.0})])
+TABLE = PriceTable.of(
+    [RegionPrices(region=REGION, as_of="2026-11-01", version="v1", usd={TYPE: 2.0})]
+)
 
 
 @pytest.fixture
@@ -86,9 +88,16 @@ class Bench:
 
     def request(self, rows, args=("{lr}",), **more):
         template = Template(
-            workload=Script(str(self.script), args=args), target=aws(), options={"limits": Limits(max_runtime_s=3600)}
+            workload=Script(str(self.script), args=args),
+            target=aws(),
+            options={"limits": Limits(max_runtime_s=3600)},
         )
-        fields = {"name": "drives", "regions": (REGION,), "instance_types": (TYPE,), "rules": Rules(brake=0)}
+        fields = {
+            "name": "drives",
+            "regions": (REGION,),
+            "instance_types": (TYPE,),
+            "rules": Rules(brake=0),
+        }
         return GridRequest(template=template, source=source_of(rows), **fields | more)
 
     def open(self, request, quotas=None, **more):
@@ -103,8 +112,16 @@ class Bench:
             for job in self.remote.sagemaker.jobs.values():
                 answer, moment = job["answer"], datetime.fromtimestamp(self.now, UTC)
                 if answer["TrainingJobStatus"] == "InProgress":
-                    answer |= {"TrainingJobStatus": "Completed", "TrainingStartTime": moment, "TrainingEndTime": moment}
-                    answer |= {"BillableTimeInSeconds": 1800, "TrainingTimeInSeconds": 1800, "LastModifiedTime": moment}
+                    answer |= {
+                        "TrainingJobStatus": "Completed",
+                        "TrainingStartTime": moment,
+                        "TrainingEndTime": moment,
+                    }
+                    answer |= {
+                        "BillableTimeInSeconds": 1800,
+                        "TrainingTimeInSeconds": 1800,
+                        "LastModifiedTime": moment,
+                    }
                     answer |= end
 
     @property
@@ -129,7 +146,9 @@ def test_each_row_becomes_a_job_and_the_grid_is_over_when_all_are_done(bench):
 
 def objects(bench, part):
     """Return the bytes of all objects of the bucket that have ``part`` in their keys."""
-    listed = bench.remote.s3.list_objects_v2(Bucket=bench.remote.service.bucket.name).get("Contents", ())
+    listed = bench.remote.s3.list_objects_v2(Bucket=bench.remote.service.bucket.name).get(
+        "Contents", ()
+    )
     return {item["Key"]: item["Size"] for item in listed if part in item["Key"]}
 
 
@@ -139,7 +158,11 @@ def test_what_rows_share_is_uploaded_once_and_a_row_adds_two_small_objects(bench
     while running.store.open_count() < len(rows):
         bench.now += max(running.step(bench.now), 1.0)
     shared, own = objects(bench, "/shared/"), objects(bench, "/payloads/")
-    written = [key for operation, key in bench.remote.s3.calls if operation in ("put_object", "upload_file")]
+    written = [
+        key
+        for operation, key in bench.remote.s3.calls
+        if operation in ("put_object", "upload_file")
+    ]
     # raysm itself, and the source: however many rows there are.
     assert sorted(key for key in written if key in shared) == sorted(shared)
     assert len(own) == 2 * len(rows)
@@ -189,7 +212,11 @@ def test_a_grid_keeps_what_its_plan_says_that_it_will_cost(bench):
     plan = plan_grid(request, tasks, TABLE, {}, today=date(2026, 11, 1))
     grid = Planned(request=request, tasks=tasks, facts=known, plan=plan)
     running = open_running(grid, lambda target: bench.remote.service, now=bench.now)
-    assert snapshot(running.store, bench.now).planned_usd == plan.usd == (pytest.approx(2.0), pytest.approx(2.0))
+    assert (
+        snapshot(running.store, bench.now).planned_usd
+        == plan.usd
+        == (pytest.approx(2.0), pytest.approx(2.0))
+    )
     running.close()
 
 
@@ -203,8 +230,13 @@ def test_a_waiting_row_without_a_key_that_was_corrected_is_named(bench, caplog):
     bench.open(bench.request([{"lr": 0.1}, {"lr": 0.2}])).close()
     assert caplog.messages == []
     running = bench.open(bench.request([{"lr": 0.1}, {"lr": 0.3}]))
-    (old,) = (record.task.key for record in running.store.tasks() if record.task.parameters == {"lr": 0.2})
-    assert f"1 waiting row of the grid is not in the source any more, and will run: {old};" in caplog.text
+    (old,) = (
+        record.task.key for record in running.store.tasks() if record.task.parameters == {"lr": 0.2}
+    )
+    assert (
+        f"1 waiting row of the grid is not in the source any more, and will run: {old};"
+        in caplog.text
+    )
     running.close()
 
 
@@ -238,7 +270,9 @@ def test_rows_of_a_query_are_written_back_to_their_database(bench, tmp_path):
     bench.run(running)
     running.close()
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        rows = connection.execute("SELECT task, state, usd FROM raysm_tasks ORDER BY task").fetchall()
+        rows = connection.execute(
+            "SELECT task, state, usd FROM raysm_tasks ORDER BY task"
+        ).fetchall()
     assert rows == [("a", "done", pytest.approx(1.0)), ("b", "done", pytest.approx(1.0))]
 
 
@@ -293,7 +327,9 @@ def test_the_last_states_are_written_back_when_the_database_answers_again(bench,
         connection.commit()
     bench.run(running)
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT task, state FROM raysm_tasks").fetchall() == [("a", "done")]
+        assert connection.execute("SELECT task, state FROM raysm_tasks").fetchall() == [
+            ("a", "done")
+        ]
 
 
 def test_a_grid_whose_last_states_cannot_be_written_back_ends_with_an_error(bench, away):

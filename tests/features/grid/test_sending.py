@@ -18,7 +18,12 @@ from tests.support.grids import FAST, Bench, Killed
 from tests.support.sagemaker import refusal
 
 SENT_ATTEMPT = Attempt(
-    task="a", number=1, name="g-abcdef-01234567-a1", region="us-east-1", instance_type="ml.m5.large", count=1
+    task="a",
+    number=1,
+    name="g-abcdef-01234567-a1",
+    region="us-east-1",
+    instance_type="ml.m5.large",
+    count=1,
 )
 
 
@@ -76,7 +81,10 @@ def test_the_rates_of_many_jobs_are_one_call(remote, region):
                 }
             ],
         )
-    assert region.rates(["job-a", "job-b", "job-c"], "images_per_s") == {"job-a": 750.0, "job-b": 250.0}
+    assert region.rates(["job-a", "job-b", "job-c"], "images_per_s") == {
+        "job-a": 750.0,
+        "job-b": 250.0,
+    }
     assert region.rates(["job-a"], "loss") == {}
 
 
@@ -120,7 +128,12 @@ def test_a_refusal_that_follows_a_throttled_call_after_a_lost_answer_is_watched(
 
 def test_of_many_calls_a_crash_has_no_more_made_again_than_are_kept_together(tmp_path):
     sent = []
-    one = Bench(tmp_path, rows=3 * SENDS, regions={"us-east-1": Behaviour()}, rules=Rules(brake=0, parallel=1000))
+    one = Bench(
+        tmp_path,
+        rows=3 * SENDS,
+        regions={"us-east-1": Behaviour()},
+        rules=Rules(brake=0, parallel=1000),
+    )
 
     def ends_at_the_second_part(point):
         sent.append(point)
@@ -140,9 +153,12 @@ def test_of_many_calls_a_crash_has_no_more_made_again_than_are_kept_together(tmp
 
 
 def test_once_an_answer_is_lost_the_others_of_a_step_are_not_waited_for(tmp_path):
-    # In a step that made them all a region that is silent would hold up the others for as many timeouts.
+    # In a step that made them all a region that is silent would hold up the others for as many
+    # timeouts.
     silent = Behaviour(refusal=LOST)
-    one = Bench(tmp_path, rows=3 * SENDS, regions={"us-east-1": silent}, rules=Rules(brake=0, parallel=1000))
+    one = Bench(
+        tmp_path, rows=3 * SENDS, regions={"us-east-1": silent}, rules=Rules(brake=0, parallel=1000)
+    )
     one.limiter.take("us-east-1", "create", one.clock.now)
     one.clock.now += 60
     one.step()
@@ -183,7 +199,9 @@ def test_a_stop_of_an_orphaned_job_that_has_no_effect_is_repeated(tmp_path):
     one.step()
     region = one.regions["us-east-1"]
     region.behaviour.run_s = 50_000
-    region.create(Task(key="gone"), replace(SENT_ATTEMPT, name=one.store.grid().job_name(Task(key="gone"), 1)))
+    region.create(
+        Task(key="gone"), replace(SENT_ATTEMPT, name=one.store.grid().job_name(Task(key="gone"), 1))
+    )
     losing_stop(region)
     one.run(most_s=3600)
     assert one.states() == {"done": 1}
@@ -193,7 +211,9 @@ def test_a_region_that_is_silent_when_an_orphaned_job_is_stopped_again_ends_no_g
     one = Bench(tmp_path, rows=1, regions={"us-east-1": Behaviour()})
     one.step()
     region, now = one.regions["us-east-1"], one.clock.now
-    region.create(Task(key="gone"), replace(SENT_ATTEMPT, name=one.store.grid().job_name(Task(key="gone"), 1)))
+    region.create(
+        Task(key="gone"), replace(SENT_ATTEMPT, name=one.store.grid().job_name(Task(key="gone"), 1))
+    )
     losing_stop(region)
     region.behaviour.silent = ((now + 60, now + 400),)
     one.run()
@@ -210,7 +230,9 @@ def test_a_row_that_is_stopped_before_its_create_is_answered_is_not_sent_again(t
     assert region.lives == {}
 
 
-def test_a_row_that_is_stopped_and_retried_is_not_sent_while_its_last_create_may_be_carried_out(tmp_path):
+def test_a_row_that_is_stopped_and_retried_is_not_sent_while_its_last_create_may_be_carried_out(
+    tmp_path,
+):
     one = refusing_bench(tmp_path, LOST)
     region = one.regions["us-east-1"]
     one.run_until(lambda: one.clock.now > 1_800_000_000 + 600)

@@ -26,7 +26,9 @@ def listed(service, rows, channel="data"):
 
 def stored(*sizes):
     return [
-        Stored(name=f"{number:05}", uri=f"s3://b/{number:05}", size=size, version="v", modified_s=0.0)
+        Stored(
+            name=f"{number:05}", uri=f"s3://b/{number:05}", size=size, version="v", modified_s=0.0
+        )
         for number, size in enumerate(sizes)
     ]
 
@@ -46,7 +48,9 @@ def test_a_prefix_becomes_rows_of_its_region_with_a_manifest_each(remote):
 
 def test_the_same_objects_are_the_same_rows(remote):
     fill(remote, "drives", {str(number): number for number in range(30)})
-    assert shards("s3://drives/", 7, on=remote.service) == shards("s3://drives/", 7, on=remote.service)
+    assert shards("s3://drives/", 7, on=remote.service) == shards(
+        "s3://drives/", 7, on=remote.service
+    )
 
 
 def test_of_several_prefixes_the_larger_one_has_more_shards_and_none_is_of_two(remote):

@@ -17,7 +17,12 @@ def bench(tmp_path):
         "us-east-1": Behaviour(usd_per_hour=2.0, fails={"row-3": WORDS}),
         "eu-west-1": Behaviour(usd_per_hour=1.0, fails={"row-3": WORDS}),
     }
-    bench = Bench(tmp_path, rows=20, regions=regions, rules=Rules(brake=0, retries=0, budget_usd=5000, parallel=5))
+    bench = Bench(
+        tmp_path,
+        rows=20,
+        regions=regions,
+        rules=Rules(brake=0, retries=0, budget_usd=5000, parallel=5),
+    )
     yield bench
     bench.store.database.close()
 
@@ -30,7 +35,12 @@ def test_at_its_end_dollars_reasons_and_the_curve_are_those_of_the_books(bench):
     assert view(bench).is_free
     bench.run()
     end = view(bench)
-    assert (end.states, end.left, end.state, end.is_free) == ({"done": 19, "failed": 1}, 0, "closed", False)
+    assert (end.states, end.left, end.state, end.is_free) == (
+        {"done": 19, "failed": 1},
+        0,
+        "closed",
+        False,
+    )
     assert end.money.spent_usd == pytest.approx(sum(each.money.spent_usd for each in end.regions))
     assert end.money.wasted_usd > 0
     assert snapshot(bench.store, bench.clock.now + 36_000).done_per_hour == end.done_per_hour
@@ -52,7 +62,9 @@ def test_reasons_with_the_same_first_line_are_counted_together(bench):
     assert sorted(count for _, count in view(bench).reasons)[-1] == 3
 
 
-def test_interruptions_of_spot_capacity_are_counted_by_region_and_by_row_with_what_they_cost_at_most(tmp_path):
+def test_interruptions_of_spot_capacity_are_counted_by_region_and_by_row_with_what_they_cost_at_most(
+    tmp_path,
+):
     taken = Behaviour(start_s=60, run_s=600, interrupted_s=200.0, usd_per_hour=6.0)
     bench = Bench(tmp_path, rows=2, regions={"us-east-1": taken}, rules=Rules(brake=0, parallel=1))
     while not view(bench).interruptions:
@@ -64,8 +76,15 @@ def test_interruptions_of_spot_capacity_are_counted_by_region_and_by_row_with_wh
     ]
     bench.run()
     (region,) = view(bench).regions
-    assert (region.interruptions, view(bench).interruptions, view(bench).as_dict()["interruptions"]) == (2, 2, 2)
+    assert (
+        region.interruptions,
+        view(bench).interruptions,
+        view(bench).as_dict()["interruptions"],
+    ) == (2, 2, 2)
     assert view(bench).money.again_usd == pytest.approx(2 * 6.0 * 200 / 3600)
     for row in rows_of(bench.store):
-        assert (row.interruptions, "interrupted once, after 200 s of work" in row.reason) == (1, True)
+        assert (row.interruptions, "interrupted once, after 200 s of work" in row.reason) == (
+            1,
+            True,
+        )
     bench.store.database.close()

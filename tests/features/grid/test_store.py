@@ -22,14 +22,32 @@ from tests.support.budgets import USER
 from tests.support.grid_world import Behaviour
 from tests.support.grids import Bench
 
-ROW = Task(key="a", position=3, region="eu-west-1", instance_types=("ml.g5.xlarge",), spot=True, expected_s=60.0)
+ROW = Task(
+    key="a",
+    position=3,
+    region="eu-west-1",
+    instance_types=("ml.g5.xlarge",),
+    spot=True,
+    expected_s=60.0,
+)
 CLOCK = {"clock_speed": 60.0, "clock_begun_s": 1e9}
 
 
 @pytest.fixture
 def record():
-    row = {"name": "g", "run": "abcdef", "state": "open", "why": "", "template": "{}", "source": "{}"}
-    return grid_record(row | {"rules": json.dumps(to_json(Rules(retries=4))), "created_s": 1.0, "goes_on": 1} | CLOCK)
+    row = {
+        "name": "g",
+        "run": "abcdef",
+        "state": "open",
+        "why": "",
+        "template": "{}",
+        "source": "{}",
+    }
+    return grid_record(
+        row
+        | {"rules": json.dumps(to_json(Rules(retries=4))), "created_s": 1.0, "goes_on": 1}
+        | CLOCK
+    )
 
 
 @pytest.mark.parametrize("name", ["drives/2026 october and more words", "größe", "-", "?" * 60])
@@ -52,7 +70,8 @@ def scans(connection, statements):
         # How SQLite prints an infinite number, which it does not read again.
         statement = re.sub(r"\bInf\b", "9e999", statement)
         for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}"):
-            # "SCAN attempt USING INDEX by_region" reads a partial index, of open attempts for example.
+            # "SCAN attempt USING INDEX by_region" reads a partial index, of open attempts for
+            # example.
             if re.fullmatch(rf"SCAN ({'|'.join(LARGE)})", row["detail"]):
                 found[statement] = row["detail"]
     return found
@@ -69,7 +88,9 @@ def bench(tmp_path):
         tmp_path,
         regions=regions,
         rules=Rules(brake=0, give_up_s=3600),
-        tasks=[Task(key=f"row-{number}", position=number, max_runtime_s=7200) for number in range(12)],
+        tasks=[
+            Task(key=f"row-{number}", position=number, max_runtime_s=7200) for number in range(12)
+        ],
     )
     yield bench
     bench.store.close()
@@ -96,18 +117,27 @@ def test_a_name_that_is_no_files_name_is_refused(name):
         path_of(name)
 
 
-HOUR = Attempt(task="a", number=1, name="g-a-a1", region="us-east-1", instance_type="ml.m5.large", count=2)
+HOUR = Attempt(
+    task="a", number=1, name="g-a-a1", region="us-east-1", instance_type="ml.m5.large", count=2
+)
 
 
 def attempt(**changes):
-    values = {name: getattr(HOUR, name) for name in ("task", "number", "name", "region", "instance_type", "count")}
+    values = {
+        name: getattr(HOUR, name)
+        for name in ("task", "number", "name", "region", "instance_type", "count")
+    }
     return Attempt(**values | changes)
 
 
 def test_of_a_choice_it_has_the_type_and_the_price_that_the_service_took():
     chosen = attempt(usd_per_hour=9.0, choice='{"ml.m5.large": 1.0, "ml.p5.48xlarge": 9.0}')
     assert chosen.types == ("ml.m5.large", "ml.p5.48xlarge")
-    assert chosen.settled("ml.m5.large") == {"instance_type": "ml.m5.large", "usd_per_hour": 1.0, "choice": ""}
+    assert chosen.settled("ml.m5.large") == {
+        "instance_type": "ml.m5.large",
+        "usd_per_hour": 1.0,
+        "choice": "",
+    }
     assert chosen.settled(None) == {}
     assert (HOUR.types, HOUR.settled("ml.m5.large")) == (("ml.m5.large",), {})
 
@@ -150,7 +180,9 @@ def database(tmp_path):
 
 
 def test_a_damaged_file_is_named_with_what_to_do(tmp_path, database):
-    database.connection.executemany("INSERT INTO outbox VALUES (?, 1)", [(f"row-{number}",) for number in range(2000)])
+    database.connection.executemany(
+        "INSERT INTO outbox VALUES (?, 1)", [(f"row-{number}",) for number in range(2000)]
+    )
     database.close()
     path = tmp_path / "g.db"
     content = bytearray(path.read_bytes())
@@ -173,7 +205,8 @@ def test_a_full_disk_is_named_with_what_to_do(database):
     with pytest.raises(StoreFailed, match=r"g\.db is full"), naming_file(database.path):
         with database.transaction("rows"):
             database.connection.executemany(
-                "INSERT INTO outbox VALUES (?, 1)", [(f"row-{number}" * 100,) for number in range(500)]
+                "INSERT INTO outbox VALUES (?, 1)",
+                [(f"row-{number}" * 100,) for number in range(500)],
             )
     # What was begun is undone, and the lease is let go of.
     assert database.connection.execute("SELECT count(*) FROM outbox").fetchone()[0] == 0
@@ -182,7 +215,9 @@ def test_a_full_disk_is_named_with_what_to_do(database):
 
 def test_tables_of_another_version_are_left_alone(tmp_path, database):
     database.connection.execute(f"PRAGMA user_version = {records.VERSION + 1}")
-    with pytest.raises(InvalidRequest, match=f"version {records.VERSION + 1}, .* {records.VERSION};"):
+    with pytest.raises(
+        InvalidRequest, match=f"version {records.VERSION + 1}, .* {records.VERSION};"
+    ):
         Database(tmp_path / "g.db")
 
 
@@ -206,7 +241,9 @@ def test_a_lease_survives_a_clock_that_jumps(database):
 
 def test_the_lease_of_a_process_that_has_ended_is_not_waited_for(tmp_path, database):
     code = "from raysm.features.grid.database import StoreFailed, naming_file, this_process; print(this_process())"
-    gone = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    gone = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.strip()
     database.take_lease(gone, 0)
     other = Database(tmp_path / "g.db")
     # Otherwise raysm grid stop would leave the jobs to a controller that does not exist.

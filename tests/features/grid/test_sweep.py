@@ -17,9 +17,15 @@ RULES = Rules(brake=0, rate="images_per_s")
 
 
 def bench_of(tmp_path, rules=RULES, **behaviour):
-    regions = {"us": Behaviour(start_s=60, run_s=600, speed=750.0), "eu": Behaviour(start_s=60, run_s=600, speed=250.0)}
+    regions = {
+        "us": Behaviour(start_s=60, run_s=600, speed=750.0),
+        "eu": Behaviour(start_s=60, run_s=600, speed=250.0),
+    }
     return Bench(
-        tmp_path, rows=8, regions={name: changed(each, **behaviour) for name, each in regions.items()}, rules=rules
+        tmp_path,
+        rows=8,
+        regions={name: changed(each, **behaviour) for name, each in regions.items()},
+        rules=rules,
     )
 
 
@@ -36,7 +42,10 @@ def test_the_rates_of_all_jobs_that_run_are_added_up_by_region_and_in_all(tmp_pa
     until_running(bench)
     view = snapshot(bench.store, bench.clock.now)
     by_region = {each.region: (each.rate, each.instances) for each in view.regions}
-    assert all(rate == count * {"us": 750.0, "eu": 250.0}[name] for name, (rate, count) in by_region.items())
+    assert all(
+        rate == count * {"us": 750.0, "eu": 250.0}[name]
+        for name, (rate, count) in by_region.items()
+    )
     assert view.rate == sum(rate for rate, _ in by_region.values())
     assert view.rate_unit == "images/s"
     assert view.rates[-1][1] == view.rate
@@ -55,9 +64,16 @@ def test_a_region_that_does_not_answer_has_no_rate_and_ends_no_grid(tmp_path):
 def test_what_a_job_did_that_was_never_looked_at_while_it_ran_is_the_highest_rate(tmp_path):
     bench = bench_of(tmp_path)
     assert snapshot(bench.store, bench.clock.now).highest_rate == 0.0
-    last = ({"MetricName": "loss", "Value": 9000.0}, {"MetricName": "images_per_s", "Value": 1250.0})
+    last = (
+        {"MetricName": "loss", "Value": 9000.0},
+        {"MetricName": "images_per_s", "Value": 1250.0},
+    )
     short = Description(
-        name="short", arn="", api=TRAINING, status=Status.COMPLETED, answer={"FinalMetricDataList": last}
+        name="short",
+        arn="",
+        api=TRAINING,
+        status=Status.COMPLETED,
+        answer={"FinalMetricDataList": last},
     )
     with bench.store.database.transaction("ended", fenced=False):
         keep_last_rate(bench.store, short.name, short, bench.clock.now)
@@ -71,7 +87,13 @@ def test_what_a_job_did_that_was_never_looked_at_while_it_ran_is_the_highest_rat
 def test_what_is_no_number_is_no_rate_and_holds_up_no_end(tmp_path):
     bench = bench_of(tmp_path)
     last = ({"MetricName": "images_per_s", "Value": math.nan},)
-    ended = Description(name="a", arn="", api=TRAINING, status=Status.COMPLETED, answer={"FinalMetricDataList": last})
+    ended = Description(
+        name="a",
+        arn="",
+        api=TRAINING,
+        status=Status.COMPLETED,
+        answer={"FinalMetricDataList": last},
+    )
     with bench.store.database.transaction("ended", fenced=False):
         keep_last_rate(bench.store, ended.name, ended, bench.clock.now)
         bench.store.keep_rates({"c": 5.0}, bench.clock.now)
@@ -161,7 +183,9 @@ def test_a_job_that_the_service_knows_no_more_is_taken_for_gone_only_after_a_whi
     assert "no longer knows the job" in bench.store.attempts()[0].reason
 
 
-def test_a_job_that_the_service_no_longer_knows_is_counted_although_the_user_stops_the_grid(tmp_path):
+def test_a_job_that_the_service_no_longer_knows_is_counted_although_the_user_stops_the_grid(
+    tmp_path,
+):
     bench = Bench(tmp_path, rows=1, regions=dict(ONE))
     bench.step()
     region = bench.regions["us-east-1"]
@@ -188,7 +212,9 @@ def test_a_region_that_does_not_answer_is_asked_again_only_after_a_pause(tmp_pat
     assert 0 < region.calls["list"] <= 600 / PAUSE_S
 
 
-def test_an_orphaned_job_that_the_service_knows_no_more_is_taken_for_gone_only_after_a_while(tmp_path):
+def test_an_orphaned_job_that_the_service_knows_no_more_is_taken_for_gone_only_after_a_while(
+    tmp_path,
+):
     bench = Bench(tmp_path, rows=1, regions=dict(ONE))
     bench.step()
     region = bench.regions["us-east-1"]

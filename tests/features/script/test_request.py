@@ -50,8 +50,15 @@ def test_a_script_that_spawns_has_one_worker_for_each_instance():
 
 
 @BOTH
-def test_an_argument_that_names_an_input_which_the_job_has_not_is_refused_with_those_that_it_has(kind):
-    script, inputs = kind("a.py", args=("{channel_trainrows}", "{{channel_x}}")), {"train-rows": Input("s3://b/x")}
+def test_an_argument_that_names_an_input_which_the_job_has_not_is_refused_with_those_that_it_has(
+    kind,
+):
+    script, inputs = (
+        kind("a.py", args=("{channel_trainrows}", "{{channel_x}}")),
+        {"train-rows": Input("s3://b/x")},
+    )
     with pytest.raises(InvalidRequest, match="'trainrows'.*train-rows$"):
         JobRequest(name="a", workload=script, inputs=inputs)
-    assert JobRequest(name="a", workload=replace(script, args=("--data={channel_train-rows}",)), inputs=inputs)
+    assert JobRequest(
+        name="a", workload=replace(script, args=("--data={channel_train-rows}",)), inputs=inputs
+    )

@@ -38,10 +38,16 @@ def test_a_script_runs_as_main_with_its_arguments_and_folder(instance, tmp_path)
     done, failure = drive(instance, tmp_path)
     assert done.returncode == 0, done.stderr
     assert failure is None
-    assert done.stdout.splitlines() == ["__main__ ['--lr', 'it\\'s \"quoted\"'] True True", "True False", "later 7"]
+    assert done.stdout.splitlines() == [
+        "__main__ ['--lr', 'it\\'s \"quoted\"'] True True",
+        "True False",
+        "later 7",
+    ]
 
 
-def test_a_script_that_calls_no_ray_init_finds_itself_joined_where_the_request_says_so(instance, tmp_path):
+def test_a_script_that_calls_no_ray_init_finds_itself_joined_where_the_request_says_so(
+    instance, tmp_path
+):
     (tmp_path / "train.py").write_text("import ray\nprint(ray.joined)\n")
     workload = Script(str(tmp_path / "train.py"), ray_init=True)
     pack_payload(JobRequest(name="job", workload=workload), instance.payload)
@@ -69,9 +75,17 @@ def shutdown():
     [
         ("ray.init()", [("auto", {})], None),
         ("ray.init(ignore_reinit_error=True)", [("auto", {})], None),
-        ("ray.init(num_cpus=4, resources={'a': 1})", [("auto", {})], "num_cpus=4, resources={'a': 1} is left out"),
+        (
+            "ray.init(num_cpus=4, resources={'a': 1})",
+            [("auto", {})],
+            "num_cpus=4, resources={'a': 1} is left out",
+        ),
         ("ray.init('local')", [("auto", {})], "address='local' is left out"),
-        ("ray.init(namespace='n', num_gpus=1)", [("auto", {"namespace": "n"})], "num_gpus=1 is left out"),
+        (
+            "ray.init(namespace='n', num_gpus=1)",
+            [("auto", {"namespace": "n"})],
+            "num_gpus=1 is left out",
+        ),
     ],
 )
 def test_a_script_that_would_start_a_cluster_joins_that_of_the_job_with_its_other_options(
@@ -82,15 +96,22 @@ def test_a_script_that_would_start_a_cluster_joins_that_of_the_job_with_its_othe
     pack_payload(JobRequest(name="job", workload=workload), instance.payload)
     done, _ = drive(instance, tmp_path, PYTHONPATH=stand_in_for_ray(tmp_path, STAND_IN))
     assert done.stdout == f"True {joined}\n", done.stderr
-    remarks = [line for line in done.stderr.splitlines() if line.startswith("raysm: ray.init joins")]
+    remarks = [
+        line for line in done.stderr.splitlines() if line.startswith("raysm: ray.init joins")
+    ]
     assert [left_out in remark for remark in remarks] == ([True] if left_out else [])
 
 
 @pytest.mark.parametrize(
     ("script", "fields"),
-    [("job.sh", {"args": ("a b",)}), ("sh", {"args": ("job.sh", "a b"), "command": True, "source_dir": "src"})],
+    [
+        ("job.sh", {"args": ("a b",)}),
+        ("sh", {"args": ("job.sh", "a b"), "command": True, "source_dir": "src"}),
+    ],
 )
-def test_a_shell_script_or_a_command_runs_in_the_source_folder(instance, tmp_path, monkeypatch, script, fields):
+def test_a_shell_script_or_a_command_runs_in_the_source_folder(
+    instance, tmp_path, monkeypatch, script, fields
+):
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "job.sh").write_text('echo $0 "$1"; ls\n')
     monkeypatch.chdir(tmp_path if "command" in fields else tmp_path / "src")
@@ -105,12 +126,16 @@ def test_a_shell_script_or_a_command_runs_in_the_source_folder(instance, tmp_pat
     ("fields", "reason"),
     [
         ({"args": ("-c", "exit 3")}, "exit code 3 of sh -c 'exit 3'"),
-        ({"script": "no-such-program"}, "InvalidRequest: the command 'no-such-program' cannot be started"),
+        (
+            {"script": "no-such-program"},
+            "InvalidRequest: the command 'no-such-program' cannot be started",
+        ),
     ],
 )
 def test_a_command_that_fails_is_named_with_its_exit_status(instance, tmp_path, fields, reason):
     pack_payload(
-        JobRequest(name="job", workload=Script(**{"script": "sh", "command": True} | fields)), instance.payload
+        JobRequest(name="job", workload=Script(**{"script": "sh", "command": True} | fields)),
+        instance.payload,
     )
     _, failure = drive(instance, tmp_path)
     assert failure.headline.startswith(reason)
@@ -123,7 +148,9 @@ def stand_in_for_ray(folder, code="joined = []\ndef init(address): joined.append
     return str(folder / "image")
 
 
-def test_what_a_script_leaves_has_a_manifest_that_counts_what_its_exit_handlers_wrote(instance, tmp_path):
+def test_what_a_script_leaves_has_a_manifest_that_counts_what_its_exit_handlers_wrote(
+    instance, tmp_path
+):
     text = (
         f"import atexit, pathlib, sys\nmodel = pathlib.Path({str(instance.model)!r})\n"
         "(model / 'sub').mkdir(parents=True)\n"
@@ -167,7 +194,11 @@ def leaving(instance, tmp_path):
 
     def run(large=0, **fields):
         (tmp_path / "src").mkdir()
-        for name, text in (("train.py", LEAVES.format(large=large)), ("config.json", "{}"), ("data.txt", "sent")):
+        for name, text in (
+            ("train.py", LEAVES.format(large=large)),
+            ("config.json", "{}"),
+            ("data.txt", "sent"),
+        ):
             (tmp_path / "src" / name).write_text(text)
         workload = Script("train.py", source_dir=str(tmp_path / "src"), **fields)
         pack_payload(JobRequest(name="job", workload=workload), instance.payload)
@@ -178,17 +209,24 @@ def leaving(instance, tmp_path):
     return run
 
 
-def test_the_files_that_a_script_left_in_its_working_folder_are_part_of_the_result(instance, leaving):
+def test_the_files_that_a_script_left_in_its_working_folder_are_part_of_the_result(
+    instance, leaving
+):
     log = leaving()
     files = {file.name: file.bytes for file in Manifest.read(instance.model).files}
-    # Neither unchanged files of the source, nor links and caches, nor one that raysm's own manifest would be.
+    # Neither unchanged files of the source, nor links and caches, nor one that raysm's own manifest
+    # would be.
     assert files == {"multirun/0/metrics.csv": 4, "model.pt": 7, "data.txt": 7, "large": 0}
     assert "data.txt, large, model.pt, multirun/ (--drop-files" in log
 
 
-def test_the_source_that_the_sdk_sends_in_a_channel_of_its_own_is_no_part_of_the_result(instance, tmp_path):
+def test_the_source_that_the_sdk_sends_in_a_channel_of_its_own_is_no_part_of_the_result(
+    instance, tmp_path
+):
     (tmp_path / "code" / "parts").mkdir(parents=True)
-    (tmp_path / "code" / "train.py").write_text("open('model.pt', 'w').close(); open('parts/new', 'w').close()")
+    (tmp_path / "code" / "train.py").write_text(
+        "open('model.pt', 'w').close(); open('parts/new', 'w').close()"
+    )
     (tmp_path / "code" / "parts" / "config.json").touch()
     (tmp_path / "token").write_text("0" * 64)
     request = JobRequest(name="job", workload=Script("train.py"))
@@ -199,18 +237,28 @@ def test_the_source_that_the_sdk_sends_in_a_channel_of_its_own_is_no_part_of_the
 
 
 @pytest.mark.parametrize("fields", [{"drop_files": True}, {"large": MAX_KEPT_BYTES}])
-def test_files_of_the_working_folder_stay_if_they_are_not_wanted_or_are_too_large(instance, leaving, fields):
+def test_files_of_the_working_folder_stay_if_they_are_not_wanted_or_are_too_large(
+    instance, leaving, fields
+):
     log = leaving(**fields)
     assert not instance.model.exists() or list(instance.model.iterdir()) == []
     assert ("write results to $SM_MODEL_DIR" in log) == ("large" in fields)
 
 
 @pytest.mark.parametrize(
-    "text", ["pass", "raise ValueError", "raise SystemExit(3)", "open(MODEL + '/manifest.json', 'w').write('mine')"]
+    "text",
+    [
+        "pass",
+        "raise ValueError",
+        "raise SystemExit(3)",
+        "open(MODEL + '/manifest.json', 'w').write('mine')",
+    ],
 )
 def test_what_is_no_result_has_no_manifest_of_raysm(instance, tmp_path, text):
     instance.model.mkdir(parents=True)
-    left = f"MODEL = {str(instance.model)!r}\n" + ("" if text == "pass" else "open(MODEL + '/x', 'w').write('x')\n")
+    left = f"MODEL = {str(instance.model)!r}\n" + (
+        "" if text == "pass" else "open(MODEL + '/x', 'w').write('x')\n"
+    )
     pack_script(instance, tmp_path, left + text)
     drive(instance, tmp_path)
     manifest = instance.model / "manifest.json"
@@ -227,7 +275,9 @@ for _ in range(600):
 """
 
 
-def test_a_script_that_is_told_to_end_shows_neither_a_stack_of_ray_nor_its_colored_greeting(address, base, tmp_path):
+def test_a_script_that_is_told_to_end_shows_neither_a_stack_of_ray_nor_its_colored_greeting(
+    address, base, tmp_path
+):
     pack_script(Paths(base), tmp_path, JOINED)
     record = tmp_path / "failure.json"
     with subprocess.Popen(
@@ -249,7 +299,10 @@ def test_a_handler_of_user_code_for_sigterm_works_as_ever(address, base, tmp_pat
     handler = f"import signal, sys\nsignal.signal(signal.SIGTERM, {save})\n"
     pack_script(Paths(base), tmp_path, JOINED.replace("print(", handler + "print("))
     with subprocess.Popen(
-        [sys.executable, "-m", "raysm.instance.work.driver"], env=os.environ | DRIVER, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "raysm.instance.work.driver"],
+        env=os.environ | DRIVER,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as driver:
         assert driver.stdout.readline() == "joined\n"
         driver.terminate()
@@ -271,7 +324,9 @@ def test_hyperparameters_that_the_arguments_do_not_show_are_named_once(instance,
         done, _ = drive(instance, tmp_path)
         lines = done.stdout.splitlines()
         assert lines[-1] == ("['--epochs', '3']" if as_args else "[]"), done.stderr
-        assert [line.startswith("raysm: the hyperparameters are in SM_HPS") for line in lines[:-1]] == [True][as_args:]
+        assert [
+            line.startswith("raysm: the hyperparameters are in SM_HPS") for line in lines[:-1]
+        ] == [True][as_args:]
 
 
 def test_an_image_without_cloudpickle_says_so():
@@ -283,7 +338,9 @@ def test_an_image_without_cloudpickle_says_so():
 def driven(function, base, folder):
     """Have the driver call a function; return its process, and the failure that it recorded."""
     python = ".".join(platform.python_version_tuple()[:2])
-    request = JobRequest(name="job", workload=PickledFunction(name=function.__name__, python=python))
+    request = JobRequest(
+        name="job", workload=PickledFunction(name=function.__name__, python=python)
+    )
     pack_payload(request, Paths(base).payload, function=pickled_call(function, (), {}))
     return drive(Paths(base), folder)
 
@@ -311,14 +368,19 @@ def start_own():
 
 
 @pytest.mark.parametrize(
-    ("function", "remedy"), [(call_twice, "leave out ray.init()"), (start_own, "--ray-init (ray_init=True)")]
+    ("function", "remedy"),
+    [(call_twice, "leave out ray.init()"), (start_own, "--ray-init (ray_init=True)")],
 )
-def test_a_program_that_would_start_a_cluster_fails_with_the_remedy(address, base, tmp_path, function, remedy):
+def test_a_program_that_would_start_a_cluster_fails_with_the_remedy(
+    address, base, tmp_path, function, remedy
+):
     _, failure = driven(function, base, tmp_path)
     assert remedy in failure.headline
 
 
-def test_what_a_function_raises_is_recorded_as_the_very_exception_with_its_traceback(address, base, tmp_path):
+def test_what_a_function_raises_is_recorded_as_the_very_exception_with_its_traceback(
+    address, base, tmp_path
+):
     class Own(Exception):
         pass
 
@@ -341,7 +403,9 @@ def digests_in(log):
     return [(event.file, event.sha256) for event in events if isinstance(event, Digest)]
 
 
-def test_the_log_has_the_digest_of_a_value_after_all_that_the_function_prints(address, base, tmp_path):
+def test_the_log_has_the_digest_of_a_value_after_all_that_the_function_prints(
+    address, base, tmp_path
+):
     def prints():
         import sys
 

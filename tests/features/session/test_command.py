@@ -84,7 +84,10 @@ def printed(*argv, service):
 
 def test_sessions_are_listed_by_their_names(capsys):
     service = Listing("digits-20261101-120000-abcd1234")
-    assert printed("list", service=service).split()[3:5] == ["digits", "digits-20261101-120000-abcd1234"]
+    assert printed("list", service=service).split()[3:5] == [
+        "digits",
+        "digits-20261101-120000-abcd1234",
+    ]
     printed("list", "--json", service=service)
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["name"], row["created"]) == ("digits", "2026-11-01T00:00:00+00:00")
@@ -115,7 +118,9 @@ def test_the_start_prints_commands_and_no_address_that_asks_for_a_token(monkeypa
 
 
 def test_a_dry_run_of_a_start_prints_the_call_and_its_cost_and_sends_nothing(capsys):
-    options = "--on aws --instance-type ml.m5.large --max-runtime 1h --name digits --idle 5m".split()
+    options = (
+        "--on aws --instance-type ml.m5.large --max-runtime 1h --name digits --idle 5m".split()
+    )
     with fake_aws() as remote:
         printed("start", "--dry-run", *options, service=remote.service)
     out, err = capsys.readouterr()
@@ -131,10 +136,21 @@ def test_a_file_that_is_not_there_is_said_before_any_session_is_looked_for(tmp_p
         run(parse(["exec", "digits", str(tmp_path / "none.py")]), Console(), Listing())
 
 
-def test_a_session_has_the_packages_of_a_requirements_file_and_the_wheels_that_travel(tmp_path, monkeypatch):
+def test_a_session_has_the_packages_of_a_requirements_file_and_the_wheels_that_travel(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "requirements.txt").write_text("tqdm>=4\nsix\n")
-    asked = parse(["session", "start", "--requirement", "requirements.txt", "--wheel", "own-1-py3-none-any.whl"])
+    asked = parse(
+        [
+            "session",
+            "start",
+            "--requirement",
+            "requirements.txt",
+            "--wheel",
+            "own-1-py3-none-any.whl",
+        ]
+    )
     assert chosen(asked, read_settings(asked))["requirements"] == ["tqdm>=4", "six", "own==1"]
 
 

@@ -9,7 +9,10 @@ from tests.support.commands import refusal
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["exec", "digits", "a.py", "--", "--json"], {"name": "digits", "file": "a.py", "script_args": ("--json",)}),
+        (
+            ["exec", "digits", "a.py", "--", "--json"],
+            {"name": "digits", "file": "a.py", "script_args": ("--json",)},
+        ),
         (["session", "start", "--idle", "30m"], {"idle": 1800.0}),
         (["session", "keep", "digits", "2h"], {"time": 7200.0}),
     ],

@@ -12,13 +12,19 @@ def request_of(tmp_path, home):
     np.save(tmp_path / "m.npy", np.eye(3, dtype=np.float32))
 
     def build(*argv):
-        return commands.request_of(*(str(tmp_path / text) if text == "m.npy" else text for text in argv))
+        return commands.request_of(
+            *(str(tmp_path / text) if text == "m.npy" else text for text in argv)
+        )
 
     return build
 
 
-@pytest.mark.parametrize("kept", [["--top-k", "2"], ["--threshold", "0.5"], ["--full"]], ids=lambda kept: kept[0])
-def test_queries_may_look_into_a_matrix_that_is_spread_and_may_be_spread_themselves(request_of, kept):
+@pytest.mark.parametrize(
+    "kept", [["--top-k", "2"], ["--threshold", "0.5"], ["--full"]], ids=lambda kept: kept[0]
+)
+def test_queries_may_look_into_a_matrix_that_is_spread_and_may_be_spread_themselves(
+    request_of, kept
+):
     argv = ("similarity", "m.npy", *kept, "--queries", "m.npy", "--sharded", "--instances", "2")
     assert {name: channel.distribution for name, channel in request_of(*argv).inputs.items()} == {
         "matrix": "ShardedByS3Key",
@@ -30,7 +36,16 @@ def test_queries_may_look_into_a_matrix_that_is_spread_and_may_be_spread_themsel
 
 def test_columns_are_chosen_by_repeated_flags_and_by_commas(request_of, tmp_path):
     (tmp_path / "m.csv").write_text('file,row,"a,b",c,d\nx,0,1,2,3\ny,1,4,5,6\n')
-    command = ("similarity", str(tmp_path / "m.csv"), "--top-k", "1", "--id-column", "file", "--id-column", "row")
+    command = (
+        "similarity",
+        str(tmp_path / "m.csv"),
+        "--top-k",
+        "1",
+        "--id-column",
+        "file",
+        "--id-column",
+        "row",
+    )
     workload = request_of(*command, "--columns", '"a,b",c', "--columns", "d").workload
     assert (workload.id_columns, workload.columns) == (("file", "row"), ("a,b", "c", "d"))
     assert request_of(*command, "--exclude-columns", "c,d").workload.exclude_columns == ("c", "d")

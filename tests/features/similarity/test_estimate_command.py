@@ -23,7 +23,16 @@ def modelled(path, workload, slots, instances=1, *, shared_out=False):
 
 def test_an_estimate_has_time_and_money(tmp_path, capsys):
     np.save(tmp_path / "m.npy", np.random.default_rng(0).standard_normal((600, 8)))
-    options = ["--top-k", "3", "--instances", "2", "--price-per-hour", "3.6", "--estimate", "--json"]
+    options = [
+        "--top-k",
+        "3",
+        "--instances",
+        "2",
+        "--price-per-hour",
+        "3.6",
+        "--estimate",
+        "--json",
+    ]
     estimating.run(parse(["similarity", str(tmp_path / "m.npy"), *options]), Console())
     found = json.loads(capsys.readouterr().out)
     assert list(found["phases_s"]) == ["prepare", "similarity", "gathering"]
@@ -74,10 +83,14 @@ def test_an_estimate_says_which_price_is_missing_and_that_gpus_were_not_measured
     *_, cores, money = lines_of(600, "--instance-type", "ml.p5en.48xlarge")
     assert "192 vCPUs of ml.p5en.48xlarge" in cores
     assert "its GPUs were not measured" in cores
-    assert money == "money    unknown: no price of ml.p5en.48xlarge is at hand; give --price-per-hour"
+    assert (
+        money == "money    unknown: no price of ml.p5en.48xlarge is at hand; give --price-per-hour"
+    )
 
 
-def test_of_a_choice_of_types_each_is_estimated_with_its_own_cores_and_price(lines_of, tmp_path, monkeypatch, capsys):
+def test_of_a_choice_of_types_each_is_estimated_with_its_own_cores_and_price(
+    lines_of, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "raysm.toml").write_text('[cluster]\nalternatives = ["ml.g5.xlarge"]\n')
     lines = lines_of(600, "--instance-type", "ml.c5.4xlarge")
@@ -88,4 +101,7 @@ def test_of_a_choice_of_types_each_is_estimated_with_its_own_cores_and_price(lin
     argv = ["similarity", str(tmp_path / "m.npy"), "--top-k", "3", "--estimate", "--json"]
     estimating.run(parse([*argv, "--instance-type", "ml.c5.4xlarge"]), Console(), modelled)
     found = json.loads(capsys.readouterr().out)
-    assert (found["instance_type"], [other["slots"] for other in found["alternatives"]]) == ("ml.c5.4xlarge", [4])
+    assert (found["instance_type"], [other["slots"] for other in found["alternatives"]]) == (
+        "ml.c5.4xlarge",
+        [4],
+    )

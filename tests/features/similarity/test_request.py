@@ -38,10 +38,14 @@ def test_both_top_k_and_a_threshold_are_refused_with_the_way_to_have_both():
 
 def test_the_size_of_a_task_does_not_make_another_result_of_the_same_request():
     asked = JobRequest(
-        name="a-job", workload=Similarity(top_k=3), cluster=Cluster(), inputs={"matrix": Input("s3://b/k")}
+        name="a-job",
+        workload=Similarity(top_k=3),
+        cluster=Cluster(),
+        inputs={"matrix": Input("s3://b/k")},
     )
     cut, other = (
-        dataclasses.replace(asked, workload=it) for it in (Similarity(top_k=3, block_rows=7), Similarity(top_k=4))
+        dataclasses.replace(asked, workload=it)
+        for it in (Similarity(top_k=3, block_rows=7), Similarity(top_k=4))
     )
     assert decisive(cut) == decisive(asked) != decisive(other)
 

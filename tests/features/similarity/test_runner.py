@@ -35,14 +35,19 @@ import pydantic
 print(before, pydantic.BaseModel.__name__)
 """
     command = [sys.executable, "-c", code, *Similarity.preloads]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False BaseModel\n"
+    assert (
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        == "False BaseModel\n"
+    )
 
 
 def pack_similarity(base: Path, rows, **workload):
     paths = Paths(base)
     paths.channel("matrix").mkdir(parents=True)
     np.save(paths.channel("matrix") / "rows.npy", rows)
-    request = JobRequest(name="digits", workload=Similarity(**workload), inputs={"matrix": Input("/data")})
+    request = JobRequest(
+        name="digits", workload=Similarity(**workload), inputs={"matrix": Input("/data")}
+    )
     pack_payload(request, paths.payload)
     return paths
 
@@ -68,13 +73,20 @@ def test_a_terminated_similarity_goes_on_where_it_stopped(address, base, tmp_pat
         _, errors = driver.communicate(timeout=90)
     assert driver.returncode == 143, errors
     assert not record.exists()
-    finished = [file for file in (paths.checkpoints / "raysm" / "similarity").rglob("*") if file.is_file()]
+    finished = [
+        file for file in (paths.checkpoints / "raysm" / "similarity").rglob("*") if file.is_file()
+    ]
     assert 1 <= len(finished) < 200
     done, _ = drive(paths, tmp_path)
     assert done.returncode == 0, done.stderr
-    events = [event for event in map(parse, done.stdout.splitlines()) if isinstance(event, Progress)]
+    events = [
+        event for event in map(parse, done.stdout.splitlines()) if isinstance(event, Progress)
+    ]
     assert events[-1].done == 3000
-    assert sorted(file.name for file in paths.model.iterdir()) == ["manifest.json", "neighbors.parquet"]
+    assert sorted(file.name for file in paths.model.iterdir()) == [
+        "manifest.json",
+        "neighbors.parquet",
+    ]
     assert Manifest.read(paths.model).job == "digits"
     table = pyarrow.parquet.read_table(paths.model / "neighbors.parquet")
     some = range(0, 3000, 300)

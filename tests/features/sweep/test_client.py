@@ -111,9 +111,24 @@ def test_of_a_narrower_range_a_warm_start_takes_the_trials_that_lie_in_it(tmp_pa
 
 
 TRIALS = (
-    Trial(number=0, status="done", value=2.0, params={"lr": 0.1}, metrics={"loss": 2.0, "lr": 7.0}, time_s=3),
+    Trial(
+        number=0,
+        status="done",
+        value=2.0,
+        params={"lr": 0.1},
+        metrics={"loss": 2.0, "lr": 7.0},
+        time_s=3,
+    ),
     Trial(number=1, status="failed", params={"lr": 0.2}, reason="ValueError: <b>", time_s=1),
-    Trial(number=2, status="stopped", value=1.5, params={"lr": 0.3}, metrics={"loss": 1.5}, reports=4, time_s=4),
+    Trial(
+        number=2,
+        status="stopped",
+        value=1.5,
+        params={"lr": 0.3},
+        metrics={"loss": 1.5},
+        reports=4,
+        time_s=4,
+    ),
     Trial(number=3, status="done", value=2.5, params={"lr": 0.4}, metrics={"loss": 2.5}, time_s=2),
 )
 
@@ -127,7 +142,12 @@ def result(tmp_path):
 
 def test_the_best_trial_has_its_parameters_metrics_and_checkpoint(result, tmp_path):
     best = result.best
-    assert (best.number, best.params, best.metrics, best.value) == (2, {"lr": 0.3}, {"loss": 1.5}, 1.5)
+    assert (best.number, best.params, best.metrics, best.value) == (
+        2,
+        {"lr": 0.3},
+        {"loss": 1.5},
+        1.5,
+    )
     assert best.checkpoint == tmp_path / BEST
     (tmp_path / BEST).rmdir()
     assert result.best.checkpoint is None

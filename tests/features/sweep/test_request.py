@@ -11,25 +11,43 @@ import raysm
 from raysm.core.request import JobRequest
 from raysm.core.request.codec import from_json, to_json
 from raysm.errors import InvalidRequest
-from raysm.features.sweep.request import Asha, Earlier, FunctionSweep, Median, Pbt, ScriptSweep, rule_of
+from raysm.features.sweep.request import (
+    Asha,
+    Earlier,
+    FunctionSweep,
+    Median,
+    Pbt,
+    ScriptSweep,
+    rule_of,
+)
 from raysm.features.sweep.space import Choice, Parameter, space_of
 
 LR = {"lr": raysm.loguniform(1e-4, 1e-1)}
 
 
 def script(**fields):
-    return ScriptSweep(**{"script": "train.py", "space": LR, "metric": "loss", "mode": "min"} | fields)
+    return ScriptSweep(
+        **{"script": "train.py", "space": LR, "metric": "loss", "mode": "min"} | fields
+    )
 
 
 def function(**fields):
-    return FunctionSweep(**{"name": "train", "python": "3.11", "space": LR, "metric": "loss", "mode": "min"} | fields)
+    return FunctionSweep(
+        **{"name": "train", "python": "3.11", "space": LR, "metric": "loss", "mode": "min"} | fields
+    )
 
 
 @pytest.mark.parametrize(
     "sweep",
     [
         script(args=("--epochs", 3), stop="asha", seed=0),
-        function(stop="pbt", workers=2, gpus=0.5, time_budget_s=60, warm_start=(Earlier(params={"lr": 0.1}, value=1),)),
+        function(
+            stop="pbt",
+            workers=2,
+            gpus=0.5,
+            time_budget_s=60,
+            warm_start=(Earlier(params={"lr": 0.1}, value=1),),
+        ),
         function(space={}, draws=True),
     ],
     ids=["script", "function", "drawn"],
@@ -47,7 +65,10 @@ def test_its_parameters_tell_ranges_and_rule_as_they_are_written():
     assert told["space.token"] == "***"
     assert told["stop"] == "Asha(grace=1, factor=4, most_reports=100000)"
     assert "warm_start" not in told
-    assert function(warm_start=(Earlier(params={"lr": 0.1}, value=1),)).parameters["warm_start"] == "1 trial"
+    assert (
+        function(warm_start=(Earlier(params={"lr": 0.1}, value=1),)).parameters["warm_start"]
+        == "1 trial"
+    )
     assert "stop" not in function().parameters
 
 
@@ -66,7 +87,9 @@ def test_of_a_grid_no_more_is_tried_than_it_has():
     space = {"n": raysm.randint(1, 3), "kind": raysm.choice(["a", "b"])}
     assert script(space=space, search="grid").planned_trials == 6
     assert script(space=space, search="grid", trials=4).planned_trials == 4
-    assert script(space=space, search="grid", trials=4).plan.startswith("sweep: 4 trials, 4 of 6 combinations, search")
+    assert script(space=space, search="grid", trials=4).plan.startswith(
+        "sweep: 4 trials, 4 of 6 combinations, search"
+    )
     assert script(space=space).planned_trials == 20
 
 
@@ -171,7 +194,11 @@ def test_what_is_varied_stays_in_its_range(parameter: Parameter, seed):
 
 
 def test_a_grid_of_more_values_than_the_memory_holds_is_counted_and_not_listed():
-    space = {"seed": raysm.randint(0, 2**62), "step": raysm.quniform(0, 1, 2**-30), "kind": raysm.choice(["a", "b"])}
+    space = {
+        "seed": raysm.randint(0, 2**62),
+        "step": raysm.quniform(0, 1, 2**-30),
+        "kind": raysm.choice(["a", "b"]),
+    }
     sweep = script(space=space, search="grid", trials=3)
     assert sweep.combinations == (2**62 + 1) * (2**30 + 1) * 2
     assert sweep.planned_trials == 3
@@ -212,7 +239,10 @@ def test_a_range_is_written_as_text_on_a_command_line(text, parameter):
         ),
         (lambda: space_of({"x": "0.001,0.01"}), r"choice:0\.001,0\.01$"),
         (lambda: space_of({"x": "uniform:1"}), "x: .*'uniform:1'"),
-        (lambda: space_of({"x": {"kind": "loguniform", "low": 0}}), "x: .*'loguniform'.*range, choice"),
+        (
+            lambda: space_of({"x": {"kind": "loguniform", "low": 0}}),
+            "x: .*'loguniform'.*range, choice",
+        ),
         (lambda: space_of({"x": {"kind": "range", "low": 0}}), "x: .*'high'"),
     ],
 )
@@ -221,7 +251,9 @@ def test_what_is_no_space_is_refused_with_the_value_and_the_remedy(make, said):
         make()
 
 
-@pytest.mark.parametrize("rule", [Asha(grace=3), Median(least_trials=5), Pbt(every=2, share=0.5)], ids=str)
+@pytest.mark.parametrize(
+    "rule", [Asha(grace=3), Median(least_trials=5), Pbt(every=2, share=0.5)], ids=str
+)
 def test_a_rule_travels_as_json(rule):
     assert rule_of(to_json(rule)) == rule
     assert rule_of(rule) is rule

@@ -18,11 +18,19 @@ from tests.support.tuning import BEGAN, SageMaker, scripted_tuning, summary
 
 
 def test_it_is_waited_for_until_its_status_is_final():
-    assert scripted_tuning(SageMaker(["InProgress", "Stopping", "Stopped"])).wait(timeout_s=60) == "Stopped"
+    assert (
+        scripted_tuning(SageMaker(["InProgress", "Stopping", "Stopped"])).wait(timeout_s=60)
+        == "Stopped"
+    )
 
 
 def test_the_trials_of_all_pages_are_there_by_their_numbers_with_values_of_their_types():
-    done = summary(0, value=0.25, TrainingStartTime=BEGAN, TrainingEndTime=BEGAN + datetime.timedelta(seconds=90))
+    done = summary(
+        0,
+        value=0.25,
+        TrainingStartTime=BEGAN,
+        TrainingEndTime=BEGAN + datetime.timedelta(seconds=90),
+    )
     failed = summary(1, "Failed", FailureReason="AlgorithmError: typo")
     trials = scripted_tuning(SageMaker(pages=[[failed], [done, summary(2, "InProgress")]])).trials
     assert [trial.status for trial in trials] == ["done", "failed", "running"]
@@ -41,7 +49,9 @@ def test_as_long_as_there_is_no_best_one_it_is_said_so_and_why():
     with pytest.raises(NotDone, match="'loss' yet"):
         _ = scripted_tuning(SageMaker(["InProgress"])).best
     with pytest.raises(JobFailed, match="No training job succeeded"):
-        _ = scripted_tuning(SageMaker(["Failed"], FailureReason="No training job succeeded after 5 attempts.")).best
+        _ = scripted_tuning(
+            SageMaker(["Failed"], FailureReason="No training job succeeded after 5 attempts.")
+        ).best
 
 
 CONFIG = {
@@ -55,7 +65,9 @@ CONFIG = {
 
 
 def attached(sagemaker):
-    service = Service(raysm.Local(), clients=lambda name: sagemaker, polling=Polling(first_s=0.001, most_s=0.001))
+    service = Service(
+        raysm.Local(), clients=lambda name: sagemaker, polling=Polling(first_s=0.001, most_s=0.001)
+    )
     return attach_tuning("tuned", service)
 
 
@@ -71,7 +83,9 @@ def test_another_process_reads_its_trials_by_the_name_alone():
 def test_a_name_that_no_tuning_job_has_is_said_to_be_none():
     class Empty:
         def describe_hyper_parameter_tuning_job(self, **request):
-            raise refusal("ResourceNotFound", "none of that name", "DescribeHyperParameterTuningJob")
+            raise refusal(
+                "ResourceNotFound", "none of that name", "DescribeHyperParameterTuningJob"
+            )
 
     with pytest.raises(JobNotFound, match="'tuned' on this machine"):
         attached(Empty())
@@ -88,23 +102,33 @@ def test_what_is_no_sweep_is_refused():
     ids=["checkpoints"],
 )
 def test_what_a_trial_would_lose_without_a_word_is_refused(options, message):
-    sweep = raysm.Sweep("examples/hello_cluster.py", space={"lr": raysm.uniform(0, 1)}, metric="loss", mode="min")
+    sweep = raysm.Sweep(
+        "examples/hello_cluster.py", space={"lr": raysm.uniform(0, 1)}, metric="loss", mode="min"
+    )
     with pytest.raises(InvalidRequest, match=message):
         tune(sweep, **options)
 
 
 def test_that_trials_are_not_copied_to_a_file_of_this_machine_is_said(tmp_path, caplog):
-    sweep = raysm.Sweep("examples/hello_cluster.py", space={"lr": raysm.uniform(0, 1)}, metric="loss", mode="min")
+    sweep = raysm.Sweep(
+        "examples/hello_cluster.py", space={"lr": raysm.uniform(0, 1)}, metric="loss", mode="min"
+    )
     for place in (f"sqlite:///{tmp_path}/mlflow.db", "http://127.0.0.1:5000"):
         prepare_tuning(prepare(sweep, tracking=place))
-    (said,) = [record.getMessage() for record in caplog.records if "not copied" in record.getMessage()]
+    (said,) = [
+        record.getMessage() for record in caplog.records if "not copied" in record.getMessage()
+    ]
     assert "mlflow.db" in said
 
 
-@pytest.mark.parametrize("value", ["adam", "1", 1, 1.0, "true", True, None, '"1"', "NaN", "", "1e5"])
+@pytest.mark.parametrize(
+    "value", ["adam", "1", 1, 1.0, "true", True, None, '"1"', "NaN", "", "1e5"]
+)
 def test_without_its_sweep_a_choice_is_read_as_what_it_was(value):
     kind, choices = raysm.choice([value]).tuned()
-    read = parsers_of({"ParameterRanges": {kind: [{"Name": "x", **choices}]}})["x"](choices["Values"][0])
+    read = parsers_of({"ParameterRanges": {kind: [{"Name": "x", **choices}]}})["x"](
+        choices["Values"][0]
+    )
     assert (read, type(read)) == (value, type(value))
 
 
@@ -119,12 +143,20 @@ TRAINING = {
     "RemoteDebugConfig": {"EnableRemoteDebug": True},
     "Tags": [{"Key": "raysm:task", "Value": "t"}],
 }
-SPACE = {"lr": raysm.loguniform(1e-4, 1e-1), "depth": raysm.randint(2, 8), "kind": raysm.choice(["a", "b"])}
+SPACE = {
+    "lr": raysm.loguniform(1e-4, 1e-1),
+    "depth": raysm.randint(2, 8),
+    "kind": raysm.choice(["a", "b"]),
+}
 
 
 def call(space=None, *, parallel=1, parents=(), **fields):
-    sweep = raysm.Sweep("train.py", space=space or SPACE, metric="loss", **{"mode": "min"} | fields).workload()
-    return request_of("tuned", sweep, TRAINING, parallel=parallel, parents=parents, takes_files=False)
+    sweep = raysm.Sweep(
+        "train.py", space=space or SPACE, metric="loss", **{"mode": "min"} | fields
+    ).workload()
+    return request_of(
+        "tuned", sweep, TRAINING, parallel=parallel, parents=parents, takes_files=False
+    )
 
 
 def config(*arguments, **fields):
@@ -136,7 +168,9 @@ def test_each_range_becomes_one_of_the_services():
         "ContinuousParameterRanges": [
             {"Name": "lr", "MinValue": "0.0001", "MaxValue": "0.1", "ScalingType": "Logarithmic"}
         ],
-        "IntegerParameterRanges": [{"Name": "depth", "MinValue": "2", "MaxValue": "8", "ScalingType": "Linear"}],
+        "IntegerParameterRanges": [
+            {"Name": "depth", "MinValue": "2", "MaxValue": "8", "ScalingType": "Linear"}
+        ],
         "CategoricalParameterRanges": [{"Name": "kind", "Values": ["a", "b"]}],
     }
 
@@ -148,7 +182,9 @@ def test_a_grid_of_more_values_than_the_service_lists_is_refused_before_they_are
 
 def test_steps_are_listed_and_of_a_grid_everything_is():
     ranges = config({"rate": raysm.quniform(0.0, 0.3, 0.1)})["ParameterRanges"]
-    assert ranges == {"CategoricalParameterRanges": [{"Name": "rate", "Values": ["0.0", "0.1", "0.2", "0.3"]}]}
+    assert ranges == {
+        "CategoricalParameterRanges": [{"Name": "rate", "Values": ["0.0", "0.1", "0.2", "0.3"]}]
+    }
     grid = config({"n": raysm.randint(1, 3), "flag": raysm.choice([True, None])}, search="grid")
     assert grid["ParameterRanges"] == {
         "CategoricalParameterRanges": [
@@ -161,7 +197,9 @@ def test_steps_are_listed_and_of_a_grid_everything_is():
 
 def test_a_definition_is_the_job_without_what_it_has_no_place_for():
     definition = call()["TrainingJobDefinition"]
-    assert not {"CheckpointConfig", "RemoteDebugConfig", "TrainingJobName", "Tags"} & set(definition)
+    assert not {"CheckpointConfig", "RemoteDebugConfig", "TrainingJobName", "Tags"} & set(
+        definition
+    )
     assert "ContainerEntrypoint" not in definition["AlgorithmSpecification"]
     assert definition["StaticHyperParameters"] == {
         "sagemaker_program": "start.py",
@@ -173,11 +211,21 @@ def test_a_definition_is_the_job_without_what_it_has_no_place_for():
 def test_the_metric_is_read_from_the_trials_own_events():
     (metric,) = call()["TrainingJobDefinition"]["AlgorithmSpecification"]["MetricDefinitions"]
     for value in (1.5e-07, -3.0, 0.25):
-        text = line(Trial(number=0, status="running", params={"lr": 0.1}, value=value, metrics={"other": 9.0}))
+        text = line(
+            Trial(
+                number=0, status="running", params={"lr": 0.1}, value=value, metrics={"other": 9.0}
+            )
+        )
         assert float(re.search(metric["Regex"], text)[1]) == value
     assert re.search(metric["Regex"], line(Trial(number=0, status="running", value=None))) is None
     # A parameter may be called "value", too.
-    told = Trial(number=0, status="done", params={"value": 3, "metrics": 4}, value=0.5, metrics={"value": 7.0})
+    told = Trial(
+        number=0,
+        status="done",
+        params={"value": 3, "metrics": 4},
+        value=0.5,
+        metrics={"value": 7.0},
+    )
     assert float(re.search(metric["Regex"], line(told))[1]) == 0.5
 
 
@@ -201,7 +249,10 @@ def test_a_function_that_draws_is_refused():
         return lr
 
     sweep = raysm.Sweep(
-        train, space=lambda trial: {"lr": trial.suggest_float("lr", 0, 1)}, metric="loss", mode="min"
+        train,
+        space=lambda trial: {"lr": trial.suggest_float("lr", 0, 1)},
+        metric="loss",
+        mode="min",
     ).workload()
     with pytest.raises(InvalidRequest, match="space of ranges"):
         request_of("tuned", sweep, TRAINING, takes_files=False)

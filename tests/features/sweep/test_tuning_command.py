@@ -46,17 +46,34 @@ def call(capsys, script, *argv):
 
 def test_limits_search_and_warm_start_are_those_of_the_flags(script, capsys):
     limits = ["--trials", "30", "--parallel", "4", "--time-budget", "600", "--max-runtime", "900"]
-    asked = call(capsys, script, *limits, "--stop", "median", "--seed", "7", "--parent", "first", "--parent", "second")
+    asked = call(
+        capsys,
+        script,
+        *limits,
+        "--stop",
+        "median",
+        "--seed",
+        "7",
+        "--parent",
+        "first",
+        "--parent",
+        "second",
+    )
     config = asked["HyperParameterTuningJobConfig"]
     assert config["ResourceLimits"] == {
         "MaxNumberOfTrainingJobs": 30,
         "MaxParallelTrainingJobs": 4,
         "MaxRuntimeInSeconds": 600,
     }
-    assert (config["Strategy"], config["TrainingJobEarlyStoppingType"], config["RandomSeed"]) == ("Bayesian", "Auto", 7)
+    assert (config["Strategy"], config["TrainingJobEarlyStoppingType"], config["RandomSeed"]) == (
+        "Bayesian",
+        "Auto",
+        7,
+    )
     assert asked["TrainingJobDefinition"]["StoppingCondition"] == {"MaxRuntimeInSeconds": 900}
     parents = [
-        parent["HyperParameterTuningJobName"] for parent in asked["WarmStartConfig"]["ParentHyperParameterTuningJobs"]
+        parent["HyperParameterTuningJobName"]
+        for parent in asked["WarmStartConfig"]["ParentHyperParameterTuningJobs"]
     ]
     assert parents == ["first", "second"]
 
@@ -79,7 +96,12 @@ def test_what_the_service_cannot_do_is_refused_before_anything_is_sent(script, a
 
 def test_following_prints_each_trial_as_it_ends():
     out = io.StringIO()
-    pages = [[summary(0, value=0.5), summary(1, "Failed", FailureReason="AlgorithmError: typo\nTraceback")]]
+    pages = [
+        [
+            summary(0, value=0.5),
+            summary(1, "Failed", FailureReason="AlgorithmError: typo\nTraceback"),
+        ]
+    ]
     _follow(scripted_tuning(SageMaker(pages=pages)), Console(file=out, width=200))
     first, second = out.getvalue().splitlines()
     assert first.startswith("trial 0 done, loss 0.5 (lr=0.5, depth=None), tuned-001-abc")
@@ -112,7 +134,9 @@ def test_what_is_asked_of_jobs_alone_is_refused_with_the_way_to_those_of_its_tri
 
 def test_status_names_the_best_and_its_direction_and_is_printed_as_json_as_stop_is(capsys):
     best = {"TrainingJobName": "tuned-001-abc"}
-    sagemaker = SageMaker(["InProgress"] * 3 + ["Stopped"], [[summary(0, value=0.5)]], BestTrainingJob=best)
+    sagemaker = SageMaker(
+        ["InProgress"] * 3 + ["Stopped"], [[summary(0, value=0.5)]], BestTrainingJob=best
+    )
     tuning, out = scripted_tuning(sagemaker), io.StringIO()
     run_about(SimpleNamespace(command="status", json=False), tuning, Console(file=out, width=200))
     assert "best     tuned-001-abc, lowest loss; raysm result tuned" in out.getvalue()

@@ -10,6 +10,10 @@ def test_a_training_is_asked_for_as_the_readme_says(tmp_path, home):
         "--input", "train=s3://b/x", "--", "-a", "resnet18", "--epochs", "10", "data/",
     )  # fmt: skip
     assert asked.workload.args == ("-a", "resnet18", "--epochs", "10", "data/")
-    assert (asked.workload.workers_per_instance, asked.workload.max_restarts, asked.workload.spawns) == (4, 3, False)
+    assert (
+        asked.workload.workers_per_instance,
+        asked.workload.max_restarts,
+        asked.workload.spawns,
+    ) == (4, 3, False)
     assert asked.inputs["train"].uri == "s3://b/x"
     assert asked.limits.max_restarts == 0

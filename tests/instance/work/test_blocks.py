@@ -59,7 +59,9 @@ def first_fails_others_sleep(folder: Path, block: RowBlock) -> int:
 def test_every_block_is_computed_once_and_its_value_yielded(ray_here, tmp_path):
     seen = []
     blocks = row_blocks(100, 7)
-    values = dict(map_blocks(partial(count, tmp_path), blocks, on_progress=lambda *done: seen.append(done)))
+    values = dict(
+        map_blocks(partial(count, tmp_path), blocks, on_progress=lambda *done: seen.append(done))
+    )
     assert values == {block: block.rows for block in blocks}
     assert executions(tmp_path) == len(blocks)
     assert seen == [(n, 15) for n in range(1, 16)]
@@ -112,7 +114,9 @@ def users_error(folder: Path, kind: str, block: RowBlock) -> int:
         ("unpicklable", "WithLock: it is\nlocked", False),
     ],
 )
-def test_what_the_users_function_raises_is_said_first_and_not_tried_again(ray_here, tmp_path, kind, cause, lasting):
+def test_what_the_users_function_raises_is_said_first_and_not_tried_again(
+    ray_here, tmp_path, kind, cause, lasting
+):
     with pytest.raises(BlockFailed) as caught:
         list(map_blocks(partial(users_error, tmp_path, kind), row_blocks(3, 3), lasting=lasting))
     assert caught.value.cause.endswith(cause)
@@ -136,7 +140,9 @@ def large_of_one(block: RowBlock) -> bytes:
 
 
 def recorded(folder):
-    return BlockRecord(folder, {"request": 1}, encode=lambda value: [str(value).encode()], decode=int_of)
+    return BlockRecord(
+        folder, {"request": 1}, encode=lambda value: [str(value).encode()], decode=int_of
+    )
 
 
 def int_of(data):
@@ -154,10 +160,14 @@ def test_a_restarted_job_computes_nothing_that_is_whole(ray_here, tmp_path):
     first.close()
     before = executions(calls)
     again = recorded(tmp_path / "record")
-    assert dict(map_blocks(partial(count, calls), blocks, record=again)) == {block: 1 for block in blocks}
+    assert dict(map_blocks(partial(count, calls), blocks, record=again)) == {
+        block: 1 for block in blocks
+    }
     assert 4 <= before <= 5
     assert executions(calls) - before == 10 - 4
-    assert dict(map_blocks(partial(count, calls), blocks, record=again)) == {block: 1 for block in blocks}
+    assert dict(map_blocks(partial(count, calls), blocks, record=again)) == {
+        block: 1 for block in blocks
+    }
     assert executions(calls) - before == 10 - 4
 
 
@@ -227,7 +237,9 @@ def crash_once(folder, block):
     return block.number
 
 
-def test_a_process_that_a_block_ends_is_replaced_also_for_blocks_that_are_bound_to_its_instance(ray_here, tmp_path):
+def test_a_process_that_a_block_ends_is_replaced_also_for_blocks_that_are_bound_to_its_instance(
+    ray_here, tmp_path
+):
     (host,) = {node.host for node in cluster_nodes()}
     blocks = [Bound(number, host if number % 2 else None) for number in range(8)]
     found = map_blocks(partial(crash_once, tmp_path), blocks, lasting=True)

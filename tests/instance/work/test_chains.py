@@ -34,19 +34,35 @@ ROWS, K = 6, 2
 NEIGHBORS = pa.table(
     {
         "row": np.arange(ROWS),
-        "neighbors": pa.array([[(row + 1) % ROWS, (row + 2) % ROWS] for row in range(ROWS)], pa.list_(pa.int64(), K)),
-        "similarities": pa.array([[0.9, 0.1 * row] for row in range(ROWS)], pa.list_(pa.float32(), K)),
+        "neighbors": pa.array(
+            [[(row + 1) % ROWS, (row + 2) % ROWS] for row in range(ROWS)], pa.list_(pa.int64(), K)
+        ),
+        "similarities": pa.array(
+            [[0.9, 0.1 * row] for row in range(ROWS)], pa.list_(pa.float32(), K)
+        ),
     }
 )
 PREDICTIONS = pa.table(
-    {"file": ["a.csv"] * ROWS, "row": range(ROWS), "y": np.linspace(0, 1, ROWS), "label": ["x"] * ROWS}
+    {
+        "file": ["a.csv"] * ROWS,
+        "row": range(ROWS),
+        "y": np.linspace(0, 1, ROWS),
+        "label": ["x"] * ROWS,
+    }
 )
-TRIALS = [Trial(number=number, status="done", params={"lr": 0.1 * number}, value=1.0) for number in range(ROWS)]
+TRIALS = [
+    Trial(number=number, status="done", params={"lr": 0.1 * number}, value=1.0)
+    for number in range(ROWS)
+]
 
 
 def table(folder, name, content):
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    write_parquet(folder / name, content.schema, [[content[name].combine_chunks() for name in content.column_names]])
+    write_parquet(
+        folder / name,
+        content.schema,
+        [[content[name].combine_chunks() for name in content.column_names]],
+    )
 
 
 def script(folder):
@@ -68,7 +84,11 @@ def sharded_neighbors(folder):
 
 
 def pairs(folder):
-    table(folder, "pairs.parquet", pa.table({"row": [0, 1], "neighbor": [1, 2], "similarity": [0.5, 0.25]}))
+    table(
+        folder,
+        "pairs.parquet",
+        pa.table({"row": [0, 1], "neighbor": [1, 2], "similarity": [0.5, 0.25]}),
+    )
 
 
 def full(folder):
@@ -87,7 +107,9 @@ def sweep(folder):
 
 
 def grid(folder):
-    write_tables(iter([PREDICTIONS.add_column(0, "key", [["oregon"] * ROWS])]), folder / "table.parquet")
+    write_tables(
+        iter([PREDICTIONS.add_column(0, "key", [["oregon"] * ROWS])]), folder / "table.parquet"
+    )
 
 
 RESULTS = [script, function, neighbors, sharded_neighbors, pairs, full, batch, sweep, grid]
@@ -115,18 +137,28 @@ def test_a_batch_reads_every_result_and_no_file_that_only_describes_it(base, res
     pack(predictor, base)
     workload = predictor.workload()
     check_inputs(workload, {"data": folder})
-    assert not {"manifest.json", "trials.json", "ids.parquet", VALUE} & {block.name for block in file_blocks("data")}
+    assert not {"manifest.json", "trials.json", "ids.parquet", VALUE} & {
+        block.name for block in file_blocks("data")
+    }
     kind, pieces, columns = survey(workload, "data", lambda event: None)
     reader = reader_of(kind, columns)
     batches = [batch for piece in pieces for batch in reader.batches(folder, piece.span, 4, 1)]
-    assert sum(len(next(iter(batch.values()))) for batch in batches) == (2 if result is pairs else ROWS)
+    assert sum(len(next(iter(batch.values()))) for batch in batches) == (
+        2 if result is pairs else ROWS
+    )
 
 
 def test_a_batch_of_predictions_names_its_records_as_the_first_one_did(base, tmp_path):
     left_by(batch, Paths(base).channel("data"))
-    outcome, _ = run(raysm.Batch(first_column, batch_size=4, keep=["label"]), base, tmp_path / "model", here=True)
-    found = pa.concat_tables([pq.read_table(tmp_path / "model" / file.name) for file in outcome.files])
-    assert found.select(["file", "row", "label"]).equals(PREDICTIONS.select(["file", "row", "label"]))
+    outcome, _ = run(
+        raysm.Batch(first_column, batch_size=4, keep=["label"]), base, tmp_path / "model", here=True
+    )
+    found = pa.concat_tables(
+        [pq.read_table(tmp_path / "model" / file.name) for file in outcome.files]
+    )
+    assert found.select(["file", "row", "label"]).equals(
+        PREDICTIONS.select(["file", "row", "label"])
+    )
 
 
 def test_what_describes_a_result_is_no_data_and_a_users_file_of_that_name_is(tmp_path):
@@ -138,7 +170,11 @@ def test_what_describes_a_result_is_no_data_and_a_users_file_of_that_name_is(tmp
         (mine / name).write_text(json.dumps({"images": [name]}))
     for name in ("ids.parquet", VALUE):
         (mine / name).write_bytes(b"")
-    assert [name for name, _ in input_files(mine)] == ["ids.parquet", "manifest.json", "trials.json"]
+    assert [name for name, _ in input_files(mine)] == [
+        "ids.parquet",
+        "manifest.json",
+        "trials.json",
+    ]
     # The value of a function is the input of who asks for nothing else.
     (tmp_path / "value").mkdir()
     (tmp_path / "value" / VALUE).write_bytes(b"pickled")
@@ -164,7 +200,9 @@ def test_a_similarity_reads_every_result(tmp_path, result):
     files.check_inputs(workload, {"matrix": folder})
     matrix = open_matrix(folder, tmp_path / "scratch", Selection.of(workload))
     rows = 2 if result is pairs else ROWS
-    columns = {neighbors: K, sharded_neighbors: K, pairs: 1, batch: 1, sweep: 2, grid: 1}.get(result, ROWS)
+    columns = {neighbors: K, sharded_neighbors: K, pairs: 1, batch: 1, sweep: 2, grid: 1}.get(
+        result, ROWS
+    )
     assert (matrix.rows, matrix.columns) == (rows, columns)
 
 
@@ -189,7 +227,9 @@ def test_results_of_jobs_go_from_one_to_the_next(address, base, tmp_path):
         raysm.Batch(first_column, batch_size=4),
     ]
     pack_script(
-        paths, tmp_path, f"import numpy, os\nnumpy.save(os.environ['SM_MODEL_DIR'] + '/m.npy', numpy.eye({ROWS}))"
+        paths,
+        tmp_path,
+        f"import numpy, os\nnumpy.save(os.environ['SM_MODEL_DIR'] + '/m.npy', numpy.eye({ROWS}))",
     )
     paths.model.mkdir()
     done, _ = drive(paths, tmp_path, SM_MODEL_DIR=str(paths.model))
@@ -206,5 +246,7 @@ def test_results_of_jobs_go_from_one_to_the_next(address, base, tmp_path):
             pack(step, base)
         done, _ = drive(paths, folder)
     assert done.returncode == 0, done.stderr
-    found = pa.concat_tables([pq.read_table(paths.model / file.name) for file in Manifest.read(paths.model).files])
+    found = pa.concat_tables(
+        [pq.read_table(paths.model / file.name) for file in Manifest.read(paths.model).files]
+    )
     assert found["row"].to_pylist() == list(range(ROWS))

@@ -38,6 +38,8 @@ def test_a_program_is_found_by_the_path():
 
 
 def test_a_program_that_does_not_exist_is_named():
-    ended = subprocess.run(die_with_parent.wrap(["no-such-program"]), stderr=subprocess.PIPE, text=True, check=False)
+    ended = subprocess.run(
+        die_with_parent.wrap(["no-such-program"]), stderr=subprocess.PIPE, text=True, check=False
+    )
     assert ended.returncode == 127
     assert ended.stderr.startswith("no-such-program: cannot be started")

@@ -49,7 +49,9 @@ def channel(base, tmp_path):
     return make
 
 
-@pytest.mark.parametrize(("distribution", "host"), [("FullyReplicated", None), ("ShardedByS3Key", "algo-1")])
+@pytest.mark.parametrize(
+    ("distribution", "host"), [("FullyReplicated", None), ("ShardedByS3Key", "algo-1")]
+)
 def test_each_file_is_a_block_on_an_instance_that_has_it(channel, distribution, host):
     channel(distribution)
     blocks = file_blocks("texts")
@@ -57,7 +59,10 @@ def test_each_file_is_a_block_on_an_instance_that_has_it(channel, distribution, 
         ("b.txt", 3, host),
         ("deep/a.txt", 2, host),
     ]
-    assert {block.name: text for block, text in map_blocks(read_text, blocks)} == {"b.txt": "bee", "deep/a.txt": "ay"}
+    assert {block.name: text for block, text in map_blocks(read_text, blocks)} == {
+        "b.txt": "bee",
+        "deep/a.txt": "ay",
+    }
 
 
 def test_a_channel_that_the_job_has_not_is_refused(channel):
@@ -70,7 +75,9 @@ SCHEMA = pa.schema(
     [
         pa.field("row", pa.int64(), nullable=False),
         pa.field("name", pa.large_string(), nullable=False),
-        pa.field("best", pa.list_(pa.field("item", pa.float32(), nullable=False), 3), nullable=False),
+        pa.field(
+            "best", pa.list_(pa.field("item", pa.float32(), nullable=False), 3), nullable=False
+        ),
     ]
 )
 
@@ -204,10 +211,15 @@ def test_a_checkpoint_of_a_name_that_the_source_has_too_is_kept_and_named(here, 
     for _ in range(2):
         make_state_folder(here, source, said.append)
         assert (folder / "checkpoint.pth.tar").read_text() == "epoch 1"
-    assert [text.endswith("differ from the source's: checkpoint.pth.tar") for text in said] == [True, True]
+    assert [text.endswith("differ from the source's: checkpoint.pth.tar") for text in said] == [
+        True,
+        True,
+    ]
 
 
-def test_a_record_that_came_back_changed_leads_to_no_file_outside_of_the_state_folder(here, source, tmp_path):
+def test_a_record_that_came_back_changed_leads_to_no_file_outside_of_the_state_folder(
+    here, source, tmp_path
+):
     folder = make_state_folder(here, source, pytest.fail)
     (tmp_path / "mine").write_text("keep")
     digest = hashlib.sha256(b"keep").hexdigest()
@@ -248,7 +260,9 @@ def test_arguments_name_the_folders_of_the_state_and_of_the_inputs(here):
 
 
 def test_a_script_on_the_head_runs_in_its_state_folder(instance, tmp_path):
-    (instance.config / "checkpointconfig.json").write_text('{"LocalPath": "/opt/ml/checkpoints", "S3Uri": "s3://b/c"}')
+    (instance.config / "checkpointconfig.json").write_text(
+        '{"LocalPath": "/opt/ml/checkpoints", "S3Uri": "s3://b/c"}'
+    )
     (tmp_path / "train.py").write_text(
         "import os, sys\nprint(os.path.samefile('.', os.environ['HERE']), os.path.exists('train.py'), sys.argv[1])\n"
     )
@@ -289,7 +303,9 @@ def test_what_lies_on_another_disk_than_the_model_arrives_whole(working_here, tm
     with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
         if Path(other).stat().st_dev == tmp_path.stat().st_dev:
             pytest.skip("/dev/shm is no other disk here")
-        elsewhere = replace(working_here, paths=replace(working_here.paths, scratch_root=Path(other)))
+        elsewhere = replace(
+            working_here, paths=replace(working_here.paths, scratch_root=Path(other))
+        )
         folder = folders.make_folder(elsewhere, tmp_path / "ml" / "input" / "config")
         (folder / "best.pt").write_text("best")
         (folder / "runs" / "one").mkdir(parents=True)
@@ -298,7 +314,9 @@ def test_what_lies_on_another_disk_than_the_model_arrives_whole(working_here, tm
         assert not (folder / "best.pt").exists()
         assert not (folder / "runs").exists()
     model = working_here.paths.model
-    assert sorted(path.relative_to(model).as_posix() for path in model.rglob("*") if path.is_file()) == [
+    assert sorted(
+        path.relative_to(model).as_posix() for path in model.rglob("*") if path.is_file()
+    ) == [
         "best.pt",
         "runs/one/events",
     ]

@@ -25,7 +25,9 @@ pytestmark = pytest.mark.smoke
 
 def test_room_is_checked_before_anything_is_written(tmp_path):
     with pytest.raises(NoRoom, match="0.05 GB .* 0.06 GB"):
-        check_room([(tmp_path / "later", 30_000_000), (tmp_path, 30_000_000)], free=lambda path: 50_000_000)
+        check_room(
+            [(tmp_path / "later", 30_000_000), (tmp_path, 30_000_000)], free=lambda path: 50_000_000
+        )
     assert check_room([(tmp_path, 30_000_000)], free=lambda path: 50_000_000) is None
     # Some room is left for the log and the manifest.
     with pytest.raises(NoRoom):
@@ -41,11 +43,17 @@ def test_the_room_of_a_disk_is_what_it_has(tmp_path):
 def test_tiles_that_come_in_any_order_are_one_array_behind_its_header(tmp_path):
     values = np.arange(35.0).reshape(5, 7)
     header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": values.shape})
-    file = ArrayFile(tmp_path / "later" / "full.npy", header.getvalue(), *values.shape, np.dtype("<f4"))
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "<f4", "fortran_order": False, "shape": values.shape}
+    )
+    file = ArrayFile(
+        tmp_path / "later" / "full.npy", header.getvalue(), *values.shape, np.dtype("<f4")
+    )
     tiles = [(0, 2, 4, 7), (3, 5, 0, 7), (2, 3, 0, 7), (0, 2, 0, 4)]
     for top, bottom, left, right in tiles:
-        file.write(TileBlock(RowBlock(top, bottom), RowBlock(left, right)), values[top:bottom, left:right])
+        file.write(
+            TileBlock(RowBlock(top, bottom), RowBlock(left, right)), values[top:bottom, left:right]
+        )
     file.close()
     file.close()
     assert np.array_equal(np.load(file.path), values.astype("<f4"))
@@ -70,12 +78,17 @@ def test_regrouping_keeps_the_order_and_depends_on_the_total_alone(sizes, size):
 
 
 REQUEST = JobRequest(
-    name="a-job", workload=raysm.Script("main.py"), cluster=Cluster(), inputs={"images": Input("s3://bucket/images")}
+    name="a-job",
+    workload=raysm.Script("main.py"),
+    cluster=Cluster(),
+    inputs={"images": Input("s3://bucket/images")},
 )
 
 
 def written(folder, **options):
-    return write_manifest(REQUEST, folder, instances=("algo-1",), phases_s={"script": 1.23456}, **options)
+    return write_manifest(
+        REQUEST, folder, instances=("algo-1",), phases_s={"script": 1.23456}, **options
+    )
 
 
 def test_every_file_is_named_with_its_digest_and_how_it_is_read(tmp_path):
@@ -114,7 +127,9 @@ BLOCK = RowBlock(0, 10)
 
 
 def json_record(folder, depends_on):
-    return BlockRecord(folder, depends_on, encode=lambda value: [json.dumps(value).encode()], decode=from_json)
+    return BlockRecord(
+        folder, depends_on, encode=lambda value: [json.dumps(value).encode()], decode=from_json
+    )
 
 
 def from_json(data):
@@ -163,7 +178,9 @@ def test_a_block_that_is_saved_again_leaves_the_views_of_the_earlier_value_as_th
 def test_a_value_that_raysm_did_not_write_is_refused_with_the_remedy(tmp_path):
     record = BlockRecord(tmp_path / "r", {}, encode=lambda value: [value], decode=from_json)
     record.save(BLOCK, b"no JSON")
-    with pytest.raises(InvalidInput, match="rows 0 to 9.*was not written by raysm.*remove the job's checkpoints"):
+    with pytest.raises(
+        InvalidInput, match="rows 0 to 9.*was not written by raysm.*remove the job's checkpoints"
+    ):
         record.load(BLOCK)
 
 
@@ -187,7 +204,9 @@ def test_a_torn_file_is_not_trusted(tmp_path, damage):
     path = record.path(BLOCK)
     content = bytearray(path.read_bytes())
     content[-5] ^= 1 if damage == "changed" else 0
-    path.write_bytes({"cut": content[:-1], "longer": content + b"x", "emptied": b""}.get(damage, content))
+    path.write_bytes(
+        {"cut": content[:-1], "longer": content + b"x", "emptied": b""}.get(damage, content)
+    )
     again = json_record(tmp_path / "r", {})
     assert BLOCK not in again
     assert not path.exists()

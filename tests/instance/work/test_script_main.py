@@ -129,7 +129,9 @@ def test_a_full_disk_under_its_output_fails_it_as_python_does(tmp_path):
     with open("/dev/full", "w") as full:
         for command in ([sys.executable, str(script)], script_main.command(str(script), [])):
             assert (
-                subprocess.run(command, stdout=full, stderr=subprocess.DEVNULL, env=BUFFERED, check=False).returncode
+                subprocess.run(
+                    command, stdout=full, stderr=subprocess.DEVNULL, env=BUFFERED, check=False
+                ).returncode
                 == 120
             )
 
@@ -146,9 +148,13 @@ atexit.register(print, "ended well")
 def test_what_aborts_after_pythons_end_fails_no_script(tmp_path):
     script = tmp_path / "user.py"
     script.write_text(ABORTS_AT_ITS_END)
-    plain = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    plain = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False
+    )
     assert plain.returncode == -6, "the case itself"
-    ended = subprocess.run(script_main.command(str(script), []), capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        script_main.command(str(script), []), capture_output=True, text=True, check=False
+    )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "ended well\n", "")
 
 
@@ -204,14 +210,17 @@ os.kill(os.getpid(), signal.SIGTERM)
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_the_process_leaves_at_once_with_143_and_cleans_up(body):
-    code = f"{IMPORT}leave_on_sigterm(lambda: print('cleaned', flush=True))\n{body}\nprint('went on')"
+    code = (
+        f"{IMPORT}leave_on_sigterm(lambda: print('cleaned', flush=True))\n{body}\nprint('went on')"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=90)
     assert (done.returncode, done.stdout) == (143, "cleaned\n"), done.stderr
 
 
 def test_what_is_done_leaves_with_0_all_that_it_printed_and_nothing_that_waits_for_the_end():
     code = (
-        f"import atexit\nfrom {runner.__name__} import leave\natexit.register(print, 'later')\nprint('said')\nleave()"
+        f"import atexit\nfrom {runner.__name__} import leave\n"
+        "atexit.register(print, 'later')\nprint('said')\nleave()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=90)
     assert (done.returncode, done.stdout) == (0, "said\n"), done.stderr
@@ -275,13 +284,17 @@ def test_a_task_that_asks_for_more_than_an_instance_has_is_found_and_named(ray_h
 
 
 @pytest.mark.parametrize(("strategy", "cpus"), [("STRICT_SPREAD", 1), ("STRICT_PACK", 2)])
-def test_a_group_that_its_strategy_makes_impossible_is_found_and_named(ray_here, one_ray, strategy, cpus):
+def test_a_group_that_its_strategy_makes_impossible_is_found_and_named(
+    ray_here, one_ray, strategy, cpus
+):
     group = ray_here.util.placement_group([{"CPU": cpus}] * 2, strategy=strategy)
     try:
 
         def lines(findings, now_s):
             # The request of another test on this Ray may still be among them.
-            if any(f"2 bundles of num_cpus={cpus} ({strategy}" in request for request in findings.unmet):
+            if any(
+                f"2 bundles of num_cpus={cpus} ({strategy}" in request for request in findings.unmet
+            ):
                 raise InvalidRequest("found")
             return []
 

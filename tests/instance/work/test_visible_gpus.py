@@ -1,7 +1,7 @@
 """The GPUs that Ray's workers see: those that they ask for; in a session all of their instance.
 
-``tests.with_ray`` runs this with the oldest supported release too, whose defaults differ. GPUs are numbers here: no
-test opens one.
+``tests.with_ray`` runs this with the oldest supported release too, whose defaults differ. GPUs are
+numbers here: no test opens one.
 """
 
 import ast
@@ -68,7 +68,11 @@ def printed(tmp_path_factory):
     with Cluster(folder, request(1), driver=DRIVER, fake=False, variables=variables) as cluster:
         codes = cluster.start().wait()
         assert codes == {"algo-1": 0}, cluster.log("algo-1")
-        found = (line.split(" ", 1) for line in cluster.lines["algo-1"] if line.startswith(("TASKS", "SESSION")))
+        found = (
+            line.split(" ", 1)
+            for line in cluster.lines["algo-1"]
+            if line.startswith(("TASKS", "SESSION"))
+        )
         return {word: ast.literal_eval(value) for word, value in found}
 
 

@@ -17,7 +17,8 @@ from raysm.local.scenario import Container, Scenario
 from tests.support import docker
 from tests.support.waiting import until
 
-# A name of an instance that has ended is asked of resolvers that are not there, for 20 s where the machine is busy.
+# A name of an instance that has ended is asked of resolvers that are not there, for 20 s where the
+# machine is busy.
 SOON_S = 120.0
 
 
@@ -25,25 +26,41 @@ def make_spec(root, host="algo-1", command=("true",), log_fd=1, **fields):
     base = root / host / "ml"
     base.mkdir(parents=True, exist_ok=True)
     fields = {"variables": {}} | fields
-    return InstanceSpec(host=host, base=base, private=root / host, command=tuple(command), log_fd=log_fd, **fields)
+    return InstanceSpec(
+        host=host, base=base, private=root / host, command=tuple(command), log_fd=log_fd, **fields
+    )
 
 
 # The command line
 
 
 def arguments(spec):
-    return create_arguments(spec, "image:1", name="n", network="net", env_file=Path("/private/variables"))
+    return create_arguments(
+        spec, "image:1", name="n", network="net", env_file=Path("/private/variables")
+    )
 
 
 def test_a_container_gets_the_names_the_network_and_the_files_of_its_instance(tmp_path):
-    link = Link(source=tmp_path / "matrix.npy", target=tmp_path / "algo-2" / "ml" / "input" / "data" / "m.npy")
+    link = Link(
+        source=tmp_path / "matrix.npy",
+        target=tmp_path / "algo-2" / "ml" / "input" / "data" / "m.npy",
+    )
     found = arguments(make_spec(tmp_path, "algo-2", ["python3", "-m", "x"], links=(link,)))
     assert found[0] == "create"
-    assert {"--name=n", "--hostname=aws", "--network=net", "--network-alias=algo-2", "--init=true"} <= set(found)
+    assert {
+        "--name=n",
+        "--hostname=aws",
+        "--network=net",
+        "--network-alias=algo-2",
+        "--init=true",
+    } <= set(found)
     assert found[found.index("image:1") :] == ["image:1", "-m", "x"]
     assert "--entrypoint=python3" in found
     assert f"--mount=type=bind,source={tmp_path}/algo-2/ml,target=/opt/ml" in found
-    assert f"--mount=type=bind,source={tmp_path}/matrix.npy,target=/opt/ml/input/data/m.npy,readonly" in found
+    assert (
+        f"--mount=type=bind,source={tmp_path}/matrix.npy,target=/opt/ml/input/data/m.npy,readonly"
+        in found
+    )
 
 
 def test_without_an_entry_point_a_container_has_that_of_its_image(tmp_path):
@@ -149,7 +166,9 @@ def test_without_an_entry_point_the_image_s_own_program_train_runs(tmp_path):
         (folder / "train").write_text("#!/bin/sh\necho trained > /opt/ml/model/x\n")
         (folder / "train").chmod(0o755)
 
-    image = docker.changed(docker.tiny_image(), "raysm-test-train", "COPY packages/train /usr/bin/train", write)
+    image = docker.changed(
+        docker.tiny_image(), "raysm-test-train", "COPY packages/train /usr/bin/train", write
+    )
     (tmp_path / "algo-1" / "ml" / "model").mkdir(parents=True)
     with contextlib.closing(Job(DockerSite(image), tmp_path)) as job:
         (instance,) = job.start(["", "train"])
@@ -166,7 +185,9 @@ def test_a_command_runs_beside_the_main_process_and_its_exit_code_is_told(job, t
     job.wait_for("began")
     written = tmp_path / "written"
     written.touch()
-    visit = instance.enter(["sh", "-c", "echo out; echo err >&2; exit 7"], stdin=os.devnull, stdout=str(written))
+    visit = instance.enter(
+        ["sh", "-c", "echo out; echo err >&2; exit 7"], stdin=os.devnull, stdout=str(written)
+    )
     assert visit.exited.result(SOON_S) == 7
     # By two ways, which docker joins here: which of them is first is nobody's promise.
     assert sorted(written.read_text().split()) == ["err", "out"]
@@ -196,7 +217,11 @@ def test_an_instance_sees_its_own_opt_ml_and_the_links_in_it_read_only(job, tmp_
 @pytest.mark.parametrize(("named_by", "user"), [("scenario", 4242), ("image", 4242), ("nobody", 0)])
 def test_whoever_an_instance_runs_as_can_write_the_folders_that_are_there(tmp_path, named_by, user):
     (tmp_path / "algo-1" / "ml" / "model").mkdir(parents=True)
-    image = docker.image_run_as(docker.tiny_image(), user) if named_by == "image" else docker.tiny_image()
+    image = (
+        docker.image_run_as(docker.tiny_image(), user)
+        if named_by == "image"
+        else docker.tiny_image()
+    )
     scenario = Scenario(container=Container(user=user if named_by == "scenario" else 0))
     with contextlib.closing(Job(DockerSite(image), tmp_path)) as job:
         (instance,) = job.start("touch /opt/ml/model/x", scenario=scenario)

@@ -29,7 +29,9 @@ def become(folder, *command, stdin=os.devnull, **started):
     started = {"cwd": str(folder), "environment": environment, **started}
     arguments = json.dumps([request, started, os.getpid()])
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", PROGRAM, kernel.__file__, arguments], timeout=WAIT_S, check=False
+        [sys.executable, "-I", "-S", "-c", PROGRAM, kernel.__file__, arguments],
+        timeout=WAIT_S,
+        check=False,
     )
     return out.read_text(), done.returncode
 
@@ -52,7 +54,8 @@ def apart(code, *arguments):
 
 
 def test_what_no_overlay_can_lie_over_is_read_only(tmp_path):
-    (tmp_path / "file").write_text("before")  # in place of a kernel without overlays, which take folders alone
+    # In place of a kernel without overlays, which take folders alone.
+    (tmp_path / "file").write_text("before")
     written = apart(
         """
         place, changes = sys.argv[1:]

@@ -13,7 +13,9 @@ from raysm.local.instances.namespace import NamespaceSite
 from raysm.local.instances.network import INTERFACE, MAX_INSTANCES
 from raysm.local.scenario import Container, Scenario
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has these mounts")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="only Linux has these mounts"
+)
 PATH = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
 
@@ -81,7 +83,9 @@ print(os.stat(sys.argv[2]).st_ino)
 
 
 @pytest.mark.namespace
-def test_each_instance_has_its_own_folder_home_address_and_name_and_no_way_out(site, start, tmp_path):
+def test_each_instance_has_its_own_folder_home_address_and_name_and_no_way_out(
+    site, start, tmp_path
+):
     instances = start(2, f"exec {sys.executable} -c '{SHOW}' {tmp_path} {kernels_folder()}")
     assert site.base_inside(tmp_path) == DEFAULT_BASE
     assert site.interface == INTERFACE
@@ -89,7 +93,9 @@ def test_each_instance_has_its_own_folder_home_address_and_name_and_no_way_out(s
     assert instances[0].address != instances[1].address
     for instance in instances:
         folder = tmp_path / instance.host
-        hosts, name, route, lookup, connection, is_fast, homes, kernels = (folder / "log").read_text().splitlines()
+        hosts, name, route, lookup, connection, is_fast, homes, kernels = (
+            (folder / "log").read_text().splitlines()
+        )
         assert f"{instance.address} {instance.host};" in hosts
         assert name == f"aws {instance.address}"
         # Ray and others find their own address so.

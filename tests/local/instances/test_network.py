@@ -18,16 +18,26 @@ ALL = "127.0.0.1 localhost\n10.0.0.1 algo-1\n10.0.0.2 algo-2\n10.0.0.2 aws\n"
 
 @pytest.mark.parametrize(
     ("switches", "text"),
-    [({}, ALL), ({"silent_internet": True}, ALL + "".join(f"192.0.2.1 {host}\n" for host in default_index().hosts))],
+    [
+        ({}, ALL),
+        (
+            {"silent_internet": True},
+            ALL + "".join(f"192.0.2.1 {host}\n" for host in default_index().hosts),
+        ),
+    ],
 )
 def test_the_file_names_every_instance_as_the_scenario_has_it(tmp_path, switches, text):
-    HostNames(ADDRESSES, Scenario(network=scenario.Network(**switches))).write(tmp_path / "hosts", "algo-2")
+    HostNames(ADDRESSES, Scenario(network=scenario.Network(**switches))).write(
+        tmp_path / "hosts", "algo-2"
+    )
     assert (tmp_path / "hosts").read_text() == text
 
 
 def test_names_that_come_late_come_into_the_same_file(tmp_path):
     path = tmp_path / "hosts"
-    HostNames(ADDRESSES, Scenario(network=scenario.Network(names_resolve_after_s=0.1))).write(path, "algo-2")
+    HostNames(ADDRESSES, Scenario(network=scenario.Network(names_resolve_after_s=0.1))).write(
+        path, "algo-2"
+    )
     first = path.stat().st_ino
     until(lambda: path.read_text() == ALL)
     assert path.stat().st_ino == first

@@ -84,7 +84,19 @@ def as_ordinary_user(staging):
     needed = sorted({Path(path).resolve() for path in paths if Path(path).is_dir()})
     closed = {path: gate for path in needed if (gate := closed_above(path)) is not None}
     gates = sorted(set(closed.values()))
-    return ["unshare", "--mount", "sh", "-ec", AS_ORDINARY_USER, "sh", staging, *closed, "--", *gates, "--"]
+    return [
+        "unshare",
+        "--mount",
+        "sh",
+        "-ec",
+        AS_ORDINARY_USER,
+        "sh",
+        staging,
+        *closed,
+        "--",
+        *gates,
+        "--",
+    ]
 
 
 def closed_above(path):
@@ -97,7 +109,9 @@ def run_site(folder, script=SCRIPT, before=()):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     environment |= {"PYTHONDONTWRITEBYTECODE": "1", "HOME": str(folder), "TMPDIR": str(folder)}
     command = [*before, sys.executable, "-c", SITE, folder, script]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, cwd="/")
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=120, cwd="/"
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -140,7 +154,9 @@ def test_a_user_without_rights_has_its_own_opt_ml_and_keeps_its_id():
     with tempfile.TemporaryDirectory(dir="/tmp") as name, tempfile.TemporaryDirectory() as staging:
         folder = Path(name)
         os.chown(folder, ORDINARY, ORDINARY)
-        codes, visits, reason, mounts, mounts_as_user = run_site(folder, before=as_ordinary_user(staging))
+        codes, visits, reason, mounts, mounts_as_user = run_site(
+            folder, before=as_ordinary_user(staging)
+        )
         if not mounts_as_user:
             pytest.skip("this system has no user namespaces")
         assert (codes, visits, reason, mounts) == ([0, 0], [0, 0], None, False)
@@ -182,19 +198,30 @@ print(json.dumps([lines, foreign_opt_ml("process") is None]))
 
 @needs_two_users
 @pytest.mark.parametrize("rights", ["-sys_admin", "+all"])
-def test_a_job_that_cannot_have_its_own_opt_ml_names_the_lines_that_use_it_before_the_start(tmp_path, rights):
+def test_a_job_that_cannot_have_its_own_opt_ml_names_the_lines_that_use_it_before_the_start(
+    tmp_path, rights
+):
     payload = tmp_path / "payload"
     (payload / "source" / "parts").mkdir(parents=True)
-    (payload / "request.json").write_text(json.dumps({"workload": {"args": ["--lr=1", "--dir=/opt/ml/checkpoints"]}}))
-    (payload / "source" / "train.py").write_text("# /opt/ml/model\nimport sys\nopen('/opt/ml/input/x')\n")
+    (payload / "request.json").write_text(
+        json.dumps({"workload": {"args": ["--lr=1", "--dir=/opt/ml/checkpoints"]}})
+    )
+    (payload / "source" / "train.py").write_text(
+        "# /opt/ml/model\nimport sys\nopen('/opt/ml/input/x')\n"
+    )
     (payload / "source" / "parts" / "other.py").write_text("a = '/opt/ml-2'\nb = '/data/opt/ml'\n")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     command = ["setpriv", "--bounding-set", rights, sys.executable, "-c", JOB, tmp_path]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, text=True, timeout=120, check=True
+    )
     (*warnings, last), is_own = json.loads(done.stdout)
     assert (last, is_own) == ("began", rights == "+all")
     if rights == "+all":
         assert warnings == []
     else:
-        named = ["the argument '--dir=/opt/ml/checkpoints'", "train.py, line 3 (open('/opt/ml/input/x'))"]
+        named = [
+            "the argument '--dir=/opt/ml/checkpoints'",
+            "train.py, line 3 (open('/opt/ml/input/x'))",
+        ]
         assert [name in line for name, line in zip(named, warnings, strict=True)] == [True, True]

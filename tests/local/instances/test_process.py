@@ -12,7 +12,14 @@ from raysm.core.protocol import names
 from raysm.errors import ForeignListener
 from raysm.local.instances.base import Instance, Link, open_to_all
 from raysm.local.instances.process import give, kill_marked
-from raysm.local.instances.share import DEFAULT_SHM_BYTES, SMALLEST_OBJECT_STORE, Machine, Share, memory_left, split
+from raysm.local.instances.share import (
+    DEFAULT_SHM_BYTES,
+    SMALLEST_OBJECT_STORE,
+    Machine,
+    Share,
+    memory_left,
+    split,
+)
 from tests.support.another_user import needs_two_users, thief
 
 
@@ -34,7 +41,9 @@ def test_a_share_is_told_by_what_it_limits_alone():
 def test_a_machine_without_loopback_is_a_sentence():
     code = "from raysm.local.instances.process import check_loopback; check_loopback()"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-    done = subprocess.run(["unshare", "-n", sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["unshare", "-n", sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     assert "InvalidRequest" in done.stderr
     assert "ip link set lo up" in done.stderr
 
@@ -67,7 +76,11 @@ def test_a_folder_is_given_as_folders_of_links_to_each_file(source, tmp_path):
 
 def test_the_jobs_own_folder_is_not_given_where_it_lies_below(source, tmp_path):
     give(Link(source=source, target=tmp_path / "target"), within=tmp_path, but=source / "sub")
-    assert sorted(path.name for path in (tmp_path / "target").iterdir()) == ["a.txt", "link", "link.txt"]
+    assert sorted(path.name for path in (tmp_path / "target").iterdir()) == [
+        "a.txt",
+        "link",
+        "link.txt",
+    ]
 
 
 @pytest.mark.parametrize("name", ["a.txt", "sub"])
@@ -84,7 +97,9 @@ def test_what_bears_the_marks_of_an_instance_is_killed_and_nobody_else(tmp_path)
     sleep = [sys.executable, "-S", "-c", "print(flush=True); import time; time.sleep(600)"]
 
     def started(command, environment):
-        process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=subprocess.PIPE)
+        process = subprocess.Popen(
+            command, env={**os.environ, **environment}, stdout=subprocess.PIPE
+        )
         process.stdout.readline()
         return process
 
@@ -105,15 +120,24 @@ GIB = 2**30
 
 
 def machine(**fields):
-    return Machine(**{"cpus": (0, 1, 2, 3, 4), "memory_bytes": 100 * GIB, "shm_bytes": 50 * GIB, **fields})
+    return Machine(
+        **{"cpus": (0, 1, 2, 3, 4), "memory_bytes": 100 * GIB, "shm_bytes": 50 * GIB, **fields}
+    )
 
 
 def test_cpus_are_divided_without_overlap_where_there_are_enough():
-    assert [(share.cpus, share.affinity) for share in split(machine(), 2)] == [(3, (0, 1, 2)), (2, (3, 4))]
+    assert [(share.cpus, share.affinity) for share in split(machine(), 2)] == [
+        (3, (0, 1, 2)),
+        (2, (3, 4)),
+    ]
 
 
 def test_instances_that_would_be_confined_to_one_cpu_are_not_confined():
-    assert [(share.cpus, share.affinity) for share in split(machine(), 3)] == [(2, None), (2, None), (1, None)]
+    assert [(share.cpus, share.affinity) for share in split(machine(), 3)] == [
+        (2, None),
+        (2, None),
+        (1, None),
+    ]
 
 
 def test_memory_is_divided_after_the_machine_has_kept_some():
@@ -127,7 +151,8 @@ def test_the_object_store_is_limited_by_the_memory_and_by_shm():
 
 
 @pytest.mark.parametrize(
-    ("gpus", "expected"), [((), [None, None]), (("a",), [("a",), ()]), (("a", "b"), [("a",), ("b",)])]
+    ("gpus", "expected"),
+    [((), [None, None]), (("a",), [("a",), ()]), (("a", "b"), [("a",), ("b",)])],
 )
 def test_gpus_are_divided_and_an_instance_without_one_sees_none(gpus, expected):
     assert [share.gpus for share in split(machine(gpus=gpus), 2)] == expected
@@ -136,7 +161,11 @@ def test_gpus_are_divided_and_an_instance_without_one_sees_none(gpus, expected):
 @pytest.mark.parametrize(
     "files",
     [
-        {"memory.max": f"{8 * GIB}\n", "memory.current": f"{7 * GIB}\n", "memory.stat": f"inactive_file {GIB}\n"},
+        {
+            "memory.max": f"{8 * GIB}\n",
+            "memory.current": f"{7 * GIB}\n",
+            "memory.stat": f"inactive_file {GIB}\n",
+        },
         {
             "memory/memory.limit_in_bytes": f"{8 * GIB}",
             "memory/memory.usage_in_bytes": f"{7 * GIB}",
@@ -145,7 +174,9 @@ def test_gpus_are_divided_and_an_instance_without_one_sees_none(gpus, expected):
     ],
     ids=["v2", "v1"],
 )
-def test_memory_that_the_container_uses_already_is_not_there_but_what_it_can_give_back_is(tmp_path, files):
+def test_memory_that_the_container_uses_already_is_not_there_but_what_it_can_give_back_is(
+    tmp_path, files
+):
     for name, text in files.items():
         path = tmp_path / "sys/fs/cgroup" / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,9 @@ from tests.support.leftovers import assert_nothing_left
 from tests.support.wheels import make_installed, make_wheel
 
 KINDS = [
-    pytest.param("process", marks=pytest.mark.skipif(not can_mount(), reason="needs the right to mount")),
+    pytest.param(
+        "process", marks=pytest.mark.skipif(not can_mount(), reason="needs the right to mount")
+    ),
     "process without mounts",
     pytest.param("namespace", marks=[pytest.mark.namespace, pytest.mark.long]),
 ]
@@ -81,7 +83,15 @@ def run(environment, tmp_path):
         before = tree(environment)
         private = tmp_path / "job" / "algo-1"
         done = subprocess.run(
-            [environment / "bin" / "python", "-c", SITE, kind, private, tmp_path, textwrap.dedent(script)],
+            [
+                environment / "bin" / "python",
+                "-c",
+                SITE,
+                kind,
+                private,
+                tmp_path,
+                textwrap.dedent(script),
+            ],
             env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
             capture_output=True,
             text=True,
@@ -106,8 +116,15 @@ def tree(folder):
 
 
 @pytest.mark.parametrize("kind", KINDS[:2])
-def test_what_a_job_installs_can_be_imported_and_leaves_the_users_environment_as_it_was(run, tmp_path, kind):
-    make_wheel(tmp_path / "wheels", "fresh", scripts={"fresh-command": "fresh:main"}, body="def main(): print('ran')\n")
+def test_what_a_job_installs_can_be_imported_and_leaves_the_users_environment_as_it_was(
+    run, tmp_path, kind
+):
+    make_wheel(
+        tmp_path / "wheels",
+        "fresh",
+        scripts={"fresh-command": "fresh:main"},
+        body="def main(): print('ran')\n",
+    )
     make_wheel(tmp_path / "wheels", "shipped", "2.0", "VALUE = 2\n")
     log = run(
         kind,
@@ -147,16 +164,24 @@ def test_uv_an_editable_install_and_an_uninstall_are_the_jobs_too(run, tmp_path,
 
 def test_commands_of_the_users_environment_run_in_the_virtual_environment(environment, tmp_path):
     command = environment / "bin" / "which-python"
-    command.write_text(f"#!{environment}/bin/python\nimport json, sys\nprint(json.dumps([sys.prefix, sys.argv[1:]]))\n")
+    command.write_text(
+        f"#!{environment}/bin/python\nimport json, sys\nprint(json.dumps([sys.prefix, sys.argv[1:]]))\n"
+    )
     command.chmod(0o755)
     code = (
         "import sys; from pathlib import Path\n"
         "from raysm.local.instances.process import make_virtual_environment\n"
         "make_virtual_environment(Path(sys.argv[1]))"
     )
-    subprocess.run([environment / "bin" / "python", "-c", code, tmp_path / "own"], check=True, timeout=100)
+    subprocess.run(
+        [environment / "bin" / "python", "-c", code, tmp_path / "own"], check=True, timeout=100
+    )
     told = subprocess.check_output([tmp_path / "own" / "bin" / "which-python", "a b"], timeout=100)
     assert json.loads(told) == [str(tmp_path / "own"), ["a b"]]
-    shipped = [tmp_path / "own" / "bin" / "python", "-c", "import shipped, raysm; print(shipped.VALUE)"]
+    shipped = [
+        tmp_path / "own" / "bin" / "python",
+        "-c",
+        "import shipped, raysm; print(shipped.VALUE)",
+    ]
     assert subprocess.check_output(shipped, timeout=100).split() == [b"1"]
     assert sys.prefix != str(tmp_path / "own")

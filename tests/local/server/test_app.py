@@ -108,8 +108,13 @@ def test_a_write_on_the_condition_that_its_object_does_not_exist_is_refused_if_i
 
 
 def names(client):
-    summaries = client.list_training_jobs(NameContains="same", MaxResults=100)["TrainingJobSummaries"]
-    return [(summary["TrainingJobName"], summary["TrainingJobArn"].split(":")[3]) for summary in summaries]
+    summaries = client.list_training_jobs(NameContains="same", MaxResults=100)[
+        "TrainingJobSummaries"
+    ]
+    return [
+        (summary["TrainingJobName"], summary["TrainingJobArn"].split(":")[3])
+        for summary in summaries
+    ]
 
 
 def test_a_name_is_one_jobs_in_one_region_alone(server):
@@ -119,7 +124,9 @@ def test_a_name_is_one_jobs_in_one_region_alone(server):
     with pytest.raises(ClientError, match="ResourceInUse"):
         far.create_training_job(**training_request("same", "exit 0"))
     assert server.ended("same")["TrainingJobStatus"] == "Completed"
-    until(lambda: far.describe_training_job(TrainingJobName="same")["TrainingJobStatus"] == "Failed")
+    until(
+        lambda: far.describe_training_job(TrainingJobName="same")["TrainingJobStatus"] == "Failed"
+    )
     assert names(server.sm) == [("same", "us-east-1")]
     assert names(far) == [("same", "eu-west-1")]
 
@@ -163,13 +170,26 @@ def test_who_leaves_the_queue_lets_the_next_one_by_and_cores_come_back_once():
 def record(api, **fields):
     parameters = {TRAINING: training_parameters, PROCESSING: processing_parameters}[api]()
     arn = api.arn(region="us-east-1", account="123456789012", name="a-job")
-    known = {"kind": api.kind, "name": "a-job", "arn": arn, "region": "us-east-1", "request": parameters}
+    known = {
+        "kind": api.kind,
+        "name": "a-job",
+        "arn": arn,
+        "region": "us-east-1",
+        "request": parameters,
+    }
     return JobRecord(**known, created_s=1.0, modified_s=2.0, **fields)
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.kind)
 def test_nothing_is_answered_that_the_api_has_not_and_nothing_is_null(api):
-    one = record(api, failure_reason="why", exit_message="what", artifacts="s3://b/m", ended_s=3.0, training_s=1.0)
+    one = record(
+        api,
+        failure_reason="why",
+        exit_message="what",
+        artifacts="s3://b/m",
+        ended_s=3.0,
+        training_s=1.0,
+    )
     described = describe(one)
     assert set(described) <= set(service_model().operation_model(api.describe).output_shape.members)
     assert set(summarize(one)) <= set(service_model().shape_for(api.summary_shape).members)
@@ -179,7 +199,9 @@ def test_nothing_is_answered_that_the_api_has_not_and_nothing_is_null(api):
 
 def test_only_a_job_that_has_ended_is_billed_and_at_least_a_second():
     assert "BillableTimeInSeconds" not in describe(record(TRAINING, training_s=9.0))
-    assert describe(record(TRAINING, status="Completed", training_s=0.2))["BillableTimeInSeconds"] == 1
+    assert (
+        describe(record(TRAINING, status="Completed", training_s=0.2))["BillableTimeInSeconds"] == 1
+    )
 
 
 def test_what_spot_capacity_saves_is_trained_and_not_billed():

@@ -29,11 +29,15 @@ def server(tmp_path_factory):
 
 
 def jobs_of(server, region):
-    listed = server.client_in("sagemaker", region).list_training_jobs(NameContains="drives-", MaxResults=100)
+    listed = server.client_in("sagemaker", region).list_training_jobs(
+        NameContains="drives-", MaxResults=100
+    )
     return listed["TrainingJobSummaries"]
 
 
-def test_an_array_file_starts_a_cluster_for_each_line_and_a_child_that_is_tried_again_starts_none(server, tmp_path):
+def test_an_array_file_starts_a_cluster_for_each_line_and_a_child_that_is_tried_again_starts_none(
+    server, tmp_path
+):
     (tmp_path / "train.py").write_text(TRAIN)
     lines = []
     for region in REGIONS:
@@ -64,7 +68,9 @@ def test_an_array_file_starts_a_cluster_for_each_line_and_a_child_that_is_tried_
     for index, log in enumerate(logs):
         assert any("was sent before" in line and REGIONS[index] in line for line in log), log
     for region in REGIONS:
-        assert [job["TrainingJobStatus"] for job in jobs_of(server, region)] == ["Completed"], region
+        assert [job["TrainingJobStatus"] for job in jobs_of(server, region)] == ["Completed"], (
+            region
+        )
 
 
 def said(server, child):

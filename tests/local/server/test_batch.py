@@ -63,10 +63,15 @@ def test_an_array_gives_each_child_its_index_and_retries_only_the_child_that_fai
     array = submit(batch, script, arrayProperties={"size": 3}, retryStrategy={"attempts": 2})
     assert described(batch, array)["status"] in ("PENDING", "SUCCEEDED")
     job = ended(batch, array)
-    assert (job["status"], job["arrayProperties"]["statusSummary"]) == ("SUCCEEDED", {"SUCCEEDED": 3})
+    assert (job["status"], job["arrayProperties"]["statusSummary"]) == (
+        "SUCCEEDED",
+        {"SUCCEEDED": 3},
+    )
     children = [described(batch, f"{array}:{index}") for index in range(3)]
     assert [lines(server, child) for child in children] == [["0 of 3"], ["1 of 3"], ["2 of 3"]]
-    codes = [[attempt["container"]["exitCode"] for attempt in child["attempts"]] for child in children]
+    codes = [
+        [attempt["container"]["exitCode"] for attempt in child["attempts"]] for child in children
+    ]
     assert codes == [[0], [7, 0], [0]]
 
 
@@ -83,7 +88,9 @@ def test_queues_and_definitions_are_described_and_each_region_has_its_own(batch,
     assert (queue["state"], queue["status"], queue["priority"]) == ("ENABLED", "VALID", 1)
     arns = [define(batch, "true", name="twice") for _ in range(2)]
     assert [arn.rpartition(":")[2] for arn in arns] == ["1", "2"]
-    listed = batch.describe_job_definitions(jobDefinitionName="twice", status="ACTIVE")["jobDefinitions"]
+    listed = batch.describe_job_definitions(jobDefinitionName="twice", status="ACTIVE")[
+        "jobDefinitions"
+    ]
     assert [each["jobDefinitionArn"] for each in listed] == arns
     assert server.client_in("batch", "eu-west-1").describe_job_queues()["jobQueues"] == []
 
@@ -91,10 +98,19 @@ def test_queues_and_definitions_are_described_and_each_region_has_its_own(batch,
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda batch: batch.create_consumable_resource(consumableResourceName="x"), "does not emulate CreateConsum"),
-        (lambda batch: batch.list_tags_for_resource(resourceArn="arn:x"), "does not emulate /v1/tags/"),
+        (
+            lambda batch: batch.create_consumable_resource(consumableResourceName="x"),
+            "does not emulate CreateConsum",
+        ),
+        (
+            lambda batch: batch.list_tags_for_resource(resourceArn="arn:x"),
+            "does not emulate /v1/tags/",
+        ),
         (lambda batch: submit(batch, "true", parameters={"a": "b"}), "does not emulate parameters"),
-        (lambda batch: submit(batch, "true", arrayProperties={"size": 1}), "size is 2 to 10000, got 1"),
+        (
+            lambda batch: submit(batch, "true", arrayProperties={"size": 1}),
+            "size is 2 to 10000, got 1",
+        ),
         (lambda batch: make_queue(batch), "Object already exists"),
         (
             lambda batch: batch.submit_job(jobName="a", jobQueue="none", jobDefinition="b"),
@@ -122,7 +138,10 @@ def test_a_request_without_its_required_members_is_refused(server):
     assert "jobName" in json.dumps(answer)
 
 
-RULES = [{"onExitCode": "4*", "action": "EXIT"}, {"onReason": "Host*", "onExitCode": "1", "action": "RETRY"}]
+RULES = [
+    {"onExitCode": "4*", "action": "EXIT"},
+    {"onReason": "Host*", "onExitCode": "1", "action": "RETRY"},
+]
 
 
 @pytest.mark.parametrize(
@@ -136,5 +155,7 @@ RULES = [{"onExitCode": "4*", "action": "EXIT"}, {"onReason": "Host*", "onExitCo
         (1, [*RULES, {"onReason": "*", "action": "exit"}], "x", 1, False),
     ],
 )
-def test_an_attempt_is_retried_by_the_first_rule_that_matches(attempts, rules, reason, code, is_again):
+def test_an_attempt_is_retried_by_the_first_rule_that_matches(
+    attempts, rules, reason, code, is_again
+):
     assert is_retried({"attempts": 3, "evaluateOnExit": rules}, attempts, reason, code) is is_again

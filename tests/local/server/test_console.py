@@ -65,7 +65,9 @@ def piped():
     reader, writer = os.pipe()
     stdin = os.open(os.devnull, os.O_RDONLY)
     shown = bytearray()
-    thread = threading.Thread(target=lambda: [shown.extend(part) for part in iter(lambda: os.read(reader, 65536), b"")])
+    thread = threading.Thread(
+        target=lambda: [shown.extend(part) for part in iter(lambda: os.read(reader, 65536), b"")]
+    )
     thread.start()
 
     def end():
@@ -82,7 +84,10 @@ def piped():
 def test_a_command_shows_its_output_and_returns_its_exit_code(service, echo, code):
     with piped() as (terminal, shown):
         command = ["sh", "-c", f"cat; echo out; echo err >&2; exit {code}"]
-        assert run_command(attach("echo", service).chain, command, on="algo-2", terminal=terminal) == code
+        assert (
+            run_command(attach("echo", service).chain, command, on="algo-2", terminal=terminal)
+            == code
+        )
         assert shown() == b"out\nerr\n"
 
 
@@ -104,7 +109,10 @@ def test_a_command_in_a_terminal_has_its_size_and_hears_ctrl_c(service, echo):
     user.start()
     try:
         command = ["sh", "-c", "trap 'exit 5' INT; stty size; while :; do sleep 0.1; done"]
-        assert run_command(attach("echo", service).chain, command, terminal=Terminal(slave, slave)) == 5
+        assert (
+            run_command(attach("echo", service).chain, command, terminal=Terminal(slave, slave))
+            == 5
+        )
     finally:
         os.close(slave)
         user.join(60)

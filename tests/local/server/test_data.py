@@ -22,7 +22,12 @@ def test_a_replicated_channel_is_whole_and_writable_on_every_instance(server):
         server.put(f"whole/{name}", name.encode())
     server.put("whole/folder/")
     script = f"{LIST}; cat c/deep/b; echo; hostname > c/a && cat c/a >/dev/null && echo written"
-    server.train("whole", script, count=2, InputDataConfig=[channel("c", f"s3://{BUCKET}/whole", InputMode="FastFile")])
+    server.train(
+        "whole",
+        script,
+        count=2,
+        InputDataConfig=[channel("c", f"s3://{BUCKET}/whole", InputMode="FastFile")],
+    )
     for host in ("algo-1", "algo-2"):
         assert lines_of(server, "whole", host) == ["./c/a", "./c/deep/b", "deep/b", "written"]
     assert server.get("whole/a") == b"a"
@@ -34,7 +39,9 @@ def test_a_manifest_lists_its_objects(server):
     server.put("listed/3", b"3")
     server.put("manifest", json.dumps([{"prefix": f"s3://{BUCKET}/listed/"}, "x/1", "2"]).encode())
     source = {"S3DataType": "ManifestFile"}
-    server.train("manifest", LIST, InputDataConfig=[channel("c", f"s3://{BUCKET}/manifest", source=source)])
+    server.train(
+        "manifest", LIST, InputDataConfig=[channel("c", f"s3://{BUCKET}/manifest", source=source)]
+    )
     assert lines_of(server, "manifest") == ["./c/2", "./c/x/1"]
 
 
@@ -44,7 +51,9 @@ def test_a_manifest_lists_files_of_this_machine_which_the_job_gets_copies_of(ser
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
     manifest = tmp_path / "some.manifest"
-    manifest.write_text(json.dumps([{"prefix": (tmp_path / "my data").as_uri() + "/"}, "sub/2", "1"]))
+    manifest.write_text(
+        json.dumps([{"prefix": (tmp_path / "my data").as_uri() + "/"}, "sub/2", "1"])
+    )
     source = {"S3DataType": "ManifestFile"}
     script = f"{LIST}; echo changed > c/1"
     server.train("copied", script, InputDataConfig=[channel("c", manifest.as_uri(), source=source)])
@@ -64,9 +73,14 @@ def test_a_2_gb_file_is_linked_not_copied(server, tmp_path):
         file.truncate(2 << 30)
 
     def measures():
-        numbers = dict(line.split(":") for line in Path(f"/proc/{server.process.pid}/io").read_text().splitlines())
+        numbers = dict(
+            line.split(":")
+            for line in Path(f"/proc/{server.process.pid}/io").read_text().splitlines()
+        )
         status = Path(f"/proc/{server.process.pid}/status").read_text()
-        peak = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+        peak = next(
+            int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")
+        )
         return int(numbers["rchar"]), peak * 1024
 
     read_before, peak_before = measures()
@@ -113,7 +127,9 @@ def test_instance_groups_have_their_own_channels(server):
         "groups",
         f"{LIST}; grep current_instance_type /opt/ml/input/config/resourceconfig.json",
         ResourceConfig={"InstanceGroups": groups, "VolumeSizeInGB": 1},
-        InputDataConfig=[channel("c", f"s3://{BUCKET}/grouped/", source={"InstanceGroupNames": ["work"]})],
+        InputDataConfig=[
+            channel("c", f"s3://{BUCKET}/grouped/", source={"InstanceGroupNames": ["work"]})
+        ],
     )
     assert [line.strip() for line in lines_of(server, "groups", "algo-1")] == [
         '"current_instance_type": "ml.m5.large",'
@@ -137,7 +153,9 @@ def test_model_and_output_of_all_instances_are_archived(server):
     )
     server.train("archived", script, count=2)
     job = server.ended("archived")
-    assert job["ModelArtifacts"] == {"S3ModelArtifacts": f"s3://{BUCKET}/out/archived/output/model.tar.gz"}
+    assert job["ModelArtifacts"] == {
+        "S3ModelArtifacts": f"s3://{BUCKET}/out/archived/output/model.tar.gz"
+    }
     model = members(server.get("out/archived/output/model.tar.gz"))
     # Of whichever instance came last.
     assert model.pop("same") in ("algo-1\n", "algo-2\n")
@@ -150,7 +168,9 @@ def test_uncompressed_artifacts_are_files_below_the_prefix(server):
     target = {"S3OutputPath": f"s3://{BUCKET}/plain/", "CompressionType": "NONE"}
     server.train("uncompressed", script, OutputDataConfig=target)
     job = server.ended("uncompressed")
-    assert job["ModelArtifacts"] == {"S3ModelArtifacts": f"s3://{BUCKET}/plain/uncompressed/output/model"}
+    assert job["ModelArtifacts"] == {
+        "S3ModelArtifacts": f"s3://{BUCKET}/plain/uncompressed/output/model"
+    }
     assert server.keys("plain/uncompressed/output/") == ["data/c", "model/a/b", "model/x.partial"]
 
 
@@ -159,7 +179,11 @@ def test_artifacts_are_moved_into_a_folder_of_this_machine(server, compression):
     name = f"to-files-{compression}"
     place = server.home.parent / name
     script = "echo 1 > /opt/ml/model/a; stat -c %i /opt/ml/model/a"
-    server.train(name, script, OutputDataConfig={"S3OutputPath": place.as_uri(), "CompressionType": compression})
+    server.train(
+        name,
+        script,
+        OutputDataConfig={"S3OutputPath": place.as_uri(), "CompressionType": compression},
+    )
     inode = lines_of(server, name)[0]
     below = place / name / "output"
     if compression == "NONE":
@@ -184,7 +208,10 @@ def test_checkpoints_come_back_are_synced_while_it_runs_and_deleted(server, tmp_
     def kept():
         if where == "s3":
             return sorted(server.keys(f"{name}/"))
-        return sorted(path.relative_to(tmp_path / "kept").as_posix() for path in (tmp_path / "kept").rglob("*"))
+        return sorted(
+            path.relative_to(tmp_path / "kept").as_posix()
+            for path in (tmp_path / "kept").rglob("*")
+        )
 
     if where == "s3":
         server.put(f"{name}/old", b"old")
@@ -198,6 +225,17 @@ def test_checkpoints_come_back_are_synced_while_it_runs_and_deleted(server, tmp_
     server.train(name, script, CheckpointConfig={"S3Uri": uri})
     until(lambda: kept() == ["one"])
     assert server.describe(name)["SecondaryStatus"] == "Training"
-    (server.home / "jobs" / "training" / name / "work" / "1" / "algo-1" / "ml" / "checkpoints" / "go").touch()
+    (
+        server.home
+        / "jobs"
+        / "training"
+        / name
+        / "work"
+        / "1"
+        / "algo-1"
+        / "ml"
+        / "checkpoints"
+        / "go"
+    ).touch()
     assert lines_of(server, name) == ["old", "written"]
     assert kept() == ["two"]

@@ -75,7 +75,9 @@ def test_every_request_of_another_user_is_refused_whatever_it_is_signed_with(ser
             ("POST /v1/submitjob", ""),
         ]
     ]
-    assert run_by_another_user(ASK, server.record.port, requests) == str(["403"] * len(requests)).replace("'", '"')
+    assert run_by_another_user(ASK, server.record.port, requests) == str(
+        ["403"] * len(requests)
+    ).replace("'", '"')
     assert server.get("secret") == b"weights"
 
 
@@ -90,7 +92,10 @@ with socket.socket(socket.AF_UNIX) as connection:
 
 @needs_two_users
 def test_another_user_is_refused_on_the_socket_too_whatever_its_modes():
-    with tempfile.TemporaryDirectory() as folder, unix_listener(Path(folder), "s") as (listener, path):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        unix_listener(Path(folder), "s") as (listener, path),
+    ):
         assert path.stat().st_mode & 0o777 == 0o600
         Path(folder).chmod(0o777)
         path.chmod(0o666)
@@ -171,10 +176,14 @@ WAYS = {
 }
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux") or os.getuid() != 0, reason="needs Linux, and root to be two")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux") or os.getuid() != 0,
+    reason="needs Linux, and root to be two",
+)
 @pytest.mark.parametrize("way", WAYS)
 def test_it_answers_no_other_user_of_this_machine(server, way):
-    # Whatever is imported late must be so before: the other user may not be able to read this Python.
+    # Whatever is imported late must be so before: the other user may not be able to read this
+    # Python.
     code = (
         "import os, socket, sys; ''.encode('idna'); os.setgid(65534); os.setuid(65534)\n"
         "with socket.socket(getattr(socket, sys.argv[2])) as connection:\n"
@@ -188,7 +197,9 @@ def test_it_answers_no_other_user_of_this_machine(server, way):
     assert "answers only its own user" in done.stdout
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's table of connections")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="reads Linux's table of connections"
+)
 def test_the_user_of_a_connection_that_is_being_closed_is_unknown(server):
     with socket.create_connection(("127.0.0.1", server.record.port)) as connection:
         port = connection.getsockname()[1]

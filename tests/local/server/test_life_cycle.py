@@ -6,7 +6,15 @@ import pytest
 from botocore.exceptions import ClientError
 
 from raysm.core.protocol.names import NOT_KEPT
-from tests.support.sagemaker_server import BUCKET, SOON_S, channel, instances_of, spot, statuses, until
+from tests.support.sagemaker_server import (
+    BUCKET,
+    SOON_S,
+    channel,
+    instances_of,
+    spot,
+    statuses,
+    until,
+)
 
 UNTIL_SIGTERM = "trap 'echo stopping; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
 
@@ -30,7 +38,12 @@ def test_a_completed_job_went_through_aws_statuses_in_their_order(server):
     assert "FailureReason" not in job
     times = [(item["StartTime"], item["EndTime"]) for item in job["SecondaryStatusTransitions"]]
     assert all(ended == begun for (_, ended), (begun, _) in zip(times, times[1:], strict=False))
-    assert job["CreationTime"] <= job["TrainingStartTime"] <= job["TrainingEndTime"] <= job["LastModifiedTime"]
+    assert (
+        job["CreationTime"]
+        <= job["TrainingStartTime"]
+        <= job["TrainingEndTime"]
+        <= job["LastModifiedTime"]
+    )
     assert job["TrainingTimeInSeconds"] >= job["BillableTimeInSeconds"] >= 1
 
 
@@ -73,7 +86,14 @@ def test_a_stopped_job_hears_sigterm_and_what_it_left_is_uploaded(server):
     assert server.describe("stopped")["TrainingJobStatus"] in ("Stopping", "Stopped")
     job = server.ended("stopped")
     assert job["TrainingJobStatus"] == "Stopped"
-    assert went_through(job) == ["Starting", "Downloading", "Training", "Stopping", "Uploading", "Stopped"]
+    assert went_through(job) == [
+        "Starting",
+        "Downloading",
+        "Training",
+        "Stopping",
+        "Uploading",
+        "Stopped",
+    ]
     assert server.get("out/stopped/stopped/output/model/state") == b"saved\n"
     with pytest.raises(ClientError, match="in status Stopped"):
         server.sm.stop_training_job(TrainingJobName="stopped")
@@ -85,17 +105,32 @@ def uncompressed(folder):
 
 def test_a_job_that_runs_too_long_is_stopped_and_its_model_uploaded(server):
     script = "trap 'echo saved > /opt/ml/model/state; exit 0' TERM; while :; do sleep 0.05; done"
-    server.train("long", script, StoppingCondition={"MaxRuntimeInSeconds": 5}, OutputDataConfig=uncompressed("long"))
+    server.train(
+        "long",
+        script,
+        StoppingCondition={"MaxRuntimeInSeconds": 5},
+        OutputDataConfig=uncompressed("long"),
+    )
     job = server.ended("long")
     assert (job["TrainingJobStatus"], job["SecondaryStatus"]) == ("Stopped", "MaxRuntimeExceeded")
-    assert went_through(job) == ["Starting", "Downloading", "Training", "Stopping", "Uploading", "MaxRuntimeExceeded"]
+    assert went_through(job) == [
+        "Starting",
+        "Downloading",
+        "Training",
+        "Stopping",
+        "Uploading",
+        "MaxRuntimeExceeded",
+    ]
     assert "exceeded MaxRuntimeInSeconds" in job["SecondaryStatusTransitions"][-1]["StatusMessage"]
     assert server.get("out/long/long/output/model/state") == b"saved\n"
 
 
 def test_a_spot_job_that_takes_longer_than_it_may_wait_is_stopped(server):
     server.train("waited", UNTIL_SIGTERM, **spot(max_wait_s=1, max_runtime_s=1))
-    assert server.ended("waited")["SecondaryStatus"] in ("MaxWaitTimeExceeded", "MaxRuntimeExceeded")
+    assert server.ended("waited")["SecondaryStatus"] in (
+        "MaxWaitTimeExceeded",
+        "MaxRuntimeExceeded",
+    )
     server.train("holder", UNTIL_SIGTERM, count=4)
     server.says("holder", "ready")
     server.train("waits", "exit 0", **spot(max_wait_s=1, max_runtime_s=1))
@@ -131,7 +166,9 @@ def test_who_asks_for_the_end_of_a_job_is_answered_when_it_ends(server):
         asked = pool.submit(server.ask, "GET", "/raysm/jobs/us-east-1/heard/end/60")
         server.sm.stop_training_job(TrainingJobName="heard")
         assert asked.result(SOON_S) == (200, {"ended": True})
-    assert server.sm.describe_training_job(TrainingJobName="heard")["TrainingJobStatus"] == "Stopped"
+    assert (
+        server.sm.describe_training_job(TrainingJobName="heard")["TrainingJobStatus"] == "Stopped"
+    )
     assert server.ask("GET", "/raysm/jobs/us-east-1/heard/end/60") == (200, {"ended": True})
     assert server.ask("GET", "/raysm/jobs/us-east-1/nobody/end/60")[0] == 409
 
@@ -159,7 +196,9 @@ def test_ten_jobs_at_once_wait_for_the_cores_and_run_in_their_order(server, tmp_
     assert all(later > starts[i] for i in range(8) for later in starts[i + 2 :])
     for job in jobs:
         running = [
-            other for other in jobs if other["TrainingStartTime"] <= job["TrainingStartTime"] < other["TrainingEndTime"]
+            other
+            for other in jobs
+            if other["TrainingStartTime"] <= job["TrainingStartTime"] < other["TrainingEndTime"]
         ]
         assert len(running) <= 2
 

@@ -19,11 +19,19 @@ def test_backwards_yields_what_forwards_does_from_any_place(tmp_path):
     for lines in (0, 1, 7, 300):
         written = b"".join(b'[%d, "%s"]\n' % (at, b"x" * (at * 37 % 5000)) for at in range(lines))
         for torn in (b"", b'[9, "being wri'):
-            path.write_bytes(written[: len(written) // 2] + b"7\n" * (lines > 1) + written[len(written) // 2 :] + torn)
+            path.write_bytes(
+                written[: len(written) // 2]
+                + b"7\n" * (lines > 1)
+                + written[len(written) // 2 :]
+                + torn
+            )
             events = list(read(path))
             assert list(backwards(path)) == events[::-1]
             for _, behind, *_ in events[:: max(1, lines // 10)]:
-                assert list(backwards(path, behind)) == [event for event in events if event[1] <= behind][::-1]
+                assert (
+                    list(backwards(path, behind))
+                    == [event for event in events if event[1] <= behind][::-1]
+                )
 
 
 GROUP = TRAINING.log_group
@@ -46,7 +54,13 @@ def write(records):
     def add(job, region="us-east-1", **streams):
         records.add(
             JobRecord(
-                kind="training", name=job, arn=f"arn:{job}", region=region, request={}, created_s=1.0, modified_s=1.0
+                kind="training",
+                name=job,
+                arn=f"arn:{job}",
+                region=region,
+                request={},
+                created_s=1.0,
+                modified_s=1.0,
             )
         )
         folder = records.folder(TRAINING, job, region) / "streams"
@@ -79,15 +93,26 @@ def test_streams_are_those_of_the_prefix_and_come_by_pages(service, write):
     assert names(ask(descending=True)) == ["ab/algo-1", "a/algo-2", "a/algo-1"]
     first = ask(limit=2)
     second = ask(limit=2, nextToken=first["nextToken"])
-    assert (names(first), names(second), "nextToken" in second) == (["a/algo-1", "a/algo-2"], ["ab/algo-1"], False)
+    assert (names(first), names(second), "nextToken" in second) == (
+        ["a/algo-1", "a/algo-2"],
+        ["ab/algo-1"],
+        False,
+    )
 
 
 def test_lines_come_forwards_page_by_page_until_the_token_stays(service, write):
     write("a", algo_1=[(at, f"line {at}") for at in range(5)])
-    request = {"logGroupName": GROUP, "logStreamName": "a/algo-1", "startFromHead": True, "limit": 2}
+    request = {
+        "logGroupName": GROUP,
+        "logStreamName": "a/algo-1",
+        "startFromHead": True,
+        "limit": 2,
+    }
     pages, token = [], None
     while True:
-        answer = service.answer("GetLogEvents", {**request, **({"nextToken": token} if token else {})})
+        answer = service.answer(
+            "GetLogEvents", {**request, **({"nextToken": token} if token else {})}
+        )
         if answer["nextForwardToken"] == token:
             assert answer["events"] == []
             break
@@ -107,8 +132,15 @@ def test_without_a_direction_the_last_page_comes_first_and_within_it_the_oldest(
 
 
 def test_a_filter_merges_streams_by_time_and_its_pages_lose_nothing(service, write):
-    write("a", algo_1=[(1, "ERROR one"), (4, "fine")], algo_2=[(2, "ERROR two"), (3, "ERROR three")])
-    request = {"logGroupName": GROUP, "logStreamNamePrefix": "a/", "filterPattern": "ERROR", "limit": 2}
+    write(
+        "a", algo_1=[(1, "ERROR one"), (4, "fine")], algo_2=[(2, "ERROR two"), (3, "ERROR three")]
+    )
+    request = {
+        "logGroupName": GROUP,
+        "logStreamNamePrefix": "a/",
+        "filterPattern": "ERROR",
+        "limit": 2,
+    }
     first = service.answer("FilterLogEvents", request)
     second = service.answer("FilterLogEvents", {**request, "nextToken": first["nextToken"]})
     assert messages(first) + messages(second) == ["ERROR one", "ERROR two", "ERROR three"]
@@ -120,14 +152,28 @@ def test_a_filter_merges_streams_by_time_and_its_pages_lose_nothing(service, wri
     ("operation", "more", "code"),
     [
         ("GetLogEvents", {"logStreamName": "a/algo-9"}, "ResourceNotFoundException"),
-        ("GetLogEvents", {"logStreamName": "a/algo-1", "nextToken": "x/1"}, "InvalidParameterException"),
-        ("GetLogEvents", {"logStreamName": "a/algo-1", "nextToken": "f/x"}, "InvalidParameterException"),
+        (
+            "GetLogEvents",
+            {"logStreamName": "a/algo-1", "nextToken": "x/1"},
+            "InvalidParameterException",
+        ),
+        (
+            "GetLogEvents",
+            {"logStreamName": "a/algo-1", "nextToken": "f/x"},
+            "InvalidParameterException",
+        ),
         ("DescribeLogStreams", {"nextToken": "no base64"}, "InvalidParameterException"),
         ("FilterLogEvents", {"logStreamNames": ["a/algo-9"]}, "ResourceNotFoundException"),
-        ("FilterLogEvents", {"logStreamNames": ["a/x"], "logStreamNamePrefix": "a"}, "InvalidParameterException"),
+        (
+            "FilterLogEvents",
+            {"logStreamNames": ["a/x"], "logStreamNamePrefix": "a"},
+            "InvalidParameterException",
+        ),
     ],
 )
-def test_what_cannot_be_answered_is_refused_with_cloudwatchs_code(service, write, operation, more, code):
+def test_what_cannot_be_answered_is_refused_with_cloudwatchs_code(
+    service, write, operation, more, code
+):
     write("a", algo_1=[(1, "x")])
     with pytest.raises(ApiError) as raised:
         service.answer(operation, {"logGroupName": GROUP, **more})
@@ -140,7 +186,9 @@ def test_jobs_of_one_name_in_two_regions_have_logs_of_their_own(service, write):
     asked = {"logGroupName": GROUP, "logStreamName": "same/algo-1", "startFromHead": True}
     assert messages(service.answer("GetLogEvents", asked)) == ["near"]
     assert messages(service.answer("GetLogEvents", asked, "eu-west-1")) == ["far"]
-    (stream,) = service.answer("DescribeLogStreams", {"logGroupName": GROUP}, "eu-west-1")["logStreams"]
+    (stream,) = service.answer("DescribeLogStreams", {"logGroupName": GROUP}, "eu-west-1")[
+        "logStreams"
+    ]
     assert (stream["logStreamName"], stream["arn"].split(":")[3]) == ("same/algo-1", "eu-west-1")
     everything = service.answer("FilterLogEvents", {"logGroupName": GROUP}, "eu-west-1")
     assert messages(everything) == ["far"]
@@ -195,7 +243,11 @@ def test_text_that_is_not_utf_8_and_empty_lines_pass(server):
 
 
 def test_the_last_value_of_each_metric_is_in_the_job_and_all_are_in_cloudwatch(server):
-    server.train("measured", "echo epoch 1 loss=0.5; echo epoch 2 loss=2.5e-1; echo the epoch 3", **DEFINITIONS)
+    server.train(
+        "measured",
+        "echo epoch 1 loss=0.5; echo epoch 2 loss=2.5e-1; echo the epoch 3",
+        **DEFINITIONS,
+    )
     job = server.ended("measured")
     final = {metric["MetricName"]: metric["Value"] for metric in job["FinalMetricDataList"]}
     assert final == {"train:loss": 0.25, "epoch": 2.0, "no-number": 0.25}
@@ -215,7 +267,13 @@ def test_the_last_value_of_each_metric_is_in_the_job_and_all_are_in_cloudwatch(s
 
 def test_a_loss_that_diverges_is_passed_over():
     record = JobRecord(
-        kind="training", name="a-job", arn="arn", region="eu-west-1", request={}, created_s=1.0, modified_s=1.0
+        kind="training",
+        name="a-job",
+        arn="arn",
+        region="eu-west-1",
+        request={},
+        created_s=1.0,
+        modified_s=1.0,
     )
     metrics = MetricScanner(None, record, [{"Name": "loss", "Regex": r"loss=(\S+)"}])
     for text in ("loss=2.0", "loss=nan", "loss=inf", "loss=-Infinity"):

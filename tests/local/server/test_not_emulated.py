@@ -18,7 +18,9 @@ def twelve(server):
 
 
 def listed(server, **fields):
-    found = server.sm.list_training_jobs(NameContains="job-", MaxResults=100, **fields)["TrainingJobSummaries"]
+    found = server.sm.list_training_jobs(NameContains="job-", MaxResults=100, **fields)[
+        "TrainingJobSummaries"
+    ]
     return [summary["TrainingJobName"] for summary in found]
 
 
@@ -82,10 +84,17 @@ def test_tags_are_added_listed_and_deleted(server):
     server.train("tagged", "exit 0", Tags=[{"Key": "a", "Value": "1"}, {"Key": "b", "Value": ""}])
     arn = server.ended("tagged")["TrainingJobArn"]
     assert "Tags" not in server.describe("tagged")
-    server.sm.add_tags(ResourceArn=arn, Tags=[{"Key": "a", "Value": "2"}, {"Key": "c", "Value": "3"}])
+    server.sm.add_tags(
+        ResourceArn=arn, Tags=[{"Key": "a", "Value": "2"}, {"Key": "c", "Value": "3"}]
+    )
     server.sm.delete_tags(ResourceArn=arn, TagKeys=["b", "nothing"])
-    pages = server.sm.get_paginator("list_tags").paginate(ResourceArn=arn, PaginationConfig={"PageSize": 50})
-    assert [tag for page in pages for tag in page["Tags"]] == [{"Key": "a", "Value": "2"}, {"Key": "c", "Value": "3"}]
+    pages = server.sm.get_paginator("list_tags").paginate(
+        ResourceArn=arn, PaginationConfig={"PageSize": 50}
+    )
+    assert [tag for page in pages for tag in page["Tags"]] == [
+        {"Key": "a", "Value": "2"},
+        {"Key": "c", "Value": "3"},
+    ]
     many = [{"Key": f"k{i}", "Value": ""} for i in range(49)]
     with pytest.raises(ClientError, match="ResourceLimitExceeded.* 50 .* 51"):
         server.sm.add_tags(ResourceArn=arn, Tags=many)
@@ -93,7 +102,9 @@ def test_tags_are_added_listed_and_deleted(server):
 
 def test_a_running_job_can_be_updated_and_not_deleted(server):
     resources = {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1}
-    server.train("updated", "trap 'exit 0' TERM; while :; do sleep 0.05; done", ResourceConfig=resources)
+    server.train(
+        "updated", "trap 'exit 0' TERM; while :; do sleep 0.05; done", ResourceConfig=resources
+    )
     server.reached("updated", "Training")
     server.sm.update_training_job(
         TrainingJobName="updated",
@@ -108,7 +119,9 @@ def test_a_running_job_can_be_updated_and_not_deleted(server):
     server.sm.stop_training_job(TrainingJobName="updated")
     server.ended("updated")
     with pytest.raises(ClientError, match="cannot be updated"):
-        server.sm.update_training_job(TrainingJobName="updated", RemoteDebugConfig={"EnableRemoteDebug": False})
+        server.sm.update_training_job(
+            TrainingJobName="updated", RemoteDebugConfig={"EnableRemoteDebug": False}
+        )
     server.sm.delete_training_job(TrainingJobName="updated")
     with pytest.raises(ClientError, match="not found"):
         server.describe("updated")
@@ -134,23 +147,48 @@ def test_a_description_has_all_that_was_asked_for(server):
 
 TUNING = {
     "HyperParameterTuningJobName": "tuned",
-    "HyperParameterTuningJobConfig": {"Strategy": "Random", "ResourceLimits": {"MaxParallelTrainingJobs": 1}},
+    "HyperParameterTuningJobConfig": {
+        "Strategy": "Random",
+        "ResourceLimits": {"MaxParallelTrainingJobs": 1},
+    },
 }
 
 OPERATIONS = [
-    ("sagemaker", "create_hyper_parameter_tuning_job", TUNING, "CreateHyperParameterTuningJob; run the sweep as one"),
+    (
+        "sagemaker",
+        "create_hyper_parameter_tuning_job",
+        TUNING,
+        "CreateHyperParameterTuningJob; run the sweep as one",
+    ),
     ("sagemaker", "search", {"Resource": "TrainingJob"}, "Search; use ListTrainingJobs"),
-    ("sagemaker", "describe_space", {"DomainId": "d-1", "SpaceName": "a"}, "DescribeSpace of the service sagemaker"),
+    (
+        "sagemaker",
+        "describe_space",
+        {"DomainId": "d-1", "SpaceName": "a"},
+        "DescribeSpace of the service sagemaker",
+    ),
     ("batch", "list_consumable_resources", {}, "ListConsumableResources"),
     ("service-quotas", "list_services", {}, "ListServices of the service servicequotas"),
     ("bedrock", "list_imported_models", {}, "GET /imported-models of the service bedrock"),
-    ("sagemaker", "describe_experiment", {"ExperimentName": "none"}, "DescribeExperiment .* with these parameters"),
-    ("iam", "get_service_last_accessed_details", {"JobId": "a" * 36}, "GetServiceLastAccessedDetails"),
+    (
+        "sagemaker",
+        "describe_experiment",
+        {"ExperimentName": "none"},
+        "DescribeExperiment .* with these parameters",
+    ),
+    (
+        "iam",
+        "get_service_last_accessed_details",
+        {"JobId": "a" * 36},
+        "GetServiceLastAccessedDetails",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("service", "method", "parameters", "named"), OPERATIONS)
-def test_an_operation_that_is_not_emulated_is_refused_by_name(server, service, method, parameters, named):
+def test_an_operation_that_is_not_emulated_is_refused_by_name(
+    server, service, method, parameters, named
+):
     with pytest.raises(ClientError, match=f"does not emulate .*{named}") as raised:
         getattr(server.client(service), method)(**parameters)
     answer = raised.value.response
@@ -171,10 +209,12 @@ def test_the_last_event_of_a_log_stream_is_the_one_it_says(server):
     server.ended("two-lines")
     logs = server.client("logs")
     group = "/aws/sagemaker/TrainingJobs"
-    (stream,) = logs.describe_log_streams(logGroupName=group, logStreamNamePrefix="two-lines/")["logStreams"]
-    events = logs.get_log_events(logGroupName=group, logStreamName=stream["logStreamName"], startFromHead=True)[
-        "events"
+    (stream,) = logs.describe_log_streams(logGroupName=group, logStreamNamePrefix="two-lines/")[
+        "logStreams"
     ]
+    events = logs.get_log_events(
+        logGroupName=group, logStreamName=stream["logStreamName"], startFromHead=True
+    )["events"]
     assert [event["message"] for event in events][-1] == "two"
     assert stream["firstEventTimestamp"] == events[0]["timestamp"]
     assert stream["lastEventTimestamp"] == events[-1]["timestamp"]

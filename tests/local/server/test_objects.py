@@ -29,7 +29,10 @@ MODEL = PurePosixPath("model")
 @pytest.fixture
 def bases(tmp_path):
     """The base folders of two instances."""
-    for host, names in (("algo-1", ("both", "deep/head")), ("algo-2", ("both", "other", ".x.partial"))):
+    for host, names in (
+        ("algo-1", ("both", "deep/head")),
+        ("algo-2", ("both", "other", ".x.partial")),
+    ):
         for name in names:
             path = tmp_path / host / "model" / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,7 +41,9 @@ def bases(tmp_path):
 
 
 def names_below(folder):
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+    )
 
 
 def instance(base):
@@ -48,7 +53,14 @@ def instance(base):
 def collected(tmp_path, bases, **fields):
     (tmp_path / "scratch").mkdir(exist_ok=True)
     output = Output(place=MODEL, uri=(tmp_path / "out").as_uri(), **fields)
-    collect(Objects(MotoServices()), output, list(map(instance, bases)), tmp_path / "scratch", pytest.fail, None)
+    collect(
+        Objects(MotoServices()),
+        output,
+        list(map(instance, bases)),
+        tmp_path / "scratch",
+        pytest.fail,
+        None,
+    )
     return tmp_path / "out"
 
 
@@ -63,7 +75,9 @@ def test_any_instance_may_be_the_last_writer():
 def test_of_nothing_there_is_an_archive_only_where_there_has_to_be_one(tmp_path):
     (tmp_path / "algo-1").mkdir()
     assert not collected(tmp_path, [tmp_path / "algo-1"], archive=True).exists()
-    with tarfile.open(collected(tmp_path, [tmp_path / "algo-1"], archive=True, even_empty=True)) as tar:
+    with tarfile.open(
+        collected(tmp_path, [tmp_path / "algo-1"], archive=True, even_empty=True)
+    ) as tar:
         assert tar.getnames() == []
 
 
@@ -89,7 +103,9 @@ def test_what_links_lead_to_is_kept_under_both_names(tmp_path, archive):
 
 def test_an_output_of_any_name_is_kept_under_it(tmp_path):
     write_all(tmp_path / "algo-1" / "model", ONLY_FILES)
-    assert read_all(collected(tmp_path, [tmp_path / "algo-1"], archive=False)) == contents(ONLY_FILES)
+    assert read_all(collected(tmp_path, [tmp_path / "algo-1"], archive=False)) == contents(
+        ONLY_FILES
+    )
 
 
 def test_an_output_behind_a_link_out_of_its_instance_is_left_out_and_named(tmp_path):
@@ -98,7 +114,14 @@ def test_an_output_behind_a_link_out_of_its_instance_is_left_out_and_named(tmp_p
     (tmp_path / "algo-1" / "model" / "link").symlink_to(tmp_path / "secret")
     said = []
     output = Output(place=MODEL, uri=uri_of(tmp_path / "out"), archive=False)
-    collect(Objects(MotoServices()), output, [instance(tmp_path / "algo-1")], tmp_path / "scratch", said.append, None)
+    collect(
+        Objects(MotoServices()),
+        output,
+        [instance(tmp_path / "algo-1")],
+        tmp_path / "scratch",
+        said.append,
+        None,
+    )
     assert read_all(tmp_path / "out") == contents(["weights"])
     assert ["model/link" in line and str(tmp_path / "secret") in line for line in said] == [True]
 
@@ -110,10 +133,16 @@ def test_an_output_whose_name_s3_cannot_have_is_named_and_the_others_are_kept(tm
     client.create_bucket(Bucket="odd-names")
     objects = Objects(services)
     output = Output(place=MODEL, uri="s3://odd-names/out", archive=False)
-    collect(objects, output, [instance(tmp_path / "algo-1")], tmp_path / "scratch", said.append, None)
+    collect(
+        objects, output, [instance(tmp_path / "algo-1")], tmp_path / "scratch", said.append, None
+    )
     objects.download("s3://odd-names/out/", tmp_path / "fetched")
     assert read_all(tmp_path / "fetched") == contents(ODD_NAMES)
-    assert [repr(os.fsencode(NOT_UTF8)) in said[0], repr("new\nline.txt") in said[1], len(said)] == [True, True, 2]
+    assert [
+        repr(os.fsencode(NOT_UTF8)) in said[0],
+        repr("new\nline.txt") in said[1],
+        len(said),
+    ] == [True, True, 2]
 
 
 def test_checkpoints_of_any_name_are_kept_and_removed_under_it(tmp_path):
@@ -203,13 +232,17 @@ def test_a_manifest_or_a_file_in_it_that_is_missing_is_named(objects, stored, tm
         with pytest.raises(InvalidInput, match=re.escape(named)):
             objects.download_listed(uri, tmp_path / "channel")
     with pytest.raises(InvalidInput, match=re.escape(f"{tmp_path}/folder, which is not a file")):
-        objects.download_listed(manifest_in(tmp_path, uri_of(tmp_path) + "/", "folder"), tmp_path / "channel")
+        objects.download_listed(
+            manifest_in(tmp_path, uri_of(tmp_path) + "/", "folder"), tmp_path / "channel"
+        )
 
 
 @pytest.mark.parametrize("uri", ["https://stored/data", "s3:///data", "stored/data"])
 def test_a_uri_of_neither_s3_nor_a_file_is_refused(objects, stored, tmp_path, uri):
     stored("data")
-    with pytest.raises(InvalidInput, match=re.escape(f"{uri!r} is neither s3://bucket/key nor file:///path")):
+    with pytest.raises(
+        InvalidInput, match=re.escape(f"{uri!r} is neither s3://bucket/key nor file:///path")
+    ):
         objects.download(uri, tmp_path / "channel")
 
 
@@ -228,13 +261,21 @@ def test_checkpoints_in_s3_are_those_of_their_own_folder(objects, stored, tmp_pa
 def test_only_a_copy_of_an_input_on_this_machine_belongs_to_the_job(objects, tmp_path, manifest):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "rows").touch()
-    uri = manifest_in(tmp_path, uri_of(tmp_path / "data") + "/", "rows") if manifest else uri_of(tmp_path / "data")
-    place, is_owned = bring(objects, [Source(name="c", uri=uri, manifest=manifest)], tmp_path / "channels")["c"]
+    uri = (
+        manifest_in(tmp_path, uri_of(tmp_path / "data") + "/", "rows")
+        if manifest
+        else uri_of(tmp_path / "data")
+    )
+    place, is_owned = bring(
+        objects, [Source(name="c", uri=uri, manifest=manifest)], tmp_path / "channels"
+    )["c"]
     assert (place == tmp_path / "data", is_owned) == (not manifest, manifest)
     assert (place / "rows").is_file()
 
 
-def test_an_output_that_cannot_be_stored_fails_a_job_but_is_no_reason_of_one_that_failed(objects, s3, tmp_path):
+def test_an_output_that_cannot_be_stored_fails_a_job_but_is_no_reason_of_one_that_failed(
+    objects, s3, tmp_path
+):
     s3.create_bucket(Bucket="stored")
     write_all(tmp_path / "algo-1" / "model", ["weights"])
     write_all(tmp_path / "algo-1" / "output", ["why"])
@@ -242,7 +283,10 @@ def test_an_output_that_cannot_be_stored_fails_a_job_but_is_no_reason_of_one_tha
     kept = Output(place=PurePosixPath("output"), uri="s3://stored/out")
     definition = Definition(sources=(), outputs=(nowhere, kept), instances=1, max_runtime_s=1.0)
     bases = [instance(tmp_path / "algo-1")]
-    with pytest.raises(InvalidRequest, match="Artifact upload failed: s3://no-such-bucket-of-ours/out: NoSuchBucket"):
+    with pytest.raises(
+        InvalidRequest,
+        match="Artifact upload failed: s3://no-such-bucket-of-ours/out: NoSuchBucket",
+    ):
         upload(objects, definition, bases, tmp_path, pytest.fail, failed=False)
     upload(objects, definition, bases, tmp_path, pytest.fail, failed=True)
     assert keys(s3, "stored") == {"out/why"}
@@ -267,9 +311,13 @@ def test_results_of_a_home_that_was_deleted_do_not_bring_it_back(tmp_path):
     (tmp_path / "file").touch()
     for is_ours in (True, False):
         with pytest.raises(FileNotFoundError):
-            objects.upload(tmp_path / "file", (results / "job" / "model" / "file").as_uri(), is_ours=is_ours)
+            objects.upload(
+                tmp_path / "file", (results / "job" / "model" / "file").as_uri(), is_ours=is_ours
+            )
     with pytest.raises(FileNotFoundError):
-        objects.checkpoints((results / "job" / "checkpoints").as_uri()).put(tmp_path / "file", "file")
+        objects.checkpoints((results / "job" / "checkpoints").as_uri()).put(
+            tmp_path / "file", "file"
+        )
     assert not (tmp_path / "gone").exists()
     # Where somebody else is to have it, nothing has to be there.
     objects.upload(tmp_path / "file", (tmp_path / "mine" / "file").as_uri())

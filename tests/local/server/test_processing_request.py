@@ -27,7 +27,12 @@ def given(name="x", **source):
 
 
 def left(name="made", **target):
-    target = {"S3Uri": "s3://b/made", "LocalPath": "/opt/ml/processing/made", "S3UploadMode": "EndOfJob", **target}
+    target = {
+        "S3Uri": "s3://b/made",
+        "LocalPath": "/opt/ml/processing/made",
+        "S3UploadMode": "EndOfJob",
+        **target,
+    }
     return {"OutputName": name, "S3Output": target}
 
 
@@ -38,11 +43,20 @@ def outputs(*all_of_them, **more):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"ProcessingInputs": [{"InputName": "x", "DatasetDefinition": {}}]}, "input 'x': only S3Input"),
+        (
+            {"ProcessingInputs": [{"InputName": "x", "DatasetDefinition": {}}]},
+            "input 'x': only S3Input",
+        ),
         ({"ProcessingInputs": [given(S3DataType="Other")]}, "S3DataType"),
         ({"ProcessingInputs": [given(S3InputMode="Pipe")]}, "Pipe"),
-        ({"ProcessingInputs": [given(LocalPath="/tmp/x")]}, "input 'x': LocalPath.*must lie below /opt/ml/processing"),
-        (outputs(left(LocalPath="/opt/ml/model")), "output 'made': LocalPath.*must lie below /opt/ml/processing"),
+        (
+            {"ProcessingInputs": [given(LocalPath="/tmp/x")]},
+            "input 'x': LocalPath.*must lie below /opt/ml/processing",
+        ),
+        (
+            outputs(left(LocalPath="/opt/ml/model")),
+            "output 'made': LocalPath.*must lie below /opt/ml/processing",
+        ),
         (outputs({"OutputName": "made", "FeatureStoreOutput": {}}), "output 'made': only S3Output"),
     ],
 )
@@ -71,7 +85,10 @@ def source(name, uri, path=None, distribution="FullyReplicated", **fields):
 
 def output(name, uri, path=None):
     place = path or f"/opt/ml/processing/output/{name}"
-    return {"OutputName": name, "S3Output": {"S3Uri": uri, "LocalPath": place, "S3UploadMode": "EndOfJob"}}
+    return {
+        "OutputName": name,
+        "S3Output": {"S3Uri": uri, "LocalPath": place, "S3UploadMode": "EndOfJob"},
+    }
 
 
 def request_of(name, script, *, count=1, inputs=(), outputs=(), **fields):
@@ -79,7 +96,10 @@ def request_of(name, script, *, count=1, inputs=(), outputs=(), **fields):
     request = {
         "ProcessingJobName": name,
         "RoleArn": ROLE,
-        "AppSpecification": {"ImageUri": "test:latest", "ContainerEntrypoint": ["sh", "-c", script]},
+        "AppSpecification": {
+            "ImageUri": "test:latest",
+            "ContainerEntrypoint": ["sh", "-c", script],
+        },
         "ProcessingResources": {"ClusterConfig": cluster},
         **fields,
     }
@@ -121,7 +141,9 @@ def test_inputs_are_dealt_and_outputs_of_all_instances_uploaded(server):
 
 
 def test_a_container_that_fails_fails_the_job(server):
-    server.sm.create_processing_job(**request_of("pfails", "echo it broke > /opt/ml/output/message; exit 2"))
+    server.sm.create_processing_job(
+        **request_of("pfails", "echo it broke > /opt/ml/output/message; exit 2")
+    )
     until(lambda: describe(server, "pfails")["ProcessingJobStatus"] == "Failed")
     job = describe(server, "pfails")
     assert job["ExitMessage"] == "it broke"
@@ -137,7 +159,9 @@ def describe(server, name):
 
 
 def test_a_processing_job_is_stopped(server):
-    server.sm.create_processing_job(**request_of("pstop", "trap 'exit 0' TERM; while :; do sleep 0.05; done"))
+    server.sm.create_processing_job(
+        **request_of("pstop", "trap 'exit 0' TERM; while :; do sleep 0.05; done")
+    )
     until(lambda: "ProcessingStartTime" in describe(server, "pstop"))
     server.sm.stop_processing_job(ProcessingJobName="pstop")
     until(lambda: describe(server, "pstop")["ProcessingJobStatus"] == "Stopped")

@@ -118,7 +118,11 @@ def test_a_clock_that_is_set_forward_ends_no_job_that_waits(tmp_path):
     jobs = Jobs(tmp_path, SetForward())
     run = jobs.start(
         EnableManagedSpotTraining=True,
-        StoppingCondition={"MaxRuntimeInSeconds": 600, "MaxWaitTimeInSeconds": 600, "MaxPendingTimeInSeconds": 7200},
+        StoppingCondition={
+            "MaxRuntimeInSeconds": 600,
+            "MaxWaitTimeInSeconds": 600,
+            "MaxPendingTimeInSeconds": 7200,
+        },
     )
     for _ in range(5):
         assert jobs.cores.looked.acquire(timeout=WAIT_S), jobs.record()
@@ -128,7 +132,13 @@ def test_a_clock_that_is_set_forward_ends_no_job_that_waits(tmp_path):
 
 def record():
     return JobRecord(
-        kind="training", name="a", arn="arn:a", region="us-east-1", request={}, created_s=1.0, modified_s=1.0
+        kind="training",
+        name="a",
+        arn="arn:a",
+        region="us-east-1",
+        request={},
+        created_s=1.0,
+        modified_s=1.0,
     )
 
 
@@ -280,7 +290,14 @@ def test_the_limit_that_is_exceeded_is_the_reason(times, reason):
 
 def status_record(**fields):
     return SimpleNamespace(
-        **{"name": "a", "kind": "training", "status": "InProgress", "secondary": "Training", "final": False} | fields
+        **{
+            "name": "a",
+            "kind": "training",
+            "status": "InProgress",
+            "secondary": "Training",
+            "final": False,
+        }
+        | fields
     )
 
 
@@ -288,7 +305,11 @@ def status_record(**fields):
     ("fields", "how", "words"),
     [
         ({}, {"spot": False, "is_ending": False}, "is not on spot capacity"),
-        ({"secondary": "Starting"}, {"spot": True, "is_ending": False}, "it is in status Starting, not Training"),
+        (
+            {"secondary": "Starting"},
+            {"spot": True, "is_ending": False},
+            "it is in status Starting, not Training",
+        ),
         ({}, {"spot": True, "is_ending": True}, "cannot be interrupted now"),
     ],
     ids=["on demand", "not yet", "ending"],

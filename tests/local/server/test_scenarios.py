@@ -106,7 +106,9 @@ class Region:
     def streams(self, job):
         """Return the names of a job's streams and the messages in all of them."""
         logs = self.server.client_in("logs", self.name)
-        listed = logs.describe_log_streams(logGroupName=TRAINING_LOGS, logStreamNamePrefix=f"{job}/")["logStreams"]
+        listed = logs.describe_log_streams(
+            logGroupName=TRAINING_LOGS, logStreamNamePrefix=f"{job}/"
+        )["logStreams"]
         names = [stream["logStreamName"] for stream in listed]
         events = logs.filter_log_events(logGroupName=TRAINING_LOGS, logStreamNames=names)["events"]
         return names, [event["message"] for event in events]
@@ -128,7 +130,9 @@ def test_a_job_for_which_there_is_no_capacity_fails_in_aws_words(server):
     region = Region(server, "us-west-2")
     region.train("none", "exit 0")
     job = region.ended("none")
-    assert job["FailureReason"].startswith("CapacityError: Unable to provision requested ML compute capacity.")
+    assert job["FailureReason"].startswith(
+        "CapacityError: Unable to provision requested ML compute capacity."
+    )
     assert "Training" not in statuses(job)
 
 
@@ -137,7 +141,10 @@ def test_a_job_whose_instances_take_long_to_come_can_be_stopped_meanwhile(server
     region.train("slow", "exit 0")
     region.sm.stop_training_job(TrainingJobName="slow")
     job = region.ended("slow")
-    assert (job["TrainingJobStatus"], statuses(job)) == ("Stopped", ["Starting", "Stopping", "Stopped"])
+    assert (job["TrainingJobStatus"], statuses(job)) == (
+        "Stopped",
+        ["Starting", "Stopping", "Stopped"],
+    )
 
 
 def test_an_account_may_refuse_remote_debugging(server):
@@ -178,14 +185,18 @@ def test_what_was_asked_for_is_done_though_the_answer_is_lost(server):
         s3.put_object(Bucket=BUCKET, Key="lost", Body=b"x" * 100_000)
     assert len(server.get("lost")) == 100_000
     with pytest.raises(ConnectionClosedError):
-        server.client_in("sagemaker", "ca-central-1").create_training_job(**training_request("lost", "sleep 100"))
+        server.client_in("sagemaker", "ca-central-1").create_training_job(
+            **training_request("lost", "sleep 100")
+        )
     # Its own paths are no part of AWS.
     assert "lost" in server.ask("GET", "/raysm/status")[1]["running"]
 
 
 def test_an_upload_that_is_refused_leaves_the_connection_usable(server):
     s3 = server.client_in("s3", "sa-east-1")
-    codes = [code_of(lambda: s3.put_object(Bucket=BUCKET, Key="k", Body=b"x" * 99)) for _ in range(40)]
+    codes = [
+        code_of(lambda: s3.put_object(Bucket=BUCKET, Key="k", Body=b"x" * 99)) for _ in range(40)
+    ]
     assert set(codes) == {"", "SlowDown"}
     assert 8 < codes.count("SlowDown") < 32
 
@@ -208,7 +219,10 @@ def test_a_role_without_the_permissions_lets_nobody_in(server):
 
 
 def signed(service, **headers):
-    return {"Authorization": f"AWS4-HMAC-SHA256 Credential=a/20261122/us-east-1/{service}/aws4_request, x", **headers}
+    return {
+        "Authorization": f"AWS4-HMAC-SHA256 Credential=a/20261122/us-east-1/{service}/aws4_request, x",
+        **headers,
+    }
 
 
 def requested(headers, body=b""):
@@ -232,7 +246,9 @@ def test_shares_of_requests_are_throttled_or_find_the_service_unavailable():
 
 
 def rated(**regions):
-    scenario = Scenario(regions={name: Scenario(api=Api(**switches)) for name, switches in regions.items()})
+    scenario = Scenario(
+        regions={name: Scenario(api=Api(**switches)) for name, switches in regions.items()}
+    )
     clock = HandClock()
     return Faults(scenario, Random(0), clock), clock
 
@@ -253,7 +269,8 @@ def test_of_a_rate_so_many_requests_a_second_are_answered_and_those_that_were_re
         with contextlib.suppress(ApiError):
             faults.refuse(in_region("eu-west-1"))
             answered += 1
-    # Never more than the rate and what is there at its beginning; less, by what a full bucket cannot take.
+    # Never more than the rate and what is there at its beginning; less, by what a full bucket
+    # cannot take.
     assert 45 <= answered <= 51
 
 
@@ -269,9 +286,15 @@ REFUSED = {
     "name": ({"TrainingJobName": "a_b"}, "'a_b' at 'trainingJobName'.*regular expression pattern"),
     "instance type": (resources(InstanceType="ml.nonsense"), "satisfy enum value set"),
     "two wrongs": ({"TrainingJobName": "_", "RoleArn": "x" * 30}, "2 validation errors detected"),
-    "same tags": ({"Tags": [{"Key": "a", "Value": "1"}, {"Key": "a", "Value": "2"}]}, "duplicate tag keys"),
+    "same tags": (
+        {"Tags": [{"Key": "a", "Value": "1"}, {"Key": "a", "Value": "2"}]},
+        "duplicate tag keys",
+    ),
     "no entry point": ({"algorithm": {"ContainerEntrypoint": None}}, "give ContainerEntrypoint"),
-    "spot without wait": ({"EnableManagedSpotTraining": True}, "MaxWaitTimeInSeconds must be present"),
+    "spot without wait": (
+        {"EnableManagedSpotTraining": True},
+        "MaxWaitTimeInSeconds must be present",
+    ),
     "checkpoint place": (
         {"CheckpointConfig": {"S3Uri": "s3://bkt/x", "LocalPath": "/elsewhere"}},
         "must lie below /opt/ml",
@@ -304,7 +327,9 @@ def unchecked(server):
 def test_what_cannot_be_is_a_validation_exception(unchecked, case):
     fields, message = REFUSED[case]
     request = request_of("refused", fields)
-    request["AlgorithmSpecification"] = {k: v for k, v in request["AlgorithmSpecification"].items() if v is not None}
+    request["AlgorithmSpecification"] = {
+        k: v for k, v in request["AlgorithmSpecification"].items() if v is not None
+    }
     with pytest.raises(ClientError, match=message) as caught:
         unchecked.create_training_job(**request)
     assert caught.value.response["Error"]["Code"] == "ValidationException"
@@ -312,7 +337,8 @@ def test_what_cannot_be_is_a_validation_exception(unchecked, case):
 
 
 @pytest.mark.parametrize(
-    "fields", [{"StoppingCondition": {"MaxRuntimeInSeconds": 28 * DAY_S + 1}}, resources(InstanceCount=241)]
+    "fields",
+    [{"StoppingCondition": {"MaxRuntimeInSeconds": 28 * DAY_S + 1}}, resources(InstanceCount=241)],
 )
 def test_what_is_past_an_accounts_limit_is_resource_limit_exceeded(unchecked, fields):
     with pytest.raises(ClientError) as caught:
@@ -327,6 +353,12 @@ def test_without_a_server_the_least_request_passes_and_members_of_a_newer_model_
 
 def test_an_instance_type_of_next_year_passes_and_what_has_not_its_form_does_not():
     resources = {"InstanceCount": 1, "VolumeSizeInGB": 1}
-    check("CreateTrainingJob", training_parameters(ResourceConfig={**resources, "InstanceType": "ml.p99.2xlarge"}))
+    check(
+        "CreateTrainingJob",
+        training_parameters(ResourceConfig={**resources, "InstanceType": "ml.p99.2xlarge"}),
+    )
     with pytest.raises(ApiError, match="satisfy enum value set"):
-        check("CreateTrainingJob", training_parameters(ResourceConfig={**resources, "InstanceType": "p99"}))
+        check(
+            "CreateTrainingJob",
+            training_parameters(ResourceConfig={**resources, "InstanceType": "p99"}),
+        )

@@ -11,7 +11,15 @@ import pytest
 
 from raysm.core.protocol.home import ServerRecord
 from tests.support.leftovers import assert_nothing_left
-from tests.support.sagemaker_server import BUCKET, SOON_S, Server, channel, instances_of, statuses, until
+from tests.support.sagemaker_server import (
+    BUCKET,
+    SOON_S,
+    Server,
+    channel,
+    instances_of,
+    statuses,
+    until,
+)
 
 OPTIONS = ("--instance-kind", "process", "--cores", "4", "--stop-grace-s", "2")
 FOREVER = "echo ready; while :; do sleep 0.05; done"
@@ -68,7 +76,9 @@ def test_a_job_that_completed_on_a_full_disk_is_completed_for_the_next_server(st
     first.train("full", script, OutputDataConfig=output)
     first.says("full", "ready")
     # No file of this server may have more than a byte: its disk is full.
-    _, hard = resource.prlimit(first.process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+    _, hard = resource.prlimit(
+        first.process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY)
+    )
     (tmp_path / "go").touch()
     assert first.ended("full")["TrainingJobStatus"] == "Completed"
     resource.prlimit(first.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, hard))
@@ -98,12 +108,19 @@ def test_what_lies_in_s3_is_there_again_after_a_planned_end(start):
     first.s3.upload_fileobj(io.BytesIO(b"x" * (9 << 20)), BUCKET, "large")
     first.end()
     second = start()
-    assert [bucket["Name"] for bucket in second.s3.list_buckets()["Buckets"]] == ["raysm-local", BUCKET]
+    assert [bucket["Name"] for bucket in second.s3.list_buckets()["Buckets"]] == [
+        "raysm-local",
+        BUCKET,
+    ]
     assert second.get("model") == b"weights"
     assert second.s3.head_object(Bucket=BUCKET, Key="model")["Metadata"] == {"of": "yesterday"}
     assert second.s3.head_object(Bucket=BUCKET, Key="large")["ContentLength"] == 9 << 20
     assert "Contents" not in second.s3.list_objects_v2(Bucket="raysm-local")
-    second.train("reads", "cat /opt/ml/input/data/c/model", InputDataConfig=[channel("c", f"s3://{BUCKET}/model")])
+    second.train(
+        "reads",
+        "cat /opt/ml/input/data/c/model",
+        InputDataConfig=[channel("c", f"s3://{BUCKET}/model")],
+    )
     assert second.ended("reads")["TrainingJobStatus"] == "Completed"
     second.end()
 
@@ -128,7 +145,9 @@ def test_an_image_says_what_plays_the_instances(server):
 
 
 @pytest.mark.parametrize("is_made_anew", [False, True])
-def test_a_server_whose_home_is_deleted_ends_with_its_instances_and_makes_it_not_anew(start, tmp_path, is_made_anew):
+def test_a_server_whose_home_is_deleted_ends_with_its_instances_and_makes_it_not_anew(
+    start, tmp_path, is_made_anew
+):
     home = tmp_path / "home"
     server = start()
     server.make_bucket()
@@ -149,9 +168,14 @@ def test_a_server_whose_home_is_deleted_ends_with_its_instances_and_makes_it_not
 def test_it_listens_on_loopback_alone(server):
     address = socket.gethostbyname(socket.gethostname())
     if address.startswith("127."):
-        addresses = subprocess.run(["hostname", "-I"], capture_output=True, text=True).stdout.split()
+        addresses = subprocess.run(
+            ["hostname", "-I"], capture_output=True, text=True
+        ).stdout.split()
         address = next((found for found in addresses if "." in found), None)
     if address is None:
         pytest.skip("this machine has no address but loopback")
-    with pytest.raises(ConnectionRefusedError), socket.create_connection((address, server.record.port), timeout=2):
+    with (
+        pytest.raises(ConnectionRefusedError),
+        socket.create_connection((address, server.record.port), timeout=2),
+    ):
         pass

@@ -21,16 +21,22 @@ from tests.support.waiting import until
 
 def test_where_the_time_passes_faster_what_really_runs_is_refused(tmp_path):
     records = Records(tmp_path, Clock(speed=60.0))
-    services = SimpleNamespace(records=records, stock=Stock(Scenario(), records), scenario=Scenario())
+    services = SimpleNamespace(
+        records=records, stock=Stock(Scenario(), records), scenario=Scenario()
+    )
     with pytest.raises(ApiError, match="kind process"):
-        Operations(services, "process").answer("CreateTrainingJob", training_request("a", "exit 0"), "us-east-1")
+        Operations(services, "process").answer(
+            "CreateTrainingJob", training_request("a", "exit 0"), "us-east-1"
+        )
     with pytest.raises(ApiError):
         records.get(TRAINING, "a")
 
 
 def test_managed_mlflow_is_refused_with_what_to_use_instead(tmp_path):
     records = Records(tmp_path)
-    services = SimpleNamespace(records=records, stock=Stock(Scenario(), records), scenario=Scenario())
+    services = SimpleNamespace(
+        records=records, stock=Stock(Scenario(), records), scenario=Scenario()
+    )
     arn = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/team"
     request = training_request("a", "exit 0", MlflowConfig={"MlflowResourceArn": arn})
     with pytest.raises(ApiError, match="MLflow.* tracking='sqlite:///mlflow"):

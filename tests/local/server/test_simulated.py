@@ -104,7 +104,9 @@ def test_what_the_region_has_not_fails_as_on_aws_and_a_job_that_ends_makes_room(
     here.start("first")
     here.start("second")
     here.clock.pass_s(31)
-    assert here.record("second").failure_reason.startswith("CapacityError: Unable to provision requested ML compute")
+    assert here.record("second").failure_reason.startswith(
+        "CapacityError: Unable to provision requested ML compute"
+    )
     assert here.record("second").training_s == 0
     here.clock.pass_s(600)
     here.start("third")
@@ -113,9 +115,13 @@ def test_what_the_region_has_not_fails_as_on_aws_and_a_job_that_ends_makes_room(
 
 
 def test_a_job_on_spot_capacity_is_interrupted_and_goes_on_with_what_it_has_done(world):
-    here = world(capacity=Capacity(start_delay_s=60, interruptions_per_hour=4.0), simulated=Simulated(run_s=2 * HOUR_S))
+    here = world(
+        capacity=Capacity(start_delay_s=60, interruptions_per_hour=4.0),
+        simulated=Simulated(run_s=2 * HOUR_S),
+    )
     here.start(
-        EnableManagedSpotTraining=True, StoppingCondition={"MaxRuntimeInSeconds": 86400, "MaxWaitTimeInSeconds": 172800}
+        EnableManagedSpotTraining=True,
+        StoppingCondition={"MaxRuntimeInSeconds": 86400, "MaxWaitTimeInSeconds": 172800},
     )
     here.clock.pass_s(24 * HOUR_S)
     ended = here.record()
@@ -199,7 +205,15 @@ def request(count=1, instance_type=TYPE, **more):
 
 def record(name, region="us-east-1", **fields):
     asked = request(**fields)
-    return JobRecord(kind="training", name=name, arn=name, region=region, request=asked, created_s=1.0, modified_s=1.0)
+    return JobRecord(
+        kind="training",
+        name=name,
+        arn=name,
+        region=region,
+        request=asked,
+        created_s=1.0,
+        modified_s=1.0,
+    )
 
 
 def stock(folder, **tables):
@@ -234,7 +248,10 @@ def test_a_quota_refuses_what_goes_beyond_it_in_words_that_a_grid_learns_from(tm
     with pytest.raises(ApiError) as refused:
         here.check_quota(TRAINING, request(2), "us-east-1")
     assert refused.value.code == "ResourceLimitExceeded"
-    assert f"'{TYPE} for training job usage' is 4 Instances, with current utilization of 3" in refused.value.message
+    assert (
+        f"'{TYPE} for training job usage' is 4 Instances, with current utilization of 3"
+        in refused.value.message
+    )
     assert parse_quota(refused.value.message) == (4, 3)
 
 

@@ -23,11 +23,20 @@ def channel(**source):
     [
         ({"AlgorithmSpecification": None}, "AlgorithmSpecification is required"),
         ({"AlgorithmSpecification": {"AlgorithmName": "x"}}, "TrainingImage is required"),
-        ({"AlgorithmSpecification": {**ALGORITHM, "TrainingInputMode": "Pipe"}}, "use File or FastFile"),
-        ({"InputDataConfig": [channel(S3DataType="AugmentedManifestFile")]}, "channel 'x': S3DataType Augmented"),
+        (
+            {"AlgorithmSpecification": {**ALGORITHM, "TrainingInputMode": "Pipe"}},
+            "use File or FastFile",
+        ),
+        (
+            {"InputDataConfig": [channel(S3DataType="AugmentedManifestFile")]},
+            "channel 'x': S3DataType Augmented",
+        ),
         ({"InputDataConfig": [{**channel(), "InputMode": "Pipe"}]}, "channel 'x': InputMode Pipe"),
         ({"InputDataConfig": [{"ChannelName": "x", "DataSource": {}}]}, "only S3DataSource"),
-        ({"CheckpointConfig": {"S3Uri": "s3://b/c", "LocalPath": "/tmp/c"}}, "must lie below /opt/ml"),
+        (
+            {"CheckpointConfig": {"S3Uri": "s3://b/c", "LocalPath": "/tmp/c"}},
+            "must lie below /opt/ml",
+        ),
         ({"ResourceConfig": {"InstanceType": "x", "InstanceCount": 10**6}}, "service limit"),
     ],
 )

@@ -24,15 +24,28 @@ SETTINGS = {
     "broken credentials": {"AWS_SHARED_CREDENTIALS_FILE": "broken"},
     "certificates": {"AWS_CA_BUNDLE": "/nonexistent", "REQUESTS_CA_BUNDLE": "/nonexistent"},
     "defaults mode": {"AWS_DEFAULTS_MODE": "rubbish"},
-    "proxy": {"HTTP_PROXY": "http://127.0.0.1:9", "ALL_PROXY": "socks5://127.0.0.1:9", "NO_PROXY": ""},
+    "proxy": {
+        "HTTP_PROXY": "http://127.0.0.1:9",
+        "ALL_PROXY": "socks5://127.0.0.1:9",
+        "NO_PROXY": "",
+    },
     "endpoint": {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ENDPOINT_URL_S3": "no url"},
     "region": {"AWS_DEFAULT_REGION": "nowhere", "AWS_REGION": "nowhere"},
     "endpoints' variants": {"AWS_USE_FIPS_ENDPOINT": "true", "AWS_USE_DUALSTACK_ENDPOINT": "true"},
-    "checksums": {"AWS_REQUEST_CHECKSUM_CALCULATION": "rubbish", "AWS_RESPONSE_CHECKSUM_VALIDATION": "rubbish"},
+    "checksums": {
+        "AWS_REQUEST_CHECKSUM_CALCULATION": "rubbish",
+        "AWS_RESPONSE_CHECKSUM_VALIDATION": "rubbish",
+    },
     "compression": {"AWS_REQUEST_MIN_COMPRESSION_SIZE_BYTES": "rubbish"},
-    "metadata service": {"AWS_METADATA_SERVICE_TIMEOUT": "rubbish", "AWS_ACCOUNT_ID_ENDPOINT_MODE": "rubbish"},
+    "metadata service": {
+        "AWS_METADATA_SERVICE_TIMEOUT": "rubbish",
+        "AWS_ACCOUNT_ID_ENDPOINT_MODE": "rubbish",
+    },
     "S3": {"AWS_S3_US_EAST_1_REGIONAL_ENDPOINT": "rubbish", "AWS_S3_USE_ARN_REGION": "rubbish"},
-    "signatures": {"AWS_AUTH_SCHEME_PREFERENCE": "rubbish", "AWS_STS_REGIONAL_ENDPOINTS": "rubbish"},
+    "signatures": {
+        "AWS_AUTH_SCHEME_PREFERENCE": "rubbish",
+        "AWS_STS_REGIONAL_ENDPOINTS": "rubbish",
+    },
     "data": {"AWS_DATA_PATH": "/nonexistent", "AWS_SDK_UA_APP_ID": "x" * 100},
 }
 
@@ -88,7 +101,10 @@ def test_a_job_runs_under_a_server_that_was_started_with_wrong_settings(have, tm
         service.call("sagemaker", "create_training_job", **request)
         describe = {"TrainingJobName": "job"}
         until(
-            lambda: service.call("sagemaker", "describe_training_job", **describe)["TrainingJobStatus"] != "InProgress"
+            lambda: (
+                service.call("sagemaker", "describe_training_job", **describe)["TrainingJobStatus"]
+                != "InProgress"
+            )
         )
         answer = service.call("sagemaker", "describe_training_job", **describe)
         assert answer["TrainingJobStatus"] == "Completed", answer["FailureReason"]

@@ -1,8 +1,8 @@
 """What a job and its follow-ups have cost, and what a job costs at most. What is unknown stays unknown, never 0.
 
 AWS bills Downloading, Training and Uploading, each second of each instance
-(https://docs.aws.amazon.com/sagemaker/latest/dg/model-train-storage.html, notes 1 to 3): billable seconds times
-instances. Spot capacity has fewer billable seconds
+(https://docs.aws.amazon.com/sagemaker/latest/dg/model-train-storage.html, notes 1 to 3): billable
+seconds times instances. Spot capacity has fewer billable seconds
 (https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html).
 """
 
@@ -48,10 +48,11 @@ class Share:
 class Bill:
     shares: tuple[Share, ...]
     spot_saving: float | None
-    """Share of the training time that is not billed on spot capacity, 0 to 1; None for other jobs."""
+    """Share of the training time that is not billed on spot capacity, 0 to 1; None for other
+    jobs."""
     warm_s: float
-    """Seconds that the instances are billed for after the job, unless another job takes them: those that the service
-    has counted, else those that were requested."""
+    """Seconds that the instances are billed for after the job, unless another job takes them: those
+    that the service has counted, else those that were requested."""
     is_warm_time_over: bool
     warm_usd: float | None
 
@@ -61,7 +62,10 @@ class Bill:
 
     @property
     def instance_s(self) -> float | None:
-        return _sum(None if share.billed_s is None else share.count * share.billed_s for share in self.shares)
+        return _sum(
+            None if share.billed_s is None else share.count * share.billed_s
+            for share in self.shares
+        )
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -90,7 +94,10 @@ def bill_of(
     described = list(jobs)
     if not described or not described[-1].status.is_terminal:
         return None
-    by_job = [tuple(_share(job, name, count, region, price) for name, count in job.instances) for job in described]
+    by_job = [
+        tuple(_share(job, name, count, region, price) for name, count in job.instances)
+        for job in described
+    ]
     # Only those of the last: each follow-up takes the instances over.
     last, resources = described[-1].answer, described[-1].answer.get("ResourceConfig", {})
     counted = last.get("WarmPoolStatus", {}).get("ResourceRetainedBillableTimeInSeconds")
@@ -100,44 +107,68 @@ def bill_of(
         spot_saving=_saving(described),
         warm_s=warm_s,
         is_warm_time_over=counted is not None,
-        warm_usd=_sum(None if one.price is None else one.count * one.usd_per_second * warm_s for one in by_job[-1]),
+        warm_usd=_sum(
+            None if one.price is None else one.count * one.usd_per_second * warm_s
+            for one in by_job[-1]
+        ),
     )
 
 
 def usd_so_far(
-    job: Description, region: str, now_s: float, price: Callable[[str, str], Price | None] = price_of
+    job: Description,
+    region: str,
+    now_s: float,
+    price: Callable[[str, str], Price | None] = price_of,
 ) -> float | None:
     if job.started is None:
         return 0.0
     spent_s = max(0.0, now_s - job.started.timestamp())
     shares = (_share(job, name, count, region, price) for name, count in job.instances)
-    return _sum(None if one.price is None else one.count * one.usd_per_second * spent_s for one in shares)
+    return _sum(
+        None if one.price is None else one.count * one.usd_per_second * spent_s for one in shares
+    )
 
 
 def lines(bill: Bill) -> list[tuple[str, str]]:
     """Return the bill as text: a label and a text for each line."""
     total = "unknown" if bill.usd is None else dollars(bill.usd)
-    volumes = "" if all(share.volume_usd_per_hour is not None for share in bill.shares) else "; volumes not counted"
+    volumes = (
+        ""
+        if all(share.volume_usd_per_hour is not None for share in bill.shares)
+        else "; volumes not counted"
+    )
     rows = [("money", f"{total}: {' + '.join(map(str, bill.shares))}{volumes}")]
     if bill.spot_saving is not None:
-        rows.append(("spot", f"{bill.spot_saving:.0%} saved: so much less is billed than the training took"))
+        rows.append(
+            ("spot", f"{bill.spot_saving:.0%} saved: so much less is billed than the training took")
+        )
     if bill.warm_s:
         cost = "an unknown price" if bill.warm_usd is None else dollars(bill.warm_usd)
         until = "were billed" if bill.is_warm_time_over else "are billed"
         upto = "" if bill.is_warm_time_over else "up to "
         rows.append(
-            ("warm", f"the instances {until} for {upto}{bill.warm_s:,.0f} s more, {cost}, while they wait for a job")
+            (
+                "warm",
+                f"the instances {until} for {upto}{bill.warm_s:,.0f} s more, {cost}, while they wait for a job",
+            )
         )
     return rows
 
 
 def dollars(usd: float) -> str:
-    return f"{usd:,.2f} USD" if usd >= 0.1 or not usd else f"{usd:.2g} USD" if usd >= 0.001 else f"{usd:.6f} USD"
+    return (
+        f"{usd:,.2f} USD"
+        if usd >= 0.1 or not usd
+        else f"{usd:.2g} USD"
+        if usd >= 0.001
+        else f"{usd:.6f} USD"
+    )
 
 
 def _usd_per_hour(price: Price | None, volume_usd_per_hour: float | None) -> float:
     assert price is not None
-    # An unknown price of the volume does not hide the instance's: the text says that volumes are not counted.
+    # An unknown price of the volume does not hide the instance's: the text says that volumes are
+    # not counted.
     return price.usd_per_hour + (volume_usd_per_hour or 0.0)
 
 
@@ -148,11 +179,20 @@ def _sum(parts: Iterable[float | None]) -> float | None:
 
 
 def _share(
-    job: Description, instance_type: str, count: int, region: str, price: Callable[[str, str], Price | None]
+    job: Description,
+    instance_type: str,
+    count: int,
+    region: str,
+    price: Callable[[str, str], Price | None],
 ) -> Share:
     billed_s: float | None = job.billable_s
     # Describe has no billable time for Processing jobs, which have no secondary status.
-    if billed_s is None and job.started is not None and job.ended is not None and not job.api.has_secondary_status:
+    if (
+        billed_s is None
+        and job.started is not None
+        and job.ended is not None
+        and not job.api.has_secondary_status
+    ):
         billed_s = max(0.0, (job.ended - job.started).total_seconds())
     elif billed_s is None and job.started is None:
         # Waiting for capacity is not billed.
@@ -176,17 +216,27 @@ def _volume_gb(job: Description) -> int:
 
 def _saving(jobs: list[Description]) -> float | None:
     # A job with only one of the two numbers would distort the saving.
-    spot = [job for job in jobs if job.answer.get("EnableManagedSpotTraining") and job.training_s and job.billable_s]
+    spot = [
+        job
+        for job in jobs
+        if job.answer.get("EnableManagedSpotTraining") and job.training_s and job.billable_s
+    ]
     training_s = sum(job.training_s or 0 for job in spot)
     return 1 - sum(job.billable_s or 0 for job in spot) / training_s if training_s else None
 
 
-def most_expensive(request: JobRequest, region: str, price: Callable[[str, str], Price | None] = price_of) -> str:
+def most_expensive(
+    request: JobRequest, region: str, price: Callable[[str, str], Price | None] = price_of
+) -> str:
     cluster, limits = request.cluster, request.limits
     prices = {name: price(name, region) for name in cluster.types}
     volumes = {name: volume_usd_per_hour(name, cluster.volume_gb, region) for name in cluster.types}
     unknown = [name for name, one in prices.items() if one is None]
-    unknown += [f"the volume of {name}" for name, one in volumes.items() if one is None and name not in unknown]
+    unknown += [
+        f"the volume of {name}"
+        for name, one in volumes.items()
+        if one is None and name not in unknown
+    ]
     # Each follow-up may run as long again, and takes over the warm pool, which counts once.
     seconds = limits.max_runtime_s * (1 + limits.max_restarts) + cluster.keep_alive_s
     hours = f"{cluster.size * seconds / 3600:,.1f} instance-hours"
@@ -196,7 +246,9 @@ def most_expensive(request: JobRequest, region: str, price: Callable[[str, str],
         # Known even if the table has no price, because the user may have given it.
         usd = own.usd_per_hour * seconds / 3600
         rate = f"{own.usd_per_hour:g} USD an hour"
-        amount = f"{dollars(usd)}: {rate} for the {brief_duration(seconds)} that it may take, {hours}"
+        amount = (
+            f"{dollars(usd)}: {rate} for the {brief_duration(seconds)} that it may take, {hours}"
+        )
         if own.budget_usd is not None and own.budget_usd < usd:
             lasts = brief_duration(own.budget_usd / own.usd_per_hour * 3600)
             amount = f"{dollars(own.budget_usd)}, its budget, which lasts {lasts} from the head's start at {rate}"
@@ -206,7 +258,9 @@ def most_expensive(request: JobRequest, region: str, price: Callable[[str, str],
         return f"unknown, up to {hours}: no price of {' or '.join(unknown)} in {region} is at hand; {fetch}"
 
     def usd_per_hour(choice: Mapping[str, int]) -> float:
-        return sum(count * _usd_per_hour(prices[name], volumes[name]) for name, count in choice.items())
+        return sum(
+            count * _usd_per_hour(prices[name], volumes[name]) for name, count in choice.items()
+        )
 
     # The service chooses one of the types.
     dearest = max(cluster.choices, key=usd_per_hour)

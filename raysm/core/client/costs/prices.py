@@ -1,7 +1,8 @@
 """Prices of instances: dated lists of AWS's public prices, each of one region.
 
 raysm ships a small table; ``raysm prices --refresh`` fetches current lists by GetProducts. A price that is in no list
-is unknown: never that of another region, and never 0. Spot capacity has no price of its own, but fewer billed seconds
+is unknown: never that of another region, and never 0. Spot capacity has no price of its own, but
+fewer billed seconds
 (https://docs.aws.amazon.com/sagemaker/latest/dg/model-managed-spot-training.html).
 """
 
@@ -63,7 +64,9 @@ class Price:
         try:
             return (today - date.fromisoformat(f"{self.as_of}-01-01"[:10])).days
         except ValueError as error:
-            raise InvalidRequest(f"a list of prices is dated {self.as_of!r}; a date is written 2026-09-21") from error
+            raise InvalidRequest(
+                f"a list of prices is dated {self.as_of!r}; a date is written 2026-09-21"
+            ) from error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,7 +96,9 @@ class PriceTable:
         for each in ordered:
             origin = f"on demand in {each.region}, as of {each.as_of}"
             for name, usd in each.usd.items():
-                price = Price(usd_per_hour=usd, origin=origin, version=each.version, as_of=each.as_of)
+                price = Price(
+                    usd_per_hour=usd, origin=origin, version=each.version, as_of=each.as_of
+                )
                 prices[each.region, name] = price
         return cls(ordered, prices)
 
@@ -103,7 +108,11 @@ class PriceTable:
     def volume_usd_per_hour(self, instance_type: str, volume_gb: int, region: str) -> float | None:
         if has_local_storage(instance_type):
             return 0.0
-        prices = [each.volume_gb_month for each in self.lists if each.region == region and each.volume_gb_month]
+        prices = [
+            each.volume_gb_month
+            for each in self.lists
+            if each.region == region and each.volume_gb_month
+        ]
         return volume_gb * prices[-1] / MONTH_HOURS if prices else None
 
 
@@ -117,13 +126,19 @@ def known_prices(folder: Path | None = None) -> PriceTable:
 def _table(files: tuple[tuple[str, int], ...]) -> PriceTable:
     from importlib.resources import files as resources
 
-    shipped = json.loads(resources("raysm.core.client.costs").joinpath("prices.json").read_text(encoding="utf-8"))
+    shipped = json.loads(
+        resources("raysm.core.client.costs").joinpath("prices.json").read_text(encoding="utf-8")
+    )
     lists = [_read(each) for each in shipped["instance_hours"]]
     for name, _ in files:
         try:
             lists.append(_read(json.loads(Path(name).read_text(encoding="utf-8"))))
         except (OSError, ValueError, KeyError, TypeError, InvalidConfig) as error:
-            _log.warning("the prices in %s cannot be read (%s): raysm prices --refresh writes them anew", name, error)
+            _log.warning(
+                "the prices in %s cannot be read (%s): raysm prices --refresh writes them anew",
+                name,
+                error,
+            )
     return PriceTable.of(lists)
 
 
@@ -150,7 +165,9 @@ def price_of(instance_type: str, region: str) -> Price | None:
 
 def price_of_user(usd_per_hour: float) -> Price:
     if not 0 <= usd_per_hour < math.inf:
-        raise InvalidRequest(f"--price-per-hour must be a price of at least 0 USD, got {usd_per_hour:g}")
+        raise InvalidRequest(
+            f"--price-per-hour must be a price of at least 0 USD, got {usd_per_hour:g}"
+        )
     return Price(usd_per_hour=usd_per_hour, origin="--price-per-hour")
 
 
@@ -166,12 +183,20 @@ def usd_per_hour(cluster: Cluster, service: Service, price_per_hour: float | Non
         total = 0.0
         for instance_type, count in choice.items():
             usd = None if price_per_hour is None else float(price_per_hour)
-            if usd is None and is_billed and (listed := price_of(instance_type, service.region)) is not None:
+            if (
+                usd is None
+                and is_billed
+                and (listed := price_of(instance_type, service.region)) is not None
+            ):
                 usd = listed.usd_per_hour
             if usd is None:
                 return None
             # ML storage is billed in addition: https://aws.amazon.com/sagemaker/ai/pricing/
-            volume = volume_usd_per_hour(instance_type, cluster.volume_gb, service.region) if is_billed else None
+            volume = (
+                volume_usd_per_hour(instance_type, cluster.volume_gb, service.region)
+                if is_billed
+                else None
+            )
             total += count * (usd + (volume or 0.0))
         totals.append(total)
     # The most expensive choice, because the service decides later which instance type it takes.
@@ -181,10 +206,14 @@ def usd_per_hour(cluster: Cluster, service: Service, price_per_hour: float | Non
 def fetch_prices(service: Service, region: str | None = None) -> RegionPrices:
     region = region or service.region
     filters = {"regionCode": region, "platoinstancetype": "Training"}
-    terms = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in filters.items()]
+    terms = [
+        {"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in filters.items()
+    ]
     pages = service.pages("pricing", "get_products", ServiceCode="AmazonSageMaker", Filters=terms)
     source = f"GetProducts in {region}"
-    for prices in prices_of_products((text for page in pages for text in page["PriceList"]), source):
+    for prices in prices_of_products(
+        (text for page in pages for text in page["PriceList"]), source
+    ):
         if prices.region == region:
             return prices
     raise ServiceError(f"{source} has no prices of {region}", remedy="check the region's name")
@@ -201,7 +230,8 @@ def prices_of(services: Iterable[Service]) -> PriceTable:
                 # An emulated region may have no prices.
                 if error.is_transient or error.code:
                     raise
-    # Not together with known prices: AWS's price is not that of an emulated region, and the later date would win.
+    # Not together with known prices: AWS's price is not that of an emulated region, and the later
+    # date would win.
     return PriceTable.of(listed) if listed else known_prices()
 
 
@@ -211,22 +241,33 @@ def prices_of_products(texts: Iterable[str], source: str) -> list[RegionPrices]:
     for text in texts:
         try:
             product = json.loads(text)
-            attributes = {name.lower(): value for name, value in product["product"]["attributes"].items()}
+            attributes = {
+                name.lower(): value for name, value in product["product"]["attributes"].items()
+            }
             # Each product has its own date; the latest one is that of the whole answer.
-            published, version = max(published, product["publicationDate"]), max(version, product["version"])
+            published, version = (
+                max(published, product["publicationDate"]),
+                max(version, product["version"]),
+            )
             region, name = attributes["regioncode"], attributes.get("instancename", "")
             kind = attributes.get("component") or attributes.get("platoinstancetype", "")
             for term in product["terms"].get("OnDemand", {}).values():
                 for dimension in term["priceDimensions"].values():
                     amount = float(dimension["pricePerUnit"].get("USD", 0))
-                    # A free tier is listed at 0. Of two prices the higher one counts, since it may be billed.
+                    # A free tier is listed at 0. Of two prices the higher one counts, since it may
+                    # be billed.
                     is_training = kind.lower() == "training" and dimension["unit"] == "Hrs"
                     if is_training and name.startswith("ml.") and amount > 0:
                         of_region = usd.setdefault(region, {})
                         of_region[name] = max(amount, of_region.get(name, 0.0))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ServiceError(f"{source}: GetProducts answered with what is not a product: {error!r}") from error
+            raise ServiceError(
+                f"{source}: GetProducts answered with what is not a product: {error!r}"
+            ) from error
     if not usd or not published:
         raise ServiceError(f"{source} has no dated price of training on demand")
     day = published[:10]
-    return [RegionPrices(region=name, as_of=day, version=version, usd=usd[name], source=source) for name in sorted(usd)]
+    return [
+        RegionPrices(region=name, as_of=day, version=version, usd=usd[name], source=source)
+        for name in sorted(usd)
+    ]

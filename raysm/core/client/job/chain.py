@@ -15,7 +15,13 @@ from raysm.core.client.service import Service
 from raysm.core.client.storage.payload import remove_payload
 from raysm.core.client.storage.s3 import Storage
 from raysm.core.protocol.job_api import JobApi
-from raysm.core.protocol.names import FIRST_TAG, MAX_RESTARTS_TAG, PROJECT_TAG, RESTART_TAG, TASK_TAG
+from raysm.core.protocol.names import (
+    FIRST_TAG,
+    MAX_RESTARTS_TAG,
+    PROJECT_TAG,
+    RESTART_TAG,
+    TASK_TAG,
+)
 from raysm.core.request import AWS, JobRequest, Local
 from raysm.core.request.options import keys_taken_over
 from raysm.errors import CredentialsExpired, JobNotFound, ServiceError
@@ -53,13 +59,22 @@ def names_until(name: str, tags: Mapping[str, str]) -> tuple[str, ...]:
 def follow_up(description: Description, tags: Mapping[str, str]) -> Plan:
     name = next_name(description, tags)
     assert name is not None
-    call: dict[str, Any] = {key: description.answer[key] for key in sorted(TAKEN_OVER) if key in description.answer}
-    call["ResourceConfig"] = {key: item for key, item in call["ResourceConfig"].items() if key not in READ_ONLY}
-    own_tags = {RESTART_TAG: str(_number(tags, RESTART_TAG) + 1), FIRST_TAG: tags.get(FIRST_TAG, description.name)}
+    call: dict[str, Any] = {
+        key: description.answer[key] for key in sorted(TAKEN_OVER) if key in description.answer
+    }
+    call["ResourceConfig"] = {
+        key: item for key, item in call["ResourceConfig"].items() if key not in READ_ONLY
+    }
+    own_tags = {
+        RESTART_TAG: str(_number(tags, RESTART_TAG) + 1),
+        FIRST_TAG: tags.get(FIRST_TAG, description.name),
+    }
     # AWS shows its own tags, and refuses them in a call.
     others = {key: item for key, item in tags.items() if not key.startswith("aws:")}
     all_tags = [{"Key": key, "Value": item} for key, item in {**others, **own_tags}.items()]
-    return Plan(api=description.api, request={description.api.name_key: name, **call, "Tags": all_tags})
+    return Plan(
+        api=description.api, request={description.api.name_key: name, **call, "Tags": all_tags}
+    )
 
 
 def _name_of(first: str, restart: int) -> str:
@@ -154,7 +169,8 @@ class Chain:
 
     def descriptions(self) -> list[Description]:
         *before, last = self.names
-        # If another thread has just switched to a follow-up, describe() describes that one: the next call returns both.
+        # If another thread has just switched to a follow-up, describe() describes that one: the
+        # next call returns both.
         return [*self._of_ended(before), *([self.describe()] if last == self.name else [])]
 
     def earlier(self) -> list[Description]:
@@ -172,13 +188,15 @@ class Chain:
 
     def is_stopped(self, description: Description) -> bool:
         limits = (SecondaryStatus.MAX_RUNTIME_EXCEEDED, SecondaryStatus.MAX_WAIT_EXCEEDED)
-        return description.status is Status.STOPPED and (self.is_cancelled or description.secondary not in limits)
+        return description.status is Status.STOPPED and (
+            self.is_cancelled or description.secondary not in limits
+        )
 
     def ended(self, *, send: bool) -> bool:
         """Return True if the chain is over; switch to the follow-up job, and with ``send`` create it if it is missing.
 
-        The client deletes the payload of a chain that is over: the instances of a job have no permission to delete what
-        a follow-up may need.
+        The client deletes the payload of a chain that is over: the instances of a job have no
+        permission to delete what a follow-up may need.
         """
         is_over = self._has_ended(send)
         if is_over and not self._is_cleared:
@@ -200,7 +218,8 @@ class Chain:
     def _has_successor(self, ended: Description) -> bool:
         """Return True if a job outside the chain continues the state of the one that ended: the chain is over then.
 
-        Checked before a follow-up is sent: two jobs with one state would overwrite each other's checkpoints.
+        Checked before a follow-up is sent: two jobs with one state would overwrite each other's
+        checkpoints.
         """
         tags, state = self.tags, ended.answer["CheckpointConfig"]["S3Uri"]
         if self._is_replaced or PROJECT_TAG not in tags or TASK_TAG not in tags:
@@ -214,7 +233,9 @@ class Chain:
             return False  # a user who may not read the records may still send follow-ups
         if latest is not None and latest.job != tags.get(FIRST_TAG, self.first):
             self._is_replaced = True
-            _log.warning("the job %s has no follow-up: %s continues with its state", ended.name, latest.job)
+            _log.warning(
+                "the job %s has no follow-up: %s continues with its state", ended.name, latest.job
+            )
         return self._is_replaced
 
     def _switch_to(self, following: str, ended: Description, send: bool) -> bool:
@@ -225,7 +246,9 @@ class Chain:
                 return False
             try:
                 self.service.create(follow_up(ended, self.tags))
-                _log.info("the job %s reached its time limit; %s continues it", ended.name, following)
+                _log.info(
+                    "the job %s reached its time limit; %s continues it", ended.name, following
+                )
             except ServiceError as error:
                 if error.code != "ResourceInUse":  # another process that watches it was quicker
                     raise
@@ -242,7 +265,11 @@ class Chain:
             try:
                 self.service.stop(self.api, following)  # another process sent it meanwhile
             except ServiceError as error:  # it may have just ended
-                _log.warning("the job %s went on after it was cancelled, and cannot be stopped: %s", following, error)
+                _log.warning(
+                    "the job %s went on after it was cancelled, and cannot be stopped: %s",
+                    following,
+                    error,
+                )
         return True
 
     def late_s(self) -> float:
@@ -250,4 +277,8 @@ class Chain:
         ended = self.known().ended
         late_s = self.service.polling.late_s
         # The service's clock may be ahead of this one.
-        return late_s if ended is None else max(0.0, late_s - max(0.0, time.time() - ended.timestamp()))
+        return (
+            late_s
+            if ended is None
+            else max(0.0, late_s - max(0.0, time.time() - ended.timestamp()))
+        )

@@ -15,7 +15,8 @@ from raysm.core.client.plan import outputs
 from raysm.core.protocol.job_api import JobApi, settled
 
 WRAPPED = re.compile(r"AlgorithmError: (.*?)(?:\s*, exit code: (\d+))?", re.DOTALL)
-"""A failure file's text as the service wraps it, from public reports of real jobs; the service cuts long texts off."""
+"""A failure file's text as the service wraps it, from public reports of real jobs; the service cuts
+long texts off."""
 
 
 class _Known(StrEnum):
@@ -63,7 +64,12 @@ class SecondaryStatus(_Known):
     UNKNOWN = "Unknown"
 
 
-NEVER_RAN = (SecondaryStatus.STARTING, SecondaryStatus.PENDING, SecondaryStatus.LAUNCHING, SecondaryStatus.PREPARING)
+NEVER_RAN = (
+    SecondaryStatus.STARTING,
+    SecondaryStatus.PENDING,
+    SecondaryStatus.LAUNCHING,
+    SecondaryStatus.PREPARING,
+)
 """Statuses of a job before its instances start to work."""
 
 
@@ -79,7 +85,8 @@ class Description:
     reason: str = ""
     instances: tuple[tuple[str, int], ...] = ()
     selected_type: str | None = None
-    """The instance type that a job with a choice of types got; None without a choice, and until it is known."""
+    """The instance type that a job with a choice of types got; None without a choice, and until it
+    is known."""
     created: datetime | None = None
     started: datetime | None = None
     ended: datetime | None = None
@@ -130,13 +137,17 @@ def read(api: JobApi, answer: Mapping[str, Any]) -> Description:
         ended=answer.get(api.end_time_key),
         billable_s=answer.get("BillableTimeInSeconds"),
         training_s=answer.get("TrainingTimeInSeconds"),
-        transitions=tuple((item.get("Status", ""), item.get("StartTime"), item.get("EndTime")) for item in transitions),
+        transitions=tuple(
+            (item.get("Status", ""), item.get("StartTime"), item.get("EndTime"))
+            for item in transitions
+        ),
         answer=answer,
     )
 
 
 def _reason(api: JobApi, status: Status, answer: Mapping[str, Any]) -> str:
-    if api.has_exit_message and status is not Status.FAILED:  # a Processing job has an exit message in any case
+    # A Processing job has an exit message in any case.
+    if api.has_exit_message and status is not Status.FAILED:
         return ""
     # Two keys may have the same text.
     texts = dict.fromkeys(_unwrapped(answer.get(key, "")) for key in api.reason_keys)
@@ -158,4 +169,6 @@ def _instances(api: JobApi, answer: Mapping[str, Any]) -> tuple[tuple[str, int],
         cluster = cluster.get(key, {})
     # A cluster without groups has the keys of a group itself.
     groups = cluster.get("InstanceGroups") or [settled(cluster)]
-    return tuple((group.get("InstanceType", "?"), group.get("InstanceCount", 0)) for group in groups)
+    return tuple(
+        (group.get("InstanceType", "?"), group.get("InstanceCount", 0)) for group in groups
+    )

@@ -28,7 +28,8 @@ FALLS = frozenset(
 RISES = frozenset(
     "acc accuracy auc auroc f1 precision recall score r2 mAP bleu rouge rougel reward throughput iou miou".split()
 )
-"""Words of a metric's name that say whether less or more is better; ``map`` alone may be a map of anything."""
+"""Words of a metric's name that say whether less or more is better; ``map`` alone may be a map of
+anything."""
 SPEED = re.compile(r"(?:per[ _-]?|/)(?:s|sec|second)$")
 """The end of a name of a speed, ``rows_per_s`` or ``images/second``, of which more is better."""
 WORD = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z][a-z])")
@@ -42,7 +43,8 @@ class Summary:
     count: int
     step: int | None = None
     not_finite_from: str = ""
-    """Where the NaN or infinite values at the end begin, ``step 3``, or ``value 3`` without steps; else empty."""
+    """Where the NaN or infinite values at the end begin, ``step 3``, or ``value 3`` without steps;
+    else empty."""
 
     def best(self, goal: Goal | None) -> float | None:
         return {"min": self.lowest, "max": self.highest, None: None}[goal]
@@ -73,14 +75,17 @@ def curves_of(metrics: Iterable[Metric]) -> dict[str, Curve]:
         if not metric.host:
             points = curves.setdefault(metric.name, {})
             # Values without a step are all kept. Each call of a session has steps of its own.
-            key = (metric.step, metric.call or 0) if metric.step is not None else (None, len(points))
+            key = (
+                (metric.step, metric.call or 0) if metric.step is not None else (None, len(points))
+            )
             points[key] = (metric.step, metric.time_s, metric.value)
     return {name: list(points.values()) for name, points in curves.items()}
 
 
 def summary_of(curve: Curve) -> Summary:
     step, _, last = curve[-1]
-    # NaN has no order: as the first value it would be both the lowest and the highest. No infinity is the best value.
+    # NaN has no order: as the first value it would be both the lowest and the highest. No infinity
+    # is the best value.
     values = [value for _, _, value in curve if math.isfinite(value)] or [last]
     return Summary(
         last=last,
@@ -153,7 +158,8 @@ class Experiment:
     first: str | None = None
     """For a follow-up job, the name of the first job."""
     trial: int | None = None
-    """The number of a trial of a sweep, or of a call of a session; its name is the job's and this, ``digits-1/3``."""
+    """The number of a trial of a sweep, or of a call of a session; its name is the job's and this,
+    ``digits-1/3``."""
     parameters: Mapping[str, Value] = field(default_factory=dict)
     """The workload's arguments and the hyperparameters."""
     metrics: Mapping[str, Summary] = field(default_factory=dict)
@@ -168,7 +174,8 @@ class Experiment:
     is_billed: bool = True
     """False for jobs on this machine, which cost nothing."""
     cost_usd: float | None = None
-    """The cost so far, with volumes if their price is known; None if a price or a time is not known."""
+    """The cost so far, with volumes if their price is known; None if a price or a time is not
+    known."""
     image: str = ""
     code: str = ""
     """The digest of the user's code, or empty."""
@@ -202,8 +209,9 @@ class Experiment:
         """Return the value in a column, or None.
 
         Args:
-            column: A fact (``status``, ``duration_s``, ``cost_usd``), a parameter, or a metric: its last value;
-                ``loss:min``, ``loss:max`` and ``loss:best`` are its lowest, its highest and its best.
+            column: A fact (``status``, ``duration_s``, ``cost_usd``), a parameter, or a metric: its
+                last value; ``loss:min``, ``loss:max`` and ``loss:best`` are its lowest, its highest
+                and its best.
         """
         # First: a parameter called "status" must not hide the job's.
         if column in FACTS:
@@ -212,14 +220,19 @@ class Experiment:
         if column in self.parameters:
             return self.parameters[column]
         # The name of a metric may have a colon itself.
-        name, _, which = column.rpartition(":") if column not in self.metrics else (column, "", "last")
+        name, _, which = (
+            column.rpartition(":") if column not in self.metrics else (column, "", "last")
+        )
         summary = self.metrics.get(name)
         if summary is None:
             return None
         goal = goal_of(name)
-        return {"last": summary.last, "min": summary.lowest, "max": summary.highest, "best": summary.best(goal)}.get(
-            which
-        )
+        return {
+            "last": summary.last,
+            "min": summary.lowest,
+            "max": summary.highest,
+            "best": summary.best(goal),
+        }.get(which)
 
     def as_json(self) -> str:
         """Return it as one line of JSON."""
@@ -228,9 +241,13 @@ class Experiment:
     @classmethod
     def of_json(cls, text: str) -> "Experiment":
         """Parse the JSON of ``as_json``."""
-        # Not by the codec of requests: it checks every field, which takes a second for a thousand rows.
+        # Not by the codec of requests: it checks every field, which takes a second for a thousand
+        # rows.
         data = json.loads(text)
-        data["status"], data["secondary"] = Status(data["status"]), SecondaryStatus(data["secondary"])
+        data["status"], data["secondary"] = (
+            Status(data["status"]),
+            SecondaryStatus(data["secondary"]),
+        )
         data["metrics"] = {name: Summary(**summary) for name, summary in data["metrics"].items()}
         data["instances"] = tuple((kind, count) for kind, count in data["instances"])
         return cls(**data)
@@ -238,11 +255,14 @@ class Experiment:
     def as_dict(self) -> dict[str, Any]:
         """Return JSON values for other programs: times in ISO 8601, an unknown cost as null.
 
-        JSON has no NaN: a value that is not finite is the text ``"NaN"``, ``"Infinity"`` or ``"-Infinity"``.
+        JSON has no NaN: a value that is not finite is the text ``"NaN"``, ``"Infinity"`` or
+        ``"-Infinity"``.
         """
         times = {name: getattr(self, name) for name in ("created", "started", "ended")}
         # Leaves out created_s, started_s and ended_s.
-        content = {key: spelled(item) for key, item in asdict(self).items() if not key.endswith("ed_s")}
+        content = {
+            key: spelled(item) for key, item in asdict(self).items() if not key.endswith("ed_s")
+        }
         return content | {
             "status": str(self.status),
             "secondary": str(self.secondary),

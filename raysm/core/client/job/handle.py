@@ -1,7 +1,8 @@
 """The handle on a job: a future in the manner of ``concurrent.futures``, with status, logs, metrics and stop.
 
-The handle holds no state of the job: another process, on another day, gets all of it by ``raysm.attach(name)``. Modules
-that only one method needs are imported there, which saves a quarter of the time of ``import raysm; raysm.submit``.
+The handle holds no state of the job: another process, on another day, gets all of it by
+``raysm.attach(name)``. Modules that only one method needs are imported there, which saves a quarter
+of the time of ``import raysm; raysm.submit``.
 """
 
 import contextlib
@@ -63,7 +64,8 @@ class LeftFiles:
 class Job:
     """One job, and its follow-ups if it may run on after ``max_runtime_s``.
 
-    Values that are cheap to get are attributes (``name``, ``status``, ``tags``). Methods read a log or wait.
+    Values that are cheap to get are attributes (``name``, ``status``, ``tags``). Methods read a log
+    or wait.
 
     Attributes:
         service: Its service.
@@ -74,7 +76,8 @@ class Job:
     def __init__(self, chain: Chain, *, source: Source | None = None) -> None:
         """Create the handle on the jobs of ``chain``.
 
-        If this process sent the job, ``source`` is its source: an exception then names a module that was left behind.
+        If this process sent the job, ``source`` is its source: an exception then names a module
+        that was left behind.
         """
         self.service = chain.service
         self.api = chain.api
@@ -106,7 +109,9 @@ class Job:
         """Instance type and count of each group; the type is ``local`` if none was chosen."""
         instances = self.chain.known().instances
         # The embedded SageMaker has no types of its own: the tags say what the user asked for.
-        return instances if self.service.target.names_own_types else chosen_types(instances, self.tags)
+        return (
+            instances if self.service.target.names_own_types else chosen_types(instances, self.tags)
+        )
 
     @property
     def outputs(self) -> str:
@@ -186,7 +191,9 @@ class Job:
                 left_s = deadline_s - time.monotonic()
                 # Checked after the question, so that a timeout of 0 asks once.
                 if left_s <= 0:
-                    raise NotDone(f"the job {self.name} has not ended within {timeout:g} s; it goes on")
+                    raise NotDone(
+                        f"the job {self.name} has not ended within {timeout:g} s; it goes on"
+                    )
                 self.service.connection.wait_for_end(self.name, pause_s, left_s)
             if (complete := features.offered("complete_tracking")) is not None:
                 complete(self.chain)
@@ -196,28 +203,36 @@ class Job:
             raise interrupted(self.name) from None
         return self.chain.known().status
 
-    def result(self, timeout: float | None = None, *, to: str | Path | None = None, unverified: bool = False) -> Any:
+    def result(
+        self,
+        timeout: float | None = None,
+        *,
+        to: str | Path | None = None,
+        unverified: bool = False,
+    ) -> Any:
         """Wait for the result, and fetch it to this machine.
 
         Args:
             timeout: Seconds; None waits without limit.
-            to: A folder for the result. None leaves the result of a local job where it is, and downloads any other to
-                a folder below raysm's home. Not used for a function's value.
-            unverified: True unpickles a function's value or exception from a bucket even if the job's log has no
-                digest of it, which can run code of anyone who may write there.
+            to: A folder for the result. None leaves the result of a local job where it is, and
+                downloads any other to a folder below raysm's home. Not used for a function's value.
+            unverified: True unpickles a function's value or exception from a bucket even if the
+                job's log has no digest of it, which can run code of anyone who may write there.
 
         Returns:
-            The value of a function. For all other workloads a ``Result``, or None if the job left nothing. The folder
-            as a ``Path`` if raysm did not send the job, or if a script wrote a ``manifest.json`` of its own.
+            The value of a function. For all other workloads a ``Result``, or None if the job left
+            nothing. The folder as a ``Path`` if raysm did not send the job, or if a script wrote a
+            ``manifest.json`` of its own.
 
         Raises:
-            InvalidRequest: ``to`` is a file, or a folder with other files than a result; or ``timeout`` is not a
-                number.
+            InvalidRequest: ``to`` is a file, or a folder with other files than a result; or
+                ``timeout`` is not a number.
             NotDone: It has not ended within ``timeout``; a ``TimeoutError`` too.
             JobStopped: It was stopped; a ``concurrent.futures.CancelledError`` too.
             JobFailed: It failed; the message has the reason and the remote traceback.
             Exception: The function's own exception, with a JobFailed as its ``__cause__``.
-            ServiceError: The value is not there, or is not the one that the job's log names; it was not unpickled.
+            ServiceError: The value is not there, or is not the one that the job's log names; it was
+                not unpickled.
         """
         from raysm.core.client.results.result import fetch_result, load_value
 
@@ -234,7 +249,9 @@ class Job:
         to = None if to is None else Path(to)
         return fetch_result(self.outputs, self._storage, job=self.name, to=to, cache=cache)
 
-    def exception(self, timeout: float | None = None, *, unverified: bool = False) -> BaseException | None:
+    def exception(
+        self, timeout: float | None = None, *, unverified: bool = False
+    ) -> BaseException | None:
         """Wait until it has ended, and return the exception of its failure; None if it did not fail.
 
         Args:
@@ -277,12 +294,15 @@ class Job:
     def left_files(self, most: int = 1) -> list[LeftFiles]:
         """Return what the job left as model, data and state, each with its first ``most`` names; skip empty parts."""
         left: list[LeftFiles] = []
-        with contextlib.suppress(RaysmError):  # it has no state, or this user may not list the bucket
+        # It has no state, or this user may not list the bucket.
+        with contextlib.suppress(RaysmError):
             for part in ("model", "data", STATE):
                 uri = f"{self._uri_of(part)}/"
                 names = (item.name for item in self._storage.walk(uri))
                 # raysm's own files: of data, they only tell why the job ended.
-                users = (name for name in names if not (part == "data" and name.startswith("raysm/")))
+                users = (
+                    name for name in names if not (part == "data" and name.startswith("raysm/"))
+                )
                 if found := list(itertools.islice(users, most)):
                     left.append(LeftFiles(part=part, uri=uri, names=found))
         return left
@@ -332,7 +352,10 @@ class Job:
         if self.done():
             return False
         self.chain.is_cancelled = True  # prevents follow-ups
-        if self.chain.known().status is not Status.STOPPING and not self.chain.known().status.is_terminal:
+        if (
+            self.chain.known().status is not Status.STOPPING
+            and not self.chain.known().status.is_terminal
+        ):
             try:
                 self.service.stop(self.api, self.name)
             except ServiceError:
@@ -363,7 +386,8 @@ class Job:
         Args:
             follow: Go on until the job has ended; its follow-up jobs are sent meanwhile.
             instance: ``algo-2``; None is all.
-            tail: Number of last lines to start with, not counting progress and metrics; None starts at the first line.
+            tail: Number of last lines to start with, not counting progress and metrics; None starts
+                at the first line.
 
         Raises:
             InvalidRequest: The job has no such instance, or ``tail`` is below 0.
@@ -375,7 +399,11 @@ class Job:
         # Only following sends follow-up jobs: reading the log must not start one.
         stream = JobStream(self.chain, instance=instance, send=follow)
         later = stream.follow() if follow else stream.new_lines()
-        return later if tail is None else itertools.chain(last_lines(stream.new_lines(), tail), later if follow else ())
+        return (
+            later
+            if tail is None
+            else itertools.chain(last_lines(stream.new_lines(), tail), later if follow else ())
+        )
 
     def logs(
         self,
@@ -389,8 +417,8 @@ class Job:
         """Print the log: each line with its instance, and raysm's own events as sentences.
 
         Args:
-            follow: Go on until the job has ended. Ctrl-C ends the following, not the job. After five seconds without a
-                line, the logger ``raysm`` says what the job waits for.
+            follow: Go on until the job has ended. Ctrl-C ends the following, not the job. After
+                five seconds without a line, the logger ``raysm`` says what the job waits for.
             instance: ``algo-2``; None is all.
             metrics: Print the latest metrics too, on a line every few seconds.
             tail: As for ``lines``.
@@ -410,17 +438,24 @@ class Job:
         say = functools.partial(_log.warning, "%s")
         try:
             quiet_s = self.service.polling.quiet_s
-            with reasons_told(self, say, every_s=quiet_s) if tells else contextlib.nullcontext() as on_line:
+            with (
+                reasons_told(self, say, every_s=quiet_s)
+                if tells
+                else contextlib.nullcontext() as on_line
+            ):
                 Rendering(metrics=metrics).write(lines, out, on_line)
         except KeyboardInterrupt:
-            # Raised again, so that its traceback shows the user's line instead of raysm's internals.
+            # Raised again, so that its traceback shows the user's line instead of raysm's
+            # internals.
             raise interrupted(self.name) from None
 
     def events(self, *, follow: bool = False) -> "Iterator[Event]":
         """Yield the events that the job reports: states, progress, metrics."""
         from raysm.core.protocol.events import parse
 
-        return (event for line in self.lines(follow=follow) if (event := parse(line.text)) is not None)
+        return (
+            event for line in self.lines(follow=follow) if (event := parse(line.text)) is not None
+        )
 
     def progress(self) -> "dict[str, Progress]":
         """Return the progress of each phase by its name, in the order in which the phases began."""
@@ -429,8 +464,9 @@ class Job:
     def metrics(self, *names: str) -> "Metrics":
         """Return the values of metrics ordered by time: the job's own, and those of its metric definitions.
 
-        The values that a metric definition finds in the log are exact, with the time of their line. If the log has
-        none, for example because CloudWatch Logs has deleted it, they are CloudWatch's means of each minute.
+        The values that a metric definition finds in the log are exact, with the time of their line.
+        If the log has none, for example because CloudWatch Logs has deleted it, they are
+        CloudWatch's means of each minute.
 
         Args:
             names: Names, ``"loss"``, or patterns, ``"val/*"``; without any, all metrics.
@@ -455,7 +491,8 @@ class Job:
     def dashboard(self, *, timeout: float | None = None) -> Any:
         """Return Ray's dashboard of the job at an address of this machine; a notebook shows it in a frame.
 
-        ``.url`` is its address. ``.close()`` ends it, and so does the end of a ``with`` block or of this process.
+        ``.url`` is its address. ``.close()`` ends it, and so does the end of a ``with`` block or of
+        this process.
 
         Args:
             timeout: Seconds to wait for a job that has no dashboard yet; None waits without limit.
@@ -505,7 +542,9 @@ class Job:
         Raises:
             InvalidRequest: There is no such port or instance, or the job cannot be entered.
         """
-        tunnel: Tunnel = features.view("open_tunnel")(self.chain, port, on=on, local_port=local_port)
+        tunnel: Tunnel = features.view("open_tunnel")(
+            self.chain, port, on=on, local_port=local_port
+        )
         return tunnel
 
     # Outputs and cost
@@ -514,8 +553,8 @@ class Job:
         """Wait for the job, and return one of its outputs as an input of the next job.
 
         Args:
-            name: ``model`` (or ``result``), ``data``, ``state`` (its checkpoints, with a folder for each instance), or
-                something below them, ``data/train.npy``.
+            name: ``model`` (or ``result``), ``data``, ``state`` (its checkpoints, with a folder for
+                each instance), or something below them, ``data/train.npy``.
 
         Raises:
             InvalidRequest: There is no such output; the message names the files that the job left.
@@ -524,7 +563,9 @@ class Job:
         folder, slash, rest = name.partition("/")
         # Checked before the wait, which may take days.
         if folder not in (*OUTPUT_FOLDERS, STATE):
-            raise InvalidRequest(f"a job leaves 'model' (or 'result'), 'data' and 'state', got {name!r}")
+            raise InvalidRequest(
+                f"a job leaves 'model' (or 'result'), 'data' and 'state', got {name!r}"
+            )
         error = self.exception()
         if error is not None:
             raise error
@@ -532,11 +573,15 @@ class Job:
         # SageMaker reads all keys with this prefix: without the slash, those of model-2 too.
         uri = f"{uri}/" if uri.startswith("s3://") and not slash else uri
         if not self._storage.has_files(uri):
-            folders = {part: self._storage.walk(f"{self._uri_of(part)}/") for part in ("model", "data")}
+            folders = {
+                part: self._storage.walk(f"{self._uri_of(part)}/") for part in ("model", "data")
+            }
             every = (f"{part}/{item.name}" for part, items in folders.items() for item in items)
             left = list(itertools.islice(every, SHOWN_FILES + 1))
             shown = ", ".join([*left[:SHOWN_FILES], *["…"] * (len(left) > SHOWN_FILES)])
-            raise InvalidRequest(f"{self.name} left no {name}; it left {shown or 'neither model nor data'}")
+            raise InvalidRequest(
+                f"{self.name} left no {name}; it left {shown or 'neither model nor data'}"
+            )
         return Input(uri)
 
     def _uri_of(self, output: str) -> str:
@@ -544,14 +589,17 @@ class Job:
             return f"{self.outputs}/{OUTPUT_FOLDERS[output]}"
         config = self.chain.known().answer.get("CheckpointConfig")
         if config is None:
-            raise InvalidRequest(f"{self.name} has no state: a Processing job, or a workload that keeps none")
+            raise InvalidRequest(
+                f"{self.name} has no state: a Processing job, or a workload that keeps none"
+            )
         return str(config["S3Uri"]).rstrip("/")
 
     def download(self, what: str, to: str | Path) -> Path:
         """Wait until it has ended, successfully or not, and copy one of its outputs to a folder of this machine.
 
         Args:
-            what: ``model`` (or ``result``), ``data``, ``state``, or ``logs``: a file for each instance.
+            what: ``model`` (or ``result``), ``data``, ``state``, or ``logs``: a file for each
+                instance.
             to: A new or empty folder.
 
         Returns:
@@ -563,7 +611,9 @@ class Job:
         """
         folder = Path(to)
         if what not in (*OUTPUT_FOLDERS, STATE, LOGS):
-            raise InvalidRequest(f"what is 'model' (or 'result'), 'data', 'state' or 'logs', got {what!r}")
+            raise InvalidRequest(
+                f"what is 'model' (or 'result'), 'data', 'state' or 'logs', got {what!r}"
+            )
         if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
             raise InvalidRequest(f"{folder} is not an empty folder; name another one")
         self.wait()
@@ -574,7 +624,10 @@ class Job:
         folder.mkdir(parents=True, exist_ok=True)
         if what == LOGS:
             for number in range(1, sum(count for _, count in self.instances) + 1):
-                with replacing(folder / f"algo-{number}.log") as beside, beside.open("w", encoding="utf-8") as file:
+                with (
+                    replacing(folder / f"algo-{number}.log") as beside,
+                    beside.open("w", encoding="utf-8") as file,
+                ):
                     self.logs(instance=f"algo-{number}", to=file)
         # The manifest last, since it says that the files of a result are complete.
         manifest = [item for item in stored if item.name == MANIFEST]
@@ -586,7 +639,11 @@ class Job:
         """Return what it and its follow-ups have cost; None on this machine, and until they have ended."""
         from raysm.core.client.costs.bill import bill_of
 
-        return bill_of(self.chain.descriptions(), self.service.region) if self.service.target.is_billed else None
+        return (
+            bill_of(self.chain.descriptions(), self.service.region)
+            if self.service.target.is_billed
+            else None
+        )
 
     def __repr__(self) -> str:
         return job_repr.text(self._glance(), self.service.target)
@@ -598,7 +655,9 @@ class Job:
         """Return the job's current description, or the last known one, because a repr must not raise."""
         with contextlib.suppress(RaysmError):
             return replace(self.describe(), instances=self.instances)
-        return self.chain.last_known() or Description(name=self.name, arn="", api=self.api, status=Status.UNKNOWN)
+        return self.chain.last_known() or Description(
+            name=self.name, arn="", api=self.api, status=Status.UNKNOWN
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Job) and self._identity() == other._identity()
@@ -616,13 +675,18 @@ def attach(name: str, on: Target | Service | None = None) -> Job:
 
     Args:
         name: The job's full name, as ``raysm jobs`` lists it.
-        on: Its target; None is the embedded SageMaker of this machine, with all the regions that it emulates.
+        on: Its target; None is the embedded SageMaker of this machine, with all the regions that it
+            emulates.
 
     Raises:
         JobNotFound: There is neither a Training nor a Processing job of that name.
     """
     service = connect(on)
-    return attach_in([service], name) if isinstance(on, Service) else attach_in_any_region(service, name)
+    return (
+        attach_in([service], name)
+        if isinstance(on, Service)
+        else attach_in_any_region(service, name)
+    )
 
 
 def attach_in_any_region(service: Service, name: str) -> Job:
@@ -645,7 +709,8 @@ def attach_in(services: Iterable[Service], name: str) -> Job:
                 description = read(api, service.describe(api, name))
             except JobNotFound:
                 continue
-            # The tags of a follow-up name the first job, whose lines and metrics come before its own.
+            # The tags of a follow-up name the first job, whose lines and metrics come before its
+            # own.
             tags = service.tags(description.arn) if is_follow_up(name) else None
             return Job(Chain(name, service=service, api=api, description=description, tags=tags))
     raise JobNotFound(f"there is no job {name!r} {where}; raysm jobs lists the full names")

@@ -21,7 +21,8 @@ from raysm.errors import InvalidRequest, JobNotFound, did_you_mean
 NO_LIMIT = 1_000_000
 SHOWN = 5
 TYPO = 0.8
-"""Similarity of two names of which one may be a typo of the other: with 2 of 5 letters swapped it is 0.8."""
+"""Similarity of two names of which one may be a typo of the other: with 2 of 5 letters swapped it
+is 0.8."""
 COMPARED = 200
 """Number of the latest jobs whose names are compared."""
 
@@ -37,14 +38,18 @@ class Listed:
     ended: datetime | None
 
 
-def jobs(on: "Target | Service | None" = None, *, contains: str | None = None, limit: int = 20) -> list[Listed]:
+def jobs(
+    on: "Target | Service | None" = None, *, contains: str | None = None, limit: int = 20
+) -> list[Listed]:
     """Return the latest jobs, raysm's and others; ``contains`` is a part of their names."""
     service = connect(on)
     listed = [_listed(service, *entry) for entry in _entries(service, contains, limit)]
     return sorted(listed, key=lambda job: job.created, reverse=True)[:limit]
 
 
-def _entries(service: Service, contains: str | None, limit: int) -> Iterator[tuple[JobApi, dict[str, Any]]]:
+def _entries(
+    service: Service, contains: str | None, limit: int
+) -> Iterator[tuple[JobApi, dict[str, Any]]]:
     for api in APIS:
         for item in service.summaries(api, contains=contains, limit=limit):
             yield api, item
@@ -80,7 +85,9 @@ def find_all(name: str, service: Service) -> list[Job]:
         all_names = [str(item[api.name_key]) for api, item in _entries(service, None, NO_LIMIT)]
         names = [each for each in all_names if fnmatch.fnmatchcase(each, name)]
         if not names:
-            raise JobNotFound(f"no job matches {name!r} {service.target.describe()}; raysm jobs lists the jobs")
+            raise JobNotFound(
+                f"no job matches {name!r} {service.target.describe()}; raysm jobs lists the jobs"
+            )
         return [attach(each, service) for each in names]
     try:
         return [attach_in_any_region(service, name)]
@@ -94,11 +101,13 @@ def find_all(name: str, service: Service) -> list[Job]:
         return [attach(named[0], service)] if named else [find_running(name, service)]
 
 
-def find_running(name: str, service: Service, *, sole: bool = False, told: Callable[[Job], None] | None = None) -> Job:
+def find_running(
+    name: str, service: Service, *, sole: bool = False, told: Callable[[Job], None] | None = None
+) -> Job:
     """Return the session of this name, else the latest running or waiting job of this task.
 
-    With ``sole``, several jobs are refused. If none runs, the last one is returned, but without ``told`` that raises.
-    ``told`` is called with a job that was chosen among several, or has ended.
+    With ``sole``, several jobs are refused. If none runs, the last one is returned, but without
+    ``told`` that raises. ``told`` is called with a job that was chosen among several, or has ended.
     """
     where = service
     named = list(_jobs_of_task(name, service))
@@ -118,16 +127,24 @@ def find_running(name: str, service: Service, *, sole: bool = False, told: Calla
             told(job)
             return job
         near = _hint(name, where, has_ended=told is not None)
-        raise JobNotFound(f"{missing}: raysm jobs and raysm session list show the existing ones{near}")
+        raise JobNotFound(
+            f"{missing}: raysm jobs and raysm session list show the existing ones{near}"
+        )
     if len(running) > 1:
         # A session's name is unique among sessions, but jobs may have the same name.
         kinds = [service.tags(item[api.arn_key]).get(WORKLOAD_TAG) for api, item in running]
         classes = [built_in_kind(kind) if kind else None for kind in kinds]
-        once = [one for one, found in zip(running, classes, strict=True) if found is not None and found.is_named_once]
+        once = [
+            one
+            for one, found in zip(running, classes, strict=True)
+            if found is not None and found.is_named_once
+        ]
         running = once or running
     names = [str(item[api.name_key]) for api, item in running]
     if sole and len(names) > 1:
-        raise InvalidRequest(f"{len(names)} jobs that run are named {name!r}: {', '.join(names)}; name one of them")
+        raise InvalidRequest(
+            f"{len(names)} jobs that run are named {name!r}: {', '.join(names)}; name one of them"
+        )
     job = attach(names[0], service)
     if told is not None and len(names) > 1:
         told(job)
@@ -140,7 +157,8 @@ def _jobs_of_task(name: str, service: Service) -> Iterator[tuple[JobApi, dict[st
         return
     beginning = kept_of(name)
     for api, item in _entries(service, beginning, COMPARED):
-        # Long names may have the same beginning: only the tag, which takes a call, has the whole name.
+        # Long names may have the same beginning: only the tag, which takes a call, has the whole
+        # name.
         if task_of(item[api.name_key]) == beginning and (
             beginning == name or service.tags(item[api.arn_key]).get(TASK_TAG) == name
         ):
@@ -150,10 +168,16 @@ def _jobs_of_task(name: str, service: Service) -> Iterator[tuple[JobApi, dict[st
 def _hint(name: str, service: Service, *, has_ended: bool) -> str:
     """Return names that are close to ``name``; those of tasks that have ended only with ``has_ended``."""
     entries = list(_entries(service, None, COMPARED))
-    current = [item[api.name_key] for api, item in entries if has_ended or not Status(item[api.status_key]).is_terminal]
+    current = [
+        item[api.name_key]
+        for api, item in entries
+        if has_ended or not Status(item[api.status_key]).is_terminal
+    ]
     tasks = map(task_of, current)
     names = list(dict.fromkeys([*tasks, *(str(item[api.name_key]) for api, item in entries)]))
     # A part of a name, "digits" of "all-digits-top10", is too short to be close to it.
     holding = [one for one in names if name in one][:3]
     # Short words are alike by chance: "nojob" is not a typo of "job".
-    return did_you_mean(name, names, most=3, cutoff=TYPO) or did_you_mean(name, holding, most=3, cutoff=0)
+    return did_you_mean(name, names, most=3, cutoff=TYPO) or did_you_mean(
+        name, holding, most=3, cutoff=0
+    )

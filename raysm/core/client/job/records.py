@@ -1,6 +1,7 @@
 """Records of a task's jobs: one small object for each job, beside their results.
 
-A task is a project and a name; its jobs are its runs. Objects are never changed, so several people may submit the same
+A task is a project and a name; its jobs are its runs. Objects are never changed, so several people
+may submit the same
 task at once. A record does not say whether its job is done: ask the service.
 """
 
@@ -67,12 +68,16 @@ class Record:
 
 
 def keep(record: Record, prefix: str, storage: Storage, kms_key: str | None = None) -> None:
-    storage.write(f"{prefix}/{record.job}.json", json.dumps(to_json(record), indent=1).encode(), kms_key)
+    storage.write(
+        f"{prefix}/{record.job}.json", json.dumps(to_json(record), indent=1).encode(), kms_key
+    )
 
 
 def recorded(prefix: str, storage: Storage) -> Iterator[Record]:
     # Sorted by the listing's times: sorting by submitted_s would read all records.
-    items = sorted(storage.folder(prefix), key=lambda item: (item.modified_s, item.name), reverse=True)
+    items = sorted(
+        storage.folder(prefix), key=lambda item: (item.modified_s, item.name), reverse=True
+    )
     for begin in range(0, len(items), READ_AT_ONCE):
         read = functools.partial(_read, storage)
         found = in_parallel(read, [item.uri for item in items[begin : begin + READ_AT_ONCE]])
@@ -87,7 +92,9 @@ def of_job(job: str, prefix: str, storage: Storage) -> Record | None:
 
 def latest_of_state(prefix: str, storage: Storage, uri: str | None = None) -> Record | None:
     for record in recorded(prefix, storage):
-        if record.state is not None and (uri is None or record.state.rstrip("/") == uri.rstrip("/")):
+        if record.state is not None and (
+            uri is None or record.state.rstrip("/") == uri.rstrip("/")
+        ):
             return record
     return None
 
@@ -133,7 +140,8 @@ def digest_of(
 ) -> str:
     """Return the SHA-256 of a request: source, parameters, raysm's version, and the URIs of inputs.
 
-    The name, tags and time limits do not count, and of the target only what runs the job, above all its image.
+    The name, tags and time limits do not count, and of the target only what runs the job, above all
+    its image.
     """
     script = request.workload.entry_script
     # By its path in the payload, which does not depend on the folder or the machine.
@@ -143,7 +151,9 @@ def digest_of(
         "raysm": __version__,
         "request": decisive(request),
         "target": decisive(target),
-        "source": {name: sha256_of(path) for name, path in source.files.items()} if source is not None else {},
+        "source": {name: sha256_of(path) for name, path in source.files.items()}
+        if source is not None
+        else {},
         "function": hashlib.sha256(pickled).hexdigest() if pickled else None,
         "wheels": {wheel.name: sha256_of(wheel) for wheel in wheels},
     }
@@ -162,8 +172,8 @@ def with_inputs(
 ) -> InputsState | None:
     """Return the sizes of the inputs, and ``digest`` extended by their state; memory holds one page of a listing.
 
-    Files of this machine count by their names, sizes and times of modification, objects by their ETags. None if there
-    are more than ``max_objects`` objects.
+    Files of this machine count by their names, sizes and times of modification, objects by their
+    ETags. None if there are more than ``max_objects`` objects.
     """
     listed, count, sizes = hashlib.sha256(), 0, dict.fromkeys(inputs, 0)
     whole = hashlib.sha256(digest.encode())
@@ -181,7 +191,11 @@ def with_inputs(
             take(_line([stored.name, stored.size, stored.version]))
             sizes[channel] += stored.size
             if number % LOG_EVERY == 0:
-                _log.warning("if_done looks at the objects of the input %r: %s so far", channel, f"{number:,}")
+                _log.warning(
+                    "if_done looks at the objects of the input %r: %s so far",
+                    channel,
+                    f"{number:,}",
+                )
     return InputsState(digest=whole.hexdigest(), listed=listed.hexdigest(), sizes=sizes)
 
 

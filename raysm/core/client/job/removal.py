@@ -49,7 +49,9 @@ def _bytes(folder: Path) -> int:
     return total
 
 
-def chosen(listed: Iterable[Listed], *, older_than: timedelta | None, keep: int, now: datetime) -> list[Listed]:
+def chosen(
+    listed: Iterable[Listed], *, older_than: timedelta | None, keep: int, now: datetime
+) -> list[Listed]:
     """Return the jobs that ended more than ``older_than`` ago, except the ``keep`` ones that ended last."""
     ended = [job for job in listed if job.status.is_terminal]
     ended.sort(key=lambda job: job.ended or job.created, reverse=True)
@@ -79,7 +81,9 @@ def check(job: Job, every: Iterable[Description]) -> None:
         )
     if not description.status.is_terminal:
         first = (
-            "wait for its end" if description.status is Status.STOPPING else f"stop it first (raysm stop {job.name})"
+            "wait for its end"
+            if description.status is Status.STOPPING
+            else f"stop it first (raysm stop {job.name})"
         )
         raise InvalidRequest(f"{job.name} is {description.status}: {first}")
     folder = _own_folder(job)
@@ -88,7 +92,10 @@ def check(job: Job, every: Iterable[Description]) -> None:
     for other in every:
         if other.name != job.name and not other.status.is_terminal:
             # As paths, because users quote URIs in their own way.
-            if any(uri.startswith(SCHEME) and path_of(uri).is_relative_to(folder) for uri in _uris(other)):
+            if any(
+                uri.startswith(SCHEME) and path_of(uri).is_relative_to(folder)
+                for uri in _uris(other)
+            ):
                 raise InvalidRequest(
                     f"{job.name} is an input of {other.name}, which is {other.status}: wait for the end of {other.name}"
                 )
@@ -104,7 +111,8 @@ def remove(job: Job, every: Iterable[Description]) -> None:
         shutil.rmtree(file_path(state), ignore_errors=True)
     for uri in _uris(job.describe()):
         if uri.startswith(places.shared("")) and uri not in needed:
-            # The mark is removed first: then a grid that sends its next job meanwhile uploads the rest again.
+            # The mark is removed first: then a grid that sends its next job meanwhile uploads the
+            # rest again.
             storage.remove_object(shared_mark(uri))
             storage.remove(uri)
         if uri.startswith(f"{uri_of(service.home / SAVED)}/") and uri not in needed:
@@ -139,7 +147,9 @@ def _is_ours(service: Service, uri: str) -> bool:
 
 def _uris(description: Description) -> Iterator[str]:
     answer = description.answer
-    channels: list[Any] = [item["DataSource"].get("S3DataSource") for item in answer.get("InputDataConfig", ())]
+    channels: list[Any] = [
+        item["DataSource"].get("S3DataSource") for item in answer.get("InputDataConfig", ())
+    ]
     channels += [item.get("S3Input") for item in answer.get("ProcessingInputs", ())]
     yield from (str(channel["S3Uri"]) for channel in channels if channel)
     if "CheckpointConfig" in answer:

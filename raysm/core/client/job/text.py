@@ -35,7 +35,9 @@ def html(job: Description, target: Target, now_s: float | None = None) -> str:
     if job.message and not job.status.is_terminal:
         parts.append(markup.escape(visible(job.message)))
     if job.reason:
-        parts.append(f'<pre style="white-space:pre-wrap">{markup.escape(visible(job.reason))}</pre>')
+        parts.append(
+            f'<pre style="white-space:pre-wrap">{markup.escape(visible(job.reason))}</pre>'
+        )
     return f"<div>{'<br>'.join(parts)}</div>"
 
 
@@ -43,14 +45,17 @@ def _words(job: Description, target: Target, now_s: float | None) -> list[str]:
     step = job.secondary.value
     status = f"{job.status} ({step})" if step and step != job.status.value else str(job.status)
     instances = " + ".join(
-        f"{count} local instance{'' if count == 1 else 's'}" if kind == LOCAL_TYPE else f"{count} × {kind}"
+        f"{count} local instance{'' if count == 1 else 's'}"
+        if kind == LOCAL_TYPE
+        else f"{count} × {kind}"
         for kind, count in job.instances
     )
     return [status, instances, _duration(job, now_s), target.describe()]
 
 
 def _duration(job: Description, now_s: float | None) -> str:
-    # A job that waits for capacity has no start; one that was stopped before its start took no time.
+    # A job that waits for capacity has no start; one that was stopped before its start took no
+    # time.
     begin = job.started or (None if job.status.is_terminal else job.created)
     if begin is None:
         return ""

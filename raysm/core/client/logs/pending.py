@@ -36,7 +36,9 @@ class Describable(Protocol):
 class Silence:
     """Context manager that reports the reason of a wait after ``after_s`` seconds of silence, each reason once."""
 
-    def __init__(self, say: Callable[[str], None], reason: Callable[[], str], *, after_s: float = AFTER_S) -> None:
+    def __init__(
+        self, say: Callable[[str], None], reason: Callable[[], str], *, after_s: float = AFTER_S
+    ) -> None:
         self._say, self._reason, self._after_s = say, reason, after_s
         self._shown_s = time.monotonic()
         self._is_over = threading.Event()
@@ -82,8 +84,11 @@ class JobWait:
             case State() as state:
                 self._state = state
             case None if text.startswith(REMARK):
-                self._installs = text.startswith((f"{REMARK}installing ", f"{REMARK}looking for packages"))
-                # Once the workload has started, such a line is its own, for example with the size of its matrix.
+                self._installs = text.startswith(
+                    (f"{REMARK}installing ", f"{REMARK}looking for packages")
+                )
+                # Once the workload has started, such a line is its own, for example with the size
+                # of its matrix.
                 self._has_output |= self._state is not None and self._state.name != "joined"
             case _:
                 self._has_output = True
@@ -99,13 +104,18 @@ class JobWait:
             return f"{self._job.name} is Pending: {description.message}"
         if description.secondary in REASONS:
             return f"waiting: {REASONS[description.secondary]}"
-        if self._has_output or description.secondary not in (SecondaryStatus.TRAINING, SecondaryStatus.NONE):
+        if self._has_output or description.secondary not in (
+            SecondaryStatus.TRAINING,
+            SecondaryStatus.NONE,
+        ):
             return ""
         match self._state:
             case State(name="joined", count=int(count), total=int(total)) if count == total:
                 return f"waiting: all {total} instances have joined, and their Ray nodes start"
             case State(name="joined", count=int(count), total=int(total)):
-                return f"waiting: {count} of {total} instances have joined, and the others still start"
+                return (
+                    f"waiting: {count} of {total} instances have joined, and the others still start"
+                )
             case None if self._installs:
                 return "waiting: pip installs packages that the image lacks"
             case None:

@@ -1,6 +1,7 @@
 """A job's log for people: the user's lines as they are, raysm's events in words.
 
-The command line and ``Job.logs`` share it. Progress and metrics are shown every few seconds, with their latest values.
+The command line and ``Job.logs`` share it. Progress and metrics are shown every few seconds, with
+their latest values.
 """
 
 import math
@@ -16,7 +17,8 @@ from raysm.core.protocol.terminal_text import visible
 from raysm.core.request.durations import duration
 
 INTERVAL_S = 5.0
-"""Seconds between two lines about a phase's progress, or about metrics; the end of a phase is always shown."""
+"""Seconds between two lines about a phase's progress, or about metrics; the end of a phase is
+always shown."""
 
 Clock = Callable[[], float]
 
@@ -49,14 +51,20 @@ class Phase:
         # A phase without work is done.
         share = event.done / event.total if event.total else 1.0
         pace = f", {rate(speed, event.unit)}" if speed > 0 else ""
-        left = f", {duration((event.total - event.done) / speed)} left" if pace and event.done < event.total else ""
+        left = (
+            f", {duration((event.total - event.done) / speed)} left"
+            if pace and event.done < event.total
+            else ""
+        )
         return f"{event.phase}: {share:.0%} ({event.done:,} of {event.total:,} {event.unit}{pace}{left})"
 
 
 class Rendering:
     """Turns the lines of one job's log into text, and remembers which progress and metrics were shown."""
 
-    def __init__(self, *, metrics: bool = False, reasons: bool = True, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self, *, metrics: bool = False, reasons: bool = True, clock: Clock = time.monotonic
+    ) -> None:
         self._shows_metrics, self._shows_reasons, self._clock = metrics, reasons, clock
         self._remarks: set[str] = set()
         self._phases: dict[str, Phase] = {}
@@ -74,13 +82,19 @@ class Rendering:
                 return self._text(host, text)
             case events.State(name="failed") as state if not self._shows_reasons:
                 return [f"{state.host} failed".strip()]
-            case events.State(name="failed") as state if remark(state.host, state.detail) in self._remarks:
+            case events.State(name="failed") as state if (
+                remark(state.host, state.detail) in self._remarks
+            ):
                 return []
             case events.State() as state:
                 return [text] if (text := sentence(state)) else []
             case events.Progress() as progress:
                 self._progress[progress.phase] = progress
-                return [self._take_progress(progress.phase)] if self.phase(progress).is_due(progress) else []
+                return (
+                    [self._take_progress(progress.phase)]
+                    if self.phase(progress).is_due(progress)
+                    else []
+                )
             case events.Metric() as metric:
                 return self._add_metric(metric) if self._shows_metrics else []
             # A session's client shows its calls; digests are for the client that reads the result.
@@ -103,7 +117,9 @@ class Rendering:
         lines = [self._take_progress(name) for name in list(self._progress)] + self._take_metrics()
         return list(map(visible, lines))
 
-    def write(self, lines: Iterable[LogLine], out: TextIO, on_line: Callable[[str], None] | None = None) -> None:
+    def write(
+        self, lines: Iterable[LogLine], out: TextIO, on_line: Callable[[str], None] | None = None
+    ) -> None:
         for line in lines:
             if on_line is not None:
                 on_line(line.text)
@@ -124,7 +140,8 @@ class Rendering:
     def _add_metric(self, metric: events.Metric) -> list[str]:
         self._metrics.setdefault(metric.host, {})[metric.name] = metric
         now_s = self._clock()
-        # The interval begins with the first value: those that come right after it belong on the same line.
+        # The interval begins with the first value: those that come right after it belong on the
+        # same line.
         if self._metrics_shown_s is None:
             self._metrics_shown_s = now_s
         if now_s - self._metrics_shown_s < INTERVAL_S:
@@ -138,7 +155,9 @@ class Rendering:
         for host, metrics in sorted(self._metrics.items(), key=lambda item: natural(item[0])):
             steps = [metric.step for metric in metrics.values() if metric.step is not None]
             step = f" at step {max(steps)}" if steps else ""
-            values = ", ".join(f"{metric.name} = {metric_value(metric.value)}" for metric in metrics.values())
+            values = ", ".join(
+                f"{metric.name} = {metric_value(metric.value)}" for metric in metrics.values()
+            )
             lines.append(f"{host or 'metrics'}{step}: {values}")
         self._metrics.clear()
         return lines
@@ -146,7 +165,8 @@ class Rendering:
 
 def trial_sentence(trial: events.Trial) -> str:
     params = ", ".join(
-        f"{name} = {f'{value:.4g}' if isinstance(value, float) else value}" for name, value in trial.params.items()
+        f"{name} = {f'{value:.4g}' if isinstance(value, float) else value}"
+        for name, value in trial.params.items()
     )
     metrics = ", ".join(f"{name} = {metric_value(value)}" for name, value in trial.metrics.items())
     text = trial.reason.splitlines()[0] if trial.reason else metrics

@@ -14,7 +14,16 @@ from dataclasses import dataclass
 from raysm.core.client.job.chain import Chain, TransientErrors
 from raysm.core.client.service import Service
 from raysm.core.client.units import deadline
-from raysm.core.protocol.events import Digest, Event, Metric, Progress, SessionCall, State, Trial, parse
+from raysm.core.protocol.events import (
+    Digest,
+    Event,
+    Metric,
+    Progress,
+    SessionCall,
+    State,
+    Trial,
+    parse,
+)
 from raysm.core.protocol.job_api import JobApi
 from raysm.core.protocol.metric_patterns import patterns_of
 from raysm.errors import InvalidRequest, NotDone, ServiceError
@@ -39,7 +48,9 @@ class LogReader:
     ``is_over`` is True once the job has ended and its last lines have had time to arrive.
     """
 
-    def __init__(self, service: Service, api: JobApi, job: str, instance: str | None = None) -> None:
+    def __init__(
+        self, service: Service, api: JobApi, job: str, instance: str | None = None
+    ) -> None:
         self.is_over = False
         self._service = service
         self._group = api.log_group
@@ -57,9 +68,10 @@ class LogReader:
     def new_lines(self, *, whole: bool = True, late_s: float | None = None) -> Iterator[LogLine]:
         """Yield the lines since the last call, merged by time; memory holds one page of each stream.
 
-        With ``whole``, each stream is read to its end, which takes an extra call. Without, callers that look again soon
-        read one page of a stream, and more only after a full page. ``late_s`` are the seconds for which lines of a job
-        that has ended may still arrive; None while it runs.
+        With ``whole``, each stream is read to its end, which takes an extra call. Without, callers
+        that look again soon read one page of a stream, and more only after a full page. ``late_s``
+        are the seconds for which lines of a job that has ended may still arrive; None while it
+        runs.
         """
         if self.is_over:
             return
@@ -73,12 +85,14 @@ class LogReader:
                 if form is not None and self._instance in (None, form[1]):
                     self._hosts[name] = form[1]
         except ServiceError as error:
-            if error.code != "ResourceNotFoundException":  # the first job of an account creates the group
+            # The first job of an account creates the group.
+            if error.code != "ResourceNotFoundException":
                 raise
         came = False
         whole = whole or late_s is not None
         for line in heapq.merge(
-            *(self._read(stream, whole) for stream in sorted(self._hosts)), key=lambda line: line.time_s
+            *(self._read(stream, whole) for stream in sorted(self._hosts)),
+            key=lambda line: line.time_s,
         ):
             came = True
             yield line
@@ -91,14 +105,19 @@ class LogReader:
     def _read(self, stream: str, whole: bool) -> Iterator[LogLine]:
         while True:
             token = self._tokens.get(stream)
-            query = {"logGroupName": self._group, "logStreamName": stream} | ({"nextToken": token} if token else {})
+            query = {"logGroupName": self._group, "logStreamName": stream} | (
+                {"nextToken": token} if token else {}
+            )
             # Without startFromHead, the first page would be the last one.
             page = self._service.call("logs", "get_log_events", startFromHead=True, **query)
-            # If a failure of another stream interrupted this page, it is read again, and only its rest is yielded.
+            # If a failure of another stream interrupted this page, it is read again, and only its
+            # rest is yielded.
             first = self._taken.get(stream, 0)
             events = page.get("events", ())
             for index, event in enumerate(events[first:], first + 1):
-                yield LogLine(event["timestamp"] / 1000, self._hosts[stream], event["message"].rstrip("\r\n"))
+                yield LogLine(
+                    event["timestamp"] / 1000, self._hosts[stream], event["message"].rstrip("\r\n")
+                )
                 self._taken[stream] = index
             following = page.get("nextForwardToken")
             self._taken[stream] = 0
@@ -111,7 +130,8 @@ class LogReader:
 class JobStream:
     """Yields the lines of a job and of its follow-ups, each once, from the first job's first line on.
 
-    Once the job has ended without a follow-up, and all its lines have been yielded, ``is_over`` is True.
+    Once the job has ended without a follow-up, and all its lines have been yielded, ``is_over`` is
+    True.
     """
 
     def __init__(self, chain: Chain, *, instance: str | None = None, send: bool = False) -> None:
@@ -120,7 +140,9 @@ class JobStream:
             count = sum(number for _, number in chain.known().instances)
             names = [f"algo-{number}" for number in range(1, count + 1)]
             if names and instance not in names:
-                raise InvalidRequest(f"there is no instance {instance!r}: {chain.name} has {names[0]} to {names[-1]}")
+                raise InvalidRequest(
+                    f"there is no instance {instance!r}: {chain.name} has {names[0]} to {names[-1]}"
+                )
         self.is_over = False
         self._chain, self._instance, self._send = chain, instance, send
         self._logs: list[LogReader] = []
@@ -130,7 +152,8 @@ class JobStream:
         if self.is_over:
             return
         chain = self._chain
-        ended = chain.ended(send=self._send)  # asked before reading, so that the lines before the end are read
+        # Asked before reading, so that the lines before the end are read.
+        ended = chain.ended(send=self._send)
         for name in chain.names[len(self._logs) :]:
             self._logs.append(LogReader(chain.service, chain.api, name, self._instance))
         for log in self._logs[:-1]:
@@ -179,7 +202,9 @@ class JobStream:
             pause_s = service.polling.between_looks(pause_s, sum(log.streams for log in self._logs))
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
-                raise NotDone(f"the job {chain.name} has not ended within {timeout:g} s; it goes on")
+                raise NotDone(
+                    f"the job {chain.name} has not ended within {timeout:g} s; it goes on"
+                )
             changes = service.connection.wait_for_change(chain.name, changes, pause_s, left_s)
 
 

@@ -1,7 +1,8 @@
 """Read a pickle that a job left, after comparing it with the digest in the job's log.
 
-Unpickling runs code. People who may write to a job's outputs could replace a pickle there, but they cannot write into
-the job's log, where the driver has put the digest. A local job's outputs lie in raysm's home, to which only its owner
+Unpickling runs code. People who may write to a job's outputs could replace a pickle there, but they
+cannot write into the job's log, where the driver has put the digest. A local job's outputs lie in
+raysm's home, to which only its owner
 may write: they are read as they are.
 """
 
@@ -65,7 +66,9 @@ def read_pickle(uri: str, name: str, chain: Chain, *, unverified: bool) -> bytes
 
 
 def _is_in_home(uri: str, service: Service) -> bool:
-    return not uri.startswith("s3://") and file_path(uri).resolve().is_relative_to(service.home.resolve())
+    return not uri.startswith("s3://") and file_path(uri).resolve().is_relative_to(
+        service.home.resolve()
+    )
 
 
 def _read_own(path: Path) -> bytes | None:
@@ -102,10 +105,16 @@ def _last_digest(chain: Chain, name: str) -> str | None:
             logGroupName=group,
             logStreamNamePrefix=f"{chain.name}/",
         )
-        streams = [stream["logStreamName"] for page in pages for stream in page.get("logStreams", ())]
+        streams = [
+            stream["logStreamName"] for page in pages for stream in page.get("logStreams", ())
+        ]
         # Only the head writes digests, but the service does not say which instance that is.
-        of_instances = [one for one in streams if STREAM.fullmatch(one.removeprefix(f"{chain.name}/"))]
-        found = in_parallel(lambda stream: _digest_in_stream(service, group, stream, name), of_instances)
+        of_instances = [
+            one for one in streams if STREAM.fullmatch(one.removeprefix(f"{chain.name}/"))
+        ]
+        found = in_parallel(
+            lambda stream: _digest_in_stream(service, group, stream, name), of_instances
+        )
     except ServiceError as error:
         if error.code == "ResourceNotFoundException":  # the log has expired, or there never was one
             return None
@@ -115,11 +124,14 @@ def _last_digest(chain: Chain, name: str) -> str | None:
     return latest
 
 
-def _digest_in_stream(service: Service, group: str, stream: str, name: str) -> tuple[int, str] | None:
+def _digest_in_stream(
+    service: Service, group: str, stream: str, name: str
+) -> tuple[int, str] | None:
     """Return the last digest of a file in a stream, after its time in milliseconds."""
     for event in _backwards(service, group, stream):
         message = event["message"]
-        # A task may print data that others have written, and Ray may pass its lines on after the driver's digest.
+        # A task may print data that others have written, and Ray may pass its lines on after the
+        # driver's digest.
         is_of_task = OF_TASK.search(message.partition(MARK)[0]) is not None
         match parse(message):
             case Digest() as digest if digest.file == name and not is_of_task:

@@ -19,12 +19,29 @@ from raysm.core.client.storage.s3 import Storage, file_path, leads_out
 from raysm.core.client.units import check_python
 from raysm.core.protocol.home import private_folder
 from raysm.core.protocol.modules import needs_module
-from raysm.core.protocol.result import EXCEPTION, FAILURE, MANIFEST, MARK, VALUE, Failure, Manifest, how_to_read
+from raysm.core.protocol.result import (
+    EXCEPTION,
+    FAILURE,
+    MANIFEST,
+    MARK,
+    VALUE,
+    Failure,
+    Manifest,
+    how_to_read,
+)
 from raysm.core.protocol.store import put
 from raysm.core.protocol.terminal_text import visible
 from raysm.core.request.codec import from_json
 from raysm.core.request.workload import built_in_kind
-from raysm.errors import IN_THE_JOB, InvalidConfig, InvalidRequest, JobFailed, MissingDependency, ServiceError, used_by
+from raysm.errors import (
+    IN_THE_JOB,
+    InvalidConfig,
+    InvalidRequest,
+    JobFailed,
+    MissingDependency,
+    ServiceError,
+    used_by,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +57,8 @@ MAX_FAILURE_BYTES = 16 << 20
 class ExistingResult:
     job: str
     names: frozenset[str]
-    """Its files, relative to the folder; after an interruption also those of the result before it."""
+    """Its files, relative to the folder; after an interruption also those of the result before
+    it."""
 
 
 def manifest_of(folder: Path) -> Manifest | None:
@@ -54,9 +72,16 @@ def manifest_of(folder: Path) -> Manifest | None:
         return None
     outside = next((file.name for file in manifest.files if leads_out(file.name)), None)
     if outside is not None:
-        _log.warning("%s is not followed: it names %r, which is not below its folder", folder / MANIFEST, outside)
+        _log.warning(
+            "%s is not followed: it names %r, which is not below its folder",
+            folder / MANIFEST,
+            outside,
+        )
         return None
-    return replace(manifest, files=tuple(replace(file, how_to_read=how_to_read(file.name)) for file in manifest.files))
+    return replace(
+        manifest,
+        files=tuple(replace(file, how_to_read=how_to_read(file.name)) for file in manifest.files),
+    )
 
 
 def earlier_result(folder: Path) -> ExistingResult | None:
@@ -78,7 +103,9 @@ def check_folder(folder: Path, job: str | None = None) -> ExistingResult | None:
         return None
     earlier = earlier_result(folder)
     if earlier is None:
-        raise InvalidRequest(f"the output {folder} holds files that are not a result of raysm; name another folder")
+        raise InvalidRequest(
+            f"the output {folder} holds files that are not a result of raysm; name another folder"
+        )
     if job is not None and task_of(earlier.job) != task_of(job):
         raise InvalidRequest(
             f"the output {folder} is the result of {earlier.job}, not of {task_of(job)!r}; name another, or remove it"
@@ -149,7 +176,9 @@ class Result:
 
                 # Mapped, because a full matrix may be larger than the memory.
                 return numpy.load(path, mmap_mode="r")
-        raise InvalidRequest(f"{path.name} is neither Parquet nor .npy: read {path} yourself; the result has {names}")
+        raise InvalidRequest(
+            f"{path.name} is neither Parquet nor .npy: read {path} yourself; the result has {names}"
+        )
 
     def tables(self) -> Iterator[Any]:
         """Yield the parts of ``table()`` one after the other; nothing if the result has no files.
@@ -172,7 +201,9 @@ class Result:
         return visible("\n".join(lines) + ">")
 
     def _repr_html_(self) -> str:
-        rows = "".join(f"<li><code>{html.escape(visible(line))}</code></li>" for line in self._lines())
+        rows = "".join(
+            f"<li><code>{html.escape(visible(line))}</code></li>" for line in self._lines()
+        )
         return (
             f"<div><b>result of {html.escape(self.manifest.job)}</b> in <code>{html.escape(str(self.path))}</code>"
             f"<ul>{rows}</ul></div>"
@@ -193,39 +224,48 @@ def read_as(folder: Path, manifest: Manifest) -> Result:
     return result
 
 
-def fetch_result(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: Path) -> Result | Path | None:
+def fetch_result(
+    outputs: str, storage: Storage, *, job: str, to: Path | None, cache: Path
+) -> Result | Path | None:
     folder = _fetch(outputs, storage, job=job, to=to, cache=cache)
     manifest = None if folder is None else manifest_of(folder)
     return folder if folder is None or manifest is None else read_as(folder, manifest)
 
 
-def _fetch(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: Path) -> Path | None:
+def _fetch(
+    outputs: str, storage: Storage, *, job: str, to: Path | None, cache: Path
+) -> Path | None:
     earlier = None if to is None else check_folder(to, job)
     uri = f"{outputs}/model"
     # The result of a job that another program sent may be one archive.
-    stored = storage.folder(uri) or [item for item in storage.folder(outputs) if item.name == ARCHIVE]
+    stored = storage.folder(uri) or [
+        item for item in storage.folder(outputs) if item.name == ARCHIVE
+    ]
     if not stored:
         return None
     if to is None and not uri.startswith("s3://"):
         return file_path(stored[0].uri).parent if stored[0].name == ARCHIVE else file_path(uri)
     folder = cache if to is None else to
     # Files of another job may have the same sizes: sizes are enough only in the job's own folder.
-    missing = [item for item in stored if to is not None or not _has_size(folder / item.name, item.size)]
+    missing = [
+        item for item in stored if to is not None or not _has_size(folder / item.name, item.size)
+    ]
     if not missing:
         return folder
     names, old_names = {item.name for item in stored}, earlier.names if earlier else frozenset()
     if to is None:
         private_folder(folder.parent.parent, folder.parent.name, folder.name)
     folder.mkdir(parents=True, exist_ok=True)
-    # Marked before the manifest is removed, so that one of them always lists the files in the folder.
+    # Marked before the manifest is removed, so that one of them always lists the files in the
+    # folder.
     _mark(folder, job, names | old_names)
     # A script's own manifest.json is a file of its result like others.
     if manifest_of(folder) is not None:
         (folder / MANIFEST).unlink()
     storage.bring_all([item for item in missing if item.name != MANIFEST], folder)
     for name in sorted(old_names - names):
-        # Someone else may have written that mark: its paths must not lead out of the folder, by links either.
-        # Nor need they be files, if that manifest was changed.
+        # Someone else may have written that mark: its paths must not lead out of the folder, by
+        # links either. Nor need they be files, if that manifest was changed.
         path = folder / name
         is_below = not leads_out(name) and path.parent.resolve().is_relative_to(folder.resolve())
         if is_below and not path.is_dir():
@@ -262,13 +302,17 @@ def load_value(outputs: str, chain: Chain, *, python: str, unverified: bool) -> 
     uri = f"{outputs}/model/{VALUE}"
     content = read_pickle(uri, VALUE, chain, unverified=unverified)
     if content is None:
-        raise ServiceError(f"the job {job} is Completed, but its value is not at {uri}: was it removed?")
+        raise ServiceError(
+            f"the job {job} is Completed, but its value is not at {uri}: was it removed?"
+        )
     try:
         return pickle.loads(content)
     except ModuleNotFoundError as error:
         raise MissingDependency(f"the value of {job} {needs_module(error.name)}") from error
     except Exception as error:  # unpickling runs the value's own code
-        raise ServiceError(f"the value of {job} cannot be unpickled: {type(error).__name__}: {error}") from error
+        raise ServiceError(
+            f"the value of {job} cannot be unpickled: {type(error).__name__}: {error}"
+        ) from error
 
 
 def ended_by_service(job: str, reason: str) -> JobFailed:
@@ -283,12 +327,14 @@ def ended_by_service(job: str, reason: str) -> JobFailed:
     )
 
 
-def load_exception(outputs: str, chain: Chain, *, python: str | None, reason: str, unverified: bool) -> BaseException:
+def load_exception(
+    outputs: str, chain: Chain, *, python: str | None, reason: str, unverified: bool
+) -> BaseException:
     """Return the exception of a job that failed.
 
-    For a function this is the function's own exception, whose ``__cause__`` is a JobFailed with the remote traceback,
-    as in ``concurrent.futures``. For all other workloads (``python`` is None), and if that exception cannot be read, it
-    is the JobFailed.
+    For a function this is the function's own exception, whose ``__cause__`` is a JobFailed with the
+    remote traceback, as in ``concurrent.futures``. For all other workloads (``python`` is None),
+    and if that exception cannot be read, it is the JobFailed.
     """
     job = chain.name
     failure = _failure(outputs, Storage(chain.service))
@@ -300,14 +346,18 @@ def load_exception(outputs: str, chain: Chain, *, python: str | None, reason: st
         headline = f"{own}{cause}" if cause else failure.headline
     text = f"the job {job} failed: {headline}" + (f"{IN_THE_JOB}{remote}" if remote else "")
     # By the service: the job's own code leaves a failure.
-    if failure is None and re.match(r"ClientError: .*(not authorized|access ?denied|\bkms\b)", reason, re.I | re.S):
+    if failure is None and re.match(
+        r"ClientError: .*(not authorized|access ?denied|\bkms\b)", reason, re.I | re.S
+    ):
         text += "\nthe role lacks a permission, which raysm doctor --on aws --role ROLE names, with the job's --input"
     failed = JobFailed(visible(text), job=job, reason=reason or headline, remote_traceback=remote)
     if python is None:
         return failed
     try:
         check_python(python, f"the exception of {job}")
-        pickled = read_pickle(f"{outputs}/data/{EXCEPTION}", EXCEPTION, chain, unverified=unverified)
+        pickled = read_pickle(
+            f"{outputs}/data/{EXCEPTION}", EXCEPTION, chain, unverified=unverified
+        )
         error = pickle.loads(pickled or b"")
     except Unverified as refusal:
         return with_remedy(failed, f"its exception is not here: {refusal}")
@@ -315,7 +365,8 @@ def load_exception(outputs: str, chain: Chain, *, python: str | None, reason: st
         return with_remedy(failed, f"its exception {needs_module(missing.name)}")
     except Exception:  # it does not exist, another Python pickled it, or its own code fails here
         return failed
-    if not isinstance(error, Exception):  # a KeyboardInterrupt or SystemExit there must not end this process
+    # A KeyboardInterrupt or SystemExit there must not end this process.
+    if not isinstance(error, Exception):
         return failed
     error.__cause__ = failed
     return error
@@ -336,7 +387,10 @@ def with_remedy(error: BaseException, remedy: str) -> BaseException:
         error.add_note(remedy)
         return error
     text = f"{error}\n{remedy}"
-    failed = JobFailed(text, job=error.job, reason=error.reason, remote_traceback=error.remote_traceback)
-    # Apart as well, because a command that has shown the traceback prints only the headline and the remedy.
+    failed = JobFailed(
+        text, job=error.job, reason=error.reason, remote_traceback=error.remote_traceback
+    )
+    # Apart as well, because a command that has shown the traceback prints only the headline and the
+    # remedy.
     failed.remedy = remedy
     return failed

@@ -36,7 +36,9 @@ class PickledCall:
     _workload: Workload
     default_title: ClassVar[str] = "function"
 
-    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> None:
         self._call = function, args, dict(kwargs)
 
     def workload(self) -> Workload:
@@ -45,8 +47,8 @@ class PickledCall:
     def pickled(self) -> bytes:
         """Return cloudpickle's bytes of the call.
 
-        The user's own modules, which are beside the function's and not installed, are pickled by value, because the
-        instances do not have them; those of ``source()`` are pickled by name.
+        The user's own modules, which are beside the function's and not installed, are pickled by
+        value, because the instances do not have them; those of ``source()`` are pickled by name.
         """
         return pickled_call(*self._call, source=self.source())
 
@@ -100,11 +102,14 @@ def pickled_call(
 ) -> bytes:
     """Return cloudpickle's bytes of a call, which messages call ``what``.
 
-    The user's own modules are pickled by value, and by name if their files are in ``source``, which is sent too.
+    The user's own modules are pickled by value, and by name if their files are in ``source``, which
+    is sent too.
     """
     with pickling(fn, source=source) as pickled:
         try:
-            return pickled((fn, args, kwargs)) if into is None else pickled((fn, args, kwargs), into)
+            return (
+                pickled((fn, args, kwargs)) if into is None else pickled((fn, args, kwargs), into)
+            )
         except Exception as error:  # pickling runs the arguments' own code
             function = fn.function if isinstance(fn, WithModules) else fn
             part = unpicklable_part(function, args, kwargs, pickled)
@@ -116,7 +121,11 @@ def pickled_call(
 
 
 def parcel_of_call(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, what: str | None = None
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    what: str | None = None,
 ) -> list[Piece]:
     """Return a call with its source, as a parcel in pieces: large buffers are not copied."""
     pickled = Pickled()
@@ -146,15 +155,20 @@ def call_with_source(
 
 @contextlib.contextmanager
 def pickling(
-    fn: Callable[..., Any], on_object: Callable[[Any], None] = lambda item: None, source: Source | None = None
+    fn: Callable[..., Any],
+    on_object: Callable[[Any], None] = lambda item: None,
+    source: Source | None = None,
 ) -> Iterator[Callable[..., bytes]]:
     """Yield a function that pickles a value, or pickles it into a ``Pickled``; modules of ``source`` by name."""
     try:
         import cloudpickle
     except ImportError as error:
-        raise MissingDependency("functions need cloudpickle: python3 -m pip install cloudpickle") from error
+        raise MissingDependency(
+            "functions need cloudpickle: python3 -m pip install cloudpickle"
+        ) from error
     by_value = cloudpickle.list_registry_pickle_by_value()
-    # By name, because a module may be imported under two names, as multiprocessing does with the main module.
+    # By name, because a module may be imported under two names, as multiprocessing does with the
+    # main module.
     sent = set() if source is None else {path.resolve() for path in source.files.values()}
     modules = {
         module.__name__: module
@@ -186,32 +200,45 @@ def pickled_value(value: object, what: str = "it") -> bytes:
 
     try:
         # A map pickles each of its items.
-        if type(value) in PLAIN or not _has_own_modules(len(sys.modules), next(reversed(sys.modules))):
+        if type(value) in PLAIN or not _has_own_modules(
+            len(sys.modules), next(reversed(sys.modules))
+        ):
             return _pickled(value, cloudpickle)
         with pickling(type(value)) as pickled:
             return pickled(value)
     except Exception as error:  # pickling runs the value's own code
         kind = type(value).__name__
-        raise InvalidRequest(f"{what}, a {kind}, cannot be pickled: {type(error).__name__}: {error}") from error
+        raise InvalidRequest(
+            f"{what}, a {kind}, cannot be pickled: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _pickled(
-    value: object, cloudpickle: Any, on_object: Callable[[Any], None] = lambda item: None, into: Pickled | None = None
+    value: object,
+    cloudpickle: Any,
+    on_object: Callable[[Any], None] = lambda item: None,
+    into: Pickled | None = None,
 ) -> bytes:
     """Pickle ``value``: modules by their names, and code with the name of its file, which tracebacks need.
 
-    cloudpickle pickles only plain modules by name. It would copy ``torch.classes``, whose type is a subclass, with
-    every function that uses torch and anything named ``classes``.
+    cloudpickle pickles only plain modules by name. It would copy ``torch.classes``, whose type is a
+    subclass, with every function that uses torch and anything named ``classes``.
     """
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         def reducer_override(self, item: Any) -> Any:
             on_object(item)
-            if isinstance(item, ModuleType) and type(item) is not ModuleType and item.__name__ in sys.modules:
+            if (
+                isinstance(item, ModuleType)
+                and type(item) is not ModuleType
+                and item.__name__ in sys.modules
+            ):
                 return importlib.import_module, (item.__name__,)
             if isinstance(item, CodeType):
                 rebuild, parts = self.dispatch_table[CodeType](item)
-                return rebuild, tuple(item.co_filename if part == _NO_FILE else part for part in parts)
+                return rebuild, tuple(
+                    item.co_filename if part == _NO_FILE else part for part in parts
+                )
             reduction = super().reducer_override(item)
             return shared(item, reduction) if isinstance(item, type) else reduction
 

@@ -14,7 +14,13 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Protocol, runtime_checkable
 
-from raysm.core.protocol.source import Source, imports_its_package_late, late_modules, source_of, source_of_modules
+from raysm.core.protocol.source import (
+    Source,
+    imports_its_package_late,
+    late_modules,
+    source_of,
+    source_of_modules,
+)
 from raysm.core.request import Workload
 from raysm.core.request.workload import built_in_kind, check_kind, require_workload
 from raysm.errors import InvalidRequest
@@ -41,7 +47,9 @@ def package_of(workload: object) -> Package:
     if isinstance(workload, Package):
         return workload
     if callable(getattr(workload, "submit", None)):
-        raise InvalidRequest("a function decorated with raysm.remote is submitted by its own submit(…)")
+        raise InvalidRequest(
+            "a function decorated with raysm.remote is submitted by its own submit(…)"
+        )
     # A class, Function instead of Function(fn), has these methods too.
     if isinstance(workload, Wrapped) and not isinstance(workload, type):
         kind = workload.workload()
@@ -51,7 +59,12 @@ def package_of(workload: object) -> Package:
         kind = require_workload(workload)
         script = kind.entry_script
         source, pickled, title = None if script is None else source_of(script), None, kind.title
-    return Package(workload=kind, title=title, source=_merge(source, source_of_kind(type(kind))), pickled=pickled)
+    return Package(
+        workload=kind,
+        title=title,
+        source=_merge(source, source_of_kind(type(kind))),
+        pickled=pickled,
+    )
 
 
 def _merge(source: Source | None, of_kind: Source | None) -> Source | None:
@@ -65,7 +78,9 @@ def _merge(source: Source | None, of_kind: Source | None) -> Source | None:
                 f"two files would travel as {name!r}: the script's {other} and its kind's {path}; rename one of them"
             )
     return replace(
-        source, files={**of_kind.files, **source.files}, left_behind={**of_kind.left_behind, **source.left_behind}
+        source,
+        files={**of_kind.files, **source.files},
+        left_behind={**of_kind.left_behind, **source.left_behind},
     )
 
 
@@ -76,7 +91,11 @@ def late_source(fn: Callable[..., Any]) -> Source | None:
         return None
     modules = [module for module in (_module_of(fn), *own_modules(fn)) if module is not None]
     files = {path: module for module in modules if (path := _source_file(module)) is not None}
-    packages = {module.__name__.partition(".")[0] for path, module in files.items() if imports_its_package_late(path)}
+    packages = {
+        module.__name__.partition(".")[0]
+        for path, module in files.items()
+        if imports_its_package_late(path)
+    }
     source = source_of_modules(late_modules(files) | packages | set(_late_in_code(fn)), home)
     return source if source.files else None
 
@@ -84,8 +103,8 @@ def late_source(fn: Callable[..., Any]) -> Source | None:
 def source_of_kind(kind: type[Workload]) -> Source | None:
     """Return the modules of a user's kind of workload and its runner, with what they import beside them.
 
-    Returns None for raysm's own kinds, which travel with every payload, and for kinds of installed packages, which come
-    with requirements or the image.
+    Returns None for raysm's own kinds, which travel with every payload, and for kinds of installed
+    packages, which come with requirements or the image.
     """
     home = None if built_in_kind(kind.kind) is kind else _home(kind)
     if home is None:
@@ -131,9 +150,15 @@ class _Imported:
         self._own.pop(name, None)
         self._unsure.pop(name, None)
         root = _root(module)
-        # raysm itself travels with every payload; cloudpickle takes what __main__ defines by value anyway.
+        # raysm itself travels with every payload; cloudpickle takes what __main__ defines by value
+        # anyway.
         is_everywhere = name == "__main__" or name.partition(".")[0] == "raysm"
-        if not is_everywhere and root is not None and root.is_relative_to(self._home) and not _is_installed(root):
+        if (
+            not is_everywhere
+            and root is not None
+            and root.is_relative_to(self._home)
+            and not _is_installed(root)
+        ):
             self._own[name] = module
         elif is_everywhere or root is not None or _has_no_source(module):
             self._others[name] = module
@@ -192,7 +217,11 @@ def _path_of_source(file: str) -> Path | None:
 def _has_no_source(module: ModuleType) -> bool:
     """Return True if a module is built in, compiled, or made by a program, as a hundred modules of any program are."""
     spec = getattr(module, "__spec__", None)
-    return spec is None or spec.origin in ("built-in", "frozen") or isinstance(getattr(module, "__file__", None), str)
+    return (
+        spec is None
+        or spec.origin in ("built-in", "frozen")
+        or isinstance(getattr(module, "__file__", None), str)
+    )
 
 
 def _root(module: ModuleType) -> Path | None:
@@ -223,7 +252,10 @@ def _is_installed(folder: Path) -> bool:
 
 
 def unpicklable_part(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], pickle: Callable[[Any], object]
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    pickle: Callable[[Any], object],
 ) -> str | None:
     """Return the name of the first argument, or variable of the function, that ``pickle`` refuses, or None."""
     named = [(f"args[{number}]", value) for number, value in enumerate(args)]

@@ -27,9 +27,15 @@ from raysm.errors import InvalidInput, InvalidRequest, option, used_by
 SAVED = "inputs"
 """The folder, below raysm's home, of data that were given from memory."""
 MAX_KEY_BYTES = 900
-"""Limit of a file's name, with its folders: S3 takes keys of 1,024 bytes, of which the prefix needs some."""
+"""Limit of a file's name, with its folders: S3 takes keys of 1,024 bytes, of which the prefix needs
+some."""
 KEPT_S = 30 * 24 * 3600
-CLASSES = (("numpy", "ndarray"), ("torch", "Tensor"), ("pandas", "DataFrame"), ("polars", "DataFrame"))
+CLASSES = (
+    ("numpy", "ndarray"),
+    ("torch", "Tensor"),
+    ("pandas", "DataFrame"),
+    ("polars", "DataFrame"),
+)
 """Packages and their classes that can be inputs; they are not imported here."""
 
 
@@ -63,7 +69,8 @@ def _listed(prefix: str, names: Sequence[str], storage: Storage) -> Iterator[Sto
                 yield replace(stored, name=name)
         return
     uris = {prefix + name: name for name in names}
-    # A listing has a thousand objects in one call, and most manifests list neighbours: HEAD would be a call for each.
+    # A listing has a thousand objects in one call, and most manifests list neighbours: HEAD would
+    # be a call for each.
     for stored in storage.walk(os.path.commonprefix(list(uris))):
         if stored.uri in uris:
             yield replace(stored, name=uris.pop(stored.uri))
@@ -87,8 +94,8 @@ def _package(item: object) -> str | None:
 def save(channel: str, item: Any, home: Path, id_columns: Sequence[str] = ()) -> Path:
     """Save data as ``.npy`` or Parquet in a file named ``channel``; equal content is the same file.
 
-    ``id_columns`` name the rows; they may be levels of a pandas index. Data that would lose something are refused: a
-    pandas index with information, a mask, Python objects.
+    ``id_columns`` name the rows; they may be levels of a pandas index. Data that would lose
+    something are refused: a pandas index with information, a mask, Python objects.
     """
     inputs = private_folder(home, SAVED)
     for old in inputs.iterdir():
@@ -119,7 +126,9 @@ def _save_array(channel: str, array: Any, folder: Path) -> Path:
     import numpy as np
 
     if isinstance(array, np.ma.MaskedArray):
-        raise InvalidInput(f"the input {channel!r} is a masked array; give numbers for what is masked: array.filled(…)")
+        raise InvalidInput(
+            f"the input {channel!r} is a masked array; give numbers for what is masked: array.filled(…)"
+        )
     file = folder / f"{channel}.npy"
     try:
         np.save(file, array, allow_pickle=False)
@@ -133,7 +142,9 @@ def _save_array(channel: str, array: Any, folder: Path) -> Path:
 def _numpy_array(channel: str, tensor: Any) -> Any:
     torch = sys.modules["torch"]
     if tensor.layout is not torch.strided:
-        raise InvalidInput(f"the input {channel!r} is a tensor with the layout {tensor.layout}; give tensor.to_dense()")
+        raise InvalidInput(
+            f"the input {channel!r} is a tensor with the layout {tensor.layout}; give tensor.to_dense()"
+        )
     try:
         return as_numpy(tensor)
     except (RuntimeError, TypeError) as error:  # a quantized tensor, or one of the device meta
@@ -157,11 +168,17 @@ def _pandas_table(channel: str, frame: Any, id_columns: Sequence[str]) -> Any:
     with used_by("a data frame as an input"):
         import pyarrow as pa
     if frame.columns.nlevels > 1:
-        raise InvalidInput(f"the input {channel!r} has columns of several levels; give each column one name")
+        raise InvalidInput(
+            f"the input {channel!r} has columns of several levels; give each column one name"
+        )
     index, names = frame.index, list(frame.index.names)
     keeps_index = names != [None] and all(name in id_columns for name in names)
     # The default index 0, 1, 2 … has no information.
-    is_default = isinstance(index, pd.RangeIndex) and index.name is None and (index.start, index.step) == (0, 1)
+    is_default = (
+        isinstance(index, pd.RangeIndex)
+        and index.name is None
+        and (index.start, index.step) == (0, 1)
+    )
     if not keeps_index and not is_default:
         named = "without a name" if names == [None] else ", ".join(map(repr, names))
         give = "frame.reset_index(names='id')" if names == [None] else "the frame as it is"
@@ -172,9 +189,13 @@ def _pandas_table(channel: str, frame: Any, id_columns: Sequence[str]) -> Any:
             "not, give frame.reset_index(drop=True)"
         )
     try:
-        return pa.Table.from_pandas(frame.reset_index() if keeps_index else frame, preserve_index=False)
+        return pa.Table.from_pandas(
+            frame.reset_index() if keeps_index else frame, preserve_index=False
+        )
     except (pa.ArrowException, ValueError, TypeError) as error:
-        raise InvalidInput(f"the data frame of the input {channel!r} cannot be saved: {error}") from error
+        raise InvalidInput(
+            f"the data frame of the input {channel!r} cannot be saved: {error}"
+        ) from error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -193,7 +214,9 @@ class Upload:
         return self.root if self.root.is_file() else self.root / name
 
 
-def locate(inputs: Mapping[str, Input], target: Target, places: Places) -> tuple[dict[str, Input], list[Upload]]:
+def locate(
+    inputs: Mapping[str, Input], target: Target, places: Places
+) -> tuple[dict[str, Input], list[Upload]]:
     located: dict[str, Input] = {}
     uploads: list[Upload] = []
     for channel, source in inputs.items():
@@ -201,10 +224,14 @@ def locate(inputs: Mapping[str, Input], target: Target, places: Places) -> tuple
             located[channel] = source
             continue
         if "://" in source.uri and not source.uri.startswith("file:///"):
-            raise InvalidRequest(f"the channel {channel!r} is {source.uri!r}; give s3://…, file:///… or a path")
+            raise InvalidRequest(
+                f"the channel {channel!r} is {source.uri!r}; give s3://…, file:///… or a path"
+            )
         path = file_path(source.uri).absolute()
         if not path.exists():
-            raise InvalidRequest(f"the channel {channel!r} is {source.uri!r}, and nothing is there: check the path")
+            raise InvalidRequest(
+                f"the channel {channel!r} is {source.uri!r}, and nothing is there: check the path"
+            )
         if target.takes_files:
             located[channel] = replace(source, uri=uri_of(path))
             continue
@@ -215,7 +242,9 @@ def locate(inputs: Mapping[str, Input], target: Target, places: Places) -> tuple
             )
         upload = _plan_upload(channel, path, places)
         uploads.append(upload)
-        located[channel] = replace(source, uri=upload.prefix + (path.name if path.is_file() else ""))
+        located[channel] = replace(
+            source, uri=upload.prefix + (path.name if path.is_file() else "")
+        )
     return located, uploads
 
 
@@ -230,7 +259,9 @@ def _plan_upload(channel: str, root: Path, places: Places) -> Upload:
     files = dict(zip(names, in_parallel(sha256_of, paths), strict=True))
     # Names and contents alone: a file that was only touched is the same.
     digest = hashlib.sha256(json.dumps(sorted(files.items())).encode()).hexdigest()
-    return Upload(channel=channel, root=root, files=files, prefix=f"{places.inputs()}/{digest[:40]}/")
+    return Upload(
+        channel=channel, root=root, files=files, prefix=f"{places.inputs()}/{digest[:40]}/"
+    )
 
 
 def _check_key(channel: str, name: str) -> None:
@@ -252,5 +283,7 @@ def carry_out(upload: Upload, storage: Storage, kms_key: str | None = None) -> i
     sizes = {item.name: item.size for item in storage.below(upload.prefix)}
     # The prefix is named by the content, so comparing sizes is enough.
     missing = [name for name in upload.files if sizes.get(name) != upload.path(name).stat().st_size]
-    in_parallel(lambda name: storage.upload(upload.path(name), upload.prefix + name, kms_key), missing)
+    in_parallel(
+        lambda name: storage.upload(upload.path(name), upload.prefix + name, kms_key), missing
+    )
     return len(missing)

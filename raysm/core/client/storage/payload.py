@@ -1,6 +1,7 @@
 """A job's payload in S3: upload, URI and deletion.
 
-The payload contains source code and the job's token, so it is deleted once the job, or its last follow-up, has ended.
+The payload contains source code and the job's token, so it is deleted once the job, or its last
+follow-up, has ended.
 """
 
 import json
@@ -32,7 +33,8 @@ def upload_payload(
         _upload(contents.write, place, storage, kms_key)
         return
     mark = shared_mark(shared)
-    # Checked for each job: a lifecycle rule, or another user, may have deleted it since the last one.
+    # Checked for each job: a lifecycle rule, or another user, may have deleted it since the last
+    # one.
     if storage.size(mark) is None:
         _upload(contents.write_shared, shared, storage, kms_key)
         # Written last: if it exists, everything else does. Two uploads at once write the same.
@@ -41,13 +43,18 @@ def upload_payload(
         storage.write(f"{place}/{name}", content, kms_key)
 
 
-def _upload(pack: Callable[[Path], object], prefix: str, storage: Storage, kms_key: str | None) -> None:
+def _upload(
+    pack: Callable[[Path], object], prefix: str, storage: Storage, kms_key: str | None
+) -> None:
     with tempfile.TemporaryDirectory(prefix="raysm-payload-") as scratch:
         folder = Path(scratch) / "payload"
         pack(folder)
         paths = sorted(path for path in folder.rglob("*") if path.is_file())
         in_parallel(
-            lambda path: storage.upload(path, f"{prefix}/{path.relative_to(folder).as_posix()}", kms_key), paths
+            lambda path: storage.upload(
+                path, f"{prefix}/{path.relative_to(folder).as_posix()}", kms_key
+            ),
+            paths,
         )
 
 
@@ -56,7 +63,10 @@ def payload_uri(call: Mapping[str, Any]) -> str | None:
         channel["ChannelName"]: channel["DataSource"].get("S3DataSource", {}).get("S3Uri")
         for channel in call.get("InputDataConfig", ())
     }
-    uris |= {item["InputName"]: item.get("S3Input", {}).get("S3Uri") for item in call.get("ProcessingInputs", ())}
+    uris |= {
+        item["InputName"]: item.get("S3Input", {}).get("S3Uri")
+        for item in call.get("ProcessingInputs", ())
+    }
     uri = uris.get(JOB_CHANNEL) or uris.get(PAYLOAD_CHANNEL)
     return None if uri is None else str(uri)
 
@@ -69,5 +79,6 @@ def remove_payload(answer: Mapping[str, Any], first: str, service: Service) -> N
     try:
         Storage(service).remove(uri)
     except ServiceError as error:
-        # A reader of the job may lack the permission; its sender, or a lifecycle rule of the bucket, deletes it.
+        # A reader of the job may lack the permission; its sender, or a lifecycle rule of the
+        # bucket, deletes it.
         _log.info("the payload of %s cannot be removed from here: %s", first, error)

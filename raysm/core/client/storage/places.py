@@ -10,8 +10,8 @@
     DATA/PROJECT/TASK/jobs/JOB.json     the record of each job of a task
     ROOT/inputs/DIGEST/                 local data, uploaded once
 
-ROOT is ``s3://BUCKET/raysm``. DATA is the same on AWS; on this machine it is a folder of the server's home, so that
-large things do not pass through an S3 that lives in memory.
+ROOT is ``s3://BUCKET/raysm``. DATA is the same on AWS; on this machine it is a folder of the
+server's home, so that large things do not pass through an S3 that lives in memory.
 """
 
 from collections.abc import Callable
@@ -26,14 +26,16 @@ class Places:
     """The same, or ``file:///…`` on this machine."""
 
     def payload(self, project: str, job: str) -> str:
-        # All payloads have one prefix for lifecycle rules: tagging objects takes a right that roles lack.
+        # All payloads have one prefix for lifecycle rules: tagging objects takes a right that roles
+        # lack.
         return f"{self.root}/payloads/{project}/{job}"
 
     def shared(self, digest: str) -> str:
         return f"{self.root}/shared/{digest[:40]}"
 
     def grid(self, name: str) -> str:
-        # Not below ROOT/grids, which has the checkpoints of rows: a grid's name may look like theirs.
+        # Not below ROOT/grids, which has the checkpoints of rows: a grid's name may look like
+        # theirs.
         return f"{self.root}/grid-stores/{name}"
 
     def outputs(self, project: str) -> str:

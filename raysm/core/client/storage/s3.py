@@ -1,6 +1,7 @@
 """Objects and files by URI, ``s3://bucket/key`` and ``file:///path``: read, write, list and delete.
 
-The scheme decides, not the target: with the embedded SageMaker large things are files and small ones S3 objects.
+The scheme decides, not the target: with the embedded SageMaker large things are files and small
+ones S3 objects.
 """
 
 import concurrent.futures
@@ -28,14 +29,23 @@ SMALL = 8 << 20
 """Files up to this many bytes are put in one call; boto3 sends larger ones in parts."""
 
 MISSING = ("NoSuchKey", "NoSuchBucket", "404")
-"""S3's codes for an object that does not exist; the answer to HEAD has no body, so its status is the code."""
+"""S3's codes for an object that does not exist; the answer to HEAD has no body, so its status is
+the code."""
 
 # 409: another write was under way at the same moment. 404: the object to replace is gone.
 REFUSED = ("PreconditionFailed", "412", "ConditionalRequestConflict", "NoSuchKey")
 """Codes of a conditional write whose object has changed."""
 
-OF_THE_NAME = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EILSEQ, errno.EINVAL)
-"""Errors of a file that come from its name: too long, that of another file's folder, or signs that the disk refuses."""
+OF_THE_NAME = (
+    errno.ENAMETOOLONG,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.EILSEQ,
+    errno.EINVAL,
+)
+"""Errors of a file that come from its name: too long, that of another file's folder, or signs that
+the disk refuses."""
 MAX_NAMED = 5
 
 _log = logging.getLogger(__name__)
@@ -47,7 +57,8 @@ S = TypeVar("S")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stored:
     name: str
-    """Relative to the prefix, with ``/``; the last part of the prefix if that is the object itself."""
+    """Relative to the prefix, with ``/``; the last part of the prefix if that is the object
+    itself."""
     uri: str
     size: int
     version: str
@@ -106,7 +117,9 @@ class Storage:
     def size(self, uri: str) -> int | None:
         bucket, key = split(uri)
         try:
-            return int(self._service.call("s3", "head_object", Bucket=bucket, Key=key)["ContentLength"])
+            return int(
+                self._service.call("s3", "head_object", Bucket=bucket, Key=key)["ContentLength"]
+            )
         except ServiceError as error:
             if error.code in MISSING:
                 return None
@@ -115,7 +128,8 @@ class Storage:
     def below(self, uri: str) -> list[Stored]:
         """Return everything at and below ``uri``, by name.
 
-        As in SageMaker, ``s3://bucket/prefix`` takes every key that begins so; with a slash at its end, a folder.
+        As in SageMaker, ``s3://bucket/prefix`` takes every key that begins so; with a slash at its
+        end, a folder.
         """
         return sorted(self.walk(uri), key=lambda stored: stored.name)
 
@@ -133,7 +147,9 @@ class Storage:
         base = prefix[: prefix.rfind("/") + 1]
         try:
             place = {"Bucket": bucket, "Prefix": prefix}
-            for page in self._service.pages("s3", "list_objects_v2", token="ContinuationToken", **place):
+            for page in self._service.pages(
+                "s3", "list_objects_v2", token="ContinuationToken", **place
+            ):
                 for item in page.get("Contents", ()):
                     # The S3 console creates such an empty object for a folder.
                     if not item["Key"].endswith("/"):
@@ -183,7 +199,8 @@ class Storage:
         """Fetch an object to its name below ``folder``.
 
         Raises:
-            Unnameable: No file of this machine can have its name, or the name leads out of the folder.
+            Unnameable: No file of this machine can have its name, or the name leads out of the
+                folder.
         """
         # Others may write to the bucket: their keys must not lead to other folders of this machine.
         if leads_out(item.name):
@@ -195,14 +212,18 @@ class Storage:
         except OSError as error:
             if error.errno not in OF_THE_NAME:
                 raise
-            raise Unnameable(f"the object {item.name!r} cannot be a file here: {error.strerror}") from error
+            raise Unnameable(
+                f"the object {item.name!r} cannot be a file here: {error.strerror}"
+            ) from error
 
     def _bring(self, item: Stored, path: Path) -> Path:
         with replacing(path) as beside:
             if item.uri.startswith("s3://"):
                 bucket, key = split(item.uri)
                 with translated(f"download {item.uri}"):
-                    self._service.client("s3").download_file(bucket, key, str(beside), **self._transfers())
+                    self._service.client("s3").download_file(
+                        bucket, key, str(beside), **self._transfers()
+                    )
             else:
                 # Not a link: an edit of the copy must leave the stored file alone.
                 shutil.copyfile(file_path(item.uri), beside)
@@ -213,7 +234,8 @@ class Storage:
             return {}
         from boto3.s3.transfer import TransferConfig
 
-        # On large machines boto3 would take AWS's client in C, which opens connections of its own and checks no owner.
+        # On large machines boto3 would take AWS's client in C, which opens connections of its own
+        # and checks no owner.
         return {"Config": TransferConfig(preferred_transfer_client="classic")}
 
     def remove(self, prefix: str) -> None:
@@ -236,7 +258,8 @@ class Storage:
         return str(region or self._service.region)
 
     def ensure_bucket(self, bucket: Bucket, region: str) -> None:
-        # A default name can be guessed: nothing is put into a bucket of that name in another account.
+        # A default name can be guessed: nothing is put into a bucket of that name in another
+        # account.
         expected = {"ExpectedBucketOwner": bucket.owner} if bucket.owner else {}
         try:
             self._service.call("s3", "head_bucket", Bucket=bucket.name, **expected)
@@ -253,17 +276,24 @@ class Storage:
                 text = f"the bucket {bucket.name!r} does not exist: check AWS(bucket=…), or make it"
                 raise ServiceError(text, code=error.code) from error
         # S3 refuses this region's name as a constraint.
-        place = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+        place = (
+            {}
+            if region == "us-east-1"
+            else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+        )
         try:
             self._service.call("s3", "create_bucket", Bucket=bucket.name, **place)
         except ServiceError as error:
-            if error.code != "BucketAlreadyOwnedByYou":  # another process of this account was quicker
+            # Another process of this account was quicker.
+            if error.code != "BucketAlreadyOwnedByYou":
                 raise
 
 
 def in_parallel(function: Callable[[S], T], items: Iterable[S]) -> list[T]:
     """Return ``function(item)`` of each item, in order; the first error ends it."""
-    with concurrent.futures.ThreadPoolExecutor(PARALLEL, thread_name_prefix="raysm transfer") as pool:
+    with concurrent.futures.ThreadPoolExecutor(
+        PARALLEL, thread_name_prefix="raysm transfer"
+    ) as pool:
         futures = [pool.submit(function, item) for item in items]
         try:
             return [future.result() for future in futures]
@@ -290,7 +320,8 @@ def leads_out(name: str) -> bool:
 def is_name_on_windows(name: str) -> bool:
     """Return whether Windows takes a name as it is: others are devices, streams, folders, or lose their last signs."""
     return all(
-        not PureWindowsPath(part).is_reserved() and not re.search(r'[<>:"|?*\\\x00-\x1f]|[. ]$', part)
+        not PureWindowsPath(part).is_reserved()
+        and not re.search(r'[<>:"|?*\\\x00-\x1f]|[. ]$', part)
         for part in name.split("/")
     )
 
@@ -317,10 +348,14 @@ def _encryption(kms_key: str | None) -> dict[str, Any]:
 
 
 def _too_large(uri: str, size: int, max_bytes: int) -> TooLarge:
-    return TooLarge(f"{uri} has {size:,} bytes, but raysm writes at most {max_bytes:,} there; it was not read")
+    return TooLarge(
+        f"{uri} has {size:,} bytes, but raysm writes at most {max_bytes:,} there; it was not read"
+    )
 
 
-def _get_object(service: Service, uri: str, max_bytes: int | None = None) -> tuple[bytes, Mapping[str, Any]] | None:
+def _get_object(
+    service: Service, uri: str, max_bytes: int | None = None
+) -> tuple[bytes, Mapping[str, Any]] | None:
     bucket, key = split(uri)
     try:
         answer = service.call("s3", "get_object", Bucket=bucket, Key=key)
@@ -347,20 +382,29 @@ def read_versioned(service: Service, uri: str, max_bytes: int | None = None) -> 
     # Both times are S3's: the clocks of two machines may differ by an hour.
     date, age_s = answer["ResponseMetadata"]["HTTPHeaders"].get("date"), 0.0
     if date is not None:
-        age_s = float((email.utils.parsedate_to_datetime(date) - answer["LastModified"]).total_seconds())
+        age_s = float(
+            (email.utils.parsedate_to_datetime(date) - answer["LastModified"]).total_seconds()
+        )
     return Versioned(content=content, version=answer["ETag"], age_s=age_s)
 
 
-def write_versioned(service: Service, uri: str, content: bytes, version: str | None, kms_key: str | None = None) -> str:
+def write_versioned(
+    service: Service, uri: str, content: bytes, version: str | None, kms_key: str | None = None
+) -> str:
     """Write an object unless it has changed since it was read as ``version`` (None: no object); return its new version.
 
-    Raises Outdated if it has changed, or an earlier call of this writer, whose answer was lost, has written it.
+    Raises Outdated if it has changed, or an earlier call of this writer, whose answer was lost, has
+    written it.
     """
     bucket, key = split(uri)
     options = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
     options |= _encryption(kms_key)
     try:
-        return str(service.call("s3", "put_object", Bucket=bucket, Key=key, Body=content, **options)["ETag"])
+        return str(
+            service.call("s3", "put_object", Bucket=bucket, Key=key, Body=content, **options)[
+                "ETag"
+            ]
+        )
     except ServiceError as error:
         if error.code in REFUSED:
             raise Outdated(f"{uri} was written by another process") from error

@@ -9,7 +9,14 @@ from urllib.parse import urlsplit
 
 from raysm.core.client.images import with_image
 from raysm.core.client.targets.checked_http import send_through
-from raysm.core.client.targets.connection import SET_REGION, Bucket, Clients, Connection, Polling, client_options
+from raysm.core.client.targets.connection import (
+    SET_REGION,
+    Bucket,
+    Clients,
+    Connection,
+    Polling,
+    client_options,
+)
 from raysm.core.protocol import own_socket
 from raysm.core.protocol.home import ServerRecord, home
 from raysm.core.request import AWS, JobRequest, Target
@@ -30,9 +37,9 @@ _log = logging.getLogger("raysm")
 
 
 class AWSConnection(Connection):
-    # CloudWatch delivers lines some seconds late. GetLogEvents is limited to 25 calls a second in most regions, for the
-    # whole account: stream_s leaves room for ten followers of jobs of any size.
-    # docs.aws.amazon.com/AmazonCloudWatch/latest/logs/cloudwatch_limits_cwl.html
+    # CloudWatch delivers lines some seconds late. GetLogEvents is limited to 25 calls a second in
+    # most regions, for the whole account: stream_s leaves room for ten followers of jobs of any
+    # size. docs.aws.amazon.com/AmazonCloudWatch/latest/logs/cloudwatch_limits_cwl.html
     polling = Polling(first_s=2.0, most_s=20.0, late_s=15.0, stream_s=0.5)
 
     def __init__(self, target: AWS) -> None:
@@ -58,7 +65,8 @@ class AWSConnection(Connection):
         try:
             owner = account()
         except ServiceError as error:
-            # Credentials that are missing or have expired; other errors have a code, or are transient.
+            # Credentials that are missing or have expired; other errors have a code, or are
+            # transient.
             if not error.code and not error.is_transient and error.remedy:
                 remedy = f"{error.remedy}; a dry run needs none with --bucket … (in Python: AWS(bucket=…))"
                 raise type(error)(error.problem, remedy=remedy) from error
@@ -77,11 +85,14 @@ class AWSConnection(Connection):
 
         # One session for all clients: each further one reads configuration and credentials again.
         if self._session is None:
-            self._session = boto3.Session(profile_name=self._target.profile, region_name=self._target.region)
+            self._session = boto3.Session(
+                profile_name=self._target.profile, region_name=self._target.region
+            )
         try:
             client = self._session.client(
                 name,
-                # Prices of all regions are served there: docs.aws.amazon.com/general/latest/gr/billing.html
+                # Prices of all regions are served there:
+                # docs.aws.amazon.com/general/latest/gr/billing.html
                 region_name="us-east-1" if name == "pricing" else None,
                 config=client_options(repeats=self.repeats or name != "sagemaker"),
             )
@@ -92,8 +103,8 @@ class AWSConnection(Connection):
             ) from error
         url = str(client.meta.endpoint_url)
         self._check_listener_of(client, url)
-        # A forgotten AWS_ENDPOINT_URL would go unnoticed, since the embedded server answers like AWS. It is only a
-        # warning because some users reach AWS through endpoints of their own.
+        # A forgotten AWS_ENDPOINT_URL would go unnoticed, since the embedded server answers like
+        # AWS. It is only a warning because some users reach AWS through endpoints of their own.
         if not self._is_warned and not (urlsplit(url).hostname or "").endswith(AWS_HOSTS):
             self._is_warned = True
             _log.warning(
@@ -106,7 +117,8 @@ class AWSConnection(Connection):
     def _check_listener_of(self, client: Any, url: str) -> None:
         """Let a client whose endpoint is on this machine connect only to a process of this user or of root.
 
-        Such endpoints are the embedded SageMaker's, in the programs of its AWS Batch, and other emulations of AWS.
+        Such endpoints are the embedded SageMaker's, in the programs of its AWS Batch, and other
+        emulations of AWS.
         """
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -118,4 +130,6 @@ class AWSConnection(Connection):
             return
         from raysm.core.protocol.connections import connect_to_own
 
-        send_through(client, functools.partial(connect_to_own, host, parts.port or 80, or_root=True))
+        send_through(
+            client, functools.partial(connect_to_own, host, parts.port or 80, or_root=True)
+        )

@@ -1,6 +1,7 @@
 """HTTP, also botocore's, over connections whose other end was checked before anything is sent.
 
-Any user of this machine can listen at a port that the embedded SageMaker had before it ended, and would answer in its
+Any user of this machine can listen at a port that the embedded SageMaker had before it ended, and
+would answer in its
 place: with a result that is a pickle of his, for example.
 """
 
@@ -12,7 +13,8 @@ from typing import Any, TypeAlias
 from raysm.errors import ForeignListener
 
 Connect: TypeAlias = Callable[[float | None], socket.socket]
-"""Given a timeout in seconds, returns a connection to a checked process, or raises OSError, as ForeignListener is."""
+"""Given a timeout in seconds, returns a connection to a checked process, or raises OSError, as
+ForeignListener is."""
 
 ADDRESS = "http://localhost"
 """The address in requests over a Unix socket. Nothing connects to it."""
@@ -31,7 +33,9 @@ class CheckedConnection(http.client.HTTPConnection):
 def send_through(client: Any, connect: Connect) -> None:
     """Make a boto3 client send all requests over connections from ``connect``, with its timeouts and retries."""
     config = client.meta.config
-    session = _make_session(connect, (config.connect_timeout, config.read_timeout), config.max_pool_connections)
+    session = _make_session(
+        connect, (config.connect_timeout, config.read_timeout), config.max_pool_connections
+    )
     client.meta.events.register("before-send", lambda request, **_: session.send(request))
 
 
@@ -67,7 +71,8 @@ def _make_session(connect: Connect, timeout: tuple[float, float], max_connection
                 foreign = _foreign_in(error)
                 if foreign is None:
                     raise
-                # botocore has wrapped it in an error that hides its message, and that would be retried.
+                # botocore has wrapped it in an error that hides its message, and that would be
+                # retried.
                 raise foreign from None
 
     return Session()

@@ -1,6 +1,7 @@
 """What the client needs from a kind of target: clients of boto3, region, bucket, and how to wait for a job.
 
-A further target is its class in ``raysm.core.request.targets``, a ``Connection`` and one line in ``CONNECTIONS``.
+A further target is its class in ``raysm.core.request.targets``, a ``Connection`` and one line in
+``CONNECTIONS``.
 """
 
 import abc
@@ -67,15 +68,16 @@ class Bucket:
 class Connection(abc.ABC):
     """One target as the client uses it.
 
-    Without ``repeats`` botocore sends each call of SageMaker once: a grid has its own retries. ``profile`` is the
-    profile of the AWS configuration; empty is the default.
+    Without ``repeats`` botocore sends each call of SageMaker once: a grid has its own retries.
+    ``profile`` is the profile of the AWS configuration; empty is the default.
     """
 
     polling: Polling
     repeats: bool = True
     profile: str = ""
     remedies: Mapping[str, str] = {}
-    """Remedies by the beginning of an error's code, where they are not those of an account on AWS."""
+    """Remedies by the beginning of an error's code, where they are not those of an account on
+    AWS."""
 
     @property
     @abc.abstractmethod
@@ -146,6 +148,11 @@ def client_options(*, repeats: bool = True, **more: Any) -> Any:
     from botocore.config import Config
 
     # botocore's default mode, legacy, retries fewer errors.
-    retries = {"mode": "standard", **({"max_attempts": 5} if repeats else {"total_max_attempts": 1})}
+    retries = {
+        "mode": "standard",
+        **({"max_attempts": 5} if repeats else {"total_max_attempts": 1}),
+    }
     # The default pool of ten connections is smaller than the number of parallel transfers.
-    return Config(retries=retries, user_agent_extra=f"raysm/{__version__}", max_pool_connections=32, **more)
+    return Config(
+        retries=retries, user_agent_extra=f"raysm/{__version__}", max_pool_connections=32, **more
+    )

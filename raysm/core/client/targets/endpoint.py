@@ -33,13 +33,16 @@ _started: list["subprocess.Popen[bytes]"] = []
 
 @atexit.register
 def _forget_servers() -> None:
-    # A server outlives this process on purpose: without a returncode, Popen warns of a leaked process.
+    # A server outlives this process on purpose: without a returncode, Popen warns of a leaked
+    # process.
     for process in _started:
         if process.poll() is None:
             process.returncode = 0
 
 
-def ensure(home: Path, *, command: tuple[str, ...] = (sys.executable, "-m", "raysm.local.server")) -> ServerRecord:
+def ensure(
+    home: Path, *, command: tuple[str, ...] = (sys.executable, "-m", "raysm.local.server")
+) -> ServerRecord:
     server = answering(home)
     if server is None:
         missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]
@@ -65,8 +68,8 @@ def answering(home: Path) -> ServerRecord | None:
         or (status.get("pid"), status.get("started_s")) != (record.pid, record.started_s)
     ):
         return None
-    # A killed server leaves its record, and another program may have its port: the lock lives as long as the server.
-    # Checked last, because no server can start while the check holds the lock.
+    # A killed server leaves its record, and another program may have its port: the lock lives as
+    # long as the server. Checked last, because no server can start while the check holds the lock.
     return record if is_locked(home) else None
 
 
@@ -111,7 +114,8 @@ def _start(home: Path, command: tuple[str, ...]) -> ServerRecord:
     deadline_s, was_restarted = time.monotonic() + START_S, False
     begin, process = _launch(home, command, log)
     while time.monotonic() < deadline_s:
-        # Polled before the record is read: if this server lost the race, the winner's record is there or comes soon.
+        # Polled before the record is read: if this server lost the race, the winner's record is
+        # there or comes soon.
         ended = process.poll() is not None
         record = answering(home)
         if record is not None:
@@ -129,7 +133,9 @@ def _start(home: Path, command: tuple[str, ...]) -> ServerRecord:
     )
 
 
-def _launch(home: Path, command: tuple[str, ...], log: Path) -> "tuple[int, subprocess.Popen[bytes]]":
+def _launch(
+    home: Path, command: tuple[str, ...], log: Path
+) -> "tuple[int, subprocess.Popen[bytes]]":
     """Start a server; return the offset at which its log begins, and its process."""
     _started[:] = [process for process in _started if process.poll() is None]
     with log.open("ab") as output:

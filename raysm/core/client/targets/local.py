@@ -10,7 +10,13 @@ from typing import Any
 
 from raysm.core.client.targets import endpoint
 from raysm.core.client.targets.checked_http import ADDRESS, send_through
-from raysm.core.client.targets.connection import Bucket, Clients, Connection, Polling, client_options
+from raysm.core.client.targets.connection import (
+    Bucket,
+    Clients,
+    Connection,
+    Polling,
+    client_options,
+)
 from raysm.core.protocol import own_socket
 from raysm.core.protocol.botocore_session import settingless_session
 from raysm.core.protocol.file_uri import uri_of
@@ -29,7 +35,8 @@ EXTRAS = {
     "sagemaker_mlflow": "mlflow",
     "torch": "train",
 }
-"""The extra of raysm that installs each package that workloads need and the extra ``local`` lacks."""
+"""The extra of raysm that installs each package that workloads need and the extra ``local``
+lacks."""
 
 LONG_POLL_S = 20
 
@@ -62,11 +69,17 @@ class LocalConnection(Connection):
 
     def other_regions(self) -> Sequence[str]:
         """Return the other regions of this machine that have jobs, as those of a grid."""
-        return [region for region in (LOCAL_REGION, *regions_with_jobs(self._home)) if region != self._region]
+        return [
+            region
+            for region in (LOCAL_REGION, *regions_with_jobs(self._home))
+            if region != self._region
+        ]
 
     def bucket(self, region: Callable[[], str], account: Callable[[], str]) -> Bucket:
         """Return the server's bucket of the region: jobs of one name in two regions have different payloads."""
-        return Bucket(name=LOCAL_BUCKET if self._region == LOCAL_REGION else f"{LOCAL_BUCKET}-{self._region}")
+        return Bucket(
+            name=LOCAL_BUCKET if self._region == LOCAL_REGION else f"{LOCAL_BUCKET}-{self._region}"
+        )
 
     def data_root(self, bucket_root: str) -> str:
         """Return a folder of the home: the server keeps S3 in memory, so large things are files."""
@@ -94,7 +107,10 @@ class LocalConnection(Connection):
             required = {name_of(line) for line in request.requirements}
             for package in request.packages:
                 extra = EXTRAS.get(package)
-                is_missing = importlib.util.find_spec(package) is None and package.replace("_", "-") not in required
+                is_missing = (
+                    importlib.util.find_spec(package) is None
+                    and package.replace("_", "-") not in required
+                )
                 # Each job would download gigabytes, torch for example, for itself alone.
                 if extra is not None and is_missing:
                     raise MissingDependency(
@@ -135,8 +151,9 @@ class LocalConnection(Connection):
 
         if not isinstance(error, EndpointConnectionError):
             return False
-        # A server with a job does not end by itself: a user shut it down, and it removed its record. A killed server
-        # leaves its record, and is started again to report what became of the job.
+        # A server with a job does not end by itself: a user shut it down, and it removed its
+        # record. A killed server leaves its record, and is started again to report what became of
+        # the job.
         if is_followed and ServerRecord.read(self._home) is None:
             raise ServiceError(
                 f"the embedded SageMaker of {self._home} was ended, and its jobs with it; the next command starts it "

@@ -1,7 +1,8 @@
 """The parts of cards of jobs and sessions as HTML.
 
-A card has no style sheet, script or image. So every notebook can show it, it does not change the page, and it remains
-when the notebook is opened without a kernel. Its colors are those of the text around it, or half transparent.
+A card has no style sheet, script or image. So every notebook can show it, it does not change the
+page, and it remains when the notebook is opened without a kernel. Its colors are those of the text
+around it, or half transparent.
 """
 
 import html

@@ -81,14 +81,17 @@ class Plot:
 class Chart:
     title: str
     curves: Mapping[str, Curve]
-    """Curves by name; each point has a step (or None), a time in seconds since the epoch, and a value."""
+    """Curves by name; each point has a step (or None), a time in seconds since the epoch, and a
+    value."""
     unit: str = ""
     from_zero: bool = False
 
     def __post_init__(self) -> None:
         # At a control character, vl-convert would end the whole process.
         object.__setattr__(self, "title", plain(self.title))
-        object.__setattr__(self, "curves", {plain(name): curve for name, curve in self.curves.items()})
+        object.__setattr__(
+            self, "curves", {plain(name): curve for name, curve in self.curves.items()}
+        )
 
     def rows(self, start_s: float, *, log: bool = False) -> list[dict[str, Any]]:
         """Return the points as Vega-Lite's data: ``t`` is in seconds since ``start_s``; undrawable values are None."""
@@ -105,12 +108,19 @@ class Chart:
 
 
 def time_charts(
-    charts: Sequence[Chart], start_s: float, *, width: int, height: int, columns: int = 1, log: bool = False
+    charts: Sequence[Chart],
+    start_s: float,
+    *,
+    width: int,
+    height: int,
+    columns: int = 1,
+    log: bool = False,
 ) -> Any:
     """Return charts with a shared time axis as one Altair chart, in which dragging and scrolling zoom all of them.
 
-    Their data sets are named ``points0``, ``points1`` and so on. The axis begins at ``start_s``, in seconds since the
-    epoch. ``width`` and ``height`` are those of one chart in pixels, ``columns`` is the number of charts side by side.
+    Their data sets are named ``points0``, ``points1`` and so on. The axis begins at ``start_s``, in
+    seconds since the epoch. ``width`` and ``height`` are those of one chart in pixels, ``columns``
+    is the number of charts side by side.
     """
     import altair as alt
 
@@ -119,12 +129,18 @@ def time_charts(
         one = _time_chart(chart, f"points{number}", start_s, log=log)
         drawn.append(one.properties(width=width, height=height, name=f"view{number}"))
     if len(drawn) == 1:
-        return styled(drawn[0].add_params(alt.selection_interval(bind="scales", encodings=["x"], name="zoom")))
-    whole = alt.concat(*drawn, columns=columns, spacing=16).resolve_scale(x="shared", color="independent")
+        return styled(
+            drawn[0].add_params(alt.selection_interval(bind="scales", encodings=["x"], name="zoom"))
+        )
+    whole = alt.concat(*drawn, columns=columns, spacing=16).resolve_scale(
+        x="shared", color="independent"
+    )
     # One zoom parameter for all views.
     select = {"type": "interval", "encodings": ["x"]}
     views = [f"view{number}" for number in range(len(drawn))]
-    whole.params = [alt.TopLevelSelectionParameter(name="zoom", bind="scales", select=select, views=views)]
+    whole.params = [
+        alt.TopLevelSelectionParameter(name="zoom", bind="scales", select=select, views=views)
+    ]
     return styled(whole)
 
 
@@ -163,7 +179,9 @@ def _time_chart(chart: Chart, data: str, start_s: float, *, log: bool) -> Any:
                 "name:N",
                 title=None,
                 scale=alt.Scale(domain=names, range=COLORS),
-                legend=alt.Legend(orient="bottom", columns=4) if names != [chart.title] and names else None,
+                legend=alt.Legend(orient="bottom", columns=4)
+                if names != [chart.title] and names
+                else None,
             ),
             tooltip=tooltip,
         )
@@ -171,7 +189,12 @@ def _time_chart(chart: Chart, data: str, start_s: float, *, log: bool) -> Any:
 
 
 def styled(chart: Any) -> Any:
-    axis = {"labelColor": NEUTRAL, "titleColor": NEUTRAL, "domainColor": NEUTRAL, "tickColor": NEUTRAL}
+    axis = {
+        "labelColor": NEUTRAL,
+        "titleColor": NEUTRAL,
+        "domainColor": NEUTRAL,
+        "tickColor": NEUTRAL,
+    }
     return (
         chart.configure(background="#0000", font="system-ui, sans-serif")
         .configure_view(stroke=None)

@@ -12,7 +12,8 @@ from typing import Any
 from raysm.errors import InvalidRequest
 
 NO_NOTEBOOK = (
-    "job.watch() draws a card in a notebook, which this is not: use job.logs(follow=True), or raysm logs -f JOB"
+    "job.watch() draws a card in a notebook, which this is not: use job.logs(follow=True), "
+    "or raysm logs -f JOB"
 )
 
 
@@ -55,7 +56,11 @@ class JupyterOutput(Output):
         """The number of the cell; None in a terminal."""
         shell = _ipython()
         is_main = threading.current_thread() is threading.main_thread()
-        return shell.execution_count if is_main and getattr(shell, "kernel", None) is not None else None
+        return (
+            shell.execution_count
+            if is_main and getattr(shell, "kernel", None) is not None
+            else None
+        )
 
     def show(self, html: str, text: str) -> None:
         from IPython import display

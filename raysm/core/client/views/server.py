@@ -1,7 +1,7 @@
 """A web server on loopback that answers only below a secret path.
 
-Connections of other users of this machine are refused, and without the path there is nothing to see. The checks of Host
-and Origin keep out pages of other sites in the user's browser.
+Connections of other users of this machine are refused, and without the path there is nothing to
+see. The checks of Host and Origin keep out pages of other sites in the user's browser.
 """
 
 import asyncio
@@ -49,7 +49,8 @@ LOOPBACK = "127.0.0.1"
 START_S = 30.0
 REFUSED = refusal(b"this server answers only its own user", "text/plain")
 MAX_CONNECTIONS = 400
-"""Connections at a time; a process commonly may open 1,024 files, and this one is often a notebook's kernel."""
+"""Connections at a time; a process commonly may open 1,024 files, and this one is often a
+notebook's kernel."""
 HEADERS_S = 20.0
 KEEP_ALIVE_S = 75.0
 END_S = 10.0
@@ -80,8 +81,12 @@ def find_refusal(headers: Mapping[str, str], port: int) -> tuple[int, str] | Non
     origin = headers.get("Origin")
     if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
         return 403, "the request comes from another site"
-    # Images and scripts of another page send no Origin. A link that the user follows is a navigation.
-    if headers.get("Sec-Fetch-Site") == "cross-site" and headers.get("Sec-Fetch-Mode") != "navigate":
+    # Images and scripts of another page send no Origin. A link that the user follows is a
+    # navigation.
+    if (
+        headers.get("Sec-Fetch-Site") == "cross-site"
+        and headers.get("Sec-Fetch-Mode") != "navigate"
+    ):
         return 403, "the request comes from another site"
     return None
 
@@ -90,8 +95,9 @@ def _is_own_name(host: str, port: int, headers: Mapping[str, str]) -> bool:
     name, _, named_port = host.lower().rpartition(":")
     if name in (LOOPBACK, "localhost") and named_port == str(port):
         return True
-    # A browser that connects directly sends this port, even if the name is another site's (DNS rebinding).
-    # jupyter-server-proxy forwards the browser's Host, with another port, and sets this header.
+    # A browser that connects directly sends this port, even if the name is another site's (DNS
+    # rebinding). jupyter-server-proxy forwards the browser's Host, with another port, and sets this
+    # header.
     return named_port != str(port) and "X-Forwarded-Context" in headers
 
 
@@ -122,7 +128,9 @@ class LocalServer:
         except BaseException as error:
             self.close()
             if isinstance(error, TimeoutError) and not str(error):
-                raise TimeoutError(f"the local server did not start within {START_S:g} s") from error
+                raise TimeoutError(
+                    f"the local server did not start within {START_S:g} s"
+                ) from error
             raise
         # A tunnel that is not closed would stay open on AWS until its idle timeout.
         atexit.register(self.close)
@@ -147,14 +155,16 @@ class LocalServer:
 
         async def handle(request: web.Request) -> web.StreamResponse:
             asked.add(request.protocol)
-            # The raw path stays percent-encoded. compare_digest takes the same time for every wrong prefix.
+            # The raw path stays percent-encoded. compare_digest takes the same time for every wrong
+            # prefix.
             prefix, slash, path = request.rel_url.raw_path.lstrip("/").partition("/")
             if refused := find_refusal(request.headers, self.port):
                 return web.Response(status=refused[0], text=refused[1])
             if not hmac.compare_digest(prefix.encode(), self.prefix.encode()):
                 return web.Response(status=404, text="not found")
             if not slash:
-                # Pages link their files by relative paths, so the slash is needed; relative for jupyter-server-proxy.
+                # Pages link their files by relative paths, so the slash is needed; relative for
+                # jupyter-server-proxy.
                 raise web.HTTPTemporaryRedirect(f"{self.prefix}/")
             return await answer(request, path) or web.Response(status=404, text="not found")
 
@@ -167,7 +177,11 @@ class LocalServer:
         application.on_response_prepare.append(add_headers)
         # No access log, because it would contain the secret path.
         runner = web.AppRunner(
-            application, access_log=None, shutdown_timeout=1.0, keepalive_timeout=KEEP_ALIVE_S, logger=_log
+            application,
+            access_log=None,
+            shutdown_timeout=1.0,
+            keepalive_timeout=KEEP_ALIVE_S,
+            logger=_log,
         )
         await runner.setup()
         server = runner.server
@@ -191,7 +205,11 @@ async def _close_silent(server: "web.Server", asked: set[object], headers_s: flo
         began_s = {connection: began_s.get(connection, now_s) for connection in server.connections}
         asked.intersection_update(began_s)
         for connection, since_s in began_s.items():
-            if connection not in asked and now_s - since_s > headers_s and connection.transport is not None:
+            if (
+                connection not in asked
+                and now_s - since_s > headers_s
+                and connection.transport is not None
+            ):
                 connection.transport.abort()
         await asyncio.sleep(headers_s / 4)
 
@@ -202,7 +220,8 @@ async def _close(runner: "web.AppRunner", listener: socket.socket) -> None:
     transports = [connection.transport for connection in connections]
     await runner.cleanup()
     for transport in transports:
-        # abort() instead of close(), which would first send the rest to a browser that may not read.
+        # abort() instead of close(), which would first send the rest to a browser that may not
+        # read.
         if transport is not None:
             transport.abort()
     # Let the loop run once, in which the transports end.
@@ -223,7 +242,8 @@ class Seen:
 def seen_from_notebook(port: int, prefix: str, environ: Mapping[str, str] | None = None) -> Seen:
     """Return how this kernel's notebook can show the page at ``http://127.0.0.1:PORT/PREFIX/``.
 
-    ``environ`` has the variables that a Jupyter server sets for its kernels; None uses those of this process.
+    ``environ`` has the variables that a Jupyter server sets for its kernels; None uses those of
+    this process.
     """
     environ = os.environ if environ is None else environ  # noqa: TID251
     direct = f"http://{LOOPBACK}:{port}/{prefix}/"
@@ -231,16 +251,22 @@ def seen_from_notebook(port: int, prefix: str, environ: Mapping[str, str] | None
         # The sites of VS Code and Colab do not serve pages of this machine.
         return Seen(url=direct, in_frame=False)
     base = _base_url(environ)
-    return Seen(url=direct if base is None else f"{base.rstrip('/')}/proxy/{port}/{prefix}/", in_frame=True)
+    return Seen(
+        url=direct if base is None else f"{base.rstrip('/')}/proxy/{port}/{prefix}/", in_frame=True
+    )
 
 
 def _base_url(environ: Mapping[str, str]) -> str | None:
     """Return the base path of the notebook's server if it proxies pages of this machine, else None."""
     if "JUPYTERHUB_SERVICE_PREFIX" in environ:
         return environ["JUPYTERHUB_SERVICE_PREFIX"]
-    if environ.get("SAGEMAKER_APP_TYPE", environ.get("SAGEMAKER_INTERNAL_IMAGE_URI", "")).lower() == "jupyterlab":
+    if (
+        environ.get("SAGEMAKER_APP_TYPE", environ.get("SAGEMAKER_INTERNAL_IMAGE_URI", "")).lower()
+        == "jupyterlab"
+    ):
         return STUDIO
-    # The server may run in another environment than the kernel; then the direct address is the best guess.
+    # The server may run in another environment than the kernel; then the direct address is the best
+    # guess.
     if importlib.util.find_spec("jupyter_server_proxy") is None or "JPY_PARENT_PID" not in environ:
         return None
     from jupyter_server.serverapp import list_running_servers
@@ -317,11 +343,17 @@ def with_query(request: "web.Request", path: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def relaying(way: "str | OpenConnection", base: Callable[[], str | None]) -> AsyncIterator[Answer]:
+async def relaying(
+    way: "str | OpenConnection", base: Callable[[], str | None]
+) -> AsyncIterator[Answer]:
     async with open_relay(way) as client:
 
         async def answer(request: "web.Request", path: str) -> "web.StreamResponse | None":
             url = base()
-            return None if url is None else await relay(request, client, url + with_query(request, path))
+            return (
+                None
+                if url is None
+                else await relay(request, client, url + with_query(request, path))
+            )
 
         yield answer

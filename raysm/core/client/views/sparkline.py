@@ -18,7 +18,8 @@ MAX_POINTS = 400
 def plain(text: str) -> str:
     """Return ``text`` without control characters, except line breaks and tabs: HTML and XML forbid them.
 
-    Marks that override the direction of text go too, since they change what is read and not what is there.
+    Marks that override the direction of text go too, since they change what is read and not what is
+    there.
     """
     return CONTROL.sub("", text)
 
@@ -38,13 +39,18 @@ def _is_drawn(point: tuple[int | None, float, float]) -> bool:
 
 
 def sparkline(
-    points: Sequence[tuple[float, float]], title: str, *, width: int = 320, height: int = 80, note: str = ""
+    points: Sequence[tuple[float, float]],
+    title: str,
+    *,
+    width: int = 320,
+    height: int = 80,
+    note: str = "",
 ) -> str:
     """Return the SVG of a curve with its title and last value, and its lowest and highest value at the left.
 
-    It has no style sheet, link or id, so it does not change the page. It has the text color of the page, and shrinks if
-    there is less room than ``width``. ``points`` are (x, y) in the order of x; the line breaks where y is not finite.
-    ``note`` is right of the title.
+    It has no style sheet, link or id, so it does not change the page. It has the text color of the
+    page, and shrinks if there is less room than ``width``. ``points`` are (x, y) in the order of x;
+    the line breaks where y is not finite. ``note`` is right of the title.
     """
     kept = thinned([(None, x, y) for x, y in points if math.isfinite(x)], MAX_POINTS)
     pieces = [list(piece) for is_drawn, piece in itertools.groupby(kept, _is_drawn) if is_drawn]
@@ -81,7 +87,9 @@ def sparkline(
             f'<text x="{left - 6}" y="{top + height}" text-anchor="end" opacity="0.75">{metric_value(low)}</text>'
         )
     if note:
-        texts.append(f'<text x="{width - 6}" y="13" text-anchor="end" opacity="0.75">{html.escape(note)}</text>')
+        texts.append(
+            f'<text x="{width - 6}" y="13" text-anchor="end" opacity="0.75">{html.escape(note)}</text>'
+        )
     total = top + height + 6
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" viewBox="0 0 {width} {total}" '

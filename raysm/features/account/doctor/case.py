@@ -54,9 +54,14 @@ def unknown(text: str, remedy: str = "") -> Finding:
 def one_suffices(choices: Sequence[Sequence[Finding]]) -> Iterator[Finding]:
     """Yield the findings of several choices, those of choices worse than the best one as not needed."""
     gravity = (State.GOOD, State.UNKNOWN, State.BAD)
-    worst = [max((gravity.index(finding.state) for finding in findings), default=0) for findings in choices]
+    worst = [
+        max((gravity.index(finding.state) for finding in findings), default=0)
+        for findings in choices
+    ]
     for own, findings in zip(worst, choices, strict=True):
-        yield from (replace(finding, needed=finding.needed and own <= min(worst)) for finding in findings)
+        yield from (
+            replace(finding, needed=finding.needed and own <= min(worst)) for finding in findings
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,12 +105,19 @@ class Case:
         service: The account.
         intent: The job.
         role: The ARN of the role that the job runs as; None if not given.
-        plan: Makes the Create call; None if the job is not fully known. Making it may ask AWS and be refused.
-        found_keys: ARNs of customer keys that S3 encrypts with, as checks find them: ``bucket_key`` and ``input_key``.
+        plan: Makes the Create call; None if the job is not fully known. Making it may ask AWS and
+            be refused.
+        found_keys: ARNs of customer keys that S3 encrypts with, as checks find them: ``bucket_key``
+            and ``input_key``.
     """
 
     def __init__(
-        self, service: Service, intent: Intent, *, role: str | None = None, plan: Callable[[], Plan] | None = None
+        self,
+        service: Service,
+        intent: Intent,
+        *,
+        role: str | None = None,
+        plan: Callable[[], Plan] | None = None,
     ) -> None:
         self.service, self.intent, self.role, self.plan = service, intent, role, plan
         self.found_keys: dict[str, tuple[str, ...]] = {}
@@ -124,7 +136,9 @@ class Case:
         if target.image is not None:
             return target.image
         if cluster is None:
-            raise InvalidRequest("no image and no instance type is given", remedy="give --image, or --instance-type")
+            raise InvalidRequest(
+                "no image and no instance type is given", remedy="give --image, or --instance-type"
+            )
         image, registry = default_image(cluster, self.region)
         return image.uri(registry)
 
@@ -146,8 +160,12 @@ class Case:
         key = answer.get("SSEKMSKeyId")
         if not key:
             return
-        with contextlib.suppress(ServiceError):  # the key of another account, or a question that is refused
-            if self.call("kms", "describe_key", KeyId=key)["KeyMetadata"].get("KeyManager") == "AWS":
+        # The key of another account, or a question that is refused.
+        with contextlib.suppress(ServiceError):
+            if (
+                self.call("kms", "describe_key", KeyId=key)["KeyMetadata"].get("KeyManager")
+                == "AWS"
+            ):
                 return
         self.found_keys[place] = tuple(dict.fromkeys((*self.found_keys.get(place, ()), str(key))))
 

@@ -16,7 +16,15 @@ from raysm.core.client.storage.s3 import Storage, file_path, split
 from raysm.core.client.targets.aws import AWS_HOSTS
 from raysm.core.protocol.service_model import may_be_newer
 from raysm.errors import InvalidRequest, MissingDependency, ServiceError
-from raysm.features.account.doctor.case import Case, Finding, State, bad, good, one_suffices, unknown
+from raysm.features.account.doctor.case import (
+    Case,
+    Finding,
+    State,
+    bad,
+    good,
+    one_suffices,
+    unknown,
+)
 from raysm.features.account.doctor.network import check_groups, check_subnets
 from raysm.features.account.doctor.rights import check_caller, check_role, check_role_policy
 
@@ -28,7 +36,11 @@ REGION = re.compile(r"[a-z]{2,}(-[a-z]+)+-\d+")
 def check_endpoints(case: Case) -> Iterator[Finding]:
     """Yield whether calls go to AWS: AWS_ENDPOINT_URL, left in a shell, silently sends them elsewhere."""
     urls = {name: str(case.service.client(name).meta.endpoint_url) for name in SERVICES}
-    strange = {name: url for name, url in urls.items() if not (urlsplit(url).hostname or "").endswith(AWS_HOSTS)}
+    strange = {
+        name: url
+        for name, url in urls.items()
+        if not (urlsplit(url).hostname or "").endswith(AWS_HOSTS)
+    }
     if not strange:
         yield good("calls go to AWS")
         return
@@ -49,13 +61,16 @@ def check_region(case: Case) -> Iterator[Finding]:
         return
     session = boto3.Session(region_name="us-east-1")
     partitions = session.get_available_partitions()
-    if any(region in session.get_available_regions("sagemaker", partition) for partition in partitions):
+    if any(
+        region in session.get_available_regions("sagemaker", partition) for partition in partitions
+    ):
         yield good(region)
     elif not REGION.fullmatch(region):
         yield bad(f"{region!r} is not a region", "aws configure set region REGION")
     else:
         yield unknown(
-            f"{region} is not among the regions that this boto3 knows", "check its name, or pip install -U boto3"
+            f"{region} is not among the regions that this boto3 knows",
+            "check its name, or pip install -U boto3",
         )
 
 
@@ -77,10 +92,13 @@ def check_types(case: Case) -> Iterator[Finding]:
         if name in types:
             yield good(f"{name} is an instance type of {case.api.title} jobs")
         elif not may_be_newer(("InstanceType",), name):
-            yield bad(f"{name!r} is no instance type", "write ml.FAMILY.SIZE, ml.m5.large for example")
+            yield bad(
+                f"{name!r} is no instance type", "write ml.FAMILY.SIZE, ml.m5.large for example"
+            )
         else:
             yield unknown(
-                f"{name} is not known to botocore {botocore.__version__}", "check its name, or pip install -U boto3"
+                f"{name} is not known to botocore {botocore.__version__}",
+                "check its name, or pip install -U boto3",
             )
 
 
@@ -88,7 +106,9 @@ def check_quotas(case: Case) -> Iterator[Finding]:
     """Yield whether the account's quotas suffice. They count all jobs of the account, also those that run already."""
     intent, kind = case.intent, f"{case.api.kind} job"
     if not intent.size:
-        yield unknown("no instance type was given", "--instance-type TYPE --instances N, or --for job.json")
+        yield unknown(
+            "no instance type was given", "--instance-type TYPE --instances N, or --for job.json"
+        )
         return
     if intent.cluster is not None and intent.cluster.training_plan is not None:
         yield unknown("the capacity of a training plan is reserved: no on-demand quota applies")
@@ -96,9 +116,14 @@ def check_quotas(case: Case) -> Iterator[Finding]:
     capacity = f"spot {kind}" if intent.limits.spot else kind
     choices: list[dict[str, float]] = []
     for choice in intent.choices:
-        needs: dict[str, float] = {f"{name} for {capacity} usage": count for name, count in choice.items()}
+        needs: dict[str, float] = {
+            f"{name} for {capacity} usage": count for name, count in choice.items()
+        }
         if intent.cluster is not None and intent.cluster.keep_alive_s:
-            needs |= {f"{name} for {case.api.kind} warm pool usage": count for name, count in choice.items()}
+            needs |= {
+                f"{name} for {case.api.kind} warm pool usage": count
+                for name, count in choice.items()
+            }
         choices.append(needs)
     common: dict[str, float] = {
         f"Number of instances across all {capacity}s": intent.size,
@@ -114,7 +139,10 @@ def check_quotas(case: Case) -> Iterator[Finding]:
         if quotas.keys() == names:
             break
     yield from one_suffices(
-        [[_compare(case, name, amount, quotas.get(name)) for name, amount in needs.items()] for needs in choices]
+        [
+            [_compare(case, name, amount, quotas.get(name)) for name, amount in needs.items()]
+            for needs in choices
+        ]
     )
     for name, amount in common.items():
         if name in quotas:
@@ -123,7 +151,9 @@ def check_quotas(case: Case) -> Iterator[Finding]:
 
 def _compare(case: Case, name: str, amount: float, quota: dict[str, Any] | None) -> Finding:
     if quota is None:
-        return unknown(f"Service Quotas lists no quota {name!r} in {case.region}", "check the instance type")
+        return unknown(
+            f"Service Quotas lists no quota {name!r} in {case.region}", "check the instance type"
+        )
     text = f"{name}: {quota['Value']:.0f}, the job takes {amount:.0f}"
     request = (
         "aws service-quotas request-service-quota-increase --service-code sagemaker "
@@ -137,7 +167,9 @@ def check_plan(case: Case) -> Iterator[Finding]:
         yield good(f"{case.plan().api.create} keeps to the API's rules")
     if case.intent.size:
         hours = case.intent.size * case.intent.limits.max_runtime_s / 3600
-        yield good(f"a job with these options takes up to {hours:,.1f} instance-hours; --max-runtime limits the time")
+        yield good(
+            f"a job with these options takes up to {hours:,.1f} instance-hours; --max-runtime limits the time"
+        )
 
 
 def check_tunnel(case: Case) -> Iterator[Finding]:
@@ -149,7 +181,9 @@ def check_tunnel(case: Case) -> Iterator[Finding]:
     except MissingDependency as error:
         yield bad(error.problem, error.remedy, needed=False)
         return
-    yield good("AWS's session-manager-plugin is installed: tunnels, shells and dashboards of jobs can be opened")
+    yield good(
+        "AWS's session-manager-plugin is installed: tunnels, shells and dashboards of jobs can be opened"
+    )
 
 
 def check_bucket(case: Case) -> Iterator[Finding]:
@@ -172,15 +206,23 @@ def check_bucket(case: Case) -> Iterator[Finding]:
 
 def _check_lifecycle(case: Case) -> Finding:
     try:
-        rules = case.call("s3", "get_bucket_lifecycle_configuration", Bucket=case.bucket.name)["Rules"]
+        rules = case.call("s3", "get_bucket_lifecycle_configuration", Bucket=case.bucket.name)[
+            "Rules"
+        ]
     except ServiceError as error:
         if error.code != "NoSuchLifecycleConfiguration":
             raise
         rules = []
-    if any(rule["Status"] == "Enabled" and "AbortIncompleteMultipartUpload" in rule for rule in rules):
+    if any(
+        rule["Status"] == "Enabled" and "AbortIncompleteMultipartUpload" in rule for rule in rules
+    ):
         return good(f"{case.bucket.name} removes the parts of uploads that were cut off")
     remedy = "add AbortIncompleteMultipartUpload to its lifecycle: the command stands in docs/explanation/security.md"
-    return bad(f"{case.bucket.name} keeps, and bills, the parts of uploads that were cut off", remedy, needed=False)
+    return bad(
+        f"{case.bucket.name} keeps, and bills, the parts of uploads that were cut off",
+        remedy,
+        needed=False,
+    )
 
 
 def _try_writing(case: Case) -> Finding:
@@ -202,7 +244,8 @@ def _try_writing(case: Case) -> Finding:
         case.call("s3", "delete_object", Bucket=bucket, Key=name)
     except ServiceError as error:
         return unknown(
-            f"{case.bucket.name} can be written, but {uri} cannot be removed: {error.problem}", f"aws s3 rm {uri}"
+            f"{case.bucket.name} can be written, but {uri} cannot be removed: {error.problem}",
+            f"aws s3 rm {uri}",
         )
     return good(f"{case.bucket.name} is in {case.region} and can be written")
 
@@ -215,7 +258,11 @@ def check_inputs(case: Case) -> Iterator[Finding]:
         elif not source.uri.startswith("job:"):
             path = Path(file_path(source.uri))
             exists = good(f"{channel}: {path}")
-            yield exists if path.exists() else bad(f"{channel}: there is nothing at {path}", "name an existing path")
+            yield (
+                exists
+                if path.exists()
+                else bad(f"{channel}: there is nothing at {path}", "name an existing path")
+            )
 
 
 def _check_input(case: Case, channel: str, uri: str) -> Finding:
@@ -227,21 +274,29 @@ def _check_input(case: Case, channel: str, uri: str) -> Finding:
         copy = f"aws s3 sync {uri} s3://BUCKET-IN-{case.region}/ --source-region {region} --region {case.region}"
         return bad(f"{channel}: {bucket} is in {region}, the job runs in {case.region}", copy)
     # One key is enough: a listing of millions would take minutes.
-    objects = case.call("s3", "list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=1).get("Contents")
+    objects = case.call("s3", "list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=1).get(
+        "Contents"
+    )
     if not objects:
         return bad(f"{channel}: there is nothing at {uri}", f"aws s3 ls {uri} lists what there is")
     try:
-        case.note_key("input_key", case.call("s3", "head_object", Bucket=bucket, Key=objects[0]["Key"]))
+        case.note_key(
+            "input_key", case.call("s3", "head_object", Bucket=bucket, Key=objects[0]["Key"])
+        )
     except ServiceError as error:
         if not error.code.startswith(DENIALS):
             raise
-        return unknown(f"{channel}: {uri} exists; whether a KMS key encrypts it cannot be told: {error.problem}")
+        return unknown(
+            f"{channel}: {uri} exists; whether a KMS key encrypts it cannot be told: {error.problem}"
+        )
     return good(f"{channel}: {uri}")
 
 
 def check_keys(case: Case) -> Iterator[Finding]:
     security = case.intent.security
-    for key in dict.fromkeys(key for key in (security.volume_kms_key, security.output_kms_key) if key):
+    for key in dict.fromkeys(
+        key for key in (security.volume_kms_key, security.output_kms_key) if key
+    ):
         try:
             metadata = case.call("kms", "describe_key", KeyId=key)["KeyMetadata"]
         except ServiceError as error:
@@ -252,17 +307,26 @@ def check_keys(case: Case) -> Iterator[Finding]:
         if metadata["KeyState"] == "Enabled":
             yield good(f"{key} is enabled")
         else:
-            yield bad(f"{key} is {metadata['KeyState']}", f"aws kms enable-key --key-id {metadata['KeyId']}")
+            yield bad(
+                f"{key} is {metadata['KeyState']}",
+                f"aws kms enable-key --key-id {metadata['KeyId']}",
+            )
 
 
 def check_image(case: Case) -> Iterator[Finding]:
     if case.service.target.image is None and case.intent.cluster is None:
-        yield unknown("no image is given, and AWS's own depends on the instances", "--image URI, or --instance-type")
+        yield unknown(
+            "no image is given, and AWS's own depends on the instances",
+            "--image URI, or --instance-type",
+        )
         return
     uri, intent = case.image, case.intent
     if intent.security.isolation and not has_ray(uri, intent.wheels):
         text = f"{uri} has no Ray, and security.isolation leaves no way to install it"
-        yield bad(text, "name an image that has it (raysm image prints how to build one), or add its wheels: --wheel")
+        yield bad(
+            text,
+            "name an image that has it (raysm image prints how to build one), or add its wheels: --wheel",
+        )
     repository = registry_in(uri)
     if repository is None:
         yield bad(
@@ -277,12 +341,18 @@ def check_image(case: Case) -> Iterator[Finding]:
         )
         return
     tag, _, digest = uri.removeprefix(f"{repository.host}/{repository.name}").partition("@")
-    image_id = {"imageDigest": digest} if digest else {"imageTag": tag.removeprefix(":") or "latest"}
+    image_id = (
+        {"imageDigest": digest} if digest else {"imageTag": tag.removeprefix(":") or "latest"}
+    )
     where = f"--registry-id {repository.account} --region {case.region}"
     try:
         # The call by which the role pulls the image.
         answer = case.call(
-            "ecr", "batch_get_image", registryId=repository.account, repositoryName=repository.name, imageIds=[image_id]
+            "ecr",
+            "batch_get_image",
+            registryId=repository.account,
+            repositoryName=repository.name,
+            imageIds=[image_id],
         )
     except ServiceError as error:
         if error.code != "RepositoryNotFoundException":
@@ -349,7 +419,8 @@ def examine(case: Case) -> Iterator[Finding]:
 def carry_out(check: Check, case: Case) -> Iterator[Finding]:
     """Yield the findings of a check; an error that stops it is its last finding.
 
-    A refused question is no defect: many users may run jobs and may not ask IAM or Service Quotas about them.
+    A refused question is no defect: many users may run jobs and may not ask IAM or Service Quotas
+    about them.
     """
     try:
         for finding in check.look(case):

@@ -1,7 +1,8 @@
 """Checks of a job's VPC: whether its subnets lead to S3, and whether its instances can reach each other.
 
-Containers and channels use the subnets, not the image and the log. Instances have no public address there: an internet
-gateway does not help (https://docs.aws.amazon.com/sagemaker/latest/dg/train-vpc.html).
+Containers and channels use the subnets, not the image and the log. Instances have no public address
+there: an internet gateway does not help
+(https://docs.aws.amazon.com/sagemaker/latest/dg/train-vpc.html).
 """
 
 import ipaddress
@@ -20,7 +21,8 @@ ADDRESSES = 2
 """Private addresses that an instance of a training job takes of its subnet, by AWS's guide."""
 
 AGENT = "ssmmessages"
-"""Tunnels and shells need it (https://docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html)."""
+"""Tunnels and shells need it
+(https://docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html)."""
 
 ENCRYPTED = (("udp", 500), ("50", None))
 """IKE and ESP (https://docs.aws.amazon.com/sagemaker/latest/dg/train-encrypt.html)."""
@@ -35,7 +37,9 @@ def check_subnets(case: Case) -> Iterator[Finding]:
     except ServiceError as error:
         if not error.code.startswith("InvalidSubnet"):
             raise
-        yield bad(error.problem, f"aws ec2 describe-subnets --region {case.region} lists the subnets")
+        yield bad(
+            error.problem, f"aws ec2 describe-subnets --region {case.region} lists the subnets"
+        )
         return
     vpcs = sorted({subnet["VpcId"] for subnet in subnets})
     if len(vpcs) > 1:
@@ -53,7 +57,11 @@ def check_subnets(case: Case) -> Iterator[Finding]:
 
 
 def _subnets(case: Case) -> list[Item]:
-    return list(case.call("ec2", "describe_subnets", SubnetIds=list(case.intent.security.subnets))["Subnets"])
+    return list(
+        case.call("ec2", "describe_subnets", SubnetIds=list(case.intent.security.subnets))[
+            "Subnets"
+        ]
+    )
 
 
 def _table_of(subnet: str, tables: Sequence[Item]) -> Item:
@@ -68,7 +76,9 @@ def _table_of(subnet: str, tables: Sequence[Item]) -> Item:
     return main
 
 
-def _check_routes(case: Case, subnet: Item, table: Item, endpoints: Sequence[Item]) -> Iterator[Finding]:
+def _check_routes(
+    case: Case, subnet: Item, table: Item, endpoints: Sequence[Item]
+) -> Iterator[Finding]:
     name, intent = subnet["SubnetId"], case.intent
     default: Item = {}
     for route in table["Routes"]:
@@ -78,7 +88,9 @@ def _check_routes(case: Case, subnet: Item, table: Item, endpoints: Sequence[Ite
         yield good(f"{name} reaches S3, ECR, logs and package indexes by {default['NatGatewayId']}")
         return
     keys = [key for key in default if key.endswith(("Id", "Arn"))]
-    others = [default[key] for key in keys if default[key] and not str(default[key]).startswith("igw-")]
+    others = [
+        default[key] for key in keys if default[key] and not str(default[key]).startswith("igw-")
+    ]
     if others:
         yield unknown(f"{name} leads out by {others[0]}, behind which the doctor does not see")
         return
@@ -102,10 +114,13 @@ def _check_routes(case: Case, subnet: Item, table: Item, endpoints: Sequence[Ite
     has_own = intent.pip_index is not None and CodeArtifact.of(intent.pip_index) is None
     # CodeArtifact's endpoint leads to a repository of the account, if the job names one.
     has_index = intent.pip_index is not None and all(
-        _has_endpoint(f"codeartifact.{part}", case.region, table, endpoints) for part in ("api", "repositories")
+        _has_endpoint(f"codeartifact.{part}", case.region, table, endpoints)
+        for part in ("api", "repositories")
     )
     if has_own:
-        yield unknown(f"{name} has no way out: the package index {intent.pip_index} has to be in the VPC or beside it")
+        yield unknown(
+            f"{name} has no way out: the package index {intent.pip_index} has to be in the VPC or beside it"
+        )
     elif has_index:
         yield good(f"{name} reaches the package index {intent.pip_index} by endpoints")
     elif missing:
@@ -115,7 +130,9 @@ def _check_routes(case: Case, subnet: Item, table: Item, endpoints: Sequence[Ite
             "--wheel FILE",
         )
     else:
-        yield unknown(f"{name} has no way to a package index: the image has to bring Ray, or it travels as wheels")
+        yield unknown(
+            f"{name} has no way to a package index: the image has to bring Ray, or it travels as wheels"
+        )
 
 
 def _has_endpoint(service: str, region: str, table: Item, endpoints: Sequence[Item]) -> bool:
@@ -123,7 +140,10 @@ def _has_endpoint(service: str, region: str, table: Item, endpoints: Sequence[It
     return any(
         endpoint["ServiceName"].endswith(f".{region}.{service}")
         and endpoint.get("State") == "available"
-        and (endpoint["VpcEndpointType"] != "Gateway" or table["RouteTableId"] in endpoint.get("RouteTableIds", ()))
+        and (
+            endpoint["VpcEndpointType"] != "Gateway"
+            or table["RouteTableId"] in endpoint.get("RouteTableIds", ())
+        )
         for endpoint in endpoints
     )
 
@@ -137,14 +157,24 @@ def check_groups(case: Case) -> Iterator[Finding]:
     except ServiceError as error:
         if not error.code.startswith("InvalidGroup"):
             raise
-        yield bad(error.problem, f"aws ec2 describe-security-groups --region {case.region} lists the groups")
+        yield bad(
+            error.problem,
+            f"aws ec2 describe-security-groups --region {case.region} lists the groups",
+        )
         return
     networks = [ipaddress.IPv4Network(subnet["CidrBlock"]) for subnet in _subnets(case)]
     # All TCP ports: NCCL and gloo take any free one.
     needed = [("tcp", None), *(ENCRYPTED if case.intent.security.encrypt_traffic else ())]
-    for direction, key, word in (("ingress", "IpPermissions", "from"), ("egress", "IpPermissionsEgress", "to")):
+    for direction, key, word in (
+        ("ingress", "IpPermissions", "from"),
+        ("egress", "IpPermissionsEgress", "to"),
+    ):
         rules = [rule for group in groups for rule in group[key] if _is_about(rule, ids, networks)]
-        missing = [(name, port) for name, port in needed if not any(_allows(rule, name, port) for rule in rules)]
+        missing = [
+            (name, port)
+            for name, port in needed
+            if not any(_allows(rule, name, port) for rule in rules)
+        ]
         closed = [name if port is None else f"{name} port {port}" for name, port in missing]
         if not closed:
             yield good(f"{', '.join(ids)} allow traffic {word} each other")
@@ -160,7 +190,9 @@ def _is_about(rule: Item, groups: Sequence[str], networks: Sequence[ipaddress.IP
     """Return whether a rule allows all members of the groups: by group, or by the subnets' addresses."""
     if any(pair.get("GroupId") in groups for pair in rule.get("UserIdGroupPairs", ())):
         return True
-    ranges = [ipaddress.IPv4Network(item["CidrIp"], strict=False) for item in rule.get("IpRanges", ())]
+    ranges = [
+        ipaddress.IPv4Network(item["CidrIp"], strict=False) for item in rule.get("IpRanges", ())
+    ]
     return all(any(network.subnet_of(wide) for wide in ranges) for network in networks)
 
 
@@ -171,4 +203,6 @@ def _allows(rule: Item, protocol: str, port: int | None) -> bool:
     if rule["IpProtocol"] != protocol:
         return False
     # ESP, protocol 50, has no ports.
-    return protocol == "50" or ((first <= 1 and last >= 65535) if port is None else bool(first <= port <= last))
+    return protocol == "50" or (
+        (first <= 1 and last >= 65535) if port is None else bool(first <= port <= last)
+    )

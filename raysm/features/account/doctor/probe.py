@@ -33,7 +33,12 @@ def main() -> None:
     ray.init(log_to_driver=False)
     look = ray.remote(num_cpus=0)(describe)
     hosts, channel = json.loads(os.environ["SM_HOSTS"]), os.environ[f"SM_CHANNEL_{CHANNEL.upper()}"]
-    lines = ray.get([look.options(label_selector={"raysm.io/host": host}).remote(host, channel) for host in hosts])
+    lines = ray.get(
+        [
+            look.options(label_selector={"raysm.io/host": host}).remote(host, channel)
+            for host in hosts
+        ]
+    )
     print("\n".join(lines), flush=True)
     (Path(os.environ["SM_MODEL_DIR"]) / "instances.txt").write_text("\n".join(lines) + "\n")
 

@@ -1,7 +1,7 @@
 """Checks of the job's role and the caller's permissions, and the names of a case's things for IAM policies.
 
-IAM's SimulatePrincipalPolicy looks at the policies of a user or role, its boundary and the organisation's. It does not
-see policies of buckets and repositories; those of keys are read here.
+IAM's SimulatePrincipalPolicy looks at the policies of a user or role, its boundary and the
+organisation's. It does not see policies of buckets and repositories; those of keys are read here.
 """
 
 import json
@@ -18,7 +18,17 @@ from raysm.core.request import Input
 from raysm.core.request.external import CodeArtifact, place_of
 from raysm.errors import InvalidRequest, RaysmError, ServiceError
 from raysm.features.account.doctor.case import Case, Finding, bad, good, unknown
-from raysm.features.account.permissions import ROLE, ROLE_ARN, SERVICE, USER, Grant, Names, policy, resources_of, trust
+from raysm.features.account.permissions import (
+    ROLE,
+    ROLE_ARN,
+    SERVICE,
+    USER,
+    Grant,
+    Names,
+    policy,
+    resources_of,
+    trust,
+)
 
 MISSING = "NoSuchEntity"
 """IAM's code for a role that does not exist."""
@@ -36,7 +46,9 @@ def check_role(case: Case) -> Iterator[Finding]:
         return
     name = _role_name(case.role)
     try:
-        document = dict(case.call("iam", "get_role", RoleName=name)["Role"]["AssumeRolePolicyDocument"])
+        document = dict(
+            case.call("iam", "get_role", RoleName=name)["Role"]["AssumeRolePolicyDocument"]
+        )
     except ServiceError as error:
         if error.code != MISSING:
             raise
@@ -50,7 +62,9 @@ def check_role(case: Case) -> Iterator[Finding]:
         if not any(f"aws:Source{key}" in json.dumps(trusting) for key in ("Account", "Arn")):
             # https://docs.aws.amazon.com/sagemaker/latest/dg/security-confused-deputy-prevention.html
             condition = f'add to that statement of its trust policy: "Condition": {json.dumps(own[0]["Condition"])}'
-            yield bad(f"{SERVICE} may assume {case.role} for other accounts, too", condition, needed=False)
+            yield bad(
+                f"{SERVICE} may assume {case.role} for other accounts, too", condition, needed=False
+            )
         return
     # With the present statements: the command replaces the whole document.
     whole = _quoted({**document, "Statement": [*statements, *own]})
@@ -73,7 +87,9 @@ def check_role_policy(case: Case) -> Iterator[Finding]:
         if error.code != MISSING:
             raise
         return  # check_role reported it
-    yield from findings or [good("the policies of role and keys allow what the job needs; the bucket's is not checked")]
+    yield from findings or [
+        good("the policies of role and keys allow what the job needs; the bucket's is not checked")
+    ]
 
 
 def _of_role(case: Case, role: str, grant: Grant, names: Names) -> Iterator[Finding]:
@@ -91,7 +107,11 @@ def _of_role(case: Case, role: str, grant: Grant, names: Names) -> Iterator[Find
             yield bad(f"the role may not {text.removesuffix(OF_KEY)}", remedy)
     # A policy that names the account leaves the decision to IAM.
     root = f"arn:{case.partition}:iam::{account}:root"
-    if not denials and grant.purpose.endswith("Key") and _admits(case, grant, "*", role, root, account) is False:
+    if (
+        not denials
+        and grant.purpose.endswith("Key")
+        and _admits(case, grant, "*", role, root, account) is False
+    ):
         yield unknown(
             f"the policy of {grant.resources[0]} allows the job nothing: it names neither the role nor the account",
             f"have {role} added to it, unless the key has a grant for the role",
@@ -104,18 +124,27 @@ def _admits(case: Case, grant: Grant, *principals: str) -> bool | None:
         answer = case.call("kms", "get_key_policy", KeyId=grant.resources[0], PolicyName="default")
     except ServiceError:  # not allowed to ask, or only an alias is known
         return None
-    # https://docs.aws.amazon.com/kms/latest/developerguide/key-policies.html; AWS's own keys have conditions.
+    # https://docs.aws.amazon.com/kms/latest/developerguide/key-policies.html; AWS's own keys have
+    # conditions.
     effects: dict[str, set[str]] = {action: set() for action in grant.actions}
     for statement in json.loads(answer["Policy"])["Statement"]:
         principal = statement.get("Principal", {})
         named = _as_list(principal.get("AWS", ()) if isinstance(principal, Mapping) else principal)
         patterns = [pattern.lower() for pattern in _as_list(statement.get("Action", ()))]
         for action in grant.actions:
-            if not set(principals).isdisjoint(named) and any(fnmatchcase(action.lower(), one) for one in patterns):
-                effects[action].add(statement["Effect"] + ("If" if "Condition" in statement else ""))
+            if not set(principals).isdisjoint(named) and any(
+                fnmatchcase(action.lower(), one) for one in patterns
+            ):
+                effects[action].add(
+                    statement["Effect"] + ("If" if "Condition" in statement else "")
+                )
     if any("Deny" in found or found.isdisjoint({"Allow", "AllowIf"}) for found in effects.values()):
         return False
-    return True if all("Allow" in found and "DenyIf" not in found for found in effects.values()) else None
+    return (
+        True
+        if all("Allow" in found and "DenyIf" not in found for found in effects.values())
+        else None
+    )
 
 
 def check_caller(case: Case) -> Iterator[Finding]:
@@ -127,12 +156,18 @@ def check_caller(case: Case) -> Iterator[Finding]:
         yield unknown(f"IAM simulates no policies of {case.caller}")
         return
     names = names_of(case)
-    grants = [grant for grant in USER if not grant.is_side and (case.role or ROLE_ARN not in grant.resources)]
+    grants = [
+        grant
+        for grant in USER
+        if not grant.is_side and (case.role or ROLE_ARN not in grant.resources)
+    ]
     denied = list(_denials(case, principal, grants, names))
     for grant, text in denied:
         statement = json.dumps(policy([grant], names))
         tell = unknown if text.endswith(OF_KEY) else bad
-        yield tell(f"you may not {text}", f"have this added to the policies of {principal}: {statement}")
+        yield tell(
+            f"you may not {text}", f"have this added to the policies of {principal}: {statement}"
+        )
     if not denied:
         yield good("your policies allow to send and follow jobs, and to pass the role")
 
@@ -180,11 +215,15 @@ def _quoted(document: Mapping[str, Any]) -> str:
     return shlex.quote(json.dumps(document))
 
 
-def _denials(case: Case, principal: str, grants: Iterable[Grant], names: Names) -> Iterator[tuple[Grant, str]]:
+def _denials(
+    case: Case, principal: str, grants: Iterable[Grant], names: Names
+) -> Iterator[tuple[Grant, str]]:
     """Yield grants with the actions that a user or role (by its ARN) may not do, and a text about them."""
     # One call for each grant: IAM tries every action of a call on every one of its resources.
     for grant in grants:
-        resources = [one.replace("*", EXAMPLE) if one != "*" else "*" for one in resources_of(grant, names)]
+        resources = [
+            one.replace("*", EXAMPLE) if one != "*" else "*" for one in resources_of(grant, names)
+        ]
         if not resources:
             continue
         answer = case.call(
@@ -195,7 +234,11 @@ def _denials(case: Case, principal: str, grants: Iterable[Grant], names: Names) 
             ResourceArns=resources,
             # A condition whose key is not given does not hold: what it allows would look denied.
             ContextEntries=[
-                {"ContextKeyName": key, "ContextKeyType": "string", "ContextKeyValues": [value.replace("*", EXAMPLE)]}
+                {
+                    "ContextKeyName": key,
+                    "ContextKeyType": "string",
+                    "ContextKeyValues": [value.replace("*", EXAMPLE)],
+                }
                 for operands in grant.conditions.values()
                 for key, value in operands.items()
             ],
@@ -217,11 +260,20 @@ def names_of(case: Case) -> Names:
     """Return the names of a case's things; a word in capitals for what only AWS knows and does not tell."""
     intent, security = case.intent, case.intent.security
     # Local data is uploaded into raysm's part of the bucket, which has its own line.
-    inputs = [uri for source in intent.inputs.values() for uri in _uris(case, source) if uri.startswith("s3://")]
-    outputs = [uri for uri in (intent.output_uri, intent.checkpoint_uri) if uri and uri.startswith("s3://")]
+    inputs = [
+        uri
+        for source in intent.inputs.values()
+        for uri in _uris(case, source)
+        if uri.startswith("s3://")
+    ]
+    outputs = [
+        uri for uri in (intent.output_uri, intent.checkpoint_uri) if uri and uri.startswith("s3://")
+    ]
     # Without credentials the role's ARN still names the account and the partition.
     of_role = (case.role or "").split(":")
-    known_partition, known_account = (of_role[1], of_role[4]) if len(of_role) == 6 else ("aws", "ACCOUNT")
+    known_partition, known_account = (
+        (of_role[1], of_role[4]) if len(of_role) == 6 else ("aws", "ACCOUNT")
+    )
     region = _ask(lambda: case.region, "REGION")
     account = _ask(lambda: case.service.account, known_account)
     partition = _ask(lambda: case.partition, known_partition)
@@ -264,7 +316,9 @@ def names_of(case: Case) -> Names:
         # Grids, tuning and lists of prices are other work than that of one job.
         "other_work": () if case.plan else ("yes",),
         "remote_debug": ("yes",) if security.remote_debug else (),
-        "domain": () if index is None else (f"{index.arn.partition(':repository/')[0]}:domain/{index.domain}",),
+        "domain": ()
+        if index is None
+        else (f"{index.arn.partition(':repository/')[0]}:domain/{index.domain}",),
         "package_repository": () if index is None else (str(intent.pip_index),),
         "mlflow": mlflow,
         "mlflow_app": tuple(arn for arn in mlflow if ":mlflow-app/" in arn),

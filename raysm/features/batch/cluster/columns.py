@@ -1,6 +1,7 @@
 """The columns of a channel's tables: one type for each, over all files, known before the first record is read.
 
-A type that is guessed from the first block of a file is wrong for the rest of it, or for the next file.
+A type that is guessed from the first block of a file is wrong for the rest of it, or for the next
+file.
 """
 
 from collections.abc import Iterable, Sequence
@@ -54,7 +55,9 @@ class InputColumns:
 
     def described(self) -> str:
         more = len(self.schema) - SHOWN_COLUMNS
-        shown = ", ".join(f"{field.name} {field.type}" for field in list(self.schema)[:SHOWN_COLUMNS])
+        shown = ", ".join(
+            f"{field.name} {field.type}" for field in list(self.schema)[:SHOWN_COLUMNS]
+        )
         return shown + (f" and {more:,} more" if more > 0 else "")
 
 
@@ -81,9 +84,9 @@ def unified(
 ) -> InputColumns:
     """Return the columns of all files, each with a type that holds the values of every file.
 
-    A column that is a number in one file and text in another is text; int64 and double are double. ``types`` names the
-    columns whose types the user asked for. A file may lack columns, unless all must have the
-    ``same_columns``.
+    A column that is a number in one file and text in another is text; int64 and double are double.
+    ``types`` names the columns whose types the user asked for. A file may lack columns, unless all
+    must have the ``same_columns``.
     """
     # An empty file has no columns.
     with_columns = [item for item in files if len(item.schema)]
@@ -112,7 +115,9 @@ def unified(
             first_file.setdefault(name, item.file)
     unknown = [name for name in types if name not in found]
     if unknown:
-        raise InvalidInput(f"types names the column {unknown[0]!r}; the input has {', '.join(found) or 'no columns'}")
+        raise InvalidInput(
+            f"types names the column {unknown[0]!r}; the input has {', '.join(found) or 'no columns'}"
+        )
     fields = [
         column(
             name,
@@ -141,7 +146,9 @@ def join(one: pa.DataType, other: pa.DataType, rules: Rules = TABLES) -> pa.Data
         return merged
     except pa.ArrowTypeError:
         # Outside of JSON there is no usual text for a list or a mapping.
-        is_text = rules.as_text == "always" or (rules.as_text == "scalars" and _is_scalar(one) and _is_scalar(other))
+        is_text = rules.as_text == "always" or (
+            rules.as_text == "scalars" and _is_scalar(one) and _is_scalar(other)
+        )
         return pa.string() if is_text else None
 
 
@@ -247,7 +254,11 @@ def fit(value: Any, kind: pa.DataType) -> Any:
 def cast(table: pa.Table, schema: pa.Schema, file: str) -> pa.Table:
     arrays = []
     for field in schema:
-        array = table.column(field.name) if field.name in table.column_names else pa.nulls(len(table), field.type)
+        array = (
+            table.column(field.name)
+            if field.name in table.column_names
+            else pa.nulls(len(table), field.type)
+        )
         try:
             arrays.append(array if array.type == field.type else pc.cast(array, field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -259,5 +270,11 @@ def cast(table: pa.Table, schema: pa.Schema, file: str) -> pa.Table:
 
 
 def _is_scalar(kind: pa.DataType) -> bool:
-    checks = (pa.types.is_string, pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_temporal)
+    checks = (
+        pa.types.is_string,
+        pa.types.is_integer,
+        pa.types.is_floating,
+        pa.types.is_boolean,
+        pa.types.is_temporal,
+    )
     return any(check(kind) for check in checks)

@@ -51,17 +51,20 @@ class WholeFiles:
             return self.decode(path)
         except MemoryError:
             raise
-        # Every other exception, because Pillow raises SyntaxError for a broken PNG, and others for other formats.
+        # Every other exception, because Pillow raises SyntaxError for a broken PNG, and others for
+        # other formats.
         except Exception as error:
-            raise InvalidInput(f"{path} cannot be read: {error}; remove it, or repair it") from error
+            raise InvalidInput(
+                f"{path} cannot be read: {error}; remove it, or repair it"
+            ) from error
 
 
 class Images(WholeFiles):
     """Reads images: columns ``file`` and ``image``.
 
-    A colour image is uint8[height, width, 3]. A grey one is [height, width] of uint8, or of the file's uint16, int32 or
-    float32 if it has more than eight bits. Images of one size and type are one array[n, height, width, …], others an
-    array of n arrays.
+    A colour image is uint8[height, width, 3]. A grey one is [height, width] of uint8, or of the
+    file's uint16, int32 or float32 if it has more than eight bits. Images of one size and type are
+    one array[n, height, width, …], others an array of n arrays.
     """
 
     column = "image"
@@ -74,15 +77,22 @@ class Images(WholeFiles):
 
     def decode(self, path: Path) -> Any:
         with self._open(path) as image:
-            # Keep more than eight bits (I, I;16, F): Pillow would turn all values above 255 into white.
+            # Keep more than eight bits (I, I;16, F): Pillow would turn all values above 255 into
+            # white.
             if image.mode.startswith(("I", "F")):
                 pixels = np.asarray(image)
                 return pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
             # Palettes, alpha and the like become the visible colours; 1 and L stay grey.
-            return np.asarray(image.convert("L") if image.mode in ("1", "L") else image.convert("RGB"))
+            return np.asarray(
+                image.convert("L") if image.mode in ("1", "L") else image.convert("RGB")
+            )
 
     def joined(self, values: list[Any]) -> np.ndarray[Any, Any]:
-        return np.stack(values) if len({(value.shape, value.dtype) for value in values}) == 1 else objects(values)
+        return (
+            np.stack(values)
+            if len({(value.shape, value.dtype) for value in values}) == 1
+            else objects(values)
+        )
 
 
 class Text:
@@ -111,13 +121,18 @@ class Text:
 
 def _lines(path: Path, span: Span, count: int) -> Iterator[list[bytes]]:
     try:
-        with gzip.open(path) if is_gzipped(path.name) else path.open("rb", buffering=BUFFER_BYTES) as file:
+        with (
+            gzip.open(path)
+            if is_gzipped(path.name)
+            else path.open("rb", buffering=BUFFER_BYTES) as file
+        ):
             if span.start:
                 file.seek(span.start)
             lines = islice(file, span.rows)
             while some := list(islice(lines, count)):
                 yield some
-    # The file is torn or damaged. Errors of the disk are not caught, because another attempt may succeed.
+    # The file is torn or damaged. Errors of the disk are not caught, because another attempt may
+    # succeed.
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InvalidInput(f"{path} cannot be read: {error}") from error
 
@@ -145,7 +160,9 @@ class Npy:
             count = len(_mapped(folder / file))
             for start in range(0, count, rows):
                 stop = min(start + rows, count)
-                spans.append(Span(files=(file,), start=start, stop=stop, first_row=start, rows=stop - start))
+                spans.append(
+                    Span(files=(file,), start=start, stop=stop, first_row=start, rows=stop - start)
+                )
         return spans
 
     def batches(self, folder: Path, span: Span, batch_size: int, threads: int) -> Iterator[Columns]:

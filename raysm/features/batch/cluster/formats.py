@@ -1,8 +1,8 @@
 """File formats: recognise them by the names of files; the interface of their readers.
 
-Cuts depend on the files and the request alone, never on the cluster, so that parts of the result, and the batches that
-a predictor sees, are the same on any number of instances. This module imports neither NumPy nor Arrow, because a client
-that sends a job may have neither.
+Cuts depend on the files and the request alone, never on the cluster, so that parts of the result,
+and the batches that a predictor sees, are the same on any number of instances. This module imports
+neither NumPy nor Arrow, because a client that sends a job may have neither.
 """
 
 import pkgutil
@@ -51,7 +51,10 @@ class Format(Protocol):
 
 def groups_of(files: Sequence[str], rows: int) -> list[Span]:
     starts = range(0, len(files), rows)
-    return [Span(files=tuple(files[start : start + rows]), rows=len(files[start : start + rows])) for start in starts]
+    return [
+        Span(files=tuple(files[start : start + rows]), rows=len(files[start : start + rows]))
+        for start in starts
+    ]
 
 
 FORMATS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -85,12 +88,18 @@ def format_of(files: Sequence[str], channel: str) -> str:
     formats: dict[str | None, str] = {}
     for file in reversed(files):
         name = PurePath(file).name.lower()
-        formats[next((kind for kind, (_, suffixes) in FORMATS.items() if name.endswith(suffixes)), None)] = file
+        formats[
+            next((kind for kind, (_, suffixes) in FORMATS.items() if name.endswith(suffixes)), None)
+        ] = file
     if len(formats) > 1 or None in formats:
         endings = ", ".join(suffix for _, suffixes in FORMATS.values() for suffix in suffixes)
         examples = " and ".join(sorted(formats.values())[:2])
         known = next((file for kind, file in formats.items() if kind is not None), None)
-        one = f"; or give one of them as the input: job.output('model/{known}') of a result" if known else ""
+        one = (
+            f"; or give one of them as the input: job.output('model/{known}') of a result"
+            if known
+            else ""
+        )
         if set(formats.values()) == {"result.pkl"}:
             raise InvalidInput(
                 f"the channel {channel!r} has only result.pkl, the value of a function: let that function write files "
@@ -111,7 +120,9 @@ def check_inputs(workload: BatchInference, inputs: Mapping[str, Path | None]) ->
         return
     names = [name for name, _ in data_files(path)]
     if not names:
-        raise InvalidInput(f"{path}, the input {channel!r}, has no files; give a file, or a folder with files")
+        raise InvalidInput(
+            f"{path}, the input {channel!r}, has no files; give a file, or a folder with files"
+        )
     kind = format_of(names, channel) if workload.read is None else workload.read
     if kind == "csv":
         from raysm.instance.work.csv_files import (

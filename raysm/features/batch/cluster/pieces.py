@@ -19,7 +19,8 @@ from raysm.instance.work.nodes import PlacedBlock
 from raysm.instance.work.report import EmitEvent, ProgressThrottle
 
 SMALL_BYTES = 32 << 20
-"""The driver itself looks at so much, in less time than a task needs to start; a task looks at so much."""
+"""The driver itself looks at so much, in less time than a task needs to start; a task looks at so
+much."""
 
 GROUP_FILES = 64
 """Maximum number of files that one task looks at."""
@@ -43,8 +44,14 @@ class Piece(PlacedBlock):
         first, *others = self.span.files
         more = f" and {len(others)} more" if others else ""
         last_row = self.span.first_row + (self.span.rows or 1) - 1
-        rows = "" if self.span.rows is None or others else f", rows {self.span.first_row} to {last_row}"
-        return f"part {self.number}: {first}{more}{rows}" + (f" on {self.host}" if self.host else "")
+        rows = (
+            ""
+            if self.span.rows is None or others
+            else f", rows {self.span.first_row} to {last_row}"
+        )
+        return f"part {self.number}: {first}{more}{rows}" + (
+            f" on {self.host}" if self.host else ""
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +70,9 @@ def survey(
     """Return a channel's format, its pieces in the order of the input, and the columns of all its tables."""
     blocks = [block for block in file_blocks(channel) if not is_hidden(block.name)]
     if not blocks:
-        raise InvalidInput(f"the channel {channel!r} has no files; give a file, or a folder with files")
+        raise InvalidInput(
+            f"the channel {channel!r} has no files; give a file, or a folder with files"
+        )
     blocks.sort(key=lambda block: (natural(block.name), block.host or ""))
     kind = workload.read or format_of([block.name for block in blocks], channel)
     reader, rows = reader_of(kind), workload.rows_of_a_piece
@@ -71,13 +80,24 @@ def survey(
         names: dict[str | None, list[str]] = defaultdict(list)
         for block in blocks:
             names[block.host].append(block.name)
-        return kind, _numbered((span, host) for host in names for span in groups_of(names[host], rows)), None
-    looks = _looks(functools.partial(look, channel, kind, rows, workload.types), blocks, kind, emit_event)
-    pieces = _numbered((span, block.host) for block in blocks for span in looks[block.host, block.name][0])
+        return (
+            kind,
+            _numbered((span, host) for host in names for span in groups_of(names[host], rows)),
+            None,
+        )
+    looks = _looks(
+        functools.partial(look, channel, kind, rows, workload.types), blocks, kind, emit_event
+    )
+    pieces = _numbered(
+        (span, block.host) for block in blocks for span in looks[block.host, block.name][0]
+    )
     if not isinstance(reader, Table):
         return kind, pieces, None
-    # The order of the columns follows from the order of the input, and not from that in which tasks end.
-    scanned = [columns for block in blocks if (columns := looks[block.host, block.name][1]) is not None]
+    # The order of the columns follows from the order of the input, and not from that in which tasks
+    # end.
+    scanned = [
+        columns for block in blocks if (columns := looks[block.host, block.name][1]) is not None
+    ]
     return kind, pieces, reader.unified(scanned, workload.types)
 
 
@@ -85,20 +105,35 @@ Look = tuple[list[Span], FileColumns | None]
 """The spans of a file, and its columns if it is a table."""
 
 
-def look(channel: str, kind: str, rows: int, types: Mapping[str, str], group: FileGroup) -> list[Look]:
+def look(
+    channel: str, kind: str, rows: int, types: Mapping[str, str], group: FileGroup
+) -> list[Look]:
     reader, folder = reader_of(kind), environment.read().paths.channel(channel)
     return [
-        (reader.cut(folder, [file], rows), reader.scan(folder, file, types) if isinstance(reader, Table) else None)
+        (
+            reader.cut(folder, [file], rows),
+            reader.scan(folder, file, types) if isinstance(reader, Table) else None,
+        )
         for file in group.files
     ]
 
 
 def _looks(
-    look_at: "functools.partial[list[Look]]", blocks: Sequence[FileBlock], kind: str, emit_event: EmitEvent
+    look_at: "functools.partial[list[Look]]",
+    blocks: Sequence[FileBlock],
+    kind: str,
+    emit_event: EmitEvent,
 ) -> dict[tuple[str | None, str], Look]:
     groups = _groups(blocks, kind)
-    if all(block.host is None for block in blocks) and sum(block.size_bytes for block in blocks) <= SMALL_BYTES:
-        return {(None, file): seen for group in groups for file, seen in zip(group.files, look_at(group), strict=True)}
+    if (
+        all(block.host is None for block in blocks)
+        and sum(block.size_bytes for block in blocks) <= SMALL_BYTES
+    ):
+        return {
+            (None, file): seen
+            for group in groups
+            for file, seen in zip(group.files, look_at(group), strict=True)
+        }
     progress = ProgressThrottle("scan", len(blocks), "files", emit_event)
     looks: dict[tuple[str | None, str], Look] = {}
     for group, seen in map_blocks(look_at, groups):
@@ -111,27 +146,49 @@ def _groups(blocks: Sequence[FileBlock], kind: str) -> list[FileGroup]:
     groups: list[list[FileBlock]] = []
     room = 0
     for block in sorted(blocks, key=lambda block: block.host or ""):
-        if not groups or groups[-1][0].host != block.host or len(groups[-1]) == GROUP_FILES or room < 0:
+        if (
+            not groups
+            or groups[-1][0].host != block.host
+            or len(groups[-1]) == GROUP_FILES
+            or room < 0
+        ):
             groups.append([])
             room = SMALL_BYTES
         groups[-1].append(block)
         # Only the footer of a Parquet file is read.
         room -= 0 if kind == "parquet" else block.size_bytes
-    return [FileGroup(files=tuple(block.name for block in group), host=group[0].host) for group in groups]
+    return [
+        FileGroup(files=tuple(block.name for block in group), host=group[0].host)
+        for group in groups
+    ]
 
 
 def _numbered(spans: Iterable[tuple[Span, str | None]]) -> list[Piece]:
     pieces = [Piece(number=0, span=span, host=host) for span, host in spans]
     # Sorted by name, because the order of the result must not depend on which instance has a file.
-    pieces.sort(key=lambda piece: (natural(piece.span.files[0]), piece.span.start, piece.host or ""))
+    pieces.sort(
+        key=lambda piece: (natural(piece.span.files[0]), piece.span.start, piece.host or "")
+    )
     return [replace(piece, number=number) for number, piece in enumerate(pieces)]
 
 
-def described(channel: str, kind: str, pieces: Sequence[Piece], columns: InputColumns | None) -> str:
+def described(
+    channel: str, kind: str, pieces: Sequence[Piece], columns: InputColumns | None
+) -> str:
     files = len({(piece.host, file) for piece in pieces for file in piece.span.files})
     counts = [piece.span.rows for piece in pieces]
-    rows = columns.rows if columns is not None else None if None in counts else sum(filter(None, counts))
+    rows = (
+        columns.rows
+        if columns is not None
+        else None
+        if None in counts
+        else sum(filter(None, counts))
+    )
     text = f"input {channel!r}: {counted(files, NOUNS.get(kind, f'{kind} file'))}"
     if kind not in ("images", "files") and rows is not None:
         text += f", {counted(rows, 'line' if kind == 'text' else 'row')}"
-    return text if columns is None else f"{text}, {counted(len(columns.schema), 'column')}: {columns.described()}"
+    return (
+        text
+        if columns is None
+        else f"{text}, {counted(len(columns.schema), 'column')}: {columns.described()}"
+    )

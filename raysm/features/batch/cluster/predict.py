@@ -21,7 +21,14 @@ import pyarrow.parquet as pq
 from raysm.core.protocol.payload import FUNCTION
 from raysm.core.protocol.tensors import as_numpy, is_tensor
 from raysm.errors import InvalidRequest
-from raysm.features.batch.cluster.columns import MAX_KEYS, InputColumns, fit, fitted, storable, widened
+from raysm.features.batch.cluster.columns import (
+    MAX_KEYS,
+    InputColumns,
+    fit,
+    fitted,
+    storable,
+    widened,
+)
 from raysm.features.batch.cluster.formats import Columns, reader_of
 from raysm.features.batch.cluster.pieces import Piece
 from raysm.features.batch.cluster.tables import TableColumns
@@ -50,7 +57,8 @@ class Part:
     rows: int
     """0 for a file without records, which becomes no file."""
     schema: pa.Schema | None
-    """Names and types of its columns; None without rows. A column without a value has the type null."""
+    """Names and types of its columns; None without rows. A column without a value has the type
+    null."""
     content: bytes
 
 
@@ -62,7 +70,8 @@ LENGTHS = struct.Struct("<QQ")
 def encode_part(part: Part) -> Buffers:
     """Turn a part into bytes: two lengths, the schema as an Arrow message, and the Parquet file.
 
-    The schema is written too, because Parquet does not keep every type of Arrow, such as timestamps in seconds.
+    The schema is written too, because Parquet does not keep every type of Arrow, such as timestamps
+    in seconds.
     """
     schema = b"" if part.schema is None else part.schema.serialize().to_pybytes()
     return [LENGTHS.pack(part.rows, len(schema)), schema, part.content]
@@ -157,7 +166,8 @@ def _first_value(tables: Sequence[pa.Table], column: str) -> str:
 
 def parquet_of(table: pa.Table) -> bytes:
     sink = io.BytesIO()
-    # zstd: predictions are mostly few labels and texts, and travel to the head and from there to S3.
+    # zstd: predictions are mostly few labels and texts, and travel to the head and from there to
+    # S3.
     pq.write_table(table, sink, compression="zstd", row_group_size=max(1, len(table)))
     return sink.getvalue()
 
@@ -165,7 +175,8 @@ def parquet_of(table: pa.Table) -> bytes:
 def ahead(items: Iterator[T]) -> Iterator[T]:
     """Yield items, while a thread makes the next two: with one, each that takes longer than its use costs time."""
     end: Any = object()
-    # Leaving it early waits for the items that are being made: a reader must not go on with its files open.
+    # Leaving it early waits for the items that are being made: a reader must not go on with its
+    # files open.
     with ThreadPoolExecutor(1, "reading-ahead") as pool:
         following = deque(pool.submit(next, items, end) for _ in range(2))
         while (item := following.popleft().result()) is not end:
@@ -176,19 +187,26 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
 Predictor = Callable[[dict[str, Any]], Any]
 
 _made: dict[Path, Predictor] = {}
-"""Predictors by the payload's file, so that a process that predicts many pieces makes its model once."""
+"""Predictors by the payload's file, so that a process that predicts many pieces makes its model
+once."""
 
 
 def predictor_of(pickled: Path, name: str) -> Predictor:
     if pickled not in _made:
         predictor, _, arguments = unpickled(pickled, name)
         # Its exceptions pass through: if a model could not be downloaded, the piece is tried again.
-        ready: Any = predictor(**arguments) if inspect.isclass(predictor) else functools.partial(predictor, **arguments)
+        ready: Any = (
+            predictor(**arguments)
+            if inspect.isclass(predictor)
+            else functools.partial(predictor, **arguments)
+        )
         _made[pickled] = ready
     return _made[pickled]
 
 
-def table_of(batch: Columns, predicted: object, keys: tuple[str, ...], keep: tuple[str, ...], name: str) -> pa.Table:
+def table_of(
+    batch: Columns, predicted: object, keys: tuple[str, ...], keep: tuple[str, ...], name: str
+) -> pa.Table:
     rows = len(next(iter(batch.values())))
     if not isinstance(predicted, Mapping) or not predicted:
         raise InvalidRequest(
@@ -196,12 +214,16 @@ def table_of(batch: Columns, predicted: object, keys: tuple[str, ...], keep: tup
         )
     unknown = [column for column in keep if column not in batch]
     if unknown:
-        raise InvalidRequest(f"keep names the column {unknown[0]!r}; the input has {', '.join(map(str, batch))}")
+        raise InvalidRequest(
+            f"keep names the column {unknown[0]!r}; the input has {', '.join(map(str, batch))}"
+        )
     columns_written = (*keys, *(column for column in keep if column not in keys))
     columns = {column: _kept(batch, column, name) for column in columns_written}
     for column, values in predicted.items():
         if column in columns:
-            raise InvalidRequest(f"{name} returned the column {column!r}, which the records already have; rename it")
+            raise InvalidRequest(
+                f"{name} returned the column {column!r}, which the records already have; rename it"
+            )
         array = _arrow(values, str(column), name)
         if len(array) != rows:
             raise InvalidRequest(
@@ -248,7 +270,9 @@ def _arrow(values: Any, column: str, name: str) -> pa.Array:
             return pa.FixedSizeListArray.from_arrays(flat, array.shape[1])
         return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(array))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError) as error:
-        raise InvalidRequest(f"the column {column!r} of {name} cannot be written to Parquet: {error}") from error
+        raise InvalidRequest(
+            f"the column {column!r} of {name} cannot be written to Parquet: {error}"
+        ) from error
 
 
 def array_of_values(values: list[Any]) -> pa.Array:

@@ -1,6 +1,7 @@
 """Batch inference on the head: pieces go to processes that keep their model, and parts come back.
 
-Each part is written once, under a name that is its place in the input, whichever process predicted it.
+Each part is written once, under a name that is its place in the input, whichever process predicted
+it.
 """
 
 import functools
@@ -72,7 +73,8 @@ def size_of(workload: BatchInference, nodes: Sequence[Node]) -> Size:
     gpus = float(bool(with_gpus)) if workload.gpus is None else float(workload.gpus)
     if workload.cpus is not None:
         return Size(cpus=float(workload.cpus), gpus=gpus)
-    # The fewest CPUs that an instance has for each GPU: with one more, its last GPU would have no process.
+    # The fewest CPUs that an instance has for each GPU: with one more, its last GPU would have no
+    # process.
     shares = [int(node.cpus / node.gpus * gpus) for node in with_gpus] if gpus else []
     return Size(cpus=float(max(1, min(shares, default=1))), gpus=gpus)
 
@@ -89,8 +91,8 @@ def run_batch(
 ) -> Outcome:
     """Predict all records of a channel on the connected cluster.
 
-    The parts go into the head's folder ``result``; ``records`` keeps finished ones after this job's containers, for a
-    run with the same ``code``, the digest of the user's program.
+    The parts go into the head's folder ``result``; ``records`` keeps finished ones after this job's
+    containers, for a run with the same ``code``, the digest of the user's program.
     """
     emit_event(State(name="running"))
     kind, pieces, columns = survey(workload, channel, emit_event)
@@ -100,12 +102,19 @@ def run_batch(
     names = [] if columns is None else [*Table.keys, *columns.schema.names]
     unknown = [column for column in workload.keep if columns is not None and column not in names]
     if unknown:
-        raise InvalidRequest(f"keep names the column {unknown[0]!r}; the input has {', '.join(dict.fromkeys(names))}")
+        raise InvalidRequest(
+            f"keep names the column {unknown[0]!r}; the input has {', '.join(dict.fromkeys(names))}"
+        )
     # Ray counts fractions of CPUs.
     threads = max(1, int(size.cpus))
-    prediction = Prediction(workload=workload, channel=channel, format=kind, threads=threads, columns=columns)
-    # Without checkpoints nothing outlives the containers, so a second copy of each part would be useless.
-    record = None if records is None else record_of(records, workload, pieces, pickled, columns, code)
+    prediction = Prediction(
+        workload=workload, channel=channel, format=kind, threads=threads, columns=columns
+    )
+    # Without checkpoints nothing outlives the containers, so a second copy of each part would be
+    # useless.
+    record = (
+        None if records is None else record_of(records, workload, pieces, pickled, columns, code)
+    )
     resumed = set() if record is None else {piece.number for piece in pieces if piece in record}
     if resumed:
         print(f"{len(resumed):,} of {len(pieces):,} parts are kept from an earlier run", flush=True)  # noqa: T201
@@ -117,23 +126,32 @@ def run_batch(
         )
     if record is not None and record.outdated:
         outdated = counted(record.outdated, "part")
-        print(f"{outdated} of an earlier version of raysm, which wrote pickles: predicted again", flush=True)  # noqa: T201
+        text = f"{outdated} of an earlier version of raysm, which wrote pickles: predicted again"
+        print(text, flush=True)  # noqa: T201
     gathered = Gathered(result, pieces, workload.name, emit_event, resumed)
-    # Pieces begin in turns, the first of each instance and then the second of each: in the order of the input the first
-    # ones could all be on one instance, and the others would have no work.
+    # Pieces begin in turns, the first of each instance and then the second of each: in the order of
+    # the input the first ones could all be on one instance, and the others would have no work.
     turns: dict[str | None, Iterator[int]] = defaultdict(itertools.count)
     in_turns = sorted(pieces, key=lambda piece: (next(turns[piece.host]), piece.number))
     # Counted from here, so that the rate does not include listing and cutting files.
     begun_s = time.monotonic()
     call = functools.partial(predict, prediction)
-    for piece, part in map_blocks(call, in_turns, record=record, num_cpus=size.cpus, num_gpus=size.gpus, lasting=True):
+    for piece, part in map_blocks(
+        call, in_turns, record=record, num_cpus=size.cpus, num_gpus=size.gpus, lasting=True
+    ):
         gathered.take(piece, part)
     files = gathered.files()
     # Removed only when every part is in its place: until then a restart continues from the record.
     if record is not None:
         record.remove()
     seconds = time.monotonic() - begun_s
-    return Outcome(files=files, rows=gathered.rows, predicted=gathered.predicted, resumed=len(resumed), seconds=seconds)
+    return Outcome(
+        files=files,
+        rows=gathered.rows,
+        predicted=gathered.predicted,
+        resumed=len(resumed),
+        seconds=seconds,
+    )
 
 
 def record_of(
@@ -151,10 +169,18 @@ def record_of(
         "predictor": hashlib.sha256(pickled.read_bytes()).hexdigest(),
         "pieces": hashlib.sha256("\n".join(map(repr, pieces)).encode()).hexdigest(),
         "columns": None if columns is None else str(columns.schema),
-        # The predictor's pickle names the modules that are sent beside it, and has none of their text.
+        # The predictor's pickle names the modules that are sent beside it, and has none of their
+        # text.
         "code": code,
     }
-    return BlockRecord(folder, depends_on, encode=encode_part, decode=decode_part, format=PART_FORMAT, for_later=True)
+    return BlockRecord(
+        folder,
+        depends_on,
+        encode=encode_part,
+        decode=decode_part,
+        format=PART_FORMAT,
+        for_later=True,
+    )
 
 
 class Gathered:
@@ -181,7 +207,9 @@ class Gathered:
         self._files: dict[int, ResultFile] = {}
         self._schema: pa.Schema | None = None
         self._written: dict[Piece, pa.Schema] = {}
-        self._progress = ProgressThrottle("predict", len(pieces), "parts", emit_event, done=len(resumed))
+        self._progress = ProgressThrottle(
+            "predict", len(pieces), "parts", emit_event, done=len(resumed)
+        )
         self._begun_s = self._rated_s = time.monotonic()
 
     def take(self, piece: Piece, part: Part) -> None:
@@ -190,7 +218,8 @@ class Gathered:
         Raises:
             InvalidRequest: No type holds the part's values of a column and those of other parts.
         """
-        # The piece of an empty file keeps its number, so that the names of other parts do not depend on it.
+        # The piece of an empty file keeps its number, so that the names of other parts do not
+        # depend on it.
         if part.rows:
             self._take_rows(piece, part)
             self.rows += part.rows
@@ -212,7 +241,9 @@ class Gathered:
 
     def _take_rows(self, piece: Piece, part: Part) -> None:
         assert part.schema is not None, "a part with rows has columns"
-        self._schema = part.schema if self._schema is None else self._widen(self._schema, piece, part)
+        self._schema = (
+            part.schema if self._schema is None else self._widen(self._schema, piece, part)
+        )
         if part.schema == self._schema:
             self._write(piece, part.rows, part.content)
         else:
@@ -229,7 +260,9 @@ class Gathered:
         changed = [
             field.name
             for field, before in zip(merged, schema, strict=True)
-            if not pa.types.is_null(before.type) and before.type != field.type and not has_mappings(field.type)
+            if not pa.types.is_null(before.type)
+            and before.type != field.type
+            and not has_mappings(field.type)
         ]
         if changed:
             types = pa.schema([merged.field(name) for name in changed])

@@ -44,7 +44,8 @@ JSON_BLOCK_BYTES = 4 << 20
 """Bytes of JSON lines that are parsed at a time; a longer record makes its block longer."""
 
 NO_VALUE = pa.array(pa_csv.ConvertOptions().null_values)
-"""A missing value in a CSV column that is not text: an empty field, ``NA``, ``null``, ``NaN`` ..."""
+"""A missing value in a CSV column that is not text: an empty field, ``NA``, ``null``, ``NaN``
+..."""
 
 TRUTH_VALUES = pa.array(["true", "True", "TRUE", "false", "False", "FALSE"])
 
@@ -116,9 +117,12 @@ class Table:
         row = span.first_row
         schema = self.read_schema(self._columns.schema)
         try:
-            for table in _regrouped(self.tables(folder / name, span, batch_size, schema), batch_size):
+            for table in _regrouped(
+                self.tables(folder / name, span, batch_size, schema), batch_size
+            ):
                 table = cast(table, schema, str(folder / name))
-                # A table with columns of these names keeps them: it is a result that already names its records.
+                # A table with columns of these names keeps them: it is a result that already names
+                # its records.
                 columns: dict[str, NDArray[Any]] = {
                     "file": objects([name] * len(table)),
                     "row": np.arange(row, row + len(table)),
@@ -126,7 +130,9 @@ class Table:
                 for field in self._columns.schema:
                     values = table.column(field.name)
                     columns[field.name] = (
-                        array_of(values, field.nullable) if values.type == field.type else objects(_parsed(values))
+                        array_of(values, field.nullable)
+                        if values.type == field.type
+                        else objects(_parsed(values))
                     )
                 yield TableColumns(columns, table, self._columns.schema)
                 row += len(table)
@@ -140,7 +146,9 @@ class Table:
     def scanned(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:
         raise NotImplementedError
 
-    def tables(self, path: Path, span: Span, batch_size: int, schema: pa.Schema) -> Iterator[pa.Table]:
+    def tables(
+        self, path: Path, span: Span, batch_size: int, schema: pa.Schema
+    ) -> Iterator[pa.Table]:
         raise NotImplementedError
 
 
@@ -157,7 +165,9 @@ class Csv(Table):
             _name_csv_column(error, path)
         return FileColumns(file=file, schema=schema, rows=rows)
 
-    def tables(self, path: Path, span: Span, batch_size: int, schema: pa.Schema) -> Iterator[pa.Table]:
+    def tables(
+        self, path: Path, span: Span, batch_size: int, schema: pa.Schema
+    ) -> Iterator[pa.Table]:
         if not path.stat().st_size:
             return
         try:
@@ -203,7 +213,10 @@ def _csv_columns(path: Path, types: Mapping[str, str]) -> tuple[pa.Schema, int]:
         # As text, because a float would lose digits.
         if pa.types.is_floating(kinds[name]) and name not in types:
             kinds[name] = pa.string()
-    fields = [column(name, kind, missing[name] and not pa.types.is_string(kind)) for name, kind in kinds.items()]
+    fields = [
+        column(name, kind, missing[name] and not pa.types.is_string(kind))
+        for name, kind in kinds.items()
+    ]
     return pa.schema(fields), rows
 
 
@@ -227,7 +240,11 @@ def _csv_type(values: pa.ChunkedArray) -> pa.DataType:
         pc.cast(long, pa.int64())
     except pa.ArrowInvalid:
         return pa.string()
-    return pa.int64() if pc.all(pc.match_substring_regex(trimmed, WHOLE_NUMBER)).as_py() else pa.float64()
+    return (
+        pa.int64()
+        if pc.all(pc.match_substring_regex(trimmed, WHOLE_NUMBER)).as_py()
+        else pa.float64()
+    )
 
 
 def _has_large(values: pa.ChunkedArray) -> bool:
@@ -245,7 +262,9 @@ def _name_csv_column(error: pa.ArrowInvalid, path: Path) -> NoReturn:
     names = next(_csv_tables(path, {})).column_names
     name = names[int(found[1])]
     if "invalid UTF8" in str(error):
-        raise InvalidInput(f"the column {name!r} of {path} is not UTF-8; convert the file to UTF-8") from error
+        raise InvalidInput(
+            f"the column {name!r} of {path} is not UTF-8; convert the file to UTF-8"
+        ) from error
     raise InvalidInput(
         f"the column {name!r} of {path} cannot be read: {str(error)[found.end() :]}; read it as text, "
         f"types={{{name!r}: 'string'}}"
@@ -256,7 +275,8 @@ class JsonLines(Table):
     rules = JSON
 
     def read_schema(self, schema: pa.Schema) -> pa.Schema:
-        # As JSON until the predictor gets it, because a record has its own keys and a struct has all.
+        # As JSON until the predictor gets it, because a record has its own keys and a struct has
+        # all.
         kinds = [pa.string() if has_mappings(field.type) else field.type for field in schema]
         return pa.schema([field.with_type(kind) for field, kind in zip(schema, kinds, strict=True)])
 
@@ -275,13 +295,18 @@ class JsonLines(Table):
         fields = [column(name, kind, values[name] < count) for name, kind in found.items()]
         return FileColumns(file=file, schema=pa.schema(fields), rows=count)
 
-    def tables(self, path: Path, span: Span, batch_size: int, schema: pa.Schema) -> Iterator[pa.Table]:
+    def tables(
+        self, path: Path, span: Span, batch_size: int, schema: pa.Schema
+    ) -> Iterator[pa.Table]:
         for rows in _json_rows(path):
-            yield pa.table([_json_column(rows, field, path) for field in schema], names=schema.names)
+            yield pa.table(
+                [_json_column(rows, field, path) for field in schema], names=schema.names
+            )
 
 
 def _json_rows(path: Path) -> Iterator[list[dict[str, Any]]]:
-    # Parsed by Python, because Arrow reads texts as times, and whole numbers of more than 64 bits as fractions.
+    # Parsed by Python, because Arrow reads texts as times, and whole numbers of more than 64 bits
+    # as fractions.
     first = 1
     with gzip.open(path) if is_gzipped(path.name) else path.open("rb") as file:
         while lines := file.readlines(JSON_BLOCK_BYTES):
@@ -292,9 +317,13 @@ def _json_rows(path: Path) -> Iterator[list[dict[str, Any]]]:
                 try:
                     row = json.loads(line)
                 except (ValueError, RecursionError) as error:
-                    raise InvalidInput(f"{path} cannot be read: line {number} is not JSON: {error}") from error
+                    raise InvalidInput(
+                        f"{path} cannot be read: line {number} is not JSON: {error}"
+                    ) from error
                 if not isinstance(row, dict):
-                    raise InvalidInput(f"{path} cannot be read: line {number} is not a JSON object: {line[:80]!r}")
+                    raise InvalidInput(
+                        f"{path} cannot be read: line {number} is not a JSON object: {line[:80]!r}"
+                    )
                 if SURROGATE.search(line):
                     _refuse_lone_surrogate(row, f"line {number} of {path}")
                 rows.append(row)
@@ -381,7 +410,11 @@ class Parquet(Table):
                 # Small groups are joined: some writers make groups of a few rows.
                 count = sum(counts[start : group + 1])
                 if count >= rows or group == len(counts) - 1:
-                    spans.append(Span(files=(file,), start=start, stop=group + 1, first_row=first, rows=count))
+                    spans.append(
+                        Span(
+                            files=(file,), start=start, stop=group + 1, first_row=first, rows=count
+                        )
+                    )
                     start, first = group + 1, first + count
         return spans
 
@@ -392,10 +425,14 @@ class Parquet(Table):
             fields = []
             for field in parquet.schema_arrow:
                 kind = pa.type_for_alias(types[field.name]) if field.name in types else field.type
-                fields.append(column(field.name, kind, field.nullable and _lacks_values(parquet, field)))
+                fields.append(
+                    column(field.name, kind, field.nullable and _lacks_values(parquet, field))
+                )
             return FileColumns(file=file, schema=pa.schema(fields), rows=parquet.metadata.num_rows)
 
-    def tables(self, path: Path, span: Span, batch_size: int, schema: pa.Schema) -> Iterator[pa.Table]:
+    def tables(
+        self, path: Path, span: Span, batch_size: int, schema: pa.Schema
+    ) -> Iterator[pa.Table]:
         with open_parquet(path) as file:
             groups = range(span.start, file.num_row_groups if span.stop is None else span.stop)
             for batch in file.iter_batches(batch_size, row_groups=list(groups)):
@@ -414,7 +451,9 @@ def _lacks_values(parquet: pq.ParquetFile, field: pa.Field) -> bool:
     for number in range(parquet.num_row_groups):
         group = parquet.metadata.row_group(number)
         chunk = next(
-            chunk for chunk in map(group.column, range(group.num_columns)) if chunk.path_in_schema == field.name
+            chunk
+            for chunk in map(group.column, range(group.num_columns))
+            if chunk.path_in_schema == field.name
         )
         statistics = chunk.statistics
         if statistics is not None and statistics.has_null_count:
@@ -457,11 +496,17 @@ def array_of(column: pa.ChunkedArray, nullable: bool) -> NDArray[Any]:
         lengths = set(whole.value_lengths().to_pylist()) if len(whole) else set()
         inner = whole.flatten()
         # Missing lists or numbers do not fit into a matrix.
-        if len(lengths) == 1 and None not in lengths and not inner.null_count and _is_number(inner.type):
+        if (
+            len(lengths) == 1
+            and None not in lengths
+            and not inner.null_count
+            and _is_number(inner.type)
+        ):
             return np.array(inner.to_numpy(zero_copy_only=False)).reshape(len(whole), -1)
         return objects(whole.to_pylist())
     if _is_number(kind):
-        # A missing number is NaN, as in pandas, and makes whole numbers fractions; a missing truth value is None.
+        # A missing number is NaN, as in pandas, and makes whole numbers fractions; a missing truth
+        # value is None.
         array = np.array(whole.to_numpy(zero_copy_only=False))
         if not nullable or pa.types.is_floating(kind):
             return array
@@ -478,4 +523,6 @@ def _fits_floats(values: "pa.Array | pa.ChunkedArray") -> bool:
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    )

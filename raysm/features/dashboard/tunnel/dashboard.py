@@ -45,7 +45,11 @@ def place_told(event: Event) -> Place | None:
     match event:
         case State(name=name, address=str(url), host=host) if name == ANSWERS:
             parts = urlsplit(url)
-            return None if parts.port is None else Place(host=host, port=parts.port, address=parts.netloc)
+            return (
+                None
+                if parts.port is None
+                else Place(host=host, port=parts.port, address=parts.netloc)
+            )
     return None
 
 
@@ -55,7 +59,8 @@ LIMIT_S = 60.0
 """Seconds from the first request to the first answer; on two busy cores it takes about ten."""
 PROBE_S = 0.3
 ANSWER_S = 20.0
-"""Seconds for one answer: the first connection through a tunnel takes a handshake of several seconds."""
+"""Seconds for one answer: the first connection through a tunnel takes a handshake of several
+seconds."""
 SOON_S = 2.0
 """After so long without an answer, the user is told that the dashboard is being started."""
 
@@ -91,7 +96,9 @@ def _place_in(line: str) -> Place | None:
 
 
 @contextlib.contextmanager
-def way_to(job: Job, place: Place, *, limit_s: float = LIMIT_S, say: Say = tell) -> Iterator["Tunnel"]:
+def way_to(
+    job: Job, place: Place, *, limit_s: float = LIMIT_S, say: Say = tell
+) -> Iterator["Tunnel"]:
     """Yield a tunnel to the dashboard, once the dashboard answers: the first request starts it."""
     with _tunnel(job, place) as tunnel:
         _await_answer(job, tunnel.address, limit_s, say)
@@ -133,10 +140,14 @@ def _await_answer(job: Job, address: str, limit_s: float, say: Say) -> None:
             return
         if not is_told:
             # Only now: a dashboard that is up takes no wait.
-            say(f"waiting for the dashboard of {job.name} to answer: it starts at the first request")
+            say(
+                f"waiting for the dashboard of {job.name} to answer: it starts at the first request"
+            )
             is_told, answer_s = True, ANSWER_S
         if time.monotonic() >= deadline_s:
-            raise NotDone(f"the dashboard of {job.name} has not come up within {limit_s:g} s; the job goes on")
+            raise NotDone(
+                f"the dashboard of {job.name} has not come up within {limit_s:g} s; the job goes on"
+            )
         time.sleep(PROBE_S)
 
 
@@ -199,7 +210,8 @@ class ClientBuilder:
 
     def __init__(self, address: str | None) -> None:
         name = address or "NAME"
-        # Ray's own maintainers point from it to the Jobs API: https://docs.ray.io/en/latest/cluster/running-applications
+        # Ray's own maintainers point from it to the Jobs API:
+        # https://docs.ray.io/en/latest/cluster/running-applications
         raise InvalidRequest(
             f"ray.init('raysm://{name}') would be Ray Client, which the clusters of raysm do not run: submit a script "
             f"(ray job submit --address raysm://{name} --working-dir . -- python train.py), or call functions in a "

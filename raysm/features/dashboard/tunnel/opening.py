@@ -46,7 +46,11 @@ class DirectAccess(InstanceAccess):
 
         def start(slave: int) -> int:
             name = os.ttyname(slave)
-            asked = {"command": words, "stdin": name if terminal.is_one else os.devnull, "stdout": name}
+            asked = {
+                "command": words,
+                "stdin": name if terminal.is_one else os.devnull,
+                "stdout": name,
+            }
             connections.append(self.ask(f"{self._instance(job, host)}/command", asked))
             return connections[0].fileno()
 
@@ -91,7 +95,9 @@ class DirectAccess(InstanceAccess):
                 connection.close()
                 raise
         except OSError as error:
-            raise ServiceError(f"the embedded SageMaker of {server.home} cannot be reached: {error}") from error
+            raise ServiceError(
+                f"the embedded SageMaker of {server.home} cannot be reached: {error}"
+            ) from error
 
 
 def _read_head(connection: socket.socket) -> bytes:
@@ -113,7 +119,9 @@ def _refusal(connection: socket.socket, head: bytes) -> ServiceError:
         answer = json.loads(content)
     except ValueError:
         answer = {}
-    return ServiceError(answer.get("message", "the embedded SageMaker refused"), code=answer.get("__type", ""))
+    return ServiceError(
+        answer.get("message", "the embedded SageMaker refused"), code=answer.get("__type", "")
+    )
 
 
 _log = logging.getLogger("raysm")
@@ -126,9 +134,13 @@ SWITCHABLE = (SecondaryStatus.DOWNLOADING, SecondaryStatus.TRAINING)
 def switch_remote_debugging(chain: Chain, *, enabled: bool) -> None:
     name, description = chain.name, chain.describe()
     if chain.api.update is None:
-        raise InvalidRequest(f"{name} is a {chain.api.title} job, which has no remote debugging; a Training job has")
+        raise InvalidRequest(
+            f"{name} is a {chain.api.title} job, which has no remote debugging; a Training job has"
+        )
     if enabled and description.answer.get("EnableNetworkIsolation"):
-        raise InvalidRequest(f"{name} has no network (security.isolation), so remote debugging cannot work")
+        raise InvalidRequest(
+            f"{name} has no network (security.isolation), so remote debugging cannot work"
+        )
     if description.secondary not in SWITCHABLE:
         raise InvalidRequest(
             f"{name} is {description.secondary or description.status}: remote debugging is switched while a job is "
@@ -137,7 +149,8 @@ def switch_remote_debugging(chain: Chain, *, enabled: bool) -> None:
     try:
         chain.service.update(chain.api, name, RemoteDebugConfig={"EnableRemoteDebug": enabled})
     except ServiceError as error:
-        # The code is the same for an account that forbids remote debugging and for a missing permission.
+        # The code is the same for an account that forbids remote debugging and for a missing
+        # permission.
         if not error.code.startswith("AccessDenied"):
             raise
         raise ServiceError(
@@ -151,10 +164,16 @@ def session_commands(job: str) -> tuple[str, str]:
     port = Ports().dashboard
     shell = f"aws ssm start-session --target sagemaker-training-job:{job}_algo-1"
     parameters = f'{{"portNumber":["{port}"],"localPortNumber":["{port}"]}}'
-    return shell, f"{shell} --document-name AWS-StartPortForwardingSession --parameters '{parameters}'"
+    return (
+        shell,
+        f"{shell} --document-name AWS-StartPortForwardingSession --parameters '{parameters}'",
+    )
 
 
-ACCESS: Mapping[str, Callable[[Service], InstanceAccess]] = {"aws": PluginAccess, "local": DirectAccess}
+ACCESS: Mapping[str, Callable[[Service], InstanceAccess]] = {
+    "aws": PluginAccess,
+    "local": DirectAccess,
+}
 
 HOST = re.compile(r"algo-([1-9]\d{0,3})")
 HEAD = "algo-1"
@@ -169,7 +188,11 @@ def open_tunnel(chain: Chain, port: int, *, on: str | None = None, local_port: i
 
 
 def run_command(
-    chain: Chain, command: Sequence[str] = (), *, on: str | None = None, terminal: Terminal | None = None
+    chain: Chain,
+    command: Sequence[str] = (),
+    *,
+    on: str | None = None,
+    terminal: Terminal | None = None,
 ) -> int:
     access, job, host = _admit(chain, on)
     return access.run(job, host, command, terminal or Terminal())
@@ -205,9 +228,13 @@ def _host(description: Description, on: str | None) -> str:
     if on is None:
         # The service does not return the request, which names the head's group.
         if len(description.instances) > 1:
-            raise InvalidRequest(f"{description.name} has instance groups: name the instance, on='algo-1'")
+            raise InvalidRequest(
+                f"{description.name} has instance groups: name the instance, on='algo-1'"
+            )
         return HEAD
     named = HOST.fullmatch(on)
     if named is None or int(named[1]) > count:
-        raise InvalidRequest(f"there is no instance {on!r}: {description.name} has {HEAD} to algo-{count}")
+        raise InvalidRequest(
+            f"there is no instance {on!r}: {description.name} has {HEAD} to algo-{count}"
+        )
     return on

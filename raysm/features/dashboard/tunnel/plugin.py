@@ -25,9 +25,11 @@ from raysm.features.dashboard.tunnel.terminal import MarkedCommand, Terminal
 
 NAME = "session-manager-plugin"
 TOKEN_VARIABLE = "AWS_SSM_START_SESSION_RESPONSE"
-"""The variable that holds the session's token, instead of an argument that every user of the machine can read."""
+"""The variable that holds the session's token, instead of an argument that every user of the
+machine can read."""
 LAST_WITHOUT_VARIABLE = (1, 2, 497, 0)
-"""Up to this version the plugin takes the token as an argument only (github.com/aws/aws-cli, sessionmanager.py)."""
+"""Up to this version the plugin takes the token as an argument only (github.com/aws/aws-cli,
+sessionmanager.py)."""
 DOWNLOADS = "https://s3.amazonaws.com/session-manager-downloads/plugin/latest"
 INSTALL = (
     "macOS: brew install --cask session-manager-plugin; "
@@ -51,7 +53,11 @@ NOT_CONNECTED = (
 
 class PluginAccess(InstanceAccess):
     def __init__(
-        self, service: Service, *, which: Callable[[str], str | None] = shutil.which, agent_s: float = AGENT_S
+        self,
+        service: Service,
+        *,
+        which: Callable[[str], str | None] = shutil.which,
+        agent_s: float = AGENT_S,
     ) -> None:
         self._service, self._which, self._agent_s = service, which, agent_s
         self._path = ""
@@ -60,10 +66,15 @@ class PluginAccess(InstanceAccess):
         path = self._which(NAME)
         if path is None:
             raise MissingDependency(
-                f"tunnels and shells on AWS need AWS's {NAME}, which is not installed", remedy=INSTALL
+                f"tunnels and shells on AWS need AWS's {NAME}, which is not installed",
+                remedy=INSTALL,
             )
         done = subprocess.run(
-            [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+            [path, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         version = tuple(int(number) for number in re.findall(r"\d+", done.stdout))
         if version <= LAST_WITHOUT_VARIABLE:
@@ -86,7 +97,9 @@ class PluginAccess(InstanceAccess):
 
     def run(self, job: str, host: str, command: Sequence[str], terminal: Terminal) -> int:
         marked = MarkedCommand(command, has_terminal=terminal.is_one)
-        with self._session(job, host, "AWS-StartInteractiveCommand", {"command": [marked.line()]}) as start:
+        with self._session(
+            job, host, "AWS-StartInteractiveCommand", {"command": [marked.line()]}
+        ) as start:
             with contextlib.ExitStack() as ending:
 
                 def begin(slave: int) -> int:
@@ -108,11 +121,15 @@ class PluginAccess(InstanceAccess):
         return marked.code
 
     def _forward(self, job: str, host: str, port: int) -> "_Plugin":
-        with self._session(job, host, "AWS-StartPortForwardingSession", {"portNumber": [str(port)]}) as start:
+        with self._session(
+            job, host, "AWS-StartPortForwardingSession", {"portNumber": [str(port)]}
+        ) as start:
             return _Plugin(start)
 
     @contextlib.contextmanager
-    def _session(self, job: str, host: str, document: str, parameters: Mapping[str, list[str]]) -> Any:
+    def _session(
+        self, job: str, host: str, document: str, parameters: Mapping[str, list[str]]
+    ) -> Any:
         if not self._path:
             self.check()
         request = {
@@ -125,11 +142,19 @@ class PluginAccess(InstanceAccess):
         answer = self._start_session(request)
         response = {name: answer[name] for name in ("SessionId", "TokenValue", "StreamUrl")}
         endpoint = self._service.client("ssm").meta.endpoint_url
-        arguments = [self._path, TOKEN_VARIABLE, self._service.region, "StartSession", self._service.connection.profile]
+        arguments = [
+            self._path,
+            TOKEN_VARIABLE,
+            self._service.region,
+            "StartSession",
+            self._service.connection.profile,
+        ]
         variables = {**os.environ, TOKEN_VARIABLE: json.dumps(response)}  # noqa: TID251
 
         def start(**options: Any) -> "subprocess.Popen[Any]":
-            return subprocess.Popen([*arguments, json.dumps(request), endpoint], env=variables, **options)
+            return subprocess.Popen(
+                [*arguments, json.dumps(request), endpoint], env=variables, **options
+            )
 
         try:
             yield start
@@ -198,7 +223,9 @@ class _Plugin:
             self.close()
             raise
         # Unread output would fill the pipe.
-        self._reading = threading.Thread(target=self._output.read, name="plugin output", daemon=True)
+        self._reading = threading.Thread(
+            target=self._output.read, name="plugin output", daemon=True
+        )
         self._reading.start()
 
     @property

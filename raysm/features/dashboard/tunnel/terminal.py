@@ -39,7 +39,8 @@ class MarkedCommand:
     def line(self) -> str:
         run = shlex.join(self._command) if self._command else SHELL
         if not self._has_terminal:
-            # The agent always provides a terminal. This one leaves output as it is, and Ctrl-C is a signal.
+            # The agent always provides a terminal. This one leaves output as it is, and Ctrl-C is a
+            # signal.
             run = f"stty raw -echo isig 2>/dev/null; {run} </dev/null"
         begin = f"printf '\\036%s\\036' {self._nonce}; "
         end = f"; printf '\\036%s:%d\\036' {self._nonce} $?"
@@ -77,7 +78,8 @@ SHELL = "if command -v bash >/dev/null 2>&1; then bash; else sh; fi"
 
 CHUNK_BYTES = 1 << 16
 QUIET_S = 0.5
-"""A background process of an ended command can hold the pseudo-terminal open for ever without writing to it."""
+"""A background process of an ended command can hold the pseudo-terminal open for ever without
+writing to it."""
 
 
 class Terminal:
@@ -117,14 +119,15 @@ class Terminal:
     def join(self, start: Callable[[int], int], show: Callable[[bytes], bytes] = bytes) -> int:
         """Run something in a new pseudo-terminal, with the user's keys as its input, and filter its output by ``show``.
 
-        ``start`` is given the pseudo-terminal's other end, starts what runs there, and returns a descriptor that is
-        readable when that has ended. The result is 141 if the reader of the output has gone, as for a command whose
-        pipe broke; else 0.
+        ``start`` is given the pseudo-terminal's other end, starts what runs there, and returns a
+        descriptor that is readable when that has ended. The result is 141 if the reader of the
+        output has gone, as for a command whose pipe broke; else 0.
         """
         master, slave = pty.openpty()
         with contextlib.ExitStack() as ending:
             ending.callback(os.close, master)
-            # Open until the command has ended: it may not have opened it yet when ``start`` returns.
+            # Open until the command has ended: it may not have opened it yet when ``start``
+            # returns.
             held = ending.enter_context(contextlib.ExitStack())
             held.callback(os.close, slave)
             # Without a terminal, output must come through unchanged.
@@ -139,7 +142,9 @@ class Terminal:
                 return 128 + signal.SIGPIPE
         return 0
 
-    def _copy(self, master: int, ended: int, show: Callable[[bytes], bytes], let_go: Callable[[], None]) -> None:
+    def _copy(
+        self, master: int, ended: int, show: Callable[[bytes], bytes], let_go: Callable[[], None]
+    ) -> None:
         sources = {master, ended, *({self.stdin} if self.is_one else ())}
         while True:
             ready = select.select(sources, [], [], None if ended in sources else QUIET_S)[0]

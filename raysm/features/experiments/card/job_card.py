@@ -68,13 +68,17 @@ class JobCard:
             case Metric(host="") as metric:
                 self._add_metric(metric)
             case Metric() as metric if metric.name.endswith("_percent"):
-                self._usage.setdefault(metric.host, {})[metric.name.removesuffix("_percent")] = metric.value
+                self._usage.setdefault(metric.host, {})[metric.name.removesuffix("_percent")] = (
+                    metric.value
+                )
 
     def _add_metric(self, metric: Metric) -> None:
         name = metric.name
         points = self._curves.setdefault(name, [])
         first_s = self._first_s.setdefault(name, metric.time_s)
-        points.append((metric.time_s - first_s if metric.step is None else float(metric.step), metric.value))
+        points.append(
+            (metric.time_s - first_s if metric.step is None else float(metric.step), metric.value)
+        )
         thin(points, MAX_POINTS)
         self._counts[name] += 1
         if math.isfinite(metric.value):
@@ -97,7 +101,9 @@ class JobCard:
         details = [*map(_bar, self._sentences()), self._charts(), _usage(self._usage)]
         log = html.escape("\n".join(self._lines))
         foot = [
-            f'<pre style="{TEXT};background:rgba(128,128,128,.1);padding:6px">{log}</pre>' if log else "",
+            f'<pre style="{TEXT};background:rgba(128,128,128,.1);padding:6px">{log}</pre>'
+            if log
+            else "",
             in_code(code),
             f'<div style="{SMALL}">{html.escape(shown)}</div>',
         ]
@@ -112,7 +118,10 @@ class JobCard:
     def _sentences(self) -> list[tuple[float, str]]:
         return [
             # A phase with nothing to do is done.
-            (min(1.0, max(0.0, last.done / last.total)) if last.total else 1.0, phase.sentence(last))
+            (
+                min(1.0, max(0.0, last.done / last.total)) if last.total else 1.0,
+                phase.sentence(last),
+            )
             for phase, last in list(self._phases.values())[-MAX_PHASES:]
         ]
 
@@ -167,8 +176,14 @@ def _usage(usage: Mapping[str, Mapping[str, float]]) -> str:
     rows = dict(sorted(usage.items(), key=lambda item: natural(item[0])))
     # One row with the mean: the dashboard shows each instance.
     if len(rows) > MAX_INSTANCES:
-        known = {name: [shares[name] for shares in rows.values() if name in shares] for name in names}
-        rows = {f"{len(rows)} instances, mean": {name: sum(each) / len(each) for name, each in known.items()}}
+        known = {
+            name: [shares[name] for shares in rows.values() if name in shares] for name in names
+        }
+        rows = {
+            f"{len(rows)} instances, mean": {
+                name: sum(each) / len(each) for name, each in known.items()
+            }
+        }
     body = "".join(
         f"<tr><td>{html.escape(short(host))}</td>{''.join(_share(shares.get(name)) for name in names)}</tr>"
         for host, shares in rows.items()

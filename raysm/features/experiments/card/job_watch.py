@@ -34,7 +34,9 @@ class JobWatch(LiveCard):
 
     def _run(self) -> None:
         pauses = self._job.service.polling.pauses()
-        while not self._stream.is_over and not self._stopping.wait(max(MIN_PAUSE_S, min(next(pauses), FOLLOW_S))):
+        while not self._stream.is_over and not self._stopping.wait(
+            max(MIN_PAUSE_S, min(next(pauses), FOLLOW_S))
+        ):
             if self._output.is_gone:
                 return
             if self._look():
@@ -54,7 +56,9 @@ class JobWatch(LiveCard):
         if came or state != self._shown or now_s - self._shown_s >= STALE_S:
             self._shown, self._shown_s = state, now_s
             usd = _usd(self._job, job, now_s)
-            self._output.show(self._card.html(job, usd, now_s, trouble), self._card.text(job, usd, now_s))
+            self._output.show(
+                self._card.html(job, usd, now_s, trouble), self._card.text(job, usd, now_s)
+            )
         return came
 
     def finish(self) -> None:
@@ -68,7 +72,9 @@ class JobWatch(LiveCard):
     def _description(self) -> Description:
         chain = self._job.chain
         # The description that the log reader fetched, so that the card sends no request of its own.
-        description = chain.last_known() or Description(name=chain.name, arn="", api=chain.api, status=Status.UNKNOWN)
+        description = chain.last_known() or Description(
+            name=chain.name, arn="", api=chain.api, status=Status.UNKNOWN
+        )
         with contextlib.suppress(RaysmError):
             return replace(description, instances=self._job.instances)
         return description
@@ -114,7 +120,8 @@ def watch(job: Job, output: Output | None = None) -> JobWatch:
 def shown_meanwhile(job: Job, output: Output | None = None) -> Iterator[None]:
     """Show a live card of ``job`` while a notebook's cell waits for the job in the block; elsewhere show nothing.
 
-    There is no second card while one is live, or if a cell waits again. An interrupted cell keeps the last card.
+    There is no second card while one is live, or if a cell waits again. An interrupted cell keeps
+    the last card.
     """
     output = output or next((kind() for kind in NOTEBOOKS if kind.is_here()), Output())
     cell = output.cell
@@ -128,7 +135,9 @@ def shown_meanwhile(job: Job, output: Output | None = None) -> Iterator[None]:
     ):
         yield
         return
-    watching = watch(job, earlier._output if earlier is not None and earlier_cell == cell else output)
+    watching = watch(
+        job, earlier._output if earlier is not None and earlier_cell == cell else output
+    )
     try:
         yield
         watching.finish()

@@ -1,7 +1,8 @@
 """Send rows of a grid from the children of an AWS Batch array, without store or controller, and list them.
 
-A job's name is derived from the request and the row, so that a child that Batch starts again finds the jobs that it has
-sent. If an earlier job of a row has failed, the next job has the next number, like a controller's attempts.
+A job's name is derived from the request and the row, so that a child that Batch starts again finds
+the jobs that it has sent. If an earlier job of a row has failed, the next job has the next number,
+like a controller's attempts.
 """
 
 import base64
@@ -34,7 +35,11 @@ from raysm.features.grid.task import Attempt, Task, TaskState
 
 RUN_CHARACTERS = 6
 
-STATES = {Status.COMPLETED: TaskState.DONE, Status.FAILED: TaskState.FAILED, Status.STOPPED: TaskState.STOPPED}
+STATES = {
+    Status.COMPLETED: TaskState.DONE,
+    Status.FAILED: TaskState.FAILED,
+    Status.STOPPED: TaskState.STOPPED,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,7 +78,9 @@ class RowJobs:
             try:
                 job = attach(attempt.name, service)
             except JobNotFound:
-                make = preparing(self._request.template, grid, self._secret(grid, service), self._services)
+                make = preparing(
+                    self._request.template, grid, self._secret(grid, service), self._services
+                )
                 # Keep the payload if the answer is lost: the next try repeats this call.
                 job = make(task, attempt).send(leaves_payload=True)
                 return RowJob(task=task, region=region, job=job, is_new=True)
@@ -90,7 +97,9 @@ class RowJobs:
     def _attempt(self, grid: GridRecord, task: Task, number: int, region: str) -> Attempt:
         types = task.instance_types or self._request.instance_types
         if not types:
-            raise InvalidRequest(f"row {task.position} ({task.key}) names no instance type; give --instance-type")
+            raise InvalidRequest(
+                f"row {task.position} ({task.key}) names no instance type; give --instance-type"
+            )
         limits = self._request.template.options.get("limits") or Limits()
         return Attempt(
             task=task.key,
@@ -161,12 +170,16 @@ def sent_rows(grid: str, services: Iterable[Service]) -> list[SentRow]:
             name, _, number = str(item[TRAINING.name_key]).rpartition("-a")
             if name.startswith(prefix) and number.isdecimal():
                 jobs[name].append((int(number), item[TRAINING.arn_key]))
-        last = itertools.chain.from_iterable(_last_jobs(service, name, numbered) for name, numbered in jobs.items())
+        last = itertools.chain.from_iterable(
+            _last_jobs(service, name, numbered) for name, numbered in jobs.items()
+        )
         rows += in_parallel(functools.partial(_read_row, grid, service), last)
     return sorted(filter(None, rows), key=lambda row: (row.index, row.sent_s or 0.0))
 
 
-def _last_jobs(service: Service, name: str, jobs: list[tuple[int, str]]) -> Iterator[tuple[str, int, str]]:
+def _last_jobs(
+    service: Service, name: str, jobs: list[tuple[int, str]]
+) -> Iterator[tuple[str, int, str]]:
     """Yield name, number and ARN of the last job of each row whose key has this hash."""
     if len(jobs) == 1:
         yield name, *jobs[0]

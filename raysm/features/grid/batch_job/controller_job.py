@@ -24,7 +24,8 @@ from raysm.features.grid.running import open_running, written_to
 from raysm.features.grid.store import path_of
 
 MAX_ATTEMPTS = 10
-"""Limit of AWS Batch: https://docs.aws.amazon.com/batch/latest/APIReference/API_RetryStrategy.html"""
+"""Limit of AWS Batch:
+https://docs.aws.amazon.com/batch/latest/APIReference/API_RetryStrategy.html"""
 
 NAME = re.compile(r"arn:[\w:/.-]+|[A-Za-z0-9][\w-]{0,127}")
 REVISION = re.compile(r"(arn:[\w:/.-]+|[A-Za-z0-9][\w-]{0,127})(:\d+)?")
@@ -35,11 +36,12 @@ ROLE = re.compile(r"arn:aws[\w-]*:iam::\d{12}:role/.+")
 class ControllerJob:
     """The job of AWS Batch that runs a grid instead of this machine.
 
-    Either ``job_definition`` names an existing one, or raysm registers one with ``image`` and ``job_role``.
+    Either ``job_definition`` names an existing one, or raysm registers one with ``image`` and
+    ``job_role``.
 
     Raises:
-        InvalidRequest: A name or a role is invalid, a role is given without an image, or a public address without
-            ``execution_role``.
+        InvalidRequest: A name or a role is invalid, a role is given without an image, or a public
+            address without ``execution_role``.
     """
 
     job_queue: str
@@ -47,26 +49,35 @@ class ControllerJob:
     job_definition: str | None = None
     """Name, ``NAME:REVISION`` or ARN; None means ``raysm-grid-controller``."""
     image: str | None = None
-    """URI of an image with raysm, for example of ``containers/Dockerfile.batch``; None takes the definition's."""
+    """URI of an image with raysm, for example of ``containers/Dockerfile.batch``; None takes the
+    definition's."""
     job_role: str | None = None
-    """ARN of the role with which the controller sends jobs, the ``jobRoleArn`` of a definition that raysm registers."""
+    """ARN of the role with which the controller sends jobs, the ``jobRoleArn`` of a definition that
+    raysm registers."""
     execution_role: str | None = None
-    """ARN of the role with which Fargate pulls the image (``executionRoleArn``); None for a queue of EC2."""
+    """ARN of the role with which Fargate pulls the image (``executionRoleArn``); None for a queue
+    of EC2."""
     assign_public_ip: bool = False
-    """True gives the controller a public address (``networkConfiguration``). In a public subnet of Fargate it needs one
-    to reach its image and SageMaker."""
+    """True gives the controller a public address (``networkConfiguration``). In a public subnet of
+    Fargate it needs one to reach its image and SageMaker."""
     attempts: int = MAX_ATTEMPTS
     """Most starts by Batch, which starts a controller again if its host is lost."""
 
     def __post_init__(self) -> None:
         """Check the fields, since Batch would refuse them with "ClientException" after the grid was created."""
         if not NAME.fullmatch(self.job_queue):
-            raise InvalidRequest(f"job_queue must be the name or ARN of a job queue, got {self.job_queue!r}")
+            raise InvalidRequest(
+                f"job_queue must be the name or ARN of a job queue, got {self.job_queue!r}"
+            )
         if self.job_definition is not None and not REVISION.fullmatch(self.job_definition):
-            raise InvalidRequest(f"job_definition must be a name, NAME:REVISION or ARN, got {self.job_definition!r}")
+            raise InvalidRequest(
+                f"job_definition must be a name, NAME:REVISION or ARN, got {self.job_definition!r}"
+            )
         for name, role in (("job_role", self.job_role), ("execution_role", self.execution_role)):
             if role is not None and not ROLE.fullmatch(role):
-                raise InvalidRequest(f"{name} must be the ARN of a role, arn:aws:iam::ACCOUNT:role/NAME, got {role!r}")
+                raise InvalidRequest(
+                    f"{name} must be the ARN of a role, arn:aws:iam::ACCOUNT:role/NAME, got {role!r}"
+                )
             if role is not None and self.image is None:
                 raise InvalidRequest(
                     f"{name} is for a definition that raysm registers, which needs an image; existing ones have roles"
@@ -94,7 +105,8 @@ class ControllerJob:
 # -- the job definition
 
 VCPUS, MEMORY_MIB = "1", "2048"
-"""Resources of a definition that raysm registers. A controller mostly waits, and uses 100 MB for 100,000 rows."""
+"""Resources of a definition that raysm registers. A controller mostly waits, and uses 100 MB for
+100,000 rows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,21 +119,30 @@ class Definition:
 
     @property
     def variables(self) -> frozenset[str]:
-        listed = [*(self.container.get("environment") or ()), *(self.container.get("secrets") or ())]
+        listed = [
+            *(self.container.get("environment") or ()),
+            *(self.container.get("secrets") or ()),
+        ]
         return frozenset(item["name"] for item in listed)
 
     def made(self, service: Service) -> str:
         """Register it if necessary; return the name that a job uses."""
         if self.registration is None:
             return self.name
-        return str(service.call("batch", "register_job_definition", **self.registration)["jobDefinitionArn"])
+        return str(
+            service.call("batch", "register_job_definition", **self.registration)[
+                "jobDefinitionArn"
+            ]
+        )
 
 
 def definition_of(job: ControllerJob, service: Service) -> Definition:
     """Return the definition of a controller: an existing one, or one to register."""
     name = job.definition
     query = {"jobDefinitions": [name]} if ":" in name else {"jobDefinitionName": name}
-    listed = service.call("batch", "describe_job_definitions", status="ACTIVE", **query)["jobDefinitions"]
+    listed = service.call("batch", "describe_job_definitions", status="ACTIVE", **query)[
+        "jobDefinitions"
+    ]
     latest = max(listed, key=lambda each: int(each["revision"]), default=None)
     if job.image is not None:
         return _of_image(job, latest, service)
@@ -145,20 +166,31 @@ def definition_of(job: ControllerJob, service: Service) -> Definition:
 
 def _of_image(job: ControllerJob, latest: Mapping[str, Any] | None, service: Service) -> Definition:
     if service.target.is_billed and job.job_role is None:
-        raise InvalidRequest("a controller sends jobs with its own role: give --job-role ARN (job_role) with the image")
+        raise InvalidRequest(
+            "a controller sends jobs with its own role: give --job-role ARN (job_role) with the image"
+        )
     roles = {"jobRoleArn": job.job_role, "executionRoleArn": job.execution_role}
     container: dict[str, Any] = {
         "image": job.image,
         # Each job overrides the command with its grid.
         "command": ["python3", "-m", "raysm", "grid", "take-up", "--help"],
-        "resourceRequirements": [{"type": "VCPU", "value": VCPUS}, {"type": "MEMORY", "value": MEMORY_MIB}],
+        "resourceRequirements": [
+            {"type": "VCPU", "value": VCPUS},
+            {"type": "MEMORY", "value": MEMORY_MIB},
+        ],
         **{name: role for name, role in roles.items() if role is not None},
     }
-    # EC2 refuses networkConfiguration. On Fargate it is always set, so that definitions with and without differ.
+    # EC2 refuses networkConfiguration. On Fargate it is always set, so that definitions with and
+    # without differ.
     if job.execution_role is not None:
-        container["networkConfiguration"] = {"assignPublicIp": "ENABLED" if job.assign_public_ip else "DISABLED"}
+        container["networkConfiguration"] = {
+            "assignPublicIp": "ENABLED" if job.assign_public_ip else "DISABLED"
+        }
     # Reuse the latest revision instead of registering one for each grid.
-    if latest is not None and container.items() <= (latest.get("containerProperties") or {}).items():
+    if (
+        latest is not None
+        and container.items() <= (latest.get("containerProperties") or {}).items()
+    ):
         return Definition(name=job.definition, container=container)
     registration = {
         "jobDefinitionName": job.definition,
@@ -245,25 +277,32 @@ def send(
         folder = folder_of(prefix, service, request.template.output_kms_key)
         seal = Seal(share_secret(path, folder.parameter), folder.place)
         folder.put(name_of(bundle), bundle)
-        # First the note, so that whatever ends this process, the next command takes the grid back. Then a lease that
-        # only taking it back ends, so that no process of this machine runs the grid meanwhile.
+        # First the note, so that whatever ends this process, the next command takes the grid back.
+        # Then a lease that only taking it back ends, so that no process of this machine runs the
+        # grid meanwhile.
         target = GridTarget(target=request.template.target, away=folder.place)
         keep_target(path, target)
         database.lend_lease("a job of AWS Batch")
         RemoteState(folder, running.store, seal).hand_over()
-        call = _call(job, definition.made(service), prefix, f"{folder.place}/{name_of(bundle)}", service)
+        call = _call(
+            job, definition.made(service), prefix, f"{folder.place}/{name_of(bundle)}", service
+        )
         try:
             submitted = service.call("batch", "submit_job", **call)
         except ServiceError:
             # If Batch took the job after all, it finds no grid and ends.
             recall(running.store, path, folder)
             raise
-        controller = SentController(id=submitted["jobId"], queue=job.job_queue, region=service.region)
+        controller = SentController(
+            id=submitted["jobId"], queue=job.job_queue, region=service.region
+        )
         keep_target(path, replace(target, controller=controller))
         return controller
 
 
-def _call(job: ControllerJob, definition: str, prefix: str, bundle: str, service: Service) -> dict[str, Any]:
+def _call(
+    job: ControllerJob, definition: str, prefix: str, bundle: str, service: Service
+) -> dict[str, Any]:
     command = ["python3", "-m", "raysm", "grid", "take-up", bundle, "--on", service.target.kind]
     # These exits would repeat at each attempt; all others are failures of the host.
     final = [{"onExitCode": str(code), "action": "EXIT"} for code in (REFUSED, NOT_ALL_DONE)]

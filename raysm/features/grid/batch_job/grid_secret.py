@@ -1,8 +1,8 @@
 """The secret of a grid that AWS Batch runs, and the seals that it makes.
 
-People who may write to the bucket must not be able to change what a grid sends. So the secret is not there: it is an
-encrypted parameter of AWS Systems Manager, which the user's machine writes, and the Batch jobs read with their role.
-Jobs' tokens are derived from the same secret.
+People who may write to the bucket must not be able to change what a grid sends. So the secret is
+not there: it is an encrypted parameter of AWS Systems Manager, which the user's machine writes, and
+the Batch jobs read with their role. Jobs' tokens are derived from the same secret.
 """
 
 import hashlib
@@ -47,7 +47,9 @@ class Parameter:
     def write(self, secret: str) -> str:
         """Write the secret unless there is one; return the one that is there."""
         try:
-            self.service.call("ssm", "put_parameter", Name=self.name, Value=secret, Type="SecureString")
+            self.service.call(
+                "ssm", "put_parameter", Name=self.name, Value=secret, Type="SecureString"
+            )
         except ServiceError as error:
             if error.code != "ParameterAlreadyExists":
                 raise
@@ -87,7 +89,9 @@ class Seal:
 
     def of(self, name: str, content: bytes) -> bytes:
         """Return the seal of an object with this name and content."""
-        code = hmac.new(self.secret.encode(), f"{LABEL}\n{self.place}\n{name}\n".encode(), hashlib.sha256)
+        code = hmac.new(
+            self.secret.encode(), f"{LABEL}\n{self.place}\n{name}\n".encode(), hashlib.sha256
+        )
         code.update(content)
         return code.hexdigest().encode()
 

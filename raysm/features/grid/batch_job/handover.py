@@ -1,8 +1,9 @@
 """The handover of a grid to a Batch job: a ZIP with the request as JSON and the user's files.
 
-The ZIP is named by its digest, and the Batch job names the ZIP, so that a user who can write to the bucket but not call
-Batch cannot change what the controller runs. Each attempt of the Batch job starts from the ZIP and the grid's state in
-S3 only, so it does not matter how an earlier attempt was lost.
+The ZIP is named by its digest, and the Batch job names the ZIP, so that a user who can write to the
+bucket but not call Batch cannot change what the controller runs. Each attempt of the Batch job
+starts from the ZIP and the grid's state in S3 only, so it does not matter how an earlier attempt
+was lost.
 """
 
 import contextlib
@@ -44,7 +45,8 @@ HANDOVER, SOURCE, WHEELS = "handover.json", "source", "wheels"
 """Contents of the ZIP: the handover, and folders of the user's files."""
 
 BEGINNING = (1980, 1, 1, 0, 0, 0)
-"""The earliest time in a ZIP, used for all files so that the same files always have the same digest."""
+"""The earliest time in a ZIP, used for all files so that the same files always have the same
+digest."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +65,8 @@ class Handover:
     source: Mapping[str, Any]
     own_region: str | None
     prices: tuple[RegionPrices, ...]
-    """Prices of the grid's regions and types, since the image has only those that raysm comes with."""
+    """Prices of the grid's regions and types, since the image has only those that raysm comes
+    with."""
     format: int = FORMAT
 
     def __post_init__(self) -> None:
@@ -76,7 +79,9 @@ class Handover:
     def request(self, folder: Path, rules: Rules) -> GridRequest:
         """Return the request, with the user's files in ``folder`` and the rules of the grid's store."""
         hints = hints_of(JobRequest)
-        options = {name: from_json(hints[name], value, name) for name, value in self.options.items()}
+        options = {
+            name: from_json(hints[name], value, name) for name, value in self.options.items()
+        }
         wheels = sorted((folder / WHEELS).glob("*"))
         workload = self.workload
         if workload.entry_script is not None:
@@ -85,7 +90,9 @@ class Handover:
             name=self.name,
             identity=self.identity,
             template=Template(
-                workload=workload, target=self.target, options=options | ({"wheels": wheels} if wheels else {})
+                workload=workload,
+                target=self.target,
+                options=options | ({"wheels": wheels} if wheels else {}),
             ),
             # The store has the rows; the source is only needed for its database, for write-back.
             source=source_again(self.source) if rules.write_back else source_of(()),
@@ -106,10 +113,14 @@ def handover_of(grid: Planned, workload: Workload) -> Handover:
     # The JSON of a field has one type.
     if "inputs" in fields:
         inputs = fields["inputs"].items()
-        fields["inputs"] = {name: item if isinstance(item, Input) else Input(str(item)) for name, item in inputs}
+        fields["inputs"] = {
+            name: item if isinstance(item, Input) else Input(str(item)) for name, item in inputs
+        }
     lists = [each for each in grid.facts.prices.lists if each.region in regions]
     needed = [{name: usd for name, usd in each.usd.items() if name in types} for each in lists]
-    prices = tuple(dataclasses.replace(each, usd=usd) for each, usd in zip(lists, needed, strict=True))
+    prices = tuple(
+        dataclasses.replace(each, usd=usd) for each, usd in zip(lists, needed, strict=True)
+    )
     return Handover(
         name=request.name,
         identity=identity_of(request),
@@ -147,7 +158,8 @@ def bundle_of(grid: Planned) -> bytes:
 def _moved(workload: Workload | Package) -> tuple[Workload, dict[str, Path]]:
     """Return the workload with its script in ``SOURCE``, and the files of the ZIP by name."""
     package = package_of(workload)
-    # The controller would need to unpickle it, and its image lacks the modules of a user's own kind.
+    # The controller would need to unpickle it, and its image lacks the modules of a user's own
+    # kind.
     if package.pickled is not None or built_in_kind(package.workload.kind) is None:
         raise InvalidRequest(
             f"{package.title} is not a script, which a Batch job needs: run the grid on this machine, or give a script"
@@ -157,7 +169,9 @@ def _moved(workload: Workload | Package) -> tuple[Workload, dict[str, Path]]:
         return package.workload, {}
     assert package.source.script is not None, "the package of a script has the script"
     files: Mapping[str, Path] = package.source.files
-    return script.moved_to(package.source.script), {f"{SOURCE}/{name}": path for name, path in files.items()}
+    return script.moved_to(package.source.script), {
+        f"{SOURCE}/{name}": path for name, path in files.items()
+    }
 
 
 def name_of(bundle: bytes) -> str:
@@ -166,7 +180,9 @@ def name_of(bundle: bytes) -> str:
 
 def unpack(bundle: bytes, name: str, folder: Path) -> Handover:
     if not name.endswith(name_of(bundle)):
-        raise InvalidPayload(f"{name} was changed: its content has another digest; submit the grid again")
+        raise InvalidPayload(
+            f"{name} was changed: its content has another digest; submit the grid again"
+        )
     # The names in the ZIP are trusted only after the check.
     with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
         archive.extractall(folder)
@@ -177,14 +193,17 @@ REFUSED = 2
 """Exit code of a command with an invalid request."""
 
 NOT_ALL_DONE = 3
-"""Exit code of a controller whose grid is paused, or over with rows that are neither done nor stopped by the user."""
+"""Exit code of a controller whose grid is paused, or over with rows that are neither done nor
+stopped by the user."""
 
 
 def take_up(uri: str, service: Service, folder: Path, services: Services = Service) -> Running:
     """Continue a grid that was handed over, and take its lease."""
     bundle = read_versioned(service, uri, MAX_BUNDLE_BYTES)
     if bundle is None:
-        raise InvalidRequest(f"there is no object {uri}; raysm grid run --via batch hands a grid over")
+        raise InvalidRequest(
+            f"there is no object {uri}; raysm grid run --via batch hands a grid over"
+        )
     handover = unpack(bundle.content, uri, folder)
     services = functools.lru_cache(services)
     place = uri.rpartition("/")[0]
@@ -197,7 +216,9 @@ def take_up(uri: str, service: Service, folder: Path, services: Services = Servi
         )
     copy = None if secret is None else read_copy(state, Seal(secret, place))
     if copy is None:
-        raise InvalidRequest(f"the grid {handover.name!r} was taken back: nothing is left to do here")
+        raise InvalidRequest(
+            f"the grid {handover.name!r} was taken back: nothing is left to do here"
+        )
     with contextlib.closing(copy.database):
         rules, tasks = copy.grid().rules, [record.task for record in copy.tasks()]
     # The store has the quotas.

@@ -1,14 +1,16 @@
 """The state of a grid that a Batch job runs: one object in S3, which is a copy of the store and its lease in one.
 
-The object exists from the handover until the user's machine takes the grid back. Its holder (an attempt of the Batch
-job, or the user's machine) writes it under ``If-Match``, so that S3 refuses the later one of two writers. The next
-attempt takes over after ``LEASE_S`` without a write. Clocks of different machines are never compared: the holder counts
-the seconds since its own last write, and its successor asks S3 for the age of that write.
+The object exists from the handover until the user's machine takes the grid back. Its holder (an
+attempt of the Batch job, or the user's machine) writes it under ``If-Match``, so that S3 refuses
+the later one of two writers. The next attempt takes over after ``LEASE_S`` without a write. Clocks
+of different machines are never compared: the holder counts the seconds since its own last write,
+and its successor asks S3 for the age of that write.
 
-An intent is in the object before Create is called. So a successor repeats the call, which makes no second job.
+An intent is in the object before Create is called. So a successor repeats the call, which makes no
+second job.
 
-The state and the user's commands are sealed with the grid's secret, which is not in the bucket. A seal is checked
-before anything else of an object is read.
+The state and the user's commands are sealed with the grid's secret, which is not in the bucket. A
+seal is checked before anything else of an object is read.
 """
 
 import contextlib
@@ -25,7 +27,14 @@ from pathlib import Path
 from typing import Any
 
 from raysm.core.client.service import Service
-from raysm.core.client.storage.s3 import Outdated, Storage, TooLarge, Versioned, read_versioned, write_versioned
+from raysm.core.client.storage.s3 import (
+    Outdated,
+    Storage,
+    TooLarge,
+    Versioned,
+    read_versioned,
+    write_versioned,
+)
 from raysm.errors import InvalidPayload, InvalidRequest, RaysmError, ServiceError
 from raysm.features.grid.batch_job.grid_secret import Parameter, Seal
 from raysm.features.grid.database import MEMORY, LeaseLost, describe_owner, this_process
@@ -42,8 +51,8 @@ MAX_COPY_BYTES = 1 << 30
 """Most bytes of a grid's file that a Batch job runs, about a million rows."""
 
 MAX_STATE_BYTES = MAX_COPY_BYTES // 4
-"""Most bytes of the stored state, in which the file is packed to a fifth or less. So much is read at most before the
-seal is checked."""
+"""Most bytes of the stored state, in which the file is packed to a fifth or less. So much is read
+at most before the seal is checked."""
 
 MAX_HEAD_BYTES = 4096
 """Room in a stored state for its seal and the line about its holder."""
@@ -56,11 +65,12 @@ RENEW_S = 10.0
 """Seconds after which the holder writes again, about once per step."""
 
 SURE_S = 20.0
-"""Seconds since its last write for which the holder sends and stops jobs; after that it writes first."""
+"""Seconds since its last write for which the holder sends and stops jobs; after that it writes
+first."""
 
 LEASE_S = 35.0
-"""Seconds without a write after which a successor takes over. This is 15 seconds more than SURE_S: S3's times are whole
-seconds, and a Create that starts at the last moment takes a few."""
+"""Seconds without a write after which a successor takes over. This is 15 seconds more than SURE_S:
+S3's times are whole seconds, and a Create that starts at the last moment takes a few."""
 
 _log = logging.getLogger("raysm")
 
@@ -87,7 +97,9 @@ class Folder:
 
     def replace(self, name: str, content: bytes, version: str | None) -> str:
         """Write an object if it has this version (None: none), and return its new one; else raise Outdated."""
-        return write_versioned(self._service, f"{self.place}/{name}", content, version, self._kms_key)
+        return write_versioned(
+            self._service, f"{self.place}/{name}", content, version, self._kms_key
+        )
 
     def put(self, name: str, content: bytes) -> None:
         self._storage.write(f"{self.place}/{name}", content, self._kms_key)
@@ -110,7 +122,9 @@ def folder_of(prefix: str, service: Service, kms_key: str | None = None) -> Fold
 class RemoteState:
     """The state of one grid, as the process that holds it or wants to hold it sees it."""
 
-    def __init__(self, folder: Folder, store: Store, seal: Seal, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, folder: Folder, store: Store, seal: Seal, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._folder, self._store, self._seal, self._clock = folder, store, seal, clock
         # Random, since two containers can have equal machine names, processes and start times.
         self._id = secrets.token_hex(8)
@@ -165,8 +179,11 @@ class RemoteState:
         database = self._store.database
         row = database.lease()
         copy.execute("DELETE FROM lease")
-        # The fence is higher than in this file, so that a process that slept does not take the lease for its own.
-        copy.execute("INSERT INTO lease VALUES (1, 'nobody', ?, 0)", ((row["fence"] if row else 0) + 1,))
+        # The fence is higher than in this file, so that a process that slept does not take the
+        # lease for its own.
+        copy.execute(
+            "INSERT INTO lease VALUES (1, 'nobody', ?, 0)", ((row["fence"] if row else 0) + 1,)
+        )
         copy.commit()
         copy.backup(database.connection)
         database.between("after restore")
@@ -177,14 +194,16 @@ class RemoteState:
     def hold(self, now: float) -> None:
         """Renew the lease if it is time, with a new copy if the store has changed, and run the user's commands.
 
-        LeaseLost: another process has taken the grid. Unreachable: the lease is too old to send anything.
+        LeaseLost: another process has taken the grid. Unreachable: the lease is too old to send
+        anything.
         """
         if self._silence_s < RENEW_S:
             return
         try:
             names = run_commands(self._folder, self._store, self._seal, now)
             self._push()
-            # Only now: a command that was removed before this write would be lost with this process.
+            # Only now: a command that was removed before this write would be lost with this
+            # process.
             for name in names:
                 self._folder.remove(name)
         except (ServiceError, Outdated) as error:
@@ -223,7 +242,8 @@ class RemoteState:
         owed = {attempt.name for attempt in self._store.owed()}
         version = database.version
         if version != self._copied:
-            # SQLite reads all pages in one transaction, so the copy is consistent while other processes write.
+            # SQLite reads all pages in one transaction, so the copy is consistent while other
+            # processes write.
             self._copy = _compressed(database.connection.serialize())
             self._copied = version
         database.between("before push")
@@ -239,9 +259,14 @@ class RemoteState:
         try:
             version = self._folder.replace(STATE, content, self._version)
         except Outdated:
-            # An earlier write of this process may have succeeded although its answer was lost, or was an error.
+            # An earlier write of this process may have succeeded although its answer was lost, or
+            # was an error.
             read = self._folder.read(STATE)
-            found = {"id": "", "owner": "nobody"} if read is None else _parts(read.content, self._seal)[0]
+            found = (
+                {"id": "", "owner": "nobody"}
+                if read is None
+                else _parts(read.content, self._seal)[0]
+            )
             if read is None or (read.content != content and found["id"] != self._id):
                 other = describe_owner(found["owner"])
                 raise LeaseLost(
@@ -275,7 +300,9 @@ def _opened(copy: bytes, place: str) -> sqlite3.Connection:
     engine = zlib.decompressobj()
     content = engine.decompress(copy, MAX_COPY_BYTES)
     if not engine.eof:
-        raise InvalidPayload(f"{place}/{STATE} has more than {MAX_COPY_BYTES:,} bytes, or is cut off")
+        raise InvalidPayload(
+            f"{place}/{STATE} has more than {MAX_COPY_BYTES:,} bytes, or is cut off"
+        )
     database = sqlite3.connect(":memory:", check_same_thread=False)
     # SQLite does not open a database in memory whose header says WAL (bytes 18 and 19):
     # https://sqlite.org/fileformat.html
@@ -313,7 +340,9 @@ def seal_of(path: Path, folder: Folder) -> Seal:
     return Seal(secret_of(path), folder.place)
 
 
-def recall(store: Store, path: Path, folder: Folder, sleep: Callable[[float], Any] = time.sleep) -> None:
+def recall(
+    store: Store, path: Path, folder: Folder, sleep: Callable[[float], Any] = time.sleep
+) -> None:
     """Take a grid back from its Batch job; raises as ``RemoteState.take``."""
     seal = seal_of(path, folder)
     state = RemoteState(folder, store, seal)
@@ -325,7 +354,8 @@ def recall(store: Store, path: Path, folder: Folder, sleep: Callable[[float], An
         except ServiceError as error:
             _log.warning("the parameter with the grid's secret is left: %s", error)
     else:
-        # An earlier call ended before the handover, or after it took the grid back: this file is current.
+        # An earlier call ended before the handover, or after it took the grid back: this file is
+        # current.
         store.database.connection.execute("UPDATE lease SET until_s = 0, fence = fence + 1")
     for name in run_commands(folder, store, seal, store.grid().clock.now()):
         folder.remove(name)

@@ -33,11 +33,17 @@ class Table:
                 raise InvalidRequest(f"{self.origin}: column {place} has no name; give it one")
         double = [name for name, times in Counter(self.columns).items() if times > 1]
         if double:
-            raise InvalidRequest(f"{self.origin}: two columns are named {double[0]!r}; rename one (in SQL: AS)")
+            raise InvalidRequest(
+                f"{self.origin}: two columns are named {double[0]!r}; rename one (in SQL: AS)"
+            )
 
     def where(self, row: int) -> str:
         """Return how messages name a row, by its index: ``drives.csv, line 5``."""
-        return f"{self.origin}, line {self.lines[row]}" if self.lines is not None else f"{self.origin}, row {row + 1}"
+        return (
+            f"{self.origin}, line {self.lines[row]}"
+            if self.lines is not None
+            else f"{self.origin}, row {row + 1}"
+        )
 
 
 def plain(value: Any) -> Value:
@@ -47,8 +53,11 @@ def plain(value: Any) -> Value:
         case str() | int() | None:
             return value
         case float():
-            # pandas has NaN for missing values; JSON has no infinity, which becomes a text as in a CSV.
-            return None if math.isnan(value) else value if math.isfinite(value) else str(float(value))
+            # pandas has NaN for missing values; JSON has no infinity, which becomes a text as in a
+            # CSV.
+            return (
+                None if math.isnan(value) else value if math.isfinite(value) else str(float(value))
+            )
         case datetime() | date() | time():
             # pandas' NaT is a date that does not equal itself.
             return value.isoformat() if value == value else None
@@ -82,7 +91,9 @@ VARIABLE = re.compile(r"[a-zA-Z_]\w{0,511}")
 def _key(value: Any) -> str:
     text = str(value)
     if len(text) > KEY_CHARACTERS or not text.isprintable() or text in (".", ".."):
-        raise ValueError(f"a key has 1 to {KEY_CHARACTERS} printable characters, and is a folder's name")
+        raise ValueError(
+            f"a key has 1 to {KEY_CHARACTERS} printable characters, and is a folder's name"
+        )
     return text
 
 
@@ -127,7 +138,16 @@ def _positive(value: Any) -> float:
 
 
 # SQLite has 0 and 1, a CSV has words.
-TRUTHS = {"true": True, "1": True, "yes": True, "1.0": True, "false": False, "0": False, "no": False, "0.0": False}
+TRUTHS = {
+    "true": True,
+    "1": True,
+    "yes": True,
+    "1.0": True,
+    "false": False,
+    "0": False,
+    "no": False,
+    "0.0": False,
+}
 
 
 def _truth(value: Any) -> bool:
@@ -155,18 +175,28 @@ COLUMNS: Mapping[str, Column] = {
     ),
     "count": Column("count", _whole(1), "instances of its cluster"),
     "image": Column("image", str, "URI of its image"),
-    "priority": Column("priority", _whole(-(2**31)), "rows with a higher priority are sent earlier"),
+    "priority": Column(
+        "priority", _whole(-(2**31)), "rows with a higher priority are sent earlier"
+    ),
     "spot": Column("spot", _truth, "whether it uses spot capacity"),
     "max_runtime_s": Column("max_runtime_s", _whole(1), "seconds after which it is stopped"),
     "expected_s": Column("expected_s", _positive, "estimate of its duration in seconds"),
     "input_gb": Column(
-        "input_bytes", lambda value: round(_positive(value) * 1e9), "GB that would move to another region"
+        "input_bytes",
+        lambda value: round(_positive(value) * 1e9),
+        "GB that would move to another region",
     ),
     "checkpoint": Column("checkpoint", str, "URI of its checkpoints"),
 }
 
-FAMILIES: Mapping[str, str] = {"input": "inputs", "manifest": "manifests", "env": "environment", "tag": "tags"}
-"""Field of Task by prefix of the column: ``input_data``, or ``input.data``, is the entry ``data`` of ``inputs``."""
+FAMILIES: Mapping[str, str] = {
+    "input": "inputs",
+    "manifest": "manifests",
+    "env": "environment",
+    "tag": "tags",
+}
+"""Field of Task by prefix of the column: ``input_data``, or ``input.data``, is the entry ``data``
+of ``inputs``."""
 
 
 def tasks_of(table: Table) -> list[Task]:
@@ -220,7 +250,9 @@ class _Reader:
                     fields.setdefault(field, {})[name] = str(value)
         except ValueError as error:
             shown = f"{values[place]!r:.60}"
-            raise InvalidRequest(f"{where(index)}, column {self.names[place]!r}: {shown}: {error}") from error
+            raise InvalidRequest(
+                f"{where(index)}, column {self.names[place]!r}: {shown}: {error}"
+            ) from error
         if "key" in self.names and "key" not in fields:
             raise InvalidRequest(
                 f"{where(index)}: the column 'key' is empty; give every row a key, or leave the column out"

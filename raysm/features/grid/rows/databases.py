@@ -1,7 +1,8 @@
 """Databases from which rows are read, and to which the states of a grid's rows are written.
 
-SQLite comes with Python, DuckDB reads files by SQL, and SQLAlchemy reaches other databases by their addresses. A user
-may also pass an open connection of PEP 249. Statements have named parameters, which the driver binds.
+SQLite comes with Python, DuckDB reads files by SQL, and SQLAlchemy reaches other databases by their
+addresses. A user may also pass an open connection of PEP 249. Statements have named parameters,
+which the driver binds.
 """
 
 import contextlib
@@ -32,7 +33,8 @@ TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""The tokens of a statement. ``$tag$ … $tag$`` are strings of PostgreSQL, and ``::`` is its cast."""
+"""The tokens of a statement. ``$tag$ … $tag$`` are strings of PostgreSQL, and ``::`` is its
+cast."""
 
 PLACEHOLDER = re.compile(r"\{\s*([A-Za-z_]\w*)?\s*(![rsa])?(:[^{}]*)?\}")
 """A placeholder of ``str.format``; ``{1,2}`` and ``{"a": 1}``, which SQL has, are none."""
@@ -58,7 +60,11 @@ def check_query(text: str, params: Mapping[str, Any]) -> None:
             f"the query has {braces[0]}; values are never put into SQL: write :{name}, and give its value by "
             f"params={{{name!r}: …}} (--param {name}=…)"
         )
-    tokens = [token for token in TOKEN.finditer(text) if token.lastgroup != "comment" and not token[0].isspace()]
+    tokens = [
+        token
+        for token in TOKEN.finditer(text)
+        if token.lastgroup != "comment" and not token[0].isspace()
+    ]
     first = next((token[0].upper() for token in tokens if token[0] != "("), "")
     if first not in READS:
         raise InvalidRequest(
@@ -87,7 +93,9 @@ def _names(text: str) -> tuple[str, ...]:
 
 def bound(text: str, style: str, params: Mapping[str, Any]) -> tuple[str, Any]:
     if style not in MARKS:
-        raise InvalidRequest(f"the driver's paramstyle is {style!r}; raysm knows {', '.join(MARKS)}")
+        raise InvalidRequest(
+            f"the driver's paramstyle is {style!r}; raysm knows {', '.join(MARKS)}"
+        )
     parts: list[str] = []
     order: list[str] = []
     for token in TOKEN.finditer(text):
@@ -108,34 +116,38 @@ class Query:
     """A SELECT whose rows are the rows of a grid; each column is a reserved name or a parameter.
 
     Raises:
-        InvalidRequest: It is not one statement that reads, has a ``{placeholder}``, or its parameters are not those in
-            ``params``.
+        InvalidRequest: It is not one statement that reads, has a ``{placeholder}``, or its
+            parameters are not those in ``params``.
     """
 
     sql: str = field(kw_only=False)
     """The statement, with ``:name`` where a value goes."""
     on: Any = field(repr=False)
-    """The database: an open connection of PEP 249, a path, ``sqlite:///…``, ``duckdb://``, ``postgresql://…``,
-    ``env:NAME`` of a variable that holds such an address, or the ARN of a secret that does."""
+    """The database: an open connection of PEP 249, a path, ``sqlite:///…``, ``duckdb://``,
+    ``postgresql://…``, ``env:NAME`` of a variable that holds such an address, or the ARN of a
+    secret that does."""
     params: Mapping[str, Any] = field(default_factory=dict)
     """Values by name; the driver binds them, and they never become part of the text."""
 
     def __post_init__(self) -> None:
-        # Checked here rather than when it runs, so that the error points to the line that has the mistake.
+        # Checked here rather than when it runs, so that the error points to the line that has the
+        # mistake.
         check_query(self.sql, self.params)
 
 
 Execute = Callable[[str, Mapping[str, Any]], int]
-"""Runs a statement that writes, with its parameters by name; returns the number of rows that it changed."""
+"""Runs a statement that writes, with its parameters by name; returns the number of rows that it
+changed."""
 
 Opened = tuple[Any, Any, str]
 """A connection, its cursor and its ``paramstyle``."""
 
 SECRET_OPTION = re.compile(
-    r"([?&][^=&]*(?:passw|passphrase|pwd|token|secret|base64|(?:private|access|api)_?key)[^=&]*=)[^&#]*", re.IGNORECASE
+    r"([?&][^=&]*(?:passw|passphrase|pwd|token|secret|base64|(?:private|access|api)_?key)[^=&]*=)[^&#]*",
+    re.IGNORECASE,
 )
-"""Options of an address that hold a secret: ``?password=…``, ``?motherduck_token=…``. ``sslkey=…`` names a file, which
-is no secret."""
+"""Options of an address that hold a secret: ``?password=…``, ``?motherduck_token=…``. ``sslkey=…``
+names a file, which is no secret."""
 
 FETCH_ROWS = 5_000
 """Rows per fetch: some drivers otherwise fetch each row alone, others all rows into memory."""
@@ -151,18 +163,26 @@ class Database:
     name: str
     """Its name in messages, without passwords."""
     is_here: bool
-    """True for a file, a connection or a server of this machine, which other machines cannot reach."""
+    """True for a file, a connection or a server of this machine, which other machines cannot
+    reach."""
     opened: Callable[[bool], AbstractContextManager[Opened]] = field(repr=False)
     """Opens it to write (True) or to read."""
 
-    def select(self, text: str, params: Mapping[str, Any], max_rows: int) -> tuple[tuple[str, ...], list[Any]]:
+    def select(
+        self, text: str, params: Mapping[str, Any], max_rows: int
+    ) -> tuple[tuple[str, ...], list[Any]]:
         """Return the names of the columns and the first ``max_rows`` rows that a statement reads."""
         with self._open(writes=False) as (_, cursor, style), _translated(self._refused):
             changed, values = bound(text, style, params)
             # Some drivers format the text whenever they get parameters, even none.
             cursor.execute(changed, values) if values else cursor.execute(changed)
-            columns, rows = tuple(str(column[0]) for column in cursor.description or ()), list[Any]()
-            while len(rows) < max_rows and (batch := cursor.fetchmany(min(FETCH_ROWS, max_rows - len(rows)))):
+            columns, rows = (
+                tuple(str(column[0]) for column in cursor.description or ()),
+                list[Any](),
+            )
+            while len(rows) < max_rows and (
+                batch := cursor.fetchmany(min(FETCH_ROWS, max_rows - len(rows)))
+            ):
                 rows += map(tuple, batch)
             return columns, rows
 
@@ -174,7 +194,11 @@ class Database:
                 with _translated(self._unreachable):
                     cursor.execute(*bound(text, style, params))
                     # DuckDB answers with the number of rows, as a row.
-                    counted = cursor.fetchone() if cursor.rowcount < 0 and cursor.description else [cursor.rowcount]
+                    counted = (
+                        cursor.fetchone()
+                        if cursor.rowcount < 0 and cursor.description
+                        else [cursor.rowcount]
+                    )
                     return int(counted[0]) if counted and isinstance(counted[0], int) else 0
 
             try:
@@ -224,7 +248,9 @@ def _open_sqlite(path: Path, writes: bool) -> Iterator[Opened]:
     if not path.exists():
         raise InvalidRequest(f"there is no file {path}; check the path of the database")
     address = f"file:{quote(str(path.absolute()))}?mode={'rw' if writes else 'ro'}"
-    with contextlib.closing(sqlite3.connect(address, uri=True, timeout=BUSY_S, isolation_level=None)) as connection:
+    with contextlib.closing(
+        sqlite3.connect(address, uri=True, timeout=BUSY_S, isolation_level=None)
+    ) as connection:
         if writes:
             # A transaction that begins as a reader's is refused if another process wrote meanwhile.
             connection.execute("BEGIN IMMEDIATE")
@@ -236,7 +262,9 @@ def _open_duckdb(path: str, writes: bool) -> Iterator[Opened]:
     try:
         import duckdb
     except ImportError as error:
-        raise MissingDependency("SQL over files needs DuckDB: python3 -m pip install 'raysm[duckdb]'") from error
+        raise MissingDependency(
+            "SQL over files needs DuckDB: python3 -m pip install 'raysm[duckdb]'"
+        ) from error
     # A database in memory cannot be opened read-only.
     with duckdb.connect(path or ":memory:", read_only=bool(path) and not writes) as connection:
         if writes:
@@ -273,7 +301,8 @@ READ_ONLY = {
     "sqlite": "PRAGMA query_only = ON",
 }
 """How a transaction that cannot write begins, by the dialect.
-https://www.postgresql.org/docs/current/sql-set-transaction.html, https://dev.mysql.com/doc/refman/8.4/en/commit.html"""
+https://www.postgresql.org/docs/current/sql-set-transaction.html,
+https://dev.mysql.com/doc/refman/8.4/en/commit.html"""
 
 
 class _AlchemyCursor:
@@ -305,7 +334,9 @@ def _open_sqlalchemy(address: str, writes: bool) -> Iterator[Opened]:
     try:
         engine = sqlalchemy.create_engine(address)
     except ModuleNotFoundError as error:  # the driver
-        raise MissingDependency(f"{scheme}:// needs {error.name}: python3 -m pip install {error.name}") from error
+        raise MissingDependency(
+            f"{scheme}:// needs {error.name}: python3 -m pip install {error.name}"
+        ) from error
     except (sqlalchemy.exc.ArgumentError, ValueError) as error:  # its text contains the address
         raise InvalidRequest(
             f"SQLAlchemy cannot use the address {scheme}://…; check it, or install the dialect of {scheme!r}"
@@ -313,7 +344,8 @@ def _open_sqlalchemy(address: str, writes: bool) -> Iterator[Opened]:
     try:
         # Without parameters, drivers that format the text must not do so.
         options = {"stream_results": not writes, "no_parameters": True}
-        # Closing the connection rolls back, so that a statement which writes nevertheless leaves nothing.
+        # Closing the connection rolls back, so that a statement which writes nevertheless leaves
+        # nothing.
         with engine.connect().execution_options(**options) as connection:
             if not writes and engine.dialect.name in READ_ONLY:
                 connection.exec_driver_sql(READ_ONLY[engine.dialect.name])
@@ -330,13 +362,25 @@ def database_of(on: Any, secrets: Callable[[str], str] | None = None) -> Databas
     if isinstance(address, str) and address.startswith("duckdb://"):
         # It may contain a token: md:campaigns?motherduck_token=…
         file = address.removeprefix("duckdb://").removeprefix("/")
-        return Database(name=redacted(address), is_here=True, opened=functools.partial(_open_duckdb, file))
+        return Database(
+            name=redacted(address), is_here=True, opened=functools.partial(_open_duckdb, file)
+        )
     if isinstance(address, str) and "://" in address:
         is_here = urlsplit(address).hostname in (None, "localhost", "127.0.0.1", "::1")
-        return Database(name=redacted(address), is_here=is_here, opened=functools.partial(_open_sqlalchemy, address))
-    if isinstance(address, str | Path) and Path(address).suffix.lower() in (".db", ".sqlite", ".sqlite3"):
+        return Database(
+            name=redacted(address),
+            is_here=is_here,
+            opened=functools.partial(_open_sqlalchemy, address),
+        )
+    if isinstance(address, str | Path) and Path(address).suffix.lower() in (
+        ".db",
+        ".sqlite",
+        ".sqlite3",
+    ):
         return _sqlite(Path(address))
-    if not isinstance(address, type) and all(hasattr(address, name) for name in ("cursor", "commit", "rollback")):
+    if not isinstance(address, type) and all(
+        hasattr(address, name) for name in ("cursor", "commit", "rollback")
+    ):
         opened = functools.partial(_open_connection, address)
         return Database(name=_connection_name(address), is_here=True, opened=opened)
     # The value of a variable or a secret is not shown: it may be a mistyped password.
@@ -348,7 +392,9 @@ def database_of(on: Any, secrets: Callable[[str], str] | None = None) -> Databas
 
 
 def _sqlite(path: Path) -> Database:
-    return Database(name=f"sqlite:///{path}", is_here=True, opened=functools.partial(_open_sqlite, path))
+    return Database(
+        name=f"sqlite:///{path}", is_here=True, opened=functools.partial(_open_sqlite, path)
+    )
 
 
 def variable_of(on: Any) -> str | None:
@@ -399,7 +445,9 @@ def _address(secret: str, arn: str) -> str:
     """
     try:
         parts = json.loads(secret)
-        engine = {"postgres": "postgresql", "aurora-postgresql": "postgresql"}.get(parts["engine"], parts["engine"])
+        engine = {"postgres": "postgresql", "aurora-postgresql": "postgresql"}.get(
+            parts["engine"], parts["engine"]
+        )
         user, password = (quote(str(parts[name]), safe="") for name in ("username", "password"))
         port = f":{parts['port']}" if parts.get("port") else ""
         return f"{engine}://{user}:{password}@{parts['host']}{port}/{parts.get('dbname', '')}"

@@ -24,7 +24,8 @@ from raysm.features.grid.rows.databases import Query, database_of, kept_name
 __all__ = ["MAX_ROWS", "Source", "source_again", "source_of"]
 
 MAX_ROWS = 10_000
-"""Default limit of rows: a query whose WHERE was forgotten must not become a hundred thousand jobs."""
+"""Default limit of rows: a query whose WHERE was forgotten must not become a hundred thousand
+jobs."""
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": ","}
 JSON_LINES = (".jsonl", ".ndjson")
@@ -63,7 +64,8 @@ class FileSource(Source):
 
     path: Path
     columns: tuple[str, ...] = ()
-    """Column names of a text file whose first line is a row; empty if the first line has the names."""
+    """Column names of a text file whose first line is a row; empty if the first line has the
+    names."""
     uri: str = ""
     """The file's place in S3, from which ``read`` fetches it; empty for a file of this machine."""
     target: Target = field(default_factory=Local)
@@ -103,7 +105,9 @@ class FileSource(Source):
             with self._opened() as lines:
                 if self.kind in JSON_LINES:
                     return _read_json_lines(lines, str(self.path), max_rows)
-                return _read_csv(lines, str(self.path), max_rows, DELIMITERS[self.kind], self.columns)
+                return _read_csv(
+                    lines, str(self.path), max_rows, DELIMITERS[self.kind], self.columns
+                )
         except (OSError, EOFError) as error:
             reason = getattr(error, "strerror", None) or error
             raise InvalidRequest(f"{self.path} cannot be read: {reason}") from error
@@ -111,13 +115,16 @@ class FileSource(Source):
             raise InvalidRequest(f"{self.path} is not UTF-8: {error}; save it as UTF-8") from error
 
     def _opened(self) -> Any:
-        # Spreadsheets begin a file with a byte-order mark, which would become part of the first column's name.
+        # Spreadsheets begin a file with a byte-order mark, which would become part of the first
+        # column's name.
         if self.path.suffix.lower() == ".gz":
             return gzip.open(self.path, "rt", encoding="utf-8-sig", newline="")
         return self.path.open(encoding="utf-8-sig", newline="")
 
 
-def _read_csv(lines: Iterable[str], origin: str, max_rows: int, delimiter: str, columns: tuple[str, ...]) -> Table:
+def _read_csv(
+    lines: Iterable[str], origin: str, max_rows: int, delimiter: str, columns: tuple[str, ...]
+) -> Table:
     # Strict, so that text after a closing quote is an error.
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     rows: list[tuple[Any, ...]] = []
@@ -126,7 +133,9 @@ def _read_csv(lines: Iterable[str], origin: str, max_rows: int, delimiter: str, 
         columns = columns or tuple(name.strip() for name in next(reader, ()))
         begin = reader.line_num + 1
         if delimiter == "," and len(columns) == 1 and ";" in columns[0]:
-            raise InvalidRequest(f"{origin}, line 1: semicolons separate the columns; save the file with commas")
+            raise InvalidRequest(
+                f"{origin}, line 1: semicolons separate the columns; save the file with commas"
+            )
         for values in reader:
             # A quoted value may contain line breaks.
             line, begin = begin, reader.line_num + 1
@@ -197,10 +206,14 @@ class Frame(Source):
         names = getattr(self.frame, "column_names", None) or list(self.frame.columns)
         for name in names:
             if not isinstance(name, str):
-                raise InvalidRequest(f"{self.origin}: the name of the column {name!r} is not text; rename it")
+                raise InvalidRequest(
+                    f"{self.origin}: the name of the column {name!r} is not text; rename it"
+                )
         # The table refuses duplicate names before columns are taken by name.
         table = Table(columns=tuple(names), rows=(), origin=self.origin)
-        return replace(table, rows=list(zip(*(_values(self.frame[name]) for name in names), strict=True)))
+        return replace(
+            table, rows=list(zip(*(_values(self.frame[name]) for name in names), strict=True))
+        )
 
 
 def _values(column: Any) -> Iterable[Any]:
@@ -227,7 +240,9 @@ class Records(Source):
                 )
             for name in record:
                 if not isinstance(name, str):
-                    raise InvalidRequest(f"rows, row {place}: the name of the column {name!r} is not text; rename it")
+                    raise InvalidRequest(
+                        f"rows, row {place}: the name of the column {name!r} is not text; rename it"
+                    )
         return _of_records(self.records, "rows", max_rows)
 
 
@@ -245,11 +260,18 @@ class QuerySource(Source):
     def description(self) -> dict[str, Any]:
         """The statement, its values, and the database's name if it has no password."""
         params = {name: plain(value) for name, value in self.query.params.items()}
-        return {"sql": self.query.sql, "params": params, "on": kept_name(self.query.on), "at_s": time.time()}
+        return {
+            "sql": self.query.sql,
+            "params": params,
+            "on": kept_name(self.query.on),
+            "at_s": time.time(),
+        }
 
     def read(self, max_rows: int) -> Table:
         # One row more than allowed shows that there are too many, without fetching all.
-        columns, rows = database_of(self.query.on).select(self.query.sql, self.query.params, max_rows + 1)
+        columns, rows = database_of(self.query.on).select(
+            self.query.sql, self.query.params, max_rows + 1
+        )
         _check_count("the query", len(rows), max_rows)
         return Table(columns=columns, rows=rows, origin="the query")
 
@@ -293,7 +315,10 @@ def source_again(description: Mapping[str, Any], on: Any = None) -> Source:
 
 
 def _of_records(
-    records: Sequence[Mapping[str, Any]], origin: str, max_rows: int, lines: Sequence[int] | None = None
+    records: Sequence[Mapping[str, Any]],
+    origin: str,
+    max_rows: int,
+    lines: Sequence[int] | None = None,
 ) -> Table:
     """Return mappings as a table; a name that a mapping lacks has the value None."""
     _check_count(origin, len(records), max_rows)

@@ -37,9 +37,11 @@ class GridOptions(SubmitOptions, total=False):
 
     Attributes:
         on: ``AWS(…)`` or ``Local(…)``; None means ``Local()``.
-        regions: Regions where rows may run, the best first; by default those of their data, else the target's own.
+        regions: Regions where rows may run, the best first; by default those of their data, else
+            the target's own.
         instance_type: One type, or several, the best first; by default that of ``cluster``.
-        count: Instances of each job, unless its row says otherwise; None takes the count of ``cluster``, else one.
+        count: Instances of each job, unless its row says otherwise; None takes the count of
+            ``cluster``, else one.
         spot: Whether jobs use spot capacity.
         rules: Jobs at a time, retries, budget and so on.
         max_rows: A source with more rows is refused, since each is a job.
@@ -57,29 +59,39 @@ class GridOptions(SubmitOptions, total=False):
 class Grid(GridHandle):
     """One request, run as a job for each row of a file, a list or a query.
 
-    ``{column}`` in the texts of the workload, its inputs, its image and its environment is replaced by the row's value;
-    ``{key}``, ``{region}``, ``{instance_type}``, ``{count}`` and ``{account}`` need no column. A column that no text
-    uses becomes a hyperparameter. The columns ``key``, ``region``, ``instance_type``, ``count``, ``spot``, ``image``,
-    ``priority``, ``expected_s``, ``max_runtime_s`` and ``input_NAME`` set these options of the row's job.
+    ``{column}`` in the texts of the workload, its inputs, its image and its environment is replaced
+    by the row's value; ``{key}``, ``{region}``, ``{instance_type}``, ``{count}`` and ``{account}``
+    need no column. A column that no text uses becomes a hyperparameter. The columns ``key``,
+    ``region``, ``instance_type``, ``count``, ``spot``, ``image``, ``priority``, ``expected_s``,
+    ``max_runtime_s`` and ``input_NAME`` set these options of the row's job.
 
     Attributes:
         request: The whole request.
     """
 
-    def __init__(self, workload: Workload | Wrapped | str | Path, *, rows: Any, **options: Unpack[GridOptions]) -> None:
+    def __init__(
+        self,
+        workload: Workload | Wrapped | str | Path,
+        *,
+        rows: Any,
+        **options: Unpack[GridOptions],
+    ) -> None:
         """Check the request; no row is read, and nothing is sent.
 
         Args:
-            workload: The workload of every row, as ``raysm.submit`` takes it; a path is a ``raysm.Script`` without
-                arguments. Functions, as in ``raysm.Batch(…)``, are pickled here, once for all rows.
-            rows: A path of ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``, a ``raysm.Query``, a data frame, or a list
-                of dictionaries.
+            workload: The workload of every row, as ``raysm.submit`` takes it; a path is a
+                ``raysm.Script`` without arguments. Functions, as in ``raysm.Batch(…)``, are pickled
+                here, once for all rows.
+            rows: A path of ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``, a ``raysm.Query``, a
+                data frame, or a list of dictionaries.
             options: See ``GridOptions``.
 
         Raises:
             InvalidRequest: An option is invalid.
         """
-        check_names("Grid", {**SubmitOptions.__annotations__, **GridOptions.__annotations__}, options)
+        check_names(
+            "Grid", {**SubmitOptions.__annotations__, **GridOptions.__annotations__}, options
+        )
         chosen: dict[str, Any] = dict(options)
         kind, package, title = _unwrapped(workload)
         cluster = chosen.get("cluster") or Cluster()
@@ -103,44 +115,52 @@ class Grid(GridHandle):
         """Return the plan: places, costs, durations, and why rows are impossible. Nothing is sent.
 
         Raises:
-            InvalidRequest: A row is invalid, there is no region, or the rows cost more than the budget.
+            InvalidRequest: A row is invalid, there is no region, or the rows cost more than the
+                budget.
         """
         return shown_plan(planned(self.request, self._reached.at).plan)
 
     def submit(self, job: ControllerJob, *, go_on: bool = False) -> str | None:
         """Submit a job of AWS Batch that runs the grid instead of this process; return at once.
 
-        The rows are read here and stored in the target's bucket, where the job finds them. Batch starts the job again
-        if its host is lost. This handle shows the grid as before.
+        The rows are read here and stored in the target's bucket, where the job finds them. Batch
+        starts the job again if its host is lost. This handle shows the grid as before.
 
         Args:
             job: The job's queue, and its definition or image.
-            go_on: True continues a grid that paused because its first rows all failed for one reason.
+            go_on: True continues a grid that paused because its first rows all failed for one
+                reason.
 
         Returns:
             Batch's ID of the job; None if nothing is left to do.
 
         Raises:
-            InvalidRequest: An option is invalid, or a Batch job cannot reach an input; nothing was submitted.
+            InvalidRequest: An option is invalid, or a Batch job cannot reach an input; nothing was
+                submitted.
             LeaseLost: Another process runs this grid.
             ServiceError: Batch or S3 refuses, or cannot be reached.
         """
-        controller = send(planned(self.request, self._reached.at), job, self._reached.at, goes_on=go_on)
+        controller = send(
+            planned(self.request, self._reached.at), job, self._reached.at, goes_on=go_on
+        )
         return None if controller is None else controller.id
 
-    def run(self, *, go_on: bool = False, seen: Callable[[ShownSnapshot], Any] | None = None) -> ShownSnapshot:
+    def run(
+        self, *, go_on: bool = False, seen: Callable[[ShownSnapshot], Any] | None = None
+    ) -> ShownSnapshot:
         """Run a job for each row until all are done; return the status.
 
-        The same call continues the grid: done rows stay done, running jobs are found again, and new rows are added.
-        Ctrl-C leaves the jobs running.
+        The same call continues the grid: done rows stay done, running jobs are found again, and new
+        rows are added. Ctrl-C leaves the jobs running.
 
         Args:
-            go_on: True continues a grid that paused because its first rows all failed for one reason.
+            go_on: True continues a grid that paused because its first rows all failed for one
+                reason.
             seen: Called with the status, at most twice a second.
 
         Raises:
-            InvalidRequest: The request is invalid and nothing was sent, or the grid of this name has another script,
-                arguments or options.
+            InvalidRequest: The request is invalid and nothing was sent, or the grid of this name
+                has another script, arguments or options.
             LeaseLost: Another process runs this grid.
         """
         services = functools.lru_cache(self._reached.at)

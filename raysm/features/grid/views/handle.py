@@ -1,7 +1,7 @@
 """The handle on an existing grid, by its name, and its rows as experiments.
 
-The handle only needs the grid's file, or the copy in S3 of a grid that a Batch job runs. So it works while another
-process runs the grid, which reads commands at its next step.
+The handle only needs the grid's file, or the copy in S3 of a grid that a Batch job runs. So it
+works while another process runs the grid, which reads commands at its next step.
 """
 
 import contextlib
@@ -62,7 +62,11 @@ def experiments_of(store: Store) -> list[Experiment]:
     """
     grid = store.grid()
     workload = json.loads(grid.template).get("workload", {}).get("kind")
-    rows = [_experiment(row, grid.name, workload, grid.rules.rate) for row in rows_of(store) if row.sent_s is not None]
+    rows = [
+        _experiment(row, grid.name, workload, grid.rules.rate)
+        for row in rows_of(store)
+        if row.sent_s is not None
+    ]
     return sorted(rows, key=lambda row: -row.created_s)
 
 
@@ -174,8 +178,8 @@ class GridHandle:
         """Return its rows in the order of their source, each with its last job.
 
         Args:
-            state: Only rows that are ``waiting``, ``placed``, ``done``, ``failed``, ``stopped`` or ``impossible``;
-                None is all.
+            state: Only rows that are ``waiting``, ``placed``, ``done``, ``failed``, ``stopped`` or
+                ``impossible``; None is all.
 
         Raises:
             InvalidRequest: There is no grid of this name, or no such state.
@@ -184,13 +188,16 @@ class GridHandle:
         with self._opened() as store:
             return list(rows_of(store, state))
 
-    def result(self, key: str, *, on: Target | Service | None = None, to: str | Path | None = None) -> Any:
+    def result(
+        self, key: str, *, on: Target | Service | None = None, to: str | Path | None = None
+    ) -> Any:
         """Return the result of a done row.
 
         Args:
             key: The row's key.
             on: The grid's target; None takes the stored one, else ``Local()``.
-            to: A folder for its files; None leaves local files where they are, and downloads others to raysm's home.
+            to: A folder for its files; None leaves local files where they are, and downloads others
+                to raysm's home.
 
         Returns:
             The value that ``Job.result`` returns for the row's last job.
@@ -201,7 +208,9 @@ class GridHandle:
         with self._opened() as store:
             return row_result(store, key, self._reaching(on), None if to is None else Path(to))
 
-    def table(self, *, column: str = KEY, partial: bool = False, on: Target | Service | None = None) -> Any:
+    def table(
+        self, *, column: str = KEY, partial: bool = False, on: Target | Service | None = None
+    ) -> Any:
         """Return the result tables of all rows, for example predictions, as one ``pyarrow.Table``.
 
         Args:
@@ -210,7 +219,8 @@ class GridHandle:
             on: See ``result``.
 
         Raises:
-            InvalidRequest: A row is not done, its result is no table, or its columns differ from those of earlier rows.
+            InvalidRequest: A row is not done, its result is no table, or its columns differ from
+                those of earlier rows.
             MissingDependency: pyarrow is not installed.
         """
         with self._opened() as store:
@@ -223,7 +233,12 @@ class GridHandle:
         return pyarrow.concat_tables(tables)
 
     def write_table(
-        self, path: str | Path, *, column: str = KEY, partial: bool = False, on: Target | Service | None = None
+        self,
+        path: str | Path,
+        *,
+        column: str = KEY,
+        partial: bool = False,
+        on: Target | Service | None = None,
     ) -> int:
         """Write the result tables of all rows to one Parquet file, part by part; return the number of records.
 
@@ -237,7 +252,9 @@ class GridHandle:
             InvalidRequest: See ``table``.
         """
         with self._opened() as store:
-            return write_tables(row_tables(store, self._reaching(on), column=column, partial=partial), Path(path))
+            return write_tables(
+                row_tables(store, self._reaching(on), column=column, partial=partial), Path(path)
+            )
 
     def _reaching(self, on: Target | Service | None) -> Service:
         if on is not None:
@@ -250,22 +267,26 @@ class GridHandle:
     def stop(self) -> GridStop:
         """Stop the grid: no further job is sent, and open jobs are stopped.
 
-        The controller (``run``) stops them at its next step. If no controller runs, this call stops them and returns
-        when they have ended.
+        The controller (``run``) stops them at its next step. If no controller runs, this call stops
+        them and returns when they have ended.
 
         Returns:
-            ``stopped``, the names of the jobs that this call has stopped; ``open``, how many are still open;
-            ``has_controller``, whether a controller runs the grid.
+            ``stopped``, the names of the jobs that this call has stopped; ``open``, how many are
+            still open; ``has_controller``, whether a controller runs the grid.
 
         Raises:
             InvalidRequest: There is no grid of this name.
         """
         with self._changing() as (store, folder):
             if folder is not None:
-                leave_command(folder, seal_of(path_of(self.name), folder), "stop", store.grid().clock.now())
+                leave_command(
+                    folder, seal_of(path_of(self.name), folder), "stop", store.grid().clock.now()
+                )
                 return GridStop(open=store.open_count(), has_controller=True)
             return stop_grid(
-                store, path_of(self.name), functools.lru_cache(lambda target: self._at(target).unrepeated())
+                store,
+                path_of(self.name),
+                functools.lru_cache(lambda target: self._at(target).unrepeated()),
             )
 
     def retry(self) -> int:
@@ -276,7 +297,9 @@ class GridHandle:
         """
         with self._changing() as (store, folder):
             if folder is not None:
-                leave_command(folder, seal_of(path_of(self.name), folder), "retry", store.grid().clock.now())
+                leave_command(
+                    folder, seal_of(path_of(self.name), folder), "retry", store.grid().clock.now()
+                )
                 states = store.states()
                 return sum(states.get(state, 0) for state in AGAIN)
             return store.again(AGAIN, store.grid().clock.now())
@@ -285,11 +308,13 @@ class GridHandle:
         """Add new rows, and take over corrected values of rows that are not done; return how many rows are new.
 
         Args:
-            rows: The source, as ``raysm.Grid`` takes it; None reads the grid's own file or query again.
+            rows: The source, as ``raysm.Grid`` takes it; None reads the grid's own file or query
+                again.
             max_rows: A source with more rows is refused.
 
         Raises:
-            InvalidRequest: There is no grid of this name, its rows cannot be read again, or a Batch job runs it.
+            InvalidRequest: There is no grid of this name, its rows cannot be read again, or a Batch
+                job runs it.
             ServiceError: The database cannot be reached.
         """
         with self._changing() as (store, folder):

@@ -14,7 +14,8 @@ from raysm.features.grid.task import TaskState
 from raysm.features.grid.views.text import curves, interruptions_note, unpriced_note, usd_range
 
 MAX_ROWS_SHOWN = 1_000
-"""Most rows on the page: ten thousand would make a file of megabytes that a browser shows slowly."""
+"""Most rows on the page: ten thousand would make a file of megabytes that a browser shows
+slowly."""
 
 STYLE = """
 :root { color-scheme: light dark }
@@ -55,7 +56,11 @@ def _figures(view: Snapshot) -> str:
         (f"{sum(each.instances for each in view.regions):,}", "instances now"),
         *([(f"{gpus:,}", "GPUs now")] if gpus else []),
         (pace, "rows an hour"),
-        *([] if not view.left or not view.left_s else [(brief_duration(view.left_s), "left, about")]),
+        *(
+            []
+            if not view.left or not view.left_s
+            else [(brief_duration(view.left_s), "left, about")]
+        ),
         (dollars(view.money.spent_usd), f"spent{budget}"),
         *([] if view.planned_usd is None else [(usd_range(view.planned_usd), "planned")]),
         (dollars(view.money.wasted_usd), "wasted"),
@@ -83,7 +88,10 @@ def _rate(view: Snapshot) -> list[tuple[str, str]]:
 def _regions(view: Snapshot) -> str:
     if not view.regions:
         return ""
-    head = _row(("region", "open", "ended", "interrupted", "instances", "rate", "spent", "wasted", "saved"), "th")
+    head = _row(
+        ("region", "open", "ended", "interrupted", "instances", "rate", "spent", "wasted", "saved"),
+        "th",
+    )
     rows = [
         _row(
             (
@@ -108,13 +116,24 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def _troubles(view: Snapshot) -> str:
-    items = [f"{count:,} &times; {html.escape(brief(reason) or 'without a reason')}" for reason, count in view.reasons]
+    items = [
+        f"{count:,} &times; {html.escape(brief(reason) or 'without a reason')}"
+        for reason, count in view.reasons
+    ]
     for block in view.blocks:
         until = brief_duration(block.until_s - view.at_s)
-        items.append(f"{html.escape(block.place)} gets no job for {until}: {html.escape(block.reason)}")
+        items.append(
+            f"{html.escape(block.place)} gets no job for {until}: {html.escape(block.reason)}"
+        )
     closed = [each for each in view.regions if each.closed_until_s is not None]
-    items += [f"{html.escape(each.region)} takes no job: {html.escape(each.reason)}" for each in closed]
-    return f"<h2>What went wrong</h2><ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>" if items else ""
+    items += [
+        f"{html.escape(each.region)} takes no job: {html.escape(each.reason)}" for each in closed
+    ]
+    return (
+        f"<h2>What went wrong</h2><ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>"
+        if items
+        else ""
+    )
 
 
 def _rows(view: Snapshot, rows: Iterable[GridRow]) -> str:
@@ -126,7 +145,11 @@ def _rows(view: Snapshot, rows: Iterable[GridRow]) -> str:
         '<th>tries</th><th>rate</th><th>cost</th><th class="text">why</th></tr>'
     )
     lines = "".join(map(_line, shown))
-    return f'<h2>Rows</h2><div class="scroll"><table class="rows">{head}{lines}</table></div>{rest}' if shown else ""
+    return (
+        f'<h2>Rows</h2><div class="scroll"><table class="rows">{head}{lines}</table></div>{rest}'
+        if shown
+        else ""
+    )
 
 
 def _line(row: GridRow) -> str:

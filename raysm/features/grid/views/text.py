@@ -30,9 +30,14 @@ TEXTS = ("region", "type", "market", "price")
 def plan_lines(plan: GridPlan) -> list[str]:
     lines = [f"grid {plan.name}: {counted(len(plan.assigned), 'row')}, nothing is sent", ""]
     if plan.places:
-        lines += [*_aligned([PLACE_HEADER, *map(_place_cells, plan.places)], (UNKNOWN, "-"), TEXTS), ""]
+        lines += [
+            *_aligned([PLACE_HEADER, *map(_place_cells, plan.places)], (UNKNOWN, "-"), TEXTS),
+            "",
+        ]
     usd = usd_range(plan.usd)
-    if plan.usd is None and (known := [place.usd[0] for place in plan.places if place.usd is not None]):
+    if plan.usd is None and (
+        known := [place.usd[0] for place in plan.places if place.usd is not None]
+    ):
         usd = f"at least {dollars(sum(known))}; the rest is {UNKNOWN}"
     if plan.places and all(each.place.instance_type == LOCAL_TYPE for each in plan.places):
         usd = "nothing: the jobs run on this machine"
@@ -41,7 +46,11 @@ def plan_lines(plan: GridPlan) -> list[str]:
         moved = "; the cost of moving data is unknown: give their size in the column input_gb"
     lines += [
         f"costs   {usd}{moved}",
-        *([f"at most {dollars(plan.most_usd)}, if every row ran to its time limit"] if plan.most_usd else []),
+        *(
+            [f"at most {dollars(plan.most_usd)}, if every row ran to its time limit"]
+            if plan.most_usd
+            else []
+        ),
         f"takes   {UNKNOWN if plan.hours is None else f'{plan.hours:,.1f} h with the known quotas'}",
     ]
     if plan.impossible:
@@ -75,13 +84,18 @@ def _reasons(plan: GridPlan) -> Iterator[str]:
     causes: dict[str, list[str]] = {}
     for each in plan.impossible:
         common = Counter(each.reasons.values()).most_common()
-        text = "; ".join(why if times == len(each.reasons) else f"{why} ({times} places)" for why, times in common)
+        text = "; ".join(
+            why if times == len(each.reasons) else f"{why} ({times} places)"
+            for why, times in common
+        )
         causes.setdefault(text or "the grid has no places", []).append(each.task.key)
     for text, keys in causes.items():
         yield f"  {listed(keys, MAX_SHOWN)}: {text}"
 
 
-def _aligned(table: Sequence[tuple[str, ...]], nothing: Sequence[str], texts: Sequence[str]) -> list[str]:
+def _aligned(
+    table: Sequence[tuple[str, ...]], nothing: Sequence[str], texts: Sequence[str]
+) -> list[str]:
     """Return a table with a header as lines, without columns that have only cells in ``nothing``."""
     columns = [column for column in zip(*table, strict=True) if set(column[1:]) - set(nothing)]
     widths = [max(map(len, column)) for column in columns]
@@ -93,7 +107,14 @@ def _aligned(table: Sequence[tuple[str, ...]], nothing: Sequence[str], texts: Se
 # -- snapshots
 
 BAR = 40
-SHADES = {"done": "█", "placed": "▒", "failed": "x", "stopped": "-", "impossible": "x", "waiting": "·"}
+SHADES = {
+    "done": "█",
+    "placed": "▒",
+    "failed": "x",
+    "stopped": "-",
+    "impossible": "x",
+    "waiting": "·",
+}
 LEVELS = " ▁▂▃▄▅▆▇█"
 
 REGION_HEADER = (
@@ -118,11 +139,23 @@ def screen_lines(view: Snapshot) -> list[str]:
         table = [REGION_HEADER, *map(_region_cells, view.regions)]
         # Leave out empty columns: with all, a line is wider than a terminal.
         lines += ["", *_aligned(table, ("0", "-", dollars(0.0)), ("region",))]
-    lines += [f"{each.region} takes no job: {each.reason}" for each in view.regions if each.closed_until_s is not None]
+    lines += [
+        f"{each.region} takes no job: {each.reason}"
+        for each in view.regions
+        if each.closed_until_s is not None
+    ]
     for block in view.blocks:
-        lines.append(f"blocked {block.place}, {brief_duration(block.until_s - view.at_s)} more: {block.reason}")
+        lines.append(
+            f"blocked {block.place}, {brief_duration(block.until_s - view.at_s)} more: {block.reason}"
+        )
     if view.reasons:
-        lines += ["", *(f"{count:>6,} x {brief(reason) or 'without a reason'}" for reason, count in view.reasons)]
+        lines += [
+            "",
+            *(
+                f"{count:>6,} x {brief(reason) or 'without a reason'}"
+                for reason, count in view.reasons
+            ),
+        ]
     if view.prices:
         lines += ["", f"prices: {', '.join(view.prices)}"]
     return lines
@@ -146,7 +179,9 @@ def _costs(view: Snapshot) -> list[str]:
 
 def unpriced_note(view: Snapshot) -> str:
     number = view.money.unpriced
-    return f"the cost of {counted(number, 'job')} is unknown and not in these sums" if number else ""
+    return (
+        f"the cost of {counted(number, 'job')} is unknown and not in these sums" if number else ""
+    )
 
 
 def _rate(view: Snapshot) -> list[str]:
@@ -162,13 +197,22 @@ def _rate(view: Snapshot) -> list[str]:
     # The last values as a curve of block characters.
     values = [value for _, value in view.rates[-BAR:]]
     top = max(values, default=0.0)
-    spark = "".join(LEVELS[round(value / top * (len(LEVELS) - 1))] for value in values) if top else ""
+    spark = (
+        "".join(LEVELS[round(value / top * (len(LEVELS) - 1))] for value in values) if top else ""
+    )
     return [f"rate    {now}  {spark}".rstrip()]
 
 
 def _gpus(view: Snapshot) -> list[str]:
-    gpus, regions = sum(each.gpus for each in view.regions), sum(each.gpus > 0 for each in view.regions)
-    return [f"GPUs    {gpus:,} in {regions:,} regions" if regions > 1 else f"GPUs    {gpus:,}"] if gpus else []
+    gpus, regions = (
+        sum(each.gpus for each in view.regions),
+        sum(each.gpus > 0 for each in view.regions),
+    )
+    return (
+        [f"GPUs    {gpus:,} in {regions:,} regions" if regions > 1 else f"GPUs    {gpus:,}"]
+        if gpus
+        else []
+    )
 
 
 def interruptions_note(view: Snapshot) -> str:
@@ -178,7 +222,11 @@ def interruptions_note(view: Snapshot) -> str:
 def _bar(view: Snapshot) -> str:
     total = max(1, view.total)
     # At least one character per state: a single failed row of 1,000 is visible.
-    cells = {state: max(1, round(BAR * view.states[state] / total)) for state in SHADES if view.states.get(state)}
+    cells = {
+        state: max(1, round(BAR * view.states[state] / total))
+        for state in SHADES
+        if view.states.get(state)
+    }
     # Take surplus characters from the longest part.
     while sum(cells.values()) > BAR:
         cells[max(cells, key=lambda state: cells[state])] -= 1
@@ -193,14 +241,20 @@ def _states(view: Snapshot) -> str:
 def _pace(view: Snapshot) -> str:
     if view.done_per_hour is None:
         return "no row is done yet"
-    left = "" if not view.left or view.left_s is None else f"; about {brief_duration(view.left_s)} left"
+    left = (
+        ""
+        if not view.left or view.left_s is None
+        else f"; about {brief_duration(view.left_s)} left"
+    )
     return f"{view.done_per_hour:,.1f} rows an hour{left}"
 
 
 def _region_cells(each: RegionView) -> tuple[str, ...]:
     pending = sum(each.open.get(state, 0) for state in ("sent", "pending"))
     running = each.open.get("running", 0)
-    ended = ", ".join(f"{count:,} {ENDED.get(name, name)}" for name, count in sorted(each.ended.items()))
+    ended = ", ".join(
+        f"{count:,} {ENDED.get(name, name)}" for name, count in sorted(each.ended.items())
+    )
     return (
         each.region,
         f"{pending:,}",

@@ -28,11 +28,15 @@ def look_until_over(
     while True:
         view = look()
         # The time alone is not a change.
-        facts = {name: value for name, value in view.as_dict().items() if name not in ("at_s", "left_s")}
+        facts = {
+            name: value for name, value in view.as_dict().items() if name not in ("at_s", "left_s")
+        }
         if facts != last:
             show(view)
             last = facts
-        if view.state == "closed" or (view.state == "paused" and not any(each.open for each in view.regions)):
+        if view.state == "closed" or (
+            view.state == "paused" and not any(each.open for each in view.regions)
+        ):
             return
         if sleep(pause_s):
             return
@@ -57,7 +61,9 @@ def watch(
         with Live(console=console, auto_refresh=False) as live:
             look_until_over(look, lambda view: live.update(_screen(view), refresh=True), sleep)
     else:
-        look_until_over(look, lambda view: console.print(_screen(view), soft_wrap=True), sleep, PIPED_S)
+        look_until_over(
+            look, lambda view: console.print(_screen(view), soft_wrap=True), sleep, PIPED_S
+        )
 
 
 def _screen(view: Snapshot) -> Text:

@@ -10,7 +10,9 @@ def check_number(what: str, value: Any, *, least: float = 0.0, example: str) -> 
     # bool is a number in Python, but never meant as one here.
     is_number = not isinstance(value, (bool, str, bytes)) and hasattr(value, "__float__")
     if not is_number or not (least <= float(value) < math.inf):
-        raise InvalidRequest(f"{what} must be a number of at least {least:g}, got {value!r}; {example}, say")
+        raise InvalidRequest(
+            f"{what} must be a number of at least {least:g}, got {value!r}; {example}, say"
+        )
 
 
 def check_whole(what: str, value: Any, *, least: int = 0, most: int | None = None) -> None:

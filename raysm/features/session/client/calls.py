@@ -50,7 +50,8 @@ class CellResult:
     """The output of a cell. A notebook displays it as its ``result``."""
 
     outputs: list[dict[str, Any]]
-    """All output in order, in nbformat's types ``stream``, ``display_data`` and ``execute_result``."""
+    """All output in order, in nbformat's types ``stream``, ``display_data`` and
+    ``execute_result``."""
     result: Shown | None
     """The displayed value of the last line; None if it has none."""
 
@@ -58,7 +59,9 @@ class CellResult:
     def text(self) -> str:
         """All output as plain text."""
         return "".join(
-            each["text"] if each["output_type"] == "stream" else f"{each['data'].get('text/plain', '')}\n"
+            each["text"]
+            if each["output_type"] == "stream"
+            else f"{each['data'].get('text/plain', '')}\n"
             for each in self.outputs
         )
 
@@ -125,7 +128,9 @@ def value_of(outcome: Outcome, name: str, loads: Callable[..., Any] = pickle.loa
     try:
         return load(outcome.pickled, loads)
     except ModuleNotFoundError as error:
-        raise CallFailed(f"the value of {name} {needs_module(error.name)}", error_type=type(error).__name__) from error
+        raise CallFailed(
+            f"the value of {name} {needs_module(error.name)}", error_type=type(error).__name__
+        ) from error
     except Exception as error:  # unpickling runs the value's own code
         raise CallFailed(
             f"the value of {name} cannot be read here: {type(error).__name__}: {error}; return plain data, or install "
@@ -134,7 +139,9 @@ def value_of(outcome: Outcome, name: str, loads: Callable[..., Any] = pickle.loa
         ) from error
 
 
-def error_of(outcome: Outcome, name: str, session: str, loads: Callable[..., Any] = pickle.loads) -> BaseException:
+def error_of(
+    outcome: Outcome, name: str, session: str, loads: Callable[..., Any] = pickle.loads
+) -> BaseException:
     """Return the exception of a failed call, with the remote traceback as a note.
 
     It is the original exception if that can be loaded here, and otherwise CallFailed.
@@ -195,12 +202,17 @@ class Call(Generic[T]):
         name: Name for messages, usually the function's.
     """
 
-    def __init__(self, id: str, name: str, line: Line, *, is_cell: bool = False, has_ended: bool = False) -> None:
-        # is_cell: The value is a CellResult. has_ended: The session has reported that the call is done.
+    def __init__(
+        self, id: str, name: str, line: Line, *, is_cell: bool = False, has_ended: bool = False
+    ) -> None:
+        # is_cell: The value is a CellResult. has_ended: The session has reported that the call is
+        # done.
         self.id, self.name = id, name
         self._has_ended = has_ended
         self._line = line
-        self._ended: concurrent.futures.Future[tuple[CallStatus, Outcome]] = concurrent.futures.Future()
+        self._ended: concurrent.futures.Future[tuple[CallStatus, Outcome]] = (
+            concurrent.futures.Future()
+        )
         self._news: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
         self._pieces: deque[tuple[str, str]] | None = deque() if is_cell else None
         self._kept = 0
@@ -216,11 +228,16 @@ class Call(Generic[T]):
         try:
             status, outcome = await self._ask(request, body)
             while status.state != DONE:
-                # No time limit, because a call may run for days. The server answers each request within WAIT_S.
+                # No time limit, because a call may run for days. The server answers each request
+                # within WAIT_S.
                 status, outcome = await self._ask()
             await self._await_output(status.output_end)
         except asyncio.CancelledError:
-            self._fail(CallCancelled(f"{self.name}: the connection was closed; the session may still work on it"))
+            self._fail(
+                CallCancelled(
+                    f"{self.name}: the connection was closed; the session may still work on it"
+                )
+            )
             raise
         except Exception as error:  # raised by result()
             self._fail(error)
@@ -233,7 +250,9 @@ class Call(Generic[T]):
         self._news.put(None)
         self._ended.set_exception(error)
 
-    async def _ask(self, request: CallRequest | None = None, body: Sequence[Piece] = ()) -> tuple[CallStatus, Outcome]:
+    async def _ask(
+        self, request: CallRequest | None = None, body: Sequence[Piece] = ()
+    ) -> tuple[CallStatus, Outcome]:
         head, outcome = await self._line.wire.call(self.id, WAIT_S, request, body)
         status: CallStatus = from_json(CallStatus, head, "call")
         return status, Outcome.decode(outcome) if len(outcome) else Outcome()
@@ -266,7 +285,9 @@ class Call(Generic[T]):
                 await asyncio.wait_for(self._more.wait(), until_s - time.monotonic())
         if self._position < end:
             try:
-                answer = await self._line.wire.json("GET", f"{self._path}/output", params={"from": self._position})
+                answer = await self._line.wire.json(
+                    "GET", f"{self._path}/output", params={"from": self._position}
+                )
             except RaysmError as error:
                 # The session has ended, say. The outcome is here, and matters more.
                 _log.warning("the end of the output of %s is lost: %s", self.name, error)
@@ -306,7 +327,11 @@ class Call(Generic[T]):
             raise
         except Exception as error:  # the session has ended, say
             return error
-        return None if outcome.error is None else error_of(outcome, self.name, self._line.session, self._line.loads)
+        return (
+            None
+            if outcome.error is None
+            else error_of(outcome, self.name, self._line.session, self._line.loads)
+        )
 
     def _await(self, timeout: float | None) -> tuple[CallStatus, Outcome]:
         # Checks the timeout: threading would fail with an obscure TypeError.
@@ -385,7 +410,11 @@ class Call(Generic[T]):
     def add_done_callback(self, fn: "Callable[[Call[T]], object]") -> None:
         """Call ``fn(call)`` in another thread when the call ends, or now if it has ended."""
         # Not in the connection's thread, where a call of the session would wait for itself.
-        self.on_end(lambda call: threading.Thread(target=fn, args=(call,), name="raysm callback", daemon=True).start())
+        self.on_end(
+            lambda call: threading.Thread(
+                target=fn, args=(call,), name="raysm callback", daemon=True
+            ).start()
+        )
 
     def on_end(self, fn: "Callable[[Call[T]], object]") -> None:
         self._ended.add_done_callback(lambda _: fn(self))
@@ -424,7 +453,8 @@ class Call(Generic[T]):
 
     def _next(self) -> tuple[str, str] | None:
         while True:
-            # Python notices a Ctrl-C that comes just before this wait only after it, so the wait is short.
+            # Python notices a Ctrl-C that comes just before this wait only after it, so the wait is
+            # short.
             with contextlib.suppress(queue.Empty):
                 return self._news.get(timeout=NOTICED_S)
 
@@ -460,10 +490,14 @@ def as_completed(calls: Iterable[Call[T]], timeout: float | None = None) -> Iter
         call.on_end(ended.put)
     for number in range(len(waited)):
         try:
-            yield ended.get(timeout=None if until_s is None else max(0.0, until_s - time.monotonic()))
+            yield ended.get(
+                timeout=None if until_s is None else max(0.0, until_s - time.monotonic())
+            )
         except queue.Empty:
             left = len(waited) - number
-            raise NotDone(f"{left} of {len(waited)} calls have not ended within {timeout:g} s; they go on") from None
+            raise NotDone(
+                f"{left} of {len(waited)} calls have not ended within {timeout:g} s; they go on"
+            ) from None
 
 
 def gather(calls: Any, *, return_exceptions: bool = False) -> Any:
@@ -482,7 +516,9 @@ def gather(calls: Any, *, return_exceptions: bool = False) -> Any:
     # In the order of their ends, so that a failure does not wait for slower calls.
     for call in [] if return_exceptions else as_completed(waited):
         call.result()
-    values = {call: call.result() if (error := call.exception()) is None else error for call in waited}
+    values = {
+        call: call.result() if (error := call.exception()) is None else error for call in waited
+    }
 
     def filled(each: Any) -> Any:
         if isinstance(each, Call):
@@ -538,8 +574,8 @@ def progress(calls: "Iterable[Call[Any]] | MapResults[Any]", out: TextIO | None 
     """Draw a progress bar until all calls have ended; Ctrl-C stops the bar, and the calls keep running.
 
     Args:
-        calls: Calls of any sessions; or what ``session.map`` returned, which is then fetched to its end into memory,
-            and yields its results afterwards.
+        calls: Calls of any sessions; or what ``session.map`` returned, which is then fetched to its
+            end into memory, and yields its results afterwards.
         out: Where to draw; None is stderr.
 
     Raises:
@@ -600,6 +636,8 @@ def _checked(name: str, calls: Any) -> list[Call[Any]]:
     if isinstance(calls, Call):
         return [calls]
     if isinstance(calls, str) or not isinstance(calls, Iterable):
-        raise InvalidRequest(f"{name}: expected calls, as session.submit(…) returns them, got {calls!r}")
+        raise InvalidRequest(
+            f"{name}: expected calls, as session.submit(…) returns them, got {calls!r}"
+        )
     each_of = calls.values() if isinstance(calls, Mapping) else calls
     return list(dict.fromkeys(call for each in each_of for call in _checked(name, each)))

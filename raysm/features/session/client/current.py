@@ -1,6 +1,7 @@
 """The session whose ``with`` block this program is in.
 
-Inside the block, functions decorated with ``raysm.remote`` are called in the session instead of being sent as jobs.
+Inside the block, functions decorated with ``raysm.remote`` are called in the session instead of
+being sent as jobs.
 """
 
 from collections.abc import Iterator

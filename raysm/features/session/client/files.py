@@ -1,8 +1,8 @@
 """Send files to a session, and fetch them.
 
-On the embedded SageMaker files go through the connection. On AWS the connection is a tunnel of less than a megabyte per
-second, so larger files go through the job's bucket. The client presigns the URL of one object for one hour, so the head
-needs no permissions.
+On the embedded SageMaker files go through the connection. On AWS the connection is a tunnel of less
+than a megabyte per second, so larger files go through the job's bucket. The client presigns the URL
+of one object for one hour, so the head needs no permissions.
 """
 
 import json
@@ -29,7 +29,9 @@ CHUNK_BYTES = 1 << 20
 
 
 class Files:
-    def __init__(self, line: Line, service: Service, prefix: str, call: Callable[..., Call[Any]]) -> None:
+    def __init__(
+        self, line: Line, service: Service, prefix: str, call: Callable[..., Call[Any]]
+    ) -> None:
         # call() sends a call, as Opened.call does.
         self._line, self._service, self._prefix, self._call = line, service, prefix, call
 
@@ -38,10 +40,15 @@ class Files:
         if local.is_dir():
             # Sorted, so that a failure happens at the same file each time.
             paths = sorted(files_below(local))
-            files = [self._put_file(path, f"{name}/{path.relative_to(local).as_posix()}") for path in paths]
+            files = [
+                self._put_file(path, f"{name}/{path.relative_to(local).as_posix()}")
+                for path in paths
+            ]
             # The head creates folders only for files, so an empty folder would silently be missing.
             if not files:
-                raise InvalidRequest(f"the folder {str(local)!r} holds no file; there is nothing to send")
+                raise InvalidRequest(
+                    f"the folder {str(local)!r} holds no file; there is nothing to send"
+                )
             return name
         if not local.is_file():
             raise InvalidRequest(f"the file {str(local)!r} is not there")
@@ -49,8 +56,11 @@ class Files:
 
     def get(self, remote: str, local: Path) -> Path:
         target = local / Path(remote).name if local.is_dir() else local
-        # The size decides the route. The request fails if the file does not exist, before anything is written here.
-        size = self._line.loop.run(self._line.wire.json("GET", "/files/size", params={"path": remote}))["bytes"]
+        # The size decides the route. The request fails if the file does not exist, before anything
+        # is written here.
+        size = self._line.loop.run(
+            self._line.wire.json("GET", "/files/size", params={"path": remote})
+        )["bytes"]
         if size <= DIRECT_BYTES or self._service.target.takes_files:
             self._line.loop.run(self._receive(remote, target))
         else:
@@ -72,13 +82,17 @@ class Files:
         return self._call(request, [json.dumps({"path": remote, **address}).encode()]).result()
 
     async def _send(self, local: Path, remote: str) -> Any:
-        return await self._line.wire.json("PUT", "/files", params={"path": remote}, body=lambda: local.open("rb"))
+        return await self._line.wire.json(
+            "PUT", "/files", params={"path": remote}, body=lambda: local.open("rb")
+        )
 
     async def _receive(self, remote: str, target: Path) -> None:
         # A broken transfer leaves the old file unchanged.
         with replacing(target) as beside, beside.open("wb") as file:
             try:
-                async with self._line.wire.streamed("GET", "/files", params={"path": remote}) as answer:
+                async with self._line.wire.streamed(
+                    "GET", "/files", params={"path": remote}
+                ) as answer:
                     async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
                         file.write(chunk)
             except require_aiohttp().ClientError as error:

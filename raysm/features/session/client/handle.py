@@ -1,6 +1,7 @@
 """``raysm.Session``: the handle of a cluster that stays up for many calls.
 
-The handle holds no state of the session: another process gets an equal handle with ``raysm.Session.attach(name)``.
+The handle holds no state of the session: another process gets an equal handle with
+``raysm.Session.attach(name)``.
 """
 
 import contextlib
@@ -24,7 +25,14 @@ from raysm.features.session.client.arguments import check_instance, check_number
 from raysm.features.session.client.current import inside
 from raysm.features.session.client.functions import SessionFunctions
 from raysm.features.session.client.opened import Opened, as_state
-from raysm.features.session.client.starting import SessionLimits, Show, check_free, find, place_of, prepared
+from raysm.features.session.client.starting import (
+    SessionLimits,
+    Show,
+    check_free,
+    find,
+    place_of,
+    prepared,
+)
 from raysm.features.session.client.wire import require_aiohttp
 from raysm.features.session.protocol import SHELL, CallRequest, SessionState
 
@@ -32,10 +40,12 @@ if TYPE_CHECKING:
     from raysm.core.client.tunnel import Tunnel
 
 INTERRUPTED_S = 5.0
-"""How long ``close`` waits for the calls that it interrupts. The head abandons them after two seconds."""
+"""How long ``close`` waits for the calls that it interrupts. The head abandons them after two
+seconds."""
 
 CLOSED_S = 60.0
-"""How long ``close`` waits for the end of a job on this machine, which usually takes a second or two."""
+"""How long ``close`` waits for the end of a job on this machine, which usually takes a second or
+two."""
 
 _log = logging.getLogger("raysm")
 
@@ -62,9 +72,10 @@ class Session(SessionFunctions):
 
         Args:
             on: ``AWS(…)`` or ``Local(…)``; None is ``Local()``.
-            idle_timeout_s: The session ends after this many seconds without a call while a client is attached.
-            idle_timeout_detached_s: The same while no client is attached, because its laptop sleeps or its program
-                ended.
+            idle_timeout_s: The session ends after this many seconds without a call while a client
+                is attached.
+            idle_timeout_detached_s: The same while no client is attached, because its laptop sleeps
+                or its program ended.
             budget_usd: Maximum cost from the start of the head; None is no limit.
             price_per_hour: Price of one instance in USD; None uses raysm's table of public prices.
             max_runtime_s: Maximum run time of the job in seconds; None is a day.
@@ -119,8 +130,8 @@ class Session(SessionFunctions):
         """Submit the job of the session, and wait until it accepts calls.
 
         Args:
-            show: Called with the job's events meanwhile. None logs one line with the logger ``raysm``, and the events
-                if the start takes more than some seconds.
+            show: Called with the job's events meanwhile. None logs one line with the logger
+                ``raysm``, and the events if the start takes more than some seconds.
 
         Raises:
             InvalidRequest: The request is invalid, or the name is taken. Nothing was sent.
@@ -168,7 +179,10 @@ class Session(SessionFunctions):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self._exit.close()
         self.close()
@@ -178,7 +192,8 @@ class Session(SessionFunctions):
     def put(self, local: str | Path, remote: str | None = None) -> str:
         """Send a file or a folder to the folder on the head where calls and cells run; return its path there.
 
-        The processes of ``map`` and the other instances do not see it: pass them data as arguments, or by ``scatter``.
+        The processes of ``map`` and the other instances do not see it: pass them data as arguments,
+        or by ``scatter``.
 
         Args:
             local: Path on this machine.
@@ -204,8 +219,8 @@ class Session(SessionFunctions):
     def shell(self, command: str, on: str | None = None) -> int:
         """Run a shell command on an instance, print its output at its end, and return its exit code.
 
-        Ctrl-C interrupts the command. Only the last MiB of the output is printed; redirect more to a file, and fetch
-        that with ``get``.
+        Ctrl-C interrupts the command. Only the last MiB of the output is printed; redirect more to
+        a file, and fetch that with ``get``.
 
         Args:
             command: The command line.
@@ -233,9 +248,9 @@ class Session(SessionFunctions):
     def jupyter(self) -> Any:
         """Open JupyterLab on the head at an address of this machine.
 
-        ``.url`` is the address. ``.close()``, the end of a ``with`` block or of this process closes it. Its kernels
-        join the session's Ray. Notebooks are kept in the folder of calls and cells until the session ends; fetch them
-        with ``get``.
+        ``.url`` is the address. ``.close()``, the end of a ``with`` block or of this process closes
+        it. Its kernels join the session's Ray. Notebooks are kept in the folder of calls and cells
+        until the session ends; fetch them with ``get``.
 
         Raises:
             InvalidRequest: The head has no JupyterLab.
@@ -243,7 +258,10 @@ class Session(SessionFunctions):
         """
         opened = self._opened
         return pkgutil.resolve_name("raysm.features.session.notebook.jupyter:open_jupyter")(
-            self.name, address=opened.address, open_connection=opened.open_connection, start=opened.start_jupyter
+            self.name,
+            address=opened.address,
+            open_connection=opened.open_connection,
+            start=opened.start_jupyter,
         )
 
     def tunnel(self, port: int, on: str | None = None, local_port: int = 0) -> "Tunnel":
@@ -265,9 +283,9 @@ class Session(SessionFunctions):
     def close(self) -> None:
         """End the session and its job. Running calls are interrupted, and raise SessionEnded.
 
-        On the embedded SageMaker this returns once the job has ended and its cores are free. On AWS the job takes
-        minutes to stop, and does so after this returns. It is a no-op if the session has ended. If the head does not
-        answer, the job is stopped instead.
+        On the embedded SageMaker this returns once the job has ended and its cores are free. On AWS
+        the job takes minutes to stop, and does so after this returns. It is a no-op if the session
+        has ended. If the head does not answer, the job is stopped instead.
         """
         if self._open is None:
             return
@@ -279,8 +297,13 @@ class Session(SessionFunctions):
         except SessionEnded:
             pass
         except RaysmError as error:
-            # The service can stop the job without its head; otherwise the session would keep costing money.
-            _log.warning("the session %s does not close, so its job is stopped instead: %s", opened.job.name, error)
+            # The service can stop the job without its head; otherwise the session would keep
+            # costing money.
+            _log.warning(
+                "the session %s does not close, so its job is stopped instead: %s",
+                opened.job.name,
+                error,
+            )
             opened.job.cancel()
         finally:
             opened.close()

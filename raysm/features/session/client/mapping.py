@@ -1,8 +1,9 @@
 """Map a function over many items in a session, in batches.
 
-At most ``window`` batches run or wait to be taken at any moment, so memory depends neither on the number of items nor
-on how fast the caller takes results. Batches grow until each takes a fraction of a second: short items share a request,
-and long items do not wait for others.
+At most ``window`` batches run or wait to be taken at any moment, so memory depends neither on the
+number of items nor
+on how fast the caller takes results. Batches grow until each takes a fraction of a second: short
+items share a request, and long items do not wait for others.
 """
 
 import contextlib
@@ -22,7 +23,8 @@ WANTED_S = 0.2
 # A request takes milliseconds, which are microseconds per item then: larger batches gain nothing.
 MAX_ITEMS = 1000
 MAX_BYTES = 256 << 10
-"""Maximum size of a batch: a window of batches must fit into memory, and through a tunnel of 0.7 MB/s."""
+"""Maximum size of a batch: a window of batches must fit into memory, and through a tunnel of 0.7
+MB/s."""
 
 MAX_GROWTH = 8
 """Maximum growth from one batch to the next, because the first items often take longest."""
@@ -36,7 +38,9 @@ class BatchSize:
     def learn(self, items: int, took_s: float) -> None:
         fitting = int(WANTED_S * items / took_s) if took_s > 0 else MAX_ITEMS
         # A slow batch at most halves the size, because it may have waited for a core.
-        self.items = max(1, min(fitting, items * MAX_GROWTH, MAX_ITEMS), min(self.items // 2, MAX_ITEMS))
+        self.items = max(
+            1, min(fitting, items * MAX_GROWTH, MAX_ITEMS), min(self.items // 2, MAX_ITEMS)
+        )
 
 
 @dataclass(slots=True)
@@ -64,7 +68,8 @@ class Mapped:
         self._name, self._line = name, line
         self._ordered, self._return_exceptions = ordered, return_exceptions
         self._size = BatchSize()
-        # The oldest first. A batch stays until its results are taken, so a slow caller slows down the sending.
+        # The oldest first. A batch stays until its results are taken, so a slow caller slows down
+        # the sending.
         self._batches: list[_Batch] = []
         self._ended: queue.SimpleQueue[_Batch] = queue.SimpleQueue()
 
@@ -92,7 +97,8 @@ class Mapped:
             for batch in self._batches[:1] if self._ordered else self._batches:
                 if batch.outcomes is not None:
                     return batch
-            # Not call.result() of the wanted batch, because every batch that ends adapts the batch size.
+            # Not call.result() of the wanted batch, because every batch that ends adapts the batch
+            # size.
             batch = self._ended.get()
             batch.outcomes = self._read(batch)
 
@@ -106,14 +112,16 @@ class Mapped:
             number, item = entry
             first = number - len(items)
             items.append(item)
-            # Pickled one by one, so that an error names the item, and an item that cannot be loaded fails alone.
+            # Pickled one by one, so that an error names the item, and an item that cannot be loaded
+            # fails alone.
             pickled.append(self._pickled(item, f"item {number}"))
             size += len(pickled[-1])
         if not items:
             return False
         batch = _Batch(items, self._submit(first, pickle.dumps(pickled)))
         self._batches.append(batch)
-        # A queue, because the callback runs in the connection's thread and the user takes results in another.
+        # A queue, because the callback runs in the connection's thread and the user takes results
+        # in another.
         batch.call.on_end(lambda _: self._ended.put(batch))
         return True
 
@@ -132,7 +140,9 @@ class Mapped:
         error = self._error(outcome)
         shown = repr(item)
         # The repr of an item may be very long.
-        error.add_note(f"item {outcome.error.item}: {shown if len(shown) <= 200 else shown[:197] + '...'}")
+        error.add_note(
+            f"item {outcome.error.item}: {shown if len(shown) <= 200 else shown[:197] + '...'}"
+        )
         if not self._return_exceptions:
             raise error
         return error

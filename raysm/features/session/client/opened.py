@@ -1,8 +1,9 @@
 """An open session: the route to its server, the connection, and the running calls.
 
-The client connects directly if the server listens on this machine's loopback, and otherwise through the job's tunnel.
-Instances that are processes share this loopback; instances in network namespaces and containers do not. To find out,
-the client connects to the port and asks the program there to prove that it has the job's token.
+The client connects directly if the server listens on this machine's loopback, and otherwise through
+the job's tunnel. Instances that are processes share this loopback; instances in network namespaces
+and containers do not. To find out, the client connects to the port and asks the program there to
+prove that it has the job's token.
 """
 
 import asyncio
@@ -43,13 +44,15 @@ from raysm.features.session.protocol import (
 
 LOOPBACK = "127.0.0.1"
 ANSWER_S = 2.0
-"""How long to wait for a server on this machine, which usually answers in milliseconds, before using the tunnel."""
+"""How long to wait for a server on this machine, which usually answers in milliseconds, before
+using the tunnel."""
 
 GOODBYE_S = 10.0
 """How long to wait for the head at the end. The wire itself would retry for minutes."""
 
 QUIET_S = 0.5
-"""How long the first call on another instance may wait for a process there without a line about it."""
+"""How long the first call on another instance may wait for a process there without a line about
+it."""
 
 ARRIVAL_POLL_S = 0.02
 
@@ -109,12 +112,15 @@ class Opened:
         token = token_of(job).strip()
         self.address = address = self._exit.enter_context(way_to_server(job, token, place))
         self._loop = LoopThread(f"session {name}")
-        # After the tunnel on the stack, so that the loop closes first: its connections use the tunnel.
+        # After the tunnel on the stack, so that the loop closes first: its connections use the
+        # tunnel.
         self._exit.callback(self._loop.close)
         self.open_connection = functools.partial(connect_proved, token=token, server_port=place[1])
         # A new id for each handle, because the session counts clients by id.
         client = secrets.token_hex(8)
-        wire = Wire(address, token, place[1], client, lambda: why_ended(job, name), self._on_message)
+        wire = Wire(
+            address, token, place[1], client, lambda: why_ended(job, name), self._on_message
+        )
         self.line = Line(self._loop, wire, name)
         project = job.tags.get(PROJECT_TAG, "default")
         prefix = f"{job.service.places.root}/sessions/{project}/{job.name}"
@@ -133,7 +139,12 @@ class Opened:
         # Only a warning: pickles of another cloudpickle usually work.
         of_session, of_caller = self._there.cloudpickle, here.cloudpickle
         if of_caller and of_session != of_caller:
-            _log.warning("the session %s has cloudpickle %s, and here is %s", self.line.session, of_session, of_caller)
+            _log.warning(
+                "the session %s has cloudpickle %s, and here is %s",
+                self.line.session,
+                of_session,
+                of_caller,
+            )
 
     def await_calls(self, timeout_s: float) -> None:
         """Wait up to ``timeout_s`` in total for the running calls of this handle to end."""
@@ -147,8 +158,15 @@ class Opened:
         until_s = time.monotonic() + GOODBYE_S
         with contextlib.suppress(RaysmError, TimeoutError):  # it has ended, or does not answer
             while self._sending and not self._loop.is_closed:
-                there = {row["id"] for row in self._loop.run(self.line.wire.json("GET", "/calls"), GOODBYE_S)}
-                missing = [call.name for call in list(self._sending) if call.id not in there and not call.is_over()]
+                there = {
+                    row["id"]
+                    for row in self._loop.run(self.line.wire.json("GET", "/calls"), GOODBYE_S)
+                }
+                missing = [
+                    call.name
+                    for call in list(self._sending)
+                    if call.id not in there and not call.is_over()
+                ]
                 if not missing:
                     return
                 if time.monotonic() > until_s:
@@ -157,7 +175,8 @@ class Opened:
                 time.sleep(ARRIVAL_POLL_S)
 
     def end_session(self) -> None:
-        # Set first: the session's notice of the end may arrive before the answer, and need not be logged.
+        # Set first: the session's notice of the end may arrive before the answer, and need not be
+        # logged.
         self._is_ended_here = True
         self.ask("POST", "/close", json={"why": "it was closed"})
 
@@ -214,7 +233,9 @@ class Opened:
 
     def call(self, request: CallRequest, body: Sequence[Piece]) -> "Call[Any]":
         # The client chooses the id, so that the session recognizes a repeated request.
-        call: Call[Any] = Call(secrets.token_hex(16), request.name, self.line, is_cell=request.kind == CELL)
+        call: Call[Any] = Call(
+            secrets.token_hex(16), request.name, self.line, is_cell=request.kind == CELL
+        )
         self._begin(call, call.send(replace(request, client=self.line.wire.client), body))
         if request.host and request.host not in self._entered:
             self._entered.add(request.host)
@@ -227,7 +248,9 @@ class Opened:
             return
         with contextlib.suppress(RaysmError):  # raised by the call itself
             if (await self.line.wire.json("GET", f"/calls/{call.id}"))["state"] == WAITING:
-                _log.warning("waiting for a Python process on %s, which its first cell starts", host)
+                _log.warning(
+                    "waiting for a Python process on %s, which its first cell starts", host
+                )
 
     def follow(self, status: CallStatus) -> "Call[Any]":
         # One future for each call, so that its output arrives once.

@@ -1,8 +1,9 @@
 """Refuse objects of Ray in pickles between two different versions of Ray.
 
-A function that merely uses Ray travels, since its calls are looked up where it runs. An object of Ray travels with the
-fields of its own version. Of eight kinds that Ray 2.55.1 pickled, 2.60.0 read seven; an actor class failed at its first
-call by an AttributeError deep within Ray (no ``num_objects_per_yield``). No version promises which ones work.
+A function that merely uses Ray travels, since its calls are looked up where it runs. An object of
+Ray travels with the fields of its own version. Of eight kinds that Ray 2.55.1 pickled, 2.60.0 read
+seven; an actor class failed at its first call by an AttributeError deep within Ray (no
+``num_objects_per_yield``). No version promises which ones work.
 """
 
 import io
@@ -20,8 +21,9 @@ class RaysObject(Exception):
 
 def holds_rays_object(fn: Callable[..., Any], *values: Any) -> bool:
     def refuse(item: Any) -> None:
-        # Only instances: Ray's classes are pickled by name, and looked up in the session's Ray. A function of Ray's API
-        # that was imported by name is pickled by value, and is recognized by the objects that Ray has attached to it.
+        # Only instances: Ray's classes are pickled by name, and looked up in the session's Ray. A
+        # function of Ray's API that was imported by name is pickled by value, and is recognized by
+        # the objects that Ray has attached to it.
         if _is_rays(type(item).__module__):
             raise RaysObject
 
@@ -30,7 +32,8 @@ def holds_rays_object(fn: Callable[..., Any], *values: Any) -> bool:
             pickled((fn, values))
         except RaysObject:
             return True
-        except Exception:  # a value that cannot be pickled is reported later, when the call is pickled
+        # A value that cannot be pickled is reported later, when the call is pickled.
+        except Exception:
             return False
     return False
 

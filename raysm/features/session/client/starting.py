@@ -45,11 +45,14 @@ def sessions(service: Service, name: str | None = None) -> Iterator[Found]:
     if name is not None and not NAME_PATTERN.fullmatch(name):
         return
     beginning = None if name is None else kept_of(name)
-    # ListTrainingJobs filters by a part of the job's name, which begins with the possibly shortened session's name.
+    # ListTrainingJobs filters by a part of the job's name, which begins with the possibly shortened
+    # session's name.
     for item in service.summaries(TRAINING, contains=beginning, limit=MAX_JOBS):
         job = str(item[TRAINING.name_key])
         task = task_of(job)
-        if Status(item[TRAINING.status_key]) not in ACTIVE or (name is not None and name != job and task != beginning):
+        if Status(item[TRAINING.status_key]) not in ACTIVE or (
+            name is not None and name != job and task != beginning
+        ):
             continue
         # Names are compared first, because the tags of each job need another request.
         tags = service.tags(item[TRAINING.arn_key])
@@ -63,7 +66,9 @@ def find(service: Service, name: str) -> Job:
     for session in sessions(service, name):
         return attach(session.job, service)
     names = ", ".join(session.name for session in sessions(service)) or "none"
-    raise JobNotFound(f"no session {name!r} is running {service.target.describe()}; running sessions: {names}")
+    raise JobNotFound(
+        f"no session {name!r} is running {service.target.describe()}; running sessions: {names}"
+    )
 
 
 def check_free(service: Service, name: str) -> None:
@@ -91,7 +96,9 @@ class SessionLimits:
 
     def __post_init__(self) -> None:
         if self.price_per_hour is not None:
-            check_number("Session: price_per_hour", self.price_per_hour, example="price_per_hour=1.41")
+            check_number(
+                "Session: price_per_hour", self.price_per_hour, example="price_per_hour=1.41"
+            )
             if self.price_per_hour == 0:
                 raise InvalidRequest(
                     f"Session: price_per_hour must be above 0, got {self.price_per_hour!r}; leave it out if nothing is "
@@ -101,7 +108,9 @@ class SessionLimits:
             check_whole("Session: max_runtime_s", self.max_runtime_s, least=1)
 
 
-def prepared(name: str | None, limits: SessionLimits, service: Service, options: Mapping[str, Any]) -> Prepared:
+def prepared(
+    name: str | None, limits: SessionLimits, service: Service, options: Mapping[str, Any]
+) -> Prepared:
     # A copy, because the handle keeps the user's options.
     chosen = dict(options)
     # The session needs its hourly price to watch its budget, and the price depends on the cluster.
@@ -114,9 +123,12 @@ def prepared(name: str | None, limits: SessionLimits, service: Service, options:
     )
     if limits.max_runtime_s is not None:
         if chosen.get("limits") is not None:
-            raise InvalidRequest("Session: max_runtime_s stands in limits already; give one of the two")
+            raise InvalidRequest(
+                "Session: max_runtime_s stands in limits already; give one of the two"
+            )
         chosen["limits"] = Limits(max_runtime_s=limits.max_runtime_s)
-    # Tunnels need remote debugging, and calls need a tunnel unless the instances share this machine's network.
+    # Tunnels need remote debugging, and calls need a tunnel unless the instances share this
+    # machine's network.
     chosen["security"] = replace(chosen.get("security") or Security(), remote_debug=True)
     return prepare(workload, on=service, name=name or "session", **{**chosen, "cluster": cluster})
 
@@ -124,7 +136,8 @@ def prepared(name: str | None, limits: SessionLimits, service: Service, options:
 def place_of(job: Job, show: Show | None = None, *, quiet_s: float = AFTER_S) -> tuple[str, int]:
     """Wait until a session accepts calls; return the name of its head, and its server's port on the head's loopback.
 
-    ``show`` gets the job's events meanwhile. None logs one line at once, and the events after ``quiet_s``.
+    ``show`` gets the job's events meanwhile. None logs one line at once, and the events after
+    ``quiet_s``.
     """
     # Logged and not printed, so that the user can silence it.
     if show is None:
@@ -143,7 +156,9 @@ def place_of(job: Job, show: Show | None = None, *, quiet_s: float = AFTER_S) ->
                     port = urlsplit(address).port
                     assert port is not None, "the driver listens on one"
                     return host, port
-    raise job.exception() or JobFailed(f"the session's job {job.name} ended before it took calls", job=job.name)
+    raise job.exception() or JobFailed(
+        f"the session's job {job.name} ended before it took calls", job=job.name
+    )
 
 
 def _to_logger(quiet_s: float) -> Show:
@@ -167,4 +182,6 @@ def why_ended(job: Job, name: str) -> str | None:
             case State(name=state, detail=detail) if state == CLOSING:
                 return f"the session {name} has ended: {detail}"
     how = job.describe()
-    return f"the session {name} has ended: its job {job.name} is {how.status}: {how.reason}".rstrip(": ")
+    return f"the session {name} has ended: its job {job.name} is {how.status}: {how.reason}".rstrip(
+        ": "
+    )

@@ -18,7 +18,9 @@ def rows(state: SessionState) -> list[tuple[str, str]]:
         budget = f" of {dollars(state.budget_usd)}" if state.budget_usd is not None else ""
         cost = [("cost", f"{dollars(state.usd)}{budget}, {dollars(state.usd_per_hour)} an hour")]
     end = (
-        "not while it is busy" if state.ends_in_s is None else f"in {brief_duration(state.ends_in_s)}: {state.ends_why}"
+        "not while it is busy"
+        if state.ends_in_s is None
+        else f"in {brief_duration(state.ends_in_s)}: {state.ends_why}"
     )
     return [
         ("state", f"closing: {state.closing}" if state.closing else "open"),
@@ -33,7 +35,8 @@ def rows(state: SessionState) -> list[tuple[str, str]]:
 
 def detached(name: str, idle_s: float) -> tuple[str, str]:
     text = (
-        f"from now on: ends after {brief_duration(idle_s)} without a call; raysm session keep {name} 60m puts that off"
+        f"from now on: ends after {brief_duration(idle_s)} without a call; "
+        f"raysm session keep {name} 60m puts that off"
     )
     return "detached", text
 
@@ -49,8 +52,8 @@ def card(name: str, state: SessionState, dashboard: str = "") -> str:
     facts = dict(rows(state))
     how, job = facts.pop("state"), facts.pop("job")
     color = "#c62828" if state.closing else "#2e7d32"
-    # noopener: the dashboard's page must not get access to the notebook's. The color's contrast is at least 4 on black
-    # and on white.
+    # noopener: the dashboard's page must not get access to the notebook's. The color's contrast is
+    # at least 4 on black and on white.
     link = f'<a href="{html.escape(dashboard)}" style="color:#1976d2" target="_blank" rel="noopener">Ray dashboard</a>'
     code = (
         f"session = raysm.Session.attach({name!r})\n"

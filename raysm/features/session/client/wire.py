@@ -1,6 +1,7 @@
 """The connection with a session's server.
 
-One WebSocket carries calls and output, HTTP everything else; each large value has a connection of its own.
+One WebSocket carries calls and output, HTTP everything else; each large value has a connection of
+its own.
 """
 
 import asyncio
@@ -33,9 +34,12 @@ class Exchange:
         self._answers: dict[int, asyncio.Future[tuple[dict[str, Any], bytes]]] = {}
 
     async def ask(self, head: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        # The call's id is not unique here: its sender and a follower may both ask for the same call.
+        # The call's id is not unique here: its sender and a follower may both ask for the same
+        # call.
         number = next(self._numbers)
-        answer: asyncio.Future[tuple[dict[str, Any], bytes]] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[tuple[dict[str, Any], bytes]] = (
+            asyncio.get_running_loop().create_future()
+        )
         self._answers[number] = answer
         try:
             await self.socket.send_bytes(frame({"ask": number, **head}, body))
@@ -76,8 +80,8 @@ SOCKET_S = 0.5
 CONNECT_S, READ_S = 15.0, 60.0
 
 PING_S = 30.0
-"""Interval of WebSocket pings. aiohttp closes the connection if a pong takes half as long; TCP itself would take about
-15 minutes to notice a connection that died while a laptop slept."""
+"""Interval of WebSocket pings. aiohttp closes the connection if a pong takes half as long; TCP
+itself would take about 15 minutes to notice a connection that died while a laptop slept."""
 
 
 class NoSuchCall(Exception):
@@ -88,7 +92,9 @@ def require_aiohttp() -> Any:
     try:
         import aiohttp
     except ImportError as error:
-        raise MissingDependency("a session needs aiohttp: python3 -m pip install 'raysm[interactive]'") from error
+        raise MissingDependency(
+            "a session needs aiohttp: python3 -m pip install 'raysm[interactive]'"
+        ) from error
     return aiohttp
 
 
@@ -112,7 +118,9 @@ class Wire:
         self._aiohttp = require_aiohttp()
         self.client = client
         self._address, self._why_ended, self._on_message = address, why_ended, on_message
-        self._open_connection = functools.partial(connect_proved, token=token, server_port=server_port)
+        self._open_connection = functools.partial(
+            connect_proved, token=token, server_port=server_port
+        )
         self._retry_s = retry_s
         self._ended: str | None = None
         """The reason for the session's end, once the service has reported it."""
@@ -126,7 +134,9 @@ class Wire:
     async def open(self) -> None:
         # No total timeout, because a file of gigabytes may take long.
         timeout = self._aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=READ_S)
-        self._session = self._aiohttp.ClientSession(timeout=timeout, connector=checked_connector(self._open_connection))
+        self._session = self._aiohttp.ClientSession(
+            timeout=timeout, connector=checked_connector(self._open_connection)
+        )
         self._listening = asyncio.create_task(self._listen())
 
     async def close(self) -> None:
@@ -153,11 +163,18 @@ class Wire:
     ) -> tuple[Any, Content]:
         """Send a call, or with None ask for one that was sent before, and wait up to ``wait_s`` for its end.
 
-        Returns the status as JSON and the outcome, which is empty while the call runs. Raises like ``request``.
+        Returns the status as JSON and the outcome, which is empty while the call runs. Raises like
+        ``request``.
         """
-        # A large body gets a connection of its own, so that it does not delay heartbeats and output.
+        # A large body gets a connection of its own, so that it does not delay heartbeats and
+        # output.
         is_large = size_of(body) > parcels.SMALL_BYTES
-        head = {"call": id, "wait": wait_s, "request": None if request is None else to_json(request), "large": is_large}
+        head = {
+            "call": id,
+            "wait": wait_s,
+            "request": None if request is None else to_json(request),
+            "large": is_large,
+        }
         return await self._retrying(lambda: self._call(head, body))
 
     async def _call(self, head: Mapping[str, Any], body: Sequence[Piece]) -> tuple[Any, Content]:
@@ -174,7 +191,9 @@ class Wire:
             return reply["call"], await self._by_own_connection({"get": head["call"]})
         return reply["call"], outcome
 
-    async def _by_own_connection(self, head: Mapping[str, Any], body: Sequence[Piece] = ()) -> Content:
+    async def _by_own_connection(
+        self, head: Mapping[str, Any], body: Sequence[Piece] = ()
+    ) -> Content:
         """Send or fetch one large value; return the fetched value. After an OSError, try again."""
         host, _, port = self._address().rpartition(":")
         async with asyncio.timeout(CONNECT_S):
@@ -189,13 +208,17 @@ class Wire:
                 connection.shutdown(socket.SHUT_RDWR)
 
     @contextlib.asynccontextmanager
-    async def streamed(self, method: str, path: str, **how: Any) -> AsyncIterator["aiohttp.ClientResponse"]:
+    async def streamed(
+        self, method: str, path: str, **how: Any
+    ) -> AsyncIterator["aiohttp.ClientResponse"]:
         """Yield the answer to a request, to be read in parts. For arguments and errors see ``request``."""
         async with await self._retrying(lambda: self._begin(method, path, how)) as answer:
             await _check(answer)
             yield answer
 
-    async def _begin(self, method: str, path: str, how: Mapping[str, Any]) -> "aiohttp.ClientResponse":
+    async def _begin(
+        self, method: str, path: str, how: Mapping[str, Any]
+    ) -> "aiohttp.ClientResponse":
         assert self._session is not None, "open() comes first"
         how = dict(how)
         body = how.pop("body", None)
@@ -215,7 +238,11 @@ class Wire:
         while self._ended is None:
             try:
                 return await attempt()
-            except (self._aiohttp.ClientConnectionError, self._aiohttp.ClientPayloadError, OSError) as error:
+            except (
+                self._aiohttp.ClientConnectionError,
+                self._aiohttp.ClientPayloadError,
+                OSError,
+            ) as error:
                 now_s = time.monotonic()
                 if now_s - checked_s > STATUS_POLL_S:
                     checked_s = now_s
@@ -234,7 +261,8 @@ class Wire:
     async def _check_end(self) -> RaysmError | None:
         """Set ``_ended`` if the session has ended; return the service's error if that cannot be known.
 
-        A laptop that has no network, as after its sleep, reaches neither the session nor the service.
+        A laptop that has no network, as after its sleep, reaches neither the session nor the
+        service.
         """
         # All waiting calls share one check: a broken connection may affect a thousand of them.
         if self._status_check is None or self._status_check.done():

@@ -13,14 +13,22 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from raysm.core.protocol.parcels import BULK, SMALL_BYTES, receive_into, receive_line, send_line, size_of
+from raysm.core.protocol.parcels import (
+    BULK,
+    SMALL_BYTES,
+    receive_into,
+    receive_line,
+    send_line,
+    size_of,
+)
 from raysm.errors import InvalidRequest
 
 WAIT_S = 60.0
 MEMORY_SHARE = 0.2
 """Share of the machine's memory for values; further values become files."""
 MAX_UPLOADS = 64
-"""How many uploaded values may wait for their calls. The oldest are dropped first: their clients have probably died."""
+"""How many uploaded values may wait for their calls. The oldest are dropped first: their clients
+have probably died."""
 
 
 class Blob:
@@ -29,7 +37,8 @@ class Blob:
         self._file = ""
         if folder is None and hasattr(os, "memfd_create"):
             self._descriptor = os.memfd_create("raysm", os.MFD_CLOEXEC)
-            # The path is valid while this process has the blob open; nothing is left after the process.
+            # The path is valid while this process has the blob open; nothing is left after the
+            # process.
             self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
         else:
             self._descriptor, self._file = tempfile.mkstemp(dir=folder)
@@ -91,7 +100,9 @@ class Blobs:
         self._made: weakref.WeakSet[Blob] = weakref.WeakSet()
         self._uploads: dict[str, Blob] = {}
         self._lock = threading.Lock()
-        self._max_bytes = int(memory_share * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        self._max_bytes = int(
+            memory_share * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        )
         # An executor of its own, so that slow clients do not occupy the event loop's threads.
         self._threads = ThreadPoolExecutor(16, "session-values")
 
@@ -115,12 +126,16 @@ class Blobs:
         with self._lock:
             blob = self._uploads.pop(id, None)
         if blob is None:
-            raise InvalidRequest(f"the arguments of the call {id} did not arrive; send the call again")
+            raise InvalidRequest(
+                f"the arguments of the call {id} did not arrive; send the call again"
+            )
         return blob
 
     async def serve(self, connection: socket.socket, outcome: Callable[[str], Blob]) -> None:
         """Send or receive one large value, as an admitted client asks; ``outcome`` is called in another thread."""
-        await asyncio.get_running_loop().run_in_executor(self._threads, self._exchange, connection, outcome)
+        await asyncio.get_running_loop().run_in_executor(
+            self._threads, self._exchange, connection, outcome
+        )
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -33,7 +33,8 @@ from raysm.features.session.protocol import (
 from raysm.instance.work.report import EmitEvent
 
 KEPT_CALLS = 2000
-"""How many delivered calls are kept. The oldest are forgotten first, because a map has thousands."""
+"""How many delivered calls are kept. The oldest are forgotten first, because a map has
+thousands."""
 
 SIGNAL_S = 0.5
 MAX_WAIT_S = 25.0
@@ -52,7 +53,12 @@ class Call:
     """One call; ``number`` is that of its metrics in the job's log, and None if they are the job's own."""
 
     def __init__(
-        self, id: str, request: CallRequest, body: bytes | Blob, wake: Callable[[], None], number: int | None = None
+        self,
+        id: str,
+        request: CallRequest,
+        body: bytes | Blob,
+        wake: Callable[[], None],
+        number: int | None = None,
     ) -> None:
         self.id, self.request, self.body = id, request, body
         self.output = Output(wake, log_lines=self._log_lines)
@@ -94,17 +100,28 @@ class Call:
     def _event(self, status: str, reason: str = "") -> events.SessionCall:
         number, params, seconds = self._number or 0, self._params or {}, self._elapsed_s()
         return events.SessionCall(
-            number=number, name=self.request.name, status=status, params=params, reason=reason, seconds=seconds
+            number=number,
+            name=self.request.name,
+            status=status,
+            params=params,
+            reason=reason,
+            seconds=seconds,
         )
 
     def ending(self) -> events.SessionCall | None:
         """Return the event of its end, None if it has reported no metrics."""
         if self._params is None:
             return None
-        error = Outcome.decode(self.outcome).error if self._failed and isinstance(self.outcome, bytes) else None
+        error = (
+            Outcome.decode(self.outcome).error
+            if self._failed and isinstance(self.outcome, bytes)
+            else None
+        )
         if error is not None and error.cancelled:
             return self._event("stopped")
-        return self._event("failed" if self._failed else "done", "" if error is None else error.headline)
+        return self._event(
+            "failed" if self._failed else "done", "" if error is None else error.headline
+        )
 
     @property
     def status(self) -> CallStatus:
@@ -140,7 +157,11 @@ class Executor(Protocol):
 
 class Calls:
     def __init__(
-        self, executors: Mapping[str, Executor], blobs: Blobs, active: Callable[[float], None], emit: EmitEvent
+        self,
+        executors: Mapping[str, Executor],
+        blobs: Blobs,
+        active: Callable[[float], None],
+        emit: EmitEvent,
     ) -> None:
         # active() is called with the monotonic time when a call arrives or ends.
         self._executors, self._blobs, self._active, self._emit = executors, blobs, active, emit
@@ -164,10 +185,14 @@ class Calls:
 
     def get(self, id: str) -> Call | None:
         if id in self._forgotten:
-            raise InvalidRequest(f"the outcome of the call {id} was delivered, and is not kept any more")
+            raise InvalidRequest(
+                f"the outcome of the call {id} was delivered, and is not kept any more"
+            )
         return self._calls.get(id)
 
-    def ask(self, id: str, request: CallRequest, body: bytes | None, wake: Callable[[Call], None]) -> Call:
+    def ask(
+        self, id: str, request: CallRequest, body: bytes | None, wake: Callable[[Call], None]
+    ) -> Call:
         """Start a call, unless a call with this id exists, and return it."""
         earlier = self.get(id)
         # The client repeated its request because the answer was lost.
@@ -177,7 +202,9 @@ class Calls:
             raise SessionEnded(f"the session is closing ({self.closing}); start another one")
         self._check(request)
         number = next(self._numbers) if request.kind in (CALL, CELL) else None
-        call = Call(id, request, self._blobs.take(id) if body is None else body, lambda: wake(call), number)
+        call = Call(
+            id, request, self._blobs.take(id) if body is None else body, lambda: wake(call), number
+        )
         self._calls[id] = call
         self._active(time.monotonic())
         task = asyncio.create_task(self._carry_out(call))
@@ -210,7 +237,10 @@ class Calls:
                 cause = Outcome.decode(outcome).error
                 if cause is not None and cause.cancelled:
                     raise _too_early(call)
-        except (Exception, asyncio.CancelledError) as error:  # without an outcome the client would wait forever
+        except (
+            Exception,
+            asyncio.CancelledError,
+        ) as error:  # without an outcome the client would wait forever
             outcome, has_failed = _failure(call, error).encode(), True
         call.end(outcome, has_failed)
         self._active(time.monotonic())
@@ -250,9 +280,12 @@ class Calls:
 
 def _failure(call: Call, error: BaseException) -> Outcome:
     match error:
-        case CallEnded(outcome=outcome) if not (call.ended_by and outcome.error and outcome.error.cancelled):
+        case CallEnded(outcome=outcome) if not (
+            call.ended_by and outcome.error and outcome.error.cancelled
+        ):
             return outcome
-        case CallEnded() | asyncio.CancelledError():  # close() has interrupted or abandoned the call
+        # close() has interrupted or abandoned the call.
+        case CallEnded() | asyncio.CancelledError():
             return refused(_too_early(call))
         case RaysmError():  # the client raises the same error
             return refused(error)

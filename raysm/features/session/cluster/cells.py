@@ -1,7 +1,7 @@
 """The cells of a session's head, which run one at a time in one namespace.
 
-They run in the main thread of the driver, because a signal interrupts only the main thread, even in a sleep or in a
-wait for Ray. The namespace of another instance lives in a Ray actor there.
+They run in the main thread of the driver, because a signal interrupts only the main thread, even in
+a sleep or in a wait for Ray. The namespace of another instance lives in a Ray actor there.
 """
 
 import asyncio
@@ -27,7 +27,9 @@ class Cells:
     def __init__(self, host: str, keep: Callable[[list[Any]], bytes | Blob] = b"".join) -> None:
         self._host, self._keep = host, keep
         self._namespace = Namespace(self._show)
-        self._queue: queue.SimpleQueue[tuple[Call, Callable[[bytes | Blob, bool], None]] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Call, Callable[[bytes | Blob, bool], None]] | None] = (
+            queue.SimpleQueue()
+        )
         # The constructor and live() run in the main thread.
         self._main = threading.get_ident()
         self._current: Call | None = None
@@ -45,7 +47,9 @@ class Cells:
 
         def on_end(outcome: bytes | Blob, has_failed: bool) -> None:
             # The future is cancelled if the call was abandoned at the session's end.
-            loop.call_soon_threadsafe(lambda: None if ended.done() else ended.set_result((outcome, has_failed)))
+            loop.call_soon_threadsafe(
+                lambda: None if ended.done() else ended.set_result((outcome, has_failed))
+            )
 
         self._queue.put((call, on_end))
         return await ended
@@ -59,10 +63,12 @@ class Cells:
 
     def _signal(self, call: Call) -> None:
         if self._interrupting is call and self._current is call:
-            # To the main thread and not to the process, so that a sleep or a read there ends at once.
+            # To the main thread and not to the process, so that a sleep or a read there ends at
+            # once.
             signal.pthread_kill(self._main, signal.SIGINT)
-            # Repeated, because a signal is not noticed if it arrives after Python's last check for signals and before
-            # a blocking system call. This is likely: a sleep releases the GIL just before it begins.
+            # Repeated, because a signal is not noticed if it arrives after Python's last check for
+            # signals and before a blocking system call. This is likely: a sleep releases the GIL
+            # just before it begins.
             asyncio.get_running_loop().call_later(SIGNAL_S, self._signal, call)
 
     # In the main thread
@@ -101,7 +107,8 @@ class Cells:
     def _execute(self, call: Call) -> Outcome:
         try:
             return self._attempt(call)
-        except KeyboardInterrupt:  # arrived just after the end of the cell, and must not end the driver
+        # Arrived just after the end of the cell, and must not end the driver.
+        except KeyboardInterrupt:
             self._current = None
             return interrupted(self._host)
 

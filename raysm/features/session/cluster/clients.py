@@ -1,7 +1,7 @@
 """The clients of a session, each with one WebSocket for its calls, their outcomes, output and notices.
 
-A client stays attached by heartbeats. It may repeat any question over another connection, because calls are identified
-by their ids. Nothing is unpickled here.
+A client stays attached by heartbeats. It may repeat any question over another connection, because
+calls are identified by their ids. Nothing is unpickled here.
 """
 
 import asyncio
@@ -15,12 +15,19 @@ from aiohttp import WSMsgType, web
 
 from raysm.core.request.codec import from_json, to_json
 from raysm.features.session.cluster.blobs import Blob
-from raysm.features.session.cluster.calls import MAX_WAIT_S, NO_SUCH_CALL, Call, seconds_of, status_of
+from raysm.features.session.cluster.calls import (
+    MAX_WAIT_S,
+    NO_SUCH_CALL,
+    Call,
+    seconds_of,
+    status_of,
+)
 from raysm.features.session.cluster.host import SessionHost
 from raysm.features.session.protocol import CallRequest, frame, unframe
 
 MAX_MESSAGE_BYTES = 1 << 20
-"""Maximum size of a client's message. Larger values have connections of their own, and do not delay heartbeats."""
+"""Maximum size of a client's message. Larger values have connections of their own, and do not delay
+heartbeats."""
 
 
 class Clients:
@@ -54,7 +61,11 @@ class Clients:
 
 class _Connection:
     def __init__(
-        self, host: SessionHost, client: str, socket: web.WebSocketResponse, wake: Callable[[Call], None]
+        self,
+        host: SessionHost,
+        client: str,
+        socket: web.WebSocketResponse,
+        wake: Callable[[Call], None],
     ) -> None:
         self._host, self._client, self._socket, self._wake = host, client, socket, wake
         # Includes calls that the client sent over an earlier connection.
@@ -114,7 +125,9 @@ class _Connection:
                 return {"status": NO_SUCH_CALL}, b""
         else:
             request = from_json(CallRequest, head["request"], "call")
-            call = self._host.calls.ask(id, request, None if head.get("large") else body, self._wake)
+            call = self._host.calls.ask(
+                id, request, None if head.get("large") else body, self._wake
+            )
         # Checked first, because wait_for costs a timer and a task switch even if the call is done.
         if not call.done.is_set():
             with contextlib.suppress(asyncio.TimeoutError):
@@ -125,7 +138,8 @@ class _Connection:
         return reply, b"" if isinstance(call.outcome, Blob) else call.outcome
 
     async def _send_news(self) -> None:
-        # Output is sent from its beginning; the client skips what an earlier connection has brought.
+        # Output is sent from its beginning; the client skips what an earlier connection has
+        # brought.
         positions: dict[str, int] = {}
         # Earlier notices are left out, because they may warn of an end that was put off.
         notices = len(self._host.notices)

@@ -13,7 +13,8 @@ from raysm.core.protocol.parcels import BULK
 LOOPBACK = "127.0.0.1"
 QUEUE = 1024
 MAX_HANDSHAKES = 256
-"""Maximum number of connections in their handshake. One more ends the oldest, so that nothing locks clients out."""
+"""Maximum number of connections in their handshake. One more ends the oldest, so that nothing locks
+clients out."""
 PAUSE_S = 0.1
 """Pause after a failure to accept a connection, for example because descriptors ran out."""
 

@@ -1,7 +1,7 @@
 """Files of a session: streamed through the connection, or moved between the head and the job's store.
 
-The client signs the addresses in the store, so the head needs neither credentials nor a client of S3. A file is written
-whole or not at all.
+The client signs the addresses in the store, so the head needs neither credentials nor a client of
+S3. A file is written whole or not at all.
 """
 
 import asyncio
@@ -21,7 +21,8 @@ from raysm.features.session.protocol import Outcome
 
 CHUNK_BYTES = 1 << 20
 STORE_SILENCE_S = 60.0
-"""How long the store may stay silent. aiohttp's default is a limit of five minutes for the whole transfer."""
+"""How long the store may stay silent. aiohttp's default is a limit of five minutes for the whole
+transfer."""
 
 
 async def receive(path: Path, content: aiohttp.StreamReader | None, address: str | None) -> int:
@@ -70,7 +71,9 @@ async def send(path: Path, address: str) -> int:
 
 @asynccontextmanager
 async def _store(path: Path) -> AsyncIterator[aiohttp.ClientSession]:
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=STORE_SILENCE_S, sock_read=STORE_SILENCE_S)
+    timeout = aiohttp.ClientTimeout(
+        total=None, sock_connect=STORE_SILENCE_S, sock_read=STORE_SILENCE_S
+    )
     try:
         async with aiohttp.ClientSession(timeout=timeout) as session:
             yield session
@@ -90,7 +93,9 @@ class Transfers:
         work = receive(path, None, what["from"]) if "from" in what else send(path, what["to"])
         task = self._running[call.id] = asyncio.create_task(work)
         try:
-            return Outcome(pickled=pickle.dumps({"path": str(path), "bytes": await task})).encode(), False
+            return Outcome(
+                pickled=pickle.dumps({"path": str(path), "bytes": await task})
+            ).encode(), False
         except asyncio.CancelledError:
             task.cancel()
             raise CallEnded(interrupted()) from None

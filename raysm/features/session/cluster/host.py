@@ -39,7 +39,13 @@ class SessionHost:
         emit: EmitEvent,
         blobs: Blobs,
     ) -> None:
-        self._job, self._hosts, self._folder, self._looks, self._emit = job, hosts, folder, looks, emit
+        self._job, self._hosts, self._folder, self._looks, self._emit = (
+            job,
+            hosts,
+            folder,
+            looks,
+            emit,
+        )
         self.cells, self.remote, self.blobs, self.lifetime = cells, remote, blobs, lifetime
         self.calls = Calls(executors, blobs, lifetime.active, emit)
         self.loop = asyncio.get_running_loop()
@@ -108,18 +114,24 @@ class SessionHost:
         end = self._end(now_s)
         if end is None or now_s < end.warn_at_s:
             return
-        # Otherwise jobs are polled only when the end is near, because each poll is a request to Ray's dashboard.
+        # Otherwise jobs are polled only when the end is near, because each poll is a request to
+        # Ray's dashboard.
         await self._look_at_jobs(now_s)
         end = self._end(now_s)
         if end is None or now_s < end.warn_at_s:
             return
         if now_s >= end.at_s:
             self.close(end.why)
-        # CHECK_S is a tolerance, because the end of an idle session may move by the time between two checks.
+        # CHECK_S is a tolerance, because the end of an idle session may move by the time between
+        # two checks.
         elif self._warned_end is None or end.at_s > self._warned_end.at_s + CHECK_S:
             self._warned_end = end
             left = brief_duration(end.at_s - now_s)
-            self._notify(WARNING, f"the session ends in {left} ({end.why}); keep(minutes=…) puts that off", end.why)
+            self._notify(
+                WARNING,
+                f"the session ends in {left} ({end.why}); keep(minutes=…) puts that off",
+                end.why,
+            )
 
     def _end(self, now_s: float) -> End | None:
         return self.lifetime.end(now_s, is_busy=bool(self.calls.busy or self._running_jobs))

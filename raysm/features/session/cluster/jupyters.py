@@ -1,7 +1,8 @@
 """Jupyter servers on the head of a session.
 
-Each listens on a Unix socket in a private folder, so it needs no token that could appear in a page, a URL or a log. The
-session's server forwards the requests of clients that have proved that they know the job's token.
+Each listens on a Unix socket in a private folder, so it needs no token that could appear in a page,
+a URL or a log. The session's server forwards the requests of clients that have proved that they
+know the job's token.
 """
 
 import asyncio
@@ -70,7 +71,9 @@ class Jupyters:
 
     async def start(self, base: str) -> str:
         if not BASE.fullmatch(base):
-            raise InvalidRequest(f"the base path of a Jupyter server begins and ends with /, got {base!r}")
+            raise InvalidRequest(
+                f"the base path of a Jupyter server begins and ends with /, got {base!r}"
+            )
         if self._command[1] == "-m" and importlib.util.find_spec(self._command[2]) is None:
             raise InvalidRequest(
                 "the session's head has no JupyterLab: start it with requirements=['jupyterlab'], or with such an image"
@@ -79,12 +82,18 @@ class Jupyters:
         place = self._private / f"j{name}"
         place.mkdir(mode=0o700, parents=True)
         socket, log = place / "s", place / "log"
-        (place / "jupyter_server_config.json").write_text(json.dumps(settings(base, socket, self._folder)))
+        (place / "jupyter_server_config.json").write_text(
+            json.dumps(settings(base, socket, self._folder))
+        )
         # The log names the user's notebooks, so it stays out of the job's log.
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
                 *self._command,
-                env={**inherited(), "JUPYTER_CONFIG_DIR": str(place), "JUPYTER_RUNTIME_DIR": str(place)},
+                env={
+                    **inherited(),
+                    "JUPYTER_CONFIG_DIR": str(place),
+                    "JUPYTER_RUNTIME_DIR": str(place),
+                },
                 cwd=self._folder,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
@@ -101,7 +110,9 @@ class Jupyters:
             await self._end(self._running.pop(name))
             if isinstance(error, TimeoutError):
                 text = log.read_bytes()[-TAIL_BYTES:].decode(errors="replace").strip()
-                raise RaysmError(f"JupyterLab did not start on the head; its log ends so:\n{text}") from error
+                raise RaysmError(
+                    f"JupyterLab did not start on the head; its log ends so:\n{text}"
+                ) from error
             raise
         return name
 
@@ -131,7 +142,9 @@ class Jupyters:
             with contextlib.suppress(OSError, aiohttp.ClientError, TimeoutError, ValueError):
                 timeout = aiohttp.ClientTimeout(total=LOOK_S)
                 async with jupyter.client.get(
-                    jupyter.url("api/kernels"), timeout=timeout, headers={"Accept-Encoding": "identity"}
+                    jupyter.url("api/kernels"),
+                    timeout=timeout,
+                    headers={"Accept-Encoding": "identity"},
                 ) as answer:
                     kernels += json.loads(await answer.read()) if answer.status == 200 else ()
         return kernels_seen(kernels, time.time())
@@ -164,11 +177,13 @@ def settings(base: str, socket: Path, folder: Path) -> dict[str, Any]:
             "allow_root": True,
             # Requests have the host name of the browser's machine.
             "allow_remote_access": True,
-            # Cookies are not forwarded. The job's token and the secret path protect the server instead.
+            # Cookies are not forwarded. The job's token and the secret path protect the server
+            # instead.
             "disable_check_xsrf": True,
         },
         "IdentityProvider": {"token": ""},
-        # By default kernels listen at ports, and publish cells and outputs to any user of the machine who connects.
+        # By default kernels listen at ports, and publish cells and outputs to any user of the
+        # machine who connects.
         "KernelManager": {"transport": "ipc"},
         # Both would send requests to the internet.
         "LabApp": {"news_url": None, "check_for_updates_class": "jupyterlab.NeverCheckForUpdate"},
@@ -180,5 +195,9 @@ def kernels_seen(kernels: Iterable[Mapping[str, Any]], now_s: float) -> Seen:
     busy = sum(row.get("execution_state") == "busy" for row in rows)
     if busy:
         return Seen(busy, 0.0)
-    ends = [datetime.datetime.fromisoformat(row["last_activity"]).timestamp() for row in rows if "last_activity" in row]
+    ends = [
+        datetime.datetime.fromisoformat(row["last_activity"]).timestamp()
+        for row in rows
+        if "last_activity" in row
+    ]
     return Seen(0, max(0.0, now_s - max(ends)) if ends else None)

@@ -1,7 +1,7 @@
 """When a session ends by itself: idle for too long, or out of budget.
 
-Jobs of the session's Ray and kernels of its Jupyter servers keep it busy, as calls do. All times are those of the
-head's monotonic clock, so that no client's clock matters.
+Jobs of the session's Ray and kernels of its Jupyter servers keep it busy, as calls do. All times
+are those of the head's monotonic clock, so that no client's clock matters.
 """
 
 import time
@@ -15,8 +15,9 @@ from raysm.core.protocol.connections import checked_connector, open_to_own
 from raysm.core.request.durations import brief_duration
 
 ATTACHED_S = 30.0
-"""A client stays attached for this time after each heartbeat. An open connection is not enough, because that of a
-sleeping laptop stays open; in sagemaker-ssh-helper this kept unused machines running."""
+"""A client stays attached for this time after each heartbeat. An open connection is not enough,
+because that of a sleeping laptop stays open; in sagemaker-ssh-helper this kept unused machines
+running."""
 
 WARNING_S = 300.0
 """How long before the end clients are warned, but at most a quarter of the whole time."""
@@ -67,7 +68,8 @@ class Lifetime:
         self._kept_until_s = max(self._kept_until_s, until_s)
 
     def clients(self, now_s: float) -> int:
-        # Silent clients stay in the table, because the detached idle time starts at the last heartbeat.
+        # Silent clients stay in the table, because the detached idle time starts at the last
+        # heartbeat.
         return sum(now_s - heard_s <= ATTACHED_S for heard_s in self._heard_s.values())
 
     def uptime_s(self, now_s: float) -> float:
@@ -90,7 +92,11 @@ class Lifetime:
         else:
             # The idle time starts at the last heartbeat, not ATTACHED_S later.
             heard_s = max(self._heard_s.values(), default=self._active_s)
-            begin_s, time_s, who = max(self._active_s, heard_s), self.rules.idle_detached_s, "no client attached"
+            begin_s, time_s, who = (
+                max(self._active_s, heard_s),
+                self.rules.idle_detached_s,
+                "no client attached",
+            )
         at_s = max(begin_s + time_s, self._kept_until_s)
         # A quarter of the whole wait, including the extension by keep().
         warn_s = min(WARNING_S, (at_s - begin_s) / 4)
@@ -102,12 +108,15 @@ class Lifetime:
             return None
         time_s = budget / price * 3600
         at_s = self._began_s + time_s
-        return End(at_s, f"its budget of {budget:g} USD is spent", at_s - min(WARNING_S, time_s / 4))
+        return End(
+            at_s, f"its budget of {budget:g} USD is spent", at_s - min(WARNING_S, time_s / 4)
+        )
 
 
 # https://docs.ray.io/en/latest/cluster/running-applications/job-submission/doc/ray.job_submission.JobStatus.html
 ACTIVE = ("PENDING", "RUNNING")
-# The dashboard is on this host, so a slow answer is treated like no answer; the next poll follows in seconds.
+# The dashboard is on this host, so a slow answer is treated like no answer; the next poll follows
+# in seconds.
 TIMEOUT_S = 5.0
 
 

@@ -19,7 +19,9 @@ from raysm.instance.work.failure import (
 from raysm.instance.work.forks import ending_forks
 
 
-def outcome_of(work: Callable[[], Any], *, name: str, host: str = "", item: int | None = None) -> Outcome:
+def outcome_of(
+    work: Callable[[], Any], *, name: str, host: str = "", item: int | None = None
+) -> Outcome:
     """Call ``work`` and return its value or its failure; ``item`` is the index of a batch's item."""
     try:
         with ending_forks():
@@ -42,17 +44,26 @@ def outcome_of_error(error: BaseException, *, host: str = "", item: int | None =
     failure = failure_of(error)
     if failure is None:  # sys.exit(0) is a success
         return Outcome(pickled=pickled_value(None, ""))
-    # SystemExit and the like would end the client's program, and Ray's exceptions would hide the user's message.
+    # SystemExit and the like would end the client's program, and Ray's exceptions would hide the
+    # user's message.
     is_whole = isinstance(error, Exception) and not is_only_described(error)
     pickled = pickled_exception(error.with_traceback(None)) if is_whole else None
     described = RemoteError(
-        type=failure.error_type, message=failure.message, traceback=failure.remote_traceback, host=host, item=item
+        type=failure.error_type,
+        message=failure.message,
+        traceback=failure.remote_traceback,
+        host=host,
+        item=item,
     )
     return Outcome(error=described, pickled=pickled or b"")
 
 
 def interrupted(host: str = "") -> Outcome:
-    return Outcome(error=RemoteError(type="KeyboardInterrupt", message="it was interrupted", host=host, cancelled=True))
+    return Outcome(
+        error=RemoteError(
+            type="KeyboardInterrupt", message="it was interrupted", host=host, cancelled=True
+        )
+    )
 
 
 def failed(kind: str, message: str, host: str = "", item: int | None = None) -> Outcome:
@@ -62,7 +73,8 @@ def failed(kind: str, message: str, host: str = "", item: int | None = None) -> 
 
 def refused(error: RaysmError) -> Outcome:
     return Outcome(
-        error=RemoteError(type=type(error).__name__, message=str(error)), pickled=pickled_exception(error) or b""
+        error=RemoteError(type=type(error).__name__, message=str(error)),
+        pickled=pickled_exception(error) or b"",
     )
 
 

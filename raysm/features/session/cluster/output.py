@@ -47,7 +47,8 @@ class Piece:
 
 
 LogLines = Callable[[str, str], list[str]]
-"""Returns the lines of the job's log for a call's event: the event's line, and the call's arguments as JSON."""
+"""Returns the lines of the job's log for a call's event: the event's line, and the call's arguments
+as JSON."""
 
 
 class Output:
@@ -185,7 +186,9 @@ def _replaced(out: Any, err: Any) -> Iterator[None]:
 
 
 def routed(route: Route) -> contextlib.AbstractContextManager[None]:
-    return _replaced(RoutedStream("stdout", sys.stdout, route), RoutedStream("stderr", sys.stderr, route))
+    return _replaced(
+        RoutedStream("stdout", sys.stdout, route), RoutedStream("stderr", sys.stderr, route)
+    )
 
 
 @contextlib.contextmanager
@@ -212,7 +215,8 @@ def refusing_input() -> Iterator[None]:
 
 HELD_CHARACTERS = 8192
 SENDING = threading.Lock()
-"""Serializes messages, because user code may print from several threads, even after the end of its call."""
+"""Serializes messages, because user code may print from several threads, even after the end of its
+call."""
 
 
 def _renew_lock() -> None:
@@ -315,12 +319,14 @@ def _interruptible() -> Iterator[None]:
 
     # For each call, because an earlier one may have replaced the handler.
     signal.signal(signal.SIGINT, interrupt)
-    # Ray starts its workers with this signal blocked, so that Ctrl-C at a driver's terminal does not reach them.
+    # Ray starts its workers with this signal blocked, so that Ctrl-C at a driver's terminal does
+    # not reach them.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        # A late signal between two calls must not end the process. Children do not inherit this, unlike SIG_IGN.
+        # A late signal between two calls must not end the process. Children do not inherit this,
+        # unlike SIG_IGN.
         signal.signal(signal.SIGINT, lambda number, frame: None)
 
 
@@ -370,8 +376,8 @@ class Printing:
 
     async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            # Processes stay connected until the session ends. If this task is cancelled then, asyncio.streams of
-            # Python 3.11 asks for its exception, which logs an error.
+            # Processes stay connected until the session ends. If this task is cancelled then,
+            # asyncio.streams of Python 3.11 asks for its exception, which logs an error.
             with contextlib.suppress(asyncio.CancelledError):
                 async for line in reader:
                     # ValueError: an interrupt has cut the message short.

@@ -1,9 +1,10 @@
 """Calls on the head, in processes that take turns.
 
-They are Ray actors that stay: a Ray task for each call asked for a process, connected it and released it again, which
-took half of a short call's time. Ray itself would start a process for each call, since calls take no CPU: a thousand
-short ones waited for processes that need a second of a core each (154 calls a second). A fixed number of processes is
-no solution either, because calls may wait for one another.
+They are Ray actors that stay: a Ray task for each call asked for a process, connected it and
+released it again, which took half of a short call's time. Ray itself would start a process for each
+call, since calls take no CPU: a thousand short ones waited for processes that need a second of a
+core each (154 calls a second). A fixed number of processes is no solution either, because calls may
+wait for one another.
 """
 
 import asyncio
@@ -31,19 +32,19 @@ from raysm.features.session.cluster.work import CallLine
 P = TypeVar("P")
 
 PATIENCE_S = 0.1
-"""A process is held, and another may start, if its call takes longer than this: long compared to a short call, short
-compared to the start of a process."""
+"""A process is held, and another may start, if its call takes longer than this: long compared to a
+short call, short compared to the start of a process."""
 
 IDLE_S = 30.0
-"""A surplus process ends after this time without a call. Ray's own default is a second, so that it would start new
-processes for each call of an interactive user."""
+"""A surplus process ends after this time without a call. Ray's own default is a second, so that it
+would start new processes for each call of an interactive user."""
 
 
 class Crew(Generic[P]):
     """A pool of processes, and the queue of calls that wait for one.
 
-    ``width`` processes take turns with short calls. A process whose call is long is held: it does not count any more,
-    and another one may start.
+    ``width`` processes take turns with short calls. A process whose call is long is held: it does
+    not count any more, and another one may start.
     """
 
     def __init__(
@@ -81,7 +82,12 @@ class Crew(Generic[P]):
             return await turn
         except asyncio.CancelledError:
             # If the call has just got a process, return it to the pool.
-            if turn.done() and not turn.cancelled() and turn.exception() is None and (process := turn.result()):
+            if (
+                turn.done()
+                and not turn.cancelled()
+                and turn.exception() is None
+                and (process := turn.result())
+            ):
                 self.leave(process)
             raise
         finally:
@@ -110,7 +116,9 @@ class Crew(Generic[P]):
 
     def _add(self, process: P) -> None:
         loop, is_spare = asyncio.get_running_loop(), len(self._free) >= self._width
-        self._free[process] = loop.call_later(self._idle_s, self._retire, process) if is_spare else None
+        self._free[process] = (
+            loop.call_later(self._idle_s, self._retire, process) if is_spare else None
+        )
         self._give()
 
     def _retire(self, process: P) -> None:
@@ -161,7 +169,8 @@ class Crew(Generic[P]):
         if error is None:
             self._add(start.result())
             return
-        # The oldest waiting call fails, so that calls do not wait forever. The next call tries again.
+        # The oldest waiting call fails, so that calls do not wait forever. The next call tries
+        # again.
         turn = self._waiting.pop(next(iter(self._waiting), ""), None)
         if turn is not None and not turn.done():
             turn.set_exception(error)
@@ -174,8 +183,9 @@ REASON_S = 5.0
 """How long to wait until Ray reports why a process has ended."""
 
 MIN_WIDTH, MAX_WIDTH = 2, 8
-"""Limits of the number of processes for short calls: at least two, because a call may submit another one and wait for
-it; at most eight, because each takes 100 MB and short calls need no more."""
+"""Limits of the number of processes for short calls: at least two, because a call may submit
+another one and wait for it; at most eight, because each takes 100 MB and short calls need no
+more."""
 
 # Without retries by Ray, because a call must not be executed twice.
 ACTOR: Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(work.CallProcess)
@@ -246,7 +256,8 @@ class CallProcesses:
                 serving.cancel()
             raise
         finally:
-            # Before run() waits for output, so that the next call can start and does not get this call's signals.
+            # Before run() waits for output, so that the next call can start and does not get this
+            # call's signals.
             del self._running[call.id]
             free(process)
 
@@ -268,7 +279,8 @@ class CallProcesses:
     # Processes
 
     async def _start(self) -> _Process:
-        # In the folder of the output's socket. A short name, because a socket's path has at most 107 bytes.
+        # In the folder of the output's socket. A short name, because a socket's path has at most
+        # 107 bytes.
         path = str(Path(self._printing.socket).with_name(f"c{next(self._numbers)}"))
         actor = ACTOR.options(label_selector={LABEL_HOST: self._head}).remote(
             self._printing.socket, str(self._folder), path

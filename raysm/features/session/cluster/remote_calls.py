@@ -31,7 +31,8 @@ PROCESS: Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(work.N
 FORWARDER: Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(work.Forwarder)
 STRIKE: Any = ray.remote(num_cpus=0, max_retries=0)(work.strike)
 STRIKE_S = 60.0
-"""How long to wait for signals that are still on their way: Ray may have to start a process for each."""
+"""How long to wait for signals that are still on their way: Ray may have to start a process for
+each."""
 
 
 def check_host(host: str) -> None:
@@ -74,11 +75,15 @@ class InstanceCells:
                 async with self._turns.setdefault(host, asyncio.Lock()):
                     if call.is_cancelled:
                         raise CallEnded(interrupted(host))
-                    outcome, has_failed, messages = await self._run_in(call, await self._process(host))
+                    outcome, has_failed, messages = await self._run_in(
+                        call, await self._process(host)
+                    )
             except RayError as error:
                 # The next cell begins with an empty namespace, in another process.
                 self._processes.pop(host, None)
-                why = f"{death_of(call.request.name, error)}; the namespace of {host} is lost with it"
+                why = (
+                    f"{death_of(call.request.name, error)}; the namespace of {host} is lost with it"
+                )
                 raise CallEnded(failed("WorkerDied", why, host)) from error
             await self._printing.drain(call.id, messages)
         return outcome, has_failed
@@ -88,7 +93,9 @@ class InstanceCells:
         self._running[call.id] = process
         try:
             task = process.actor.do.options(name=f"{call.request.name} on {call.request.host}")
-            outcome: tuple[bytes, bool, int] = await task.remote(call.id, to_json(call.request), bytes(call.content))
+            outcome: tuple[bytes, bool, int] = await task.remote(
+                call.id, to_json(call.request), bytes(call.content)
+            )
         finally:
             del self._running[call.id]
             strikes = self._strikes.pop(call.id, [])
@@ -137,7 +144,12 @@ class RemoteCalls:
         # References to functions in Ray's object store, by digest.
         self._functions: dict[str, Any] = {}
         self._insisting = Insisting()
-        self._kinds = {FUNCTION: self._function, BATCH: self._batch, SHELL: self._shell, SCATTER: self._scatter}
+        self._kinds = {
+            FUNCTION: self._function,
+            BATCH: self._batch,
+            SHELL: self._shell,
+            SCATTER: self._scatter,
+        }
 
     @staticmethod
     def totals() -> tuple[float, float]:
@@ -150,7 +162,10 @@ class RemoteCalls:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         at_once = tasks_at_once(nodes, num_cpus, num_gpus)
         if not at_once:
-            most = {name: max((node.get(name, 0) for node in nodes), default=0) for name in ("CPU", "GPU")}
+            most = {
+                name: max((node.get(name, 0) for node in nodes), default=0)
+                for name in ("CPU", "GPU")
+            }
             raise InvalidRequest(
                 f"a task of num_cpus={num_cpus:g} and num_gpus={num_gpus:g} fits on no instance: the largest has "
                 f"{most['CPU']:g} CPUs and {most['GPU']:g} GPUs"
@@ -192,11 +207,14 @@ class RemoteCalls:
         folder = str(self._folder) if host == self._head else ""
         options = self._options(call, {"label_selector": {LABEL_HOST: host}})
         call.begin()
-        return await self._await(call, TASKS["shell"].options(**options).remote(bytes(call.content).decode(), folder))
+        return await self._await(
+            call, TASKS["shell"].options(**options).remote(bytes(call.content).decode(), folder)
+        )
 
     async def _scatter(self, call: Call) -> tuple[bytes, bool]:
         call.begin()
-        # In a thread, because Ray copies the parcel. The driver owns the object, so it lasts until the session ends.
+        # In a thread, because Ray copies the parcel. The driver owns the object, so it lasts until
+        # the session ends.
         reference = await asyncio.to_thread(ray.put, pickle.PickleBuffer(call.content))
         self._scattered.append(reference)
         return Outcome(pickled=pickle.dumps(cloudpickle.dumps(reference))).encode(), False
@@ -217,16 +235,20 @@ class RemoteCalls:
         except RayError as error:
             if isinstance(error, (RayTaskError, TaskCancelledError)) or call.is_cancelled:
                 raise
-        # The process died, perhaps because of an unknown item. Try the items separately and one after the other,
-        # because one may take so much memory that all processes of the host die.
+        # The process died, perhaps because of an unknown item. Try the items separately and one
+        # after the other, because one may take so much memory that all processes of the host die.
         began_s = time.monotonic()
-        outcomes = [await self._single(call, item, number) for number, item in enumerate(items, start=first)]
+        outcomes = [
+            await self._single(call, item, number) for number, item in enumerate(items, start=first)
+        ]
         return Outcome(pickled=pickle.dumps((time.monotonic() - began_s, outcomes))).encode(), False
 
     async def _single(self, call: Call, item: bytes, number: int) -> bytes:
         for attempt in range(1, DEATHS + 1):
             try:
-                encoded, _ = await self._await(call, self._submit(call, pickle.dumps([item]), number))
+                encoded, _ = await self._await(
+                    call, self._submit(call, pickle.dumps([item]), number)
+                )
                 _, (outcome,) = pickle.loads(Outcome.decode(encoded).pickled)
                 return bytes(outcome)
             except (RayTaskError, TaskCancelledError):
@@ -245,11 +267,18 @@ class RemoteCalls:
         options = self._options(call, {"scheduling_strategy": "SPREAD"})
         function = self._functions[request.function]
         task = TASKS["batch"].options(**options)
-        return task.remote(function, items, first, request.retries, request.return_exceptions, request.unpack)
+        return task.remote(
+            function, items, first, request.retries, request.return_exceptions, request.unpack
+        )
 
     def _options(self, call: Call, where: Mapping[str, Any]) -> dict[str, Any]:
         request = call.request
-        return {"name": request.name, "num_cpus": request.num_cpus, "num_gpus": request.num_gpus, **where}
+        return {
+            "name": request.name,
+            "num_cpus": request.num_cpus,
+            "num_gpus": request.num_gpus,
+            **where,
+        }
 
     async def _await(self, call: Call, reference: Any) -> tuple[bytes, bool]:
         self._references[call.id] = reference

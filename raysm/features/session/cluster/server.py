@@ -1,6 +1,7 @@
 """The HTTP server of a session on the head's loopback, for clients that have proved that they know the job's token.
 
-Calls and output go over the WebSocket of ``clients``, everything else by HTTP. Nothing is unpickled here.
+Calls and output go over the WebSocket of ``clients``, everything else by HTTP. Nothing is unpickled
+here.
 """
 
 import asyncio
@@ -94,7 +95,9 @@ class SessionServer:
         try:
             return await handler(request)
         except (RaysmError, OSError) as error:
-            return web.json_response({"error": str(error), "type": type(error).__name__}, status=status_of(error))
+            return web.json_response(
+                {"error": str(error), "type": type(error).__name__}, status=status_of(error)
+            )
 
     # The session
 
@@ -114,13 +117,17 @@ class SessionServer:
         return web.json_response({})
 
     async def _slots(self, request: web.Request) -> web.Response:
-        num_cpus, num_gpus = (float(request.query.get(name, 0)) for name in ("num_cpus", "num_gpus"))
+        num_cpus, num_gpus = (
+            float(request.query.get(name, 0)) for name in ("num_cpus", "num_gpus")
+        )
         return web.json_response({"slots": self._host.remote.slots(num_cpus, num_gpus)})
 
     async def _complete(self, request: web.Request) -> web.Response:
         text = str((await request.json())["text"])
         try:
-            matches = await _beside_the_loop(lambda: completions(text, self._host.cells.namespace), COMPLETION_S)
+            matches = await _beside_the_loop(
+                lambda: completions(text, self._host.cells.namespace), COMPLETION_S
+            )
         except TimeoutError:  # a property of the user's object is slow
             matches = []
         return web.json_response({"matches": matches})
@@ -136,7 +143,9 @@ class SessionServer:
     async def _output(self, request: web.Request) -> web.Response:
         call = self._known(request)
         pieces = call.output.since(int(request.query.get("from", 0)))
-        rows = [{"start": piece.start, "stream": piece.stream, "text": piece.text} for piece in pieces]
+        rows = [
+            {"start": piece.start, "stream": piece.stream, "text": piece.text} for piece in pieces
+        ]
         return web.json_response({"pieces": rows, "end": call.output.end})
 
     async def _interrupt(self, request: web.Request) -> web.Response:
@@ -185,7 +194,9 @@ async def _beside_the_loop(work: Callable[[], T], timeout_s: float) -> T:
         try:
             value = work()
         except BaseException as error:  # user code
-            outcome = functools.partial(done.set_exception, RaysmError(f"{type(error).__name__}: {error}"))
+            outcome = functools.partial(
+                done.set_exception, RaysmError(f"{type(error).__name__}: {error}")
+            )
         else:
             outcome = functools.partial(done.set_result, value)
         with contextlib.suppress(RuntimeError):  # the loop is closed
@@ -196,7 +207,8 @@ async def _beside_the_loop(work: Callable[[], T], timeout_s: float) -> T:
 
 
 def completions(text: str, namespace: dict[str, Any]) -> list[str]:
-    # rlcompleter instead of jedi, which would read the source of imported modules in the server's process.
+    # rlcompleter instead of jedi, which would read the source of imported modules in the server's
+    # process.
     completer = rlcompleter.Completer(namespace)
     matches: list[str] = []
     # rlcompleter evaluates properties of the user's objects, which may be slow.

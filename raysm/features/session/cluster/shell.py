@@ -1,7 +1,7 @@
 """The namespace of a session's cells: an IPython shell whose rich output travels to the client.
 
-Cells are compiled under the name and with the line numbers that the client shows, and failures keep only the frames of
-the user's code.
+Cells are compiled under the name and with the line numbers that the client shows, and failures keep
+only the frames of the user's code.
 """
 
 import asyncio
@@ -39,12 +39,14 @@ from raysm.instance.environment import inherited, tell
 from raysm.instance.work.forks import ending_forks
 
 Display = Callable[[Mapping[str, Any]], None]
-"""Sends one display to the client: ``data``, ``metadata``, ``transient``, ``update``; or ``clear``."""
+"""Sends one display to the client: ``data``, ``metadata``, ``transient``, ``update``; or
+``clear``."""
 
 INLINE = "module://matplotlib_inline.backend_inline"
 IPYTHON = str(Path(page.__file__).parents[1])
 WIDGET = "application/vnd.jupyter.widget-view+json"
-"""Left out: a session has no connection for widgets, and a notebook would show an error in place of their text."""
+"""Left out: a session has no connection for widgets, and a notebook would show an error in place of
+their text."""
 MAX_DISPLAY_BYTES = 32 << 20
 """A larger display is replaced by its text."""
 
@@ -101,7 +103,12 @@ class _Publisher(DisplayPublisher):  # type: ignore[misc]
         update: bool = False,
         **_: Any,
     ) -> None:
-        bundle = {"data": _as_json(data), "metadata": metadata or {}, "transient": transient or {}, "update": update}
+        bundle = {
+            "data": _as_json(data),
+            "metadata": metadata or {},
+            "transient": transient or {},
+            "update": update,
+        }
         self.shell.send_display(bundle)
 
     def clear_output(self, wait: bool = False) -> None:
@@ -112,7 +119,9 @@ class _ResultHook(DisplayHook):  # type: ignore[misc]
     def write_output_prompt(self) -> None:
         pass
 
-    def write_format_data(self, format_dict: Mapping[str, Any], md_dict: Mapping[str, Any] | None = None) -> None:
+    def write_format_data(
+        self, format_dict: Mapping[str, Any], md_dict: Mapping[str, Any] | None = None
+    ) -> None:
         self.shell.shown = _as_json(format_dict), dict(md_dict or {})
 
     def log_output(self, format_dict: Mapping[str, Any]) -> None:
@@ -141,7 +150,10 @@ class _TextBars(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return getattr(importlib.import_module("tqdm"), {"tqdm_notebook": "tqdm", "tnrange": "trange"}.get(name, name))
+        return getattr(
+            importlib.import_module("tqdm"),
+            {"tqdm_notebook": "tqdm", "tnrange": "trange"}.get(name, name),
+        )
 
 
 class _Shell(InteractiveShell):  # type: ignore[misc]
@@ -158,7 +170,9 @@ class _Shell(InteractiveShell):  # type: ignore[misc]
         self.loop_runner = self._run_in_loop
 
     def send_display(self, bundle: Mapping[str, Any]) -> None:
-        size = sum(len(value) for value in bundle.get("data", {}).values() if isinstance(value, str))
+        size = sum(
+            len(value) for value in bundle.get("data", {}).values() if isinstance(value, str)
+        )
         if size > MAX_DISPLAY_BYTES:
             text = f"<a display of {size >> 20} MB, which is too large to send>"
             bundle = {**bundle, "data": {"text/plain": text}, "metadata": {}}
@@ -191,7 +205,9 @@ class _Shell(InteractiveShell):  # type: ignore[misc]
         if not (kwargs.get("running_compiled_code") or kwargs.get("exception_only")):
             super().showtraceback(*args, **kwargs)
 
-    def showsyntaxerror(self, filename: str | None = None, running_compiled_code: bool = False) -> None:
+    def showsyntaxerror(
+        self, filename: str | None = None, running_compiled_code: bool = False
+    ) -> None:
         pass
 
     def showindentationerror(self) -> None:
@@ -315,4 +331,6 @@ class Namespace:
         if missing:
             where = f"{request.host}'s namespace in the session" if request.host else "the session"
             raise NameError(f"{where} has no {', '.join(map(repr, missing))}")
-        return Outcome(pickled=parcel_of({name: self.names[name] for name in names}, ", ".join(names)))
+        return Outcome(
+            pickled=parcel_of({name: self.names[name] for name in names}, ", ".join(names))
+        )

@@ -1,7 +1,8 @@
 """The code in the processes that do a session's work: calls, batches, commands, and cells of other instances.
 
-Pickles are read only here. A socket connects each call process with the server: Ray starts these processes and knows
-how one died, but a call to an actor costs both ends a millisecond of CPU, which was half of a short call.
+Pickles are read only here. A socket connects each call process with the server: Ray starts these
+processes and knows how one died, but a call to an actor costs both ends a millisecond of CPU, which
+was half of a short call.
 """
 
 import asyncio
@@ -34,7 +35,9 @@ Work = Callable[[str, bytes | memoryview, str, str], tuple[list[Piece], bool, in
 class CallLine:
     """The server's end of the connection with a call process, which runs one call at a time."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, blobs: Blobs) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, blobs: Blobs
+    ) -> None:
         self._reader, self._writer, self._blobs = reader, writer, blobs
         # The process writes its next large outcome to this blob.
         self._blob = blobs.new()
@@ -43,10 +46,19 @@ class CallLine:
     async def to(cls, path: str, blobs: Blobs) -> "CallLine":
         return cls(*await asyncio.open_unix_connection(path, limit=READ_BYTES), blobs)
 
-    async def call(self, id: str, body: bytes | Blob, name: str, host: str) -> tuple[bytes | Blob, bool, int]:
+    async def call(
+        self, id: str, body: bytes | Blob, name: str, host: str
+    ) -> tuple[bytes | Blob, bool, int]:
         """Run a call in the process; return the encoded outcome and the rest like ``CallProcess.call``."""
         path = body.path if isinstance(body, Blob) else ""
-        head = {"id": id, "name": name, "host": host, "bytes": len(body), "path": path, "blob": self._blob.path}
+        head = {
+            "id": id,
+            "name": name,
+            "host": host,
+            "bytes": len(body),
+            "path": path,
+            "blob": self._blob.path,
+        }
         try:
             # No empty piece, which asyncio since Python 3.12 would try to send forever.
             pieces = [_line(head)] if isinstance(body, Blob) or not body else [_line(head), body]
@@ -91,7 +103,16 @@ class Serving:
                 blob = write_to(head["blob"], pieces) if size_of(pieces) > SMALL_BYTES else 0
                 outcome = b"" if blob else b"".join(pieces)
                 del pieces
-                file.write(_line({"failed": has_failed, "messages": messages, "bytes": len(outcome), "blob": blob}))
+                file.write(
+                    _line(
+                        {
+                            "failed": has_failed,
+                            "messages": messages,
+                            "bytes": len(outcome),
+                            "blob": blob,
+                        }
+                    )
+                )
                 file.write(outcome)
                 file.flush()
 
@@ -102,15 +123,15 @@ def _line(head: Mapping[str, object]) -> bytes:
 
 KEPT_OUTPUT = 1 << 20
 MAX_PENDING = 256
-"""How many messages another instance may send before it waits for the head: more than a burst of lines, and only about
-100 kB."""
+"""How many messages another instance may send before it waits for the head: more than a burst of
+lines, and only about 100 kB."""
 
 
 class CallProcess:
     """A Ray actor that runs calls one after the other.
 
-    It sends output to the session's socket ``output``, and receives calls at the socket ``path``. Calls see all GPUs of
-    the head, like its cells.
+    It sends output to the session's socket ``output``, and receives calls at the socket ``path``.
+    Calls see all GPUs of the head, like its cells.
     """
 
     def __init__(self, output: str, folder: str, path: str) -> None:
@@ -124,7 +145,9 @@ class CallProcess:
     def serve(self) -> None:
         self._serving.serve(self.call)
 
-    def call(self, id: str, pickled: bytes | memoryview, name: str, host: str) -> tuple[list[Piece], bool, int]:
+    def call(
+        self, id: str, pickled: bytes | memoryview, name: str, host: str
+    ) -> tuple[list[Piece], bool, int]:
         """Call a pickled function; return its outcome, whether that is a failure, and the number of messages sent."""
 
         def work() -> Any:
@@ -142,7 +165,8 @@ class CallProcess:
 class NamespaceProcess:
     """A Ray actor with the namespace of an instance that is not the head.
 
-    Its output goes through ``forwarder``. Its cells see all GPUs of the instance, like those of the head.
+    Its output goes through ``forwarder``. Its cells see all GPUs of the instance, like those of the
+    head.
     """
 
     def __init__(self, host: str, forwarder: Any) -> None:
@@ -152,8 +176,12 @@ class NamespaceProcess:
 
         show_figures_inline()
         scratch = base_paths().scratch
-        # In the job's folder, which is removed at the end. Ray kills this process, so it cannot clean up.
-        self._host, self._namespace = host, Namespace(self._show, scratch if scratch.is_dir() else None)
+        # In the job's folder, which is removed at the end. Ray kills this process, so it cannot
+        # clean up.
+        self._host, self._namespace = (
+            host,
+            Namespace(self._show, scratch if scratch.is_dir() else None),
+        )
         self._printed: Printed | None = None
         self._forwarder, self._sent = forwarder, 0
 
@@ -180,7 +208,8 @@ class NamespaceProcess:
         self._sent += 1
         # A cell that prints faster than the head receives would fill the memory of this process.
         if self._sent % MAX_PENDING == 0:
-            # Imported here, because call processes that import this module do not need Ray at this point.
+            # Imported here, because call processes that import this module do not need Ray at this
+            # point.
             import ray
 
             ray.get(reference)
@@ -210,7 +239,8 @@ def batch(
 
     Args:
         function: The pickled ``(function, args, kwargs)``; the item comes before the arguments.
-        items: A pickled list of pickled items, so that a batch can be split without loading the items.
+        items: A pickled list of pickled items, so that a batch can be split without loading the
+            items.
         first: Index of the first item in the whole map.
         retries: How often to retry an item whose function raised.
         return_exceptions: Continue after an item that failed.
@@ -230,7 +260,9 @@ def batch(
     return Outcome(pickled=pickle.dumps((time.perf_counter() - began_s, encoded))).encode(), False
 
 
-def _apply(fn: Callable[..., Any], item: bytes, args: tuple[Any, ...], kwargs: dict[str, Any], unpack: bool) -> Any:
+def _apply(
+    fn: Callable[..., Any], item: bytes, args: tuple[Any, ...], kwargs: dict[str, Any], unpack: bool
+) -> Any:
     value = pickle.loads(item)
     return fn(*(value if unpack else (value,)), *args, **kwargs)
 

@@ -44,13 +44,18 @@ class Labelled(io.TextIOBase):
             self._stream.write("\n")
 
     def flush(self) -> None:
-        # The garbage collector flushes this too, and Python 3.13 prints the error of a stream that is closed by then.
+        # The garbage collector flushes this too, and Python 3.13 prints the error of a stream that
+        # is closed by then.
         if not self._stream.closed:
             self._stream.flush()
 
 
 def run_cell(
-    session: Session, options: Namespace, source: str, variables: MutableMapping[str, Any], number: int
+    session: Session,
+    options: Namespace,
+    source: str,
+    variables: MutableMapping[str, Any],
+    number: int,
 ) -> Any:
     """Run ``source`` in the session and print its output here; Ctrl-C interrupts only this cell."""
     hosts = _hosts(session, options.on)
@@ -59,7 +64,9 @@ def run_cell(
         _push(session, options.push, variables, host)
     # The notebook counts the line of the magic too.
     whole = source if options.whole else f"\n{source}"
-    calls = {host or HEAD: session.cell(whole, filename=f"Cell In[{number}]", on=host) for host in hosts}
+    calls = {
+        host or HEAD: session.cell(whole, filename=f"Cell In[{number}]", on=host) for host in hosts
+    }
     future = PerInstance(calls) if len(calls) > 1 else next(iter(calls.values()))
     if options.out is not None:
         variables[options.out] = future
@@ -78,11 +85,15 @@ def _hosts(session: Session, on: Sequence[str]) -> list[str | None]:
         return list(hosts)
     for host in on:
         if host not in hosts:
-            raise InvalidRequest(f"--on: the session has no instance {host!r}; it has {', '.join(hosts)}")
+            raise InvalidRequest(
+                f"--on: the session has no instance {host!r}; it has {', '.join(hosts)}"
+            )
     return list(on)
 
 
-def _push(session: Session, names: Sequence[str], variables: Mapping[str, Any], host: str | None) -> None:
+def _push(
+    session: Session, names: Sequence[str], variables: Mapping[str, Any], host: str | None
+) -> None:
     missing = [name for name in names if name not in variables]
     if missing:
         raise InvalidRequest(f"--push: the notebook has no variable {missing[0]!r}")
@@ -90,7 +101,12 @@ def _push(session: Session, names: Sequence[str], variables: Mapping[str, Any], 
         session.push(host, **{name: variables[name] for name in names})
 
 
-def _pull(session: Session, names: Sequence[str], variables: MutableMapping[str, Any], hosts: list[str | None]) -> None:
+def _pull(
+    session: Session,
+    names: Sequence[str],
+    variables: MutableMapping[str, Any],
+    hosts: list[str | None],
+) -> None:
     if not names:
         return
     try:
@@ -148,11 +164,16 @@ def _show_labelled(host: str, out: Labelled, bundle: Mapping[str, Any]) -> None:
     show_display(bundle, sys.stdout)
 
 
-# IPython asks an exception for _render_traceback_() before it draws its own traceback, whose frames would be raysm's.
+# IPython asks an exception for _render_traceback_() before it draws its own traceback, whose frames
+# would be raysm's.
 
 
 def in_one_line(error: Exception) -> Exception:
-    return _with_lines(error, [f"{type(error).__name__}: {error}"]) if isinstance(error, RaysmError) else error
+    return (
+        _with_lines(error, [f"{type(error).__name__}: {error}"])
+        if isinstance(error, RaysmError)
+        else error
+    )
 
 
 def _remote(call: Call[Any], error: Exception) -> Exception:
@@ -165,7 +186,9 @@ def _remote(call: Call[Any], error: Exception) -> Exception:
     lines = (failure.traceback or failure.headline).rstrip().splitlines()
     # IPython draws these itself, without asking the exception.
     if isinstance(error, SyntaxError | BaseExceptionGroup):
-        error = CallFailed(failure.message, error_type=failure.type, remote_traceback=failure.traceback)
+        error = CallFailed(
+            failure.message, error_type=failure.type, remote_traceback=failure.traceback
+        )
     return _with_lines(error, lines)
 
 

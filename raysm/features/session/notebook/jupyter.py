@@ -10,7 +10,8 @@ from raysm.core.client.views.server import LocalServer, Page, relaying
 if TYPE_CHECKING:
     from raysm.core.protocol.connections import OpenConnection
 
-# JupyterLab compiles the schemas of its settings: https://github.com/jupyterlab/jupyterlab/issues/8350
+# JupyterLab compiles the schemas of its settings:
+# https://github.com/jupyterlab/jupyterlab/issues/8350
 POLICY = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; object-src 'none'; base-uri 'none'"
 
 
@@ -31,17 +32,26 @@ class RemoteJupyter(Page):
 
 
 def open_jupyter(
-    name: str, *, address: Callable[[], str], open_connection: "OpenConnection", start: Callable[[str], str]
+    name: str,
+    *,
+    address: Callable[[], str],
+    open_connection: "OpenConnection",
+    start: Callable[[str], str],
 ) -> RemoteJupyter:
     """Start JupyterLab on the head of a session and serve it here; raises RaysmError if JupyterLab does not start."""
     started = ""
     server = LocalServer(
-        partial(relaying, open_connection, lambda: f"http://{address()}/jupyter/{started}/" if started else None),
+        partial(
+            relaying,
+            open_connection,
+            lambda: f"http://{address()}/jupyter/{started}/" if started else None,
+        ),
         policy=POLICY,
     )
     page = RemoteJupyter(server, f"JupyterLab of the session {name}")
     try:
-        # JupyterLab's page links its files by absolute paths, so it must know the path in the browser.
+        # JupyterLab's page links its files by absolute paths, so it must know the path in the
+        # browser.
         started = start(urlsplit(page.url).path.removesuffix("lab"))
     except BaseException:  # also Ctrl-C, because starting takes some seconds
         server.close()

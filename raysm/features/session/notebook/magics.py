@@ -79,12 +79,39 @@ def _cell_parser() -> _Parser:
     parser = _Parser("%%raysm")
     add = parser.add_argument
     add("-s", "--session", metavar="NAME", help="the session's name, or the variable that holds it")
-    add("--push", metavar="NAMES", type=_names, default=(), help="variables of the notebook to send before")
-    add("--pull", metavar="NAMES", type=_names, default=(), help="variables of the session to fetch afterwards")
+    add(
+        "--push",
+        metavar="NAMES",
+        type=_names,
+        default=(),
+        help="variables of the notebook to send before",
+    )
+    add(
+        "--pull",
+        metavar="NAMES",
+        type=_names,
+        default=(),
+        help="variables of the session to fetch afterwards",
+    )
     # The other spellings are those of ipyparallel's %%px.
-    add("--on", "--targets", "-t", metavar="WHERE", type=_names, default=(), help="head, all, or instances")
+    add(
+        "--on",
+        "--targets",
+        "-t",
+        metavar="WHERE",
+        type=_names,
+        default=(),
+        help="head, all, or instances",
+    )
     add("-o", "--out", metavar="NAME", help="the variable that gets the future")
-    add("--async", "-a", "--noblock", dest="is_async", action="store_true", help="do not wait; return the future")
+    add(
+        "--async",
+        "-a",
+        "--noblock",
+        dest="is_async",
+        action="store_true",
+        help="do not wait; return the future",
+    )
     add("--block", "-b", dest="is_async", action="store_false", help=argparse.SUPPRESS)
     # What `%raysm on` writes: the source is the whole cell, without a line of the magic's own.
     add("--whole", action="store_true", help=argparse.SUPPRESS)
@@ -104,8 +131,20 @@ def _line_parser() -> _Parser:
     add = parsers["start"].add_argument
     add("--instances", "-n", dest="count", metavar="NUMBER", type=int)
     add("--type", dest="instance_type", metavar="TYPE", help="ml.g5.2xlarge")
-    add("--idle", dest="idle_timeout_s", metavar="TIME", type=_seconds, help="ends after so long without a call")
-    add("--detached", dest="idle_timeout_detached_s", metavar="TIME", type=_seconds, help="the same without a client")
+    add(
+        "--idle",
+        dest="idle_timeout_s",
+        metavar="TIME",
+        type=_seconds,
+        help="ends after so long without a call",
+    )
+    add(
+        "--detached",
+        dest="idle_timeout_detached_s",
+        metavar="TIME",
+        type=_seconds,
+        help="the same without a client",
+    )
     add("--budget", dest="budget_usd", metavar="USD", type=float)
     return parser
 
@@ -148,13 +187,18 @@ class Magics:
     def raysm(self, line: str, cell: str | None = None) -> Any:
         """Run a cell in a session of a cluster, or manage the session.
 
-        %raysm start [NAME] [--instances 2] [--type ml.g5.2xlarge] [--idle 30m] [--detached 5m] [--budget 20]
-        %raysm connect NAME | status | dashboard | result | keep 60m | close | on | off
+        %raysm start [NAME] [--instances 2] [--type ml.g5.2xlarge] [--idle 30m] [--detached 5m]
+        [--budget 20] %raysm connect NAME | status | dashboard | result | keep 60m | close | on |
+        off
 
         %%raysm [-s NAME] [--on head|all|algo-2] [--push a,b] [--pull model] [-o future] [--async]
         """
         try:
-            return self._command(LINE.read(line.strip() or "status")) if cell is None else self._cell(line, cell)
+            return (
+                self._command(LINE.read(line.strip() or "status"))
+                if cell is None
+                else self._cell(line, cell)
+            )
         except RaysmError as error:
             # An exception of the cell is shown as the session reported it.
             if hasattr(error, "_render_traceback_"):
@@ -166,12 +210,15 @@ class Magics:
     def _cell(self, line: str, source: str) -> Any:
         options = CELL.read(line)
         if options.is_async and options.pull:
-            raise UsageError("--pull fetches after the cell's end, which --async does not wait for: use one of them")
+            raise UsageError(
+                "--pull fetches after the cell's end, which --async does not wait for: use one of them"
+            )
         session, variables = self._session(options.session), self._shell.user_ns
         try:
             value = run_cell(session, options, source, variables, self._shell.execution_count)
         except SessionEnded:
-            # The next cell may use a later session of that name. This one fails, because the variables are lost.
+            # The next cell may use a later session of that name. This one fails, because the
+            # variables are lost.
             self._forget(session)
             raise
         if options.is_async:
@@ -183,7 +230,9 @@ class Magics:
             case "start":
                 return self._start(options)
             case "connect":
-                self._current = self._variable(options.name) or self._attach(options.name, options.profile)
+                self._current = self._variable(options.name) or self._attach(
+                    options.name, options.profile
+                )
                 return self._current
             case "status":
                 return self._session(options.name)
@@ -196,7 +245,8 @@ class Magics:
             case "keep":
                 session = self._session(None)
                 session.keep(minutes=options.seconds / 60)
-                print(f"no idle end of {session.name} for the next {brief_duration(options.seconds)}")  # noqa: T201
+                duration = brief_duration(options.seconds)
+                print(f"no idle end of {session.name} for the next {duration}")  # noqa: T201
                 return session
             case "close":
                 self._close(self._session(options.name))
@@ -210,9 +260,15 @@ class Magics:
         return None
 
     def _start(self, options: Namespace) -> Session:
-        given = {name: value for name, value in vars(options).items() if value is not None and name != "command"}
+        given = {
+            name: value
+            for name, value in vars(options).items()
+            if value is not None and name != "command"
+        }
         # Options of the line override those of the profile.
-        base: dict[str, Any] = dict(load_options(profile=given.pop("profile"))) if "profile" in given else {}
+        base: dict[str, Any] = (
+            dict(load_options(profile=given.pop("profile"))) if "profile" in given else {}
+        )
         shape = {name: given.pop(name) for name in ("count", "instance_type") if name in given}
         if shape:
             base["cluster"] = replace(base.get("cluster") or Cluster(), **shape)
@@ -232,26 +288,38 @@ class Magics:
 
     def _forget(self, session: Session) -> None:
         # It may be known by its job's name too.
-        self._attached = {known: other for known, other in self._attached.items() if other is not session}
+        self._attached = {
+            known: other for known, other in self._attached.items() if other is not session
+        }
         if session is self._current:
             self._current = None
 
     def session_of(self, cell: str) -> Session | None:
         """Return the session in which a cell would run, if it is open; connects to nothing."""
-        line = cell.lstrip().partition("\n")[0].removeprefix(MAGIC) if cell.lstrip().startswith(MAGIC) else ""
+        line = (
+            cell.lstrip().partition("\n")[0].removeprefix(MAGIC)
+            if cell.lstrip().startswith(MAGIC)
+            else ""
+        )
         try:
             # Completion calls this while the line is still incomplete.
             name = CELL.read(line).session
         except UsageError:
             return None
-        return self._current or _entered() if name is None else self._attached.get(name) or self._variable(name)
+        return (
+            self._current or _entered()
+            if name is None
+            else self._attached.get(name) or self._variable(name)
+        )
 
     def _session(self, name: str | None) -> Session:
         if name is not None:
             return self._variable(name) or self._attached.get(name) or self._attach(name, None)
         session = self._current or _entered()
         if session is None:
-            raise UsageError("no session is connected: %raysm start begins one, %raysm connect NAME finds one")
+            raise UsageError(
+                "no session is connected: %raysm start begins one, %raysm connect NAME finds one"
+            )
         return session
 
     def _attach(self, name: str, profile: str | None) -> Session:
@@ -290,7 +358,9 @@ class RemoteMode:
         return [f"{MAGIC} --whole\n", *lines]
 
     def covers(self, cell: str) -> bool:
-        return cell.lstrip().startswith(MAGIC) or (self.is_on and not cell.lstrip().startswith(HERE))
+        return cell.lstrip().startswith(MAGIC) or (
+            self.is_on and not cell.lstrip().startswith(HERE)
+        )
 
 
 class Completer:

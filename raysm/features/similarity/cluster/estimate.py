@@ -1,11 +1,12 @@
 """Estimate the time of a similarity: rates that are measured on this machine, times the work.
 
-``estimate`` starts one process for each core, as a job would: this module, run by ``python -m``. Each
-measures how fast a core prepares rows and compares pairs of the matrix itself. With N rows on S slots:
+``estimate`` starts one process for each core, as a job would: this module, run by ``python -m``.
+Each measures how fast a core prepares rows and compares pairs of the matrix itself. With N rows on
+S slots:
 
     prepare    = N / (rows a second) / S
-    similarity = pairs / (pairs a second) / S; or the time to send rows or to write scores, if that is longer
-    gathering  = bytes of the result / DISK_BYTES_S / instances that write it
+    similarity = pairs / (pairs a second) / S; or the time to send rows or to write scores, if that
+    is longer gathering  = bytes of the result / DISK_BYTES_S / instances that write it
 """
 
 import json
@@ -31,21 +32,27 @@ from raysm.features.similarity.cluster.reading.matrix import Matrix, Place, Sour
 from raysm.features.similarity.cluster.sizing import DENSE, SPARSE, Sizing
 from raysm.features.similarity.cluster.tasks.context import Context, RowShape, engine_cache_of
 from raysm.features.similarity.cluster.tasks.parts import TileTask, prepared_part
-from raysm.features.similarity.cluster.tasks.preparing import compares_elements, prepare_block, prepared
+from raysm.features.similarity.cluster.tasks.preparing import (
+    compares_elements,
+    prepare_block,
+    prepared,
+)
 from raysm.features.similarity.request import Similarity
 from raysm.instance import environment
 from raysm.instance.work.row_blocks import RowBlock, TileBlock
 
 MAX_ROWS = 4096
 MIN_S = 0.6
-"""Seconds for which each measurement is repeated, so that all cores measure the same thing at the same time."""
+"""Seconds for which each measurement is repeated, so that all cores measure the same thing at the
+same time."""
 
 START_S = 0.85
-"""Seconds from the formed cluster to the first task, and from the last file to the end, measured on two cores."""
+"""Seconds from the formed cluster to the first task, and from the last file to the end, measured on
+two cores."""
 
 NETWORK_BYTES_S = 1.25e9
-"""Network of one instance, each way: 10 Gbit/s, which the types from 4xlarge on have as their baseline or above
-(https://docs.aws.amazon.com/ec2/latest/instancetypes/co.html)."""
+"""Network of one instance, each way: 10 Gbit/s, which the types from 4xlarge on have as their
+baseline or above (https://docs.aws.amazon.com/ec2/latest/instancetypes/co.html)."""
 
 DISK_BYTES_S = 250e6
 """Disk of one instance: gp2, all that SageMaker offers beside instances' own disks, takes no more
@@ -88,8 +95,8 @@ def estimate(
 ) -> Estimate:
     """Measure a few tiles of the matrix at ``path`` on this machine, and predict the whole on ``slots`` equal cores.
 
-    It measures on ``processes`` cores at once, by default on all of this machine. ``shared_out``: each of the
-    ``instances`` has a share of the rows, not all.
+    It measures on ``processes`` cores at once, by default on all of this machine. ``shared_out``:
+    each of the ``instances`` has a share of the rows, not all.
     """
     with tempfile.TemporaryDirectory(prefix="raysm-estimate-") as scratch:
         matrix = open_matrix(path, Path(scratch), Selection.of(workload))
@@ -108,7 +115,13 @@ def estimate(
 
 
 def predict(
-    workload: Similarity, matrix: Matrix, rates: Rates, slots: int, instances: int = 1, *, shared_out: bool = False
+    workload: Similarity,
+    matrix: Matrix,
+    rates: Rates,
+    slots: int,
+    instances: int = 1,
+    *,
+    shared_out: bool = False,
 ) -> Estimate:
     """Divide the work among so many cores with these rates."""
     mode, rows = mode_of(workload), matrix.rows
@@ -128,7 +141,8 @@ def predict(
     full_bytes = rows**2 * np.dtype(workload.dtype).itemsize if mode.in_strips else 0
     parts = workload.parts or 1
     writers = min(parts, instances)
-    # On the half ring of n instances (see ``rotation``), each receives the rows of half of the others.
+    # On the half ring of n instances (see ``rotation``), each receives the rows of half of the
+    # others.
     coming_bytes = matrix.nbytes * (instances // 2) / instances if shared_out else 0.0
     return Estimate(
         engine=rates.engine,
@@ -137,7 +151,9 @@ def predict(
         phases_s={
             "prepare": rows / rates.rows / slots,
             # Scores are written, and rows travel, while others are compared.
-            "similarity": max(similarity_s, full_bytes / DISK_BYTES_S / writers, coming_bytes / NETWORK_BYTES_S),
+            "similarity": max(
+                similarity_s, full_bytes / DISK_BYTES_S / writers, coming_bytes / NETWORK_BYTES_S
+            ),
             "gathering": written / DISK_BYTES_S / writers,
         },
         parts=parts,
@@ -167,7 +183,8 @@ def measure(path: str, scratch: str, asked: Any, rows: int, min_s: float) -> Rat
     cache = engine_cache_of(context)
     above, beside = RowBlock(0, rows), RowBlock(rows, block.rows)
     task = TileTask(TileBlock(above, beside), self_join=not mode.in_strips)
-    # Tasks know lower bounds of their rows for most of a run; here, those that each block finds within itself.
+    # Tasks know lower bounds of their rows for most of a run; here, those that each block finds
+    # within itself.
     task = replace(task, hint=mode.probed_hint(context, above, beside))
     tile_s = _seconds(lambda: mode.compare(context, task), min_s)
     return Rates(engine=cache.engine.name, rows=block.rows / prepare_s, pairs=rows**2 / tile_s)
@@ -187,10 +204,13 @@ def _seconds(function: Callable[[], object], min_s: float) -> float:
 def _measure_in_process(question: list[Any]) -> Rates:
     # -P: a random.py in the current folder would shadow the standard module.
     command = [sys.executable, "-P", "-m", "raysm.features.similarity.cluster.estimate"]
-    # One thread, as in a task of one core. A process of its own, because BLAS reads the variable when it is loaded.
+    # One thread, as in a task of one core. A process of its own, because BLAS reads the variable
+    # when it is loaded.
     variables = environment.child_environment({"OMP_NUM_THREADS": "1"})
     text = json.dumps(question)
-    done = subprocess.run(command, input=text, capture_output=True, text=True, env=variables, check=False)
+    done = subprocess.run(
+        command, input=text, capture_output=True, text=True, env=variables, check=False
+    )
     if done.returncode != 0:
         # The last line of a traceback is the error itself.
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]

@@ -1,9 +1,10 @@
 """The files of the result, written in bounded memory.
 
-``neighbors.parquet`` has one row for each row of the matrix: ``row``, ``neighbors`` and ``similarities``, a fixed-size
-list of k each, the best first. ``pairs.parquet`` has ``row``, ``neighbor``, ``similarity``, sorted by row and neighbor.
-If a column names the rows, ``id`` stands beside ``row``, and ``neighbor_ids`` (``neighbor_id`` in pairs) beside the
-neighbors. The full matrix has no columns for ids, so they are in files of their own. The sizes of row groups depend
+``neighbors.parquet`` has one row for each row of the matrix: ``row``, ``neighbors`` and
+``similarities``, a fixed-size list of k each, the best first. ``pairs.parquet`` has ``row``,
+``neighbor``, ``similarity``, sorted by row and neighbor. If a column names the rows, ``id`` stands
+beside ``row``, and ``neighbor_ids`` (``neighbor_id`` in pairs) beside the neighbors. The full
+matrix has no columns for ids, so they are in files of their own. The sizes of row groups depend
 only on the request and the rows, so that the bytes do not depend on blocks or instances.
 """
 
@@ -54,10 +55,17 @@ def write_neighbors(
     # An int64 and a float32 for each neighbor, and the row's own number.
     row_bytes = 12 * k + 8 + (0 if ids is None else ids.row_bytes + k * ids.neighbor_bytes)
     size = max(1, min(1 << 20, int(GROUP_BYTES / row_bytes)))
-    named = {} if ids is None else {"id": ids.rows.type, "neighbor_ids": _list(ids.neighbors.type, k)}
+    named = (
+        {} if ids is None else {"id": ids.rows.type, "neighbor_ids": _list(ids.neighbors.type, k)}
+    )
     schema = _schema(
         ("row", "id", "neighbors", "neighbor_ids", "similarities"),
-        {"row": pa.int64(), "neighbors": _list(pa.int64(), k), "similarities": _list(pa.float32(), k)} | named,
+        {
+            "row": pa.int64(),
+            "neighbors": _list(pa.int64(), k),
+            "similarities": _list(pa.float32(), k),
+        }
+        | named,
     )
 
     def groups() -> Iterator[list[pa.Array]]:
@@ -71,13 +79,20 @@ def write_neighbors(
             }
             if ids is not None:
                 columns["id"] = ids.rows.slice(start, stop - start)
-                columns["neighbor_ids"] = _lists(take(ids.neighbors, neighbors), schema, "neighbor_ids")
+                columns["neighbor_ids"] = _lists(
+                    take(ids.neighbors, neighbors), schema, "neighbor_ids"
+                )
             yield [columns[name] for name in schema.names]
             # The writer asks for the next group once this one has left for the disk.
             on_rows(stop - start)
 
     return write_parquet(
-        path, schema, groups(), inner=(k,), units=("rows", "neighbors"), statistics=_searched_columns(schema)
+        path,
+        schema,
+        groups(),
+        inner=(k,),
+        units=("rows", "neighbors"),
+        statistics=_searched_columns(schema),
     )
 
 
@@ -85,7 +100,10 @@ def _decoded(
     keys: Callable[[int, int], NDArray[np.uint64]], start: int, stop: int, k: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Return neighbors[n * k] and scores[n * k], made in steps that stay in the cache."""
-    neighbors, scores = np.empty((stop - start, k), dtype=np.int64), np.empty((stop - start, k), dtype=np.float32)
+    neighbors, scores = (
+        np.empty((stop - start, k), dtype=np.int64),
+        np.empty((stop - start, k), dtype=np.float32),
+    )
     step = max(1, STEP_KEYS // k)
     for at in range(start, stop, step):
         some = slice(at - start, min(at + step, stop) - start)
@@ -95,7 +113,9 @@ def _decoded(
 
 def _schema(order: Sequence[str], types: Mapping[str, pa.DataType]) -> pa.Schema:
     # No value is ever missing, and for required columns Parquet stores no definition levels.
-    return pa.schema([pa.field(name, types[name], nullable=False) for name in order if name in types])
+    return pa.schema(
+        [pa.field(name, types[name], nullable=False) for name in order if name in types]
+    )
 
 
 def _list(kind: pa.DataType, k: int) -> pa.DataType:
@@ -115,7 +135,10 @@ def write_ids(path: Path, ids: pa.Array) -> ResultFile:
     """Write row and id into a file of their own, for the full matrix, which names its rows by number alone."""
     schema = _schema(("row", "id"), {"row": pa.int64(), "id": ids.type})
     groups = (
-        [as_array(np.arange(start, min(start + PAIRS_GROUP, len(ids)))), ids.slice(start, PAIRS_GROUP)]
+        [
+            as_array(np.arange(start, min(start + PAIRS_GROUP, len(ids)))),
+            ids.slice(start, PAIRS_GROUP),
+        ]
         for start in range(0, len(ids), PAIRS_GROUP)
     )
     return write_parquet(path, schema, groups, statistics=_searched_columns(schema))
@@ -134,11 +157,21 @@ def write_pairs(path: Path, chunks: Iterable[PairChunk], ids: Ids | None = None)
     size = max(1, int(PAIRS_GROUP * PAIR_BYTES / pair_bytes(ids)))
 
     def groups() -> Iterator[list[pa.Array]]:
-        # Cut again into equal groups: the chunks keep a row's pairs together, and so differ in length.
+        # Cut again into equal groups: the chunks keep a row's pairs together, and so differ in
+        # length.
         for rows, neighbors, similarities in regroup(chunks, size):
-            columns = {"row": as_array(rows), "neighbor": as_array(neighbors), "similarity": as_array(similarities)}
+            columns = {
+                "row": as_array(rows),
+                "neighbor": as_array(neighbors),
+                "similarity": as_array(similarities),
+            }
             if ids is not None:
-                columns |= {"id": take(ids.rows, rows), "neighbor_id": take(ids.neighbors, neighbors)}
+                columns |= {
+                    "id": take(ids.rows, rows),
+                    "neighbor_id": take(ids.neighbors, neighbors),
+                }
             yield [columns[name] for name in schema.names]
 
-    return write_parquet(path, schema, groups(), units=("pairs",), statistics=_searched_columns(schema))
+    return write_parquet(
+        path, schema, groups(), units=("pairs",), statistics=_searched_columns(schema)
+    )

@@ -1,16 +1,21 @@
 """The owners of the result: each merges the pieces of one range of rows, and writes the range's file.
 
-If there is one range, the head is its owner: parts come to it and are merged there. If there are several, each belongs
-to a Ray actor on an instance. Tasks then send each piece to its owner directly, through Ray's object store, and the
-``Collector`` on the head learns only which tiles are done.
+If there is one range, the head is its owner: parts come to it and are merged there. If there are
+several, each belongs to a Ray actor on an instance. Tasks then send each piece to its owner
+directly, through Ray's object store, and the ``Collector`` on the head learns only which tiles are
+done.
 
-**A lost owner.** If its process or instance is lost, Ray starts the owner again, if need be on another instance, with
-only what it recorded among the checkpoints. Callers wait meanwhile. When all tasks are done, the head asks each owner
-for the tiles that it must hold. If an owner lacks any, the tiles that have rows of its range are computed again: about
-twice their share of all tiles. Owners that have the pieces already drop the new ones.
+**A lost owner.** If its process or instance is lost, Ray starts the owner again, if need be on
+another instance, with only what it recorded among the checkpoints. Callers wait meanwhile. When all
+tasks are done, the head asks each owner
+for the tiles that it must hold. If an owner lacks any, the tiles that have rows of its range are
+computed again: about twice their share of all tiles. Owners that have the pieces already drop the
+new ones.
 
-**Memory**: an owner takes what its merger holds and one piece at a time; other pieces wait in Ray's object store, or on
-the disk that the store spills to. Calls are threads: an actor returns the bounds of its range while it merges a piece.
+**Memory**: an owner takes what its merger holds and one piece at a time; other pieces wait in Ray's
+object store, or on
+the disk that the store spills to. Calls are threads: an actor returns the bounds of its range while
+it merges a piece.
 """
 
 import threading
@@ -28,12 +33,24 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from raysm.core.protocol.result import ResultFile
 from raysm.errors import BlockFailed, NoRoom, RaysmError
 from raysm.features.similarity.cluster.arithmetic.tiling import RowOrder, RowRun, consecutive
-from raysm.features.similarity.cluster.modes.mode import Mode, OwnedRange, Piece, RangeMerger, Ranges
+from raysm.features.similarity.cluster.modes.mode import (
+    Mode,
+    OwnedRange,
+    Piece,
+    RangeMerger,
+    Ranges,
+)
 from raysm.features.similarity.cluster.reading.ids import Ids
 from raysm.features.similarity.cluster.reading.matrix import Source
 from raysm.features.similarity.cluster.runs import Folders, Run
 from raysm.features.similarity.cluster.tasks.context import Context
-from raysm.features.similarity.cluster.tasks.parts import Comparing, Part, TileTask, decode_part, encode_part
+from raysm.features.similarity.cluster.tasks.parts import (
+    Comparing,
+    Part,
+    TileTask,
+    decode_part,
+    encode_part,
+)
 from raysm.instance.work.gather import check_room
 from raysm.instance.work.nodes import cluster_nodes, inputs_of
 from raysm.instance.work.record import BlockRecord, occupied_bytes
@@ -68,7 +85,8 @@ class Owner:
         """Merge the pieces of these tiles that an earlier owner recorded; return which tiles' pieces are here."""
         with self._lock:
             merger = self._open_merger()
-            # Load one after the other: together, the pieces of a large range are many times what the merger holds.
+            # Load one after the other: together, the pieces of a large range are many times what
+            # the merger holds.
             for name in names:
                 recorded = self._record_name(name)
                 if self._record is not None and name not in self._held and recorded in self._record:
@@ -90,13 +108,19 @@ class Owner:
             merger = self._open_merger()
             if name in self._held:
                 return
-            # Record before merging: the piece raises bounds, and tasks then drop results below them.
+            # Record before merging: the piece raises bounds, and tasks then drop results below
+            # them.
             if self._record is not None:
-                self._record.save(self._record_name(name), Part(arrays=piece, peaks={}, seconds=0.0))
+                self._record.save(
+                    self._record_name(name), Part(arrays=piece, peaks={}, seconds=0.0)
+                )
             self._merge(merger, name, piece)
 
     def write(
-        self, names: Sequence[str], ids: Ids | None, on_rows: Callable[[int], None] = lambda rows: None
+        self,
+        names: Sequence[str],
+        ids: Ids | None,
+        on_rows: Callable[[int], None] = lambda rows: None,
     ) -> ResultFile | None:
         """Write the range; None: it lacks the piece of one of these tiles, because the owner was started again."""
         with self._lock:
@@ -104,7 +128,8 @@ class Owner:
             return merger.write(ids, on_rows) if self._held.issuperset(names) else None
 
     def end(self) -> None:
-        # Other owners of this instance record in the same folder; they have written their ranges too.
+        # Other owners of this instance record in the same folder; they have written their ranges
+        # too.
         if self._record is not None:
             self._record.remove()
 
@@ -117,8 +142,8 @@ class Owner:
         try:
             merger.take(self._record_name(name), piece)
         except BaseException:
-            # Part of the piece may be merged already, which cannot be undone. So this owner forgets everything, like an
-            # owner that was started again, and the next try merges all of it.
+            # Part of the piece may be merged already, which cannot be undone. So this owner forgets
+            # everything, like an owner that was started again, and the next try merges all of it.
             self._held.clear()
             self._merger = None
             merger.close()
@@ -134,18 +159,26 @@ class Owner:
             return self._merger
         order, folders, place = self._order, self._order.folders(), self._order.source.here()
         record: BlockRecord[Part] = BlockRecord(
-            folders.records, order.depends_on, encode=encode_part, decode=decode_part, for_later=order.mode.for_later
+            folders.records,
+            order.depends_on,
+            encode=encode_part,
+            decode=decode_part,
+            for_later=order.mode.for_later,
         )
         merger = order.mode.merger(order.owned, folders.result, place.scratch, record)
         is_kept = folders.lasting or merger.keeps_pieces
         needs = [(folders.result, merger.result_bytes), (place.scratch, merger.scratch_bytes)]
         try:
-            # Check the room for all ranges of this instance: each alone might fit, but not all of them together.
+            # Check the room for all ranges of this instance: each alone might fit, but not all of
+            # them together.
             on_disks = [(folder, size * order.on_instance) for folder, size in needs]
             if is_kept:
-                # Pieces that are recorded already, by the owners of all these ranges, are not written again.
+                # Pieces that are recorded already, by the owners of all these ranges, are not
+                # written again.
                 recorded_bytes = merger.recorded_bytes * order.on_instance
-                on_disks.append((folders.records, max(0, recorded_bytes - occupied_bytes(folders.records))))
+                on_disks.append(
+                    (folders.records, max(0, recorded_bytes - occupied_bytes(folders.records)))
+                )
             check_room(on_disks, where=place.host)
         except NoRoom:
             merger.close()
@@ -158,16 +191,19 @@ class Owner:
 def folders_here(folders: Folders) -> Folders:
     if folders.on_instance is None:
         return folders
-    # The head alone decides whether records last: otherwise some instances might record and others not.
+    # The head alone decides whether records last: otherwise some instances might record and others
+    # not.
     return replace(folders.on_instance(), lasting=folders.lasting)
 
 
 MAX_RESTARTS = 8
-"""Most restarts of an owner. An owner that ends more often is the cause itself: if an instance is short of memory, for
-example, Ray ends owners before tasks, and the range would be computed again and again."""
+"""Most restarts of an owner. An owner that ends more often is the cause itself: if an instance is
+short of memory, for example, Ray ends owners before tasks, and the range would be computed again
+and again."""
 
 CALLS = 16
-"""Calls that an owner handles at a time: one merges, the others return bounds or wait with their pieces."""
+"""Calls that an owner handles at a time: one merges, the others return bounds or wait with their
+pieces."""
 
 DONE = Part(arrays={}, peaks={}, seconds=0.0)
 
@@ -188,20 +224,23 @@ class Collector:
     ) -> None:
         """Start the owners of ``count`` ranges; with a single range, the head owns it.
 
-        The owners' records depend on the same values as ``record``. ``in_strips``: each task has all columns, and the
-        tasks' rows follow each other.
+        The owners' records depend on the same values as ``record``. ``in_strips``: each task has
+        all columns, and the tasks' rows follow each other.
         """
         self._mode, self._run = mode, run
         self._ranges = mode.ranges(run.queries.rows, count, self_join=run.self_join)
         self.is_local = len(self._ranges) == 1
         orders = _orders(mode, run, self._ranges, row_order, record, in_strips)
-        self._owners: list[Any] = [Owner(order) for order in orders] if self.is_local else _start_owners(orders)
+        self._owners: list[Any] = (
+            [Owner(order) for order in orders] if self.is_local else _start_owners(orders)
+        )
         self.comparing: Comparing = mode
         self.note = ""
         if not self.is_local:
             self.comparing = Handover(mode=mode, ranges=self._ranges, owners=self._owners)
             self.note = (
-                f"each of {len(self._ranges)} ranges of rows is merged and written by its instance, into its own file"
+                f"each of {len(self._ranges)} ranges of rows is merged and written by its "
+                "instance, into its own file"
             )
         self._touched: dict[tuple[int, int], set[int]] = {}
         self._done: dict[str, TileTask] = {}
@@ -214,7 +253,9 @@ class Collector:
         """Return the task with what the head knows of its rows; tasks ask owners on other instances themselves."""
         if not self.is_local:
             return task
-        return self._mode.informed(task, lambda numbers: self._owners[0].bounds(list(consecutive(numbers))))
+        return self._mode.informed(
+            task, lambda numbers: self._owners[0].bounds(list(consecutive(numbers)))
+        )
 
     def take(self, task: TileTask, part: Part) -> Sequence[TileBlock]:
         """Note that a tile is done, and merge its part if it came here; return the pieces of one that was given up."""
@@ -223,7 +264,8 @@ class Collector:
             if self.is_local:
                 for _, piece in self._mode.split(task, part.arrays, self._ranges):
                     self._owners[0].take(str(task), piece)
-            # Drop the rows that were sent for the task: they stay in the object store while it refers to them.
+            # Drop the rows that were sent for the task: they stay in the object store while it
+            # refers to them.
             inputs: dict[str, Any] = {"inputs": ()} if inputs_of(task) else {}
             self._done[str(task)] = replace(task, hint=None, **inputs)
         return again
@@ -237,7 +279,8 @@ class Collector:
     def gather(self, throttle: ProgressThrottle) -> tuple[ResultFile, ...] | None:
         """Have every range written; None: an owner was lost, and its tiles must be computed again (see ``holds``)."""
         tasks = list(self._done.values())
-        # An owner that was started again first loads its records, so that those tiles need not be computed.
+        # An owner that was started again first loads its records, so that those tiles need not be
+        # computed.
         self._look_for(tasks)
         if len(self._done) < len(tasks):
             return None
@@ -245,8 +288,8 @@ class Collector:
         if self.is_local:
             written = [self._owners[0].write(names[0], ids, throttle.add)]
         else:
-            # Put once: Ray then copies the ids from instance to instance, whereas the head would send an argument to
-            # each.
+            # Put once: Ray then copies the ids from instance to instance, whereas the head would
+            # send an argument to each.
             put = ray.put(ids)
             calls = [owner.write.remote(names[at], put) for at, owner in enumerate(self._owners)]
             written = []
@@ -268,8 +311,9 @@ class Collector:
             if self.is_local:
                 owner.close()
             else:
-                # Kill the actor: it may be merging for seconds, and a regular end waits for all earlier calls. That is
-                # safe, because files get their names only when they are complete.
+                # Kill the actor: it may be merging for seconds, and a regular end waits for all
+                # earlier calls. That is safe, because files get their names only when they are
+                # complete.
                 ray.kill(owner)
 
     def _ask(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -277,14 +321,19 @@ class Collector:
         if self.is_local:
             return [getattr(self._owners[0], method)(*arguments[0])]
         return _wait_for(
-            [getattr(owner, method).remote(*some) for owner, some in zip(self._owners, arguments, strict=True)]
+            [
+                getattr(owner, method).remote(*some)
+                for owner, some in zip(self._owners, arguments, strict=True)
+            ]
         )
 
     def _look_for(self, tasks: Sequence[TileTask]) -> None:
         names = self._names(tasks)
         self._asked.update(map(str, tasks))
         missing = set()
-        for some, answers in zip(names, self._ask("hold", [(some,) for some in names]), strict=True):
+        for some, answers in zip(
+            names, self._ask("hold", [(some,) for some in names]), strict=True
+        ):
             missing |= {name for name, is_there in zip(some, answers, strict=True) if not is_there}
         for task in tasks:
             if str(task) in missing:
@@ -328,7 +377,12 @@ class _OwnersRecord:
 
 
 def _orders(
-    mode: Mode, run: Run, ranges: Ranges, row_order: RowOrder, record: BlockRecord[Any], in_strips: bool
+    mode: Mode,
+    run: Run,
+    ranges: Ranges,
+    row_order: RowOrder,
+    record: BlockRecord[Any],
+    in_strips: bool,
 ) -> list[OwnerOrder]:
     zero = run.context.queries.norms == 0
     runs = row_order.between(0, run.queries.rows)
@@ -348,7 +402,8 @@ def _orders(
             mode=mode,
             on_instance=len(range(at % hosts, len(ranges), hosts)),
             source=run.context.matrix.source,
-            # As the only owner, the head writes to the run's own folders, not to those of its instance.
+            # As the only owner, the head writes to the run's own folders, not to those of its
+            # instance.
             folders=partial(folders_here, run.folders) if several else lambda: run.folders,
             depends_on=record.depends_on,
         )
@@ -363,12 +418,16 @@ def _owning_nodes() -> list[Any]:
 
 def _start_owners(orders: Sequence[OwnerOrder]) -> list[Any]:
     # If an owner dies, Ray starts it again and repeats its calls.
-    actor = ray.remote(num_cpus=0, max_restarts=MAX_RESTARTS, max_task_retries=-1, max_concurrency=CALLS)(Owner)
+    actor = ray.remote(
+        num_cpus=0, max_restarts=MAX_RESTARTS, max_task_retries=-1, max_concurrency=CALLS
+    )(Owner)
     nodes = _owning_nodes()
     return [
         actor.options(
             # Soft: if this instance is lost, another one owns the range.
-            scheduling_strategy=NodeAffinitySchedulingStrategy(nodes[at % len(nodes)].node_id, soft=True)
+            scheduling_strategy=NodeAffinitySchedulingStrategy(
+                nodes[at % len(nodes)].node_id, soft=True
+            )
         ).remote(order)
         for at, order in enumerate(orders)
     ]
@@ -388,18 +447,22 @@ class Handover:
         arrays = self.mode.compare(context, self.mode.informed(task, self._bounds))
         if self.mode.given_up(task, arrays):
             return arrays
-        # Send all pieces at once, so that the owners merge in parallel. Then wait: otherwise tasks would finish before
-        # their pieces are merged, and more and more pieces would fill the object store.
+        # Send all pieces at once, so that the owners merge in parallel. Then wait: otherwise tasks
+        # would finish before their pieces are merged, and more and more pieces would fill the
+        # object store.
         pieces = self.mode.split(task, arrays, self.ranges)
         _wait_for([self.owners[at].take.remote(str(task), piece) for at, piece in pieces])
         return {}
 
     def _bounds(self, numbers: NDArray[np.int64]) -> NDArray[np.float32]:
         references = [
-            self.owners[at].bounds.remote(list(consecutive(numbers[some]))) for at, some in self.ranges.of(numbers)
+            self.owners[at].bounds.remote(list(consecutive(numbers[some])))
+            for at, some in self.ranges.of(numbers)
         ]
         # A tile on the diagonal has no columns of its own to ask about.
-        return np.concatenate(_wait_for(references)) if references else np.empty(0, dtype=np.float32)
+        return (
+            np.concatenate(_wait_for(references)) if references else np.empty(0, dtype=np.float32)
+        )
 
 
 def _wait_for(calls: Sequence[Any]) -> list[Any]:

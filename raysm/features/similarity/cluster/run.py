@@ -1,15 +1,20 @@
 """The similarity of all rows, on the head, from the channels to the manifest.
 
 1. ``mode_of`` returns the mode that the request asks for.
-2. ``load`` has every instance map its files, or convert them once, and returns the ``Layout``: where the rows lie.
-   The mode then checks that these rows can give what is asked for.
-3. ``choose_engine`` says whether GPUs compute; on the CPU, each process probes which engine is the fastest.
+2. ``load`` has every instance map its files, or convert them once, and returns the ``Layout``:
+   where the rows lie. The mode then checks that these rows can give what is asked for.
+3. ``choose_engine`` says whether GPUs compute; on the CPU, each process probes which engine is the
+   fastest.
 4. ``Sizing`` says how large tiles are.
-5. ``Layout.prepare`` has the norms and the centre of all rows computed where they lie, and returns the ``Context``.
+5. ``Layout.prepare`` has the norms and the centre of all rows computed where they lie, and returns
+   the ``Context``.
 6. ``Layout.cut`` cuts all pairs into tasks and says which of them run where.
-7. ``compare`` dispatches the tasks: each reads its rows, prepares them, and has an engine compare them.
-8. The ``Collector`` gives each part to the owners of its rows: the head, or instances that own ranges.
-9. The owners write the result, with the same bytes wherever it was computed. The manifest is written last.
+7. ``compare`` dispatches the tasks: each reads its rows, prepares them, and has an engine compare
+   them.
+8. The ``Collector`` gives each part to the owners of its rows: the head, or instances that own
+   ranges.
+9. The owners write the result, with the same bytes wherever it was computed. The manifest is
+   written last.
 
 The answer depends on the rows and the request alone.
 """
@@ -65,12 +70,13 @@ def run(
 ) -> Manifest:
     """Compute the similarity on the connected Ray cluster and leave the result in ``folders.result``.
 
-    ``queries`` look for neighbors in the matrix; None: its own rows do. ``engine`` is a word of the name of the engine
-    to use, or ``cuda``; None uses the GPUs if they can compute this, and otherwise lets a probe choose. The manifest
-    is also written, as the last file.
+    ``queries`` look for neighbors in the matrix; None: its own rows do. ``engine`` is a word of the
+    name of the engine to use, or ``cuda``; None uses the GPUs if they can compute this, and
+    otherwise lets a probe choose. The manifest is also written, as the last file.
     """
     emit_event(State(name="running"))
-    # Raise the soft limit of open files to the hard one: each mapped file counts, of the matrix and of large parts.
+    # Raise the soft limit of open files to the hard one: each mapped file counts, of the matrix and
+    # of large parts.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # macOS reports an infinite hard limit and then refuses it.
     with suppress(OSError, ValueError):
@@ -79,7 +85,9 @@ def run(
     with report.phase("load"):
         layout = load(source, queries, small_bytes=workload.small_input_bytes)
     for rows in layout.operands:
-        remark(f"{rows.source.channel}: {describe(rows.described, rows.source.selection, rows.source.expected)}")
+        remark(
+            f"{rows.source.channel}: {describe(rows.described, rows.source.selection, rows.source.expected)}"
+        )
     # Before the rows are prepared, which reads all of them.
     _check(mode, layout)
     with report.phase("prepare"):
@@ -88,7 +96,8 @@ def run(
         against = mode.without_gpus or by_elements or layout.without_gpus
         pairs = layout.queries.rows * layout.matrix.rows / (2 if layout.self_join else 1)
         engine = choose_engine(engine, against, layout.matrix.columns, report, pairs)
-    # This follows the engine that was chosen, not the one that was asked for: GPUs may compute without being asked for.
+    # This follows the engine that was chosen, not the one that was asked for: GPUs may compute
+    # without being asked for.
     footprint = GPU if is_cuda(engine) else SPARSE if sparse else DENSE
     sizing = Sizing(
         limits=mode.limits,
@@ -96,7 +105,8 @@ def run(
         queries=layout.queries,
         matrix=layout.matrix,
         self_join=layout.self_join,
-        # If GPUs compute, only they are slots: tiles cut for the cores as well would be too many and too small.
+        # If GPUs compute, only they are slots: tiles cut for the cores as well would be too many
+        # and too small.
         slots=task_slots(num_gpus=footprint.task.get("num_gpus", 0)),
         block_rows=workload.block_rows,
         parts=workload.parts or 1,
@@ -104,7 +114,9 @@ def run(
     if not mode.is_worth_keeping(layout.matrix, sizing.slots, min(sizing.parts, instances())):
         folders = replace(folders, lasting=False)
     with report.phase("prepare"):
-        context, digests = layout.prepare(report, sparse=sparse, engine=engine, operand_rows=sizing.operand_rows)
+        context, digests = layout.prepare(
+            report, sparse=sparse, engine=engine, operand_rows=sizing.operand_rows
+        )
     prepared = Run(
         workload=workload,
         folders=folders,
@@ -136,15 +148,27 @@ def _check(mode: Mode, layout: Layout) -> None:
     mode.check(queries, matrix, self_join=layout.self_join)
     for rows in (matrix.rows, queries.rows):
         if rows > MAX_ROWS:
-            raise InvalidInput(f"the matrix has {rows} rows; at most {MAX_ROWS} can be compared with each other")
+            raise InvalidInput(
+                f"the matrix has {rows} rows; at most {MAX_ROWS} can be compared with each other"
+            )
 
 
-def _compute(run: Run, mode: Mode, layout: Layout, sizing: Sizing, report: Report) -> tuple[ResultFile, ...]:
+def _compute(
+    run: Run, mode: Mode, layout: Layout, sizing: Sizing, report: Report
+) -> tuple[ResultFile, ...]:
     record = run.record(mode.name + (" of shards" if layout.is_sharded else ""))
     # The record comes before the cut: its folder has the sizes that an earlier run chose.
     dispatch = layout.cut(mode, sizing, record, run.context)
     with closing(
-        Collector(mode, run, dispatch.tasks, dispatch.row_order, record, sizing.parts, in_strips=dispatch.in_strips)
+        Collector(
+            mode,
+            run,
+            dispatch.tasks,
+            dispatch.row_order,
+            record,
+            sizing.parts,
+            in_strips=dispatch.in_strips,
+        )
     ) as collector:
         if collector.note:
             say(report, collector.note)
@@ -155,14 +179,20 @@ def _compute(run: Run, mode: Mode, layout: Layout, sizing: Sizing, report: Repor
             run.folders.result.mkdir(parents=True, exist_ok=True)
             with report.gathering(run.queries.rows) as throttle:
                 files = collector.gather(throttle)
-        # Records are removed only now: if a run ends while it gathers, the next one finds all of them.
+        # Records are removed only now: if a run ends while it gathers, the next one finds all of
+        # them.
         collector.remove_records()
     record.remove()
     return files
 
 
 def _describe_input(matrix: Described, sha256: str) -> dict[str, Any]:
-    shape = {"sha256": sha256, "rows": matrix.rows, "columns": matrix.columns, "dtype": str(matrix.dtype)}
+    shape = {
+        "sha256": sha256,
+        "rows": matrix.rows,
+        "columns": matrix.columns,
+        "dtype": str(matrix.dtype),
+    }
     return shape | {"files": len(matrix.names), "sparse": matrix.sparse}
 
 
@@ -178,8 +208,14 @@ def _measures(report: Report) -> Mapping[str, float]:
     }
 
 
-def _manifest(run: Run, layout: Layout, report: Report, job: str, files: tuple[ResultFile, ...]) -> Manifest:
-    versions = {"raysm": raysm.__version__, "python": platform.python_version(), "ray": ray.__version__}
+def _manifest(
+    run: Run, layout: Layout, report: Report, job: str, files: tuple[ResultFile, ...]
+) -> Manifest:
+    versions = {
+        "raysm": raysm.__version__,
+        "python": platform.python_version(),
+        "ray": ray.__version__,
+    }
     return Manifest(
         job=job,
         workload=to_json(run.workload),
@@ -189,7 +225,8 @@ def _manifest(run: Run, layout: Layout, report: Report, job: str, files: tuple[R
             for rows in layout.operands
         },
         files=files,
-        # The result's bytes depend on both: scores on the order in which NumPy sums, files on how Arrow writes them.
+        # The result's bytes depend on both: scores on the order in which NumPy sums, files on how
+        # Arrow writes them.
         versions=versions | {"numpy": np.__version__, "pyarrow": pa.__version__},
         # Only instances that returned a part: others may have been idle.
         instances=tuple(sorted(report.peaks)),
@@ -207,10 +244,12 @@ ASK_S = 300.0
 """Seconds for an instance to say whether its GPU can be used: it imports torch and starts CUDA."""
 
 GPU_START_S = 6
-"""Seconds until GPUs compute: torch is imported and CUDA started twice, to ask whether it works and in the tasks."""
+"""Seconds until GPUs compute: torch is imported and CUDA started twice, to ask whether it works and
+in the tasks."""
 
 CORE_RATE = 1e11
-"""Products of two elements that a core computes in a second, at least; 3e11 with VNNI, 5e11 with AMX."""
+"""Products of two elements that a core computes in a second, at least; 3e11 with VNNI, 5e11 with
+AMX."""
 
 
 def choose_engine(
@@ -224,9 +263,10 @@ def choose_engine(
 ) -> str | None:
     """Return the value of ``Context.engine``: GPUs if they can be used, and then without the CPUs.
 
-    An H200 compares as many pairs a second as 60 cores with AMX or 90 with VNNI, so cores beside it would only finish
-    later. If there are so few ``pairs`` that the CPUs need less time than GPUs take to start, the CPUs compute.
-    ``forced`` is the user's word for an engine, ``against`` why GPUs do not compute what is asked for, or "".
+    An H200 compares as many pairs a second as 60 cores with AMX or 90 with VNNI, so cores beside it
+    would only finish later. If there are so few ``pairs`` that the CPUs need less time than GPUs
+    take to start, the CPUs compute. ``forced`` is the user's word for an engine, ``against`` why
+    GPUs do not compute what is asked for, or "".
 
     Raises:
         InvalidRequest: GPUs are asked for, and cannot be used.
@@ -244,7 +284,10 @@ def choose_engine(
     if not is_forced and not against:
         cores = sum(node.cpus for node in alive)
         if pairs * columns < CORE_RATE * cores * GPU_START_S:
-            say(report, f"the CPUs compute, and need less time than the {GPU_START_S} s that GPUs take to start")
+            say(
+                report,
+                f"the CPUs compute, and need less time than the {GPU_START_S} s that GPUs take to start",
+            )
             return None
     # Ask the instances last, and only if nothing else rules GPUs out: each imports torch to answer.
     if not against:
@@ -265,10 +308,13 @@ def choose_engine(
 def _ask(nodes: Sequence[Node], columns: int) -> list[str]:
     answers = []
     # Each task asks for a GPU: Ray hides GPUs from others (``variables.gpu_variables``).
-    for reference in ask_every_node(why_no_cuda, columns, nodes=nodes, num_gpus=1, max_retries=1).values():
+    for reference in ask_every_node(
+        why_no_cuda, columns, nodes=nodes, num_gpus=1, max_retries=1
+    ).values():
         try:
             answers.append(ray.get(reference, timeout=ASK_S))
-        # A timeout is a RayError too. An instance that does not answer must not fail a job that CPUs can do.
+        # A timeout is a RayError too. An instance that does not answer must not fail a job that
+        # CPUs can do.
         except RayError as error:
             answers.append(f"nothing is heard of it ({type(error).__name__})")
     return answers

@@ -28,8 +28,8 @@ class Folders:
     result: Path
     records: Path
     lasting: bool = True
-    """True if ``records`` outlives this head, as checkpoints do, and recording pays. Otherwise only pieces that do not
-    fit into memory are recorded."""
+    """True if ``records`` outlives this head, as checkpoints do, and recording pays. Otherwise only
+    pieces that do not fit into memory are recorded."""
     on_instance: Callable[[], "Folders"] | None = None
     """Returns the folders of the instance that calls it; None: every instance uses these."""
 
@@ -62,7 +62,8 @@ class Report:
         self.engines.update(part.engines)
 
     def count(self, tasks: Sequence[Any], recorded: Record[Part] | None) -> None:
-        # Count once: when tiles are computed again after a loss, this run has recorded the others itself.
+        # Count once: when tiles are computed again after a loss, this run has recorded the others
+        # itself.
         if self.blocks:
             return
         self.blocks += len(tasks)
@@ -93,10 +94,20 @@ class Run:
         return self.other_queries is None
 
     def record(self, kind: str) -> BlockRecord[Part]:
-        # ``workload`` has only a block size that the user asked for; the record's folder keeps a size that raysm chose.
-        # The version counts because another raysm may cut the rows, or lay out a part, differently.
-        depends_on = {"format": 8, "kind": kind, "workload": to_json(self.workload), "inputs": self.digests}
-        depends_on |= {"rows": self.queries.rows, "columns": self.matrix.columns, "raysm": raysm.__version__}
+        # ``workload`` has only a block size that the user asked for; the record's folder keeps a
+        # size that raysm chose. The version counts because another raysm may cut the rows, or lay
+        # out a part, differently.
+        depends_on = {
+            "format": 8,
+            "kind": kind,
+            "workload": to_json(self.workload),
+            "inputs": self.digests,
+        }
+        depends_on |= {
+            "rows": self.queries.rows,
+            "columns": self.matrix.columns,
+            "raysm": raysm.__version__,
+        }
         return BlockRecord(self.folders.records, depends_on, encode=encode_part, decode=decode_part)
 
     def ids(self) -> Ids | None:
@@ -106,4 +117,6 @@ class Run:
         neighbors = pa.concat_arrays(list(self.matrix.id_batches()))
         if self.other_queries is None:
             return Ids(neighbors=neighbors)
-        return Ids(neighbors=neighbors, queries=pa.concat_arrays(list(self.other_queries.id_batches())))
+        return Ids(
+            neighbors=neighbors, queries=pa.concat_arrays(list(self.other_queries.id_batches()))
+        )

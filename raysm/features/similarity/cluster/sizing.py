@@ -1,14 +1,18 @@
 """Sizes of tiles.
 
-Memory bounds a tile: an operand takes at most ``OPERAND_BYTES``, and a task returns at most ``PART_BYTES``.
-Within that, rows are cut so that each slot has about ``TILES_A_SLOT`` tasks. A restarted job keeps the sizes of its
-first run, because a recorded block is of use only to a run that cuts the rows alike.
+Memory bounds a tile: an operand takes at most ``OPERAND_BYTES``, and a task returns at most
+``PART_BYTES``. Within that, rows are cut so that each slot has about ``TILES_A_SLOT`` tasks. A
+restarted job keeps the sizes of its first run, because a recorded block is of use only to a run
+that cuts the rows alike.
 
-**Memory of a task** of n rows and m columns of a tile, of D elements each, beside the interpreter and its libraries:
+**Memory of a task** of n rows and m columns of a tile, of D elements each, beside the interpreter
+and its libraries:
 
-    the mapped rows that it reads                                (n + m) D itemsize, which the system may reclaim
+    the mapped rows that it reads                                (n + m) D itemsize, which the
+    system may reclaim
   + the operands of this tile, or of the latest ones             max(both, KEPT_BYTES)
-      one takes, for n rows, at most                             n D 8 + n D itemsize (if the rows cannot be mapped)
+      one takes, for n rows, at most                             n D 8 + n D itemsize (if the rows
+      cannot be mapped)
   + the best of its rows and columns, and what it returns        (n + m) (3 * 8 k + 8)
   + NumPy's memory for products, if no engine is compiled        about a dozen arrays of 8 MiB
     or, if it multiplies float32 of tight clusters               (n + m) D 8, at most about as much
@@ -27,15 +31,17 @@ from raysm.features.similarity.cluster.reading.matrix import Described
 from raysm.instance.work.record import BlockRecord
 
 OPERAND_BYTES = 64 << 20
-"""Largest operand of a tile, with the copy of its rows that a matrix that cannot be mapped needs."""
+"""Largest operand of a tile, with the copy of its rows that a matrix that cannot be mapped
+needs."""
 
 GPU_OPERAND_BYTES = 1 << 30
-"""Largest operand that a GPU compares: its rows are mapped on the host and sent to the GPU in panels."""
+"""Largest operand that a GPU compares: its rows are mapped on the host and sent to the GPU in
+panels."""
 
 PART_BYTES = 32 << 20
 TILE_TASKS = 1 << 10
-"""Up to this many tiles, each is a task. If there are more, a task of top-k does several, so that the head merges
-fewer parts."""
+"""Up to this many tiles, each is a task. If there are more, a task of top-k does several, so that
+the head merges fewer parts."""
 
 SIZES = "block-rows"
 """File in the record's folder with the sizes that the first run chose."""
@@ -74,7 +80,8 @@ def _sparse_rows(matrix: Described) -> int:
 
 
 SPARSE = Footprint(max_rows=_sparse_rows, min_rows=256)
-"""A core that compares rows by their elements: the cost of a pair depends on the columns that both rows have."""
+"""A core that compares rows by their elements: the cost of a pair depends on the columns that both
+rows have."""
 
 GPU = Footprint(
     max_rows=lambda matrix: max(1, GPU_OPERAND_BYTES // (matrix.columns * matrix.dtype.itemsize)),
@@ -135,12 +142,20 @@ class Sizing:
     def _tile_rows(self) -> tuple[int, ...]:
         if self.block_rows:
             return (min(self.block_rows, self.operand_rows),)
-        most, least, tiles = self.max_block_rows, self.footprint.min_rows, tiling.TILES_A_SLOT * self.slots
+        most, least, tiles = (
+            self.max_block_rows,
+            self.footprint.min_rows,
+            tiling.TILES_A_SLOT * self.slots,
+        )
         if self.self_join:
             blocks = tiling.blocks_for(self.slots, self.matrix.rows, least, most)
             return (math.ceil(self.matrix.rows / blocks),)
-        # Queries are cut first, which leaves nothing to merge; if they are few, the matrix too, to keep all slots busy.
-        rows = min(most, max(math.ceil(self.queries.rows * math.ceil(self.matrix.rows / most) / tiles), least))
+        # Queries are cut first, which leaves nothing to merge; if they are few, the matrix too, to
+        # keep all slots busy.
+        rows = min(
+            most,
+            max(math.ceil(self.queries.rows * math.ceil(self.matrix.rows / most) / tiles), least),
+        )
         beside = math.ceil(tiles / math.ceil(self.queries.rows / rows))
         return rows, min(most, max(math.ceil(self.matrix.rows / beside), least))
 
@@ -156,7 +171,11 @@ class Sizing:
     def tasks(self) -> int:
         sizes = self._tile_rows()
         blocks = math.ceil(self.queries.rows / sizes[0])
-        return blocks * (blocks + 1) // 2 if self.self_join else blocks * math.ceil(self.matrix.rows / sizes[-1])
+        return (
+            blocks * (blocks + 1) // 2
+            if self.self_join
+            else blocks * math.ceil(self.matrix.rows / sizes[-1])
+        )
 
     @property
     def pairs(self) -> float:
@@ -164,11 +183,13 @@ class Sizing:
 
     def _kept(self, record: BlockRecord[Any], sizes: tuple[int, ...]) -> tuple[int, ...]:
         """Return the sizes that an earlier run of the job chose, or keep ``sizes`` for the next."""
-        # A size that the user asked for is part of the record's identity already, so it need not be kept.
+        # A size that the user asked for is part of the record's identity already, so it need not be
+        # kept.
         if self.block_rows:
             return sizes
         path, most = record.folder / SIZES, max(self.max_block_rows, self.limits.rows or 0)
-        # A run that ended while it wrote this file leaves a torn one, but has recorded nothing under its sizes yet.
+        # A run that ended while it wrote this file leaves a torn one, but has recorded nothing
+        # under its sizes yet.
         with suppress(OSError, ValueError):
             kept = tuple(int(text) for text in path.read_text(encoding="ascii").split())
             # Ignore sizes above this run's limit, whatever an earlier run chose.

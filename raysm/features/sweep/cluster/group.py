@@ -1,6 +1,7 @@
 """A trial in several processes that train together: rank 0 in the trial's own process, the others in actors.
 
-Each worker has a bundle of the trial's placement group, so a trial begins once there is room for all of its workers.
+Each worker has a bundle of the trial's placement group, so a trial begins once there is room for
+all of its workers.
 Ray Train inside a trial reserves nothing: trials that each hold what others wait for would hang
 (https://github.com/ray-project/ray/issues/54305).
 """
@@ -60,7 +61,9 @@ def run_group(run: TrialRun) -> Any:
         .options(
             num_cpus=workload.cpus,
             num_gpus=gpus,
-            scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank),
+            scheduling_strategy=PlacementGroupSchedulingStrategy(
+                group, placement_group_bundle_index=rank
+            ),
         )
         .remote()
         for rank in range(1, workload.workers)
@@ -69,11 +72,16 @@ def run_group(run: TrialRun) -> Any:
     # Port 0 lets the system choose a free one.
     store = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
     common: dict[str, Any] = {"workload": workload, "assignment": run.assignment, "seed": run.seed}
-    members = [_Member(rank=rank, address=address, port=store.port, **common) for rank in range(workload.workers)]
+    members = [
+        _Member(rank=rank, address=address, port=store.port, **common)
+        for rank in range(workload.workers)
+    ]
     # Started before rank 0, which waits for all of them in init_process_group.
     running = [actor.run.remote(member) for actor, member in zip(others, members[1:], strict=True)]
     failures: list[WorkerFailed] = []
-    watching = threading.Thread(target=_watch, args=[running, others, failures], daemon=True, name="raysm-group")
+    watching = threading.Thread(
+        target=_watch, args=[running, others, failures], daemon=True, name="raysm-group"
+    )
     watching.start()
     try:
         value = _work(members[0], run.take)

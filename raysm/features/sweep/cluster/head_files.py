@@ -15,7 +15,8 @@ from raysm.instance.work.folders import UNDER_WAY, read_pieces, write_pieces
 from raysm.instance.work.nodes import only_on
 
 CALLS_AT_ONCE = 8
-"""Calls that the actor answers at a time, so that trials wait for the disk and not for each other."""
+"""Calls that the actor answers at a time, so that trials wait for the disk and not for each
+other."""
 
 PARTIAL = ".partial"
 
@@ -50,7 +51,11 @@ class HeadFiles:
 
 
 def serve_files(root: Path, node_id: str) -> Any:
-    options = {"num_cpus": 0, "max_concurrency": CALLS_AT_ONCE, "scheduling_strategy": only_on(node_id)}
+    options = {
+        "num_cpus": 0,
+        "max_concurrency": CALLS_AT_ONCE,
+        "scheduling_strategy": only_on(node_id),
+    }
     actor = ray.remote(HeadFiles).options(**options).remote(str(root))
     # Wait, so that an actor that cannot start fails the sweep and not its first trial.
     ray.get(actor.ready.remote())

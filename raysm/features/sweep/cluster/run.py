@@ -1,7 +1,7 @@
 """A sweep from its first trial to its result, on a formed cluster.
 
-The sweep keeps one actor for each trial that runs at a time. Each call to an actor returns the trial's next message;
-the sweep waits for the messages of all actors and answers them.
+The sweep keeps one actor for each trial that runs at a time. Each call to an actor returns the
+trial's next message; the sweep waits for the messages of all actors and answers them.
 """
 
 import math
@@ -25,16 +25,19 @@ from raysm.instance.work.nodes import Node, tasks_at_once
 from raysm.instance.work.report import Report
 
 SPENT_EVERY_S = 10.0
-"""Seconds between two saves of the time spent; a killed run may take this much more than its budget."""
+"""Seconds between two saves of the time spent; a killed run may take this much more than its
+budget."""
 
 STOPS_WITHIN_S = 10.0
-"""Seconds that a trial has for its ``finally`` blocks after it should stop; then its process is killed."""
+"""Seconds that a trial has for its ``finally`` blocks after it should stop; then its process is
+killed."""
 
 MAX_FAILED_STARTS = 20
 """Processes in a row that died before they took a trial, after which the sweep fails."""
 
 CHECKPOINTS_KEPT = 2
-"""Checkpoints of each running trial: the latest, and the one before, which the copy of the journal in S3 may name."""
+"""Checkpoints of each running trial: the latest, and the one before, which the copy of the journal
+in S3 may name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +79,10 @@ class _Slot:
 
 
 def run_sweep(
-    workload: SweepWorkload, study: Study, nodes: Sequence[Node], emit_event: Callable[[Event], None]
+    workload: SweepWorkload,
+    study: Study,
+    nodes: Sequence[Node],
+    emit_event: Callable[[Event], None],
 ) -> Outcome:
     size = size_of(workload, nodes)
     offers = [{"CPU": float(node.cpus), "GPU": float(node.gpus)} for node in nodes]
@@ -89,32 +95,43 @@ def run_sweep(
     entries = tuple(study.entries[number] for number in sorted(study.entries))
     first = min(entries, key=lambda entry: entry.trial.time_s, default=None)
     if first is None:
-        raise TrialFailed("no trial ended within the time of the sweep; give it more (time_budget_s)")
+        raise TrialFailed(
+            "no trial ended within the time of the sweep; give it more (time_budget_s)"
+        )
     if all(entry.trial.status == "failed" for entry in entries):
         raise TrialFailed(
             f"all {len(entries)} trials failed; the first one (trial {first.trial.number}): {first.trial.reason}",
             first.traceback,
         )
-    return Outcome(entries=entries, notes=tuple(run.notes), seconds=time.monotonic() - begun_s, resumed=resumed)
+    return Outcome(
+        entries=entries, notes=tuple(run.notes), seconds=time.monotonic() - begun_s, resumed=resumed
+    )
 
 
 class _Run:
     def __init__(
-        self, workload: SweepWorkload, study: Study, emit_event: Callable[[Event], None], size: TrialSize, at_once: int
+        self,
+        workload: SweepWorkload,
+        study: Study,
+        emit_event: Callable[[Event], None],
+        size: TrialSize,
+        at_once: int,
     ) -> None:
         self._workload, self._study, self._emit, self._size = workload, study, emit_event, size
         self._at_once = at_once
         self.notes: list[str] = []
         self._files: Any = None
         self._calls: dict[Any, _Slot] = {}
-        # Trials that were interrupted or whose process died run before new ones; those of a population that take turns
-        # run after them.
+        # Trials that were interrupted or whose process died run before new ones; those of a
+        # population that take turns run after them.
         self._resuming = [_Trial(entry=entry) for entry in study.interrupted]
         self._paused: list[_Trial] = []
         self._unbegun = max(0, workload.planned_trials - len(study.entries) - len(self._resuming))
         self._has_metric = any(entry.trial.value is not None for entry in study.entries.values())
         self._failed_starts = 0
-        self._population = Population(workload.stop, workload) if isinstance(workload.stop, Pbt) else None
+        self._population = (
+            Population(workload.stop, workload) if isinstance(workload.stop, Pbt) else None
+        )
         self._begun_s = time.monotonic() - study.spent_s
         self._saved_s = time.monotonic()
         self._emit_progress()
@@ -129,7 +146,11 @@ class _Run:
                     self._close(slot)
                 ray.kill(self._files)
         if self._is_over:
-            for trial in [*self._resuming, *self._paused, *(slot.trial for slot in self._calls.values())]:
+            for trial in [
+                *self._resuming,
+                *self._paused,
+                *(slot.trial for slot in self._calls.values()),
+            ]:
                 if trial is not None:
                     self._end(trial, "stopped")
             missing = max(0, self._workload.planned_trials - len(self._study.entries))
@@ -164,10 +185,19 @@ class _Run:
         bundle = {"CPU": size.cpus} | ({"GPU": size.gpus} if size.gpus else {})
         group, options = None, {}
         if size.workers > 1:
-            # All workers are placed together or not at all. Not STRICT_PACK: one instance may have too few GPUs.
+            # All workers are placed together or not at all. Not STRICT_PACK: one instance may have
+            # too few GPUs.
             group = placement_group([dict(bundle) for _ in range(size.workers)], strategy="PACK")
-            options = {"scheduling_strategy": PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)}
-        actor = ray.remote(TrialActor).options(num_cpus=size.cpus, num_gpus=size.gpus, **options).remote()
+            options = {
+                "scheduling_strategy": PlacementGroupSchedulingStrategy(
+                    group, placement_group_bundle_index=0
+                )
+            }
+        actor = (
+            ray.remote(TrialActor)
+            .options(num_cpus=size.cpus, num_gpus=size.gpus, **options)
+            .remote()
+        )
         self._calls[actor.ready.remote()] = _Slot(actor=actor, group=group)
 
     def _close(self, slot: _Slot) -> None:
@@ -197,7 +227,10 @@ class _Run:
             # A trial that should stop may report again from another thread.
             goes_on = slot.trial is not None and self._on_report(slot.trial, message)
             if not goes_on:
-                slot.trial, slot.kill_at_s = None, min(slot.kill_at_s, time.monotonic() + STOPS_WITHIN_S)
+                slot.trial, slot.kill_at_s = (
+                    None,
+                    min(slot.kill_at_s, time.monotonic() + STOPS_WITHIN_S),
+                )
             self._calls[slot.actor.answer.remote(goes_on)] = slot
 
     def _assign(self, slot: _Slot) -> None:
@@ -211,14 +244,23 @@ class _Run:
             trial.began_s = time.monotonic()
             # An interrupted trial without its checkpoint starts from the beginning.
             if trial.entry.checkpoint is None:
-                trial.entry = Entry(trial=Trial(number=trial.number, status="running", params=trial.entry.trial.params))
+                trial.entry = Entry(
+                    trial=Trial(
+                        number=trial.number, status="running", params=trial.entry.trial.params
+                    )
+                )
             else:
                 trial.checkpoints.append(trial.entry.checkpoint)
             trial.entry = self._study.save(trial.entry)
             self._emit(trial.entry.trial)
-        trial.entry = replace(trial.entry, trial=replace(trial.entry.trial, reports=trial.entry.reports))
+        trial.entry = replace(
+            trial.entry, trial=replace(trial.entry.trial, reports=trial.entry.reports)
+        )
         assignment = Assignment(
-            number=trial.number, params=trial.entry.trial.params, checkpoint=trial.entry.checkpoint, files=self._files
+            number=trial.number,
+            params=trial.entry.trial.params,
+            checkpoint=trial.entry.checkpoint,
+            files=self._files,
         )
         self._calls[slot.actor.begin.remote(assignment)] = slot
 
@@ -247,7 +289,9 @@ class _Run:
             self._resuming.append(trial)
             return
         times = f"{trial.deaths} time{'s'[: trial.deaths != 1]}"
-        reason = f"its process or its instance died, {times}; the last one {how_process_ended(error)}"
+        reason = (
+            f"its process or its instance died, {times}; the last one {how_process_ended(error)}"
+        )
         self._end(trial, "failed", reason)
 
     # Messages of trials.
@@ -255,12 +299,17 @@ class _Run:
     def _on_report(self, trial: _Trial, message: Message) -> bool:
         """Take a report; return whether the trial goes on in its process."""
         self._record_report(trial, message.report, message.host)
-        value, reports = message.report.metrics.get(self._workload.metric), trial.entry.trial.reports
+        value, reports = (
+            message.report.metrics.get(self._workload.metric),
+            trial.entry.trial.reports,
+        )
         if value is None:
             return True
         if self._population is not None:
             return self._goes_on_in_population(self._population, trial)
-        if self._study.should_stop(trial.number, value if math.isfinite(value) else math.nan, reports):
+        if self._study.should_stop(
+            trial.number, value if math.isfinite(value) else math.nan, reports
+        ):
             self._end(trial, "stopped")
             return False
         return True
@@ -290,7 +339,10 @@ class _Run:
         record = trial.entry.trial
         value = report.metrics.get(self._workload.metric, record.value)
         if self._workload.metric in report.metrics:
-            self._has_metric, trial.is_finite = True, math.isfinite(report.metrics[self._workload.metric])
+            self._has_metric, trial.is_finite = (
+                True,
+                math.isfinite(report.metrics[self._workload.metric]),
+            )
         record = replace(
             record,
             metrics={**record.metrics, **report.metrics},
@@ -305,15 +357,25 @@ class _Run:
 
     def _keep_checkpoint(self, trial: _Trial, name: str) -> None:
         trial.checkpoints.append(name)
-        trial.entry = self._study.save(replace(trial.entry, checkpoint=name, reports=trial.entry.trial.reports))
+        trial.entry = self._study.save(
+            replace(trial.entry, checkpoint=name, reports=trial.entry.trial.reports)
+        )
         self._drop_old_checkpoints(trial)
 
     def _drop_old_checkpoints(self, trial: _Trial) -> None:
         needed = set(trial.checkpoints[-CHECKPOINTS_KEPT:])
         if self._population is not None:
-            open_trials = [*self._resuming, *self._paused, *(slot.trial for slot in self._calls.values())]
+            open_trials = [
+                *self._resuming,
+                *self._paused,
+                *(slot.trial for slot in self._calls.values()),
+            ]
             needed |= self._population.checkpoints
-            needed |= {each.entry.checkpoint for each in open_trials if each is not None and each.entry.checkpoint}
+            needed |= {
+                each.entry.checkpoint
+                for each in open_trials
+                if each is not None and each.entry.checkpoint
+            }
         for name in [name for name in trial.checkpoints if name not in needed]:
             trial.checkpoints.remove(name)
             self._study.remove_checkpoint(name)
@@ -324,16 +386,23 @@ class _Run:
         lacks_metric = status == "done" and record.value is None and trial.is_finite
         # A trial without the metric has not succeeded, nor has one that diverged.
         if lacks_metric:
-            status, reason = "failed", f"it did not report the metric {metric!r}; it reported {reported}"
+            status, reason = (
+                "failed",
+                f"it did not report the metric {metric!r}; it reported {reported}",
+            )
         elif status != "failed" and not trial.is_finite:
             status, reason = "failed", DIVERGED.format(metric)
         seconds = 0.0 if trial.began_s is None else time.monotonic() - trial.began_s
-        record = replace(record, status=status, reason=reason, seconds=round(seconds, 3), time_s=time.time())
+        record = replace(
+            record, status=status, reason=reason, seconds=round(seconds, 3), time_s=time.time()
+        )
         # Written to the disk first, so that readers of the event find it there.
         self._study.finish(replace(trial.entry, trial=record, traceback=traceback))
         if self._population is None:
             entries = self._study.entries
-            best = best_of([entry.trial for _, entry in sorted(entries.items())], self._workload.mode)
+            best = best_of(
+                [entry.trial for _, entry in sorted(entries.items())], self._workload.mode
+            )
             for number, entry in list(entries.items()):
                 if entry.checkpoint is not None and (best is None or number != best.number):
                     self._study.remove_checkpoints(number)
@@ -355,7 +424,9 @@ class _Run:
         self._emit(Progress(phase="sweep", done=len(ended), total=total, unit="trials"))
         best = best_of(ended, self._workload.mode)
         if best is not None and best.value is not None:
-            self._emit(Metric(name=f"best_{self._workload.metric}", value=best.value, step=len(ended)))
+            self._emit(
+                Metric(name=f"best_{self._workload.metric}", value=best.value, step=len(ended))
+            )
 
     # Time, and trials that wait.
 
@@ -386,12 +457,16 @@ def size_of(workload: SweepWorkload, nodes: Sequence[Node]) -> TrialSize:
     return TrialSize(workers=workload.workers, cpus=workload.cpus, gpus=gpus)
 
 
-def trials_at_once(nodes: Sequence[dict[str, float]], size: TrialSize, *, most: int | None = None) -> tuple[int, str]:
+def trials_at_once(
+    nodes: Sequence[dict[str, float]], size: TrialSize, *, most: int | None = None
+) -> tuple[int, str]:
     """Return how many trials run at once, and a sentence if that is less than ``most``."""
     # An estimate if workers are larger than half an instance; placement groups decide.
     fit = tasks_at_once(nodes, size.cpus, size.gpus) // size.workers
     if not fit:
-        offers = ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
+        offers = ", ".join(
+            f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes
+        )
         raise InvalidRequest(
             f"not even one trial fits: it takes {size.workers} worker{'s'[: size.workers != 1]} of "
             f"{size.cpus:g} CPUs and {size.gpus:g} GPUs, and the instances offer {offers or 'nothing'}; use fewer "

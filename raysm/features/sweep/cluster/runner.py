@@ -40,17 +40,26 @@ class SweepRunner(Runner[SweepWorkload]):
         try:
             study = Study(self.workload, draw, root)
             if done := len(study.entries):
-                rest = "" if done < self.workload.trials else "; a larger number of trials would run more"
+                rest = (
+                    ""
+                    if done < self.workload.trials
+                    else "; a larger number of trials would run more"
+                )
                 print(f"sweep: kept {counted(done, 'trial')} of the earlier run{rest}", flush=True)  # noqa: T201
             outcome = run_sweep(self.workload, study, cluster_nodes(), emit_event)
-            described = write_result(outcome, self.workload, study.files, self.environment.paths.model)
+            described = write_result(
+                outcome, self.workload, study.files, self.environment.paths.model
+            )
         finally:
             ray.shutdown()
         self.describe_result(
             {"trials": outcome.seconds},
             packages=self.workload.packages,
             described=described,
-            measures={"trials": float(len(outcome.entries)), "resumed_trials": float(outcome.resumed)},
+            measures={
+                "trials": float(len(outcome.entries)),
+                "resumed_trials": float(outcome.resumed),
+            },
             summary=". ".join([summary_of(outcome, self.workload), *outcome.notes]),
         )
 
@@ -62,15 +71,28 @@ def as_launched(workload: SweepWorkload, hyperparameters: Mapping[str, str]) -> 
         return workload
     missing = sorted(set(workload.space) - set(hyperparameters))
     if missing:
-        raise InvalidRequest(f"the tuning job gave no value of {missing[0]!r}, which the sweep varies")
-    values = {name: Choice((item.read(hyperparameters[name]),)) for name, item in workload.space.items()}
-    # stop=None, because the service, which sees the other trials, decides whether this one ends early.
+        raise InvalidRequest(
+            f"the tuning job gave no value of {missing[0]!r}, which the sweep varies"
+        )
+    values = {
+        name: Choice((item.read(hyperparameters[name]),)) for name, item in workload.space.items()
+    }
+    # stop=None, because the service, which sees the other trials, decides whether this one ends
+    # early.
     return dataclasses.replace(
-        workload, space=values, search="grid", trials=1, stop=None, concurrency=None, time_budget_s=None
+        workload,
+        space=values,
+        search="grid",
+        trials=1,
+        stop=None,
+        concurrency=None,
+        time_budget_s=None,
     )
 
 
-def write_result(outcome: Outcome, workload: SweepWorkload, files: Path, folder: Path) -> tuple[ResultFile, ...]:
+def write_result(
+    outcome: Outcome, workload: SweepWorkload, files: Path, folder: Path
+) -> tuple[ResultFile, ...]:
     folder.mkdir(parents=True, exist_ok=True)
     trials = tuple(entry.trial for entry in outcome.entries)
     best = best_of(trials, workload.mode)
@@ -79,7 +101,9 @@ def write_result(outcome: Outcome, workload: SweepWorkload, files: Path, folder:
         # A copy, because the sweep may be interrupted again before the result is complete.
         shutil.copytree(files / checkpoint, folder / BEST, dirs_exist_ok=True)
     number = None if best is None else best.number
-    written = Trials(metric=workload.metric, mode=workload.mode, trials=trials, best=number, notes=outcome.notes)
+    written = Trials(
+        metric=workload.metric, mode=workload.mode, trials=trials, best=number, notes=outcome.notes
+    )
     path = written.write(folder)
     # Both formats: JSON keeps every type, and tables are read from Parquet.
     table = table_of(trials)
@@ -87,7 +111,9 @@ def write_result(outcome: Outcome, workload: SweepWorkload, files: Path, folder:
     parquet = write_parquet(folder / TABLE, table.schema, [columns], units=("trials",))
     how, size = f'import json; trials = json.load(open("{TRIALS}"))["trials"]', path.stat().st_size
     shape, units, sha256 = (len(trials),), ("trials",), sha256_of(path)
-    return parquet, ResultFile(name=TRIALS, shape=shape, units=units, bytes=size, sha256=sha256, how_to_read=how)
+    return parquet, ResultFile(
+        name=TRIALS, shape=shape, units=units, bytes=size, sha256=sha256, how_to_read=how
+    )
 
 
 def table_of(trials: Sequence[Trial]) -> pa.Table:
@@ -105,7 +131,10 @@ def table_of(trials: Sequence[Trial]) -> pa.Table:
 def summary_of(outcome: Outcome, workload: SweepWorkload) -> str:
     trials = [entry.trial for entry in outcome.entries]
     best = best_of(trials, workload.mode)
-    counts = {status: sum(trial.status == status for trial in trials) for status in ("done", "stopped", "failed")}
+    counts = {
+        status: sum(trial.status == status for trial in trials)
+        for status in ("done", "stopped", "failed")
+    }
     words = {"done": "done", "stopped": "ended early", "failed": "failed"}
     text = ", ".join(f"{count} {words[status]}" for status, count in counts.items() if count)
     found = f"{len(trials)} trial{'s'[: len(trials) != 1]}"

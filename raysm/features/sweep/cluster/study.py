@@ -1,6 +1,7 @@
 """The memory of a sweep: an Optuna study in a journal file, with the checkpoints of its trials beside it.
 
-The journal lies among the job's checkpoints if it has any, so an interrupted sweep continues where it stopped.
+The journal lies among the job's checkpoints if it has any, so an interrupted sweep continues where
+it stopped.
 """
 
 import hashlib
@@ -46,12 +47,14 @@ class Study:
         """Open the sweep's study in ``root``, or create it.
 
         Raises:
-            InvalidRequest: another sweep's trials are there. Its checkpoints would be brought back, and paid for, at
-                each start.
+            InvalidRequest: another sweep's trials are there. Its checkpoints would be brought back,
+                and paid for, at each start.
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._workload = workload
-        self._draw = draw or (lambda trial: {name: item.suggest(name, trial) for name, item in workload.space.items()})
+        self._draw = draw or (
+            lambda trial: {name: item.suggest(name, trial) for name, item in workload.space.items()}
+        )
         self._folder = root / key_of(workload)
         root.mkdir(parents=True, exist_ok=True)
         if any(other != self._folder and other.is_dir() for other in root.iterdir()):
@@ -75,7 +78,9 @@ class Study:
         seed = None if workload.seed is None else workload.seed + len(known)
         is_random = workload.chosen_search != "optuna"
         self._study.sampler = (
-            optuna.samplers.RandomSampler(seed) if is_random else optuna.samplers.TPESampler(seed=seed)
+            optuna.samplers.RandomSampler(seed)
+            if is_random
+            else optuna.samplers.TPESampler(seed=seed)
         )
         if not known:
             for earlier in workload.warm_start:
@@ -118,7 +123,8 @@ class Study:
         if entry.trial.value is None or entry.trial.status == "failed":
             self._study.tell(trial, state=TrialState.FAIL)
         elif entry.trial.status == "stopped":
-            # Optuna takes the last report as the value, and ranks it below the trials that continued.
+            # Optuna takes the last report as the value, and ranks it below the trials that
+            # continued.
             _report(trial, entry.trial.value, max(1, entry.trial.reports))
             self._study.tell(trial, state=TrialState.PRUNED)
         else:
@@ -149,7 +155,8 @@ class Study:
 
     def remove_checkpoints(self, number: int) -> None:
         shutil.rmtree(self.files / str(number), ignore_errors=True)
-        # Changed in memory only: Optuna does not change finished trials, and the next run sees that the folder is gone.
+        # Changed in memory only: Optuna does not change finished trials, and the next run sees that
+        # the folder is gone.
         self.entries[number] = replace(self.entries[number], checkpoint=None)
 
     def _restore(self, frozen: optuna.trial.FrozenTrial) -> None:
@@ -165,7 +172,9 @@ class Study:
         trial = self._trials[number] = optuna.Trial(self._study, frozen._trial_id)
         if entry is None:
             # The run was killed before the parameters were saved; Optuna draws the same ones again.
-            entry = Entry(trial=Trial(number=number, status="running", params=dict(self._draw(trial))))
+            entry = Entry(
+                trial=Trial(number=number, status="running", params=dict(self._draw(trial)))
+            )
         if entry.trial.status == "running":
             self.interrupted.append(entry)
         else:
@@ -173,8 +182,12 @@ class Study:
 
     def _has_whole_checkpoint(self, entry: Entry) -> bool:
         folder = self.files / str(entry.checkpoint)
-        # The journal comes back from a bucket: its names must not lead to other folders, which would be removed.
-        is_inside = folder.resolve().is_relative_to(self.files.resolve()) and folder.resolve() != self.files.resolve()
+        # The journal comes back from a bucket: its names must not lead to other folders, which
+        # would be removed.
+        is_inside = (
+            folder.resolve().is_relative_to(self.files.resolve())
+            and folder.resolve() != self.files.resolve()
+        )
         return is_inside and _sizes(folder) == dict(entry.sizes)
 
     def _learn(self, params: Mapping[str, Any], value: float) -> None:
@@ -182,9 +195,12 @@ class Study:
         trial = self._study.ask()
         trial.set_user_attr(EARLIER, True)
         drawn = self._draw(trial)
-        # A function may return what it drew under other names, or values computed from it. Then the value says nothing
-        # about what was drawn.
-        draws = [*trial.params.items(), *((name, item) for name, item in drawn.items() if name in params)]
+        # A function may return what it drew under other names, or values computed from it. Then the
+        # value says nothing about what was drawn.
+        draws = [
+            *trial.params.items(),
+            *((name, item) for name, item in drawn.items() if name in params),
+        ]
         if all(name in params and to_json(item) == to_json(params[name]) for name, item in draws):
             self._study.tell(trial, value)
         else:
@@ -202,7 +218,9 @@ class Population:
 
     @property
     def checkpoints(self) -> set[str]:
-        return {entry.checkpoint for entry in self._members.values() if entry.checkpoint is not None}
+        return {
+            entry.checkpoint for entry in self._members.values() if entry.checkpoint is not None
+        }
 
     def compares(self, reports: int) -> bool:
         return reports % self._rule.every == 0
@@ -217,7 +235,9 @@ class Population:
             return None
         donor = self._members[self._rng.choice(ranked[:count])]
         space = self._workload.space
-        params = {name: space[name].varied(value, self._rng) for name, value in donor.trial.params.items()}
+        params = {
+            name: space[name].varied(value, self._rng) for name, value in donor.trial.params.items()
+        }
         copied = replace(donor.trial, number=number, params=params, host=entry.trial.host)
         return replace(donor, trial=copied)
 
@@ -237,15 +257,20 @@ def drawing_by(function: Callable[[Any], Any], name: str) -> Draw:
         drawn = function(trial)
         params = dict(trial.params) if drawn is None else drawn
         if not isinstance(params, Mapping) or not all(isinstance(key, str) for key in params):
-            raise InvalidRequest(f"the space function {name} must return parameters by name, or None, got {drawn!r}")
+            raise InvalidRequest(
+                f"the space function {name} must return parameters by name, or None, got {drawn!r}"
+            )
         return dict(params)
 
     return draw
 
 
 def key_of(workload: SweepWorkload) -> str:
-    # The title counts too, because another function over the same space has nothing to continue from.
-    content = {name: to_json(getattr(workload, name, ())) for name in workload.identity} | {"title": workload.title}
+    # The title counts too, because another function over the same space has nothing to continue
+    # from.
+    content = {name: to_json(getattr(workload, name, ())) for name in workload.identity} | {
+        "title": workload.title
+    }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -269,7 +294,8 @@ def _journal(path: Path) -> BaseJournalBackend:
 
 def _report(trial: optuna.Trial, value: float, reports: int) -> None:
     with warnings.catch_warnings():
-        # A trial that continues from a checkpoint repeats some reports; Optuna keeps the first value of each.
+        # A trial that continues from a checkpoint repeats some reports; Optuna keeps the first
+        # value of each.
         warnings.simplefilter("ignore")
         trial.report(value, reports)
 
@@ -277,9 +303,13 @@ def _report(trial: optuna.Trial, value: float, reports: int) -> None:
 def _pruner(workload: SweepWorkload) -> Any:
     rule = workload.stop
     if isinstance(rule, Asha):
-        return optuna.pruners.SuccessiveHalvingPruner(min_resource=rule.grace, reduction_factor=rule.factor)
+        return optuna.pruners.SuccessiveHalvingPruner(
+            min_resource=rule.grace, reduction_factor=rule.factor
+        )
     if isinstance(rule, Median):
-        return optuna.pruners.MedianPruner(n_startup_trials=rule.least_trials, n_warmup_steps=rule.grace)
+        return optuna.pruners.MedianPruner(
+            n_startup_trials=rule.least_trials, n_warmup_steps=rule.grace
+        )
     return optuna.pruners.NopPruner()
 
 

@@ -1,8 +1,9 @@
 """One trial in a worker process: the actor that the sweep calls, around the user's function or script.
 
-The actor runs the trial in a thread and exchanges messages with the sweep: each report, whose answer says whether the
-trial goes on, and the end. An exception of user code is a message too: it would be raised again in another attempt, and
-retries are for processes and instances that die.
+The actor runs the trial in a thread and exchanges messages with the sweep: each report, whose
+answer says whether the
+trial goes on, and the end. An exception of user code is a message too: it would be raised again in
+another attempt, and retries are for processes and instances that die.
 """
 
 import pkgutil
@@ -55,7 +56,8 @@ class Assignment:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
     report: Report = field(default_factory=Report)
-    """The metrics; at the end those that the function returned. Its checkpoint is a name on the head."""
+    """The metrics; at the end those that the function returned. Its checkpoint is a name on the
+    head."""
     status: str = ""
     """``done``, ``failed`` or ``stopped`` at the end."""
     reason: str = ""
@@ -69,7 +71,8 @@ class TrialActor:
     def ready(self) -> None: ...
 
     def begin(self, assignment: Assignment) -> Message:
-        # New queues each time: a thread that an earlier trial left behind must not receive this one's answers.
+        # New queues each time: a thread that an earlier trial left behind must not receive this
+        # one's answers.
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[bool] = queue.SimpleQueue()
         arguments = assignment, self._messages, self._answers
@@ -82,7 +85,11 @@ class TrialActor:
         return self._messages.get()
 
 
-def _work(assignment: Assignment, messages: "queue.SimpleQueue[Message]", answers: "queue.SimpleQueue[bool]") -> None:
+def _work(
+    assignment: Assignment,
+    messages: "queue.SimpleQueue[Message]",
+    answers: "queue.SimpleQueue[bool]",
+) -> None:
     # A trial may report from several threads.
     lock = threading.Lock()
 
@@ -135,7 +142,13 @@ def run_trial(assignment: Assignment, deliver: Callable[[Message], None]) -> Mes
         # Read from the payload, so that only the parameters travel with each trial.
         workload: Any = read_request(instance.payload).workload
         with trial_folder(instance, f"{assignment.number}-{secrets.token_hex(4)}") as folder:
-            run = TrialRun(workload=workload, here=instance, assignment=assignment, folder=folder, deliver=deliver)
+            run = TrialRun(
+                workload=workload,
+                here=instance,
+                assignment=assignment,
+                folder=folder,
+                deliver=deliver,
+            )
             begin_in(folder, assignment, run.seed)
             value: Any = None
             if isinstance(workload, ScriptSweep):
@@ -149,9 +162,13 @@ def run_trial(assignment: Assignment, deliver: Callable[[Message], None]) -> Mes
             return Message(report=run.with_uploaded(report), status="done", host=host)
     except EndedEarly:
         return Message(status="stopped", host=host)
-    except BaseException as error:  # KeyboardInterrupt too: without a message the sweep would wait forever
+    except (
+        BaseException
+    ) as error:  # KeyboardInterrupt too: without a message the sweep would wait forever
         reason, lines = trial_reason(error)
-        return Message(status="failed", reason=reason, traceback=lines[-TRACEBACK_CHARACTERS:], host=host)
+        return Message(
+            status="failed", reason=reason, traceback=lines[-TRACEBACK_CHARACTERS:], host=host
+        )
 
 
 def _run_function(run: TrialRun) -> Any:
@@ -163,8 +180,11 @@ def _run_function(run: TrialRun) -> Any:
     return call(run.here, workload, run.assignment.params, run.take)
 
 
-def call(here: Environment, workload: FunctionSweep, params: Mapping[str, Any], take: Listener) -> Any:
-    # Unpickled for each trial, so that a reused process does not show one trial what another changed in the function.
+def call(
+    here: Environment, workload: FunctionSweep, params: Mapping[str, Any], take: Listener
+) -> Any:
+    # Unpickled for each trial, so that a reused process does not show one trial what another
+    # changed in the function.
     function, _, _ = unpickled(here.payload / payload.FUNCTION, workload.name)
     try:
         with listening(take), ending_forks():
@@ -177,7 +197,8 @@ def call(here: Environment, workload: FunctionSweep, params: Mapping[str, Any], 
             raise
         return None
     finally:
-        # End the session of raysm.training, if the function began one. Looked up, because importing it imports torch.
+        # End the session of raysm.training, if the function began one. Looked up, because importing
+        # it imports torch.
         session = sys.modules.get("raysm.features.training.cluster.loop.session")
         if session is not None:
             session.end()
@@ -219,7 +240,8 @@ def arguments_of(params: Mapping[str, Any], args: Sequence[str] = ()) -> list[st
     """Return parameters as arguments: ``--lr=0.01``, the flag alone for True, and nothing for False and None.
 
     A parameter that ``args`` has as ``{lr}`` is put there instead.
-    Name and value are one word, because argparse takes a second word that begins with ``-`` (-1.6e-05) as an option.
+    Name and value are one word, because argparse takes a second word that begins with ``-``
+    (-1.6e-05) as an option.
     """
     arguments: list[str] = []
     for name, value in params.items():
@@ -275,13 +297,21 @@ def metrics_of(value: object, metric: str) -> dict[str, float]:
 
 def trial_reason(error: BaseException) -> tuple[str, str]:
     """Return why a trial failed in one line, and the traceback without raysm's own frames."""
-    # raysm's own errors about scripts and other workers are sentences, with the remote lines attached.
+    # raysm's own errors about scripts and other workers are sentences, with the remote lines
+    # attached.
     if isinstance(error, TrialFailed | WorkerFailed):
         return str(error), error.remote_traceback
     kind = type(error)
-    name = kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__name__}"
+    name = (
+        kind.__qualname__
+        if kind.__module__ in ("builtins", "__main__")
+        else f"{kind.__module__}.{kind.__name__}"
+    )
     frames = error.__traceback__
-    while frames is not None and "raysm/features/sweep/cluster/" in Path(frames.tb_frame.f_code.co_filename).as_posix():
+    while (
+        frames is not None
+        and "raysm/features/sweep/cluster/" in Path(frames.tb_frame.f_code.co_filename).as_posix()
+    ):
         frames = frames.tb_next
     lines = "".join(traceback.format_exception(kind, error, frames))
     return f"{name}: {error}".removesuffix(": "), lines

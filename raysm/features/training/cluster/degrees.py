@@ -40,9 +40,12 @@ class Layout:
     def __str__(self) -> str:
         """Return ``data=2 × pipeline=2, spread``: equal if each rank has the same part of model and data."""
         degrees = {name: getattr(self, name) for name in sorted(self.dimensions)}
-        text = " × ".join(f"{name}={degree}" for name, degree in degrees.items() if degree > 1) or "one worker"
-        # Without a pipeline and replicas both orders give every rank the same part: a checkpoint of one is one of the
-        # other.
+        text = (
+            " × ".join(f"{name}={degree}" for name, degree in degrees.items() if degree > 1)
+            or "one worker"
+        )
+        # Without a pipeline and replicas both orders give every rank the same part: a checkpoint of
+        # one is one of the other.
         matters = self.pipeline > 1 and self.data_ranks > 1
         return text if self.placement == "cluster" or not matters else f"{text}, {self.placement}"
 
@@ -92,7 +95,8 @@ class Layout:
                     f"with --workers-per-instance {workers_per_instance}, or change the field"
                 )
         for group in self.groups("tensor"):
-            # Two sums per layer and pass over the network would cost more than a second instance gains.
+            # Two sums per layer and pass over the network would cost more than a second instance
+            # gains.
             if len({hosts[rank] for rank in group}) > 1:
                 where = ", ".join(f"rank {rank} on {hosts[rank]}" for rank in group)
                 # The degree must fit the smallest instance.
@@ -124,15 +128,16 @@ Schedule = Literal["gpipe", "1f1b", "interleaved"]
 Optimize = Literal["speed", "memory"]
 
 MICROBATCHES_PER_WORKER = 4
-"""With four times as many micro-batches as stages, the pipeline's idle time is negligible (GPipe, arXiv 1811.06965)."""
+"""With four times as many micro-batches as stages, the pipeline's idle time is negligible (GPipe,
+arXiv 1811.06965)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parallel:
     """Degrees of parallelism: ``data`` x ``shard`` x ``pipeline`` x ``tensor`` is the number of workers.
 
-    ``data`` and ``shard`` together are hybrid sharding: the parameters are cut over the ``shard`` workers of a group,
-    and the groups are replicas.
+    ``data`` and ``shard`` together are hybrid sharding: the parameters are cut over the ``shard``
+    workers of a group, and the groups are replicas.
 
     Raises:
         InvalidRequest: A field is out of its range, or two do not go together.
@@ -141,22 +146,24 @@ class Parallel:
     data: int | None = None
     """Replicas; None is as many as the workers allow."""
     shard: int | None = 1
-    """Workers over which parameters, gradients and optimizer state of a replica are cut (FSDP); each reads its own
-    slice of the data. None is as many as the workers allow, with one replica unless ``data`` says more."""
+    """Workers over which parameters, gradients and optimizer state of a replica are cut (FSDP);
+    each reads its own slice of the data. None is as many as the workers allow, with one replica
+    unless ``data`` says more."""
     pipeline: int = 1
     """Workers of a pipeline, each with other layers of the model."""
     tensor: int = 1
     """Workers over which single matrices are cut; always within one instance."""
     placement: Placement = "cluster"
-    """``cluster``: the stages of one replica are neighbours, within an instance if they fit; ``spread``: the
-    replicas of one stage are, so that a pipeline goes over instances."""
+    """``cluster``: the stages of one replica are neighbours, within an instance if they fit;
+    ``spread``: the replicas of one stage are, so that a pipeline goes over instances."""
     schedule: Schedule = "1f1b"
-    """Order of a pipeline's work: ``gpipe`` (all forward, then all backward), ``1f1b`` (one forward, one backward:
+    """Order of a pipeline's work: ``gpipe`` (all forward, then all backward), ``1f1b`` (one
+    forward, one backward:
     less memory), ``interleaved`` (several stages per worker: less idle time, more traffic)."""
     microbatches: int | None = None
-    """Parts of a worker's slice that go through the pipeline one after the other; None is four per worker of it. Layers
-    that look at other rows (batch norm) see those of one part only, and the running averages that are kept are those
-    of the first replica."""
+    """Parts of a worker's slice that go through the pipeline one after the other; None is four per
+    worker of it. Layers that look at other rows (batch norm) see those of one part only, and the
+    running averages that are kept are those of the first replica."""
     stages_per_worker: int | None = None
     """Stages of each worker; None is 2 with ``interleaved``, else it is 1."""
     optimize: Optimize = "speed"
@@ -164,15 +171,30 @@ class Parallel:
     offload: bool = False
     """Keep activations in the memory of the CPU until the backward pass."""
     workers_per_instance: int | None = None
-    """Workers that each instance must run; None is any. Only checked: the job's workload starts them."""
+    """Workers that each instance must run; None is any. Only checked: the job's workload starts
+    them."""
 
     def __post_init__(self) -> None:
-        degrees = ("data", "shard", "pipeline", "tensor", "microbatches", "stages_per_worker", "workers_per_instance")
+        degrees = (
+            "data",
+            "shard",
+            "pipeline",
+            "tensor",
+            "microbatches",
+            "stages_per_worker",
+            "workers_per_instance",
+        )
         check_counts("Parallel", 1, or_none=True, **{name: getattr(self, name) for name in degrees})
-        for name, kinds in (("placement", Placement), ("schedule", Schedule), ("optimize", Optimize)):
+        for name, kinds in (
+            ("placement", Placement),
+            ("schedule", Schedule),
+            ("optimize", Optimize),
+        ):
             if getattr(self, name) not in get_args(kinds):
                 options = ", ".join(repr(kind) for kind in get_args(kinds))
-                raise InvalidRequest(f"Parallel: {name} is {getattr(self, name)!r}; it must be one of {options}")
+                raise InvalidRequest(
+                    f"Parallel: {name} is {getattr(self, name)!r}; it must be one of {options}"
+                )
         if self.pipeline == 1:
             for name in ("microbatches", "stages_per_worker"):
                 if getattr(self, name) is not None:
@@ -181,9 +203,13 @@ class Parallel:
                     )
             return
         if self.schedule != "interleaved" and self.stages_per_worker not in (None, 1):
-            raise InvalidRequest(f"Parallel: stages_per_worker > 1 needs schedule='interleaved', got {self.schedule!r}")
+            raise InvalidRequest(
+                f"Parallel: stages_per_worker > 1 needs schedule='interleaved', got {self.schedule!r}"
+            )
         if self.schedule == "interleaved" and self.stages_per_worker == 1:
-            raise InvalidRequest("Parallel: schedule='interleaved' needs stages_per_worker of at least 2")
+            raise InvalidRequest(
+                "Parallel: schedule='interleaved' needs stages_per_worker of at least 2"
+            )
         count = self.microbatch_count
         # Torch would raise only in the first step, after all weights were read and cut.
         if self.schedule == "1f1b" and count < self.pipeline:
@@ -214,20 +240,34 @@ class Parallel:
         if self.pipeline == 1:
             return 1
         # Interleaving needs at least two; more cost more messages.
-        return self.pipeline * (self.stages_per_worker or (2 if self.schedule == "interleaved" else 1))
+        return self.pipeline * (
+            self.stages_per_worker or (2 if self.schedule == "interleaved" else 1)
+        )
 
     @property
     def microbatch_count(self) -> int:
-        return 1 if self.pipeline == 1 else self.microbatches or MICROBATCHES_PER_WORKER * self.pipeline
+        return (
+            1
+            if self.pipeline == 1
+            else self.microbatches or MICROBATCHES_PER_WORKER * self.pipeline
+        )
 
     def layout(self, workers: int) -> Layout:
-        degrees = {"data": self.data, "shard": self.shard, "pipeline": self.pipeline, "tensor": self.tensor}
+        degrees = {
+            "data": self.data,
+            "shard": self.shard,
+            "pipeline": self.pipeline,
+            "tensor": self.tensor,
+        }
         # If shard is open, data is 1 unless it is given: two open degrees would be ambiguous.
         if self.shard is None:
             degrees["data"] = self.data or 1
         total = prod(degree for degree in degrees.values() if degree is not None)
-        shown = " x ".join(f"{name}={degree}" for name, degree in degrees.items() if degree is not None)
-        # Without an open degree the total must equal the number of workers; with one it must divide it.
+        shown = " x ".join(
+            f"{name}={degree}" for name, degree in degrees.items() if degree is not None
+        )
+        # Without an open degree the total must equal the number of workers; with one it must divide
+        # it.
         whole = None not in degrees.values()
         if workers % total or (whole and workers != total):
             rule = "must equal" if whole else "must divide"
@@ -235,13 +275,16 @@ class Parallel:
                 f"Parallel: {shown} is {total}, which {rule} the number of workers, {workers}; change a degree or the "
                 "workers"
             )
-        resolved = {name: workers // total if degree is None else degree for name, degree in degrees.items()}
+        resolved = {
+            name: workers // total if degree is None else degree for name, degree in degrees.items()
+        }
         return Layout(**resolved, placement=self.placement)
 
     def check_batch(self, batch_size: int, workers: int) -> None:
         slices = self.layout(workers).data_ranks
         count = self.microbatch_count
-        # Rows that are left over would make a micro-batch of another shape, which needs another schedule.
+        # Rows that are left over would make a micro-batch of another shape, which needs another
+        # schedule.
         if count > 1 and batch_size % (slices * count):
             raise InvalidRequest(
                 f"batch_size={batch_size} over {slices} data ranks and microbatches={count} leaves no whole rows; "
@@ -250,11 +293,17 @@ class Parallel:
 
 
 # Source: the SageMaker developer guide, "SMP v2 core feature configuration parameters".
-NO_EFFECT: dict[str, Any] = {"context_parallel_degree": 1, "expert_parallel_degree": 1, "random_seed": None}
-"""Options that raysm does not have, with the values at which they ask for nothing; so do False and None."""
+NO_EFFECT: dict[str, Any] = {
+    "context_parallel_degree": 1,
+    "expert_parallel_degree": 1,
+    "random_seed": None,
+}
+"""Options that raysm does not have, with the values at which they ask for nothing; so do False and
+None."""
 
 LAUNCHERS = ("mpi", "torch_distributed", "pytorchddp")
-"""Keys of an estimator's ``distribution`` that say how workers are started: by themselves they mean plain DDP."""
+"""Keys of an estimator's ``distribution`` that say how workers are started: by themselves they mean
+plain DDP."""
 
 
 def fields_from_smdistributed(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -279,10 +328,14 @@ def fields_from_smdistributed(options: Mapping[str, Any]) -> dict[str, Any]:
         "workers_per_instance": workers,
     }
     if not isinstance(fields["offload"], bool):
-        raise InvalidRequest(f"smdistributed: sm_activation_offloading is {fields['offload']!r}; use True or False")
+        raise InvalidRequest(
+            f"smdistributed: sm_activation_offloading is {fields['offload']!r}; use True or False"
+        )
     for name, value in flat.items():
         if value is not None and value != NO_EFFECT.get(name, False):
-            raise InvalidRequest(f"smdistributed: {name}={value!r} has no counterpart in raysm; leave it out")
+            raise InvalidRequest(
+                f"smdistributed: {name}={value!r} has no counterpart in raysm; leave it out"
+            )
     return fields
 
 
@@ -301,7 +354,10 @@ def _parameters(options: Mapping[str, Any]) -> dict[str, Any]:
             parameters.update(_parameters(value))
         elif name != "enabled":
             parameters[name] = value
-        # An estimator with the library switched off asks for plain training: to map its options would cut a model.
+        # An estimator with the library switched off asks for plain training: to map its options
+        # would cut a model.
         elif value is not True:
-            raise InvalidRequest("smdistributed: enabled is not True, so there is nothing to map; leave it out")
+            raise InvalidRequest(
+                "smdistributed: enabled is not True, so there is nothing to map; leave it out"
+            )
     return parameters

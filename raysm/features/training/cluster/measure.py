@@ -1,7 +1,7 @@
 """Measure where the time of each training step goes, and say at the end what held the training up.
 
-Rank 0 emits the seconds of a step by kind as metrics, prints two lines at the end, and writes ``training.json`` beside
-the model, from which the result's manifest takes its figures.
+Rank 0 emits the seconds of a step by kind as metrics, prints two lines at the end, and writes
+``training.json`` beside the model, from which the result's manifest takes its figures.
 """
 
 import atexit
@@ -25,14 +25,18 @@ WARM_UP_STEPS = 2
 
 EMIT_EVERY_S = 2.0
 WORTH_ACTING_ON = {"data": 0.10, "checkpoint": 0.05, "between_steps": 0.10}
-"""Shares of the time below which advice would gain little; lower for checkpoints, because saving less often is free."""
+"""Shares of the time below which advice would gain little; lower for checkpoints, because saving
+less often is free."""
 
 FOUND = {
     "data": (
         "of the step waits for data",
         "more loader workers (loader_workers=2 in training.batches), or data that is ready to use",
     ),
-    "checkpoint": ("of the time goes into checkpoints", "save more rarely (Checkpoints(every_steps=…))"),
+    "checkpoint": (
+        "of the time goes into checkpoints",
+        "save more rarely (Checkpoints(every_steps=…))",
+    ),
     "between_steps": (
         "of the time goes into the loop's own code between the steps",
         "compute metrics and print more rarely",
@@ -58,14 +62,16 @@ def bottleneck(
 ) -> str:
     """Return one sentence: what took the most time, and what to try.
 
-    ``shares`` has each kind of time, 0 to 1; ``usage`` the means of rank 0's instance by the names of
-    ``usage.usage_between``.
+    ``shares`` has each kind of time, 0 to 1; ``usage`` the means of rank 0's instance by the names
+    of ``usage.usage_between``.
     """
     worth = [kind for kind, least in WORTH_ACTING_ON.items() if shares.get(kind, 0.0) >= least]
     kind = max(worth, key=lambda kind: shares[kind], default="forward_backward")
     processors = "GPUs" if device == "cuda" else "CPUs"
     # 0 means unknown, without psutil.
-    busy = usage.get("gpu_percent", 100.0) if device == "cuda" else usage.get("cpu_percent") or 100.0
+    busy = (
+        usage.get("gpu_percent", 100.0) if device == "cuda" else usage.get("cpu_percent") or 100.0
+    )
     if kind in FOUND:
         found, advice = FOUND[kind]
     else:
@@ -73,7 +79,9 @@ def bottleneck(
         advice = f"more or faster {processors}"
         if busy < IDLE_PERCENT:
             found += f", and yet the {processors} are {busy:.0f} % busy"
-            advice = "a larger batch" + (" per worker, fewer instances, or a faster network" if workers > 1 else "")
+            advice = "a larger batch" + (
+                " per worker, fewer instances, or a faster network" if workers > 1 else ""
+            )
         if busy < IDLE_PERCENT and pipeline > 1:
             advice = "more micro-batches, or schedule='interleaved'"
     text = f"{_percent(shares.get(kind, 0.0))} {found}"
@@ -107,7 +115,9 @@ class Measuring(Observer):
         if session.rank == 0:
             # In a job the launcher emits the usage of each instance and says what stays unknown.
             say = (lambda line: None) if session.in_job else session.say
-            self._usage = Usage(session.host, lambda event: None, say, has_gpus=session.device.type == "cuda")
+            self._usage = Usage(
+                session.host, lambda event: None, say, has_gpus=session.device.type == "cuda"
+            )
             self._usage.__enter__()
 
     def span(self, kind: str) -> "_Span":
@@ -158,20 +168,34 @@ class Measuring(Observer):
             pipeline=1 if session.trainer is None else session.trainer.layout.pipeline,
             has_advice=total["steps"] >= LONG_STEPS and total["wall"] >= LONG_S,
         )
-        shown = ", ".join(f"{name.replace('_', ' ')} {_percent(share)}" for name, share in shares.items())
-        which = f"steps {last - round(total['steps']) + 1} to {last}, after {WARM_UP_STEPS} of warm-up"
+        shown = ", ".join(
+            f"{name.replace('_', ' ')} {_percent(share)}" for name, share in shares.items()
+        )
+        which = (
+            f"steps {last - round(total['steps']) + 1} to {last}, after {WARM_UP_STEPS} of warm-up"
+        )
         session.say(f"{which}: {1 / step_s:.2f} a second; of the time: {shown}")
         session.say(summary)
         if session.in_job:
             # All steps, as the log counts them; the seconds are means of those after the warm-up.
-            measures = {"steps": self._steps, "steps_per_s": 1 / step_s, "step_s": step_s} | per_step
+            measures = {
+                "steps": self._steps,
+                "steps_per_s": 1 / step_s,
+                "step_s": step_s,
+            } | per_step
             measures |= {f"mean_{name}": value for name, value in usage.items()}
-            finite = {name: round(value, 6) for name, value in measures.items() if math.isfinite(value)}
+            finite = {
+                name: round(value, 6) for name, value in measures.items() if math.isfinite(value)
+            }
             Measured(summary=summary, measures=finite).write(environment.base_paths().model)
 
     def _emit(self, step: int) -> None:
         # A trial's curves are what it reports; its events would be lines of Ray's log.
-        if self._session.in_job and self._session.rank == 0 and TRIAL not in environment.inherited():
+        if (
+            self._session.in_job
+            and self._session.rank == 0
+            and TRIAL not in environment.inherited()
+        ):
             recent, self._recent = self._recent, defaultdict(float)
             for name, value in _per_step(recent).items() if recent["steps"] else ():
                 emit_event(Metric(name=name, value=round(value, 6), step=step))
@@ -182,7 +206,8 @@ def _per_step(totals: Mapping[str, float]) -> dict[str, float]:
     return {
         "step_s": mean["wall"],
         "data_s": mean.get("data", 0.0),
-        # On a GPU the agreement on the loss waits for what the step has only queued, so only their sum means something.
+        # On a GPU the agreement on the loss waits for what the step has only queued, so only their
+        # sum means something.
         "forward_backward_s": mean.get("compute", 0.0) + mean.get("communication", 0.0),
         "checkpoint_s": mean.get("checkpoint", 0.0),
         "between_steps_s": mean["between_steps"],
@@ -200,5 +225,10 @@ class _Span:
     def __enter__(self) -> None:
         self._begin_s = time.perf_counter()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self._measuring.seconds[self._kind] += time.perf_counter() - self._begin_s

@@ -44,7 +44,9 @@ def write(tensors: Mapping[str, torch.Tensor], folder: Path) -> Path:
     try:
         from safetensors.torch import save_file
     except ImportError as error:
-        raise MissingDependency("the model is saved by safetensors: add it to the requirements") from error
+        raise MissingDependency(
+            "the model is saved by safetensors: add it to the requirements"
+        ) from error
     path = folder / MODEL_FILE
     with replacing(path) as beside:
         mode = beside.stat().st_mode
@@ -62,7 +64,11 @@ def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         whole = tensor.detach().contiguous()
         # safetensors refuses tensors that share memory, and would write a view's whole storage.
         address = whole.untyped_storage().data_ptr()
-        apart[name] = whole.clone() if address in used or whole.untyped_storage().nbytes() != whole.nbytes else whole
+        apart[name] = (
+            whole.clone()
+            if address in used or whole.untyped_storage().nbytes() != whole.nbytes
+            else whole
+        )
         used.add(apart[name].untyped_storage().data_ptr())
     return apart
 

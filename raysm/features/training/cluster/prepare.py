@@ -17,7 +17,12 @@ from raysm.features.training.cluster.loop.learning_rate import check_scheduler
 from raysm.features.training.cluster.loop.session import current
 from raysm.features.training.cluster.measure import measure
 from raysm.features.training.cluster.parallel.blocks import Blocks, check_compiler
-from raysm.features.training.cluster.parallel.optimizers import is_stepped, names_of_groups, rebind, renew
+from raysm.features.training.cluster.parallel.optimizers import (
+    is_stepped,
+    names_of_groups,
+    rebind,
+    renew,
+)
 from raysm.features.training.cluster.parallel.parallelize import Parallelizer
 from raysm.features.training.cluster.parallel.tensors import Plan
 from raysm.features.training.cluster.parallel.trainer import Trainer
@@ -43,36 +48,41 @@ def prepare(
 ) -> tuple[nn.Module, Optimizer]:
     """Make model and optimizer train together over all workers.
 
-    All workers get the weights of rank 0, or those of the newest whole checkpoint. Call it once, before the first step.
+    All workers get the weights of rank 0, or those of the newest whole checkpoint. Call it once,
+    before the first step.
 
     Args:
         model: On the CPU or on this worker's device; the same architecture on every rank.
         optimizer: Over the model's parameters; it has not been stepped.
         parallel: How to cut the training over the workers; None replicates the model on each (DDP).
         loss: (output, target) -> the mean over the rows, or over what ``divisor`` returns.
-        divisor: target -> what the mean of the loss divides by, if that is not the number of rows: the number of tokens
-            that are no padding, the sum of the class weights. The loss of a batch is then the same over any number of
-            workers, pieces and micro-batches.
-        scheduler: A scheduler of the optimizer's rate. It is stepped after every step and kept in checkpoints. One that
-            takes a metric (``ReduceLROnPlateau``) is only kept: step it with a value of ``training.evaluate``.
-        accumulate: A worker computes its slice of a batch in this many pieces, one after the other, and adds up their
-            gradients: the same step with the activations of one piece in memory. A pipeline has micro-batches instead.
-        blocks: Name of the Sequential or ModuleList whose children are the units in which the model is cut into
-            stages, sharded, and computed again; or the names of the modules at which the second, third … stage begins.
-            None takes the model itself, if it is a Sequential, else the largest.
-        plan: Which modules are cut over the workers of ``tensor``: name -> 'colwise', 'rowwise' or a ParallelStyle of
-            torch; ``*`` in a name is any number. None takes the model's own ``tp_plan``, as Hugging Face models have
-            it.
-        precision: ``bf16`` computes in bfloat16 and keeps weights and sums of gradients in float32. None is that of the
-            DataParallel, elsewhere ``fp32``.
-        compile: Compile the blocks with ``torch.compile``: the first steps take longer, the others less time. It needs
-            a C++ compiler on CPUs, and triton on GPUs.
-        max_norm: Gradients whose 2-norm over the whole model is larger are scaled down to it, in every mode; None
-            leaves them as they are.
-        checkpoints: When to save, and what to keep; None is the default ``Checkpoints`` in a job that keeps them, and
-            no checkpoints elsewhere.
-        seed: Seed of the random numbers from here on (dropout); ranks with different data or layers draw different
-            ones.
+        divisor: target -> what the mean of the loss divides by, if that is not the number of rows:
+            the number of tokens that are no padding, the sum of the class weights. The loss of a
+            batch is then the same over any number of workers, pieces and micro-batches.
+        scheduler: A scheduler of the optimizer's rate. It is stepped after every step and kept in
+            checkpoints. One that takes a metric (``ReduceLROnPlateau``) is only kept: step it with
+            a value of ``training.evaluate``.
+        accumulate: A worker computes its slice of a batch in this many pieces, one after the other,
+            and adds up their
+            gradients: the same step with the activations of one piece in memory. A pipeline has
+                micro-batches instead.
+        blocks: Name of the Sequential or ModuleList whose children are the units in which the model
+            is cut into stages, sharded, and computed again; or the names of the modules at which
+            the second, third … stage begins. None takes the model itself, if it is a Sequential,
+            else the largest.
+        plan: Which modules are cut over the workers of ``tensor``: name -> 'colwise', 'rowwise' or
+            a ParallelStyle of torch; ``*`` in a name is any number. None takes the model's own
+            ``tp_plan``, as Hugging Face models have it.
+        precision: ``bf16`` computes in bfloat16 and keeps weights and sums of gradients in float32.
+            None is that of the DataParallel, elsewhere ``fp32``.
+        compile: Compile the blocks with ``torch.compile``: the first steps take longer, the others
+            less time. It needs a C++ compiler on CPUs, and triton on GPUs.
+        max_norm: Gradients whose 2-norm over the whole model is larger are scaled down to it, in
+            every mode; None leaves them as they are.
+        checkpoints: When to save, and what to keep; None is the default ``Checkpoints`` in a job
+            that keeps them, and no checkpoints elsewhere.
+        seed: Seed of the random numbers from here on (dropout); ranks with different data or layers
+            draw different ones.
 
     Returns:
         The model as it is wrapped, and the optimizer.
@@ -107,7 +117,8 @@ def prepare(
     # Replicas keep the model's own parameters, which are those that the optimizer has.
     if not parallelizer.is_plain:
         rebind(optimizer, groups, cut.parts, mixed=layout.tensor > 1)
-    # After the cut: a state that the constructor made (Adagrad) is that of the parameters as they were.
+    # After the cut: a state that the constructor made (Adagrad) is that of the parameters as they
+    # were.
     renew(optimizer)
     # Gradients from before (of a search for a good rate) belong to no step of this training.
     cut.parts.zero_grad(set_to_none=True)
@@ -154,7 +165,9 @@ def _check(
         raise InvalidRequest(f"precision is {precision!r}; it must be 'fp32' or 'bf16'")
     # Written so that NaN is refused, too.
     if max_norm is not None and not max_norm > 0:
-        raise InvalidRequest(f"max_norm is {max_norm!r}; it must be above 0, or None to leave gradients as they are")
+        raise InvalidRequest(
+            f"max_norm is {max_norm!r}; it must be above 0, or None to leave gradients as they are"
+        )
     # True is an int to Python, and would be 1 piece.
     if type(accumulate) is not int or accumulate < 1:
         raise InvalidRequest(f"accumulate is {accumulate!r}; it must be a whole number from 1")
@@ -172,7 +185,9 @@ def _check(
     if scheduler is not None:
         check_scheduler(scheduler, optimizer)
     if is_stepped(optimizer):
-        raise InvalidRequest("training.prepare: the optimizer has been stepped; call prepare before the first step")
+        raise InvalidRequest(
+            "training.prepare: the optimizer has been stepped; call prepare before the first step"
+        )
 
 
 def step(batch: Any) -> float:
@@ -184,13 +199,13 @@ def step(batch: Any) -> float:
     Returns:
         The mean loss of the whole batch, the same on every rank in every mode.
 
-    The first step also compares the loss of the batch with the mean of the losses of its halves, for which it calls the
-    loss three more times, and prints a sentence if they differ.
+    The first step also compares the loss of the batch with the mean of the losses of its halves,
+    for which it calls the loss three more times, and prints a sentence if they differ.
 
     Raises:
         InvalidRequest: ``prepare`` has not been called.
-        InvalidInput: The batch is no tuple of inputs and target, or does not divide into micro-batches; or what the
-            mean of the loss divides by is not above 0.
+        InvalidInput: The batch is no tuple of inputs and target, or does not divide into
+            micro-batches; or what the mean of the loss divides by is not above 0.
     """
     trainer = current().trainer
     if trainer is None:

@@ -1,6 +1,7 @@
 """How busy an instance is: CPU, memory, network, disks and GPUs, read once a second by psutil and nvidia-ml-py.
 
-Instances on this machine report its CPUs, memory and disks; only those of kind ``namespace`` have an own network.
+Instances on this machine report its CPUs, memory and disks; only those of kind ``namespace`` have
+an own network.
 """
 
 import contextlib
@@ -25,7 +26,8 @@ Counters = Mapping[str, float]
 
 def read_counters() -> Counters:
     """Read the system's counters; what it does not count is 0: gVisor has no disks, some containers no network."""
-    # Imported here, because the package may be missing, and Ray's own copy of psutil is not importable.
+    # Imported here, because the package may be missing, and Ray's own copy of psutil is not
+    # importable.
     import psutil
 
     def read(function: Callable[..., Any], **options: Any) -> Any:
@@ -36,12 +38,16 @@ def read_counters() -> Counters:
 
     cpu = read(psutil.cpu_times)
     # The times of user and nice include the time of guests.
-    seconds = {} if cpu is None else {k: v for k, v in cpu._asdict().items() if not k.startswith("guest")}
-    # nowrap=False: else psutil remembers every interface and disk that there ever was, and locks for it.
+    seconds = (
+        {} if cpu is None else {k: v for k, v in cpu._asdict().items() if not k.startswith("guest")}
+    )
+    # nowrap=False: else psutil remembers every interface and disk that there ever was, and locks
+    # for it.
     networks = read(psutil.net_io_counters, pernic=True, nowrap=False) or {}
     disks = read(psutil.disk_io_counters, perdisk=True, nowrap=False) or {}
     outside = [io for name, io in networks.items() if name.rstrip("0123456789") != "lo"]
-    # Partitions, LVM, RAID and loop devices have no such link; the disks below them count the same bytes.
+    # Partitions, LVM, RAID and loop devices have no such link; the disks below them count the same
+    # bytes.
     whole = [io for name, io in disks.items() if (Path("/sys/block") / name / "device").exists()]
     machine = read(psutil.virtual_memory)
     total, available = (machine.total, machine.available) if machine is not None else (0, 0)
@@ -54,7 +60,8 @@ def read_counters() -> Counters:
         "network_sent": sum(io.bytes_sent for io in outside),
         "disk_read": sum(io.read_bytes for io in whole),
         "disk_written": sum(io.write_bytes for io in whole),
-        # The container's own use, without reclaimable memory; its limit may be above the machine's memory.
+        # The container's own use, without reclaimable memory; its limit may be above the machine's
+        # memory.
         "memory_bytes": total - available if used is None else used,
         "memory_limit_bytes": total if limit is None else min(total or limit, limit),
     }
@@ -68,12 +75,17 @@ class Gpus:
 
         self._nvml = pynvml
         pynvml.nvmlInit()
-        self._handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        self._handles = [
+            pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
+        ]
 
     def usage(self) -> dict[str, float]:
         """Return the mean of the GPUs' use, and the share of the memory of the fullest one, in percent."""
-        # The driver's own mean of its last period: sampled here, kernels of a millisecond would be missed.
-        busy = [float(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu) for handle in self._handles]
+        # The driver's own mean of its last period: sampled here, kernels of a millisecond would be
+        # missed.
+        busy = [
+            float(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu) for handle in self._handles
+        ]
         memory = [self._nvml.nvmlDeviceGetMemoryInfo(handle) for handle in self._handles]
         if not busy:
             return {}
@@ -90,7 +102,9 @@ def usage_between(before: Counters, after: Counters) -> dict[str, float]:
     elapsed_s = max(1e-9, after["time_s"] - before["time_s"])
     cpus_s = after["cpu_all_s"] - before["cpu_all_s"]
     usage = {
-        "cpu_percent": 100.0 * (after["cpu_busy_s"] - before["cpu_busy_s"]) / cpus_s if cpus_s > 0 else 0.0,
+        "cpu_percent": 100.0 * (after["cpu_busy_s"] - before["cpu_busy_s"]) / cpus_s
+        if cpus_s > 0
+        else 0.0,
         "memory_bytes": float(after["memory_bytes"]),
         "memory_percent": 100.0 * after["memory_bytes"] / max(1, after["memory_limit_bytes"]),
     }
@@ -128,7 +142,12 @@ class Usage:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self._over.set()
         self._thread.join()
 
@@ -140,7 +159,9 @@ class Usage:
         try:
             before = self._read()
         except ImportError as error:
-            self._say(f"how busy {self._host} is stays unknown: {error}; add psutil to the requirements")
+            self._say(
+                f"how busy {self._host} is stays unknown: {error}; add psutil to the requirements"
+            )
             return
         gpus = None
         try:
@@ -149,7 +170,8 @@ class Usage:
             self._say_unknown(reason)
         emitted_s = before["time_s"]
         while not self._over.wait(self._interval_s):
-            # A figure that cannot be read, for example of a disk that was just removed, must not end a job.
+            # A figure that cannot be read, for example of a disk that was just removed, must not
+            # end a job.
             with contextlib.suppress(OSError, ValueError):
                 after = self._read()
                 usage = usage_between(before, after)
@@ -172,11 +194,15 @@ class Usage:
 
     def _say_unknown(self, reason: Exception) -> None:
         if self._has_gpus:
-            self._say(f"how busy the GPUs of {self._host} are stays unknown: {reason}; nvidia-ml-py reads it")
+            self._say(
+                f"how busy the GPUs of {self._host} are stays unknown: {reason}; nvidia-ml-py reads it"
+            )
         self._has_gpus = False  # once is enough
 
     def _emit(self) -> None:
         recent, self._recent = self._recent, []
         for name in dict.fromkeys(name for usage in recent for name in usage):
             values = [usage[name] for usage in recent if name in usage]
-            self._emit_event(Metric(name=name, value=round(sum(values) / len(values), 2), host=self._host))
+            self._emit_event(
+                Metric(name=name, value=round(sum(values) / len(values), 2), host=self._host)
+            )

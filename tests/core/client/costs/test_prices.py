@@ -43,7 +43,9 @@ def test_a_price_is_that_of_its_own_region_and_of_no_other():
 
 
 def brought(region="eu-west-1", as_of="2026-11-01", version="20261101000000", **more):
-    return RegionPrices(region=region, as_of=as_of, version=version, usd={"ml.g5.xlarge": 2.0}, **more)
+    return RegionPrices(
+        region=region, as_of=as_of, version=version, usd={"ml.g5.xlarge": 2.0}, **more
+    )
 
 
 def test_a_list_that_was_refreshed_counts_from_then_on_and_says_its_version(tmp_path, caplog):
@@ -51,7 +53,9 @@ def test_a_list_that_was_refreshed_counts_from_then_on_and_says_its_version(tmp_
     save_prices(brought(volume_gb_month=0.2), tmp_path)
     price = known_prices(tmp_path).price("ml.g5.xlarge", "eu-west-1")
     assert (price.usd_per_hour, price.version, price.as_of) == (2.0, "20261101000000", "2026-11-01")
-    assert known_prices(tmp_path).volume_usd_per_hour("ml.m5.large", 73, "eu-west-1") == pytest.approx(0.02)
+    assert known_prices(tmp_path).volume_usd_per_hour(
+        "ml.m5.large", 73, "eu-west-1"
+    ) == pytest.approx(0.02)
     # What another region's list says stays.
     assert known_prices(tmp_path).price("ml.g5.xlarge", "us-east-1").version == "raysm-2026-09"
     # A damaged list is reported, and the others stay.
@@ -103,7 +107,10 @@ class Pricing:
 
     @property
     def service(self):
-        return Service(AWS(role="arn:aws:iam::123456789012:role/r", region="us-east-1"), clients=lambda name: self)
+        return Service(
+            AWS(role="arn:aws:iam::123456789012:role/r", region="us-east-1"),
+            clients=lambda name: self,
+        )
 
 
 def test_all_pages_of_a_region_are_fetched():
@@ -111,15 +118,22 @@ def test_all_pages_of_a_region_are_fetched():
     prices = fetch_prices(client.service)
     assert prices.usd == {"ml.g5.xlarge": 1.408, "ml.m5.large": 0.115}
     assert (prices.as_of, prices.version) == ("2026-09-21", "20260921172504")
-    assert {"Type": "TERM_MATCH", "Field": "regionCode", "Value": "us-east-1"} in client.asked[0]["Filters"]
+    assert {"Type": "TERM_MATCH", "Field": "regionCode", "Value": "us-east-1"} in client.asked[0][
+        "Filters"
+    ]
     assert len(client.asked) == 2
-    assert fetch_prices(Pricing(product(regionCode="eu-west-1")).service, "eu-west-1").region == "eu-west-1"
+    assert (
+        fetch_prices(Pricing(product(regionCode="eu-west-1")).service, "eu-west-1").region
+        == "eu-west-1"
+    )
     with pytest.raises(ServiceError, match="no prices of us-east-1"):
         fetch_prices(Pricing(product(regionCode="eu-west-1")).service)
 
 
 @pytest.mark.parametrize(
-    "other", [product(usd="1.2"), product(usd="9", instanceName="NA")], ids=["of two the dearer counts", "no instance"]
+    "other",
+    [product(usd="1.2"), product(usd="9", instanceName="NA")],
+    ids=["of two the dearer counts", "no instance"],
 )
 def test_what_is_no_price_of_training_is_passed_over(other):
     (one,) = prices_of_products([json.dumps(product()), json.dumps(other)], "GetProducts")
@@ -130,7 +144,9 @@ PRICE = Price(usd_per_hour=3.6, origin="a test's")
 
 
 def most(cluster, region="us-east-1", price=price_of, **limits):
-    request = JobRequest(name="a", workload=Script("s.py"), cluster=cluster, limits=Limits(**limits))
+    request = JobRequest(
+        name="a", workload=Script("s.py"), cluster=cluster, limits=Limits(**limits)
+    )
     return most_expensive(request, region, price)
 
 
@@ -144,14 +160,22 @@ def test_of_a_job_about_which_nothing_is_known_its_limit_says_what_it_costs_at_m
 @pytest.mark.parametrize(
     ("budget", "amount"),
     [
-        (100, "at most 72.00 USD: 3 USD an hour for the 24.0 h that it may take, 48.0 instance-hours"),
-        (2, "at most 2.00 USD, its budget, which lasts 40 min from the head's start at 3 USD an hour"),
+        (
+            100,
+            "at most 72.00 USD: 3 USD an hour for the 24.0 h that it may take, 48.0 instance-hours",
+        ),
+        (
+            2,
+            "at most 2.00 USD, its budget, which lasts 40 min from the head's start at 3 USD an hour",
+        ),
     ],
 )
 def test_a_session_costs_at_most_its_budget_at_the_price_that_its_user_gave(budget, amount):
     session = SessionWorkload(budget_usd=budget, usd_per_hour=3.0)
     spot = Limits(spot=True)
-    request = JobRequest(name="a", workload=session, cluster=Cluster("ml.new.large", count=2), limits=spot)
+    request = JobRequest(
+        name="a", workload=session, cluster=Cluster("ml.new.large", count=2), limits=spot
+    )
     end = "; it ends after 30 min without a call, or after 5 min without a client; spot capacity costs less"
     assert most_expensive(request, "us-east-1") == amount + end
 
@@ -174,10 +198,14 @@ def test_of_a_choice_of_types_the_dearest_is_the_most_and_one_without_a_price_ma
 
 def test_the_most_counts_the_volumes_of_all_instances_and_is_unknown_where_their_price_is():
     # 730 GB cost as much an hour as 1 GB does in a month: 0.14 USD in us-east-1.
-    assert most(Cluster("ml.m5.large", count=2, volume_gb=730), max_runtime_s=3600).startswith("at most 0.51 USD with")
+    assert most(Cluster("ml.m5.large", count=2, volume_gb=730), max_runtime_s=3600).startswith(
+        "at most 0.51 USD with"
+    )
     unknown = most(Cluster("ml.m5.large"), "sa-east-1", lambda name, region: PRICE)
     assert "no price of the volume of ml.m5.large in sa-east-1 is at hand" in unknown
-    assert most(Cluster("ml.g5.xlarge"), max_runtime_s=3600).startswith("at most 1.41 USD: 1 x ml.g5.xlarge")
+    assert most(Cluster("ml.g5.xlarge"), max_runtime_s=3600).startswith(
+        "at most 1.41 USD: 1 x ml.g5.xlarge"
+    )
 
 
 BEGUN = datetime(2026, 11, 22, tzinfo=UTC)
@@ -187,7 +215,9 @@ def training(status="Completed", kind="ml.m5.large", count=2, volume_gb=0, **ans
     resources = {"InstanceType": kind, "InstanceCount": count, "VolumeSizeInGB": volume_gb}
     resources |= answer.pop("resources", {})
     names = {"TrainingJobName": "a", "TrainingJobArn": "arn", "TrainingJobStatus": status}
-    return read(TRAINING, {**names, "TrainingStartTime": BEGUN, "ResourceConfig": resources, **answer})
+    return read(
+        TRAINING, {**names, "TrainingStartTime": BEGUN, "ResourceConfig": resources, **answer}
+    )
 
 
 def priced(instance_type, region):
@@ -198,7 +228,9 @@ def test_billed_seconds_times_instances_times_the_price():
     bill = bill_of([training(BillableTimeInSeconds=100)], "us-east-1", priced)
     assert bill.usd == pytest.approx(2 * 100 * 0.001)
     assert bill.instance_s == 200
-    assert lines(bill) == [("money", "0.20 USD: 2 x ml.m5.large, each billed for 100 s at 3.6 USD/h (a test's)")]
+    assert lines(bill) == [
+        ("money", "0.20 USD: 2 x ml.m5.large, each billed for 100 s at 3.6 USD/h (a test's)")
+    ]
 
 
 def test_a_volume_is_part_of_it_where_its_price_is_known_and_else_it_is_said_that_it_is_not():
@@ -210,11 +242,18 @@ def test_a_volume_is_part_of_it_where_its_price_is_known_and_else_it_is_said_tha
 
 
 def test_what_spot_capacity_saved_is_one_minus_billable_by_training_time():
-    job = training(EnableManagedSpotTraining=True, BillableTimeInSeconds=90, TrainingTimeInSeconds=300)
+    job = training(
+        EnableManagedSpotTraining=True, BillableTimeInSeconds=90, TrainingTimeInSeconds=300
+    )
     bill = bill_of([job], "us-east-1", priced)
     assert bill.spot_saving == pytest.approx(0.7)
     assert ("spot", "70% saved: so much less is billed than the training took") in lines(bill)
-    assert bill_of([training(BillableTimeInSeconds=90, TrainingTimeInSeconds=300)], "us-east-1").spot_saving is None
+    assert (
+        bill_of(
+            [training(BillableTimeInSeconds=90, TrainingTimeInSeconds=300)], "us-east-1"
+        ).spot_saving
+        is None
+    )
 
 
 def test_follow_up_jobs_are_part_of_it():
@@ -224,7 +263,10 @@ def test_follow_up_jobs_are_part_of_it():
 
 
 def test_of_instance_groups_each_has_its_own_price_and_one_that_is_missing_hides_the_sum():
-    groups = [{"InstanceType": "ml.m5.large", "InstanceCount": 1}, {"InstanceType": "ml.g5.xlarge", "InstanceCount": 2}]
+    groups = [
+        {"InstanceType": "ml.m5.large", "InstanceCount": 1},
+        {"InstanceType": "ml.g5.xlarge", "InstanceCount": 2},
+    ]
     resources = {"InstanceGroups": groups}
     bill = bill_of([training(BillableTimeInSeconds=100, resources=resources)], "us-east-1", priced)
     assert [share.usd for share in bill.shares] == [pytest.approx(0.1), None]
@@ -245,6 +287,13 @@ def test_instances_that_stay_warm_are_named_with_what_they_cost_at_most():
         "the instances are billed for up to 600 s more, 1.20 USD, while they wait for a job",
     )
     pool = {"Status": "Reused", "ResourceRetainedBillableTimeInSeconds": 50}
-    over = bill_of([training(BillableTimeInSeconds=10, resources=asked, WarmPoolStatus=pool)], "us-east-1", priced)
+    over = bill_of(
+        [training(BillableTimeInSeconds=10, resources=asked, WarmPoolStatus=pool)],
+        "us-east-1",
+        priced,
+    )
     assert over.warm_usd == pytest.approx(2 * 50 * 0.001)
-    assert lines(over)[-1][1] == "the instances were billed for 50 s more, 0.10 USD, while they wait for a job"
+    assert (
+        lines(over)[-1][1]
+        == "the instances were billed for 50 s more, 0.10 USD, while they wait for a job"
+    )

@@ -21,13 +21,17 @@ ROLE = "arn:aws:iam::123456789012:role/test"
 
 def status_answer(record):
     """Return what the server with this record would answer if it were asked for its status."""
-    content = json.dumps({"pid": record.pid, "started_s": record.started_s, "version": record.version})
+    content = json.dumps(
+        {"pid": record.pid, "started_s": record.started_s, "version": record.version}
+    )
     return f"HTTP/1.1 200 OK\r\nContent-Length: {len(content)}\r\n\r\n{content}"
 
 
 @needs_two_users
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_what_listens_later_at_the_port_of_a_server_is_sent_nothing_and_not_believed(tmp_path, number):
+def test_what_listens_later_at_the_port_of_a_server_is_sent_nothing_and_not_believed(
+    tmp_path, number
+):
     with serving(tmp_path / "home") as home:
         kept = Service(Local(home=str(home)))
         assert list(kept.summaries(TRAINING, limit=1)) == []
@@ -46,7 +50,9 @@ def test_what_listens_later_at_the_port_of_a_server_is_sent_nothing_and_not_beli
 
 
 @needs_two_users
-def test_a_client_of_aws_with_an_endpoint_on_this_machine_sends_nothing_to_another_user(tmp_path, monkeypatch):
+def test_a_client_of_aws_with_an_endpoint_on_this_machine_sends_nothing_to_another_user(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("RAYSM_HOME", str(tmp_path))
     with thief(port := endpoint_port(), greeting="HTTP/1.1 200 OK\r\n\r\n") as other:
         other.await_port(port)
@@ -65,7 +71,9 @@ def endpoint_port():
         return probe.getsockname()[1]
 
 
-def test_a_client_of_aws_reaches_the_server_of_its_home_by_the_servers_socket(tmp_path, monkeypatch):
+def test_a_client_of_aws_reaches_the_server_of_its_home_by_the_servers_socket(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
     with serving(tmp_path / "home") as home:
@@ -75,7 +83,9 @@ def test_a_client_of_aws_reaches_the_server_of_its_home_by_the_servers_socket(tm
         service = Service(AWS(role=ROLE, region="us-east-1"))
         assert service.account == "123456789012"
         # Its port alone would have been enough until now.
-        (home / "server.json").with_name(record.socket.rpartition("/")[2]).rename(home / "elsewhere")
+        (home / "server.json").with_name(record.socket.rpartition("/")[2]).rename(
+            home / "elsewhere"
+        )
         with pytest.raises(Exception, match="Could not connect"):
             Service(AWS(role=ROLE, region="us-east-1")).call("sts", "get_caller_identity")
 

@@ -20,15 +20,23 @@ def connection(tmp_path):
     return LocalConnection(Local(home=str(tmp_path)))
 
 
-def test_a_job_whose_packages_this_python_lacks_is_refused_with_the_extra_that_brings_them(tmp_path, monkeypatch):
+def test_a_job_whose_packages_this_python_lacks_is_refused_with_the_extra_that_brings_them(
+    tmp_path, monkeypatch
+):
     request = JobRequest(name="a", workload=TorchScript("train.py"))
     find_spec = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else find_spec(name))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "torch" else find_spec(name)
+    )
     with pytest.raises(MissingDependency, match=r"'torch'.*'raysm\[train\]'"):
         connection(tmp_path).resolve(request, lambda: "us-east-1")
     # Packages that the request itself installs, or that a container image has, need not be here.
-    connection(tmp_path).resolve(dataclasses.replace(request, requirements=("torch==2.9",)), lambda: "us-east-1")
-    LocalConnection(Local(home=str(tmp_path), instance_kind="docker")).resolve(request, lambda: "us-east-1")
+    connection(tmp_path).resolve(
+        dataclasses.replace(request, requirements=("torch==2.9",)), lambda: "us-east-1"
+    )
+    LocalConnection(Local(home=str(tmp_path), instance_kind="docker")).resolve(
+        request, lambda: "us-east-1"
+    )
 
 
 def test_each_region_has_its_bucket_and_its_folder(tmp_path):
@@ -74,7 +82,10 @@ def test_who_has_another_endpoint_in_the_shell_is_told_once_that_it_is_not_aws(m
     connection = connection_to(aws())
     for name in ("sts", "sagemaker"):
         connection.make_client(name)
-    assert caplog.text.count("on AWS goes to http://127.0.0.1:4999, which is not an address of AWS") == 1
+    assert (
+        caplog.text.count("on AWS goes to http://127.0.0.1:4999, which is not an address of AWS")
+        == 1
+    )
 
 
 @pytest.mark.parametrize("region", ["eu-west-1", "cn-north-1", "us-gov-west-1"])
@@ -84,8 +95,13 @@ def test_the_endpoints_of_all_regions_are_aws_own(region, caplog):
 
 
 def test_a_quota_of_a_scenario_is_raised_in_the_scenario():
-    refused = ClientError({"Error": {"Code": "ResourceLimitExceeded", "Message": "too many"}}, "CreateTrainingJob")
-    with pytest.raises(ServiceError) as caught, translated("create_training_job", LocalConnection.remedies):
+    refused = ClientError(
+        {"Error": {"Code": "ResourceLimitExceeded", "Message": "too many"}}, "CreateTrainingJob"
+    )
+    with (
+        pytest.raises(ServiceError) as caught,
+        translated("create_training_job", LocalConnection.remedies),
+    ):
         raise refused
     assert "market.quotas" in caught.value.remedy
     with pytest.raises(ServiceError) as caught, translated("create_training_job"):

@@ -21,7 +21,9 @@ def test_an_account_with_all_that_a_job_needs_is_good(account):
 
 
 def test_calls_that_go_elsewhere_are_said_with_the_variable_to_unset(account):
-    account.clients["s3"] = SESSION.client("s3", region_name="eu-west-1", endpoint_url="http://127.0.0.1:5000")
+    account.clients["s3"] = SESSION.client(
+        "s3", region_name="eu-west-1", endpoint_url="http://127.0.0.1:5000"
+    )
     (finding,) = account.findings()["endpoint"]
     assert finding.state is State.BAD
     assert "s3 to http://127.0.0.1:5000" in finding.text
@@ -29,7 +31,8 @@ def test_calls_that_go_elsewhere_are_said_with_the_variable_to_unset(account):
 
 
 @pytest.mark.parametrize(
-    ("region", "state", "remedy"), [("eu-west-1", State.GOOD, ""), ("eu-wets-1", State.UNKNOWN, "check its name")]
+    ("region", "state", "remedy"),
+    [("eu-west-1", State.GOOD, ""), ("eu-wets-1", State.UNKNOWN, "check its name")],
 )
 def test_a_region_is_compared_with_those_that_boto3_knows(region, state, remedy):
     with aws_account.account(region=region) as made:
@@ -38,8 +41,12 @@ def test_a_region_is_compared_with_those_that_boto3_knows(region, state, remedy)
     assert remedy in finding.remedy
 
 
-@pytest.mark.parametrize("error", [NoCredentialsError(), refusal("ExpiredToken", "expired", "GetCallerIdentity")])
-def test_credentials_that_are_no_good_are_said_with_how_to_get_them_and_nothing_else_asks(account, error):
+@pytest.mark.parametrize(
+    "error", [NoCredentialsError(), refusal("ExpiredToken", "expired", "GetCallerIdentity")]
+)
+def test_credentials_that_are_no_good_are_said_with_how_to_get_them_and_nothing_else_asks(
+    account, error
+):
     account.fail("get_caller_identity", error)
     findings = account.findings()
     assert findings["credentials"][0].state is State.BAD
@@ -104,8 +111,12 @@ def plugin(folder, monkeypatch, version=None):
     monkeypatch.setenv("PATH", str(folder), prepend=None)
 
 
-@pytest.mark.parametrize(("version", "said"), [(None, "not installed"), ("1.2.497.0", "has version 1.2.497.0")])
-def test_without_a_new_enough_plugin_the_doctor_says_how_to_install_it(account, tmp_path, monkeypatch, version, said):
+@pytest.mark.parametrize(
+    ("version", "said"), [(None, "not installed"), ("1.2.497.0", "has version 1.2.497.0")]
+)
+def test_without_a_new_enough_plugin_the_doctor_says_how_to_install_it(
+    account, tmp_path, monkeypatch, version, said
+):
     plugin(tmp_path, monkeypatch, version)
     (finding,) = account.findings()["tunnel"]
     assert (finding.state, finding.needed) == (State.BAD, False)
@@ -125,7 +136,9 @@ def failing(error, *before):
     return look
 
 
-@pytest.mark.parametrize("code", ["AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "403"])
+@pytest.mark.parametrize(
+    "code", ["AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "403"]
+)
 def test_a_denied_question_is_one_that_could_not_be_looked_at(code):
     (finding,) = carried_out(failing(ServiceError("get_role: no", code=code, remedy="add it")))
     assert finding.state is State.UNKNOWN
@@ -133,11 +146,17 @@ def test_a_denied_question_is_one_that_could_not_be_looked_at(code):
 
 
 def test_a_service_that_cannot_be_reached_leaves_what_was_seen_before():
-    findings = carried_out(failing(ServiceError("get_role: timed out", is_transient=True), good("first")))
+    findings = carried_out(
+        failing(ServiceError("get_role: timed out", is_transient=True), good("first"))
+    )
     assert [finding.state for finding in findings] == [State.GOOD, State.UNKNOWN]
     assert "timed out" in findings[1].text
     (finding,) = carried_out(failing(InvalidRequest("the image is missing", remedy="give one")))
-    assert (finding.state, finding.text, finding.remedy) == (State.BAD, "the image is missing", "give one")
+    assert (finding.state, finding.text, finding.remedy) == (
+        State.BAD,
+        "the image is missing",
+        "give one",
+    )
     # A page in an error is one line, and cut off.
     (finding,) = carried_out(failing(ServiceError("x: <html>\n<p>\n" + "word " * 200, code="500")))
     assert "\n" not in finding.text

@@ -43,12 +43,22 @@ def test_a_role_that_is_not_there_is_said_with_the_commands_that_make_it(account
 @pytest.mark.parametrize(
     "statement",
     [
-        {"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"},
-        {"Effect": "Deny", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"},
+        {
+            "Effect": "Allow",
+            "Principal": {"Service": "lambda.amazonaws.com"},
+            "Action": "sts:AssumeRole",
+        },
+        {
+            "Effect": "Deny",
+            "Principal": {"Service": "sagemaker.amazonaws.com"},
+            "Action": "sts:AssumeRole",
+        },
         {"Effect": "Allow", "Principal": "*", "Action": "sts:AssumeRole"},
     ],
 )
-def test_a_role_that_sagemaker_may_not_take_on_is_bad_and_the_remedy_keeps_whom_it_trusts(account, statement):
+def test_a_role_that_sagemaker_may_not_take_on_is_bad_and_the_remedy_keeps_whom_it_trusts(
+    account, statement
+):
     account.iam.update_assume_role_policy(RoleName="jobs", PolicyDocument=trusting(statement))
     (finding,) = account.findings()["role"]
     assert finding.state is State.BAD
@@ -78,7 +88,9 @@ def test_the_role_is_asked_about_networks_and_keys_only_of_a_job_that_has_them(a
     subnet, group = account.vpc()
     key = account.kms.create_key()["KeyMetadata"]["KeyId"]
     security = Security(subnets=(subnet,), security_groups=(group,), volume_kms_key=key)
-    found = account.findings(Intent(cluster=Cluster("ml.m5.large"), security=security))["role's rights"]
+    found = account.findings(Intent(cluster=Cluster("ml.m5.large"), security=security))[
+        "role's rights"
+    ]
     assert [finding.text.partition(" on ")[0] for finding in found] == [
         "the role may not kms:CreateGrant",
         "the role may not ec2:CreateNetworkInterface",
@@ -89,7 +101,9 @@ def test_a_trust_that_names_no_account_is_told_and_runs_jobs(account):
     finding = account.findings()["role"][1]
     assert (finding.state, finding.needed) == (State.BAD, False)
     assert "aws:SourceAccount" in finding.remedy
-    account.iam.update_assume_role_policy(RoleName="jobs", PolicyDocument=json.dumps(trust(ACCOUNT)))
+    account.iam.update_assume_role_policy(
+        RoleName="jobs", PolicyDocument=json.dumps(trust(ACCOUNT))
+    )
     assert [finding.state for finding in account.findings()["role"]] == [State.GOOD]
 
 
@@ -103,7 +117,9 @@ def test_a_caller_who_may_not_pass_the_role_on_is_told_so(account):
 def test_a_caller_who_has_taken_a_role_on_is_asked_about_by_that_role_with_its_path():
     arn = f"arn:aws:sts::{ACCOUNT}:assumed-role/scientists/me@example.com"
     with aws_account.account(caller=arn) as made:
-        made.iam.create_role(RoleName="scientists", Path="/aws-reserved/", AssumeRolePolicyDocument="{}")
+        made.iam.create_role(
+            RoleName="scientists", Path="/aws-reserved/", AssumeRolePolicyDocument="{}"
+        )
         assert made.findings()["your rights"][0].state is State.GOOD
         assert f"arn:aws:iam::{ACCOUNT}:role/aws-reserved/scientists" in made.permissions.asked
     with aws_account.account(caller=f"arn:aws:iam::{ACCOUNT}:root") as made:

@@ -13,7 +13,9 @@ from tests.support.sagemaker import ACCOUNT, IMAGE, REGION
 
 
 def inputs(account, **uris):
-    return account.findings(Intent(inputs={name: Input(uri) for name, uri in uris.items()}))["inputs"]
+    return account.findings(Intent(inputs={name: Input(uri) for name, uri in uris.items()}))[
+        "inputs"
+    ]
 
 
 def keys(account, **names):
@@ -56,7 +58,9 @@ def test_a_bucket_without_a_rule_for_uploads_that_were_cut_off_is_told_and_runs_
     assert (finding.state, finding.needed) == (State.BAD, False)
     rule = {"ID": "parts", "Status": "Enabled", "Filter": {"Prefix": ""}}
     rule["AbortIncompleteMultipartUpload"] = {"DaysAfterInitiation": 7}
-    account.s3.put_bucket_lifecycle_configuration(Bucket=BUCKET, LifecycleConfiguration={"Rules": [rule]})
+    account.s3.put_bucket_lifecycle_configuration(
+        Bucket=BUCKET, LifecycleConfiguration={"Rules": [rule]}
+    )
     assert account.findings()["bucket"][1].state is State.GOOD
 
 
@@ -79,7 +83,8 @@ ROOT, OTHER = f"arn:aws:iam::{ACCOUNT}:root", ROLE.replace("jobs", "others")
         (ROOT, False, "implicitDeny", State.BAD),
         (OTHER, False, "implicitDeny", State.BAD),
         (ROOT, False, None, State.GOOD),
-        # It admits under conditions, cannot be read, or names others: it is not known whether it does.
+        # It admits under conditions, cannot be read, or names others: it is not known whether it
+        # does.
         ("*", True, "implicitDeny", State.UNKNOWN),
         (None, False, "implicitDeny", State.UNKNOWN),
         (OTHER, False, None, State.UNKNOWN),
@@ -88,8 +93,15 @@ ROOT, OTHER = f"arn:aws:iam::{ACCOUNT}:root", ROLE.replace("jobs", "others")
 def test_what_the_role_may_do_with_a_key_is_told_as_far_as_the_keys_own_policy_is_known(
     account, principal, is_conditional, denial, state
 ):
-    statement = {"Effect": "Allow", "Principal": {"AWS": principal or "*"}, "Action": "kms:*", "Resource": "*"}
-    statement |= {"Condition": {"StringEquals": {"kms:CallerAccount": ACCOUNT}}} if is_conditional else {}
+    statement = {
+        "Effect": "Allow",
+        "Principal": {"AWS": principal or "*"},
+        "Action": "kms:*",
+        "Resource": "*",
+    }
+    statement |= (
+        {"Condition": {"StringEquals": {"kms:CallerAccount": ACCOUNT}}} if is_conditional else {}
+    )
     document = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
     account.encrypt(BUCKET, account.kms.create_key(Policy=document)["KeyMetadata"]["Arn"])
     if principal is None:
@@ -105,7 +117,13 @@ def test_inputs_are_looked_at_by_one_key_each(account):
     for number in range(3):
         account.s3.put_object(Bucket=BUCKET, Key=f"data/{number}", Body=b"")
     account.make_bucket("far", "us-west-2")
-    found = inputs(account, a=f"s3://{BUCKET}/data/", b=f"s3://{BUCKET}/dtaa/", c="s3://far/x", d="s3://nowhere/x")
+    found = inputs(
+        account,
+        a=f"s3://{BUCKET}/data/",
+        b=f"s3://{BUCKET}/dtaa/",
+        c="s3://far/x",
+        d="s3://nowhere/x",
+    )
     assert [finding.state for finding in found] == [State.GOOD, State.BAD, State.BAD, State.BAD]
     assert "there is nothing at" in found[1].text
     assert "aws s3 sync s3://far/x" in found[2].remedy
@@ -123,7 +141,9 @@ def test_each_key_has_to_be_enabled_and_is_looked_at_once(account):
     assert finding.state is State.GOOD
     account.kms.disable_key(KeyId=key)
     assert keys(account, volume_kms_key=key)[0].remedy == f"aws kms enable-key --key-id {key}"
-    assert keys(account, volume_kms_key="11111111-2222-3333-4444-555555555555")[0].state is State.BAD
+    assert (
+        keys(account, volume_kms_key="11111111-2222-3333-4444-555555555555")[0].state is State.BAD
+    )
 
 
 REGISTRY = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com"
@@ -138,7 +158,11 @@ def image(uri):
 @pytest.mark.parametrize(
     ("uri", "text", "remedy"),
     [
-        (f"{REGISTRY}/raysm:gpu", "there is no image", "aws ecr list-images --repository-name raysm"),
+        (
+            f"{REGISTRY}/raysm:gpu",
+            "there is no image",
+            "aws ecr list-images --repository-name raysm",
+        ),
         (f"{REGISTRY}/other:cpu", "there is no repository other", "aws ecr describe-repositories"),
         (IMAGE.replace(REGION, "us-east-1"), "is in us-east-1", "docker pull"),
     ],
@@ -189,7 +213,9 @@ def test_requirements_without_a_way_to_an_index_are_bad_unless_they_travel(accou
     found = account.findings(intent(subnet, group, requirements=("six",)))["subnets"]
     assert found[-1].state is State.BAD
     assert "--wheel" in found[-1].remedy
-    found = account.findings(intent(subnet, group, requirements=("six",), wheels=("six.whl",)))["subnets"]
+    found = account.findings(intent(subnet, group, requirements=("six",), wheels=("six.whl",)))[
+        "subnets"
+    ]
     assert found[-1].state is State.UNKNOWN
 
 
@@ -219,7 +245,9 @@ def test_awss_image_without_a_way_to_an_index_is_bad_unless_ray_travels_or_an_en
 
 def test_a_job_that_is_to_be_entered_needs_a_way_to_its_agents_service(account):
     subnet, group = account.vpc(s3=True)
-    assert not any("ssmmessages" in item.text for item in account.findings(intent(subnet, group))["subnets"])
+    assert not any(
+        "ssmmessages" in item.text for item in account.findings(intent(subnet, group))["subnets"]
+    )
     lacking = account.findings(intent(subnet, group, remote_debug=True))["subnets"][-2]
     # The job itself runs.
     assert (lacking.state, lacking.needed) == (State.BAD, False)

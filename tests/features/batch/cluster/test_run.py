@@ -51,7 +51,10 @@ class Lengths:
             for row in batch["row"]:
                 with open(f"{self.marks}/{batch['file'][0]}-{row}", "a") as mark:
                     mark.write("x")
-        return {"length": np.array([len(text) for text in texts]), "upper": [text.upper() for text in texts]}
+        return {
+            "length": np.array([len(text) for text in texts]),
+            "upper": [text.upper() for text in texts],
+        }
 
 
 def fails_at(batch, marks, word):
@@ -86,7 +89,9 @@ def test_every_record_is_predicted_once_and_stands_in_its_place(words, tmp_path)
         ("predictions/part-000002.parquet", (2,)),
         ("predictions/part-000003.parquet", (1,)),
     ]
-    table = pa.concat_tables([pq.read_table(tmp_path / "model" / file.name) for file in outcome.files])
+    table = pa.concat_tables(
+        [pq.read_table(tmp_path / "model" / file.name) for file in outcome.files]
+    )
     assert table["file"].to_pylist() == ["a.txt"] * 10 + ["b.txt"]
     assert table["row"].to_pylist() == [*range(10), 0]
     assert table["upper"].to_pylist()[-1] == "LAST"
@@ -99,7 +104,12 @@ def test_a_run_that_failed_goes_on_with_what_it_had_finished(words, tmp_path):
     marks = tmp_path / "marks"
     marks.mkdir()
     batch = raysm.Batch(
-        fails_at, batch_size=2, piece_rows=2, arguments={"marks": str(marks), "word": "word 9"}, read="text", cpus=2
+        fails_at,
+        batch_size=2,
+        piece_rows=2,
+        arguments={"marks": str(marks), "word": "word 9"},
+        read="text",
+        cpus=2,
     )
     with pytest.raises(BlockFailed, match="part 4: a.txt, rows 8 to 9(?s:.)*no word 9 here"):
         run(batch, words, tmp_path / "model", records=tmp_path / "records")
@@ -110,10 +120,15 @@ def test_a_run_that_failed_goes_on_with_what_it_had_finished(words, tmp_path):
     assert outcome.resumed >= 1
     # Rates count only what this run predicted.
     assert outcome.predicted <= 11 - (2 * outcome.resumed - 1)
-    assert next(event.done for event in events if getattr(event, "phase", "") == "predict") == outcome.resumed
-    # Four pieces of two records are unfinished at a time, one of which failed: no record of another one is predicted
-    # again. Each file has a row 0.
-    again = [name for name, text in before.items() if name != "0" and (marks / name).read_text() != text]
+    assert (
+        next(event.done for event in events if getattr(event, "phase", "") == "predict")
+        == outcome.resumed
+    )
+    # Four pieces of two records are unfinished at a time, one of which failed: no record of another
+    # one is predicted again. Each file has a row 0.
+    again = [
+        name for name, text in before.items() if name != "0" and (marks / name).read_text() != text
+    ]
     assert len(again) <= 3 * 2
     # Nothing is left of it: the result has it all.
     assert not (tmp_path / "records").exists()
@@ -150,7 +165,9 @@ def planted(record, piece, content, **fields):
     }
     text = json.dumps(line).encode() + b"\n"
     record.path(piece).parent.mkdir(parents=True)
-    record.path(piece).write_bytes(text[:-1].ljust(-len(text) % 64 + len(text) - 1) + b"\n" + content)
+    record.path(piece).write_bytes(
+        text[:-1].ljust(-len(text) % 64 + len(text) - 1) + b"\n" + content
+    )
 
 
 def test_a_part_of_an_earlier_version_which_is_a_pickle_is_predicted_again(one_part, tmp_path):
@@ -187,12 +204,17 @@ def test_a_part_is_read_as_it_was_saved_whatever_its_types(one_part):
     assert record.load(piece) == Part(rows=0, schema=None, content=b"")
 
 
-def test_parts_of_other_files_are_not_gone_on_with_though_they_are_as_many_and_begin_alike(tmp_path):
+def test_parts_of_other_files_are_not_gone_on_with_though_they_are_as_many_and_begin_alike(
+    tmp_path,
+):
     def recorded(*files):
         piece = Piece(number=0, span=Span(files=files, rows=len(files)))
         return piece, record_of(tmp_path / "records", workload, [piece], pickled, None)
 
-    workload, pickled = BatchInference(name="p", python="3.11", batch_size=2), tmp_path / "function.pkl"
+    workload, pickled = (
+        BatchInference(name="p", python="3.11", batch_size=2),
+        tmp_path / "function.pkl",
+    )
     pickled.write_bytes(b"as it was pickled")
     piece, record = recorded("a.png", "b.png")
     record.save(piece, Part(rows=2, schema=None, content=b""))
@@ -253,7 +275,9 @@ WIDER = [
         [{"a": None, "b": None}, {"a": 1.5, "b": "x"}],
         id="mappings",
     ),
-    pytest.param([{}], [{"a": 1}], pa.struct({"a": pa.int64()}), [{"a": None}, {"a": 1}], id="no keys"),
+    pytest.param(
+        [{}], [{"a": 1}], pa.struct({"a": pa.int64()}), [{"a": None}, {"a": 1}], id="no keys"
+    ),
 ]
 
 
@@ -302,14 +326,20 @@ def test_files_of_which_each_instance_has_a_share_have_one_type_too(base, tmp_pa
     folder = Paths(base).channel("data")
     folder.mkdir(parents=True)
     for number in range(3):
-        (folder / f"{number}.csv").write_text(f"zip,when,n\n{'90210' if number else '00123'},soon,{number / 2:g}\n")
+        (folder / f"{number}.csv").write_text(
+            f"zip,when,n\n{'90210' if number else '00123'},soon,{number / 2:g}\n"
+        )
     batch = raysm.Batch(lengths_of_text, batch_size=2, keep=["zip"])
     outcome, events = run(batch, base, tmp_path / "model", distribution="ShardedByS3Key", here=True)
-    table = pa.concat_tables([pq.read_table(tmp_path / "model" / file.name) for file in outcome.files])
+    table = pa.concat_tables(
+        [pq.read_table(tmp_path / "model" / file.name) for file in outcome.files]
+    )
     assert table["n"].to_pylist() == [0, 1, 2]
     assert table["zip"].to_pylist() == ["00123", "90210", "90210"]
     assert capfd.readouterr().out.splitlines() == outputs("how-to/predict-in-batches.md")
-    assert [event.done for event in events if isinstance(event, Progress) and event.phase == "scan"][-1] == 3
+    assert [
+        event.done for event in events if isinstance(event, Progress) and event.phase == "scan"
+    ][-1] == 3
 
 
 def test_a_column_that_the_input_lacks_is_refused_before_anything_is_predicted(base, tmp_path):
@@ -317,7 +347,11 @@ def test_a_column_that_the_input_lacks_is_refused_before_anything_is_predicted(b
     folder.mkdir(parents=True)
     (folder / "a.csv").write_text("zip,n\n00123,1\n")
     with pytest.raises(InvalidRequest, match="types .*'zpi'.* zip, n"):
-        run(raysm.Batch(lengths_of_text, batch_size=2, types={"zpi": "string"}), base, tmp_path / "model")
+        run(
+            raysm.Batch(lengths_of_text, batch_size=2, types={"zpi": "string"}),
+            base,
+            tmp_path / "model",
+        )
     with pytest.raises(InvalidRequest, match="keep .*'zpi'.* file, row, zip, n"):
         run(raysm.Batch(lengths_of_text, batch_size=2, keep=["zpi"]), base, tmp_path / "model")
 
@@ -331,7 +365,11 @@ def test_predictions_have_one_type_though_none_of_a_batch_or_of_a_file_has_a_val
     folder = Paths(base).channel("data")
     folder.mkdir(parents=True)
     missing, present = '{"note": null}\n', '{"note": "two words"}\n'
-    for name, lines in (("a", missing * 4), ("b", missing * 2 + present), ("c", present + missing * 2)):
+    for name, lines in (
+        ("a", missing * 4),
+        ("b", missing * 2 + present),
+        ("c", present + missing * 2),
+    ):
         (folder / f"{name}.jsonl").write_text(lines)
     outcome, _ = run(raysm.Batch(as_they_are, batch_size=2), base, tmp_path / "model", here=True)
     tables = [pq.read_table(tmp_path / "model" / file.name) for file in outcome.files]
@@ -345,7 +383,11 @@ def test_predictions_have_one_type_though_none_of_a_batch_or_of_a_file_has_a_val
         assert file.sha256 == hashlib.sha256(content).hexdigest()
 
 
-BATCH = {"file": np.array(["a", "b"], dtype=object), "x": np.array([1.0, 2.0]), "id": np.array([7, 8])}
+BATCH = {
+    "file": np.array(["a", "b"], dtype=object),
+    "x": np.array([1.0, 2.0]),
+    "id": np.array([7, 8]),
+}
 
 
 class Counting:
@@ -384,7 +426,12 @@ def test_a_class_is_made_once_in_a_process_and_a_function_called_with_its_argume
 
 def test_predictions_stand_beside_the_keys_and_what_is_kept():
     found = table({"y": [0.1, 0.2], "label": ["cat", "dog"]}, keep=("id",))
-    assert found.to_pydict() == {"file": ["a", "b"], "id": [7, 8], "y": [0.1, 0.2], "label": ["cat", "dog"]}
+    assert found.to_pydict() == {
+        "file": ["a", "b"],
+        "id": [7, 8],
+        "y": [0.1, 0.2],
+        "label": ["cat", "dog"],
+    }
 
 
 KEPT = [
@@ -392,21 +439,29 @@ KEPT = [
     pytest.param([1, 2, None], pa.uint8(), pa.uint8(), id="small ones"),
     pytest.param(["a", "b", None], pa.string(), pa.string(), id="texts"),
     pytest.param(["a", "b", None], pa.large_string(), pa.string(), id="large texts"),
-    pytest.param(["a", "b", None], pa.dictionary(pa.int32(), pa.string()), pa.string(), id="categories"),
+    pytest.param(
+        ["a", "b", None], pa.dictionary(pa.int32(), pa.string()), pa.string(), id="categories"
+    ),
     pytest.param([True, False, None], pa.bool_(), pa.bool_(), id="truth values"),
     pytest.param(
-        [datetime(2026, 1, 1), datetime(2026, 1, 2), None], pa.timestamp("ms"), pa.timestamp("ms"), id="times"
+        [datetime(2026, 1, 1), datetime(2026, 1, 2), None],
+        pa.timestamp("ms"),
+        pa.timestamp("ms"),
+        id="times",
     ),
 ]
 
 
 @pytest.mark.parametrize(("values", "of_file", "written"), KEPT)
-def test_a_kept_column_has_what_is_missing_and_is_of_one_type_in_all_batches(tmp_path, values, of_file, written):
+def test_a_kept_column_has_what_is_missing_and_is_of_one_type_in_all_batches(
+    tmp_path, values, of_file, written
+):
     pq.write_table(pa.table({"id": pa.array(values, of_file)}), tmp_path / "a.parquet")
     columns = Parquet().unified([Parquet().scan(tmp_path, "a.parquet", {})], ())
     batches = Parquet(columns).batches(tmp_path, Span(files=("a.parquet",)), 2, 1)
     tables = [
-        table_of(batch, {"y": np.zeros(len(batch["id"]))}, ("file", "row"), ("id",), "model") for batch in batches
+        table_of(batch, {"y": np.zeros(len(batch["id"]))}, ("file", "row"), ("id",), "model")
+        for batch in batches
     ]
     found = pa.concat_tables(tables)
     assert (found.schema.field("id").type, found.column("id").to_pylist()) == (written, values)
@@ -421,7 +476,10 @@ def test_a_kept_column_has_what_is_missing_and_is_of_one_type_in_all_batches(tmp
         # NumPy has neither type; float32 holds all of their values.
         (torch.zeros(2, 3, dtype=torch.bfloat16), pa.list_(pa.float32(), 3)),
         (torch.zeros(2, dtype=torch.float8_e4m3fn), pa.float32()),
-        ([torch.tensor(1.5, dtype=torch.bfloat16), torch.tensor(2.0, dtype=torch.bfloat16)], pa.float32()),
+        (
+            [torch.tensor(1.5, dtype=torch.bfloat16), torch.tensor(2.0, dtype=torch.bfloat16)],
+            pa.float32(),
+        ),
         ([torch.zeros(3, requires_grad=True), torch.zeros(3)], pa.list_(pa.float32(), 3)),
         (np.array(["a", "b"]), pa.string()),
         ([{"a": 1}, {"a": 2}], pa.struct({"a": pa.int64()})),
@@ -448,7 +506,10 @@ def test_numbers_that_numpy_lacks_keep_their_values():
         ({"file": ["x", "y"]}, "'file'"),
         ({"y": [1, "a"]}, "'y' of model .*Parquet"),
         ({"y": torch.zeros(2).to_sparse()}, "model returned a tensor without plain numbers in 'y'"),
-        ({"y": torch.zeros(2, device="meta")}, "model returned a tensor without plain numbers in 'y'"),
+        (
+            {"y": torch.zeros(2, device="meta")},
+            "model returned a tensor without plain numbers in 'y'",
+        ),
     ],
 )
 def test_what_is_no_prediction_for_each_record_is_refused(predicted, message):
@@ -458,7 +519,9 @@ def test_what_is_no_prediction_for_each_record_is_refused(predicted, message):
 
 def read(format, folder, files, batch_size=2):
     return [
-        batch for span in format.cut(folder, files, 4) for batch in format.batches(folder, span, batch_size, threads=2)
+        batch
+        for span in format.cut(folder, files, 4)
+        for batch in format.batches(folder, span, batch_size, threads=2)
     ]
 
 
@@ -488,7 +551,8 @@ def test_images_of_several_sizes_are_an_array_of_arrays_in_colour(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("mode", "shape"), [("1", (3, 2)), ("L", (3, 2)), ("P", (3, 2, 3)), ("RGBA", (3, 2, 3)), ("CMYK", (3, 2, 3))]
+    ("mode", "shape"),
+    [("1", (3, 2)), ("L", (3, 2)), ("P", (3, 2, 3)), ("RGBA", (3, 2, 3)), ("CMYK", (3, 2, 3))],
 )
 def test_a_picture_comes_as_one_sees_it(tmp_path, mode, shape):
     path = tmp_path / ("a.tif" if mode == "CMYK" else "a.png")
@@ -512,7 +576,9 @@ def test_a_grey_picture_of_more_than_eight_bits_keeps_them(tmp_path, name, pixel
 
 
 LINES = st.lists(
-    st.text(st.characters(exclude_characters="\r\n\ufeff", exclude_categories=["Cs"])), min_size=1, max_size=20
+    st.text(st.characters(exclude_characters="\r\n\ufeff", exclude_categories=["Cs"])),
+    min_size=1,
+    max_size=20,
 )
 
 
@@ -521,9 +587,13 @@ def read_lines(folder, files, rows, batch_size=3):
     return [batch for span in spans for batch in Text().batches(folder, span, batch_size, 1)]
 
 
-@given(lines=LINES, rows=st.integers(1, 8), ends=st.sampled_from(["\n", "\r\n"]), last=st.booleans())
+@given(
+    lines=LINES, rows=st.integers(1, 8), ends=st.sampled_from(["\n", "\r\n"]), last=st.booleans()
+)
 @settings(max_examples=60, deadline=None)
-def test_every_line_comes_once_with_its_number_wherever_it_is_cut(tmp_path_factory, lines, rows, ends, last):
+def test_every_line_comes_once_with_its_number_wherever_it_is_cut(
+    tmp_path_factory, lines, rows, ends, last
+):
     folder = tmp_path_factory.mktemp("text")
     # A file that ends without a newline has a last line all the same, unless that is empty.
     text = ends.join(lines) + (ends if last or not lines[-1] else "")

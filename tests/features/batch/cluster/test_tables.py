@@ -59,7 +59,10 @@ def test_tabs_and_json_lines_and_empty_files(tmp_path):
 def test_parquet_is_cut_at_row_groups_and_numbered_through(tmp_path):
     pq.write_table(pa.table({"x": range(10)}), tmp_path / "a.parquet", row_group_size=3)
     spans, batches = read(Parquet, tmp_path, ["a.parquet"])
-    assert [(span.start, span.stop, span.first_row, span.rows) for span in spans] == [(0, 2, 0, 6), (2, 4, 6, 4)]
+    assert [(span.start, span.stop, span.first_row, span.rows) for span in spans] == [
+        (0, 2, 0, 6),
+        (2, 4, 6, 4),
+    ]
     assert [len(batch["x"]) for batch in batches] == [3, 3, 3, 1]
     assert [row for batch in batches for row in batch["row"]] == list(range(10))
     assert [x for batch in batches for x in batch["x"]] == list(range(10))
@@ -122,8 +125,15 @@ def test_a_file_of_missing_values_or_whole_numbers_takes_the_type_of_the_other_f
     (tmp_path / "a.jsonl").write_text('{"x": 1, "t": null, "i": 1}\n')
     (tmp_path / "b.jsonl").write_text('{"x": 2.5, "t": "word"}\n')
     pq.write_table(pa.table({"x": [1], "t": pa.nulls(1), "i": [1]}), tmp_path / "a.parquet")
-    pq.write_table(pa.table({"x": [2.5], "t": ["word"], "i": pa.array([None], pa.int64())}), tmp_path / "b.parquet")
-    for kind, ending, nothing in ((Csv, "csv", ""), (JsonLines, "jsonl", None), (Parquet, "parquet", None)):
+    pq.write_table(
+        pa.table({"x": [2.5], "t": ["word"], "i": pa.array([None], pa.int64())}),
+        tmp_path / "b.parquet",
+    )
+    for kind, ending, nothing in (
+        (Csv, "csv", ""),
+        (JsonLines, "jsonl", None),
+        (Parquet, "parquet", None),
+    ):
         files = [f"a.{ending}", f"b.{ending}"]
         assert values(kind, tmp_path, files, "x") == (pa.float64(), [1.0, 2.5])
         assert values(kind, tmp_path, files, "t") == (pa.string(), [nothing, "word"])
@@ -139,7 +149,9 @@ def test_large_whole_numbers_are_exact_where_a_value_is_missing(tmp_path):
     assert batch["b"].tolist()[:2] == [1.0, 2.0]
 
 
-def test_large_whole_numbers_among_fractions_stay_as_they_are_in_csv_and_are_refused_in_json(tmp_path):
+def test_large_whole_numbers_among_fractions_stay_as_they_are_in_csv_and_are_refused_in_json(
+    tmp_path,
+):
     (tmp_path / "a.csv").write_text("a\n9007199254740993\n1.5\n")
     assert values(Csv, tmp_path, ["a.csv"], "a") == (pa.string(), ["9007199254740993", "1.5"])
     (tmp_path / "a.jsonl").write_text('{"a": 9007199254740993}\n{"a": 1.5}\n')
@@ -152,16 +164,29 @@ def test_large_whole_numbers_among_fractions_stay_as_they_are_in_csv_and_are_ref
 def test_texts_that_look_like_dates_stay_text_in_json(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"t": "2024-01-01", "l": ["2024-01-01"]}\n')
     (tmp_path / "b.jsonl").write_text('{"t": "soon", "l": []}\n')
-    assert values(JsonLines, tmp_path, ["a.jsonl", "b.jsonl"], "t") == (pa.string(), ["2024-01-01", "soon"])
-    assert values(JsonLines, tmp_path, ["a.jsonl"], "l") == (pa.list_(pa.string()), [["2024-01-01"]])
+    assert values(JsonLines, tmp_path, ["a.jsonl", "b.jsonl"], "t") == (
+        pa.string(),
+        ["2024-01-01", "soon"],
+    )
+    assert values(JsonLines, tmp_path, ["a.jsonl"], "l") == (
+        pa.list_(pa.string()),
+        [["2024-01-01"]],
+    )
 
 
 def test_a_json_column_of_several_types_is_text_as_it_is_written(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"x": 1, "y": [1]}\n{"x": "one", "y": ["a"]}\n{"x": {"a": true}}\n')
+    (tmp_path / "a.jsonl").write_text(
+        '{"x": 1, "y": [1]}\n{"x": "one", "y": ["a"]}\n{"x": {"a": true}}\n'
+    )
     (tmp_path / "b.jsonl").write_text('{"x": 2, "y": [2]}\n')
     kind, found = values(JsonLines, tmp_path, ["a.jsonl", "b.jsonl"], "x")
     assert (kind, found) == (pa.string(), ["1", "one", '{"a": true}', "2"])
-    assert values(JsonLines, tmp_path, ["a.jsonl", "b.jsonl"], "y")[1] == [["1"], ["a"], None, ["2"]]
+    assert values(JsonLines, tmp_path, ["a.jsonl", "b.jsonl"], "y")[1] == [
+        ["1"],
+        ["a"],
+        None,
+        ["2"],
+    ]
 
 
 def kept(folder, file, column):
@@ -210,7 +235,11 @@ def test_half_of_a_character_in_json_is_named_by_its_line_before_anything_is_rea
 
 @pytest.mark.parametrize(
     ("kind", "name", "text"),
-    [(JsonLines, "a.jsonl", '{{"t": "{}"}}\n'), (Csv, "a.csv", "t\n{}\n"), (Csv, "b.csv", 't\n"x\n{}"\n')],
+    [
+        (JsonLines, "a.jsonl", '{{"t": "{}"}}\n'),
+        (Csv, "a.csv", "t\n{}\n"),
+        (Csv, "b.csv", 't\n"x\n{}"\n'),
+    ],
 )
 def test_a_record_may_be_longer_than_a_block(tmp_path, kind, name, text):
     long = "x" * (9 << 20)
@@ -271,11 +300,19 @@ DEEP = 900 if sys.version_info < (3, 12) else 9000
         (Csv, "a.csv", "x,x\n1,2\n", {}, "a.csv .*several .*'x'"),
         (Csv, "a.csv", b"i,x\n1,caf\xe9\n", {}, r"'x' of \S*a.csv .*UTF-8"),
         (JsonLines, "a.jsonl", "[" * 100_000, {}, "a.jsonl .*line 1 is not JSON"),
-        (JsonLines, "a.jsonl", '{"x": ' + "[" * DEEP + "]" * DEEP + "}", {}, "a.jsonl .*maximum recur"),
+        (
+            JsonLines,
+            "a.jsonl",
+            '{"x": ' + "[" * DEEP + "]" * DEEP + "}",
+            {},
+            "a.jsonl .*maximum recur",
+        ),
         (Csv, "a.csv", "x,y\n1,2\n", {"z": "string"}, "types .*'z'.* x, y"),
     ],
 )
-def test_what_cannot_be_read_is_named_by_its_file_and_its_column(tmp_path, kind, name, text, types, message):
+def test_what_cannot_be_read_is_named_by_its_file_and_its_column(
+    tmp_path, kind, name, text, types, message
+):
     (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(InvalidInput, match=message):
         read(kind, tmp_path, [name], types=types)
@@ -284,13 +321,20 @@ def test_what_cannot_be_read_is_named_by_its_file_and_its_column(tmp_path, kind,
 def test_parquet_columns_without_a_common_type_are_refused_with_both_files(tmp_path):
     pq.write_table(pa.table({"x": [1]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"x": [[1]]}), tmp_path / "b.parquet")
-    with pytest.raises(InvalidInput, match=r"'x' is list<\S+ int64> in b.parquet and int64 in a.parquet"):
+    with pytest.raises(
+        InvalidInput, match=r"'x' is list<\S+ int64> in b.parquet and int64 in a.parquet"
+    ):
         read(Parquet, tmp_path, ["a.parquet", "b.parquet"])
 
 
 def test_whole_numbers_of_more_than_64_bits_keep_their_digits_as_text_in_json(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"id": 12345678901234567890, "x": 1e20}\n{"id": 1, "x": 1}\n')
-    assert values(JsonLines, tmp_path, ["a.jsonl"], "id") == (pa.string(), ["12345678901234567890", "1"])
+    (tmp_path / "a.jsonl").write_text(
+        '{"id": 12345678901234567890, "x": 1e20}\n{"id": 1, "x": 1}\n'
+    )
+    assert values(JsonLines, tmp_path, ["a.jsonl"], "id") == (
+        pa.string(),
+        ["12345678901234567890", "1"],
+    )
     assert values(JsonLines, tmp_path, ["a.jsonl"], "x") == (pa.float64(), [1e20, 1.0])
 
 
@@ -304,14 +348,18 @@ def test_csv_files_with_other_columns_are_refused_and_the_same_in_another_order_
 
 
 def asked(**fields):
-    return BatchInference(**{"name": "m", "python": "3.11", "batch_size": 2, "piece_rows": 2} | fields)
+    return BatchInference(
+        **{"name": "m", "python": "3.11", "batch_size": 2, "piece_rows": 2} | fields
+    )
 
 
 def predict(batch):
     return {"y": batch["row"]}
 
 
-@pytest.mark.parametrize(("distribution", "host"), [("FullyReplicated", None), ("ShardedByS3Key", "algo-1")])
+@pytest.mark.parametrize(
+    ("distribution", "host"), [("FullyReplicated", None), ("ShardedByS3Key", "algo-1")]
+)
 def test_files_are_cut_where_they_lie(base, distribution, host):
     folder = Paths(base).channel("data")
     folder.mkdir(parents=True)
@@ -356,10 +404,14 @@ def test_values_with_another_delimiter_are_refused(name, text, remedy, tmp_path)
     assert remedy in caught.value.remedy
     # Before the job is sent, too.
     with pytest.raises(InvalidInput):
-        check_inputs(BatchInference(name="f", python="3.11", batch_size=1), {"data": tmp_path / name})
+        check_inputs(
+            BatchInference(name="f", python="3.11", batch_size=1), {"data": tmp_path / name}
+        )
 
 
-@pytest.mark.parametrize("text", ["text\na;b\n", "a; b\nno such sign\n", "only;a header\n", "text\n1\n"])
+@pytest.mark.parametrize(
+    "text", ["text\na;b\n", "a; b\nno such sign\n", "only;a header\n", "text\n1\n"]
+)
 def test_a_table_of_one_column_may_have_other_delimiters_in_its_text(text, tmp_path):
     (tmp_path / "a.csv").write_text(text)
     assert len(columns_of(Csv, tmp_path, ["a.csv"]).schema.names) == 1
@@ -367,7 +419,9 @@ def test_a_table_of_one_column_may_have_other_delimiters_in_its_text(text, tmp_p
 
 def test_a_parquet_type_that_arrow_lacks_is_named(tmp_path):
     polars = pytest.importorskip("polars")
-    polars.DataFrame({"x": [1]}).with_columns(polars.col("x").cast(polars.Int128)).write_parquet(tmp_path / "a.parquet")
+    polars.DataFrame({"x": [1]}).with_columns(polars.col("x").cast(polars.Int128)).write_parquet(
+        tmp_path / "a.parquet"
+    )
     with pytest.raises(InvalidInput) as caught:
         columns_of(Parquet, tmp_path, ["a.parquet"])
     assert "Int64" in caught.value.remedy

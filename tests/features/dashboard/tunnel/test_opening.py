@@ -14,7 +14,11 @@ from raysm.core.client.targets.local import LocalConnection
 from raysm.core.request import Cluster, InstanceGroup, Local, Security
 from raysm.errors import InvalidRequest, MissingDependency, ServiceError
 from raysm.features.dashboard.tunnel.dashboard import Place, way_to
-from raysm.features.dashboard.tunnel.opening import open_tunnel, session_commands, switch_remote_debugging
+from raysm.features.dashboard.tunnel.opening import (
+    open_tunnel,
+    session_commands,
+    switch_remote_debugging,
+)
 from raysm.features.dashboard.tunnel.terminal import MarkedCommand
 from raysm.features.script.request import Script
 from tests.support.client_jobs import M5
@@ -66,7 +70,9 @@ def test_the_instance_of_a_job_with_groups_has_to_be_named(remote, script, ssm):
     assert target(ssm, job, "algo-2").endswith("_algo-2")
 
 
-def test_remote_debugging_is_switched_on_where_it_is_off_and_that_is_logged(remote, job, ssm, caplog):
+def test_remote_debugging_is_switched_on_where_it_is_off_and_that_is_logged(
+    remote, job, ssm, caplog
+):
     target(ssm, running(remote, job))
     assert job.describe().answer["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
     assert [record.message for record in caplog.records if "entered" in record.message] == [
@@ -89,13 +95,17 @@ def test_on_this_machine_a_job_is_entered_without_a_word_about_ssm(local, script
 
 
 def test_a_job_with_remote_debugging_is_left_as_it_is(remote, script, ssm):
-    job = submit(Script(str(script)), cluster=M5, on=remote.service, security=Security(remote_debug=True))
+    job = submit(
+        Script(str(script)), cluster=M5, on=remote.service, security=Security(remote_debug=True)
+    )
     assert target(ssm, running(remote, job))
     assert "sagemaker:UpdateTrainingJob" not in remote.operations()
 
 
 @pytest.mark.parametrize("address", ["93.184.216.34:80", "elsewhere.example:80"])
-def test_a_dashboard_elsewhere_that_a_line_of_the_log_names_is_not_connected_to(local, script, address):
+def test_a_dashboard_elsewhere_that_a_line_of_the_log_names_is_not_connected_to(
+    local, script, address
+):
     job = submit(Script(str(script)), on=local.service, kind="processing")
     with (
         pytest.raises(InvalidRequest, match="not on this machine"),
@@ -114,7 +124,9 @@ def test_a_processing_job_and_an_isolated_one_let_nobody_in(remote, script):
     processing = submit(Script(str(script)), cluster=M5, on=remote.service, kind="processing")
     with pytest.raises(InvalidRequest, match="Processing job"):
         open_tunnel(processing.chain, 80)
-    isolated = submit(Script(str(script)), cluster=M5, on=remote.service, security=Security(isolation=True))
+    isolated = submit(
+        Script(str(script)), cluster=M5, on=remote.service, security=Security(isolation=True)
+    )
     with pytest.raises(InvalidRequest, match="no network"):
         open_tunnel(running(remote, isolated).chain, 80)
 
@@ -161,7 +173,9 @@ def test_before_and_after_it_says_when(remote, job, status):
 def test_the_ports_of_the_second_command_are_what_the_session_document_takes():
     shell, dashboard = session_commands("a-job")
     assert shell == "aws ssm start-session --target sagemaker-training-job:a-job_algo-1"
-    assert dashboard.startswith(f"{shell} --document-name AWS-StartPortForwardingSession --parameters ")
+    assert dashboard.startswith(
+        f"{shell} --document-name AWS-StartPortForwardingSession --parameters "
+    )
     ports = json.loads(dashboard.split("'")[1])
     assert ports == {"portNumber": ["8265"], "localPortNumber": ["8265"]}
 
@@ -172,7 +186,9 @@ def output_of(marked):
 
 
 def shown(marked, output, size):
-    return b"".join(marked.feed(output[start : start + size]) for start in range(0, len(output), size))
+    return b"".join(
+        marked.feed(output[start : start + size]) for start in range(0, len(output), size)
+    )
 
 
 @pytest.mark.parametrize("code", [0, 3, 130])
@@ -191,7 +207,10 @@ def test_without_a_terminal_the_command_reads_nothing():
     assert marked.code == 0
 
 
-@given(st.lists(st.sampled_from([b"\x1e", b"a", b"\x1eab:", b"0:1\x1e"]), max_size=30), st.integers(1, 40))
+@given(
+    st.lists(st.sampled_from([b"\x1e", b"a", b"\x1eab:", b"0:1\x1e"]), max_size=30),
+    st.integers(1, 40),
+)
 def test_output_that_resembles_a_mark_is_shown(parts, size):
     marked = MarkedCommand(["true"], has_terminal=True)
     begin, end = marks(marked)

@@ -19,7 +19,8 @@ from tests.support.sagemaker import aws, refusal
 
 DEADLINE_S = 300.0
 
-# Takes a session as AWS's plugin does: forwards a port, which echoes here, or runs the command between its own words.
+# Takes a session as AWS's plugin does: forwards a port, which echoes here, or runs the command
+# between its own words.
 PLUGIN = """
     import json, os, shlex, socket, subprocess, sys, threading
 
@@ -82,7 +83,9 @@ class Installed:
 
     def access(self, ssm=None, **options):
         ssm = ssm or Ssm()
-        return PluginAccess(Service(aws(), clients=lambda name: ssm), which=lambda name: str(self.path), **options)
+        return PluginAccess(
+            Service(aws(), clients=lambda name: ssm), which=lambda name: str(self.path), **options
+        )
 
     def calls(self):
         """Return pid, token and arguments of each plugin that was started."""
@@ -102,7 +105,9 @@ def test_a_tunnel_passes_bytes_both_ways_through_the_plugin(plugin):
     assert not is_running(pid)
 
 
-def test_the_plugin_is_called_as_the_aws_cli_calls_it_with_the_token_in_its_environment_alone(plugin):
+def test_the_plugin_is_called_as_the_aws_cli_calls_it_with_the_token_in_its_environment_alone(
+    plugin,
+):
     ssm = Ssm()
     with plugin.access(ssm).open_tunnel("job", "algo-2", 8265, 0):
         pass
@@ -143,8 +148,12 @@ def ask(address, data):
         return b""
 
 
-def test_a_plugin_that_opens_no_port_is_reported_with_its_words_and_its_session_is_terminated(plugin):
-    plugin.write(program="import sys; print({version!r} if '--version' in sys.argv else 'cannot open', {calls!r})")
+def test_a_plugin_that_opens_no_port_is_reported_with_its_words_and_its_session_is_terminated(
+    plugin,
+):
+    plugin.write(
+        program="import sys; print({version!r} if '--version' in sys.argv else 'cannot open', {calls!r})"
+    )
     ssm = Ssm()
     with pytest.raises(ServiceError, match="cannot open"):
         plugin.access(ssm).open_tunnel("job", "algo-1", 8265, 0)

@@ -93,9 +93,13 @@ def test_a_line_has_nothing_that_a_terminal_obeys(written, shown):
 
 def test_a_card_says_from_which_step_a_metric_is_not_finite():
     values = [0.5, math.nan, 0.4, math.nan, math.inf]
-    html = drawn(*(Metric(name="loss", value=value, step=step) for step, value in enumerate(values)))
+    html = drawn(
+        *(Metric(name="loss", value=value, step=step) for step, value in enumerate(values))
+    )
     assert "⚠ inf from step 3" in text_of(html)
-    assert "⚠" not in text_of(drawn(*(Metric(name="loss", value=value) for value in (math.nan, 0.5))))
+    assert "⚠" not in text_of(
+        drawn(*(Metric(name="loss", value=value) for value in (math.nan, 0.5)))
+    )
 
 
 @pytest.mark.parametrize("character", ["é", "😀", "&"])
@@ -123,7 +127,10 @@ def test_it_fits_into_its_bytes_however_much_a_job_says(character):
 
 
 def test_of_many_instances_the_mean_is_shown_and_of_few_each_by_its_number():
-    percent = [Metric(name="cpu_percent", value=number, host=f"algo-{number}") for number in range(100, 0, -1)]
+    percent = [
+        Metric(name="cpu_percent", value=number, host=f"algo-{number}")
+        for number in range(100, 0, -1)
+    ]
     assert "100 instances, mean" in drawn(*percent)
     assert "50 %" in drawn(*percent)
     few = drawn(*(metric for metric in percent if metric.host in ("algo-2", "algo-10")))
@@ -136,10 +143,18 @@ def test_of_many_instances_the_mean_is_shown_and_of_few_each_by_its_number():
         ({"target": aws()}, " unknown "),
         ({"target": aws(), "usd": 1.25}, " about 1.25 USD so far "),
         (
-            {"target": aws(), "usd": 1.25, "status": Status.COMPLETED, "secondary": SecondaryStatus.COMPLETED},
+            {
+                "target": aws(),
+                "usd": 1.25,
+                "status": Status.COMPLETED,
+                "secondary": SecondaryStatus.COMPLETED,
+            },
             " 1.25 USD ",
         ),
-        ({"trouble": "describe: timed out"}, "the service does not answer now: describe: timed out"),
+        (
+            {"trouble": "describe: timed out"},
+            "the service does not answer now: describe: timed out",
+        ),
     ],
 )
 def test_what_it_costs_and_whether_the_service_answers(fields, text):
@@ -168,7 +183,9 @@ def test_it_is_drawn_at_once_again_as_the_job_goes_on_and_no_more_once_it_has_en
     tell(remote, job, 3, "late")
     assert len(screen.cards) == drawn
     pauses = [after - before for before, after in zip(screen.times, screen.times[1:], strict=False)]
-    assert all(pause >= MIN_PAUSE_S * 0.9 for pause in pauses), "there are at most two cards a second"
+    assert all(pause >= MIN_PAUSE_S * 0.9 for pause in pauses), (
+        "there are at most two cards a second"
+    )
 
 
 def test_the_card_of_a_running_job_shows_what_its_metric_definitions_find(remote, script):
@@ -219,7 +236,8 @@ def test_a_cell_that_waits_shows_one_card_which_says_how_the_job_ended(remote, j
         job.wait(0)
     assert len(screen.cards) == 1
     with shown_meanwhile(job, again):
-        # A second wait of the same cell, and a job that is watched already, get no card of their own.
+        # A second wait of the same cell, and a job that is watched already, get no card of their
+        # own.
         with shown_meanwhile(job, later):
             tell(remote, job, 1, "epoch 1")
             screen.wait_for("epoch 1")

@@ -21,7 +21,9 @@ ROWS = [{"key": "a", "region": "us-east-1"}, {"key": "b", "region": "eu-west-1"}
 
 @pytest.fixture(scope="module")
 def grid(tmp_path_factory):
-    with embedded(tmp_path_factory.mktemp("rows"), "[regions.eu-west-1.simulated]\nrun_s = 0.1\n") as home:
+    with embedded(
+        tmp_path_factory.mktemp("rows"), "[regions.eu-west-1.simulated]\nrun_s = 0.1\n"
+    ) as home:
         yield EmbeddedGrid(home, REGIONS)
 
 
@@ -33,13 +35,20 @@ def rows_of(grid, name, args=("{key}",)):
 def jobs_of(grid, name):
     """Return the names of a grid's jobs in all regions."""
     listed = [grid.service(grid.target.in_region(region)) for region in REGIONS]
-    pages = [one.call("sagemaker", "list_training_jobs", NameContains=name, MaxResults=100) for one in listed]
+    pages = [
+        one.call("sagemaker", "list_training_jobs", NameContains=name, MaxResults=100)
+        for one in listed
+    ]
     return sorted(job["TrainingJobName"] for page in pages for job in page["TrainingJobSummaries"])
 
 
 def test_a_row_goes_to_its_own_region_and_one_that_names_none_to_the_first(grid):
     rows = rows_of(grid, "places")
-    assert [rows.send(task).region for task in rows.tasks] == ["us-east-1", "eu-west-1", "us-east-1"]
+    assert [rows.send(task).region for task in rows.tasks] == [
+        "us-east-1",
+        "eu-west-1",
+        "us-east-1",
+    ]
     assert len(jobs_of(grid, "places")) == 3
 
 
@@ -48,7 +57,9 @@ def test_rows_may_lie_in_s3_where_every_child_reads_them(grid):
     service.call("s3", "create_bucket", Bucket="arrays")
     Storage(service).write("s3://arrays/array.txt", b"b,eu-west-1\n")
     source = source_of("s3://arrays/array.txt").with_columns(("key", "region"))
-    (task,) = replace(grid.request(ROWS, name="in-s3"), source=source_again(source.description)).tasks()
+    (task,) = replace(
+        grid.request(ROWS, name="in-s3"), source=source_again(source.description)
+    ).tasks()
     assert (task.key, task.region) == ("b", "eu-west-1")
     with pytest.raises(InvalidRequest, match="s3://arrays/none.csv"):
         replace(grid.request(ROWS), source=source_of("s3://arrays/none.csv")).tasks()
@@ -91,7 +102,9 @@ def test_another_request_of_the_same_name_is_other_jobs(grid):
     assert one.job.name != other.job.name
 
 
-def test_rows_that_children_sent_are_listed_over_regions_each_with_its_last_job_and_result(grid, capsys):
+def test_rows_that_children_sent_are_listed_over_regions_each_with_its_last_job_and_result(
+    grid, capsys
+):
     rows = rows_of(grid, "listed")
     first, second, third = map(rows.send, rows.tasks)
     first.job.stop(timeout=120)
@@ -107,10 +120,22 @@ def test_rows_that_children_sent_are_listed_over_regions_each_with_its_last_job_
         ["1", "done", "1", "b", second.job.name, second.job.outputs],
         ["2", "placed", "1", "c", third.job.name, "-"],
     ]
-    assert main(["grid", "rows", "listed", "--regions", "eu-west-1", "--state", "done", "--json"]) == 0
+    assert (
+        main(["grid", "rows", "listed", "--regions", "eu-west-1", "--state", "done", "--json"]) == 0
+    )
     (row,) = json.loads(capsys.readouterr().out)
-    found = [row[name] for name in ("index", "key", "state", "job", "region", "instance_type", "result")]
-    assert found == [1, "b", "done", second.job.name, "eu-west-1", "ml.g5.xlarge", second.job.outputs]
+    found = [
+        row[name] for name in ("index", "key", "state", "job", "region", "instance_type", "result")
+    ]
+    assert found == [
+        1,
+        "b",
+        "done",
+        second.job.name,
+        "eu-west-1",
+        "ml.g5.xlarge",
+        second.job.outputs,
+    ]
     assert main(["grid", "rows", "nothing"]) == 2
     assert "there is no grid 'nothing'" in capsys.readouterr().err
 
@@ -119,7 +144,10 @@ def test_a_row_without_a_type_of_instance_is_refused(grid):
     untyped = EmbeddedGrid(grid.home, REGIONS, types=())
     with pytest.raises(InvalidRequest, match="--instance-type"):
         rows_of(untyped, "untyped")
-    rows = RowJobs(untyped.request([{"key": "a", "instance_type": "ml.m5.large"}], name="untyped"), grid.service)
+    rows = RowJobs(
+        untyped.request([{"key": "a", "instance_type": "ml.m5.large"}], name="untyped"),
+        grid.service,
+    )
     with pytest.raises(InvalidRequest, match=r"row 1 \(b\)"):
         rows.send(Task(key="b", position=1))
 

@@ -42,13 +42,23 @@ def test_a_definition_without_a_role_is_refused_where_jobs_are_billed(laptop):
 
 
 def test_of_an_image_a_definition_is_registered_once(laptop):
-    job = ControllerJob(job_queue="controllers", job_definition="own", image=IMAGE, job_role=ROLE, execution_role=ROLE)
+    job = ControllerJob(
+        job_queue="controllers",
+        job_definition="own",
+        image=IMAGE,
+        job_role=ROLE,
+        execution_role=ROLE,
+    )
     made = definition_of(job, laptop.service).made(laptop.service)
     registered = laptop.batch.definitions[-1]
     assert made.endswith("job-definition/own:2")
     assert registered["platformCapabilities"] == ["FARGATE"]
     container = registered["containerProperties"]
-    assert (container["image"], container["jobRoleArn"], container["executionRoleArn"]) == (IMAGE, ROLE, ROLE)
+    assert (container["image"], container["jobRoleArn"], container["executionRoleArn"]) == (
+        IMAGE,
+        ROLE,
+        ROLE,
+    )
     # The next grid's is the same.
     assert definition_of(job, laptop.service).made(laptop.service) == "own"
     assert laptop.batch.definitions[-1] is registered
@@ -97,7 +107,9 @@ def test_a_database_of_this_machine_is_not_written_back_to(laptop, tmp_path):
         with pytest.raises(InvalidRequest, match="open connection"):
             check_database(written_back(laptop, connection), BARE)
     with pytest.raises(InvalidRequest, match="password"):
-        check_database(written_back(laptop, "postgresql://user:secret@db.example.com/campaigns"), BARE)
+        check_database(
+            written_back(laptop, "postgresql://user:secret@db.example.com/campaigns"), BARE
+        )
 
 
 def test_the_variable_that_names_a_database_has_to_be_the_definitions_too(laptop):
@@ -105,7 +117,10 @@ def test_the_variable_that_names_a_database_has_to_be_the_definitions_too(laptop
         request = written_back(laptop, name)
         with pytest.raises(InvalidRequest, match="'own'.*RAYSM_TEST_URL"):
             check_database(request, BARE)
-        secret = {"name": "RAYSM_TEST_URL", "valueFrom": "arn:aws:secretsmanager:eu-west-1:123456789012:secret:x"}
+        secret = {
+            "name": "RAYSM_TEST_URL",
+            "valueFrom": "arn:aws:secretsmanager:eu-west-1:123456789012:secret:x",
+        }
         check_database(request, Definition(name="own", container={"secrets": [secret]}))
 
 
@@ -132,7 +147,9 @@ def test_what_cannot_be_is_refused_with_its_value(fields, message):
         ControllerJob(**{"job_queue": "controllers"} | fields)
 
 
-def test_the_job_takes_the_grid_up_and_is_started_again_unless_it_says_itself_that_it_is_over(laptop):
+def test_the_job_takes_the_grid_up_and_is_started_again_unless_it_says_itself_that_it_is_over(
+    laptop,
+):
     sent = send(laptop.planned(), JOB, laptop.services)
     (call,) = laptop.batch.submitted
     assert sent.id == "id-1"
@@ -141,7 +158,9 @@ def test_the_job_takes_the_grid_up_and_is_started_again_unless_it_says_itself_th
     assert command[:5] == ["python3", "-m", "raysm", "grid", "take-up"]
     assert command[6:] == ["--on", "aws"]
     assert call["retryStrategy"]["attempts"] == 10
-    assert {(rule["onExitCode"], rule["action"]) for rule in call["retryStrategy"]["evaluateOnExit"]} == {
+    assert {
+        (rule["onExitCode"], rule["action"]) for rule in call["retryStrategy"]["evaluateOnExit"]
+    } == {
         ("2", "EXIT"),
         ("3", "EXIT"),
     }
@@ -210,7 +229,12 @@ def test_a_submission_that_batch_refuses_leaves_the_grid_here(laptop):
 def test_from_python_it_is_one_call_and_the_handle_goes_on(laptop):
     request = laptop.request()
     grid = raysm.Grid(
-        request.template.workload, rows=ROWS, name="drives", regions=(REGION,), instance_type=TYPE, on=laptop.service
+        request.template.workload,
+        rows=ROWS,
+        name="drives",
+        regions=(REGION,),
+        instance_type=TYPE,
+        on=laptop.service,
     )
     assert grid.submit(JOB) == "id-1"
     assert grid.status().states == {"waiting": 2}
@@ -228,7 +252,9 @@ def test_from_python_it_is_one_call_and_the_handle_goes_on(laptop):
 
 def test_a_controller_of_fargate_has_a_public_address_where_it_is_asked_for_and_else_none(laptop):
     roles = {"image": IMAGE, "job_role": ROLE, "execution_role": ROLE}
-    job = ControllerJob(job_queue="controllers", job_definition="own", assign_public_ip=True, **roles)
+    job = ControllerJob(
+        job_queue="controllers", job_definition="own", assign_public_ip=True, **roles
+    )
     addressed = definition_of(job, laptop.service)
     assert addressed.container["networkConfiguration"] == {"assignPublicIp": "ENABLED"}
     addressed.made(laptop.service)

@@ -34,7 +34,9 @@ def test_a_source_folder_and_packages_travel_whole(laptop, tmp_path):
     (tmp_path / "pkg" / "words.txt").write_text("a")
     (tmp_path / "own-1.whl").write_bytes(b"zip")
     workload = Script("inner/main.py", args=("{lr}",), source_dir=str(tmp_path / "pkg"))
-    bundle = bundle_of(laptop.planned(workload=workload, options={"wheels": [tmp_path / "own-1.whl"]}))
+    bundle = bundle_of(
+        laptop.planned(workload=workload, options={"wheels": [tmp_path / "own-1.whl"]})
+    )
     there = tmp_path / "there"
     there.mkdir()
     unpack(bundle, name_of(bundle), there)
@@ -57,7 +59,9 @@ def run(laptop, running):
         laptop.end_jobs(now)
 
 
-def test_the_rows_of_the_record_run_as_they_would_on_the_machine_that_handed_them_over(laptop, tmp_path):
+def test_the_rows_of_the_record_run_as_they_would_on_the_machine_that_handed_them_over(
+    laptop, tmp_path
+):
     laptop.send()
     running = laptop.take_up(tmp_path / "job")
     run(laptop, running)
@@ -65,8 +69,12 @@ def test_the_rows_of_the_record_run_as_they_would_on_the_machine_that_handed_the
     running.close()
     assert len({call["TrainingJobName"] for call in laptop.fake.sagemaker.sent}) == 2
     # What the script imports has come the whole way.
-    listed = laptop.service.call("s3", "list_objects_v2", Bucket=laptop.service.bucket.name)["Contents"]
-    assert [item["Key"].rpartition("/source/")[2] for item in listed if "/source/" in item["Key"]] == [
+    listed = laptop.service.call("s3", "list_objects_v2", Bucket=laptop.service.bucket.name)[
+        "Contents"
+    ]
+    assert [
+        item["Key"].rpartition("/source/")[2] for item in listed if "/source/" in item["Key"]
+    ] == [
         "helper.py",
         "train.py",
     ]
@@ -79,7 +87,8 @@ def test_the_next_attempt_knows_nothing_but_the_record_and_sends_nothing_twice(l
     first.step(first.clock.now())
     sent = [call["TrainingJobName"] for call in laptop.fake.sagemaker.sent]
     assert sent
-    # Its host is lost, with all that lay there; it had let go, so that nobody waits for the end of its lease here.
+    # Its host is lost, with all that lay there; it had let go, so that nobody waits for the end of
+    # its lease here.
     first.close()
     shutil.rmtree(tmp_path / "first")
     second = laptop.take_up(tmp_path / "second")
@@ -110,7 +119,13 @@ def test_what_is_not_there_or_not_as_it_was_is_refused(laptop, tmp_path):
     uri = laptop.handed_over
     with pytest.raises(InvalidRequest, match=re.escape(f"{uri}x")):
         take_up(f"{uri}x", laptop.service, tmp_path, laptop.services)
-    laptop.service.call("s3", "put_object", Bucket=uri.split("/")[2], Key="/".join(uri.split("/")[3:]), Body=b"other")
+    laptop.service.call(
+        "s3",
+        "put_object",
+        Bucket=uri.split("/")[2],
+        Key="/".join(uri.split("/")[3:]),
+        Body=b"other",
+    )
     with pytest.raises(InvalidPayload, match="changed"):
         take_up(uri, laptop.service, tmp_path, laptop.services)
 
@@ -133,7 +148,9 @@ def test_it_is_the_same_grid_wherever_its_files_lie(laptop, tmp_path):
     grid = laptop.planned(options=options, markets=(True,), count=2)
     request = travelled(grid).request(tmp_path, Rules(retries=7))
     assert identity_of(request) == identity_of(grid.request)
-    assert request.template.workload == Script("train.py", args=("{lr}",), source_dir=str(tmp_path / "source"))
+    assert request.template.workload == Script(
+        "train.py", args=("{lr}",), source_dir=str(tmp_path / "source")
+    )
     chosen = request.template.options
     assert chosen["inputs"] == {"data": Input("s3://drives/{key}"), "more": Input("s3://more")}
     assert (chosen["limits"], chosen["security"]) == (options["limits"], options["security"])

@@ -55,7 +55,11 @@ def job_of(grid, sent):
 
 def lines_of(grid, job):
     stream = job["attempts"][-1]["container"]["logStreamName"]
-    events = grid.service(grid.target).client("logs").get_log_events(logGroupName=LOGS, logStreamName=stream)["events"]
+    events = (
+        grid.service(grid.target)
+        .client("logs")
+        .get_log_events(logGroupName=LOGS, logStreamName=stream)["events"]
+    )
     return [event["message"] for event in events]
 
 
@@ -84,7 +88,10 @@ def test_a_controller_that_is_killed_is_started_again_and_each_row_runs_once(gri
     os.kill(controller.pid, signal.SIGKILL)
     job = ended(grid, batch_job)
     assert job["status"] == "SUCCEEDED", lines_of(grid, job)
-    assert [attempt["container"]["exitCode"] for attempt in job["attempts"]] == [128 + signal.SIGKILL, 0]
+    assert [attempt["container"]["exitCode"] for attempt in job["attempts"]] == [
+        128 + signal.SIGKILL,
+        0,
+    ]
     view = handle.status()
     assert view.state == "closed"
     assert view.states == {"done": len(rows)}
@@ -93,10 +100,13 @@ def test_a_controller_that_is_killed_is_started_again_and_each_row_runs_once(gri
         prefix = store.grid().prefix
     jobs = [job["TrainingJobName"] for jobs in grid.jobs(prefix).values() for job in jobs]
     assert sorted(jobs) == sorted(attempt.name for attempt in attempts)
-    # Two hundred times as fast a clock lets a job wait beyond its patience where this machine stands still for seconds:
+    # Two hundred times as fast a clock lets a job wait beyond its patience where this machine
+    # stands still for seconds:
     # it is given up before it begins, and its row is sent again.
     assert {attempt.ending for attempt in attempts} <= {"OK", "CAPACITY"}, attempts
-    assert sorted(attempt.task for attempt in attempts if attempt.ending == "OK") == sorted(row["key"] for row in rows)
+    assert sorted(attempt.task for attempt in attempts if attempt.ending == "OK") == sorted(
+        row["key"] for row in rows
+    )
     assert view.money.spent_usd == pytest.approx(books(grid, prefix), abs=0.005)
 
 
@@ -114,7 +124,9 @@ def endless(tmp_path):
 def raysm(*argv):
     """Run the command line in a process of its own."""
     command = [sys.executable, "-m", "raysm", *argv]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
         try:
             yield process
         finally:
@@ -130,11 +142,31 @@ def said_by(*argv):
 
 def test_the_command_line_hands_a_grid_over_and_what_it_is_told_there_reaches_it(endless, tmp_path):
     rows = tmp_path / "rows.csv"
-    rows.write_text("key,region\n" + "".join(f"{row['key']},{row['region']}\n" for row in rows_in(REGIONS, 4)))
+    rows.write_text(
+        "key,region\n" + "".join(f"{row['key']},{row['region']}\n" for row in rows_in(REGIONS, 4))
+    )
     project = tmp_path / "raysm.toml"
     project.write_text(f'[local]\nhome = "{endless.home}"\ninstance_kind = "simulated"\n')
-    options = ["--rows", str(rows), "--name", "grid", "--instance-type", TYPE, "--project-file", str(project)]
-    command = ["grid", "run", str(endless.script), *options, "--via", "batch", "--job-queue", "programs"]
+    options = [
+        "--rows",
+        str(rows),
+        "--name",
+        "grid",
+        "--instance-type",
+        TYPE,
+        "--project-file",
+        str(project),
+    ]
+    command = [
+        "grid",
+        "run",
+        str(endless.script),
+        *options,
+        "--via",
+        "batch",
+        "--job-queue",
+        "programs",
+    ]
     with raysm(*command, "--job-definition", "controllers", "--", "{key}") as process:
         first = process.stdout.readline()
         assert "4 rows; the Batch job" in first, first + process.stdout.read()
@@ -146,7 +178,10 @@ def test_the_command_line_hands_a_grid_over_and_what_it_is_told_there_reaches_it
     identifier = re.search(r"the Batch job ([\w-]+)", first)[1]
     batch_job = SentController(id=identifier, queue="programs", region="us-east-1")
     with raysm(*command, "--job-definition", "controllers", "--", "{key}") as process:
-        assert f"already has a controller, the Batch job {identifier}" in process.communicate(timeout=LONG_S)[0]
+        assert (
+            f"already has a controller, the Batch job {identifier}"
+            in process.communicate(timeout=LONG_S)[0]
+        )
         assert process.returncode == 2
     assert "grid stops" in said_by("grid", "stop", "grid")
     job = ended(endless, batch_job)

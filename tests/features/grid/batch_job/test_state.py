@@ -44,12 +44,16 @@ class World:
         self.home, self.path = self.bench.store, path
         self.folder = FakeFolder(self.bench.clock)
         secret_path(path / "g.db").write_text(SECRET)
-        RemoteState(self.folder, self.home, self.folder.seal, lambda: self.bench.clock.now).hand_over()
+        RemoteState(
+            self.folder, self.home, self.folder.seal, lambda: self.bench.clock.now
+        ).hand_over()
         self.attempts = []
 
     def attempt(self, between=lambda point: None):
         number = len(self.attempts)
-        self.attempts.append(JobAttempt(self.path / f"{number}.db", self.bench, self.folder, between))
+        self.attempts.append(
+            JobAttempt(self.path / f"{number}.db", self.bench, self.folder, between)
+        )
         return self.attempts[-1]
 
     @property
@@ -155,7 +159,9 @@ def test_a_grid_whose_handover_was_cut_short_runs_on_the_users_machine_again(wor
     assert world.home.database.has_lease()
 
 
-def test_a_process_that_slept_through_a_handover_does_not_take_the_lease_for_its_own(world, tmp_path):
+def test_a_process_that_slept_through_a_handover_does_not_take_the_lease_for_its_own(
+    world, tmp_path
+):
     now = world.bench.clock.now
     sleepers = [Database(tmp_path / "g.db"), Database(tmp_path / "g.db")]
     for number, sleeper in enumerate(sleepers):
@@ -218,7 +224,9 @@ def three_of_each(points):
     kinds = {}
     for number, point in enumerate(points):
         kinds.setdefault(point, []).append(number)
-    return sorted(number for numbers in kinds.values() for number in numbers[:: -(-len(numbers) // 3)])
+    return sorted(
+        number for numbers in kinds.values() for number in numbers[:: -(-len(numbers) // 3)]
+    )
 
 
 # All points take ten minutes.
@@ -230,7 +238,9 @@ SOME_POINTS = pytest.mark.parametrize(
 @SOME_POINTS
 def test_an_attempt_that_is_killed_at_a_point_is_followed_as_if_nothing_had_been(tmp_path, some):
     points = points_of(tmp_path / "whole")
-    assert {"after take", "after restore", "before push", "after push", "before create"} <= set(points)
+    assert {"after take", "after restore", "before push", "after push", "before create"} <= set(
+        points
+    )
     for number in some(points):
         world = scenario(tmp_path / str(number))
         first = world.attempt(_At(number))
@@ -244,7 +254,9 @@ def test_an_attempt_that_is_killed_at_a_point_is_followed_as_if_nothing_had_been
 
 
 @SOME_POINTS
-def test_an_attempt_that_was_frozen_at_a_point_finds_its_lease_lost_and_sends_nothing(tmp_path, some):
+def test_an_attempt_that_was_frozen_at_a_point_finds_its_lease_lost_and_sends_nothing(
+    tmp_path, some
+):
     points, lost = points_of(tmp_path / "whole"), 0
     for number in some(points):
         world, calls = scenario(tmp_path / str(number)), {}
@@ -265,7 +277,10 @@ def test_an_attempt_that_was_frozen_at_a_point_finds_its_lease_lost_and_sends_no
             assert first.store.is_over(), points[number]
         for name, region in world.bench.regions.items():
             for operation in ("create", "stop"):
-                assert region.calls[operation] == calls[name][operation], (points[number], operation)
+                assert region.calls[operation] == calls[name][operation], (
+                    points[number],
+                    operation,
+                )
         second = world.attempts[1]
         second.run()
         world.judge(second.store, ENDS)
@@ -430,7 +445,9 @@ def test_a_command_without_the_grids_seal_is_not_run_and_removed(world, content,
 def test_a_command_that_someone_puts_back_is_not_run_again(world):
     attempt = world.attempt().open()
     leave_command(world.folder, world.folder.seal, "stop", 1.0)
-    ((name, (content, _)),) = [item for item in world.folder.objects.items() if item[0].startswith("commands/")]
+    ((name, (content, _)),) = [
+        item for item in world.folder.objects.items() if item[0].startswith("commands/")
+    ]
     world.bench.clock.now += RENEW_S
     attempt.state.hold(2.0)
     assert attempt.store.grid().state == "stopping"
@@ -484,7 +501,11 @@ def test_jobs_whose_create_may_be_on_its_way_are_doubtful_after_a_takeover(world
     first.die()
     second = world.attempt().open()
     second.step()
-    assert {attempt.name for attempt in second.store.attempts() if attempt.is_doubtful} == owed != set()
+    assert (
+        {attempt.name for attempt in second.store.attempts() if attempt.is_doubtful}
+        == owed
+        != set()
+    )
 
 
 def test_a_copy_of_another_raysm_is_refused(world):
@@ -539,7 +560,9 @@ def changed(world, content):
 def with_other_rows(stored):
     """Return a stored state with other rows, sealed as it was."""
     seal, head, copy = stored.split(b"\n", 2)
-    return b"\n".join([seal, head, zlib.compress(zlib.decompress(copy).replace(b"us-east-1", b"us-west-2"))])
+    return b"\n".join(
+        [seal, head, zlib.compress(zlib.decompress(copy).replace(b"us-east-1", b"us-west-2"))]
+    )
 
 
 def of_another_writer(stored):
@@ -549,7 +572,9 @@ def of_another_writer(stored):
 
 def of_another_grid(stored):
     head, copy = stored.split(b"\n", 2)[1:]
-    return Seal(SECRET, "s3://bucket/raysm/grid-stores/another").sealed("state", head + b"\n" + copy)
+    return Seal(SECRET, "s3://bucket/raysm/grid-stores/another").sealed(
+        "state", head + b"\n" + copy
+    )
 
 
 def of_an_earlier_raysm(stored):
@@ -558,7 +583,14 @@ def of_an_earlier_raysm(stored):
 
 @pytest.mark.parametrize(
     "change",
-    [with_other_rows, of_another_writer, of_another_grid, of_an_earlier_raysm, lambda stored: b"", lambda stored: b"x"],
+    [
+        with_other_rows,
+        of_another_writer,
+        of_another_grid,
+        of_an_earlier_raysm,
+        lambda stored: b"",
+        lambda stored: b"x",
+    ],
 )
 def test_a_state_without_the_grids_seal_is_used_by_nobody(world, tmp_path, change):
     attempt = world.attempt().open()

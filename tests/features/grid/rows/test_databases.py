@@ -20,7 +20,9 @@ SEED = "SELECT campaign AS key, region, uri AS input_data, lr FROM drives WHERE 
 def campaigns(tmp_path):
     path = tmp_path / "campaigns.db"
     with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE drives (campaign TEXT, region TEXT, uri TEXT, lr REAL, day TEXT)")
+        connection.execute(
+            "CREATE TABLE drives (campaign TEXT, region TEXT, uri TEXT, lr REAL, day TEXT)"
+        )
         connection.executemany(
             "INSERT INTO drives VALUES (?, ?, ?, ?, ?)",
             [
@@ -42,7 +44,11 @@ def test_the_seeds_query_is_a_task_for_each_campaign(campaigns):
 
 
 def test_a_value_that_is_sql_itself_stays_a_value(campaigns):
-    query = Query("SELECT campaign AS key FROM drives WHERE campaign = :c", on=campaigns, params={"c": "x' OR '1'='1"})
+    query = Query(
+        "SELECT campaign AS key FROM drives WHERE campaign = :c",
+        on=campaigns,
+        params={"c": "x' OR '1'='1"},
+    )
     with pytest.raises(InvalidRequest, match="no rows"):
         source_of(query).read(100)
 
@@ -71,10 +77,26 @@ VALUES = {"since": "2026-10-01", "b": 3}
     ("style", "text", "params"),
     [
         ("named", SINCE, VALUES),
-        ("qmark", "SELECT a FROM t WHERE day >= ? AND (b = ? OR c >= ?)", ("2026-10-01", 3, "2026-10-01")),
-        ("numeric", "SELECT a FROM t WHERE day >= :1 AND (b = :2 OR c >= :3)", ("2026-10-01", 3, "2026-10-01")),
-        ("format", "SELECT a FROM t WHERE day >= %s AND (b = %s OR c >= %s)", ("2026-10-01", 3, "2026-10-01")),
-        ("pyformat", "SELECT a FROM t WHERE day >= %(since)s AND (b = %(b)s OR c >= %(since)s)", VALUES),
+        (
+            "qmark",
+            "SELECT a FROM t WHERE day >= ? AND (b = ? OR c >= ?)",
+            ("2026-10-01", 3, "2026-10-01"),
+        ),
+        (
+            "numeric",
+            "SELECT a FROM t WHERE day >= :1 AND (b = :2 OR c >= :3)",
+            ("2026-10-01", 3, "2026-10-01"),
+        ),
+        (
+            "format",
+            "SELECT a FROM t WHERE day >= %s AND (b = %s OR c >= %s)",
+            ("2026-10-01", 3, "2026-10-01"),
+        ),
+        (
+            "pyformat",
+            "SELECT a FROM t WHERE day >= %(since)s AND (b = %(b)s OR c >= %(since)s)",
+            VALUES,
+        ),
     ],
 )
 def test_a_driver_gets_its_own_marks_and_the_values_beside_the_text(style, text, params):
@@ -103,7 +125,8 @@ def test_percent_signs_are_doubled_only_for_a_driver_that_formats():
     text = "SELECT a FROM t WHERE b LIKE 'x%' AND c = :c"
     assert bound(text, "format", {"c": 1})[0] == "SELECT a FROM t WHERE b LIKE 'x%%' AND c = %s"
     assert bound(text, "qmark", {"c": 1})[0] == "SELECT a FROM t WHERE b LIKE 'x%' AND c = ?"
-    # psycopg formats only where parameters are given: https://www.psycopg.org/psycopg3/docs/basic/params.html
+    # psycopg formats only where parameters are given:
+    # https://www.psycopg.org/psycopg3/docs/basic/params.html
     assert bound("SELECT 'x%'", "format", {})[0] == "SELECT 'x%'"
 
 
@@ -123,7 +146,14 @@ def test_a_value_in_braces_is_refused_with_the_way_to_give_one(text, mark):
 
 @pytest.mark.parametrize(
     "text",
-    ["DELETE FROM t", "INSERT INTO t VALUES (1)", "DROP TABLE t", "-- SELECT\nUPDATE t SET a = 1", "", "PRAGMA x"],
+    [
+        "DELETE FROM t",
+        "INSERT INTO t VALUES (1)",
+        "DROP TABLE t",
+        "-- SELECT\nUPDATE t SET a = 1",
+        "",
+        "PRAGMA x",
+    ],
 )
 def test_what_does_not_read_is_refused(text):
     with pytest.raises(InvalidRequest, match="only read"):
@@ -163,7 +193,10 @@ SECRET = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:campaigns-a1b2c3"
             '{"engine": "postgres", "username": "me", "password": "a/b@c", "host": "db", "port": 5432, "dbname": "y"}',
             "postgresql://me:a%2Fb%40c@db:5432/y",
         ),
-        ('{"engine": "mysql", "username": "me", "password": "x", "host": "db"}', "mysql://me:x@db/"),
+        (
+            '{"engine": "mysql", "username": "me", "password": "x", "host": "db"}',
+            "mysql://me:x@db/",
+        ),
     ],
     ids=["an address", "RDS of PostgreSQL", "RDS of MySQL"],
 )
@@ -306,8 +339,13 @@ def test_what_is_written_is_kept_where_the_block_ends_well_and_else_undone(made,
 @needs_duckdb
 def test_a_statement_reads_files_with_bound_values(tmp_path):
     (tmp_path / "drives.csv").write_text("campaign,lr\na,0.1\nb,0.2\n")
-    statement = f"SELECT campaign AS key, lr FROM '{tmp_path}/*.csv' WHERE lr > :least OR lr = :least"
-    assert database_of("duckdb://").select(statement, {"least": 0.2}, 9) == (("key", "lr"), [("b", 0.2)])
+    statement = (
+        f"SELECT campaign AS key, lr FROM '{tmp_path}/*.csv' WHERE lr > :least OR lr = :least"
+    )
+    assert database_of("duckdb://").select(statement, {"least": 0.2}, 9) == (
+        ("key", "lr"),
+        [("b", 0.2)],
+    )
 
 
 @pytest.fixture
@@ -339,7 +377,9 @@ def test_a_driver_that_is_missing_is_named_with_how_to_get_it():
         database_of("oracle+oracledb://me:hunter2@db/x").select("SELECT 1", {}, 9)
 
 
-@pytest.mark.parametrize("address", ["nonsense://me:hunter2@db/x", "sqlite+pysqlite://me:hunter2@db:port/x"])
+@pytest.mark.parametrize(
+    "address", ["nonsense://me:hunter2@db/x", "sqlite+pysqlite://me:hunter2@db:port/x"]
+)
 @needs_sqlalchemy
 def test_an_address_that_is_none_is_refused_without_its_password(address):
     with pytest.raises(InvalidRequest) as caught:

@@ -18,7 +18,14 @@ from pyarrow import parquet
 from raysm.errors import InvalidRequest
 from raysm.features.grid.rows.columns import COLUMNS, Table, plain, tasks_of
 from raysm.features.grid.rows.databases import Query
-from raysm.features.grid.rows.source import FileSource, Frame, QuerySource, Records, source_again, source_of
+from raysm.features.grid.rows.source import (
+    FileSource,
+    Frame,
+    QuerySource,
+    Records,
+    source_again,
+    source_of,
+)
 from raysm.features.grid.task import Task
 
 
@@ -42,7 +49,9 @@ def test_source_of_recognizes_what_it_is_given(rows, kind):
     assert type(source_of(rows)) is kind
 
 
-@pytest.mark.parametrize("rows", [3, "drives.xlsx", "select * from drives", {"lr": 1}, b"x", None], ids=str)
+@pytest.mark.parametrize(
+    "rows", [3, "drives.xlsx", "select * from drives", {"lr": 1}, b"x", None], ids=str
+)
 def test_what_is_no_source_is_refused_with_what_there_is(rows):
     with pytest.raises(InvalidRequest, match=f"rows={re.escape(repr(rows))}"):
         source_of(rows)
@@ -114,7 +123,10 @@ def test_a_file_without_names_takes_those_that_are_given(tmp_path):
     path.write_text("us-west-2,s3://a\neu-west-1,s3://b\n")
     source = source_of(path).with_columns(["region", "uri"])
     table = source.read(10)
-    assert (table.columns, table.rows) == (("region", "uri"), [("us-west-2", "s3://a"), ("eu-west-1", "s3://b")])
+    assert (table.columns, table.rows) == (
+        ("region", "uri"),
+        [("us-west-2", "s3://a"), ("eu-west-1", "s3://b")],
+    )
     assert table.where(0).endswith("line 1")
     assert source_again(source.description) == source
 
@@ -152,7 +164,9 @@ def test_json_lines_that_cannot_be_read_are_refused_with_the_line(tmp_path, text
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "drives.parquet"
-    parquet.write_table(pa.table({"key": ["a", "b"], "count": pa.array([2, None], pa.int64())}), path)
+    parquet.write_table(
+        pa.table({"key": ["a", "b"], "count": pa.array([2, None], pa.int64())}), path
+    )
     return path
 
 
@@ -180,7 +194,10 @@ def test_a_column_without_a_text_for_a_name_and_too_many_rows_are_refused():
 
 def test_a_name_that_two_columns_have_is_refused_in_a_table_of_any_library():
     three = [[1, 1], [2, 2], [3, 3]]
-    for frame in (pd.DataFrame(three, columns=["a", "a"]), pa.table([[1, 2, 3], [1, 2, 3]], names=["a", "a"])):
+    for frame in (
+        pd.DataFrame(three, columns=["a", "a"]),
+        pa.table([[1, 2, 3], [1, 2, 3]], names=["a", "a"]),
+    ):
         with pytest.raises(InvalidRequest, match="named 'a'"):
             source_of(frame).read(9)
 
@@ -316,7 +333,9 @@ def test_a_row_without_a_key_where_others_have_one_is_refused():
 
 
 ROWS = st.lists(
-    st.fixed_dictionaries({"lr": st.integers(0, 3), "region": st.just("us-east-1")}), min_size=1, max_size=8
+    st.fixed_dictionaries({"lr": st.integers(0, 3), "region": st.just("us-east-1")}),
+    min_size=1,
+    max_size=8,
 )
 
 

@@ -66,13 +66,22 @@ def test_the_plan_reads_the_rows_and_sends_nothing(script, fake):
 def test_a_row_becomes_a_job_and_the_same_grid_again_sends_nothing(script, fake):
     looks = []
     end = grid_of(script, [{"key": "a", "lr": 0.5}], on=fake).run(seen=looks.append)
-    assert (end.state, end.states, fake.submitted[0].request["TrainingJobName"][-3:]) == ("closed", {"done": 1}, "-a1")
+    assert (end.state, end.states, fake.submitted[0].request["TrainingJobName"][-3:]) == (
+        "closed",
+        {"done": 1},
+        "-a1",
+    )
     assert looks[0].name == "train"
     again = grid_of(script, [{"key": "a", "lr": 0.5}], on=fake)
     assert again.run().states == {"done": 1}
     assert len(fake.submitted) == 1
     (row,) = again.rows()
-    assert (row.state, row.region, row.instance_type, row.parameters) == ("done", REGION, TYPE, {"lr": 0.5})
+    assert (row.state, row.region, row.instance_type, row.parameters) == (
+        "done",
+        REGION,
+        TYPE,
+        {"lr": 0.5},
+    )
 
 
 def brightness(batch, scale=1.0):
@@ -81,7 +90,9 @@ def brightness(batch, scale=1.0):
 
 def batch_grid(rows, fake, workload=None, **options):
     workload = workload or raysm.Batch(brightness, batch_size=8, read="images")
-    return Grid(workload, rows=rows, **{"instance_type": TYPE, "regions": (REGION,), "on": fake} | options)
+    return Grid(
+        workload, rows=rows, **{"instance_type": TYPE, "regions": (REGION,), "on": fake} | options
+    )
 
 
 def test_what_is_pickled_is_pickled_once_and_a_job_of_each_row_has_it_with_its_own_input(fake):
@@ -93,7 +104,9 @@ def test_what_is_pickled_is_pickled_once_and_a_job_of_each_row_has_it_with_its_o
             return pickles[-1]
 
     workload = Counted(brightness, batch_size=8, read="images", arguments={"scale": 2.0})
-    grid = batch_grid([{"key": key, "input_images": f"s3://{key}/images"} for key in "ab"], fake, workload)
+    grid = batch_grid(
+        [{"key": key, "input_images": f"s3://{key}/images"} for key in "ab"], fake, workload
+    )
     assert (grid.name, grid.run().states) == ("brightness", {"done": 2})
     sent = sorted(channel["DataSource"]["S3DataSource"]["S3Uri"] for plan in fake.submitted
                   for channel in plan.request["InputDataConfig"] if channel["ChannelName"] == "images")  # fmt: skip
@@ -101,7 +114,9 @@ def test_what_is_pickled_is_pickled_once_and_a_job_of_each_row_has_it_with_its_o
     assert len(pickles) == 1
 
 
-def test_who_mends_the_model_goes_on_with_the_same_grid_and_another_batch_size_is_another_grid(fake):
+def test_who_mends_the_model_goes_on_with_the_same_grid_and_another_batch_size_is_another_grid(
+    fake,
+):
     rows = [{"key": "a", "input_images": "s3://a/images"}]
     batch_grid(rows, fake).run()
 
@@ -109,7 +124,9 @@ def test_who_mends_the_model_goes_on_with_the_same_grid_and_another_batch_size_i
         return {"brightness": [2 * scale] * len(batch["file"])}
 
     mended.__qualname__ = "brightness"
-    again = batch_grid(rows, fake, raysm.Batch(mended, batch_size=8, read="images"), name="brightness")
+    again = batch_grid(
+        rows, fake, raysm.Batch(mended, batch_size=8, read="images"), name="brightness"
+    )
     assert (again.run().states, len(fake.submitted)) == ({"done": 1}, 1)
     with pytest.raises(InvalidRequest, match="batch_size.*8.*9"):
         batch_grid(rows, fake, raysm.Batch(brightness, batch_size=9, read="images")).run()
@@ -158,7 +175,9 @@ def test_each_row_has_its_last_job_with_its_place_its_rate_and_its_dollars(bench
 
 def test_the_table_of_experiments_knows_grids_and_sorts_and_filters_them(bench):
     jobs = raysm.jobs(grid="g")
-    assert [row.cost_usd for row in jobs.sorted_by("-cost_usd")] == sorted((row.cost_usd for row in jobs), reverse=True)
+    assert [row.cost_usd for row in jobs.sorted_by("-cost_usd")] == sorted(
+        (row.cost_usd for row in jobs), reverse=True
+    )
     assert [row.task for row in raysm.jobs(grid="g", status="failed")] == ["campaign-006"]
     assert len(raysm.jobs(grid="g", limit=5)) == 5
     assert "us-west-2" in jobs._repr_html_()
@@ -173,14 +192,20 @@ def store(tmp_path):
         store.add([Task(key=key, position=place) for place, key in enumerate("abc")])
         with store.database.transaction("test", fenced=False):
             store.move_task("a", TaskState.WAITING, TaskState.DONE, 1.0)
-            store.move_task("b", TaskState.WAITING, TaskState.FAILED, 1.0, reason="exit code: 1 & <b>")
+            store.move_task(
+                "b", TaskState.WAITING, TaskState.FAILED, 1.0, reason="exit code: 1 & <b>"
+            )
         yield store
         store.database.close()
 
 
 def test_its_rows_and_its_state_are_what_the_store_has(store):
     grid = attach_grid("drives")
-    assert [(row.key, row.state) for row in grid.rows()] == [("a", "done"), ("b", "failed"), ("c", "waiting")]
+    assert [(row.key, row.state) for row in grid.rows()] == [
+        ("a", "done"),
+        ("b", "failed"),
+        ("c", "waiting"),
+    ]
     assert [row.key for row in grid.rows("failed")] == ["b"]
     assert grid.status().states == {"done": 1, "failed": 1, "waiting": 1}
     with pytest.raises(InvalidRequest, match="state.*'lost'"):

@@ -10,7 +10,18 @@ from tests.features.grid.views.test_text import view
 
 def task(key, state=TaskState.DONE, reason="", **more):
     facts = dict.fromkeys(
-        ("job", "region", "instance_type", "count", "spot", "sent_s", "started_s", "ended_s", "usd", "rate")
+        (
+            "job",
+            "region",
+            "instance_type",
+            "count",
+            "spot",
+            "sent_s",
+            "started_s",
+            "ended_s",
+            "usd",
+            "rate",
+        )
     )
     return GridRow(key=key, state=state, attempts=1, reason=reason, parameters={}, **facts | more)
 
@@ -25,7 +36,9 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         self.tags.append(tag)
-        self.addresses += [value for name, value in attributes if name in ("src", "href", "srcset", "data")]
+        self.addresses += [
+            value for name, value in attributes if name in ("src", "href", "srcset", "data")
+        ]
 
     def handle_data(self, data):
         self.text += data
@@ -56,7 +69,10 @@ def test_it_asks_nobody_for_anything():
 
 
 def test_of_ten_thousand_rows_the_file_stays_below_a_megabyte_and_says_what_is_left_out():
-    rows = (task(f"campaign-{number}", TaskState.FAILED, "AlgorithmError: " + "x" * 300) for number in range(10_000))
+    rows = (
+        task(f"campaign-{number}", TaskState.FAILED, "AlgorithmError: " + "x" * 300)
+        for number in range(10_000)
+    )
     text = report_page(view(states={"failed": 10_000}), rows)
     assert len(text.encode()) < 1_000_000
     assert f"and {10_000 - MAX_ROWS_SHOWN:,} more: raysm grid rows drives" in text

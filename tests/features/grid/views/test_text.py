@@ -31,7 +31,9 @@ def test_a_line_of_a_place_has_its_price_with_date_and_version():
     assert text[3].split("  ")[0] == "us-east-1"
     assert "2026-11-01 (v1)" in text[3]
     assert "1.00 to 10.00 USD" in text[3]
-    assert "costs   at least 1.00 USD; the rest is unknown" in plan_lines(plan([place(), place(usd=None)]))
+    assert "costs   at least 1.00 USD; the rest is unknown" in plan_lines(
+        plan([place(), place(usd=None)])
+    )
 
 
 def test_rows_of_one_cause_are_told_once_with_the_first_keys():
@@ -98,14 +100,20 @@ def test_interruptions_are_told_with_what_they_cost_at_most_where_there_are_any(
     assert "spot    1 interruption, at most 0.25 USD of work done again" in text
     (head,) = (line for line in text.splitlines() if line.startswith("region"))
     assert "interrupted" in head.split()
-    assert "spot    2,000 interruptions, at most" in screen(regions=(region(interruptions=2000),), money=paid)
+    assert "spot    2,000 interruptions, at most" in screen(
+        regions=(region(interruptions=2000),), money=paid
+    )
 
 
 def test_a_reason_is_told_without_its_traceback_and_with_what_to_do():
     words = "ValueError: 0,5; raysm grid retry\nTraceback (most recent call last):\n  File x\nValueError: 0,5"
     assert "     2 x ValueError: 0,5; raysm grid retry\n" in screen(reasons=((words, 2),))
-    long = "BlockFailed: block 3 failed\nTraceback (most recent call last):\n  File x\nKeyError: 'zip'"
-    assert "     2 x BlockFailed: block 3 failed … KeyError: 'zip'\n" in screen(reasons=((long, 2),))
+    long = (
+        "BlockFailed: block 3 failed\nTraceback (most recent call last):\n  File x\nKeyError: 'zip'"
+    )
+    assert "     2 x BlockFailed: block 3 failed … KeyError: 'zip'\n" in screen(
+        reasons=((long, 2),)
+    )
 
 
 def test_the_rate_of_all_jobs_is_told_with_its_curve_and_what_was_planned():

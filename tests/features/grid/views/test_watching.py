@@ -74,7 +74,11 @@ class Scripted:
 
 def drawn(grid, terminal):
     out, pauses = io.StringIO(), []
-    watch(grid.status, Console(file=out, force_terminal=terminal, width=200, height=60), sleep=pauses.append)
+    watch(
+        grid.status,
+        Console(file=out, force_terminal=terminal, width=200, height=60),
+        sleep=pauses.append,
+    )
     return out.getvalue(), pauses
 
 

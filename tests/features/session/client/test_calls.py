@@ -214,7 +214,9 @@ def test_a_call_is_sent_once_and_then_asked_for_until_it_is_done(loop):
     until(lambda: wire.messages == [{"delivered": "one"}])
 
 
-def test_a_value_that_has_arrived_is_returned_though_the_output_is_lost_with_the_session(loop, caplog):
+def test_a_value_that_has_arrived_is_returned_though_the_output_is_lost_with_the_session(
+    loop, caplog
+):
     call = sent_over(FakeWire(answer(DONE, 3, output_end=9), error=ENDED), loop)
     assert call.result(timeout=60) == 3
     assert "output of f is lost: the session digits has ended" in caplog.text
@@ -236,7 +238,9 @@ def test_a_call_whose_connection_is_closed_here_ends_for_its_waiters(loop):
     assert not call.wait(0)
     sending.cancel()
     assert call.wait(60)
-    with pytest.raises(CallCancelled, match="connection was closed; the session may still work on it"):
+    with pytest.raises(
+        CallCancelled, match="connection was closed; the session may still work on it"
+    ):
         call.result()
 
 
@@ -256,7 +260,13 @@ def test_a_call_that_has_not_arrived_waits_and_has_no_output(loop):
 
 
 @pytest.mark.parametrize(
-    "wait", [Call.result, Call.exception, Call.wait, lambda call, timeout: next(raysm.as_completed([call], timeout))]
+    "wait",
+    [
+        Call.result,
+        Call.exception,
+        Call.wait,
+        lambda call, timeout: next(raysm.as_completed([call], timeout)),
+    ],
 )
 def test_a_timeout_that_is_no_number_is_refused(loop, wait):
     call = call_over(FakeWire(), loop)
@@ -273,7 +283,11 @@ def test_the_status_of_a_call_that_has_ended_is_known_without_a_question(loop):
 def test_output_is_shown_in_the_streams_of_this_process_unless_others_are_given(loop, capsys):
     call = call_over(FakeWire(answer(DONE)), loop)
     shown = json.dumps({"data": {"text/plain": "a picture"}, "metadata": {}})
-    for start, stream, text in [(0, "stdout", "out\n"), (4, "stderr", "err\n"), (8, DISPLAY, shown)]:
+    for start, stream, text in [
+        (0, "stdout", "out\n"),
+        (4, "stderr", "err\n"),
+        (8, DISPLAY, shown),
+    ]:
         call.on_output(start, stream, text)
     loop.run(call.send(None), 60)
     call.show()
@@ -329,7 +343,9 @@ def test_the_result_of_a_cell_has_the_end_of_an_output_that_is_too_long(loop):
     assert call.result().text == "b" * half + "c" * half
 
 
-ERROR = RemoteError(type="KeyError", message="'lr'", traceback="Traceback …\nKeyError: 'lr'\n", host="algo-1")
+ERROR = RemoteError(
+    type="KeyError", message="'lr'", traceback="Traceback …\nKeyError: 'lr'\n", host="algo-1"
+)
 
 
 def made(error=ERROR, pickled=b""):
@@ -337,7 +353,9 @@ def made(error=ERROR, pickled=b""):
 
 
 def test_a_value_whose_class_is_not_here_is_named_with_the_remedy():
-    pickled = pickle.dumps(ERROR).replace(b"raysm.features.session.protocol", b"raysm.features.session.absences")
+    pickled = pickle.dumps(ERROR).replace(
+        b"raysm.features.session.protocol", b"raysm.features.session.absences"
+    )
     with pytest.raises(CallFailed, match="train .*'raysm.features.session.absences'"):
         value_of(Outcome(pickled=pickled), "train")
 
@@ -354,12 +372,16 @@ def test_a_value_whose_own_code_fails_here_is_an_error_and_not_none():
 
 
 def display(text, **more):
-    return DISPLAY, json.dumps({"data": {"text/plain": text}, "metadata": {}, "transient": {}, "update": False} | more)
+    return DISPLAY, json.dumps(
+        {"data": {"text/plain": text}, "metadata": {}, "transient": {}, "update": False} | more
+    )
 
 
 def test_the_result_of_a_cell_has_all_that_it_printed_and_showed_in_order():
     pieces = [("stdout", "one\n"), display("a figure"), ("stderr", "two"), ("stderr", "\n")]
-    result = cell_result(pieces, Outcome(shown={"text/plain": "21", "text/html": "<b>21</b>"}, metadata={"m": 1}))
+    result = cell_result(
+        pieces, Outcome(shown={"text/plain": "21", "text/html": "<b>21</b>"}, metadata={"m": 1})
+    )
     forms = {"data": {"text/plain": "21", "text/html": "<b>21</b>"}, "metadata": {"m": 1}}
     # In the form of a notebook's file, to which no "transient" may be written.
     assert result.outputs == [
@@ -370,7 +392,10 @@ def test_the_result_of_a_cell_has_all_that_it_printed_and_showed_in_order():
     ]
     assert result.text == "one\na figure\ntwo\n21\n"
     assert repr(result) == repr(result.result) == "21"
-    assert result.result._repr_mimebundle_() == ({"text/plain": "21", "text/html": "<b>21</b>"}, {"m": 1})
+    assert result.result._repr_mimebundle_() == (
+        {"text/plain": "21", "text/html": "<b>21</b>"},
+        {"m": 1},
+    )
 
 
 def test_a_display_is_updated_in_its_place_and_outputs_are_cleared():
@@ -379,7 +404,10 @@ def test_a_display_is_updated_in_its_place_and_outputs_are_cleared():
     assert cell_result(pieces, Outcome()).text == "new\nprinted"
     cleared = [*pieces, (DISPLAY, '{"clear": true}')]
     assert cell_result(cleared, Outcome()).text == "new\nprinted"
-    assert cell_result([*cleared, ("stdout", "after"), ("stderr", " that")], Outcome()).text == "after that"
+    assert (
+        cell_result([*cleared, ("stdout", "after"), ("stderr", " that")], Outcome()).text
+        == "after that"
+    )
     assert cell_result([*pieces, (DISPLAY, '{"clear": false}')], Outcome()).outputs == []
 
 
@@ -423,7 +451,9 @@ def test_in_a_notebook_displays_are_shown_updated_and_cleared(notebook, capsys):
 def test_a_notebook_displays_the_result_of_a_cell_once_and_nothing_if_it_has_none(notebook):
     cell_result([], Outcome())._ipython_display_()
     assert notebook.shown == []
-    cell_result([display("a figure")], Outcome(shown={"text/html": "<b>"}, metadata={"m": 1}))._ipython_display_()
+    cell_result(
+        [display("a figure")], Outcome(shown={"text/html": "<b>"}, metadata={"m": 1})
+    )._ipython_display_()
     assert notebook.shown == [({"text/html": "<b>"}, {"m": 1}, {}, False)]
 
 
@@ -433,7 +463,9 @@ def test_an_exception_is_made_anew_with_the_remote_frames_as_its_note():
     assert error.__notes__ == ["in the session digits on algo-1:\nTraceback …\nKeyError: 'lr'"]
 
 
-@pytest.mark.parametrize("pickled", [b"", b"nonsense", pickle.dumps("no exception"), pickle.dumps(SystemExit(3))])
+@pytest.mark.parametrize(
+    "pickled", [b"", b"nonsense", pickle.dumps("no exception"), pickle.dumps(SystemExit(3))]
+)
 def test_one_that_cannot_be_made_anew_is_told_whole(pickled):
     error = made(pickled=pickled)
     assert isinstance(error, CallFailed)
@@ -530,7 +562,9 @@ def test_progress_of_a_map_counts_a_failure_which_is_raised_where_its_result_wou
         next(quotients)
 
 
-@pytest.mark.parametrize("function", [raysm.gather, raysm.progress, lambda calls: next(raysm.as_completed(calls))])
+@pytest.mark.parametrize(
+    "function", [raysm.gather, raysm.progress, lambda calls: next(raysm.as_completed(calls))]
+)
 @pytest.mark.parametrize("element", [3, "call"])
 def test_an_element_that_is_no_call_is_refused(function, element):
     with pytest.raises(InvalidRequest, match=f"got {element!r}"):

@@ -137,7 +137,9 @@ class Store(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def test_elsewhere_a_large_file_takes_the_way_of_the_bucket_by_signed_addresses(files, server, tmp_path):
+def test_elsewhere_a_large_file_takes_the_way_of_the_bucket_by_signed_addresses(
+    files, server, tmp_path
+):
     store = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Store)
     threading.Thread(target=store.serve_forever, daemon=True).start()
     files._service = bucket = Bucket(tmp_path, store.server_address[1])

@@ -72,7 +72,8 @@ def test_another_python_may_send_source_but_no_pickles(session):
     ):
         with pytest.raises(InvalidRequest, match=r"Python 2\.7"):
             call()
-    assert session.cell("1").exception() is not None  # it was sent, and this server interrupts all cells
+    # It was sent, and this server interrupts all cells.
+    assert session.cell("1").exception() is not None
     session._open.pickles = own
 
 
@@ -131,18 +132,27 @@ def test_one_that_is_not_open_says_what_to_do():
     [
         ({}, "instances", "2: 8 CPUs"),
         ({}, "cost", None),
-        ({"usd": 0.5, "usd_per_hour": 2.0, "budget_usd": 20.0}, "cost", "0.50 USD of 20.00 USD, 2.00 USD an hour"),
+        (
+            {"usd": 0.5, "usd_per_hour": 2.0, "budget_usd": 20.0},
+            "cost",
+            "0.50 USD of 20.00 USD, 2.00 USD an hour",
+        ),
         ({"busy": 1, "ends_in_s": None}, "ends", "not while it is busy"),
         ({"ends_in_s": 40.0}, "ends", "in 40 s: idle for 30 min with a client attached"),
     ],
 )
 def test_the_facts_of_a_session(fields, label, value):
     assert dict(rows(state(**fields))).get(label) == value
-    assert "ends after 5 min without a call; raysm session keep digits 60m" in detached("digits", 300.0)[1]
+    assert (
+        "ends after 5 min without a call; raysm session keep digits 60m"
+        in detached("digits", 300.0)[1]
+    )
 
 
 @pytest.mark.parametrize(("is_billed", "waits"), [(False, [60.0]), (True, [])])
-def test_the_end_of_its_block_closes_it_and_waits_for_the_job_unless_on_aws(tmp_path, is_billed, waits):
+def test_the_end_of_its_block_closes_it_and_waits_for_the_job_unless_on_aws(
+    tmp_path, is_billed, waits
+):
     with served(tmp_path) as server:
         session, job = raysm.Session(name="digits"), StubJob(tmp_path, server.port)
         job.service.target.is_billed = is_billed
@@ -177,10 +187,15 @@ def test_one_that_cannot_be_told_to_end_has_its_job_stopped(tmp_path, caplog):
         session.close()
         server.host.close = close
     assert job.is_cancelled
-    assert f"the session {job.name} does not close, so its job is stopped instead: No space left" in caplog.text
+    assert (
+        f"the session {job.name} does not close, so its job is stopped instead: No space left"
+        in caplog.text
+    )
 
 
-def test_the_job_of_one_that_cannot_be_begun_is_stopped_and_where_it_cannot_be_that_is_told(tmp_path, caplog):
+def test_the_job_of_one_that_cannot_be_begun_is_stopped_and_where_it_cannot_be_that_is_told(
+    tmp_path, caplog
+):
     job = StubJob(tmp_path, None)
     with pytest.raises(JobFailed, match="before it took calls"):
         raysm.Session(name="digits")._begin(job, lambda event: None)

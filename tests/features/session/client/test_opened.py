@@ -54,11 +54,18 @@ class LateCells(NoCells):
         return await super().run(call)
 
 
-def test_the_first_cell_on_another_instance_that_waits_for_its_process_says_so_once(tmp_path, caplog):
-    with served(tmp_path, cells=LateCells()) as server, connected_session(tmp_path, server) as session:
+def test_the_first_cell_on_another_instance_that_waits_for_its_process_says_so_once(
+    tmp_path, caplog
+):
+    with (
+        served(tmp_path, cells=LateCells()) as server,
+        connected_session(tmp_path, server) as session,
+    ):
         calls = [session.cell("1", on=host) for host in ("algo-2", "algo-2", "algo-1", None)]
         until(lambda: caplog.messages)
-        assert caplog.messages == ["waiting for a Python process on algo-2, which its first cell starts"]
+        assert caplog.messages == [
+            "waiting for a Python process on algo-2, which its first cell starts"
+        ]
         server.cells.has_started.set()
         for call in calls:
             assert call.wait(60)
@@ -166,7 +173,9 @@ def test_where_nobody_listens_the_way_is_a_tunnel_to_the_head_which_is_closed_wi
 
 
 @pytest.mark.parametrize(
-    "says", [b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 64, GREETING + b"n" * 32], ids=["HTTP", "as a session"]
+    "says",
+    [b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 64, GREETING + b"n" * 32],
+    ids=["HTTP", "as a session"],
 )
 def test_a_stranger_at_that_port_is_left_alone_and_hears_no_token(tmp_path, stranger, says):
     stranger.says = says

@@ -64,7 +64,9 @@ def test_a_price_of_nothing_is_refused_by_the_name_of_its_option():
 def test_on_aws_the_price_is_that_of_the_instances_and_their_volumes(remote):
     limits = SessionLimits(budget_usd=5, price_per_hour=0.5)
     ready = prepared("digits", limits, remote.service, {"cluster": M5})
-    volumes = (volume_usd_per_hour(M5.instance_type, M5.volume_gb, remote.service.region) or 0.0) * M5.count
+    volumes = (
+        volume_usd_per_hour(M5.instance_type, M5.volume_gb, remote.service.region) or 0.0
+    ) * M5.count
     assert ready.request.workload.usd_per_hour == pytest.approx(0.5 * M5.count + volumes)
 
 
@@ -75,7 +77,9 @@ def test_a_processing_job_and_an_isolated_one_are_refused(fake):
         plan(fake, security=raysm.Security(isolation=True))
 
 
-def test_the_logger_hears_of_a_start_in_one_line_and_of_its_events_if_it_takes_long(tmp_path, caplog):
+def test_the_logger_hears_of_a_start_in_one_line_and_of_its_events_if_it_takes_long(
+    tmp_path, caplog
+):
     job, heard = StubJob(tmp_path, 4567), []
     assert place_of(job, heard.append) == ("algo-1", 4567)
     assert [event.name for event in heard] == ["formed", "session"]
@@ -91,7 +95,9 @@ def test_a_job_that_waits_for_its_instances_says_why_while_a_session_starts(tmp_
 
         def describe(self):
             return SimpleNamespace(
-                status=Status.IN_PROGRESS, secondary=SecondaryStatus.PENDING, message="100% of the cores are taken"
+                status=Status.IN_PROGRESS,
+                secondary=SecondaryStatus.PENDING,
+                message="100% of the cores are taken",
             )
 
         def lines(self, *, follow=False):
@@ -99,7 +105,9 @@ def test_a_job_that_waits_for_its_instances_says_why_while_a_session_starts(tmp_
             yield from super().lines(follow=follow)
 
     place_of(Waiting(tmp_path, 4567), lambda event: None, quiet_s=0.001)
-    assert caplog.messages == ["digits-20261122-120000-abcd1234 is Pending: 100% of the cores are taken"]
+    assert caplog.messages == [
+        "digits-20261122-120000-abcd1234 is Pending: 100% of the cores are taken"
+    ]
 
 
 def test_a_job_that_ends_before_it_serves_is_its_failure(tmp_path):
@@ -116,9 +124,15 @@ def test_the_end_is_told_in_the_sessions_own_words_else_in_those_of_the_service(
     job = StubJob(tmp_path, 1)
     assert why_ended(job, "digits") is None
     job.reason = "SIGKILL"
-    assert why_ended(job, "digits") == f"the session digits has ended: its job {job.name} is Failed: SIGKILL"
+    assert (
+        why_ended(job, "digits")
+        == f"the session digits has ended: its job {job.name} is Failed: SIGKILL"
+    )
     job.said.append(line(State(name=CLOSING, detail="idle for 5 min with no client attached")))
-    assert why_ended(job, "digits") == "the session digits has ended: idle for 5 min with no client attached"
+    assert (
+        why_ended(job, "digits")
+        == "the session digits has ended: idle for 5 min with no client attached"
+    )
 
 
 CREATED = datetime(2026, 11, 1, tzinfo=UTC)
@@ -132,7 +146,9 @@ class Listing:
         self.target = types.SimpleNamespace(describe=lambda: "on this machine")
 
     def summaries(self, api, *, contains=None, limit):
-        assert contains is None or NAME_PATTERN.fullmatch(contains), "AWS answers with a ValidationException"
+        assert contains is None or NAME_PATTERN.fullmatch(contains), (
+            "AWS answers with a ValidationException"
+        )
         for name, status, kind in self.jobs:
             if contains is None or contains in name:
                 yield {
@@ -170,7 +186,9 @@ def test_a_session_is_found_by_its_name_or_that_of_its_job_and_no_other_is_asked
     listing = Listing(*JOBS)
     assert [each.name for each in sessions(listing, "letters")] == ["letters"]
     assert listing.asked == ["arn:letters-20261101-120000-abcd1234"]
-    assert [each.name for each in sessions(Listing(*JOBS), "digits-20261101-120000-abcd1234")] == ["digits"]
+    assert [each.name for each in sessions(Listing(*JOBS), "digits-20261101-120000-abcd1234")] == [
+        "digits"
+    ]
 
 
 @pytest.mark.parametrize("name", ["digit", "no name!"])
@@ -182,6 +200,8 @@ def test_a_session_that_does_not_run_is_named_with_those_that_do(name):
 
 
 def test_a_name_that_is_taken_is_refused_with_what_to_do():
-    with pytest.raises(InvalidRequest, match="'digits' already.*digits-20261101.*attach.*%raysm connect digits"):
+    with pytest.raises(
+        InvalidRequest, match="'digits' already.*digits-20261101.*attach.*%raysm connect digits"
+    ):
         check_free(Listing(*JOBS), "digits")
     check_free(Listing(*JOBS), "others")

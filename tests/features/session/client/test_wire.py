@@ -68,7 +68,9 @@ async def cut(server):
 
 def test_calls_are_answered_over_one_connection_each_once(server):
     with wired(server.port) as line:
-        calls = [line.loop.start(line.wire.call(f"many-{n}", 20, *asked(abs, -n))) for n in range(1000)]
+        calls = [
+            line.loop.start(line.wire.call(f"many-{n}", 20, *asked(abs, -n))) for n in range(1000)
+        ]
         assert [value(call.result(60)) for call in calls] == [*range(1000)]
         assert value(line.loop.run(line.wire.call("many-3", 20, None), 60)) == 3
         assert server.remote.executed.count("many-3") == 1
@@ -90,7 +92,12 @@ def test_an_answer_to_a_question_that_was_given_up_does_not_break_the_connection
         given_up = line.loop.start(line.wire.call("left", 20, *asked(time.sleep, 0.2)))
         until(lambda: exchange._answers)
         given_up.cancel()
-        until(lambda: server.host.calls.get("left") is not None and server.host.calls.get("left").done.is_set())
+        until(
+            lambda: (
+                server.host.calls.get("left") is not None
+                and server.host.calls.get("left").done.is_set()
+            )
+        )
         assert value(line.loop.run(line.wire.call("after", 20, *asked(abs, -1)), 60)) == 1
         assert line.wire._exchange is exchange
 
@@ -126,7 +133,13 @@ def test_a_connection_that_is_cut_in_a_call_loses_nothing_and_repeats_nothing(se
         until(lambda: line.wire._exchange)
         answer = line.loop.start(line.wire.call("cut", 20, *asked(work, tmp_path)))
         for _ in range(3):
-            until(lambda: (tmp_path / "ran").exists() and server.server._clients._connections and line.wire._exchange)
+            until(
+                lambda: (
+                    (tmp_path / "ran").exists()
+                    and server.server._clients._connections
+                    and line.wire._exchange
+                )
+            )
             before = line.wire._exchange
             asyncio.run_coroutine_threadsafe(cut(server), server.host.loop).result(60)
             until(lambda before=before: line.wire._exchange not in (None, before))
@@ -152,7 +165,9 @@ def test_a_client_that_nobody_asks_stops_connecting_once_the_job_has_ended():
 
 def test_the_address_is_asked_each_time_so_that_a_way_may_change(server):
     addresses = iter(["127.0.0.1:1"] * 3)
-    with wired(lambda: next(addresses, f"127.0.0.1:{server.port}"), server_port=server.port) as line:
+    with wired(
+        lambda: next(addresses, f"127.0.0.1:{server.port}"), server_port=server.port
+    ) as line:
         assert line.loop.run(line.wire.json("GET", "/session"), 60)["job"] == "digits-1"
         # Calls have their own connection, which is opened by the same addresses.
         assert value(line.loop.run(line.wire.call("changed", 20, *asked(abs, -1)), 60)) == 1
@@ -187,7 +202,9 @@ def credentials_expired():
         (credentials_expired, CredentialsExpired, "aws sso login"),
     ],
 )
-def test_a_request_that_gets_no_answer_ends_after_some_time_with_the_reason(why_ended, kind, reason):
+def test_a_request_that_gets_no_answer_ends_after_some_time_with_the_reason(
+    why_ended, kind, reason
+):
     with wired(1, why_ended=why_ended, retry_s=0.2) as line, pytest.raises(kind, match=reason):
         line.loop.run(line.wire.json("GET", "/session"), 60)
 
@@ -195,11 +212,17 @@ def test_a_request_that_gets_no_answer_ends_after_some_time_with_the_reason(why_
 def test_a_request_ends_with_the_session_that_ends_while_it_waits():
     ended = "the session digits has ended: its job was stopped"
     answers = iter([None])
-    with wired(1, why_ended=lambda: next(answers, ended)) as line, pytest.raises(SessionEnded, match=ended):
+    with (
+        wired(1, why_ended=lambda: next(answers, ended)) as line,
+        pytest.raises(SessionEnded, match=ended),
+    ):
         line.loop.run(line.wire.json("GET", "/session"), 60)
 
 
 def test_a_request_whose_time_is_over_ends_with_the_end_of_the_session_if_there_is_one():
     ended = "the session digits has ended: its job was stopped"
-    with wired(1, why_ended=lambda: ended, retry_s=0.0) as line, pytest.raises(SessionEnded, match=ended):
+    with (
+        wired(1, why_ended=lambda: ended, retry_s=0.0) as line,
+        pytest.raises(SessionEnded, match=ended),
+    ):
         line.loop.run(line.wire.json("GET", "/session"), 60)

@@ -14,9 +14,25 @@ from raysm.errors import InvalidRequest, SessionEnded
 from raysm.features.session.cluster import calls as module
 from raysm.features.session.cluster.blobs import Blobs
 from raysm.features.session.cluster.calls import CallEnded, Calls
-from raysm.features.session.cluster.lifetime import ATTACHED_S, Lifetime, Rules, Seen, look_at_ray_jobs, seen_in
+from raysm.features.session.cluster.lifetime import (
+    ATTACHED_S,
+    Lifetime,
+    Rules,
+    Seen,
+    look_at_ray_jobs,
+    seen_in,
+)
 from raysm.features.session.cluster.outcomes import failed, interrupted
-from raysm.features.session.protocol import CALL, CELL, DONE, RUNNING, SHELL, WAITING, CallRequest, Outcome
+from raysm.features.session.protocol import (
+    CALL,
+    CELL,
+    DONE,
+    RUNNING,
+    SHELL,
+    WAITING,
+    CallRequest,
+    Outcome,
+)
 
 WAIT_S = 300.0
 told = []
@@ -49,13 +65,20 @@ def with_calls(folder, script, blobs=None, **how):
         executor, active = Scripted(**how), []
         told.clear()
         executors = dict.fromkeys((CALL, CELL, SHELL), executor)
-        await script(Calls(executors, blobs or Blobs(folder), active.append, told.append), executor, active)
+        await script(
+            Calls(executors, blobs or Blobs(folder), active.append, told.append), executor, active
+        )
 
     asyncio.run(asyncio.wait_for(go(), WAIT_S))
 
 
 def ask(calls, id="1", **fields):
-    return calls.ask(id, CallRequest(kind=fields.pop("kind", CALL), name="f", **fields), b"body", lambda call: None)
+    return calls.ask(
+        id,
+        CallRequest(kind=fields.pop("kind", CALL), name="f", **fields),
+        b"body",
+        lambda call: None,
+    )
 
 
 def test_a_large_outcome_for_which_there_is_no_room_is_said_to_who_waits_for_it(tmp_path):
@@ -74,17 +97,28 @@ def test_a_large_outcome_for_which_there_is_no_room_is_said_to_who_waits_for_it(
 
 
 @pytest.mark.parametrize(
-    ("error", "status"), [(None, "done"), (RuntimeError("no room"), "failed"), (CallEnded(interrupted()), "stopped")]
+    ("error", "status"),
+    [(None, "done"), (RuntimeError("no room"), "failed"), (CallEnded(interrupted()), "stopped")],
 )
-def test_a_call_that_reports_metrics_tells_its_number_its_arguments_and_its_end(tmp_path, error, status):
+def test_a_call_that_reports_metrics_tells_its_number_its_arguments_and_its_end(
+    tmp_path, error, status
+):
     async def script(calls, executor, active):
         executor.go.set()
         call = ask(calls, "2", kind=CALL)
-        lines = [call.output.log_lines(line(Metric(name="loss", value=value)), '{"lr": 0.1}') for value in (2.0, 1.0)]
+        lines = [
+            call.output.log_lines(line(Metric(name="loss", value=value)), '{"lr": 0.1}')
+            for value in (2.0, 1.0)
+        ]
         await call.done.wait()
         begin, *metrics = map(parse, itertools.chain(*lines))
         assert [(each.call, each.value) for each in metrics] == [(1, 2.0), (1, 1.0)]
-        assert (begin.number, begin.name, begin.status, begin.params) == (1, "f", "running", {"lr": 0.1})
+        assert (begin.number, begin.name, begin.status, begin.params) == (
+            1,
+            "f",
+            "running",
+            {"lr": 0.1},
+        )
         (end,) = told
         assert (end.number, end.params, end.status) == (1, {"lr": 0.1}, status)
         assert end.reason == ("RuntimeError: no room" if status == "failed" else "")
@@ -178,7 +212,11 @@ def test_the_idle_time_begins_again_when_a_call_arrives_and_when_it_ends(tmp_pat
     [
         (RuntimeError("no room"), "RuntimeError: no room", None),
         # The client raises what raysm refuses as the same error.
-        (InvalidRequest("no instance 'algo-9'"), "InvalidRequest: no instance 'algo-9'", InvalidRequest),
+        (
+            InvalidRequest("no instance 'algo-9'"),
+            "InvalidRequest: no instance 'algo-9'",
+            InvalidRequest,
+        ),
         (CallEnded(failed("WorkerDied", "it died")), "WorkerDied: it died", None),
     ],
 )
@@ -292,7 +330,10 @@ def test_a_call_that_fails_while_the_session_ends_keeps_its_failure(tmp_path, wa
 
 
 RULES = Rules(idle_s=1800, idle_detached_s=300)
-ATTACHED, DETACHED = "idle for 30 min with a client attached", "idle for 5 min with no client attached"
+ATTACHED, DETACHED = (
+    "idle for 30 min with a client attached",
+    "idle for 5 min with no client attached",
+)
 
 
 @pytest.mark.parametrize(
@@ -307,37 +348,56 @@ ATTACHED, DETACHED = "idle for 30 min with a client attached", "idle for 5 min w
         ([("heard", "a", 1000), ("heard", "b", 1000), ("left", "a", 1001)], 1001, 2801, ATTACHED),
         # A client that attaches after a silence finds all of the time.
         ([("heard", "a", 290)], 290, 290 + 1800, ATTACHED),
-        # Without clients it counts from the last heartbeat of any, or from the end of the last call.
+        # Without clients it counts from the last heartbeat of any, or from the end of the last
+        # call.
         ([("heard", "a", 1000), ("heard", "b", 1010), ("heard", "a", 1020)], 1100, 1320, DETACHED),
         ([("heard", "a", 1000), ("active", 1200)], 1200, 1500, DETACHED),
         # keep() never brings the end nearer.
         ([("keep", 5000), ("keep", 200)], 0, 5000, "idle for 83 min with no client attached"),
     ],
-    ids=["nobody", "attached", "silent", "left", "one of two", "late", "two silent", "working", "kept"],
+    ids=[
+        "nobody",
+        "attached",
+        "silent",
+        "left",
+        "one of two",
+        "late",
+        "two silent",
+        "working",
+        "kept",
+    ],
 )
 def test_the_end_of_an_idle_session(steps, now_s, at_s, why):
     lifetime = Lifetime(RULES, 0.0)
     for name, *arguments in steps:
-        getattr(lifetime, name)(*(float(each) if isinstance(each, int) else each for each in arguments))
+        getattr(lifetime, name)(
+            *(float(each) if isinstance(each, int) else each for each in arguments)
+        )
     end = lifetime.end(float(now_s), is_busy=False)
     assert (end.at_s, end.why) == (at_s, why)
     assert lifetime.end(1e6, is_busy=True) is None
 
 
 def test_the_budget_counts_from_the_start_of_the_head_and_ends_busy_sessions_too():
-    lifetime = Lifetime(Rules(idle_s=1e6, idle_detached_s=1e6, usd_per_hour=3600.0, budget_usd=100.0), 1000.0, 30.0)
+    lifetime = Lifetime(
+        Rules(idle_s=1e6, idle_detached_s=1e6, usd_per_hour=3600.0, budget_usd=100.0), 1000.0, 30.0
+    )
     assert lifetime.usd(1000.0) == pytest.approx(30.0)
     end = lifetime.end(1000.0, is_busy=True)
     assert (end.at_s, end.why) == (1070.0, "its budget of 100 USD is spent")
     assert lifetime.uptime_s(1070.0) == 100.0
     # The end that comes first counts.
-    lifetime = Lifetime(Rules(idle_s=60, idle_detached_s=60, usd_per_hour=1.0, budget_usd=100.0), 0.0)
+    lifetime = Lifetime(
+        Rules(idle_s=60, idle_detached_s=60, usd_per_hour=1.0, budget_usd=100.0), 0.0
+    )
     assert lifetime.end(0.0, is_busy=False).why.startswith("idle")
     assert Lifetime(RULES, 0.0).usd(3600.0) is None
 
 
 @pytest.mark.parametrize(("time_s", "before_s"), [(400, 100), (4000, 300)])
-def test_clients_are_warned_five_minutes_before_the_end_but_at_most_a_quarter_of_the_time(time_s, before_s):
+def test_clients_are_warned_five_minutes_before_the_end_but_at_most_a_quarter_of_the_time(
+    time_s, before_s
+):
     idle = Lifetime(Rules(idle_s=time_s, idle_detached_s=time_s), 1000.0).end(1000.0, is_busy=False)
     assert (idle.at_s, idle.warn_at_s) == (1000 + time_s, 1000 + time_s - before_s)
     rules = Rules(idle_s=1e6, idle_detached_s=1e6, usd_per_hour=3600.0, budget_usd=float(time_s))

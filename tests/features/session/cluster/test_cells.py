@@ -234,19 +234,30 @@ def test_a_display_that_is_too_large_is_named(notebook):
 
 def test_a_figure_is_a_picture(notebook):
     pytest.importorskip("matplotlib")
-    shown = notebook.displayed("%matplotlib inline\nimport matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()")
+    shown = notebook.displayed(
+        "%matplotlib inline\nimport matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
+    )
     assert shown[0]["image/png"].startswith("iVBOR")
 
 
 TRACEBACKS = [
-    ("\nx = = 1", '  File "Cell In[7]", line 2\n    x = = 1\n        ^\nSyntaxError: invalid syntax'),
+    (
+        "\nx = = 1",
+        '  File "Cell In[7]", line 2\n    x = = 1\n        ^\nSyntaxError: invalid syntax',
+    ),
     (
         "\ndef f():\n    return 1 / 0\n\nf()",
         '  File "Cell In[7]", line 5, in <module>\n    f()\n'
         '  File "Cell In[7]", line 3, in f\n    return 1 / 0\n           ~~^~~\nZeroDivisionError: division by zero',
     ),
-    ("%timeit -n 1 -r 1 1 / 0", '  File "Cell In[7]", line 1, in <module>\n    %timeit -n 1 -r 1 1 / 0'),
-    ("async def f():\n    1 / 0\nawait f()", '  File "Cell In[7]", line 3, in <module>\n    await f()'),
+    (
+        "%timeit -n 1 -r 1 1 / 0",
+        '  File "Cell In[7]", line 1, in <module>\n    %timeit -n 1 -r 1 1 / 0',
+    ),
+    (
+        "async def f():\n    1 / 0\nawait f()",
+        '  File "Cell In[7]", line 3, in <module>\n    await f()',
+    ),
 ]
 
 

@@ -76,7 +76,9 @@ def test_large_files_go_to_and_come_from_addresses_that_the_client_has_signed(tm
     (tmp_path / "a.bin").write_bytes(b"x" * 3_000_000)
 
     async def script(address):
-        return await send(tmp_path / "a.bin", address), await receive(tmp_path / "b.bin", None, address)
+        return await send(tmp_path / "a.bin", address), await receive(
+            tmp_path / "b.bin", None, address
+        )
 
     stored, sizes = asyncio.run(with_store(script))
     assert sizes == (3_000_000, 3_000_000)
@@ -118,7 +120,9 @@ def test_a_transfer_is_a_call_that_copies_a_file_and_is_interrupted(tmp_path):
 
     async def ends(address):
         transfers = Transfers(tmp_path)
-        return await interrupted(transfers, transfer(path="c.bin", **{"from": address}), lambda: transfers._running)
+        return await interrupted(
+            transfers, transfer(path="c.bin", **{"from": address}), lambda: transfers._running
+        )
 
     assert asyncio.run(with_store(ends, get=never))[1].error.cancelled
     assert not (tmp_path / "c.bin").exists()

@@ -8,7 +8,13 @@ import pytest
 
 from raysm.core.protocol.parcels import SMALL_BYTES, load
 from raysm.errors import InvalidRequest
-from raysm.features.session.cluster.outcomes import death_of, failed, interrupted, outcome_of, refused
+from raysm.features.session.cluster.outcomes import (
+    death_of,
+    failed,
+    interrupted,
+    outcome_of,
+    refused,
+)
 from raysm.features.session.protocol import Outcome
 
 
@@ -24,7 +30,9 @@ def raises(error):
     return work
 
 
-@pytest.mark.parametrize("value", [None, {"lr": 0.1}, bytearray(4 * SMALL_BYTES)], ids=["none", "small", "large"])
+@pytest.mark.parametrize(
+    "value", [None, {"lr": 0.1}, bytearray(4 * SMALL_BYTES)], ids=["none", "small", "large"]
+)
 def test_a_value_is_read_as_it_was_returned(value):
     outcome = of(lambda: value)
     assert outcome.error is None
@@ -71,7 +79,12 @@ def test_an_interrupted_call_is_cancelled_and_no_other_failure_is():
     for outcome in (of(raises(KeyboardInterrupt()), host="algo-2"), interrupted("algo-2")):
         assert (outcome.error.cancelled, outcome.error.host) == (True, "algo-2")
     died = failed("WorkerDied", "it died", "algo-2", 7).error
-    assert (died.headline, died.host, died.item, died.cancelled) == ("WorkerDied: it died", "algo-2", 7, False)
+    assert (died.headline, died.host, died.item, died.cancelled) == (
+        "WorkerDied: it died",
+        "algo-2",
+        7,
+        False,
+    )
 
 
 class WithALock(InvalidRequest):

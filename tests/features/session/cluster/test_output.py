@@ -20,7 +20,14 @@ from ray.exceptions import UnserializableException
 
 from raysm.core.protocol.events import Metric, line
 from raysm.features.session.cluster.outcomes import outcome_of
-from raysm.features.session.cluster.output import Output, Printing, RoutedStream, SocketLine, call_in, events_apart
+from raysm.features.session.cluster.output import (
+    Output,
+    Printing,
+    RoutedStream,
+    SocketLine,
+    call_in,
+    events_apart,
+)
 
 METRIC = line(Metric(name="loss", value=0.5))
 
@@ -30,7 +37,10 @@ def text_of(output):
 
 
 @settings(max_examples=30)
-@given(st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), st.text(max_size=5))), st.integers(0, 60))
+@given(
+    st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), st.text(max_size=5))),
+    st.integers(0, 60),
+)
 def test_what_follows_a_position_is_the_rest_of_all_that_was_printed(written, position):
     output = Output()
     for stream, text in written:
@@ -86,7 +96,12 @@ def test_bytes_are_text_among_the_text(tmp_path):
         expected = written_to(stream)
         assert stream.fileno() == stream.buffer.fileno() == log.fileno()
     assert text_of(output) == [("stdout", expected)]
-    assert (stream.encoding, stream.isatty(), stream.writable(), stream.name) == ("utf-8", False, True, "<stdout>")
+    assert (stream.encoding, stream.isatty(), stream.writable(), stream.name) == (
+        "utf-8",
+        False,
+        True,
+        "<stdout>",
+    )
 
 
 class Heard:
@@ -189,7 +204,9 @@ def listening(script, **options):
 
         def send(*messages):
             for message in messages:
-                writer.write(message if isinstance(message, bytes) else json.dumps(message).encode() + b"\n")
+                writer.write(
+                    message if isinstance(message, bytes) else json.dumps(message).encode() + b"\n"
+                )
 
         try:
             return await asyncio.wait_for(script(printing, send), 60)
@@ -218,7 +235,10 @@ def test_each_call_has_its_output_before_its_end_and_a_metric_is_the_jobs(capsys
             await printing.drain("b", 1)
         return text_of(first), text_of(second)
 
-    assert listening(script) == ([("stdout", "one\n"), ("stderr", "x" * 100_000)], [("stderr", "two\n")])
+    assert listening(script) == (
+        [("stdout", "one\n"), ("stderr", "x" * 100_000)],
+        [("stderr", "two\n")],
+    )
     assert capsys.readouterr().out == METRIC + "\n"
 
 
@@ -263,7 +283,10 @@ def test_an_exception_travels_itself_with_its_place():
 )
 def test_an_exception_that_cannot_travel_is_described(error, kind, message):
     outcome = outcome_of(raising(error), name="f")
-    assert (outcome.error.type.rpartition("tests.features.session.cluster.test_output.")[2], outcome.pickled) == (
+    assert (
+        outcome.error.type.rpartition("tests.features.session.cluster.test_output.")[2],
+        outcome.pickled,
+    ) == (
         kind,
         b"",
     )

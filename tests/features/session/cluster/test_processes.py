@@ -60,7 +60,9 @@ def running(ray_here, tmp_path_factory):
 
 
 def call_of(function, *args, id="c"):
-    return Call(id, CallRequest(kind=CALL, name="f"), cloudpickle.dumps((function, args, {})), lambda: None)
+    return Call(
+        id, CallRequest(kind=CALL, name="f"), cloudpickle.dumps((function, args, {})), lambda: None
+    )
 
 
 async def value(running, function, *args, id="c"):
@@ -84,7 +86,10 @@ def test_calls_one_after_the_other_have_one_process_their_folder_and_their_outpu
         call = call_of(work)
         outcome, _ = await running.calls.run(call)
         first = pickle.loads(Outcome.decode(outcome).pickled)
-        return call, {first, *[await value(running, os.getpid, id=str(number)) for number in range(5)]}
+        return call, {
+            first,
+            *[await value(running, os.getpid, id=str(number)) for number in range(5)],
+        }
 
     call, pids = running.run(script())
     assert len(pids) == 1
@@ -101,12 +106,18 @@ def test_calls_that_wait_for_one_another_all_run(running, tmp_path):
 
     async def script():
         # More than take turns.
-        return {*await asyncio.gather(*(value(running, meet, number, 3, id=str(number)) for number in range(3)))}
+        return {
+            *await asyncio.gather(
+                *(value(running, meet, number, 3, id=str(number)) for number in range(3))
+            )
+        }
 
     assert len(running.run(script())) == 3
 
 
-def test_a_process_that_dies_is_named_although_a_child_lives_and_the_next_call_has_another_one(running, tmp_path):
+def test_a_process_that_dies_is_named_although_a_child_lives_and_the_next_call_has_another_one(
+    running, tmp_path
+):
     release = tmp_path / "release"
 
     def die():
@@ -137,7 +148,9 @@ def test_a_sleep_is_interrupted_and_its_process_does_the_next_call(running):
     async def script():
         before = await value(running, os.getpid)
         sleeping = call_of(time.sleep, 600, id="s")
-        ended = await interrupted(running.calls, sleeping, lambda: sleeping.status.state == "running")
+        ended = await interrupted(
+            running.calls, sleeping, lambda: sleeping.status.state == "running"
+        )
         return ended, before, await value(running, os.getpid, id="n")
 
     ended, before, after = running.run(script())
@@ -218,7 +231,9 @@ def test_where_none_can_be_started_each_that_waits_is_told_so():
         started = Started(2)
         started.error = RuntimeError("no memory")
         calls = await entering(started.crew, "a", "b", "c")
-        return [str(error) for error in await asyncio.gather(*calls, return_exceptions=True)], started.begun
+        return [
+            str(error) for error in await asyncio.gather(*calls, return_exceptions=True)
+        ], started.begun
 
     assert run(script) == (["no memory"] * 3, 3)
 

@@ -72,11 +72,23 @@ def test_cells_share_a_namespace_that_outlives_failures(there):
         printing = call("for number in range(1000):\n    print(number)\nx + 1")
         outcome, has_failed = await there.cells.run(printing)
         pulled = await there.run('["x"]', PULL)
-        failures = await there.run("1 / 0"), await there.run("raise SystemExit(3)"), await there.run("x")
-        return printing.output.since(0), Outcome.decode(outcome), has_failed, pickle.loads(pulled.pickled), failures
+        failures = (
+            await there.run("1 / 0"),
+            await there.run("raise SystemExit(3)"),
+            await there.run("x"),
+        )
+        return (
+            printing.output.since(0),
+            Outcome.decode(outcome),
+            has_failed,
+            pickle.loads(pulled.pickled),
+            failures,
+        )
 
     pieces, outcome, has_failed, pulled, (failed, left, after) = there.do(script())
-    assert "".join(piece.text for piece in pieces).split() == [str(number) for number in range(1000)]
+    assert "".join(piece.text for piece in pieces).split() == [
+        str(number) for number in range(1000)
+    ]
     assert (outcome.shown["text/plain"], has_failed, pulled) == ("21", False, {"x": 20})
     assert (failed.error.type, failed.error.host) == ("ZeroDivisionError", "algo-1")
     assert "raysm/features" not in failed.error.traceback
@@ -93,7 +105,9 @@ def test_a_cell_is_interrupted_alone_although_the_signal_comes_late(there, tmp_p
         await there.run("x = 5")
         sleeping = call(f"import time\nopen({str(tmp_path / 'began')!r}, 'w')\ntime.sleep(600)")
         waiting = call(f"open({str(tmp_path / 'ran')!r}, 'w')", id="w")
-        has_ended = asyncio.create_task(interrupted(there.cells, sleeping, (tmp_path / "began").exists))
+        has_ended = asyncio.create_task(
+            interrupted(there.cells, sleeping, (tmp_path / "began").exists)
+        )
         while not (tmp_path / "began").exists():
             await asyncio.sleep(0.01)
         # It waits for its turn, and is interrupted: it never runs.
@@ -133,7 +147,9 @@ def with_calls(folder, script):
 
 def batch_of(items, first=0, **fields):
     body = pickle.dumps([cloudpickle.dumps(item) for item in items])
-    request = CallRequest(kind=BATCH, name="f", function="digest", first=first, num_cpus=1, **fields)
+    request = CallRequest(
+        kind=BATCH, name="f", function="digest", first=first, num_cpus=1, **fields
+    )
     return Call("b", request, body, lambda: None)
 
 
@@ -157,7 +173,9 @@ def test_of_a_batch_whose_process_dies_each_item_is_tried_by_itself(tmp_path):
             await calls.run(batch_of([1]))
         function = CallRequest(kind=FUNCTION, name="f", function="digest")
         await calls.run(Call("f", function, cloudpickle.dumps((work, (), {})), lambda: None))
-        return await calls.run(batch_of(["well", "dies once", "kills"], first=10, return_exceptions=True))
+        return await calls.run(
+            batch_of(["well", "dies once", "kills"], first=10, return_exceptions=True)
+        )
 
     well, once, killed = values(with_calls(tmp_path, script)[0])
     assert (well, once) == ("well", "dies once")
@@ -169,10 +187,14 @@ def test_a_command_runs_where_it_is_told_to_and_is_interrupted(tmp_path):
     async def script(calls):
         here = Call("s", CallRequest(kind=SHELL, name="pwd"), b"pwd", lambda: None)
         outcome, _ = await calls.run(here)
-        nowhere = Call("t", CallRequest(kind=SHELL, name="pwd", host="algo-9"), b"pwd", lambda: None)
+        nowhere = Call(
+            "t", CallRequest(kind=SHELL, name="pwd", host="algo-9"), b"pwd", lambda: None
+        )
         with pytest.raises(InvalidRequest, match="'algo-9'.*algo-1"):
             await calls.run(nowhere)
-        sleeping = Call("u", CallRequest(kind=SHELL, name="sleep"), b"touch begun; sleep 600", lambda: None)
+        sleeping = Call(
+            "u", CallRequest(kind=SHELL, name="sleep"), b"touch begun; sleep 600", lambda: None
+        )
         ended = await interrupted(calls, sleeping, (tmp_path / "begun").exists)
         return pickle.loads(Outcome.decode(outcome).pickled), ended
 

@@ -28,7 +28,17 @@ from raysm.features.session.cluster.clients import MAX_MESSAGE_BYTES
 from raysm.features.session.cluster.door import MAX_HANDSHAKES
 from raysm.features.session.cluster.jupyters import COMMAND, Jupyters, kernels_seen, settings
 from raysm.features.session.cluster.lifetime import Rules, Seen
-from raysm.features.session.protocol import CALL, CLOSING, DONE, WARNING, CallRequest, Outcome, Versions, frame, unframe
+from raysm.features.session.protocol import (
+    CALL,
+    CLOSING,
+    DONE,
+    WARNING,
+    CallRequest,
+    Outcome,
+    Versions,
+    frame,
+    unframe,
+)
 from tests.support import fake_jupyter
 from tests.support.sessions import proved, served
 from tests.support.strangers import asked_by_another_user, needs_two_users, proc_hides_others
@@ -94,7 +104,9 @@ def asked(server, method, path, **how):
 
     async def go():
         async with proved(server) as session:
-            async with session.request(method, f"http://127.0.0.1:{server.port}{path}", **how) as got:
+            async with session.request(
+                method, f"http://127.0.0.1:{server.port}{path}", **how
+            ) as got:
                 return got.status, await got.read()
 
     return asyncio.run(go())
@@ -148,9 +160,17 @@ def test_an_answer_comes_after_the_wait_without_an_outcome(server, tmp_path):
     ("head", "status", "words"),
     [
         ({"call": "unheard"}, 404, "None"),
-        ({"call": "x", "request": {"kind": "dance", "name": "f"}}, 400, "no call of the kind 'dance'"),
+        (
+            {"call": "x", "request": {"kind": "dance", "name": "f"}},
+            400,
+            "no call of the kind 'dance'",
+        ),
         ({"call": "x", "request": {"kind": CALL}}, 400, "the key 'name' is missing"),
-        ({"call": "x", "request": {"kind": CALL, "name": "f", "python": "2.7"}}, 400, "pickled by Python 2.7"),
+        (
+            {"call": "x", "request": {"kind": CALL, "name": "f", "python": "2.7"}},
+            400,
+            "pickled by Python 2.7",
+        ),
         (
             {"call": "x", "wait": "soon", "request": {"kind": CALL, "name": "f"}},
             400,
@@ -284,13 +304,18 @@ def answered(server, path):
     """Return status, headers and body of one request."""
 
     async def go():
-        async with proved(server) as session, session.get(f"http://127.0.0.1:{server.port}{path}") as got:
+        async with (
+            proved(server) as session,
+            session.get(f"http://127.0.0.1:{server.port}{path}") as got,
+        ):
             return got.status, got.headers, await got.text()
 
     return asyncio.run(go())
 
 
-@pytest.mark.parametrize("header", ["X: " + "x" * 64, f"Authorization: Bearer {TOKEN}", f"Cookie: token={TOKEN}"])
+@pytest.mark.parametrize(
+    "header", ["X: " + "x" * 64, f"Authorization: Bearer {TOKEN}", f"Cookie: token={TOKEN}"]
+)
 def test_a_browser_is_never_answered_whatever_it_sends(server, header):
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as stranger:
         stranger.sendall(f"GET /session HTTP/1.1\r\nHost: h\r\n{header}\r\n\r\n".encode())
@@ -314,7 +339,9 @@ def test_no_answer_sets_a_cookie_or_has_the_token_and_no_log_has_it(server, capl
 
 @needs_two_users
 def test_another_user_gets_nothing_and_sees_no_token_in_ps(server):
-    answers, shown = asked_by_another_user(server.port, ("GET", "/session", {}), ("GET", "/events", {}))
+    answers, shown = asked_by_another_user(
+        server.port, ("GET", "/session", {}), ("GET", "/events", {})
+    )
     assert [status for status, _ in answers] == [http.client.BadStatusLine.__name__] * 2
     # It saw the processes at all.
     assert "pytest" in shown or proc_hides_others()
@@ -355,7 +382,12 @@ def test_its_state_is_json_and_files_lie_where_calls_run(tmp_path):
         assert str(server.host.path("/opt/ml/model/x")) == "/opt/ml/model/x"
         with pytest.raises(InvalidRequest, match="is empty"):
             server.host.path("")
-    assert (state.job, state.hosts, state.cpus, state.busy) == ("digits-1", ("algo-1", "algo-2"), 4.0, 0)
+    assert (state.job, state.hosts, state.cpus, state.busy) == (
+        "digits-1",
+        ("algo-1", "algo-2"),
+        4.0,
+        0,
+    )
     assert state.usd == pytest.approx(1.0, abs=0.5)
     assert 250 < state.ends_in_s <= 300
     assert "no client attached" in state.ends_why
@@ -387,7 +419,9 @@ def test_an_idle_session_says_why_it_ends(tmp_path):
 
 
 def test_a_job_of_rays_puts_off_the_end_as_a_call_does(tmp_path):
-    with served(tmp_path, rules=Rules(idle_s=600, idle_detached_s=0.5), seen=Seen(1, 0.0)) as server:
+    with served(
+        tmp_path, rules=Rules(idle_s=600, idle_detached_s=0.5), seen=Seen(1, 0.0)
+    ) as server:
         until(lambda: server.jobs.looks >= 2)
         assert server.host.state().busy == 1
         assert not server.is_over.is_set()
@@ -421,7 +455,12 @@ def test_a_server_is_private_busy_while_its_kernels_are_and_gone_with_the_sessio
             name = await jupyters.start(BASE)
             folder, before = tmp_path / f"j{name}", await jupyters.look()
             (folder / "kernels").write_text(json.dumps([{"execution_state": "busy"}]))
-            return stat.S_IMODE(folder.stat().st_mode), jupyters._running[name].process, before, await jupyters.look()
+            return (
+                stat.S_IMODE(folder.stat().st_mode),
+                jupyters._running[name].process,
+                before,
+                await jupyters.look(),
+            )
 
     mode, process, before, after = asyncio.run(go())
     assert mode == 0o700
@@ -449,13 +488,18 @@ def test_a_path_that_is_none_is_refused(tmp_path, base):
 
 def test_a_head_without_jupyterlab_is_named_with_the_remedy(tmp_path):
     with pytest.raises(InvalidRequest, match=r"requirements=\['jupyterlab'\]"):
-        asyncio.run(Jupyters(tmp_path, tmp_path, (sys.executable, "-m", "no_such_jupyterlab")).start(BASE))
+        asyncio.run(
+            Jupyters(tmp_path, tmp_path, (sys.executable, "-m", "no_such_jupyterlab")).start(BASE)
+        )
 
 
 def test_the_last_kernel_that_was_busy_tells_since_when_none_is():
     at = datetime.datetime(2026, 11, 23, tzinfo=datetime.UTC)
     rows = [
-        {"execution_state": "idle", "last_activity": (at - datetime.timedelta(seconds=ago)).isoformat()}
+        {
+            "execution_state": "idle",
+            "last_activity": (at - datetime.timedelta(seconds=ago)).isoformat(),
+        }
         for ago in (90, 30)
     ]
     seen = kernels_seen(rows, at.timestamp())

@@ -91,7 +91,10 @@ def batch(function, items, *, first=0, retries=0, return_exceptions=False):
 
 
 def values(outcomes):
-    return [pickle.loads(outcome.pickled) if outcome.error is None else outcome.error.item for outcome in outcomes]
+    return [
+        pickle.loads(outcome.pickled) if outcome.error is None else outcome.error.item
+        for outcome in outcomes
+    ]
 
 
 def inverse(x):
@@ -100,9 +103,15 @@ def inverse(x):
 
 @pytest.mark.parametrize(
     ("items", "return_exceptions", "expected"),
-    [([1, 2, 4], False, [1.0, 0.5, 0.25]), ([1, 0, 2], False, [1.0, 11]), ([1, 0, 2], True, [1.0, 11, 0.5])],
+    [
+        ([1, 2, 4], False, [1.0, 0.5, 0.25]),
+        ([1, 0, 2], False, [1.0, 11]),
+        ([1, 0, 2], True, [1.0, 11, 0.5]),
+    ],
 )
-def test_a_batch_ends_at_a_failed_item_unless_exceptions_are_results(items, return_exceptions, expected):
+def test_a_batch_ends_at_a_failed_item_unless_exceptions_are_results(
+    items, return_exceptions, expected
+):
     assert values(batch(inverse, items, first=10, return_exceptions=return_exceptions)) == expected
 
 

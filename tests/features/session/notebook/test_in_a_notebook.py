@@ -41,7 +41,11 @@ def steps(folder, port):
         "no_session": "%%raysm\n1",
         "open": OPEN.format(folder=str(folder), port=port),
         "connect": "%raysm connect digits",
-        "streamed": {"code": STREAMED.format(path=str(folder / "go")), "when": "first", "touch": str(folder / "go")},
+        "streamed": {
+            "code": STREAMED.format(path=str(folder / "go")),
+            "when": "first",
+            "touch": str(folder / "go"),
+        },
         "raises": RAISES,
         "syntax": "%%raysm\nx = (",
         "interrupt": {"code": SLEEPS, "when": "sleeping", "interrupt": True},
@@ -109,7 +113,9 @@ def test_a_card_is_drawn_again_in_its_own_cell_while_later_cells_run(answers):
     (first,) = cards(answers["watch"])
     assert "InProgress" in first
     last = cards(answers["watched"], "updates")[-1]
-    assert all(part in last for part in ("Completed", "0.2", "<svg", "raysm.attach", "&lt;script&gt;"))
+    assert all(
+        part in last for part in ("Completed", "0.2", "<svg", "raysm.attach", "&lt;script&gt;")
+    )
     assert "<script" not in last
     assert "\x1b" not in last
     # What a reader without HTML has, GitHub's or a terminal's, is up to date too.
@@ -204,7 +210,9 @@ def test_what_is_wrong_is_one_line(answers, step, text):
 def test_every_cell_is_remote_until_off(answers):
     failed = answers["remote"]
     assert failed["ename"] == "NameError"
-    assert re.search(r'File "Cell In\[\d+\]", line 2, in <module>\n    missing_name', plain(failed["traceback"]))
+    assert re.search(
+        r'File "Cell In\[\d+\]", line 2, in <module>\n    missing_name', plain(failed["traceback"])
+    )
     assert answers["local"]["results"][0]["text/plain"] == "False"
 
 

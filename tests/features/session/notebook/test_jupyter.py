@@ -35,17 +35,25 @@ def jupyter(session):
 
 def asked(url, method="GET", **headers):
     async def go():
-        async with aiohttp.ClientSession() as client, client.request(method, url, headers=headers) as answer:
+        async with (
+            aiohttp.ClientSession() as client,
+            client.request(method, url, headers=headers) as answer,
+        ):
             return answer.status, answer.headers, await answer.read()
 
     return asyncio.run(go())
 
 
-def test_its_pages_are_asked_for_with_the_jobs_token_which_neither_browser_nor_jupyter_sees(jupyter):
+def test_its_pages_are_asked_for_with_the_jobs_token_which_neither_browser_nor_jupyter_sees(
+    jupyter,
+):
     status, headers, body = asked(jupyter.url, Authorization="Bearer browser")
     told = json.loads(body)
     # Jupyter knows its pages by the path below which the browser sees them.
-    assert (status, told["path"]) == (200, jupyter.url.removeprefix(f"http://127.0.0.1:{jupyter._server.port}"))
+    assert (status, told["path"]) == (
+        200,
+        jupyter.url.removeprefix(f"http://127.0.0.1:{jupyter._server.port}"),
+    )
     assert jupyter.url.endswith("/lab")
     assert TOKEN not in f"{body}{headers}{jupyter.url}"
     assert "Authorization" not in told["headers"]
@@ -65,7 +73,11 @@ def test_kernels_are_reached_by_websockets(jupyter):
 
 @pytest.mark.parametrize(
     ("prefix", "headers", "status"),
-    [("guessed", {}, 404), (None, {"Origin": "http://evil.example"}, 403), (None, {"Host": "evil.example"}, 421)],
+    [
+        ("guessed", {}, 404),
+        (None, {"Origin": "http://evil.example"}, 403),
+        (None, {"Host": "evil.example"}, 421),
+    ],
     ids=["path", "origin", "host"],
 )
 def test_strangers_get_nothing(jupyter, prefix, headers, status):
@@ -89,4 +101,6 @@ def test_where_it_does_not_start_nothing_stays_open():
         raise InvalidRequest("no JupyterLab")
 
     with pytest.raises(InvalidRequest, match="no JupyterLab"):
-        open_jupyter("digits", address=lambda: "127.0.0.1:1", open_connection=open_to_own, start=refuse)
+        open_jupyter(
+            "digits", address=lambda: "127.0.0.1:1", open_connection=open_to_own, start=refuse
+        )

@@ -123,20 +123,30 @@ def test_no_line_fails_otherwise(line, cell):
 
 @pytest.mark.parametrize(
     ("theirs", "ours"),
-    [("--noblock", "--async"), ("-a", "--async"), ("--out x", "-o x"), ("--targets a", "--on a"), ("-b", "")],
+    [
+        ("--noblock", "--async"),
+        ("-a", "--async"),
+        ("--out x", "-o x"),
+        ("--targets a", "--on a"),
+        ("-b", ""),
+    ],
 )
 def test_the_options_of_ipyparallel_are_understood(theirs, ours):
     assert CELL.read(theirs) == CELL.read(ours)
 
 
-@pytest.mark.parametrize(("text", "minutes"), [("60", 60), ("90s", 1.5), ("1.5h", 90), ("20min", 20)])
+@pytest.mark.parametrize(
+    ("text", "minutes"), [("60", 60), ("90s", 1.5), ("1.5h", 90), ("20min", 20)]
+)
 def test_a_time_is_in_minutes_unless_it_has_a_unit(magics, digits, text, minutes):
     magics.raysm("connect digits")
     magics.raysm(f"keep {text}")
     assert digits.kept_minutes == minutes
 
 
-def test_after_the_end_of_a_session_its_name_is_that_of_the_next_one_and_no_cell_runs_here(shell, digits):
+def test_after_the_end_of_a_session_its_name_is_that_of_the_next_one_and_no_cell_runs_here(
+    shell, digits
+):
     opens = FakeOpens(digits)
     magics = magics_of(shell, opens)
     magics.raysm("on digits")
@@ -223,7 +233,8 @@ def test_what_a_line_says_of_instances_leaves_the_profiles_others(shell, tmp_pat
 
 
 TRACEBACK = (
-    'Traceback (most recent call last):\n  File "Cell In[3]", line 2, in <module>\n    1/0\nZeroDivisionError: no'
+    'Traceback (most recent call last):\n  File "Cell In[3]", line 2, in <module>\n    1/0\n'
+    "ZeroDivisionError: no"
 )
 
 
@@ -276,7 +287,9 @@ def test_the_future_of_several_instances_has_one_for_each():
 
 
 def test_each_line_has_its_instance_before_it_and_each_value_too(capsys):
-    calls = PerInstance({"algo-1": FakeCall(3, printed="one\ntwo"), "algo-2": FakeCall(4, printed="three\n")})
+    calls = PerInstance(
+        {"algo-1": FakeCall(3, printed="one\ntwo"), "algo-2": FakeCall(4, printed="three\n")}
+    )
     values = await_cell(FakeSession(), calls)
     assert capsys.readouterr().out == "[algo-1] one\n[algo-1] two\n[algo-2] three\n"
     assert repr(values) == "algo-1: 3\nalgo-2: 4"
@@ -285,7 +298,9 @@ def test_each_line_has_its_instance_before_it_and_each_value_too(capsys):
 def test_a_failure_is_raised_when_all_have_ended_and_names_all_that_failed(capsys):
     told = RemoteError(type="ValueError", message="no", traceback="Traceback\nValueError: no")
     failing = FakeCall(error=ValueError("no"), told=told)
-    calls = PerInstance({"algo-1": failing, "algo-2": FakeCall(printed="well\n"), "algo-3": failing})
+    calls = PerInstance(
+        {"algo-1": failing, "algo-2": FakeCall(printed="well\n"), "algo-3": failing}
+    )
     with pytest.raises(ValueError, match="no") as raised:
         await_cell(FakeSession(), calls)
     assert raised.value._render_traceback_() == ["Traceback", "ValueError: no"]

@@ -127,7 +127,9 @@ def test_the_pieces_of_pairs_are_kept_to_be_merged_even_where_records_do_not_las
         file = owner.write([], None)
         owner.end()
     columns = pq.read_table(tmp_path / "result" / file.name).to_pydict().values()
-    assert [(i, j, np.float32(s)) for i, j, s in zip(*columns, strict=True)] == pairs(ROWS, mode.least)
+    assert [(i, j, np.float32(s)) for i, j, s in zip(*columns, strict=True)] == pairs(
+        ROWS, mode.least
+    )
     assert not any((tmp_path / "records").rglob("*"))
 
 
@@ -224,7 +226,9 @@ def test_bounds_are_known_as_soon_as_rows_have_neighbors_enough(tmp_path, pieces
 
 
 @pytest.mark.parametrize("needed", ["result_bytes", "scratch_bytes", "recorded_bytes"])
-def test_ranges_of_one_instance_that_do_not_fit_on_its_disk_together_are_refused_at_once(tmp_path, needed):
+def test_ranges_of_one_instance_that_do_not_fit_on_its_disk_together_are_refused_at_once(
+    tmp_path, needed
+):
     made = []
 
     def make(merger):

@@ -52,7 +52,12 @@ def at_rows(rows, act):
     acted = []
 
     def emit_event(event):
-        if not acted and isinstance(event, Progress) and event.phase == "similarity" and event.done >= rows:
+        if (
+            not acted
+            and isinstance(event, Progress)
+            and event.phase == "similarity"
+            and event.done >= rows
+        ):
             acted.append(True)
             act()
 
@@ -70,7 +75,9 @@ def stop():
 def owners():
     """Return the processes of the owners of this Ray, which this process has started."""
     return [
-        process for process in psutil.Process().children(recursive=True) if title_of(process).startswith("ray::Owner")
+        process
+        for process in psutil.Process().children(recursive=True)
+        if title_of(process).startswith("ray::Owner")
     ]
 
 
@@ -99,16 +106,22 @@ def end(processes):
             process.kill()
 
 
-# An owner is a process, and takes more than half a second of a core: here are three, where one lies between two;
-# elsewhere two, where that shows the same.
-def test_ranges_hold_the_neighbors_of_float64_row_by_row_and_the_content_of_the_one_file(ray_here, tmp_path):
+# An owner is a process, and takes more than half a second of a core: here are three, where one lies
+# between two; elsewhere two, where that shows the same.
+def test_ranges_hold_the_neighbors_of_float64_row_by_row_and_the_content_of_the_one_file(
+    ray_here, tmp_path
+):
     manifest = go(tmp_path, 3, top_k=7, block_rows=150)
     table = pq.read_table(tmp_path / "result" / "neighbors")
     expected = neighbors(ROWS, 7)
     assert table["row"].to_pylist() == list(range(600))
     assert np.array_equal(table["neighbors"].to_pylist(), expected[0])
-    assert np.array_equal(np.array(table["similarities"].to_pylist(), dtype=np.float32), expected[1])
-    assert [file.name for file in manifest.files] == [f"neighbors/part-{at:05d}-of-00003.parquet" for at in range(3)]
+    assert np.array_equal(
+        np.array(table["similarities"].to_pylist(), dtype=np.float32), expected[1]
+    )
+    assert [file.name for file in manifest.files] == [
+        f"neighbors/part-{at:05d}-of-00003.parquet" for at in range(3)
+    ]
     assert sum(file.shape[0] for file in manifest.files) == 600
     # Equal as tables: the type of each column too.
     go(tmp_path / "one", 1, top_k=7)
@@ -117,7 +130,10 @@ def test_ranges_hold_the_neighbors_of_float64_row_by_row_and_the_content_of_the_
     assert "each of 3 ranges of rows" in manifest.notes[0]
     # Neither parts nor records are left.
     assert not (tmp_path / "records").exists()
-    assert sorted(file.name for file in (tmp_path / "result").iterdir()) == ["manifest.json", "neighbors"]
+    assert sorted(file.name for file in (tmp_path / "result").iterdir()) == [
+        "manifest.json",
+        "neighbors",
+    ]
 
 
 def test_a_head_that_ends_leaves_no_owner_and_the_next_finds_what_they_recorded(ray_here, tmp_path):
@@ -126,7 +142,8 @@ def test_a_head_that_ends_leaves_no_owner_and_the_next_finds_what_they_recorded(
     until(lambda: not owners(), 60)
     recorded = files_below(tmp_path / "records")
     after = {}
-    # These owners are killed once all is computed: they find what they, or those before them, recorded.
+    # These owners are killed once all is computed: they find what they, or those before them,
+    # recorded.
     manifest = go(
         tmp_path,
         2,
@@ -144,10 +161,16 @@ def test_a_head_that_ends_leaves_no_owner_and_the_next_finds_what_they_recorded(
 
 
 def test_an_owner_of_pairs_that_is_killed_finds_what_it_had(ray_here, tmp_path):
-    manifest = go(tmp_path, 2, at_rows(300, end_an_owner), lasting=False, threshold=0.5, block_rows=100)
-    assert [file.name for file in manifest.files] == [f"pairs/part-{at:05d}-of-00002.parquet" for at in range(2)]
+    manifest = go(
+        tmp_path, 2, at_rows(300, end_an_owner), lasting=False, threshold=0.5, block_rows=100
+    )
+    assert [file.name for file in manifest.files] == [
+        f"pairs/part-{at:05d}-of-00002.parquet" for at in range(2)
+    ]
     columns = pq.read_table(tmp_path / "result" / "pairs").to_pydict().values()
-    found = [(row, neighbor, np.float32(score)) for row, neighbor, score in zip(*columns, strict=True)]
+    found = [
+        (row, neighbor, np.float32(score)) for row, neighbor, score in zip(*columns, strict=True)
+    ]
     assert found == pairs(ROWS, 0.5)
     # Pieces are recorded to be merged, also where nothing lasts, and are gone when they are.
     assert not (tmp_path / "records").exists()
@@ -156,7 +179,9 @@ def test_an_owner_of_pairs_that_is_killed_finds_what_it_had(ray_here, tmp_path):
 def all_scores(folder, manifest):
     """Return the scores of all parts, in their order."""
     names = [file.name for file in manifest.files]
-    assert names == [f"similarity/part-{at:05d}-of-{len(names):05d}.npy" for at in range(len(names))]
+    assert names == [
+        f"similarity/part-{at:05d}-of-{len(names):05d}.npy" for at in range(len(names))
+    ]
     return np.concatenate([np.load(folder / "result" / name) for name in names])
 
 
@@ -177,8 +202,18 @@ def test_an_owner_without_records_that_is_killed_has_its_tiles_computed_again(ra
 
     manifest = go(tmp_path, 2, emit_event, lasting=False, full=True, block_rows=100)
     assert np.array_equal(all_scores(tmp_path, manifest), score_rows(ROWS, range(600)))
-    assert sum(event.done == 0 for event in told if isinstance(event, Progress) and event.phase == "similarity") == 2
-    left = [path.relative_to(tmp_path / "result").as_posix() for path in (tmp_path / "result").glob("*/*")]
+    assert (
+        sum(
+            event.done == 0
+            for event in told
+            if isinstance(event, Progress) and event.phase == "similarity"
+        )
+        == 2
+    )
+    left = [
+        path.relative_to(tmp_path / "result").as_posix()
+        for path in (tmp_path / "result").glob("*/*")
+    ]
     assert sorted(left) == [file.name for file in manifest.files]
 
 
@@ -200,6 +235,8 @@ def test_an_owner_that_ends_whenever_it_takes_something_in_is_given_up(ray_here,
             return Deadly()
 
     run_, task = run_of(ROWS, tmp_path, top_k=3), TileTask(WHOLE, True)
-    with closing(Collector(Deadening(3), run_, [task], RowOrder.identity(600), run_.record("topk"), 2)) as collector:
+    with closing(
+        Collector(Deadening(3), run_, [task], RowOrder.identity(600), run_.record("topk"), 2)
+    ) as collector:
         with pytest.raises(BlockFailed, match=f"failed {MAX_RESTARTS + 1} times"):
             collector.comparing.compare(run_.context, task)

@@ -38,7 +38,12 @@ class Stopped(Exception):
 def go(source, folder, emit_event=lambda event: None, queries=None, **workload):
     folders = Folders(result=folder / "result", records=folder / "records")
     return run(
-        Similarity(**workload), job="job", source=source, folders=folders, emit_event=emit_event, queries=queries
+        Similarity(**workload),
+        job="job",
+        source=source,
+        folders=folders,
+        emit_event=emit_event,
+        queries=queries,
     )
 
 
@@ -61,7 +66,9 @@ def test_top_k_leaves_a_table_and_a_manifest(ray_here, tmp_path):
     expected = neighbors(ROWS, 4)
     assert table["row"].to_pylist() == list(range(600))
     assert np.array_equal(table["neighbors"].to_pylist(), expected[0])
-    assert np.array_equal(np.array(table["similarities"].to_pylist(), dtype=np.float32), expected[1])
+    assert np.array_equal(
+        np.array(table["similarities"].to_pylist(), dtype=np.float32), expected[1]
+    )
     assert Manifest.read(tmp_path / "result") == manifest
     assert manifest.instances == ("algo-1",)
     assert manifest.inputs["matrix"]["sha256"] == digest(source.place.channel).result()
@@ -69,17 +76,33 @@ def test_top_k_leaves_a_table_and_a_manifest(ray_here, tmp_path):
     assert list(manifest.phases_s) == ["load", "prepare", "similarity", "gathering"]
     assert manifest.files[0].shape == (600, 4)
     assert [event.name for event in events if isinstance(event, State)] == ["running", "gathering"]
-    done = [event.done for event in events if isinstance(event, Progress) and event.phase == "similarity"]
+    done = [
+        event.done
+        for event in events
+        if isinstance(event, Progress) and event.phase == "similarity"
+    ]
     assert (done[0], done[-1], sorted(done)) == (0, 600, done)
     assert [event.host for event in events if isinstance(event, Metric)] == ["algo-1"]
-    assert sorted(file.name for file in (tmp_path / "result").iterdir()) == ["manifest.json", "neighbors.parquet"]
+    assert sorted(file.name for file in (tmp_path / "result").iterdir()) == [
+        "manifest.json",
+        "neighbors.parquet",
+    ]
     assert not (tmp_path / "records").exists()
 
 
-def test_a_small_matrix_is_computed_by_the_head_alone_and_a_larger_one_by_workers(ray_here, tmp_path):
-    small, much_work = saved(ROWS, tmp_path / "small"), saved(np.ones((5000, 40), np.int8), tmp_path / "work")
+def test_a_small_matrix_is_computed_by_the_head_alone_and_a_larger_one_by_workers(
+    ray_here, tmp_path
+):
+    small, much_work = (
+        saved(ROWS, tmp_path / "small"),
+        saved(np.ones((5000, 40), np.int8), tmp_path / "work"),
+    )
     size = small.place.channel.stat().st_size
-    assert [load(small, small_bytes=limit).rows.computed_here for limit in (0, size - 1, size)] == [False, False, True]
+    assert [load(small, small_bytes=limit).rows.computed_here for limit in (0, size - 1, size)] == [
+        False,
+        False,
+        True,
+    ]
     assert not load(much_work, small_bytes=1 << 20).rows.computed_here
 
 
@@ -116,7 +139,9 @@ def test_queries_are_compared_with_the_rows_of_the_matrix(ray_here, tmp_path):
 
 def test_a_sparse_matrix_is_compared_by_its_elements(ray_here, tmp_path):
     # Two files of different types are one matrix; row 5 has no elements.
-    first, second = (scipy.sparse.random(n, 900, density=0.01, format="csr", random_state=n) for n in (200, 130))
+    first, second = (
+        scipy.sparse.random(n, 900, density=0.01, format="csr", random_state=n) for n in (200, 130)
+    )
     first = first.astype(np.float32)
     first.data[first.indptr[5] : first.indptr[6]] = 0
     rows = np.concatenate([first.toarray().astype(np.float64), second.toarray()])
@@ -131,16 +156,21 @@ def test_a_sparse_matrix_is_compared_by_its_elements(ray_here, tmp_path):
     table = pq.read_table(tmp_path / "top" / "result" / "neighbors.parquet")
     expected = neighbors(rows, 6)
     assert np.array_equal(table["neighbors"].to_pylist(), expected[0])
-    assert np.array_equal(np.array(table["similarities"].to_pylist(), dtype=np.float32), expected[1])
+    assert np.array_equal(
+        np.array(table["similarities"].to_pylist(), dtype=np.float32), expected[1]
+    )
     go(source, tmp_path / "full", full=True, block_rows=100)
-    assert np.array_equal(np.load(tmp_path / "full" / "result" / "similarity.npy"), score_rows(rows, range(330)))
+    assert np.array_equal(
+        np.load(tmp_path / "full" / "result" / "similarity.npy"), score_rows(rows, range(330))
+    )
 
 
 def with_ids(rows, ids, folder, channel="matrix"):
     """Save rows, and a column of ids, as the file of a channel."""
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(
-        pa.table({"item": ids, **{f"x{i}": column for i, column in enumerate(rows.T)}}), folder / "m.parquet"
+        pa.table({"item": ids, **{f"x{i}": column for i, column in enumerate(rows.T)}}),
+        folder / "m.parquet",
     )
     return Source(
         channel=channel,
@@ -155,15 +185,27 @@ def test_queries_have_their_ids_and_their_neighbors_those_of_the_matrix(ray_here
     go(source, tmp_path / "top", queries=queries, top_k=3, id_column="item")
     found = pq.read_table(tmp_path / "top" / "result" / "neighbors.parquet")
     assert found["id"].to_pylist() == ["a", "b", "c"]
-    assert found["neighbor_ids"].to_pylist() == (np.array(found["neighbors"].to_pylist()) * 10).tolist()
+    assert (
+        found["neighbor_ids"].to_pylist()
+        == (np.array(found["neighbors"].to_pylist()) * 10).tolist()
+    )
     manifest = go(source, tmp_path / "full", queries=queries, full=True, id_column="item")
-    assert [file.name for file in manifest.files] == ["similarity.npy", "ids.parquet", "query_ids.parquet"]
-    names = [pq.read_table(tmp_path / "full" / "result" / file.name)["id"].to_pylist() for file in manifest.files[1:]]
+    assert [file.name for file in manifest.files] == [
+        "similarity.npy",
+        "ids.parquet",
+        "query_ids.parquet",
+    ]
+    names = [
+        pq.read_table(tmp_path / "full" / "result" / file.name)["id"].to_pylist()
+        for file in manifest.files[1:]
+    ]
     assert names == [list(range(0, 6000, 10)), ["a", "b", "c"]]
 
 
 @pytest.mark.parametrize(
-    ("rows", "workload"), [(ROWS, {"top_k": 7}), (ROWS, {"threshold": 0.5}), (WIDE, {"full": True})], ids=MODES
+    ("rows", "workload"),
+    [(ROWS, {"top_k": 7}), (ROWS, {"threshold": 0.5}), (WIDE, {"full": True})],
+    ids=MODES,
 )
 def test_a_restarted_job_goes_on_where_it_stopped_and_its_bytes_do_not_depend_on_the_blocks(
     ray_here, tmp_path, rows, workload
@@ -174,7 +216,11 @@ def test_a_restarted_job_goes_on_where_it_stopped_and_its_bytes_do_not_depend_on
         go(source, tmp_path, stop_at(len(rows) // 2), block_rows=len(rows) // 6, **workload)
     assert not (tmp_path / "result" / "manifest.json").exists()
     recorded = {file: file.stat().st_mtime_ns for file in (tmp_path / "records").rglob("*")}
-    recorded = {file: time for file, time in recorded.items() if file.is_file() and file.stat().st_size > 1000}
+    recorded = {
+        file: time
+        for file, time in recorded.items()
+        if file.is_file() and file.stat().st_size > 1000
+    }
     assert len(recorded) >= 2
     # A part that was damaged while it was away is computed again.
     damaged = min(recorded)
@@ -186,17 +232,24 @@ def test_a_restarted_job_goes_on_where_it_stopped_and_its_bytes_do_not_depend_on
         if isinstance(event, State) and event.name == "gathering":
             kept.append({file: file.stat().st_mtime_ns for file in recorded})
 
-    assert go(source, tmp_path, emit_event, block_rows=len(rows) // 6, **workload).files[0].sha256 == expected
+    assert (
+        go(source, tmp_path, emit_event, block_rows=len(rows) // 6, **workload).files[0].sha256
+        == expected
+    )
     assert kept == [recorded]
 
 
-def test_queries_are_aligned_with_the_matrix_by_name_and_both_are_printed_first(ray_here, tmp_path, capfd):
+def test_queries_are_aligned_with_the_matrix_by_name_and_both_are_printed_first(
+    ray_here, tmp_path, capfd
+):
     places = {}
     for channel, order in (("matrix", [0, 1, 2]), ("queries", [2, 0, 1])):
         path = tmp_path / channel / "m.parquet"
         path.parent.mkdir()
         pq.write_table(pa.table({"abc"[i]: ROWS[:5, i] for i in order}), path)
-        places[channel] = Source(channel=channel, place=Place(path, tmp_path / f"{channel}-scratch", "algo-1"))
+        places[channel] = Source(
+            channel=channel, place=Place(path, tmp_path / f"{channel}-scratch", "algo-1")
+        )
     go(places["matrix"], tmp_path, queries=places["queries"], full=True)
     scores = np.load(tmp_path / "result" / "similarity.npy")
     np.testing.assert_array_equal(scores, scores_between(ROWS[:5, :3], ROWS[:5, :3]))
@@ -217,7 +270,9 @@ def keys(start, stop):
 def test_the_bytes_of_pairs_do_not_depend_on_how_they_came(tmp_path, cuts):
     rows = np.sort(np.random.default_rng(2).integers(0, 50, 300))
     columns = (rows, np.arange(300), np.linspace(0, 1, 300, dtype=np.float32))
-    chunks = [tuple(column[a:b] for column in columns) for a, b in zip(cuts, cuts[1:], strict=False)]
+    chunks = [
+        tuple(column[a:b] for column in columns) for a, b in zip(cuts, cuts[1:], strict=False)
+    ]
     file = write_pairs(tmp_path / "pairs.parquet", iter(chunks))
     assert file.sha256 == write_pairs(tmp_path / "whole.parquet", [columns]).sha256
     table = pq.read_table(tmp_path / "pairs.parquet")
@@ -237,7 +292,12 @@ def part(seconds=1.0, **peaks):
 def test_a_block_is_found_again_by_a_run_of_the_same_request_alone(begun_run):
     begun_run.record("topk").save("a tile", part())
     assert "a tile" in begun_run.record("topk")
-    np.testing.assert_array_equal(begun_run.record("topk").load("a tile").arrays["keys"], np.arange(3))
-    others = (replace(begun_run, workload=Similarity(top_k=4)), replace(begun_run, digests={"matrix": "b" * 64}))
+    np.testing.assert_array_equal(
+        begun_run.record("topk").load("a tile").arrays["keys"], np.arange(3)
+    )
+    others = (
+        replace(begun_run, workload=Similarity(top_k=4)),
+        replace(begun_run, digests={"matrix": "b" * 64}),
+    )
     assert not any("a tile" in other.record("topk") for other in others)
     assert "a tile" not in begun_run.record("topk of shards")

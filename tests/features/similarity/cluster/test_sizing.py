@@ -17,7 +17,13 @@ from raysm.features.similarity.cluster.modes.full import Full
 from raysm.features.similarity.cluster.modes.threshold import Threshold
 from raysm.features.similarity.cluster.modes.topk import TopK
 from raysm.features.similarity.cluster.runs import Report
-from raysm.features.similarity.cluster.sizing import DENSE, OPERAND_BYTES, PART_BYTES, SPARSE, Sizing
+from raysm.features.similarity.cluster.sizing import (
+    DENSE,
+    OPERAND_BYTES,
+    PART_BYTES,
+    SPARSE,
+    Sizing,
+)
 from raysm.features.similarity.cluster.tasks.parts import decode_part, encode_part
 from raysm.features.similarity.request import Similarity
 from raysm.instance.work.nodes import Node
@@ -30,7 +36,9 @@ from tests.support.similarity import saved
 
 def described(rows, columns=768, elements=None):
     elements = rows * columns if elements is None else elements
-    return SimpleNamespace(rows=rows, columns=columns, dtype=np.dtype(np.float32), elements=elements)
+    return SimpleNamespace(
+        rows=rows, columns=columns, dtype=np.dtype(np.float32), elements=elements
+    )
 
 
 def sizing_of(rows, slots=2, queries=None, mode=None, footprint=DENSE, columns=768, **more):
@@ -99,7 +107,9 @@ def test_a_few_tiles_of_the_matrix_itself_are_measured(workload, tmp_path):
 
 def test_sparse_rows_are_measured_by_their_elements(tmp_path):
     path = tmp_path / "m.npz"
-    scipy.sparse.save_npz(path, scipy.sparse.random(4000, 3000, 0.002, format="csr", random_state=0))
+    scipy.sparse.save_npz(
+        path, scipy.sparse.random(4000, 3000, 0.002, format="csr", random_state=0)
+    )
     assert "sparse" in measured(path, Similarity(top_k=3)).engine
 
 
@@ -119,7 +129,9 @@ def test_the_work_is_multiplied_with_the_rates(tmp_path):
     assert one.phases_s["similarity"] == pytest.approx(8 * eight.phases_s["similarity"])
     # Of strips each pair is computed twice; the file takes the disk as long as it takes.
     full = predict(Similarity(full=True), matrix, RATES, 1)
-    assert full.phases_s["similarity"] == pytest.approx(max(2 * one.phases_s["similarity"], 1.6e9 / 250e6))
+    assert full.phases_s["similarity"] == pytest.approx(
+        max(2 * one.phases_s["similarity"], 1.6e9 / 250e6)
+    )
     shared_out = predict(Similarity(top_k=3), matrix, RATES, 8, 4, shared_out=True)
     assert shared_out.coming_bytes == matrix.nbytes / 2
 
@@ -144,21 +156,27 @@ def answering(**answers):
 def test_gpus_alone_compute_and_the_instances_without_are_named(report, capsys):
     nodes = [node("algo-1"), node("algo-2", 4), node("algo-3")]
     assert choose(report, None, nodes, answering()) == "cuda"
-    assert report.notes == ["the GPUs alone compute, not the instances that have none: algo-1, algo-3"]
+    assert report.notes == [
+        "the GPUs alone compute, not the instances that have none: algo-1, algo-3"
+    ]
     assert report.notes[0] in capsys.readouterr().err
 
 
 def test_gpus_that_cannot_be_used_are_a_warning_and_the_cpus_compute(report, capsys):
     nodes = [node("algo-1", 1), node("algo-2", 1)]
     assert choose(report, None, nodes, answering(algo_2="torch is missing")) is None
-    assert report.notes == ["warning: the GPUs are not used, the CPUs compute instead: on algo-2, torch is missing"]
+    assert report.notes == [
+        "warning: the GPUs are not used, the CPUs compute instead: on algo-2, torch is missing"
+    ]
     assert "warning" in capsys.readouterr().err
 
 
 def test_few_rows_are_left_to_the_cpus_unless_gpus_are_asked_for(report):
     nodes, few = [node("algo-1", 1)], 1e9
     assert choose(report, None, nodes, answering(), pairs=few) is None
-    assert report.notes == ["the CPUs compute, and need less time than the 6 s that GPUs take to start"]
+    assert report.notes == [
+        "the CPUs compute, and need less time than the 6 s that GPUs take to start"
+    ]
     assert choose(report, "cuda", nodes, answering(), pairs=few) == "cuda"
     assert choose(report, None, nodes, answering(), pairs=1e12) == "cuda"
 
@@ -185,7 +203,11 @@ def one_thread():
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(PROBLEMS), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(PROBLEMS, ALL))]
+    "seed",
+    [
+        *range(PROBLEMS),
+        *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(PROBLEMS, ALL)),
+    ],
 )
 def test_the_answers_of_all_engines_and_tasks_are_those_of_float64(seed, tmp_path):
     problem = drawn(seed)
@@ -211,6 +233,8 @@ def test_the_problems_are_of_every_kind():
     assert len({one.kind for one in problems} & set(KINDS)) >= 24
     assert {one.at_once for one in problems} == {1, 2, 3, 4}
     assert {one.ranges for one in problems} == {1, 2, 3, 4}
-    sides = Counter((one.queries[0].rows.dtype, one.parts[0].rows.dtype) for one in problems if one.queries)
+    sides = Counter(
+        (one.queries[0].rows.dtype, one.parts[0].rows.dtype) for one in problems if one.queries
+    )
     assert sum(count for (left, right), count in sides.items() if left != right) > 10
     assert sum((~part.rows.astype(np.float64).any(axis=1)).any() for part in parts) > 30

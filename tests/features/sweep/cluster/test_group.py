@@ -14,7 +14,8 @@ def sums_ranks(x):
     import torch
     import torch.distributed as dist
 
-    # There for whoever writes to it, and empty, also of a trial of that number that was killed here before.
+    # There for whoever writes to it, and empty, also of a trial of that number that was killed here
+    # before.
     assert os.listdir(os.environ["SM_MODEL_DIR"]) == []
     total = torch.tensor([float(dist.get_rank() + 1)])
     dist.all_reduce(total)
@@ -32,7 +33,13 @@ def fails_in_rank_1(x):
 
 def trials_of(function, base, folder, **options):
     sweep = raysm.Sweep(
-        function, space={"x": raysm.choice([1, 2])}, metric="loss", mode="min", search="grid", workers=2, **options
+        function,
+        space={"x": raysm.choice([1, 2])},
+        metric="loss",
+        mode="min",
+        search="grid",
+        workers=2,
+        **options,
     )
     outcome, _, _ = run(sweep, base, folder)
     return [entry.trial for entry in outcome.entries]
@@ -44,7 +51,10 @@ def test_all_workers_of_a_trial_are_one_process_group_and_one_trial_runs_at_a_ti
     (folders / "0-rank-1" / "model").mkdir(parents=True)
     (folders / "0-rank-1" / "model" / "stale").touch()
     trials = trials_of(sums_ranks, base, tmp_path)
-    assert [(trial.params["x"], trial.status, trial.value) for trial in trials] == [(1, "done", 3.0), (2, "done", 6.0)]
+    assert [(trial.params["x"], trial.status, trial.value) for trial in trials] == [
+        (1, "done", 3.0),
+        (2, "done", 6.0),
+    ]
     assert all(trial.metrics["rank"] == 0.0 for trial in trials)
     assert list(folders.iterdir()) == []
     assert "RANK" not in os.environ

@@ -70,7 +70,9 @@ def marks_itself(x, marks):
 def grows(lr):
     """Add up ``lr``, with a checkpoint at every step."""
     folder = raysm.restored()
-    begin, weight = (0, 0.0) if folder is None else map(float, (folder / "state").read_text().split())
+    begin, weight = (
+        (0, 0.0) if folder is None else map(float, (folder / "state").read_text().split())
+    )
     for step in range(int(begin), 8):
         weight += lr
         at = os.path.join(os.environ["RAYSM_TRIAL"], "own")
@@ -115,11 +117,25 @@ REPORT = "import raysm, sys; raysm.report(loss=float(sys.argv[1]))"
 def test_a_shell_script_or_a_command_is_swept(base, tmp_path, is_command):
     script = tmp_path / "train.sh"
     script.write_text(f"exec {sys.executable} -c '{REPORT}' $1")
-    words = {"args": ["-c", script.read_text(), "sh", "{x}"], "command": True} if is_command else {"args": ["{x}"]}
+    words = (
+        {"args": ["-c", script.read_text(), "sh", "{x}"], "command": True}
+        if is_command
+        else {"args": ["{x}"]}
+    )
     program = raysm.Script("sh" if is_command else str(script), **words)
-    sweep = raysm.Sweep(program, space={"x": raysm.choice([1, 2])}, metric="loss", mode="min", trials=2, search="grid")
+    sweep = raysm.Sweep(
+        program,
+        space={"x": raysm.choice([1, 2])},
+        metric="loss",
+        mode="min",
+        trials=2,
+        search="grid",
+    )
     outcome, _, _ = run(sweep, base, tmp_path)
-    assert sorted((trial.status, trial.value) for trial in trials_of(outcome)) == [("done", 1.0), ("done", 2.0)]
+    assert sorted((trial.status, trial.value) for trial in trials_of(outcome)) == [
+        ("done", 1.0),
+        ("done", 2.0),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -131,12 +147,19 @@ def test_a_shell_script_or_a_command_is_swept(base, tmp_path, is_command):
 )
 def test_the_worst_are_ended_early(base, tmp_path, stop):
     sweep = raysm.Sweep(
-        steps, space={"x": raysm.uniform(0, 10)}, metric="loss", mode="min", trials=10, stop=stop, seed=3
+        steps,
+        space={"x": raysm.uniform(0, 10)},
+        metric="loss",
+        mode="min",
+        trials=10,
+        stop=stop,
+        seed=3,
     )
     outcome, _, _ = run(sweep, base, tmp_path)
     trials = trials_of(outcome)
     assert {trial.status for trial in trials} == {"done", "stopped"}
-    # Some as late as at their last report: two that run beside each other learn of each other only as they go.
+    # Some as late as at their last report: two that run beside each other learn of each other only
+    # as they go.
     assert min(trial.reports for trial in trials if trial.status == "stopped") < 12
 
 
@@ -153,12 +176,19 @@ def test_in_a_population_the_worst_go_on_with_the_weights_of_the_best(base, tmp_
     )
     outcome, _, told = run(sweep, base, tmp_path)
     trials = trials_of(outcome)
-    assert [(trial.number, trial.status) for trial in trials] == [(number, "done") for number in range(5)]
+    assert [(trial.number, trial.status) for trial in trials] == [
+        (number, "done") for number in range(5)
+    ]
     assert all(trial.metrics == {"score": trial.value} for trial in trials)
-    begun = {event.number: event.params["lr"] for event in told if isinstance(event, Trial) and event.value is None}
+    begun = {
+        event.number: event.params["lr"]
+        for event in told
+        if isinstance(event, Trial) and event.value is None
+    }
     varied = [trial for trial in trials if trial.params["lr"] != begun[trial.number]]
     assert varied
-    # Neither its first parameter nor its last one alone explains how far it came: the weights were another one's.
+    # Neither its first parameter nor its last one alone explains how far it came: the weights were
+    # another one's.
     for trial in varied:
         assert abs(trial.value - 8 * begun[trial.number]) > 1e-9
         assert abs(trial.value - 8 * trial.params["lr"]) > 1e-9
@@ -167,7 +197,12 @@ def test_in_a_population_the_worst_go_on_with_the_weights_of_the_best(base, tmp_
 
 def test_trials_fail_alone_each_with_its_reason_and_the_model_of_the_best_is_kept(base, tmp_path):
     sweep = raysm.Sweep(
-        ends_in_many_ways, space={"x": raysm.randint(3, 7)}, metric="loss", mode="min", trials=5, search="grid"
+        ends_in_many_ways,
+        space={"x": raysm.randint(3, 7)},
+        metric="loss",
+        mode="min",
+        trials=5,
+        search="grid",
     )
     outcome, _, _ = run(sweep, base, tmp_path)
     diverged = "the metric 'loss' was not finite when it was reported last"
@@ -191,12 +226,20 @@ def test_trials_fail_alone_each_with_its_reason_and_the_model_of_the_best_is_kep
 
 def test_a_metric_that_no_trial_reports_ends_the_sweep_at_its_first_end(base, tmp_path):
     sweep = raysm.Sweep(
-        only_accuracy, space={"x": raysm.uniform(0, 1)}, metric="loss", mode="min", trials=500, concurrency=1
+        only_accuracy,
+        space={"x": raysm.uniform(0, 1)},
+        metric="loss",
+        mode="min",
+        trials=500,
+        concurrency=1,
     )
     told = []
     with pytest.raises(InvalidRequest, match="'loss'.* 'accuracy'"):
         run(sweep, base, tmp_path, told)
-    assert len([event for event in told if isinstance(event, Trial) and event.status == "running"]) < 10
+    assert (
+        len([event for event in told if isinstance(event, Trial) and event.status == "running"])
+        < 10
+    )
 
 
 def test_a_trial_whose_process_dies_goes_on_from_its_checkpoint(base, tmp_path):
@@ -212,7 +255,9 @@ def test_a_trial_whose_process_dies_goes_on_from_its_checkpoint(base, tmp_path):
 def test_a_sweep_that_was_interrupted_goes_on_with_the_trials_that_were_not_done(base, tmp_path):
     marks, kept = tmp_path / "marks", tmp_path / "kept"
     space = {"x": raysm.randint(1, 3), "marks": raysm.choice([str(marks)])}
-    sweep = raysm.Sweep(marks_itself, space=space, metric="loss", mode="min", search="grid", concurrency=1)
+    sweep = raysm.Sweep(
+        marks_itself, space=space, metric="loss", mode="min", search="grid", concurrency=1
+    )
     before = Study(sweep.workload(), None, kept)
     first, second = before.next(), before.next()
     before.finish(ended(first, value=1.0))
@@ -223,7 +268,9 @@ def test_a_sweep_that_was_interrupted_goes_on_with_the_trials_that_were_not_done
     before.save(replace(second, trial=reported, checkpoint="1/before", reports=7))
     outcome, _, _ = run(sweep, base, kept)
     assert marks.read_text().splitlines() == ["2 7", "3 -"]
-    assert [(trial.number, trial.status, trial.value, trial.reports) for trial in trials_of(outcome)] == [
+    assert [
+        (trial.number, trial.status, trial.value, trial.reports) for trial in trials_of(outcome)
+    ] == [
         (0, "done", 1.0, 0),
         (1, "done", 2.0, 8),
         (2, "done", 3.0, 1),
@@ -234,7 +281,9 @@ def test_a_sweep_that_was_interrupted_goes_on_with_the_trials_that_were_not_done
 def test_once_earlier_runs_have_taken_all_the_time_no_trial_goes_on(base, tmp_path):
     marks, kept = tmp_path / "marks", tmp_path / "kept"
     space = {"x": raysm.randint(1, 3), "marks": raysm.choice([str(marks)])}
-    sweep = raysm.Sweep(marks_itself, space=space, metric="loss", mode="min", search="grid", time_budget_s=60)
+    sweep = raysm.Sweep(
+        marks_itself, space=space, metric="loss", mode="min", search="grid", time_budget_s=60
+    )
     before = Study(sweep.workload(), None, kept)
     first, second = before.next(), before.next()
     before.finish(ended(first, value=2.0))
@@ -242,7 +291,10 @@ def test_once_earlier_runs_have_taken_all_the_time_no_trial_goes_on(base, tmp_pa
     before.save_spent(60.0)
     outcome, _, _ = run(sweep, base, kept)
     assert not marks.exists()
-    assert [(trial.status, trial.value) for trial in trials_of(outcome)] == [("done", 2.0), ("stopped", 1.0)]
+    assert [(trial.status, trial.value) for trial in trials_of(outcome)] == [
+        ("done", 2.0),
+        ("stopped", 1.0),
+    ]
     assert outcome.notes == ("the time of 60 s was over: 1 trials were not begun",)
 
 
@@ -253,16 +305,21 @@ def reports_then_sleeps(x, marks):
 
 
 @pytest.mark.long
-def test_the_time_budget_ends_running_trials_which_keep_what_they_reported(base, tmp_path, monkeypatch):
+def test_the_time_budget_ends_running_trials_which_keep_what_they_reported(
+    base, tmp_path, monkeypatch
+):
     marks = tmp_path / "marks"
     marks.mkdir()
     # The time is over as soon as both trials have reported.
     clock = SimpleNamespace(
-        monotonic=lambda: time.monotonic() + (4_000 if len(list(marks.iterdir())) == 2 else 0), time=time.time
+        monotonic=lambda: time.monotonic() + (4_000 if len(list(marks.iterdir())) == 2 else 0),
+        time=time.time,
     )
     monkeypatch.setattr(runs, "time", clock)
     space = {"x": raysm.uniform(0, 1), "marks": raysm.choice([str(marks)])}
-    sweep = raysm.Sweep(reports_then_sleeps, space=space, metric="loss", mode="min", trials=9, time_budget_s=3_600)
+    sweep = raysm.Sweep(
+        reports_then_sleeps, space=space, metric="loss", mode="min", trials=9, time_budget_s=3_600
+    )
     outcome, _, _ = run(sweep, base, tmp_path / "kept")
     assert [trial.status for trial in trials_of(outcome)] == ["stopped"] * 2
     assert all(trial.value == trial.params["x"] for trial in trials_of(outcome))
@@ -276,12 +333,20 @@ def test_the_time_budget_ends_running_trials_which_keep_what_they_reported(base,
         ([(4, 0)], (1, 1, 0), 2, (2, "")),
         ([(4, 2)], (1, 1, 0.5), None, (4, "")),
         ([(4, 0), (4, 0)], (3, 1, 0), None, (2, "")),
-        ([(2, 0)], (1, 1, 0), 5, (2, "2 trials run at once, not 5: the instances have no room for more")),
+        (
+            [(2, 0)],
+            (1, 1, 0),
+            5,
+            (2, "2 trials run at once, not 5: the instances have no room for more"),
+        ),
     ],
 )
 def test_as_many_trials_run_at_once_as_fit(offers, size, most, expected):
     nodes = [{"CPU": cpus, "GPU": gpus} for cpus, gpus in offers]
-    assert trials_at_once(nodes, TrialSize(workers=size[0], cpus=size[1], gpus=size[2]), most=most) == expected
+    assert (
+        trials_at_once(nodes, TrialSize(workers=size[0], cpus=size[1], gpus=size[2]), most=most)
+        == expected
+    )
 
 
 def work(x):
@@ -290,7 +355,12 @@ def work(x):
 
 @pytest.mark.usefixtures("address")
 def test_the_driver_leaves_the_table_the_best_and_a_manifest(base, tmp_path):
-    pack(raysm.Sweep(work, space={"x": raysm.randint(1, 3)}, metric="loss", mode="min", search="grid"), base)
+    pack(
+        raysm.Sweep(
+            work, space={"x": raysm.randint(1, 3)}, metric="loss", mode="min", search="grid"
+        ),
+        base,
+    )
     paths = Paths(base)
     done, failure = drive(paths, tmp_path, HOME=os.environ["HOME"])
     assert failure is None, done.stderr
@@ -298,7 +368,9 @@ def test_the_driver_leaves_the_table_the_best_and_a_manifest(base, tmp_path):
     assert Trials.read(paths.model).best == 1
     manifest = Manifest.read(paths.model)
     assert [file.name for file in manifest.files] == [TABLE, TRIALS]
-    assert manifest.summary.startswith("best of 3 trials (3 done; lowest loss): loss = 0 with x = 2")
+    assert manifest.summary.startswith(
+        "best of 3 trials (3 done; lowest loss): loss = 0 with x = 2"
+    )
     assert list(manifest.phases_s) == ["trials"], "parts of the whole, which add up"
     assert manifest.measures == {"trials": 3.0, "resumed_trials": 0.0}
     assert "optuna" in manifest.versions
@@ -307,17 +379,27 @@ def test_the_driver_leaves_the_table_the_best_and_a_manifest(base, tmp_path):
     assert plan in done.stdout.split('"kind": "trial"')[0]
 
 
-SPACE = {"lr": raysm.loguniform(1e-4, 1), "n": raysm.randint(1, 9), "kind": raysm.choice(["1", 2, None])}
+SPACE = {
+    "lr": raysm.loguniform(1e-4, 1),
+    "n": raysm.randint(1, 9),
+    "kind": raysm.choice(["1", 2, None]),
+}
 CHOSEN = {"lr": "0.01", "n": "3", "kind": "2", "_tuning_objective_metric": "loss", "other": "x"}
 
 
 def tuned(**fields):
-    return raysm.Sweep("train.py", space=SPACE, metric="loss", mode="min", trials=50, **fields).workload()
+    return raysm.Sweep(
+        "train.py", space=SPACE, metric="loss", mode="min", trials=50, **fields
+    ).workload()
 
 
 def test_in_a_tuning_job_the_sweep_is_one_trial_with_the_services_values():
     trial = as_launched(tuned(stop="median", time_budget_s=600), CHOSEN)
-    assert {name: item.grid() for name, item in trial.space.items()} == {"lr": (0.01,), "n": (3,), "kind": (2,)}
+    assert {name: item.grid() for name, item in trial.space.items()} == {
+        "lr": (0.01,),
+        "n": (3,),
+        "kind": (2,),
+    }
     assert (trial.planned_trials, trial.stop, trial.time_budget_s) == (1, None, None)
     own = tuned()
     assert as_launched(own, {"lr": "0.01"}) is own

@@ -36,7 +36,9 @@ NAN = math.nan
 
 
 def workload(**fields):
-    return ScriptSweep(**{"script": "train.py", "space": SPACE, "metric": "loss", "mode": "min"} | fields)
+    return ScriptSweep(
+        **{"script": "train.py", "space": SPACE, "metric": "loss", "mode": "min"} | fields
+    )
 
 
 @pytest.fixture
@@ -86,11 +88,17 @@ def test_trials_of_another_sweep_are_kept_and_refused(study, tmp_path):
 def test_a_grid_of_billions_begins_with_its_first_combinations(study):
     space = {"kind": raysm.choice(["a", "b"]), "seed": raysm.randint(0, 2**62)}
     opened = study(space=space, search="grid", trials=2)
-    assert [opened.next().trial.params for _ in range(2)] == [{"kind": "a", "seed": 0}, {"kind": "a", "seed": 1}]
+    assert [opened.next().trial.params for _ in range(2)] == [
+        {"kind": "a", "seed": 0},
+        {"kind": "a", "seed": 1},
+    ]
 
 
 def test_a_grid_tries_every_combination_once_also_over_an_interruption(study, tmp_path):
-    fields = {"space": {"n": raysm.randint(1, 2), "kind": raysm.choice(["a", "b"])}, "search": "grid"}
+    fields = {
+        "space": {"n": raysm.randint(1, 2), "kind": raysm.choice(["a", "b"])},
+        "search": "grid",
+    }
     opened = study(folder=tmp_path / "kept", **fields)
     first, second = opened.next(), opened.next()
     opened.finish(ended(first, 1.0))
@@ -121,13 +129,17 @@ def test_an_interrupted_sweep_continues_with_its_trials_and_draws_new_ones(study
     journal.write_bytes(journal.read_bytes() + b'{"op_code": 4, "wor')
     again = study(**fields)
     assert {number: entry.trial.value for number, entry in again.entries.items()} == {0: 1.0}
-    assert [(entry.trial.number, entry.checkpoint, entry.reports) for entry in again.interrupted] == [
+    assert [
+        (entry.trial.number, entry.checkpoint, entry.reports) for entry in again.interrupted
+    ] == [
         (1, "1/a", 3),
         (2, None, 0),
         (3, None, 0),
     ]
     begun = [done, with_files, without, unwritten]
-    assert [entry.trial.params for entry in again.interrupted] == [entry.trial.params for entry in begun[1:]]
+    assert [entry.trial.params for entry in again.interrupted] == [
+        entry.trial.params for entry in begun[1:]
+    ]
     new = [again.next() for _ in range(3)]
     assert [entry.trial.number for entry in new] == [4, 5, 6]
     assert len({entry.trial.params["lr"] for entry in (*begun, *new)}) == 7
@@ -151,7 +163,10 @@ def test_earlier_trials_are_learned_from_also_if_a_function_draws(study):
     earlier = tuple(Earlier(params={"x": x}, value=x) for x in (0.2, 0.8))
     for draw in (None, drawing_by(space, "space")):
         opened = study(draw, space=LINE, warm_start=earlier)
-        assert [(trial.params, trial.value) for trial in trials(opened)] == [({"x": 0.2}, 0.2), ({"x": 0.8}, 0.8)]
+        assert [(trial.params, trial.value) for trial in trials(opened)] == [
+            ({"x": 0.2}, 0.2),
+            ({"x": 0.8}, 0.8),
+        ]
         assert opened.next().trial.number == 0
 
 
@@ -197,7 +212,12 @@ def test_a_population_copies_the_best_to_the_worst_within_the_ranges():
     assert population.compare(entry(1, 0.5)) is None
     assert population.compare(entry(2, 0.7)) is None
     copied = population.compare(entry(3, None))
-    assert (copied.trial.number, copied.checkpoint, copied.reports, copied.trial.value) == (3, "1/a", 2, 0.5)
+    assert (copied.trial.number, copied.checkpoint, copied.reports, copied.trial.value) == (
+        3,
+        "1/a",
+        2,
+        0.5,
+    )
     assert copied.trial.params["x"] != 0.5
     assert 0 <= copied.trial.params["x"] <= 1
     assert population.checkpoints == {f"{number}/a" for number in range(4)}
@@ -206,15 +226,29 @@ def test_a_population_copies_the_best_to_the_worst_within_the_ranges():
 
 
 TRIALS_OF_IT = [
-    Trial(number=0, status="done", value=2.0, params={"lr": 0.1, "kind": "a"}, metrics={"loss": 2.0}),
+    Trial(
+        number=0, status="done", value=2.0, params={"lr": 0.1, "kind": "a"}, metrics={"loss": 2.0}
+    ),
     Trial(number=1, status="failed", params={"lr": 0.2, "kind": 7}, reason="ValueError: no"),
-    Trial(number=2, status="stopped", value=1.5, params={"lr": 0.3, "kind": "b"}, metrics={"loss": 1.5, "rows": 3.0}),
+    Trial(
+        number=2,
+        status="stopped",
+        value=1.5,
+        params={"lr": 0.3, "kind": "b"},
+        metrics={"loss": 1.5, "rows": 3.0},
+    ),
 ]
 
 
 def swept(**fields):
     return ScriptSweep(
-        **{"script": "train.py", "space": {"lr": raysm.uniform(0, 1)}, "metric": "loss", "mode": "min"} | fields
+        **{
+            "script": "train.py",
+            "space": {"lr": raysm.uniform(0, 1)},
+            "metric": "loss",
+            "mode": "min",
+        }
+        | fields
     )
 
 
@@ -229,7 +263,9 @@ def files(tmp_path):
 def outcome(**fields):
     entries = [Entry(trial=trial) for trial in TRIALS_OF_IT[:2]]
     entries.append(Entry(trial=TRIALS_OF_IT[2], checkpoint="2/checkpoint"))
-    return Outcome(**{"entries": tuple(entries), "notes": ("short",), "seconds": 1.0, "resumed": 0} | fields)
+    return Outcome(
+        **{"entries": tuple(entries), "notes": ("short",), "seconds": 1.0, "resumed": 0} | fields
+    )
 
 
 def test_the_result_is_the_table_in_two_formats_and_the_best_trials_files(files, tmp_path):
@@ -251,7 +287,9 @@ def test_the_summary_names_the_best_the_direction_and_the_failures():
     assert "highest loss): loss = 2 with" in summary_of(outcome(), swept(mode="max"))
     part = summary_of(outcome(), swept(space={"n": raysm.randint(1, 4)}, search="grid"))
     assert part.startswith("best of 3 trials, 3 of 4 combinations (1 done, ")
-    assert summary_of(outcome(entries=(Entry(trial=TRIALS_OF_IT[1]),)), swept()) == "1 trial: 1 failed"
+    assert (
+        summary_of(outcome(entries=(Entry(trial=TRIALS_OF_IT[1]),)), swept()) == "1 trial: 1 failed"
+    )
 
 
 @pytest.mark.parametrize(
@@ -276,7 +314,9 @@ def test_a_functions_value_is_the_metric_or_several_by_name(value, metrics):
 
 def test_a_population_needs_a_checkpoint_with_each_report(tmp_path):
     space = {"x": raysm.uniform(0, 1)}
-    workload = FunctionSweep(name="train", python="3.11", space=space, metric="loss", mode="min", stop="pbt")
+    workload = FunctionSweep(
+        name="train", python="3.11", space=space, metric="loss", mode="min", stop="pbt"
+    )
     run = TrialRun(workload=workload, here=None, assignment=None, folder=tmp_path, deliver=print)
     with pytest.raises(InvalidRequest, match="stop='pbt'"):
         run.take(Report(metrics={"loss": 1.0}))
@@ -331,20 +371,35 @@ def run_of(folder, code, params=None, args=()):
     source = paths.payload / "source"
     source.mkdir(parents=True)
     (source / "train.py").write_text(code)
-    workload = ScriptSweep(script="train.py", args=args, space={"lr": raysm.uniform(0, 1)}, metric="loss", mode="min")
+    workload = ScriptSweep(
+        script="train.py", args=args, space={"lr": raysm.uniform(0, 1)}, metric="loss", mode="min"
+    )
     return Run(
         workload=workload,
-        here=SimpleNamespace(payload=paths.payload, paths=paths, channels=("data",), has_checkpoints=False),
+        here=SimpleNamespace(
+            payload=paths.payload, paths=paths, channels=("data",), has_checkpoints=False
+        ),
         assignment=SimpleNamespace(params=params or {}),
         taken=[],
     )
 
 
 def test_parameters_are_arguments_and_flags():
-    params = {"lr": 0.1, "batch_size": 32, "nesterov": True, "warmup": False, "decay": None, "kind": "a b"}
+    params = {
+        "lr": 0.1,
+        "batch_size": 32,
+        "nesterov": True,
+        "warmup": False,
+        "decay": None,
+        "kind": "a b",
+    }
     assert arguments_of(params) == ["--lr=0.1", "--batch-size=32", "--nesterov", "--kind=a b"]
     args = ["--batch_size={batch_size}", "{other}"]
-    assert arguments_of({"lr": 0.1, "batch_size": 32}, args) == ["--lr=0.1", "--batch_size=32", "{other}"]
+    assert arguments_of({"lr": 0.1, "batch_size": 32}, args) == [
+        "--lr=0.1",
+        "--batch_size=32",
+        "{other}",
+    ]
 
 
 def test_argparse_takes_values_that_begin_with_a_dash():
@@ -367,7 +422,8 @@ def test_its_lines_are_told_and_its_exit_code_is_the_trials(tmp_path, capsys):
 
 def test_a_parameter_that_the_script_spells_otherwise_fails_with_the_argument_to_add(tmp_path):
     code = (
-        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--step_size')\nparser.parse_args()"
+        "import argparse\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--step_size')\nparser.parse_args()"
     )
     one = run_of(tmp_path, code, {"step_size": 0.5})
     with pytest.raises(TrialFailed, match=r"--step-size=0.5; .* --step_size=\{step_size\}"):
@@ -407,7 +463,9 @@ def test_a_scripts_report_is_a_line_and_its_checkpoint_a_copy(tmp_path):
     assert (trial / report.checkpoint / "model").read_text() == "1"
 
 
-def test_a_checkpoint_outside_of_the_studys_folder_is_none_though_its_files_are_as_the_journal_says(study, tmp_path):
+def test_a_checkpoint_outside_of_the_studys_folder_is_none_though_its_files_are_as_the_journal_says(
+    study, tmp_path
+):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine").write_text("keep")
     first = study(folder=tmp_path / "s")

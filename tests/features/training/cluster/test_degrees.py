@@ -26,7 +26,9 @@ def test_a_tensor_over_two_instances_is_refused_with_the_ranks_and_the_remedy():
 
 
 def test_another_number_of_workers_per_instance_than_asked_for_is_refused():
-    with pytest.raises(InvalidRequest, match="workers_per_instance=8.*algo-1.* 2.*--workers-per-instance"):
+    with pytest.raises(
+        InvalidRequest, match="workers_per_instance=8.*algo-1.* 2.*--workers-per-instance"
+    ):
         Layout(data=4).check_hosts(TWO_BY_TWO, 8)
 
 
@@ -61,7 +63,9 @@ def test_a_degree_left_open_takes_what_the_workers_allow(parallel, workers, layo
         (Parallel(pipeline=8), 4, "is 8.* 4"),
     ],
 )
-def test_degrees_that_do_not_multiply_to_the_workers_are_refused_with_each_factor(parallel, workers, named):
+def test_degrees_that_do_not_multiply_to_the_workers_are_refused_with_each_factor(
+    parallel, workers, named
+):
     with pytest.raises(InvalidRequest, match=named):
         parallel.layout(workers)
 
@@ -75,9 +79,18 @@ def test_degrees_that_do_not_multiply_to_the_workers_are_refused_with_each_facto
         ({"schedule": "zero"}, "schedule .*'zero'.*'gpipe', '1f1b', 'interleaved'"),
         ({"microbatches": 4}, "microbatches .*pipeline"),
         ({"pipeline": 4, "microbatches": 2}, "microbatches=2 .*pipeline=4"),
-        ({"pipeline": 2, "stages_per_worker": 2}, "stages_per_worker .*schedule='interleaved'.*'1f1b'"),
-        ({"pipeline": 2, "schedule": "interleaved", "stages_per_worker": 1}, "stages_per_worker of at least 2"),
-        ({"pipeline": 2, "schedule": "interleaved", "microbatches": 3}, "microbatches=3 .*pipeline=2"),
+        (
+            {"pipeline": 2, "stages_per_worker": 2},
+            "stages_per_worker .*schedule='interleaved'.*'1f1b'",
+        ),
+        (
+            {"pipeline": 2, "schedule": "interleaved", "stages_per_worker": 1},
+            "stages_per_worker of at least 2",
+        ),
+        (
+            {"pipeline": 2, "schedule": "interleaved", "microbatches": 3},
+            "microbatches=3 .*pipeline=2",
+        ),
     ],
 )
 def test_fields_that_cannot_be_are_refused_by_name(fields, named):
@@ -116,7 +129,9 @@ def test_one_process_trains_as_the_plain_loop_does_bit_for_bit():
     plain = []
     for _ in range(2):
         for first in range(0, 20, 8):
-            loss = functional.cross_entropy(model(data[first : first + 8][0]), data[first : first + 8][1])
+            loss = functional.cross_entropy(
+                model(data[first : first + 8][0]), data[first : first + 8][1]
+            )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -126,8 +141,13 @@ def test_one_process_trains_as_the_plain_loop_does_bit_for_bit():
     other, optimizer = parts()
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
     training.prepare(other, optimizer, loss=functional.cross_entropy, scheduler=scheduler)
-    assert [training.step(batch) for batch in training.batches(data, batch_size=8, epochs=2, shuffle=False)] == plain
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+    assert [
+        training.step(batch)
+        for batch in training.batches(data, batch_size=8, epochs=2, shuffle=False)
+    ] == plain
+    assert all(
+        torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True)
+    )
 
 
 def test_recomputed_and_offloaded_blocks_train_as_kept_ones_do_bit_for_bit():

@@ -41,7 +41,8 @@ PLAIN = (
     *("norms evaluated, sharded", "norms evaluated", "normed", "normed, memory"),
     *(mode for mode in MODES if mode == "interleaved"),
 )
-"""Trainings of the plain run; each rank and each cut is in one of them. Tests of the others are long."""
+"""Trainings of the plain run; each rank and each cut is in one of them. Tests of the others are
+long."""
 LONG = tuple(name for name in TRAININGS if name not in PLAIN)
 
 
@@ -120,19 +121,26 @@ def measured():
         with contextlib.ExitStack() as stack:
             stack.callback(sessions.end)
             prepared(None, max_norm=max_norm)
-            training.step(next(iter(training.batches(data(), batch_size=BATCH, epochs=EPOCHS, seed=3))))
+            training.step(
+                next(iter(training.batches(data(), batch_size=BATCH, epochs=EPOCHS, seed=3)))
+            )
             model = Transformer()
             model.load_state_dict(sessions.current().trainer.full_state_dict())
         inputs, target = (tensor[:UNSEEN] for tensor in data().tensors)
         with torch.no_grad():
             output = model.eval()(inputs)
-        return {"loss": float(functional.cross_entropy(output, target)), "accuracy": float(accuracy(output, target))}
+        return {
+            "loss": float(functional.cross_entropy(output, target)),
+            "accuracy": float(accuracy(output, target)),
+        }
 
     return lambda mode: means(TRAINED[mode].get("max_norm"))
 
 
 @pytest.mark.parametrize("mode", marked(*EVALUATED))
-def test_an_evaluation_is_the_exact_mean_over_uneven_slices_and_leaves_no_trace(mode, found, expected, measured):
+def test_an_evaluation_is_the_exact_mean_over_uneven_slices_and_leaves_no_trace(
+    mode, found, expected, measured
+):
     ranks = found(mode)
     losses, weights, means = ranks[0]
     assert all(rank[2] == means for rank in ranks)
@@ -143,11 +151,16 @@ def test_an_evaluation_is_the_exact_mean_over_uneven_slices_and_leaves_no_trace(
 
 
 def test_one_process_evaluates_as_all_do(measured):
-    assert train(None, evaluate_by=UNSEEN)[2] == [pytest.approx(measured("pipeline x tensor"), abs=TOLERANCE)]
+    assert train(None, evaluate_by=UNSEEN)[2] == [
+        pytest.approx(measured("pipeline x tensor"), abs=TOLERANCE)
+    ]
 
 
 def test_every_rank_evaluates_by_the_running_averages_that_a_checkpoint_would_keep(found):
-    (sharded, *others), (replicated, *others_replicated) = found("norms evaluated, sharded"), found("norms evaluated")
+    (sharded, *others), (replicated, *others_replicated) = (
+        found("norms evaluated, sharded"),
+        found("norms evaluated"),
+    )
     assert all(other == sharded for other in others)
     assert all(other == replicated for other in others_replicated)
     assert sharded == pytest.approx(replicated, abs=TOLERANCE)
@@ -187,7 +200,10 @@ def test_batch_norms_are_sharded_in_bf16(found):
 def test_each_mode_goes_on_from_what_any_other_has_saved(found):
     relayed = found("relay")[0]
     handed_on(None)
-    losses = [training.step(batch) for batch in training.batches(data(), batch_size=ROWS, epochs=len(RELAY))]
+    losses = [
+        training.step(batch)
+        for batch in training.batches(data(), batch_size=ROWS, epochs=len(RELAY))
+    ]
     assert relayed[0] == pytest.approx(losses, abs=TOLERANCE)
     assert worst(relayed[1], sessions.current().trainer.full_state_dict()) < TOLERANCE
 

@@ -62,7 +62,9 @@ def two_rows_left(accumulate):
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     training.prepare(model, optimizer, loss=functional.mse_loss, accumulate=accumulate)
-    for batch in training.batches(TensorDataset(torch.randn(10, 3), torch.ones(10, 1)), batch_size=8):
+    for batch in training.batches(
+        TensorDataset(torch.randn(10, 3), torch.ones(10, 1)), batch_size=8
+    ):
         training.step(batch)
 
 

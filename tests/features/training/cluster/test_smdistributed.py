@@ -9,12 +9,18 @@ from raysm.training import Parallel
     [
         ({"hybrid_shard_degree": 4, "tensor_parallel_degree": 2}, Parallel(shard=4, tensor=2)),
         ({"hybrid_shard_degree": 0, "expert_parallel_degree": 1}, Parallel(shard=None)),
-        ({"tensor_parallel_degree": 4, "sm_activation_offloading": True}, Parallel(shard=None, tensor=4, offload=True)),
+        (
+            {"tensor_parallel_degree": 4, "sm_activation_offloading": True},
+            Parallel(shard=None, tensor=4, offload=True),
+        ),
         ({"torch_distributed": {"enabled": True}}, Parallel()),
         ({"mpi": {"enabled": True, "processes_per_host": 8}}, Parallel(workers_per_instance=8)),
         ({"smdistributed": {"dataparallel": {"enabled": True}}}, Parallel()),
         (
-            {"torch_distributed": {"enabled": True}, "smdistributed": {"modelparallel": {"enabled": True}}},
+            {
+                "torch_distributed": {"enabled": True},
+                "smdistributed": {"modelparallel": {"enabled": True}},
+            },
             Parallel(shard=None),
         ),
     ],
@@ -24,7 +30,11 @@ def test_options_become_fields_and_without_modelparallel_it_is_plain_ddp(options
 
 
 def test_options_of_the_data_parallel_library_are_dropped_and_named():
-    options = {"smdistributed": {"dataparallel": {"enabled": True, "custom_mpi_options": "-x NCCL_DEBUG=VERSION"}}}
+    options = {
+        "smdistributed": {
+            "dataparallel": {"enabled": True, "custom_mpi_options": "-x NCCL_DEBUG=VERSION"}
+        }
+    }
     with pytest.warns(UserWarning, match=r"dropped: custom_mpi_options='-x NCCL_DEBUG=VERSION'"):
         assert Parallel.from_smdistributed(options) == Parallel()
 

@@ -125,7 +125,9 @@ def job(tmp_path, monkeypatch):
     """This process as the only worker of a job; yields the folder of its model."""
     config = tmp_path / "input" / "config"
     config.mkdir(parents=True)
-    (config / "resourceconfig.json").write_text(json.dumps({"current_host": "algo-1", "hosts": ["algo-1"]}))
+    (config / "resourceconfig.json").write_text(
+        json.dumps({"current_host": "algo-1", "hosts": ["algo-1"]})
+    )
     monkeypatch.setenv("SAGEMAKER_BASE_DIR", str(tmp_path))
     yield tmp_path / "model"
     session.end()
@@ -146,7 +148,9 @@ def test_a_job_leaves_its_figures_and_one_sentence_beside_the_model(job, capsys)
     found = Measured.read(job)
     assert found.measures["steps"] == 30
     parts = ("data_s", "forward_backward_s", "checkpoint_s", "between_steps_s")
-    assert sum(found.measures[name] for name in parts) == pytest.approx(found.measures["step_s"], abs=5e-6)
+    assert sum(found.measures[name] for name in parts) == pytest.approx(
+        found.measures["step_s"], abs=5e-6
+    )
     assert found.measures["steps_per_s"] == pytest.approx(1 / found.measures["step_s"], rel=0.05)
     said = capsys.readouterr().out
     assert "raysm: steps 3 to 30, after 2 of warm-up: " in said
@@ -156,7 +160,9 @@ def test_a_job_leaves_its_figures_and_one_sentence_beside_the_model(job, capsys)
 
 
 @pytest.mark.parametrize("trial", [{}, {"RAYSM_TRIAL": "trial"}])
-def test_a_job_draws_curves_of_its_steps_and_a_trial_of_a_sweep_prints_no_events(job, monkeypatch, capsys, trial):
+def test_a_job_draws_curves_of_its_steps_and_a_trial_of_a_sweep_prints_no_events(
+    job, monkeypatch, capsys, trial
+):
     for name, value in trial.items():
         monkeypatch.setenv(name, value)
     train(5)
@@ -176,10 +182,25 @@ def test_measuring_can_be_switched_off(job, monkeypatch, capsys):
     ("shares", "usage", "options", "says"),
     [
         ({"data": 0.41}, {}, {}, *outputs("how-to/find-what-slows-a-training.md")),
-        ({"data": 0.09, "checkpoint": 0.08}, {}, {}, "8 % of the time goes into checkpoints: save more rarely"),
-        ({"between_steps": 0.5, "data": 0.2}, {}, {}, "50 % of the time goes into the loop's own code"),
+        (
+            {"data": 0.09, "checkpoint": 0.08},
+            {},
+            {},
+            "8 % of the time goes into checkpoints: save more rarely",
+        ),
+        (
+            {"between_steps": 0.5, "data": 0.2},
+            {},
+            {},
+            "50 % of the time goes into the loop's own code",
+        ),
         ({}, {"cpu_percent": 99.0}, {}, "96 % of the step computes: more or faster CPUs"),
-        ({}, {"gpu_percent": 35.0}, {"device": "cuda"}, "and yet the GPUs are 35 % busy: a larger batch"),
+        (
+            {},
+            {"gpu_percent": 35.0},
+            {"device": "cuda"},
+            "and yet the GPUs are 35 % busy: a larger batch",
+        ),
         (
             {},
             {"cpu_percent": 30.0},

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from raysm.core.protocol import payload
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # the SageMaker SDK's own, as it is imported
+    # The SageMaker SDK's own, as it is imported.
+    warnings.simplefilter("ignore", DeprecationWarning)
     from raysm.features.training.sdk import Ray
 
 

@@ -104,17 +104,26 @@ def said(server, name, start):
 
 def model(server, name, folder):
     described = server.describe(name)
-    bucket, _, key = described["ModelArtifacts"]["S3ModelArtifacts"].removeprefix("s3://").partition("/")
+    bucket, _, key = (
+        described["ModelArtifacts"]["S3ModelArtifacts"].removeprefix("s3://").partition("/")
+    )
     server.s3.download_file(bucket, key, str(folder / "model.tar.gz"))
     with tarfile.open(folder / "model.tar.gz") as archive:
-        return {item.name.removeprefix("./"): archive.extractfile(item).read() for item in archive if item.isfile()}
+        return {
+            item.name.removeprefix("./"): archive.extractfile(item).read()
+            for item in archive
+            if item.isfile()
+        }
 
 
 def test_plain_train_runs_the_sdks_own_script_on_both_instances(server, trained):
     name, status, reason = trained["plain"]
     assert status == "Completed", reason
     arguments = ["--epochs", "3", "--name", "a b", "--rate", "0.5"]
-    assert sorted(said(server, name, "SAW ")) == [("algo-1", [arguments, "algo-1"]), ("algo-2", [arguments, "algo-2"])]
+    assert sorted(said(server, name, "SAW ")) == [
+        ("algo-1", [arguments, "algo-1"]),
+        ("algo-2", [arguments, "algo-2"]),
+    ]
 
 
 def test_with_ray_the_script_runs_once_on_a_cluster_of_both_instances(server, trained, tmp_path):
@@ -123,7 +132,9 @@ def test_with_ray_the_script_runs_once_on_a_cluster_of_both_instances(server, tr
     code = "/opt/ml/input/data/code"
     arguments = ["--epochs", "3", "--name", "a b", "--rate", "0.5"]
     told = [code, "train.py", '{"epochs": 3, "name": "a b", "rate": 0.5}', code]
-    assert said(server, name, "SAW ") == [("algo-1", [arguments, ["algo-1", "algo-2"], code, "imported", told])]
+    assert said(server, name, "SAW ") == [
+        ("algo-1", [arguments, ["algo-1", "algo-2"], code, "imported", told])
+    ]
     left = model(server, name, tmp_path)
     assert left.pop("weights") == b"trained"
     assert list(left) == ["manifest.json"]
@@ -137,10 +148,14 @@ def test_a_script_of_aws_s_samples_for_ray_runs_unmodified(server, trained, tmp_
 
 
 # How the script's exception becomes the reason is the bootstrap's: jobs/test_script_ends.
-def test_with_ray_what_the_script_raises_is_the_failure_reason_and_the_secret_is_in_no_log(server, trained):
+def test_with_ray_what_the_script_raises_is_the_failure_reason_and_the_secret_is_in_no_log(
+    server, trained
+):
     name, status, reason = trained["failing"]
     assert status == "Failed"
-    assert reason.startswith("AlgorithmError: ValueError: the data are odd\nTraceback (most recent call last):")
+    assert reason.startswith(
+        "AlgorithmError: ValueError: the data are odd\nTraceback (most recent call last):"
+    )
     described = json.dumps(server.describe(name), default=str)
     channels = {item["ChannelName"]: item for item in server.describe(name)["InputDataConfig"]}
     uri = channels["sm_drivers"]["DataSource"]["S3DataSource"]["S3Uri"]

@@ -26,10 +26,17 @@ def printed(tmp_path_factory):
         yield run_page(PAGE, folder, folder / "home", but)
     finally:
         down = [sys.executable, "-m", "raysm", "local", "down", "--force"]
-        subprocess.run(down, env=os.environ | {"RAYSM_HOME": str(folder / "home")}, capture_output=True, timeout=100)
+        subprocess.run(
+            down,
+            env=os.environ | {"RAYSM_HOME": str(folder / "home")},
+            capture_output=True,
+            timeout=100,
+        )
 
 
-@pytest.mark.parametrize("index", [0, 1, 2, 3, 4], ids=["variables", "role", "Ray", "torchrun", "boto3"])
+@pytest.mark.parametrize(
+    "index", [0, 1, 2, 3, 4], ids=["variables", "role", "Ray", "torchrun", "boto3"]
+)
 def test_the_page_prints_what_it_shows(printed, index):
     assert_printed(outputs(PAGE)[index], printed)
 

@@ -28,7 +28,9 @@ def leaves(value, path=()):
     """Yield the way to everything that a request says, and what it says there."""
     key = NAMED_BY_PLACE.get(path[-1]) if path else None
     if key:
-        value = {item[key]: {name: part for name, part in item.items() if name != key} for item in value}
+        value = {
+            item[key]: {name: part for name, part in item.items() if name != key} for item in value
+        }
     if isinstance(value, dict):
         for name, item in value.items():
             yield from leaves(item, (*path, name))
@@ -37,10 +39,12 @@ def leaves(value, path=()):
 
 
 SORTS = {
-    frozenset((path, bool(value)) for path, value in leaves(sent.request)): (name, sent) for name, sent in PLANS.items()
+    frozenset((path, bool(value)) for path, value in leaves(sent.request)): (name, sent)
+    for name, sent in PLANS.items()
 }
 SORTS = dict(SORTS.values())
-"""One plan of each set of members: the SDK reads its configuration anew for each job, which takes 0.1 s."""
+"""One plan of each set of members: the SDK reads its configuration anew for each job, which takes
+0.1 s."""
 
 
 def named(sent):
@@ -82,7 +86,12 @@ def sdk(tmp_path_factory):
     (folder / "src").mkdir()
     for name in ("train.py", "launcher.py"):
         (folder / "src" / name).write_text("print('hello')\n")
-    question = {"plans": named(PLANS), "resend": named(SORTS), "job": JOB, "source": str(folder / "src")}
+    question = {
+        "plans": named(PLANS),
+        "resend": named(SORTS),
+        "job": JOB,
+        "source": str(folder / "src"),
+    }
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.sdk_requests"],
         input=json.dumps(question),
@@ -174,16 +183,26 @@ def twins(sdk):
     return sdk["twins"]
 
 
-def test_every_difference_to_the_same_job_by_the_sdk_is_explained_and_every_explanation_is_of_one(twins):
+def test_every_difference_to_the_same_job_by_the_sdk_is_explained_and_every_explanation_is_of_one(
+    twins,
+):
     places = {name: differences(ours(), twin) for name, twin in twins.items()}
-    assert {name: found - EXPLAINED.keys() for name, found in places.items()} == dict.fromkeys(twins, set())
+    assert {name: found - EXPLAINED.keys() for name, found in places.items()} == dict.fromkeys(
+        twins, set()
+    )
     assert set().union(*places.values()) == EXPLAINED.keys()
 
 
 def test_what_a_distribution_of_raysms_adds_is_nothing_that_the_request_says(twins):
-    plain, ray = (dict(leaves(twins[name])) for name in ("ModelTrainer", "ModelTrainer with raysm.sdk.Ray"))
-    named_by_time = {path for path in plain if path == "TrainingJobName" or path.endswith("S3DataSource.S3Uri")}
-    assert {path for path in plain.keys() | ray.keys() if plain.get(path) != ray.get(path)} <= named_by_time
+    plain, ray = (
+        dict(leaves(twins[name])) for name in ("ModelTrainer", "ModelTrainer with raysm.sdk.Ray")
+    )
+    named_by_time = {
+        path for path in plain if path == "TrainingJobName" or path.endswith("S3DataSource.S3Uri")
+    }
+    assert {
+        path for path in plain.keys() | ray.keys() if plain.get(path) != ray.get(path)
+    } <= named_by_time
     assert ray["InputDataConfig.train.DataSource.S3DataSource.S3Uri"] == JOB["inputs"]["train"]
 
 

@@ -2,8 +2,9 @@
 
 The high 32 bits hold the score, descending, and the low 32 bits the neighbor's index.
 
-An owner merges the parts of top-k into a ``TopKAccumulator``, which keeps the best k of every row on disk. In memory it
-holds four bytes for each row, the lower bound for the next tiles, and the keys of one block of rows at a time.
+An owner merges the parts of top-k into a ``TopKAccumulator``, which keeps the best k of every row
+on disk. In memory it holds four bytes for each row, the lower bound for the next tiles, and the
+keys of one block of rows at a time.
 """
 
 import tempfile

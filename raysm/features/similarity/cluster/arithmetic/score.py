@@ -2,39 +2,46 @@
 
 For rows x_i, taken as float64:
 
-- D(i, j) is the sum of the products x_i[c] * x_j[c]: each product rounded to float64, then summed by ``numpy.sum`` over
-  one contiguous row. The order of that sum depends only on the length of the row (a test checks this), so a score does
-  not depend on which engine or task computes it.
+- D(i, j) is the sum of the products x_i[c] * x_j[c]: each product rounded to float64, then summed
+  by ``numpy.sum`` over one contiguous row. The order of that sum depends only on the length of the
+  row (a test checks this), so a score does not depend on which engine or task computes it.
 - n_i = sqrt(D(i, i)).
 - score(i, j) = float32(D(i, j) / (n_i * n_j)), and 0 if a norm is 0. There is no negative zero.
 
-float64 rows whose largest element lies outside 2**-400 … 2**400 are first multiplied by a power of two that brings it
-into [0.5, 1). That is exact for every element that matters (those that underflow are 2**-600 of the largest), it does
-not change the cosine, and it keeps the products and norms of such rows from overflowing or vanishing.
+float64 rows whose largest element lies outside 2**-400 … 2**400 are first multiplied by a power of
+two that brings it into [0.5, 1). That is exact for every element that matters (those that underflow
+are 2**-600 of the largest), it does not change the cosine, and it keeps the products and norms of
+such rows from overflowing or vanishing.
 
-**Products of whole tiles** find the pairs that may be among the answers, with a proof that none is missed.
-Notation: u = 2**-24 is the unit roundoff of float32, v = 2**-53 that of float64, g(m, w) = m*w / (1 - m*w); x^ is a row
-divided by its norm, exactly.
+**Products of whole tiles** find the pairs that may be among the answers, with a proof that none is
+missed.
+Notation: u = 2**-24 is the unit roundoff of float32, v = 2**-53 that of float64, g(m, w) = m*w / (1
+- m*w); x^ is a row divided by its norm, exactly.
 
-**The float32 product.** y = float32(x / n) is computed in float64 and rounded once, so y = x^ + e with
+**The float32 product.** y = float32(x / n) is computed in float64 and rounded once, so y = x^ + e
+with
 ||e|| <= u*(1 + 2**-20) + sqrt(D) * 2**-126 (the last for elements that a BLAS flushes to zero). Then
 
 - |y_i . y_j - x^_i . x^_j| <= 2*u + u**2 and a little, by Cauchy-Schwarz;
-- the computed product of D terms, added in any order, with or without fused multiply-add, differs from y_i . y_j by at
-  most g(D, u) * sum |y_i[c] y_j[c]| <= g(D, u) * (1 + u)**2, and by D * 2**-125 for terms that underflow;
-- the score is the cosine, computed in float64 to within (D + 8) * v * 2, rounded to float32: u * |score|.
+- the computed product of D terms, added in any order, with or without fused multiply-add, differs
+  from y_i . y_j by at most g(D, u) * sum |y_i[c] y_j[c]| <= g(D, u) * (1 + u)**2, and by D *
+  2**-125 for terms that underflow;
+- the score is the cosine, computed in float64 to within (D + 8) * v * 2, rounded to float32: u *
+  |score|.
 
-The sum is below g(D + 8, u) for every D with (D + 8) * u < 1/2, which is ``float32_bound``. (It exceeds g(D, u) by
-more than 8*u; the other terms take 3*u, twice u*g(D, u) <= 2*u, D * v * 4 < u / 8, and much less for terms that
-underflow.) Beyond, the bound is 4: nothing is ruled out.
+The sum is below g(D + 8, u) for every D with (D + 8) * u < 1/2, which is ``float32_bound``. (It
+exceeds g(D, u) by more than 8*u; the other terms take 3*u, twice u*g(D, u) <= 2*u, D * v * 4 < u /
+8, and much less for terms that underflow.) Beyond, the bound is 4: nothing is ruled out.
 
-**The float64 product.** With the rows themselves (scaled as ``score`` says), a product in any order and the definition
-both lie within g(D, v) * sum |x_i[c] x_j[c]| of the true dot product; both are divided by the same n_i * n_j. So they
-differ by at most 2 * g(D, v) * S + 2*v*|s|, with S = sum |x_i[c] x_j[c]| / (n_i n_j) <= 1 + g(D + 4, v), and |s| about
-S at most. The bound is ``2 * g(D + 8, v)`` with S <= 1, or, if many entries need it, with S from a product of absolute
-values (rows with few common elements have tiny or zero S, and their scores are near zero, where float32 is fine); its
-8 further terms cover 2*v*|s|. Rounding is monotone: if s - bound and s + bound, computed in float64, round to the same
-float32, that is the score. The others, about one entry in a million, are scored by the definition.
+**The float64 product.** With the rows themselves (scaled as ``score`` says), a product in any order
+and the definition both lie within g(D, v) * sum |x_i[c] x_j[c]| of the true dot product; both are
+divided by the same n_i * n_j. So they differ by at most 2 * g(D, v) * S + 2*v*|s|, with S = sum
+|x_i[c] x_j[c]| / (n_i n_j) <= 1 + g(D + 4, v), and |s| about S at most. The bound is
+``2 * g(D + 8, v)`` with S <= 1, or, if many entries need it, with S from a product of absolute
+values (rows with few common elements have tiny or zero S, and their scores are near zero, where
+float32 is fine); its 8 further terms cover 2*v*|s|. Rounding is monotone: if s - bound and s +
+bound, computed in float64, round to the same float32, that is the score. The others, about one
+entry in a million, are scored by the definition.
 """
 
 from dataclasses import dataclass
@@ -56,9 +63,11 @@ EXTREME = 400
 class Norms:
     norms: NDArray[np.float64]
     exponents: NDArray[np.int16]
-    """exponents[n]: row i is multiplied by 2**-exponents[i] wherever it is used; nearly always 0."""
+    """exponents[n]: row i is multiplied by 2**-exponents[i] wherever it is used; nearly always
+    0."""
     first_bad: int | None
-    """The first row that holds NaN or infinity, which makes the norms meaningless; None if there is none."""
+    """The first row that holds NaN or infinity, which makes the norms meaningless; None if there is
+    none."""
 
 
 def scaled(rows: Rows, exponents: NDArray[np.int16]) -> Rows:
@@ -115,7 +124,8 @@ def _dots(left: Rows, right: Rows) -> NDArray[np.float64]:
         part = products[: min(at_once, count - start)]
         stop = start + len(part)
         np.multiply(left[start:stop], right[start:stop], out=part, dtype=np.float64)
-        # NumPy sums a contiguous row in an order that depends only on its length; the order of a BLAS is unspecified.
+        # NumPy sums a contiguous row in an order that depends only on its length; the order of a
+        # BLAS is unspecified.
         part.sum(axis=-1, out=dots[start:stop])
     return dots
 
@@ -135,7 +145,9 @@ class Tile:
         return len(self.rows)
 
     def part(self, start: int, stop: int) -> "Tile":
-        return Tile(start=self.start + start, rows=self.rows[start:stop], norms=self.norms[start:stop])
+        return Tile(
+            start=self.start + start, rows=self.rows[start:stop], norms=self.norms[start:stop]
+        )
 
 
 def _g(terms: int, roundoff: float) -> float:
@@ -165,7 +177,8 @@ def exact_scores(left: Tile, right: Tile) -> NDArray[np.float32]:
     scores, ambiguous = _rounded(quotients, bound)
     if len(ambiguous) > MANY_AMBIGUOUS * scores.size:
         common = quotient(np.abs(first) @ np.abs(second).T, norms)
-        # The computed sum of absolute values is itself off by a relative g(D, v): twice the bound covers it.
+        # The computed sum of absolute values is itself off by a relative g(D, v): twice the bound
+        # covers it.
         scores, ambiguous = _rounded(quotients, np.multiply(common, 2 * bound, out=common))
     # Free the copies: pairs are scored from the tiles' own rows.
     del first, second
@@ -174,7 +187,9 @@ def exact_scores(left: Tile, right: Tile) -> NDArray[np.float32]:
     for start in range(0, len(ambiguous), at_once):
         chosen = ambiguous[start : start + at_once]
         i, j = np.divmod(chosen, scores.shape[1])
-        scores.ravel()[chosen] = pair_scores(left.rows[i], right.rows[j], left.norms[i], right.norms[j])
+        scores.ravel()[chosen] = pair_scores(
+            left.rows[i], right.rows[j], left.norms[i], right.norms[j]
+        )
     return scores
 
 

@@ -10,7 +10,8 @@ from raysm.features.similarity.cluster.arithmetic.score import Rows
 
 MOST_COLUMNS = 1 << 31
 DENSE_GAIN = 1500
-"""Elements that a dense product handles in the time of one element of a sparse product; measured."""
+"""Elements that a dense product handles in the time of one element of a sparse product;
+measured."""
 
 SAMPLED = 1 << 24
 """Most elements that are counted to estimate the cost of a sparse product."""
@@ -53,16 +54,25 @@ class SparseRows:
             places, data = places[nonzero], data[nonzero]
         rows, indices = np.divmod(places, columns)
         starts = np.searchsorted(rows, np.arange(len(starts)))
-        return SparseRows(starts.astype(np.int64), indices.astype(np.int32), np.ascontiguousarray(data), columns)
+        return SparseRows(
+            starts.astype(np.int64), indices.astype(np.int32), np.ascontiguousarray(data), columns
+        )
 
     @classmethod
     def joined(cls, parts: "list[SparseRows]", dtype: np.dtype[Any]) -> "SparseRows":
         sizes = np.cumsum([0, *(int(part.begins[-1] - part.begins[0]) for part in parts)])
-        begins = [part.begins[:-1] - part.begins[0] + at for part, at in zip(parts, sizes, strict=False)]
+        begins = [
+            part.begins[:-1] - part.begins[0] + at for part, at in zip(parts, sizes, strict=False)
+        ]
         return cls(
             np.concatenate([*begins, sizes[-1:]]),
             np.concatenate([part.indices[part.begins[0] : part.begins[-1]] for part in parts]),
-            np.concatenate([part.data[part.begins[0] : part.begins[-1]].astype(dtype, copy=False) for part in parts]),
+            np.concatenate(
+                [
+                    part.data[part.begins[0] : part.begins[-1]].astype(dtype, copy=False)
+                    for part in parts
+                ]
+            ),
             parts[0].columns,
         )
 
@@ -96,7 +106,9 @@ class SparseRows:
     def own(self) -> "SparseRows":
         """Return the same rows with arrays that hold only their elements."""
         first, last = self.begins[0], self.begins[-1]
-        return SparseRows(self.begins - first, self.indices[first:last], self.data[first:last], self.columns)
+        return SparseRows(
+            self.begins - first, self.indices[first:last], self.data[first:last], self.columns
+        )
 
     def scaled(self, exponents: NDArray[np.int16]) -> "SparseRows":
         if not exponents.any():
@@ -111,7 +123,9 @@ class SparseRows:
         compact = self.own()
         rows = np.zeros(self.shape, dtype=self.dtype)
         # Not rows[…] += data, which would add only the last of several entries for one element.
-        np.add.at(rows, (np.repeat(np.arange(len(self)), compact.counts), compact.indices), compact.data)
+        np.add.at(
+            rows, (np.repeat(np.arange(len(self)), compact.counts), compact.indices), compact.data
+        )
         return rows
 
 
@@ -132,13 +146,17 @@ class SparseTile:
 def sparse_pays(rows: SparseRows, matrix_rows: int) -> bool:
     """Return whether comparing all rows of a matrix by their elements is cheaper than by dense products.
 
-    For each two rows, the first takes only the columns that both have. ``rows`` are a sample of the N rows.
+    For each two rows, the first takes only the columns that both have. ``rows`` are a sample of the
+    N rows.
     """
     if not len(rows) or rows.columns >= MOST_COLUMNS:
         return False
     indices = rows.own().indices
     share = len(rows) * min(1.0, SAMPLED / max(1, len(indices))) / matrix_rows
     _, counts = np.unique(indices[:SAMPLED], return_counts=True)
-    # Count pairs of a row with itself apart, since scaling up the sample must not multiply them like other pairs.
-    touched = (float(np.sum(counts.astype(np.float64) * (counts - 1))) / share + float(counts.sum())) / share
+    # Count pairs of a row with itself apart, since scaling up the sample must not multiply them
+    # like other pairs.
+    touched = (
+        float(np.sum(counts.astype(np.float64) * (counts - 1))) / share + float(counts.sum())
+    ) / share
     return touched * DENSE_GAIN < float(matrix_rows) ** 2 * rows.columns

@@ -1,7 +1,7 @@
 """Choose the engine: the fastest that this machine has, or the one that the caller names.
 
-A short probe on a sample of the rows finds the fastest engine of the CPU. The GPU engine is used only by name, because
-only some instances have GPUs.
+A short probe on a sample of the rows finds the fastest engine of the CPU. The GPU engine is used
+only by name, because only some instances have GPUs.
 """
 
 import time
@@ -17,10 +17,17 @@ from raysm.features.similarity.cluster.engines.plain import PlainEngine
 from raysm.features.similarity.cluster.engines.protocol import Best, Engine, Frame
 from raysm.features.similarity.cluster.engines.sparse import SparseEngine
 from raysm.features.similarity.cluster.kernels.build import Unavailable, library
-from raysm.features.similarity.cluster.kernels.recipes import FLOATS, INTEGERS, InstructionSet, dense, this_machine
+from raysm.features.similarity.cluster.kernels.recipes import (
+    FLOATS,
+    INTEGERS,
+    InstructionSet,
+    dense,
+    this_machine,
+)
 
 CUDA = "cuda"
-"""The word that selects the GPU engine. It must match as a whole; other engines match by any part of their name."""
+"""The word that selects the GPU engine. It must match as a whole; other engines match by any part
+of their name."""
 
 
 def is_cuda(word: str | None) -> bool:
@@ -56,20 +63,27 @@ Candidates = tuple[tuple[int, InstructionSet], ...]
 
 
 def choose(
-    sample: Tile | SparseTile, frame: Frame, forced: str | None = None, integers: Candidates = INTEGERS
+    sample: Tile | SparseTile,
+    frame: Frame,
+    forced: str | None = None,
+    integers: Candidates = INTEGERS,
 ) -> Engine[Any]:
     """Return the engine for a matrix; a short probe on some hundred of its rows, the ``sample``, finds the fastest.
 
-    ``forced`` is a word of the engine's name, such as ``float32``, or ``cuda``, which no probe chooses. InvalidRequest
-    if no engine of this machine has it.
+    ``forced`` is a word of the engine's name, such as ``float32``, or ``cuda``, which no probe
+    chooses. InvalidRequest if no engine of this machine has it.
     """
     if isinstance(sample, SparseTile):
         try:
             sparse = SparseEngine(sample.rows.columns)
         except Unavailable as error:
-            raise InvalidRequest(f"sparse rows cannot be compared by their elements here: {error}") from error
+            raise InvalidRequest(
+                f"sparse rows cannot be compared by their elements here: {error}"
+            ) from error
         if forced is not None and forced.lower() not in sparse.name:
-            raise InvalidRequest(f"no engine for sparse rows is called {forced!r}; this machine has {sparse.name!r}")
+            raise InvalidRequest(
+                f"no engine for sparse rows is called {forced!r}; this machine has {sparse.name!r}"
+            )
         return sparse
     if is_cuda(forced):
         try:
@@ -82,7 +96,10 @@ def choose(
     # The first of each kind that can be made.
     for candidates in (integers, FLOATS):
         for bits, instructions in candidates:
-            if not instructions.runs_on(this_machine()) or rows.rows.shape[1] < instructions.least_columns:
+            if (
+                not instructions.runs_on(this_machine())
+                or rows.rows.shape[1] < instructions.least_columns
+            ):
                 continue
             # Check the name before making the engine, which may run the compiler.
             if word not in kind_name(bits, instructions).lower():
@@ -96,7 +113,9 @@ def choose(
         # Show the last reason: the last engine has the fewest requirements.
         plain = PlainEngine(reason)
         if word not in plain.name.lower():
-            raise InvalidRequest(f"no engine of this machine is called {forced!r}; it has {plain.name!r}")
+            raise InvalidRequest(
+                f"no engine of this machine is called {forced!r}; it has {plain.name!r}"
+            )
         return plain
     # With fewer rows, times would not be meaningful. Of equally fast engines, the first is chosen.
     if len(engines) == 1 or len(rows) < PROBE_ROWS // 4:
@@ -121,7 +140,9 @@ def _compiled(bits: int, instructions: InstructionSet, rows: Tile, frame: Frame)
     if bits == 32:
         return as_it_is
     mixed = CompiledEngine(bits, instructions, columns, mixed=True)
-    lost, left = (float(np.mean(engine.lost(engine.prepare(rows, frame)))) for engine in (as_it_is, mixed))
+    lost, left = (
+        float(np.mean(engine.lost(engine.prepare(rows, frame)))) for engine in (as_it_is, mixed)
+    )
     # Mixing costs a transform of every row, so it must reduce the integers' error enough.
     return mixed if left < MIX_PAYS * lost else as_it_is
 
@@ -134,7 +155,8 @@ def _seconds(engine: Engine[Tile], tile: Tile, frame: Frame) -> float:
     took = []
     for _ in range(3):
         again = Best.empty(tile.norms, k, best.lowest())
-        # The thread's own time: with wall-clock time on a busy machine, the probe chose slower engines.
+        # The thread's own time: with wall-clock time on a busy machine, the probe chose slower
+        # engines.
         begin = time.thread_time()
         engine.topk(operand, operand, again, again, same=True)
         took.append(time.thread_time() - begin)

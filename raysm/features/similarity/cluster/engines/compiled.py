@@ -1,11 +1,13 @@
 """The engines made of ``dense.c``: cheap products with a filter in the same loop, and scores as NumPy computes them.
 
-**Memory** of a side of n rows, beside the rows: 2 n D' bytes times the element's size (rows are laid out once as left
-and once as right side; D' is D rounded up to whole 4 bytes, with NEON to whole 16, with AMX to whole 64, n to whole
-panels of up to 48 rows), n D' more for int8 (the rest of each row, for a closer look), and 32 n. It is twice as much
-if there are tight clusters, because rows are then also laid out about their clusters' centres. A call of ``topk`` takes
-48 + 8 k + 8 min(64, max(16, 4 k)) bytes for each row of both sides, 32 more with tight clusters. A call of ``pairs``
-takes 32 bytes for each row of both sides, twice as much with tight clusters, and the pairs.
+**Memory** of a side of n rows, beside the rows: 2 n D' bytes times the element's size (rows are
+laid out once as left and once as right side; D' is D rounded up to whole 4 bytes, with NEON to
+whole 16, with AMX to whole 64, n to whole panels of up to 48 rows), n D' more for int8 (the rest of
+each row, for a closer look), and 32 n. It is twice as much if there are tight clusters, because
+rows are then also laid out about their clusters' centres. A call of ``topk`` takes 48 + 8 k + 8
+min(64, max(16, 4 k)) bytes for each row of both sides, 32 more with tight clusters. A call of
+``pairs`` takes 32 bytes for each row of both sides, twice as much with tight clusters, and the
+pairs.
 """
 
 import ctypes
@@ -18,7 +20,13 @@ from numpy.typing import NDArray
 
 from raysm.features.similarity.cluster.arithmetic.score import Rows, Tile, pair_scores
 from raysm.features.similarity.cluster.engines import bounds
-from raysm.features.similarity.cluster.engines.protocol import Best, DenseSide, Frame, Pairs, PreparedTile
+from raysm.features.similarity.cluster.engines.protocol import (
+    Best,
+    DenseSide,
+    Frame,
+    Pairs,
+    PreparedTile,
+)
 from raysm.features.similarity.cluster.kernels.build import Unavailable, check_sizes, library
 from raysm.features.similarity.cluster.kernels.recipes import InstructionSet, dense
 
@@ -31,13 +39,26 @@ TWO_TYPES = -2
 """The kernels return this if the rows of two sides are of different types."""
 
 LINE = 16
-ARRAYS = ("cheap", "finer", "panels", "first", "scale", "error", "length", "shift", "finer_error", "middle")
+ARRAYS = (
+    "cheap",
+    "finer",
+    "panels",
+    "first",
+    "scale",
+    "error",
+    "length",
+    "shift",
+    "finer_error",
+    "middle",
+)
 
 
-# These structures must match the kernels' sides.h, keys.h and pairs.h field by field. Their sizes are
-# compared when a library is loaded.
+# These structures must match the kernels' sides.h, keys.h and pairs.h field by field. Their sizes
+# are compared when a library is loaded.
 class _Form(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_void_p) for name in ("centres", "squares", "radii", "places", *ARRAYS)]
+    _fields_ = [
+        (name, ctypes.c_void_p) for name in ("centres", "squares", "radii", "places", *ARRAYS)
+    ]
 
 
 class _Side(ctypes.Structure):
@@ -85,16 +106,30 @@ class _Prepared:
 def _library(element: int, instructions: InstructionSet) -> ctypes.CDLL:
     functions = library(dense(element, instructions))
     check_sizes(functions, _Form, _Side, _Best, _PairList)
-    side, best, number, real = ctypes.POINTER(_Side), ctypes.POINTER(_Best), ctypes.c_int64, ctypes.c_double
+    side, best, number, real = (
+        ctypes.POINTER(_Side),
+        ctypes.POINTER(_Best),
+        ctypes.c_int64,
+        ctypes.c_double,
+    )
     pointer = ctypes.c_void_p
-    functions.pack_rows.restype = functions.panel_columns.restype = functions.group_step.restype = number
+    functions.pack_rows.restype = functions.panel_columns.restype = functions.group_step.restype = (
+        number
+    )
     functions.pair_scores.argtypes = [side, side, pointer, pointer, number, pointer]
     functions.all_scores.argtypes = [side, side, pointer, number]
     functions.prepare.argtypes = [side, number, pointer, real, real]
     functions.topk.argtypes = [side, side, best, best, number, ctypes.c_int, ctypes.c_int]
     # int64, because a tile may have more scored pairs than a C int holds.
     functions.topk.restype = functions.pairs.restype = number
-    functions.pairs.argtypes = [side, side, ctypes.c_float, number, ctypes.c_int, ctypes.POINTER(_PairList)]
+    functions.pairs.argtypes = [
+        side,
+        side,
+        ctypes.c_float,
+        number,
+        ctypes.c_int,
+        ctypes.POINTER(_PairList),
+    ]
     functions.free_pairs.argtypes = [ctypes.POINTER(_PairList)]
     functions.free_pairs.restype = None
     return functions
@@ -107,28 +142,39 @@ def kind_name(element: int, instructions: InstructionSet) -> str:
 class CompiledEngine:
     """int8, int16 or float32 products of AMX, AVX-512, AVX2 or NEON, decided by ``bounds``."""
 
-    def __init__(self, element: int, instructions: InstructionSet, columns: int, *, mixed: bool) -> None:
+    def __init__(
+        self, element: int, instructions: InstructionSet, columns: int, *, mixed: bool
+    ) -> None:
         """Load kernels for elements of 8, 16 or 32 bits, if their scores are NumPy's; else raise ``Unavailable``.
 
-        ``mixed`` multiplies all rows by one orthogonal matrix first: integers then represent rows with large elements
-        better.
+        ``mixed`` multiplies all rows by one orthogonal matrix first: integers then represent rows
+        with large elements better.
         """
         # Rows are padded to whole groups of 4 bytes, int8 rows by up to three elements.
-        if columns > bounds.MOST_COLUMNS or (element < 32 and bounds.largest_integer(columns + 3, element) < 127):
+        if columns > bounds.MOST_COLUMNS or (
+            element < 32 and bounds.largest_integer(columns + 3, element) < 127
+        ):
             raise Unavailable(f"{ELEMENTS[element]} sums of {columns} products may overflow")
         self.name = kind_name(element, instructions) + (" mixed" if mixed else "")
         self.scored = 0
         self._library = _library(element, instructions)
-        # Two calls, because results are cached by lengths: the second is computed only once in a process.
+        # Two calls, because results are cached by lengths: the second is computed only once in a
+        # process.
         _check(self._library, (columns,))
         _check(self._library, LENGTHS)
         self._element, self._columns, self._mixed = element, columns, mixed
 
     def prepare(self, tile: Tile, frame: Frame) -> DenseSide:
         structure, rows, norms = _structure(tile)
-        structure.groups = _round_up(-(-tile.rows.shape[1] * self._element // 32), self._library.group_step())
+        structure.groups = _round_up(
+            -(-tile.rows.shape[1] * self._element // 32), self._library.group_step()
+        )
         clusters = frame.clusters
-        centres = frame.centre[None] if clusters is None else np.concatenate([frame.centre[None], clusters.centres])
+        centres = (
+            frame.centre[None]
+            if clusters is None
+            else np.concatenate([frame.centre[None], clusters.centres])
+        )
         structure.slop = max(bounds.slop(self._columns, centre) for centre in centres)
         arrays = self._form(structure, structure.overall, centres[:1])
         errors, places = arrays[ARRAYS.index("error")], 0
@@ -142,16 +188,27 @@ class CompiledEngine:
         # A view of the tile's rows takes no memory of its own.
         arrays += () if np.shares_memory(rows, tile.rows) else (rows,)
         prepared = _Prepared(structure, (*arrays, rows, norms), errors, places)
-        return PreparedTile(tile=tile, prepared=prepared, nbytes=sum(array.nbytes for array in arrays))
+        return PreparedTile(
+            tile=tile, prepared=prepared, nbytes=sum(array.nbytes for array in arrays)
+        )
 
-    def _form(self, side: _Side, form: _Form, centres: NDArray[np.float64]) -> tuple[NDArray[Any], ...]:
+    def _form(
+        self, side: _Side, form: _Form, centres: NDArray[np.float64]
+    ) -> tuple[NDArray[Any], ...]:
         """Allocate a form for the side's rows about these centres; return the arrays that it points to."""
         n, size = side.n, side.groups
         cheap = _aligned(_round_up(n, self._library.pack_rows()), size)
         finer = _aligned(n, size) if self._element == 8 else np.empty(0, dtype=np.int32)
         panels = _aligned(_round_up(n, self._library.panel_columns()), size)
         # Zeros, because the kernels do not fill in rows without a place.
-        arrays = (cheap, finer, panels, np.zeros(n, np.int32), *np.zeros((5, n), np.float32), np.zeros(n))
+        arrays = (
+            cheap,
+            finer,
+            panels,
+            np.zeros(n, np.int32),
+            *np.zeros((5, n), np.float32),
+            np.zeros(n),
+        )
         for name, array in zip(ARRAYS, arrays, strict=True):
             setattr(form, name, array.ctypes.data)
         centres = np.ascontiguousarray(centres)
@@ -166,7 +223,11 @@ class CompiledEngine:
             side,
             places,
             None if signs is None else signs.ctypes.data,
-            float(bounds.largest_integer(self._columns + 3, self._element) if self._element < 32 else 0),
+            float(
+                bounds.largest_integer(self._columns + 3, self._element)
+                if self._element < 32
+                else 0
+            ),
             bounds.growth(self._columns) if self._element == 32 else 0.0,
         )
         if failed:
@@ -177,37 +238,71 @@ class CompiledEngine:
         errors: NDArray[np.float32] = side.prepared.errors
         return errors
 
-    def topk(self, left: DenseSide, right: DenseSide, best_left: Best, best_right: Best | None, *, same: bool) -> None:
+    def topk(
+        self,
+        left: DenseSide,
+        right: DenseSide,
+        best_left: Best,
+        best_right: Best | None,
+        *,
+        same: bool,
+    ) -> None:
         diagonal = best_right is best_left
         if diagonal and (left.tile.start, len(left)) != (right.tile.start, len(right)):
             raise ValueError("two tiles share one Best, but are not the same rows")
         mine, other = _best(best_left), None if best_right is None else _best(best_right)
         scored = self._library.topk(
-            left.prepared.structure, right.prepared.structure, mine, other, left.prepared.places, same, diagonal
+            left.prepared.structure,
+            right.prepared.structure,
+            mine,
+            other,
+            left.prepared.places,
+            same,
+            diagonal,
         )
-        _check_result(scored, left.tile, right.tile, f"to compare {len(left)} rows with {len(right)}")
+        _check_result(
+            scored, left.tile, right.tile, f"to compare {len(left)} rows with {len(right)}"
+        )
         self.scored += scored
 
-    def pairs(self, left: DenseSide, right: DenseSide, threshold: np.float32, *, same: bool) -> Pairs:
+    def pairs(
+        self, left: DenseSide, right: DenseSide, threshold: np.float32, *, same: bool
+    ) -> Pairs:
         pairs = _PairList()
         try:
             scored = self._library.pairs(
-                left.prepared.structure, right.prepared.structure, threshold, left.prepared.places, same, pairs
+                left.prepared.structure,
+                right.prepared.structure,
+                threshold,
+                left.prepared.places,
+                same,
+                pairs,
             )
             _check_result(scored, left.tile, right.tile, f"for the {pairs.count} pairs of one tile")
             self.scored += scored
             # The list of no pair may be a null pointer, which as_array refuses.
             if pairs.count == 0:
-                i, j, scores = np.empty(0, np.uint32), np.empty(0, np.uint32), np.empty(0, np.float32)
+                i, j, scores = (
+                    np.empty(0, np.uint32),
+                    np.empty(0, np.uint32),
+                    np.empty(0, np.float32),
+                )
             else:
                 i, j, scores = (
-                    np.ctypeslib.as_array(field, (pairs.count,)) for field in (pairs.i, pairs.j, pairs.scores)
+                    np.ctypeslib.as_array(field, (pairs.count,))
+                    for field in (pairs.i, pairs.j, pairs.scores)
                 )
-            offsets = np.concatenate([[0], np.cumsum(np.bincount(i, minlength=len(left)))]).astype(np.int64)
+            offsets = np.concatenate([[0], np.cumsum(np.bincount(i, minlength=len(left)))]).astype(
+                np.int64
+            )
             # Each row's pairs come in rising order already.
             order = np.argsort(i, kind="stable")
             # All three are copies, because the list is freed on return.
-            return Pairs(offsets=offsets, neighbors=j[order] + np.uint32(right.tile.start), similarities=scores[order])
+            return Pairs(
+                offsets=offsets,
+                neighbors=j[order] + np.uint32(right.tile.start),
+                similarities=scores[order],
+            )
         finally:
             # Free the list after a failed call too, which leaves the pairs that it found.
             self._library.free_pairs(pairs)
@@ -251,13 +346,19 @@ def _structure(tile: Tile) -> tuple[_Side, Rows, NDArray[np.float64]]:
     """Return the structure of a tile that is not prepared, and the arrays that it points to."""
     rows = tile.rows
     if rows.dtype not in (np.float16, np.float32, np.float64):
-        # Both hold the integers exactly as far as float64 does, which is how the definition takes them.
+        # Both hold the integers exactly as far as float64 does, which is how the definition takes
+        # them.
         rows = rows.astype(np.float32 if rows.dtype.itemsize <= 2 else np.float64)
     # There may be gaps between rows, but each row must be contiguous.
     if rows.strides[1] != rows.itemsize or rows.strides[0] < 0:
         rows = np.ascontiguousarray(rows)
     norms = np.ascontiguousarray(tile.norms, dtype=np.float64)
-    shape = {"n": rows.shape[0], "d": rows.shape[1], "stride": rows.strides[0], "kind": rows.itemsize}
+    shape = {
+        "n": rows.shape[0],
+        "d": rows.shape[1],
+        "stride": rows.strides[0],
+        "kind": rows.itemsize,
+    }
     structure = _Side(rows=rows.ctypes.data, start=tile.start, norms=norms.ctypes.data, **shape)
     return structure, rows, norms
 
@@ -266,16 +367,26 @@ def _best(best: Best) -> _Best:
     keys, lower_bounds = best.keys, best.lower_bounds
     # Do not copy: the caller would not see what the kernels write into a copy.
     if not (keys.flags.c_contiguous and lower_bounds.flags.c_contiguous and keys.flags.writeable):
-        raise ValueError("the keys and lower_bounds of a Best must be contiguous, and the keys writeable")
-    if keys.dtype != np.uint64 or lower_bounds.dtype != np.float32 or len(keys) != len(lower_bounds):
+        raise ValueError(
+            "the keys and lower_bounds of a Best must be contiguous, and the keys writeable"
+        )
+    if (
+        keys.dtype != np.uint64
+        or lower_bounds.dtype != np.float32
+        or len(keys) != len(lower_bounds)
+    ):
         raise ValueError(
             f"a Best holds keys uint64[n, k] and lower_bounds float32[n], got {keys.dtype} and {lower_bounds.dtype}"
         )
     return _Best(keys=keys.ctypes.data, lower_bounds=lower_bounds.ctypes.data, k=keys.shape[1])
 
 
-def _scores(library: ctypes.CDLL, left: Rows, right: Rows, norms: NDArray[np.float64]) -> list[NDArray[np.float32]]:
-    (first, *keep), (second, *keep_too) = (_structure(Tile(start=0, rows=rows, norms=norms)) for rows in (left, right))
+def _scores(
+    library: ctypes.CDLL, left: Rows, right: Rows, norms: NDArray[np.float64]
+) -> list[NDArray[np.float32]]:
+    (first, *keep), (second, *keep_too) = (
+        _structure(Tile(start=0, rows=rows, norms=norms)) for rows in (left, right)
+    )
     i, j = np.divmod(np.arange(len(left) * len(right)), len(right))
     scores = [np.empty(len(i), dtype=np.float32) for _ in range(2)]
     library.pair_scores(first, second, i.ctypes.data, j.ctypes.data, len(i), scores[0].ctypes.data)
@@ -289,7 +400,8 @@ def _scores(library: ctypes.CDLL, left: Rows, right: Rows, norms: NDArray[np.flo
 def _check(library: ctypes.CDLL, lengths: tuple[int, ...]) -> None:
     """Compare the kernels' scores with NumPy's; raise ``Unavailable`` if this NumPy sums in another order.
 
-    The products of each pair of rows cancel each other except for rounding errors, so that any other order shows.
+    The products of each pair of rows cancel each other except for rounding errors, so that any
+    other order shows.
     """
     rng = np.random.default_rng(0)
     for columns in lengths:
@@ -304,4 +416,6 @@ def _check(library: ctypes.CDLL, lengths: tuple[int, ...]) -> None:
             expected = pair_scores(left[i], right[j], norms[i], norms[j])
             for scores in _scores(library, left, right, norms):
                 if not np.array_equal(scores, expected):
-                    raise Unavailable(f"NumPy {np.__version__} sums rows of {columns} elements in another order")
+                    raise Unavailable(
+                        f"NumPy {np.__version__} sums rows of {columns} elements in another order"
+                    )

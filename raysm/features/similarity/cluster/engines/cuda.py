@@ -1,31 +1,33 @@
 """The engine of a GPU: float16 products, a filter, exact scores and the merging of keys, all in torch.
 
-A tile is cut into *panels* of one size. A panel is made from the host's rows when it is needed, and made again if it
-was dropped meanwhile, so tiles and the matrix may be larger than the GPU's memory. One product of two panels gives an
-upper bound of the score of each pair, by the proof in ``bounds``. First only the largest of every ``GROUP`` entries of
-a row is compared with the limits, because reading all entries again takes several times as long as the product. In the
-groups that pass, a pair that reaches the limit of its row or of its column is scored by the definition, in float64, and
-merged into the best of both. A product with too many survivors is halved until its parts have few enough; limits rise
-from one part to the next.
+A tile is cut into *panels* of one size. A panel is made from the host's rows when it is needed, and
+made again if it was dropped meanwhile, so tiles and the matrix may be larger than the GPU's memory.
+One product of two panels gives an upper bound of the score of each pair, by the proof in
+``bounds``. First only the largest of every ``GROUP`` entries of a row is compared with the limits,
+because reading all entries again takes several times as long as the product. In the groups that
+pass, a pair that reaches the limit of its row or of its column is scored by the definition, in
+float64, and merged into the best of both. A product with too many survivors is halved until its
+parts have few enough; limits rise from one part to the next.
 
-**Scores** have the same bits as ``arithmetic.score`` gives on a CPU. ``row_sums`` adds in NumPy's order, spelled out as
-elementwise operations of whole columns. IEEE rounds each of them to nearest, with denormals, on CUDA as on a CPU. No
-product can be fused with a sum, since each operation is a kernel of its own that writes its rounded result. This code
-must not use ``torch.compile``, ``addcmul`` or a Python number as divisor, which may round differently. ``CudaEngine``
-compares the device's scores with NumPy's before it is used.
+**Scores** have the same bits as ``arithmetic.score`` gives on a CPU. ``row_sums`` adds in NumPy's
+order, spelled out as elementwise operations of whole columns. IEEE rounds each of them to nearest,
+with denormals, on CUDA as on a CPU. No product can be fused with a sum, since each operation is a
+kernel of its own that writes its rounded result. This code must not use ``torch.compile``,
+``addcmul`` or a Python number as divisor, which may round differently. ``CudaEngine`` compares the
+device's scores with NumPy's before it is used.
 
 **Memory on the GPU**, with ``free`` bytes when the engine is made:
 
     the latest panels                             at most free / 2, but at least two panels
-  + a product of P x P entries, float16           2 P**2       P**2 <= free / 64 is the size of a panel
-  + the largest of each group of the product      P**2 / 16
+  + a product of P x P entries, float16           2 P**2       P**2 <= free / 64 is the size of a
+  panel + the largest of each group of the product      P**2 / 16
   + the groups that pass, at a time               at most 6 P**2, and about 400 * 2**20
   + survivors at a time, with their keys          about 200 * 2**20
   + rows of pairs in float64, while scored        free / 16
   + the best of a tile's rows and columns         3 * 8 k (n + m)
 
-and at most 256 MiB while a panel is made. The same code runs on a CPU, where its tests compare it with the other
-engines, index for index.
+and at most 256 MiB while a panel is made. The same code runs on a CPU, where its tests compare it
+with the other engines, index for index.
 """
 
 import functools
@@ -44,30 +46,40 @@ from raysm.features.similarity.cluster.arithmetic import score
 from raysm.features.similarity.cluster.arithmetic.score import Rows, Tile
 from raysm.features.similarity.cluster.engines import bounds
 from raysm.features.similarity.cluster.engines.plain import PlainEngine
-from raysm.features.similarity.cluster.engines.protocol import Best, DenseSide, Frame, Pairs, PreparedTile
+from raysm.features.similarity.cluster.engines.protocol import (
+    Best,
+    DenseSide,
+    Frame,
+    Pairs,
+    PreparedTile,
+)
 from raysm.features.similarity.cluster.kernels.build import Unavailable
 
 MAX_PANEL_ROWS, MIN_PANEL_ROWS = 1 << 14, 32
 
 STRIP_ROWS, STRIP_COLUMNS = 64, 256
-"""An overflowed product is not halved further than this. Products are padded to a multiple of so many columns."""
+"""An overflowed product is not halved further than this. Products are padded to a multiple of so
+many columns."""
 
 GROUP = 64
-"""Number of entries of a row whose largest is compared first; it divides ``STRIP_COLUMNS``. In a part of m columns a
-group has every (m / GROUP)-th."""
+"""Number of entries of a row whose largest is compared first; it divides ``STRIP_COLUMNS``. In a
+part of m columns a group has every (m / GROUP)-th."""
 
 SURVIVORS = 1 << 20
-"""A product overflows if more groups or pairs than this pass the filter, or more pairs than ``MAX_SURVIVING``."""
+"""A product overflows if more groups or pairs than this pass the filter, or more pairs than
+``MAX_SURVIVING``."""
 
 MAX_SURVIVING = 1 / 8
-"""Share of a product's pairs. With more, it pays to go in parts, because limits rise from one to the next."""
+"""Share of a product's pairs. With more, it pays to go in parts, because limits rise from one to
+the next."""
 
 MIN_FREE = 1 << 30
 LEAST = -65504.0
 LENGTHS = (1, 7, 8, 9, 127, 128, 129, 136, 300, 768, 1021)
 
 EXTRA, ALIGNED = 6, 8
-"""Columns that a panel adds to the rows' own, see ``bounds``; and the multiple of columns that tensor cores need."""
+"""Columns that a panel adds to the rows' own, see ``bounds``; and the multiple of columns that
+tensor cores need."""
 
 LARGEST_EXPONENT = 12
 """Largest binary exponent of a panel's scale, for rows that are nearly all alike."""
@@ -86,7 +98,8 @@ LAST_KEY = 2**63 - 1
 
 TOP = np.uint64(1 << 63)
 
-# ---- keys: torch cannot sort unsigned numbers of 64 bits, so they are int64, less 2**63, in the same order ----------
+# ---- keys: torch cannot sort unsigned numbers of 64 bits, so they are int64, less 2**63, in the
+# same order ----------
 
 
 def encoded(scores: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
@@ -103,7 +116,8 @@ def decoded(keys: torch.Tensor) -> torch.Tensor:
     return torch.where(keys == LAST_KEY, -torch.inf, bits.to(torch.int32).view(torch.float32))
 
 
-# ---- scores by the definition -------------------------------------------------------------------------------------
+# ---- scores by the definition
+# -------------------------------------------------------------------------------------
 
 
 def pair_scores(
@@ -114,15 +128,16 @@ def pair_scores(
     norms = left_norms * right_norms
     zero = norms == 0
     quotients = torch.where(zero, 0.0, dots / torch.where(zero, 1.0, norms))
-    # Adding 0 turns a negative zero, which keys cannot order, into a positive one, as in the definition.
+    # Adding 0 turns a negative zero, which keys cannot order, into a positive one, as in the
+    # definition.
     return quotients.to(torch.float32) + 0.0
 
 
 def row_sums(values: torch.Tensor) -> torch.Tensor:
     """Return the sums over the last axis, added in the order in which NumPy adds a contiguous row.
 
-    NumPy halves rows of more than ``LEAF`` elements at a multiple of ``LANES``, and adds shorter ones in ``LANES``
-    running sums.
+    NumPy halves rows of more than ``LEAF`` elements at a multiple of ``LANES``, and adds shorter
+    ones in ``LANES`` running sums.
     """
     length = values.shape[-1]
     if length > LEAF:
@@ -146,7 +161,8 @@ def row_sums(values: torch.Tensor) -> torch.Tensor:
     return total
 
 
-# ---- panels -------------------------------------------------------------------------------------------------------
+# ---- panels
+# -------------------------------------------------------------------------------------------------------
 
 
 def rounded_up(values: torch.Tensor) -> torch.Tensor:
@@ -162,10 +178,12 @@ def rounded_down(values: torch.Tensor) -> torch.Tensor:
 class Panel:
     start: int
     rows: torch.Tensor
-    """rows[n, D] of the host; integers are converted to a float type that is as exact as float64."""
+    """rows[n, D] of the host; integers are converted to a float type that is as exact as
+    float64."""
     norms: torch.Tensor
     cheap: torch.Tensor
-    """cheap[n, W], float16: rows less the centre, scaled, with the columns of a left side; W is a multiple of 8."""
+    """cheap[n, W], float16: rows less the centre, scaled, with the columns of a left side; W is a
+    multiple of 8."""
     error: torch.Tensor
     """error[n], float64: e_i in units of the scale."""
     length: torch.Tensor
@@ -179,7 +197,8 @@ class Panel:
 
     def right(self) -> torch.Tensor:
         """Return a copy of ``cheap`` with the columns of a right side, padded with zero rows."""
-        # Swap error with length, and the pieces of beta with the scales, so that one product sums all terms.
+        # Swap error with length, and the pieces of beta with the scales, so that one product sums
+        # all terms.
         order = torch.tensor([1, 0, 4, 5, 2, 3], device=self.cheap.device) + self.rows.shape[1]
         right = nn.functional.pad(self.cheap, (0, 0, 0, -len(self) % STRIP_COLUMNS))
         right[: len(self), self.rows.shape[1] : self.rows.shape[1] + EXTRA] = self.cheap[:, order]
@@ -219,7 +238,8 @@ def make_panel(tile: Tile, frame: Frame, device: torch.device) -> Panel:
     def moved(some: slice) -> torch.Tensor:
         return rows[some].to(wide) * inverse[some] - centre
 
-    # First compute the lengths of the rows, which determine the scale; then round the rows to float16.
+    # First compute the lengths of the rows, which determine the scale; then round the rows to
+    # float16.
     lengths = torch.cat([torch.linalg.vector_norm(moved(some), dim=1) for some in steps])
     shift = torch.cat([moved(some) @ centre for some in steps])
     largest = float(torch.maximum(lengths.max(), shift.abs().max()))
@@ -259,10 +279,12 @@ def make_panel(tile: Tile, frame: Frame, device: torch.device) -> Panel:
     )
 
 
-# ---- the engine ---------------------------------------------------------------------------------------------------
+# ---- the engine
+# ---------------------------------------------------------------------------------------------------
 
 Limits: TypeAlias = Callable[[slice, slice], tuple[torch.Tensor, torch.Tensor | None]]
-"""Returns limits of rows and of columns. A pair passes if it reaches either; None: columns have no limits."""
+"""Returns limits of rows and of columns. A pair passes if it reaches either; None: columns have no
+limits."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -281,8 +303,12 @@ class DeviceBest:
     """The best of all rows of one or two tiles, on the device: keys[n, k], less 2**63, and bounds[n] of ``Best``."""
 
     def __init__(self, bests: Sequence[Best], device: torch.device) -> None:
-        self.keys = torch.from_numpy((np.concatenate([best.keys for best in bests]) ^ TOP).view(np.int64)).to(device)
-        self.bounds = torch.from_numpy(np.concatenate([best.lower_bounds for best in bests])).to(device)
+        self.keys = torch.from_numpy(
+            (np.concatenate([best.keys for best in bests]) ^ TOP).view(np.int64)
+        ).to(device)
+        self.bounds = torch.from_numpy(np.concatenate([best.lower_bounds for best in bests])).to(
+            device
+        )
 
     def panels(self, cut: Cut, first: int) -> list["PanelBest"]:
         """Return the best of each panel of a tile, whose rows begin at ``first``."""
@@ -321,15 +347,20 @@ class PanelBest:
     def limits(self, panel: Panel, other: Panel, squared: float, first: int = 0) -> torch.Tensor:
         """Return limits[n], float16, for the panel's products with rows of the other panel from ``first`` on.
 
-        A pair with the score t has a quotient of at least t less half a step, which is below 2**-23 t + 2**-149.
+        A pair with the score t has a quotient of at least t less half a step, which is below 2**-23
+        t + 2**-149.
         """
         kth = decoded(self.keys[:, -1])
         least = torch.maximum(kth, self.bounds).to(torch.float64)
-        scaled = (least - least.abs() * 2.0**-23 - 2.0**-149 - squared) * (panel.scale * other.scale)
-        # No score is above 1, see ``bounds``: behind k neighbors with 1, none with a higher index enters.
+        scaled = (least - least.abs() * 2.0**-23 - 2.0**-149 - squared) * (
+            panel.scale * other.scale
+        )
+        # No score is above 1, see ``bounds``: behind k neighbors with 1, none with a higher index
+        # enters.
         behind = (self.keys[:, -1] & 0xFFFFFFFF) < other.start + first
         closed = self._unserved | ((kth >= 1) & behind)
-        # Clamp to the least finite number, so that the row itself, with -inf in the product, never passes.
+        # Clamp to the least finite number, so that the row itself, with -inf in the product, never
+        # passes.
         limits = rounded_down(torch.where(least.isinf(), -torch.inf, scaled)).clamp_(min=LEAST)
         return torch.where(closed, torch.inf, limits)
 
@@ -340,7 +371,8 @@ class PanelBest:
             return
         whole = near.shape[1] - near.shape[1] % GROUP
         if whole >= 2 * k * GROUP:
-            # The largest of k groups belong to k neighbors, and are found sooner; few of the k best share a group.
+            # The largest of k groups belong to k neighbors, and are found sooner; few of the k best
+            # share a group.
             near = near[:, :whole].view(len(near), GROUP, -1).amax(1)
         kth = torch.topk(near, k, dim=1).values[:, -1].to(torch.float64)
         cross = 3 * (panel.error * other.length.max() + panel.length * other.error.max())
@@ -352,10 +384,18 @@ class PanelBest:
 
 
 class CudaEngine:
-    def __init__(self, device: str, columns: int, *, free_bytes: int | None = None, survivors: int = SURVIVORS) -> None:
+    def __init__(
+        self,
+        device: str,
+        columns: int,
+        *,
+        free_bytes: int | None = None,
+        survivors: int = SURVIVORS,
+    ) -> None:
         """Set up the device, ``cpu`` in tests, and compare its scores and products with NumPy's.
 
-        An engine may use ``free_bytes``, or what the device has free. A product with more ``survivors`` overflows.
+        An engine may use ``free_bytes``, or what the device has free. A product with more
+        ``survivors`` overflows.
         """
         if columns > bounds.MOST_COLUMNS or not 0 < bounds.device_growth(columns) <= 1 / 8:
             raise Unavailable(f"the sum of {columns} products of a GPU may be too far off")
@@ -373,7 +413,9 @@ class CudaEngine:
                 free_bytes = torch.cuda.mem_get_info()[0]
                 if free_bytes < MIN_FREE:
                     raise Unavailable(f"only {free_bytes >> 20} MiB of the GPU's memory are free")
-        device_name = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else "a CPU"
+        device_name = (
+            torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else "a CPU"
+        )
         self.name = f"float16 CUDA ({device_name})"
         self.scored = 0
         self._survivors_at_once = survivors
@@ -404,13 +446,24 @@ class CudaEngine:
             tile = cut.parts[at]
             most = self._room - panel_bytes(len(tile), tile.rows)
             # Keep the last one, which is the other side of the next product.
-            while len(self._panels) > 1 and sum(panel.nbytes for panel in self._panels.values()) > most:
+            while (
+                len(self._panels) > 1
+                and sum(panel.nbytes for panel in self._panels.values()) > most
+            ):
                 self._panels.popitem(last=False)
             panel = make_panel(tile, cut.frame, self._device)
         self._panels[cut, at] = panel
         return panel
 
-    def topk(self, left: DenseSide, right: DenseSide, best_left: Best, best_right: Best | None, *, same: bool) -> None:
+    def topk(
+        self,
+        left: DenseSide,
+        right: DenseSide,
+        best_left: Best,
+        best_right: Best | None,
+        *,
+        same: bool,
+    ) -> None:
         diagonal = best_right is best_left
         if diagonal and (left.tile.start, len(left)) != (right.tile.start, len(right)):
             raise ValueError("two tiles share one Best, but are not the same rows")
@@ -423,7 +476,15 @@ class CudaEngine:
         for i, j in _order(above, beside, diagonal):
             # A panel with itself is merged only once.
             other = None if not theirs or (diagonal and i == j) else theirs[j]
-            self._serve(self._panel(above, i), self._panel(beside, j), found, mine[i], other, above.squared, same)
+            self._serve(
+                self._panel(above, i),
+                self._panel(beside, j),
+                found,
+                mine[i],
+                other,
+                above.squared,
+                same,
+            )
         keys = found.keys.cpu().numpy().view(np.uint64) ^ TOP
         for best, part in zip(bests, np.split(keys, [len(left)]), strict=False):
             best.keys[...] = part
@@ -450,7 +511,9 @@ class CudaEngine:
                 return of_rows, None
             of_columns = theirs.limits(beside, above, squared, rows.start)
             # No entry of the padding reaches infinity.
-            return of_rows, nn.functional.pad(of_columns, (0, near.shape[1] - len(beside)), value=torch.inf)[columns]
+            return of_rows, nn.functional.pad(
+                of_columns, (0, near.shape[1] - len(beside)), value=torch.inf
+            )[columns]
 
         for i, j in self._survivors(near, limits, slice(0, len(near)), slice(0, near.shape[1])):
             scores = self._scores_at(above, beside, i, j)
@@ -458,9 +521,15 @@ class CudaEngine:
                 found.take(i + mine.first, scores, j + beside.start)
             else:
                 rows = torch.cat([i + mine.first, j + theirs.first])
-                found.take(rows, torch.cat([scores, scores]), torch.cat([j + beside.start, i + above.start]))
+                found.take(
+                    rows,
+                    torch.cat([scores, scores]),
+                    torch.cat([j + beside.start, i + above.start]),
+                )
 
-    def pairs(self, left: DenseSide, right: DenseSide, threshold: np.float32, *, same: bool) -> Pairs:
+    def pairs(
+        self, left: DenseSide, right: DenseSide, threshold: np.float32, *, same: bool
+    ) -> Pairs:
         above, beside = left.prepared, right.prepared
         least = float(threshold)
         # More than half a step of float32, as in PanelBest.limits.
@@ -468,19 +537,28 @@ class CudaEngine:
         found = []
         for at, beside_at in _order(above, beside, False):
             up, side = above.parts[at], beside.parts[beside_at]
-            # Skip products on or below the diagonal, where no neighbor has a higher number than its row.
+            # Skip products on or below the diagonal, where no neighbor has a higher number than its
+            # row.
             if same and up.start >= side.start + len(side) - 1:
                 continue
             panels = self._panel(above, at), self._panel(beside, beside_at)
             for rows, neighbors, scores in self._pairs(*panels, threshold, least, same):
-                found.append((rows.cpu().numpy() - left.tile.start, neighbors.cpu().numpy(), scores.cpu().numpy()))
+                found.append(
+                    (
+                        rows.cpu().numpy() - left.tile.start,
+                        neighbors.cpu().numpy(),
+                        scores.cpu().numpy(),
+                    )
+                )
         return Pairs.of(found, len(left))
 
     def _pairs(
         self, above: Panel, beside: Panel, threshold: np.float32, least: float, same: bool
     ) -> Iterator[tuple[torch.Tensor, ...]]:
         near = self._product(above, beside, same)
-        scaled = torch.tensor([least * above.scale * beside.scale], dtype=torch.float64, device=self._device)
+        scaled = torch.tensor(
+            [least * above.scale * beside.scale], dtype=torch.float64, device=self._device
+        )
         limit = rounded_down(scaled).clamp_(min=LEAST).expand(len(above))
 
         def limits(rows: slice, columns: slice) -> tuple[torch.Tensor, None]:
@@ -531,7 +609,10 @@ class CudaEngine:
             if of_columns is not None:
                 mask |= entries >= of_columns.T[group]
             at, within = mask.nonzero().unbind(1)
-            if len(at) <= (most if is_strip else min(most, MAX_SURVIVING * height * width)) or is_smallest:
+            if (
+                len(at) <= (most if is_strip else min(most, MAX_SURVIVING * height * width))
+                or is_smallest
+            ):
                 if len(at):
                     yield i[at] + rows.start, within * step + group[at] + columns.start
                 return
@@ -547,10 +628,13 @@ class CudaEngine:
         for part in parts:
             yield from self._survivors(near, limits, *part)
 
-    def _scores_at(self, above: Panel, beside: Panel, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
+    def _scores_at(
+        self, above: Panel, beside: Panel, i: torch.Tensor, j: torch.Tensor
+    ) -> torch.Tensor:
         self.scored += len(i)
         scores = torch.empty(len(i), dtype=torch.float32, device=self._device)
-        # For each column: both rows' elements, both as float64, and their product, of up to 8 bytes each.
+        # For each column: both rows' elements, both as float64, and their product, of up to 8 bytes
+        # each.
         step = max(1, self._pair_bytes // (40 * above.rows.shape[1]))
         for start in range(0, len(i), step):
             rows, columns = i[start : start + step], j[start : start + step]
@@ -576,7 +660,8 @@ def _multiply(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> Non
         out.copy_(left.to(torch.float32) @ right.T.to(torch.float32))
 
 
-# ---- the device ---------------------------------------------------------------------------------------------------
+# ---- the device
+# ---------------------------------------------------------------------------------------------------
 
 
 def cuda_engine(columns: int) -> CudaEngine:
@@ -586,7 +671,8 @@ def cuda_engine(columns: int) -> CudaEngine:
             raise Unavailable(f"torch {torch.__version__} finds no GPU that it can use")
         return CudaEngine("cuda", columns)
     except RuntimeError as error:
-        # The driver's message says, for example, that it is too old for this torch, or that the GPU is in use.
+        # The driver's message says, for example, that it is too old for this torch, or that the GPU
+        # is in use.
         raise Unavailable(f"CUDA fails: {str(error).splitlines()[0]}") from error
 
 
@@ -594,7 +680,9 @@ def cuda_engine(columns: int) -> CudaEngine:
 def _check_products(device: torch.device, columns: int) -> None:
     """Check, with sums that cancel, that the errors of the device's products are as small as ``bounds`` assumes."""
     width = -(-columns // 8) * 8
-    half = torch.from_numpy(np.random.default_rng(1).standard_normal((2, 64, -(-width // 2)))).to(torch.float16)
+    half = torch.from_numpy(np.random.default_rng(1).standard_normal((2, 64, -(-width // 2)))).to(
+        torch.float16
+    )
     left = torch.cat([half[0], half[0]], dim=1)[:, :width].contiguous()
     # The second half is nearly the negative of the first, so a small sum is left of large terms.
     right = torch.cat([half[1], -half[1] * (1 + 2.0**-10)], dim=1)[:, :width].contiguous()
@@ -603,9 +691,15 @@ def _check_products(device: torch.device, columns: int) -> None:
     first, second = left.to(torch.float64), right.to(torch.float64)
     exact = first @ second.T
     # The last two terms are the error of rounding the output to float16.
-    most = bounds.device_growth(width) * (first.abs() @ second.abs().T) + exact.abs() * 2.0**-10 + 2.0**-24
+    most = (
+        bounds.device_growth(width) * (first.abs() @ second.abs().T)
+        + exact.abs() * 2.0**-10
+        + 2.0**-24
+    )
     if not bool(((near.cpu().to(torch.float64) - exact).abs() <= most).all()):
-        raise Unavailable("the float16 products of this GPU are further off than was measured of others")
+        raise Unavailable(
+            "the float16 products of this GPU are further off than was measured of others"
+        )
 
 
 @functools.cache
@@ -613,8 +707,14 @@ def _check_scores(device: torch.device, length: int) -> None:
     """Compare the device's scores with NumPy's, for products that cancel each other except for rounding errors."""
     rng = np.random.default_rng(length)
     half = rng.standard_normal((2, 8, length - length // 2))
-    left, right = np.concatenate([half, half * [[[1.0]], [[-1.0]]]], axis=2)[:, :, rng.permutation(length)]
+    left, right = np.concatenate([half, half * [[[1.0]], [[-1.0]]]], axis=2)[
+        :, :, rng.permutation(length)
+    ]
     norms = np.linspace(0.5, 2, 8)
     arguments = (torch.from_numpy(array.copy()).to(device) for array in (left, right, norms, norms))
-    if not np.array_equal(pair_scores(*arguments).cpu().numpy(), score.pair_scores(left, right, norms, norms)):
-        raise Unavailable(f"this GPU and NumPy {np.__version__} differ in scores of {length} elements")
+    if not np.array_equal(
+        pair_scores(*arguments).cpu().numpy(), score.pair_scores(left, right, norms, norms)
+    ):
+        raise Unavailable(
+            f"this GPU and NumPy {np.__version__} differ in scores of {length} elements"
+        )

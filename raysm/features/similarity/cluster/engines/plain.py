@@ -1,7 +1,7 @@
 """The engine that needs only NumPy: float64 products by its BLAS. It always works, and is several times slower.
 
-Every score comes from ``exact_scores``: a float64 product of whole tiles, and the definition if rounding leaves the
-score open. So there is no filter whose bound would need a proof.
+Every score comes from ``exact_scores``: a float64 product of whole tiles, and the definition if
+rounding leaves the score open. So there is no filter whose bound would need a proof.
 """
 
 import math
@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 
 from raysm.features.similarity.cluster.arithmetic.keys import EMPTY_KEY, decode, encode
 from raysm.features.similarity.cluster.arithmetic.score import Tile, exact_scores
-from raysm.features.similarity.cluster.engines.protocol import Best, DenseSide, Frame, Pairs, PreparedTile
+from raysm.features.similarity.cluster.engines.protocol import (
+    Best,
+    DenseSide,
+    Frame,
+    Pairs,
+    PreparedTile,
+)
 
 ENTRIES = 1 << 20
 ROW_BYTES = 32 << 20
@@ -30,9 +36,20 @@ class PlainEngine:
     def prepare(self, tile: Tile, frame: Frame) -> DenseSide:
         return PreparedTile(tile=tile, prepared=None, nbytes=0)
 
-    def topk(self, left: DenseSide, right: DenseSide, best_left: Best, best_right: Best | None, *, same: bool) -> None:
+    def topk(
+        self,
+        left: DenseSide,
+        right: DenseSide,
+        best_left: Best,
+        best_right: Best | None,
+        *,
+        same: bool,
+    ) -> None:
         for i, above, j, beside, scores in _scored(left.tile, right.tile):
-            first, last = max(above.start, beside.start), min(above.start + len(above), beside.start + len(beside))
+            first, last = (
+                max(above.start, beside.start),
+                min(above.start + len(above), beside.start + len(beside)),
+            )
             if same and first < last:
                 # No row is its own neighbor.
                 rows = np.arange(first, last)
@@ -42,7 +59,9 @@ class PlainEngine:
             if best_right is not None and best_right is not best_left:
                 _merge(best_right, slice(j, j + len(beside)), scores.T, above.start)
 
-    def pairs(self, left: DenseSide, right: DenseSide, threshold: np.float32, *, same: bool) -> Pairs:
+    def pairs(
+        self, left: DenseSide, right: DenseSide, threshold: np.float32, *, same: bool
+    ) -> Pairs:
         found = []
         for i, above, _, beside, scores in _scored(left.tile, right.tile):
             chosen = scores >= threshold

@@ -1,7 +1,8 @@
 """The protocol of engines: an engine compares two tiles of rows, fast, and answers as ``score`` defines.
 
-An engine uses cheap products, with a proven bound on their error, to find the pairs that may be among the answers, and
-scores those by the definition. So every engine gives the same answers, bit for bit.
+An engine uses cheap products, with a proven bound on their error, to find the pairs that may be
+among the answers, and scores those by the definition. So every engine gives the same answers, bit
+for bit.
 """
 
 from collections.abc import Iterable
@@ -68,15 +69,20 @@ class Best:
     keys: NDArray[np.uint64]
     """keys[n, k], each row's best first, padded with ``EMPTY_KEY``."""
     lower_bounds: NDArray[np.float32]
-    """lower_bounds[n]: scores from other tiles that row i's k-th best reaches; lower scores need not be kept.
+    """lower_bounds[n]: scores from other tiles that row i's k-th best reaches; lower scores need
+    not be kept.
 
     -inf if nothing is known, +inf for rows that look for no neighbors."""
 
     @classmethod
-    def empty(cls, norms: NDArray[np.float64], k: int, lower_bounds: NDArray[np.float32] | None = None) -> "Best":
+    def empty(
+        cls, norms: NDArray[np.float64], k: int, lower_bounds: NDArray[np.float32] | None = None
+    ) -> "Best":
         """Return a best without any keys; zero rows look for none, as theirs are always the lowest indices."""
         bounds = (
-            np.full(len(norms), -np.inf, dtype=np.float32) if lower_bounds is None else lower_bounds.astype(np.float32)
+            np.full(len(norms), -np.inf, dtype=np.float32)
+            if lower_bounds is None
+            else lower_bounds.astype(np.float32)
         )
         # This changes only the copy that astype made.
         bounds[norms == 0] = np.inf
@@ -101,7 +107,9 @@ class Pairs:
     def of(cls, parts: Iterable[tuple[NDArray[Any], ...]], count: int) -> "Pairs":
         """Sort and join rows, counted from the tile's first of ``count``, neighbors and similarities."""
         none = (np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0, np.float32))
-        rows, neighbors, similarities = (np.concatenate(columns) for columns in zip(none, *parts, strict=True))
+        rows, neighbors, similarities = (
+            np.concatenate(columns) for columns in zip(none, *parts, strict=True)
+        )
         order = pair_order(rows, neighbors)
         return cls(
             offsets=np.searchsorted(rows[order], np.arange(count + 1)).astype(np.int64),
@@ -129,7 +137,13 @@ class Engine(Protocol[T]):
         ...
 
     def topk(
-        self, left: PreparedTile[T], right: PreparedTile[T], best_left: Best, best_right: Best | None, *, same: bool
+        self,
+        left: PreparedTile[T],
+        right: PreparedTile[T],
+        best_left: Best,
+        best_right: Best | None,
+        *,
+        same: bool,
     ) -> None:
         """Compare every row of ``left`` with every row of ``right``, and keep the best of each row.
 
@@ -137,16 +151,19 @@ class Engine(Protocol[T]):
             left: n rows.
             right: m rows.
             best_left: The best of the left rows, which the engine updates.
-            best_right: The best of the right rows, which the engine updates; None: only the left rows look for
-                neighbors.
-            same: True if both are rows of one matrix, so that no row is its own neighbor. The two ranges then have no
-                row in common, or are the same with ``best_right is best_left``, or ``best_right`` is None.
+            best_right: The best of the right rows, which the engine updates; None: only the left
+                rows look for neighbors.
+            same: True if both are rows of one matrix, so that no row is its own neighbor. The two
+                ranges then have no row in common, or are the same with ``best_right is best_left``,
+                or ``best_right`` is None.
 
         No pair may be offered to a ``Best`` twice.
         """
         ...
 
-    def pairs(self, left: PreparedTile[T], right: PreparedTile[T], threshold: np.float32, *, same: bool) -> Pairs:
+    def pairs(
+        self, left: PreparedTile[T], right: PreparedTile[T], threshold: np.float32, *, same: bool
+    ) -> Pairs:
         """Return the pairs with a score of at least ``threshold``; with ``same`` only those with row < neighbor."""
         ...
 

@@ -1,10 +1,11 @@
 """Compiled kernels: libraries from the wheel, or compiled at run time by the machine's own C compiler.
 
-``make`` compiles the libraries of a wheel for ``setup.py``: for this machine, and for the other one if Debian's cross
-compiler is installed (``gcc-aarch64-linux-gnu``, ``gcc-x86-64-linux-gnu``). ``platform_tag`` says
-on which platforms that wheel can be installed. ``find`` returns such a library only if its name has the digest of the
-recipe; so if C files have changed since, the library is compiled again. Libraries that are compiled at run time are
-kept in a private folder of the user under the temporary folder, named by a digest of all that they depend on.
+``make`` compiles the libraries of a wheel for ``setup.py``: for this machine, and for the other one
+if Debian's cross compiler is installed (``gcc-aarch64-linux-gnu``, ``gcc-x86-64-linux-gnu``).
+``platform_tag`` says on which platforms that wheel can be installed. ``find`` returns such a
+library only if its name has the digest of the recipe; so if C files have changed since, the library
+is compiled again. Libraries that are compiled at run time are kept in a private folder of the user
+under the temporary folder, named by a digest of all that they depend on.
 """
 
 import ctypes
@@ -22,7 +23,14 @@ from pathlib import Path
 
 from raysm.core.protocol import names
 from raysm.core.protocol.paths import kernels_folder
-from raysm.features.similarity.cluster.kernels.recipes import ARM, X86, Recipe, all_recipes, cpu_flags, this_machine
+from raysm.features.similarity.cluster.kernels.recipes import (
+    ARM,
+    X86,
+    Recipe,
+    all_recipes,
+    cpu_flags,
+    this_machine,
+)
 from raysm.instance import environment
 
 FOLDER = Path(__file__).with_name("libraries")
@@ -38,11 +46,14 @@ def find(recipe: Recipe, folder: Path = FOLDER) -> Path | None:
 
 
 def make(
-    folder: Path, machines: Iterable[str] = (X86, ARM), recipes_of: Callable[[str], Iterable[Recipe]] = all_recipes
+    folder: Path,
+    machines: Iterable[str] = (X86, ARM),
+    recipes_of: Callable[[str], Iterable[Recipe]] = all_recipes,
 ) -> dict[str, int]:
     """Make all libraries for those machines that have a compiler here; return how many each machine has.
 
-    Libraries of these recipes that exist already are kept, and all others in ``folder`` are removed.
+    Libraries of these recipes that exist already are kept, and all others in ``folder`` are
+    removed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     counts: dict[str, int] = {}
@@ -77,7 +88,9 @@ def platform_tag(folder: Path) -> str | None:
     needed: dict[str, tuple[int, int]] = {}
     for path in folder.glob("*.so"):
         target = path.name.partition("-")[0]
-        versions = [(int(major), int(minor)) for major, minor in GLIBC_SYMBOL.findall(path.read_bytes())]
+        versions = [
+            (int(major), int(minor)) for major, minor in GLIBC_SYMBOL.findall(path.read_bytes())
+        ]
         if not versions:
             return None
         needed[target] = max(MANYLINUX2014, needed.get(target, MANYLINUX2014), *versions)
@@ -93,7 +106,9 @@ def platform_tag(folder: Path) -> str | None:
 def compiler_for(target: str) -> str | None:
     if target == this_machine():
         return shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    return shutil.which(f"{target.replace('_', '-')}-linux-gnu-gcc") or shutil.which(f"{target}-linux-gnu-gcc")
+    return shutil.which(f"{target.replace('_', '-')}-linux-gnu-gcc") or shutil.which(
+        f"{target}-linux-gnu-gcc"
+    )
 
 
 def _name(recipe: Recipe, target: str) -> str:
@@ -106,7 +121,8 @@ def _make_one(compiler: str, folder: Path, target: str, recipe: Recipe) -> Path:
     if not path.is_file():
         # Renamed when it is whole: the process would be killed by SIGBUS in a torn one.
         beside = path.with_suffix(".torn")
-        # ``-lm`` must follow the source: with --as-needed, linkers drop libraries that no earlier file needs.
+        # ``-lm`` must follow the source: with --as-needed, linkers drop libraries that no earlier
+        # file needs.
         command = [compiler, *recipe.options, *LEAN, str(recipe.source), "-o", str(beside), "-lm"]
         subprocess.run(command, check=True, timeout=MAKE_S, stdin=subprocess.DEVNULL)
         beside.replace(path)
@@ -123,7 +139,8 @@ class Unavailable(Exception):
 @functools.cache
 def library(recipe: Recipe, *, folder: Path | None = None, carried: Path = FOLDER) -> ctypes.CDLL:
     """Return a library, prebuilt in ``carried`` or compiled into ``folder``; ``Unavailable`` if it cannot run here."""
-    # A compiler also makes code that this processor cannot run: it would kill the process by SIGILL.
+    # A compiler also makes code that this processor cannot run: it would kill the process by
+    # SIGILL.
     if not recipe.instructions.runs_on(this_machine()):
         raise Unavailable(f"{recipe.instructions.name} is not of {this_machine()}")
     missing = [flag for flag in recipe.instructions.flags if flag not in cpu_flags()]
@@ -184,7 +201,9 @@ def _checked(folder: Path) -> Path:
 
 def _version(compiler: str) -> str:
     try:
-        answer = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=COMPILE_S, check=False)
+        answer = subprocess.run(
+            [compiler, "--version"], capture_output=True, text=True, timeout=COMPILE_S, check=False
+        )
     # Without a version the library's name is unknown, so another engine must be used.
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Unavailable(f"{compiler} does not say its version: {error}") from error

@@ -1,7 +1,7 @@
 """Recipes of the compiled libraries: the source, the instructions of the processor, and the compiler's options.
 
-A recipe has a digest of all that its library depends on, except the compiler. A prebuilt library is used only if its
-name has the digest of the recipe.
+A recipe has a digest of all that its library depends on, except the compiler. A prebuilt library is
+used only if its name has the digest of the recipe.
 """
 
 import ctypes
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA = 158, 0x1023, 18
-"""Linux's numbers on x86-64 of the system call, the request, and the feature: the tiles in a thread's state."""
+"""Linux's numbers on x86-64 of the system call, the request, and the feature: the tiles in a
+thread's state."""
 
 X86 = "x86_64"
 ARM = "aarch64"
@@ -56,17 +57,24 @@ class InstructionSet:
         if self.architecture is not None:
             return (f"-march={self.architecture}",)
         # Linux writes amx_tile and avx512_vnni, compilers amx-tile and avx512vnni.
-        return tuple(f"-m{flag.replace('_', '-' if flag.startswith('amx') else '')}" for flag in self.flags)
+        return tuple(
+            f"-m{flag.replace('_', '-' if flag.startswith('amx') else '')}" for flag in self.flags
+        )
 
 
 BASELINE = InstructionSet("any", (), machine=None)
 AVX2 = InstructionSet("AVX2", ("avx2", "fma", "f16c"))
 AVX512 = InstructionSet("AVX-512", (*AVX2.flags, "avx512f", "avx512bw", "avx512dq", "avx512vl"))
 VNNI = InstructionSet("AVX-512 VNNI", (*AVX512.flags, "avx512_vnni"))
-AMX = InstructionSet("AMX", (*VNNI.flags, "amx_tile", "amx_int8"), allowed=_tiles_allowed, least_columns=32)
-"""Rows are padded to 64 bytes: shorter ones would be mostly zeros, and exceed the memory that ``sizing`` plans."""
+AMX = InstructionSet(
+    "AMX", (*VNNI.flags, "amx_tile", "amx_int8"), allowed=_tiles_allowed, least_columns=32
+)
+"""Rows are padded to 64 bytes: shorter ones would be mostly zeros, and exceed the memory that
+``sizing`` plans."""
 
-DOT = InstructionSet("NEON dot", ("asimddp",), machine=ARM, architecture="armv8.2-a+dotprod", least_columns=8)
+DOT = InstructionSet(
+    "NEON dot", ("asimddp",), machine=ARM, architecture="armv8.2-a+dotprod", least_columns=8
+)
 """Every Graviton that SageMaker has, from the second on; rows are padded to 16 bytes, as above."""
 NEON = InstructionSet("NEON", ("asimd",), machine=ARM, architecture="armv8-a", least_columns=2)
 
@@ -81,7 +89,9 @@ def _flags_of_x86() -> frozenset[str]:
         lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
         return frozenset()
-    return frozenset(next((line.partition(":")[2] for line in lines if line.startswith("flags")), "").split())
+    return frozenset(
+        next((line.partition(":")[2] for line in lines if line.startswith("flags")), "").split()
+    )
 
 
 AT_HWCAP = 16
@@ -108,13 +118,22 @@ DENSE = Path(__file__).with_name("dense.c")
 SPARSE = Path(__file__).with_name("sparse.c")
 
 # No strict aliasing: sparse.c looks at the bits of its float sums through a pointer to integers.
-OPTIONS = ("-O3", "-std=gnu11", "-shared", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-fno-math-errno")
+OPTIONS = (
+    "-O3",
+    "-std=gnu11",
+    "-shared",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-fno-strict-aliasing",
+    "-fno-math-errno",
+)
 
 EXACT = ("-ffp-contract=off", "-fno-fast-math", "-fno-associative-math", "-Wno-psabi")
 """Each product is rounded, then added, as NumPy does."""
 
 INTEGERS = ((8, AMX), (8, VNNI), (16, AVX512), (16, AVX2), (8, DOT))
-"""Kinds of low precision: bits of the elements and instructions, the fastest of each machine first."""
+"""Kinds of low precision: bits of the elements and instructions, the fastest of each machine
+first."""
 
 FLOATS = ((32, AVX512), (32, AVX2), (32, NEON))
 SPARSE_FOR = (AVX512, AVX2, BASELINE)
@@ -136,8 +155,8 @@ class Recipe:
         """Return a digest of what the library depends on, for a file's name; ``beside`` are further texts."""
         # The machine counts, because the baseline's options are the same on all machines.
         identity = hashlib.sha256("\0".join([*self.options, machine, *beside]).encode())
-        # Include every header, and sort them: folders list files in any order, but a wheel's digests must be the same
-        # on all machines.
+        # Include every header, and sort them: folders list files in any order, but a wheel's
+        # digests must be the same on all machines.
         for part in (self.source, *sorted(self.source.parent.glob("*.h"))):
             identity.update(part.read_bytes())
         return identity.hexdigest()[:32]

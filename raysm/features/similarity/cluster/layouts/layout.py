@@ -44,11 +44,12 @@ from raysm.instance.work.row_blocks import RowBlock, TileBlock
 LoadedRows: TypeAlias = WholeRows | ShardedRows
 
 CHUNK_BYTES = 256 << 20
-"""Largest chunk that is sent, a fifth of a second at 10 Gbit/s. Ray repeats transfers of more than ten seconds."""
+"""Largest chunk that is sent, a fifth of a second at 10 Gbit/s. Ray repeats transfers of more than
+ten seconds."""
 
 MIN_CHUNKS, BALANCED_CHUNKS = 4, 64
-"""Fewest chunks of an instance, so that slots end at about the same time; and number of chunks of all instances beyond
-which more do not help."""
+"""Fewest chunks of an instance, so that slots end at about the same time; and number of chunks of
+all instances beyond which more do not help."""
 
 
 def load(matrix: Source, queries: Source | None = None, *, small_bytes: int = 0) -> "Layout":
@@ -61,7 +62,9 @@ def load(matrix: Source, queries: Source | None = None, *, small_bytes: int = 0)
         sources.append(with_features(queries, sources[0].expected))
     unsharded = [source for source in sources if not source.sharded]
     whole = iter(load_everywhere(unsharded, small_bytes if unsharded == sources else 0))
-    rows: list[LoadedRows] = [ShardedRows(source) if source.sharded else next(whole) for source in sources]
+    rows: list[LoadedRows] = [
+        ShardedRows(source) if source.sharded else next(whole) for source in sources
+    ]
     return Layout(rows[0], None if queries is None else rows[1])
 
 
@@ -87,14 +90,19 @@ class Layout:
     @property
     def without_gpus(self) -> str:
         """The reason why GPUs do not compare these rows, in one phrase; empty if they do."""
-        return "the rows of a sharded matrix are compared by CPUs, where they lie" if self.is_sharded else ""
+        return (
+            "the rows of a sharded matrix are compared by CPUs, where they lie"
+            if self.is_sharded
+            else ""
+        )
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The common type that all rows are read as.
 
-        It changes no score, because scores are defined on float64: the common type either holds all numbers of both
-        types, or is float64 (for int64 and uint64, for example, which round beyond 2**53 as the definition does).
+        It changes no score, because scores are defined on float64: the common type either holds all
+        numbers of both types, or is float64 (for int64 and uint64, for example, which round beyond
+        2**53 as the definition does).
         """
         return np.result_type(*(rows.described.dtype for rows in self.operands))
 
@@ -112,8 +120,11 @@ class Layout:
 
     def compares_elements(self) -> bool:
         """Return whether all rows are sparse, and are compared by the columns that they share."""
-        # Check ``sparse`` first: for sharded rows, the second check asks an instance to count elements.
-        return all(rows.described.sparse for rows in self.operands) and self.rows.compares_elements()
+        # Check ``sparse`` first: for sharded rows, the second check asks an instance to count
+        # elements.
+        return (
+            all(rows.described.sparse for rows in self.operands) and self.rows.compares_elements()
+        )
 
     def prepare(
         self, report: Report, *, sparse: bool, engine: str | None, operand_rows: int
@@ -125,36 +136,51 @@ class Layout:
         # Not strict: without other queries the matrix stands alone.
         for rows, name in zip(self.operands, ("the matrix", "the queries"), strict=False):
             shape = rows.shape(self.dtype, sparse=sparse)
-            operands.append(prepared(shape, _reported(report, rows.prepared_parts(shape, name)), name=name))
+            operands.append(
+                prepared(shape, _reported(report, rows.prepared_parts(shape, name)), name=name)
+            )
         queries = None if self.self_join else operands[1]
-        context = Context(matrix=operands[0], other_queries=queries, engine=engine, operand_rows=operand_rows)
+        context = Context(
+            matrix=operands[0], other_queries=queries, engine=engine, operand_rows=operand_rows
+        )
         # Wait for the digests last: only the record needs them.
         return context, {channel: digest.result() for channel, digest in digesting.items()}
 
-    def cut(self, mode: Mode, sizing: Sizing, record: BlockRecord[Any], context: Context) -> "Dispatch":
+    def cut(
+        self, mode: Mode, sizing: Sizing, record: BlockRecord[Any], context: Context
+    ) -> "Dispatch":
         return (
-            _dispatch_pairs(self, sizing, context) if self.is_sharded else _dispatch_tiles(self, sizing, mode, record)
+            _dispatch_pairs(self, sizing, context)
+            if self.is_sharded
+            else _dispatch_tiles(self, sizing, mode, record)
         )
 
     def transfers(self, query_rows: int, matrix_rows: int) -> Mapping[str, list[Transfer]]:
         if self.other_queries is None:
             return rotate(self.rows.chunks(self.slots, matrix_rows))
         return rotate_queries(
-            self._side("queries", self.other_queries, query_rows), self._side("matrix", self.rows, matrix_rows)
+            self._side("queries", self.other_queries, query_rows),
+            self._side("matrix", self.rows, matrix_rows),
         )
 
     def _side(self, brings: Any, rows: LoadedRows, chunk_rows: int) -> Side:
         shares, size = rows.chunks(self.slots, chunk_rows), rows.described.rows * rows.row_bytes
-        return Side(brings=brings, shares=shares, everywhere=isinstance(rows, WholeRows), bytes=size)
+        return Side(
+            brings=brings, shares=shares, everywhere=isinstance(rows, WholeRows), bytes=size
+        )
 
 
-def _reported(report: Report, parts: Iterator[tuple[RowBlock, Part]]) -> Iterator[tuple[RowBlock, Part]]:
+def _reported(
+    report: Report, parts: Iterator[tuple[RowBlock, Part]]
+) -> Iterator[tuple[RowBlock, Part]]:
     for block, part in parts:
         report.add(part)
         yield block, part
 
 
-def compare(dispatch: "Dispatch", collector: Collector, context: Context, rows: int, report: Report) -> None:
+def compare(
+    dispatch: "Dispatch", collector: Collector, context: Context, rows: int, report: Report
+) -> None:
     """Run every task that no earlier run did, collect the parts, and report the progress in rows."""
     queue = dispatch.queue(collector)
     throttle = ProgressThrottle("similarity", rows, "rows", report.emit_event)
@@ -163,7 +189,9 @@ def compare(dispatch: "Dispatch", collector: Collector, context: Context, rows: 
     report.count(dispatch.tasks, collector.recorded)
     function = partial(dispatch.compare, collector.comparing, context)
     with report.phase("similarity"):
-        run: Callable[..., Any] = map_here if dispatch.sender.computed_here else partial(map_blocks, **queue.options)
+        run: Callable[..., Any] = (
+            map_here if dispatch.sender.computed_here else partial(map_blocks, **queue.options)
+        )
         for task, part in run(function, queue, record=collector.recorded):
             report.add(part)
             if not queue.finished(task, collector.take(task, part)):
@@ -188,12 +216,19 @@ class Dispatch:
     """The rows that travel, if any do."""
 
 
-def _dispatch_tiles(layout: Layout, sizing: Sizing, mode: Mode, record: BlockRecord[Any]) -> Dispatch:
+def _dispatch_tiles(
+    layout: Layout, sizing: Sizing, mode: Mode, record: BlockRecord[Any]
+) -> Dispatch:
     """Dispatch tiles of rows that every instance has, to whichever slot is free."""
     tasks = mode.tiles(sizing, record)
     queue, order = partial(TileQueue, tasks, sizing.footprint.task), layout.operands[-1].order
     return Dispatch(
-        tasks=tasks, row_order=order, in_strips=mode.in_strips, queue=queue, compare=compare_tile, sender=layout.rows
+        tasks=tasks,
+        row_order=order,
+        in_strips=mode.in_strips,
+        queue=queue,
+        compare=compare_tile,
+        sender=layout.rows,
     )
 
 
@@ -206,21 +241,29 @@ def _dispatch_pairs(layout: Layout, sizing: Sizing, context: Context) -> Dispatc
     rows, window = chunk_limits(layout, sizing)
     transfers = layout.transfers(*rows)
     # Only one of the two channels travels.
-    moving = {transfer.brings for there in transfers.values() for transfer in there if not transfer.at_home}
+    moving = {
+        transfer.brings
+        for there in transfers.values()
+        for transfer in there
+        if not transfer.at_home
+    }
     sender = (layout.other_queries or layout.rows) if "queries" in moving else layout.rows
 
     def queue(collector: Collector) -> PairQueue:
         return PairQueue(
             transfers,
             layout.slots,
-            # Send the rows as the common type of all instances, not as the type of the sender's own files.
+            # Send the rows as the common type of all instances, not as the type of the sender's own
+            # files.
             partial(send_chunk, sender.source, context.matrix.dtype),
             window=window,
             recorded=collector.recorded.__contains__,
             informed=collector.informed,
         )
 
-    tasks = [pair for there in transfers.values() for transfer in there for pair in block_pairs(transfer)]
+    tasks = [
+        pair for there in transfers.values() for transfer in there for pair in block_pairs(transfer)
+    ]
     order = layout.operands[-1].order
     return Dispatch(tasks=tasks, row_order=order, queue=queue, compare=compare_pair, sender=sender)
 
@@ -230,7 +273,9 @@ class TileQueue(Iterator[Any]):
 
     sent: ClassVar[Mapping[str, int]] = {}
 
-    def __init__(self, tasks: Sequence[TileTask], options: Mapping[str, Any], collector: Collector) -> None:
+    def __init__(
+        self, tasks: Sequence[TileTask], options: Mapping[str, Any], collector: Collector
+    ) -> None:
         self.options, self._collector = options, collector
         self._waiting = deque(tasks)
         self._unfinished = 0
@@ -258,8 +303,9 @@ class TileQueue(Iterator[Any]):
 def chunk_limits(layout: Layout, sizing: Sizing) -> tuple[tuple[int, int], int]:
     """Return the most rows of a chunk of the queries and of the matrix, and the most remote chunks of an instance.
 
-    A chunk has as many rows as these limits allow: the most rows of a task; ``TILES_A_SLOT`` pairs of chunks for each
-    slot; and room for two chunks for each slot in half of the smallest object store.
+    A chunk has as many rows as these limits allow: the most rows of a task; ``TILES_A_SLOT`` pairs
+    of chunks for each slot; and room for two chunks for each slot in half of the smallest object
+    store.
     """
     query_share, matrix_share = layout.operands[-1].largest_share, layout.operands[0].largest_share
     wanted = max(3, 2 * max(layout.slots.values()))
@@ -289,7 +335,8 @@ def chunk_limits(layout: Layout, sizing: Sizing) -> tuple[tuple[int, int], int]:
 def _equal_chunk_rows(share: int, rows: int) -> int:
     """Return the most rows of a chunk if a share is cut into equal chunks of at most ``rows`` rows."""
     count = max(1, math.ceil(share / rows))
-    # Opposite instances on the ring halve one's chunks between them, which an odd small number makes uneven.
+    # Opposite instances on the ring halve one's chunks between them, which an odd small number
+    # makes uneven.
     if 1 < count < BALANCED_CHUNKS:
         count += count % 2
     return math.ceil(share / count)

@@ -1,26 +1,32 @@
 """The rotation of sharded rows: which chunks travel to which instance, and in which order.
 
-A share is cut into *chunks* of consecutive rows. Every unordered pair of chunks, and each chunk with itself, is
-compared once, on an instance that has at least one of the two. A *transfer* is a chunk that comes to an instance, with
-all the chunks of that instance that it must be compared with there; so a chunk is sent to each instance at most once.
+A share is cut into *chunks* of consecutive rows. Every unordered pair of chunks, and each chunk
+with itself, is compared once, on an instance that has at least one of the two. A *transfer* is a
+chunk that comes to an instance, with all the chunks of that instance that it must be compared with
+there; so a chunk is sent to each instance at most once.
 
-**Half ring.** Of n instances, the chunks of i + 1, i + 2, … i + (n - 1) // 2 around the circle come to i. For even n,
-the instances i and i + n/2 divide their work: half of the one's chunks go to the other, which sends all of its own back
-to be compared with the other half. With equal shares of N rows each instance sends and receives (n - 1) / 2 * N / n
-rows, or about as many for even n. Instances with larger shares have more to do: files should have about the same size.
+**Half ring.** Of n instances, the chunks of i + 1, i + 2, … i + (n - 1) // 2 around the circle come
+to i. For even n, the instances i and i + n/2 divide their work: half of the one's chunks go to the
+other, which sends all of its own back to be compared with the other half. With equal shares of N
+rows each instance sends and receives (n - 1) / 2 * N / n
+rows, or about as many for even n. Instances with larger shares have more to do: files should have
+about the same size.
 
-**Queries.** If there are queries, one of the two channels stays and the other travels: each of its chunks comes to
-every instance that has rows of the channel that stays. A channel that every instance has never travels. If both are
-sharded, the one with fewer bytes travels.
+**Queries.** If there are queries, one of the two channels stays and the other travels: each of its
+chunks comes to every instance that has rows of the channel that stays. A channel that every
+instance has never travels. If both are sharded, the one with fewer bytes travels.
 
-**The queue of pairs** hands out pairs so that rows travel while others are compared, and few are on their way. A task
-on the instance that has a chunk puts it into Ray's object store, so Ray makes it again if it is lost. At most
-``window`` chunks are on their way to an instance or being compared there, and at most ``MAX_LEAVING`` times as many are
-on their way from an instance. Each is dropped after its last comparison. So
+**The queue of pairs** hands out pairs so that rows travel while others are compared, and few are on
+their way. A task on the instance that has a chunk puts it into Ray's object store, so Ray makes it
+again if it is lost. At most ``window`` chunks are on their way to an instance or being compared
+there, and at most ``MAX_LEAVING`` times as many are on their way from an instance. Each is dropped
+after its last comparison. So
 
-    object store of an instance <= (1 + MAX_LEAVING) * window * chunk + results on their way to the head.
+    object store of an instance <= (1 + MAX_LEAVING) * window * chunk + results on their way to the
+    head.
 
-The first pair of each new chunk is handed out before the remaining pairs of older ones, because Ray fetches the rows of
+The first pair of each new chunk is handed out before the remaining pairs of older ones, because Ray
+fetches the rows of
 queued tasks: so the network does not wait for slow tasks.
 """
 
@@ -83,7 +89,8 @@ class RowChunk:
         first, last = self.runs[0].start, self.runs[-1].start + self.runs[-1].rows - 1
         if len(self.runs) == 1:
             return f"rows {first} to {last}"
-        # Digest the runs: with thousands of small files, their list would make every message and log line too long.
+        # Digest the runs: with thousands of small files, their list would make every message and
+        # log line too long.
         text = ",".join(f"{run.start}+{run.rows}" for run in self.runs)
         return f"{self.rows} of rows {first} to {last} ({hashlib.sha256(text.encode()).hexdigest()[:16]})"
 
@@ -141,7 +148,8 @@ class BlockPair(TileTask, PlacedBlock):
         return self.right.numbers_of(places)
 
     def __str__(self) -> str:
-        # Use numbers of rows, and for a piece its position in the pair: names in a record must not depend on places.
+        # Use numbers of rows, and for a piece its position in the pair: names in a record must not
+        # depend on places.
         piece = shifted(self.tile, -self.left.range.start, -self.right.range.start)
         is_whole = (piece.rows.rows, piece.columns.rows) == (self.left.rows, self.right.rows)
         return f"{self.left} with {self.right}" + ("" if is_whole else f": {piece}")
@@ -151,10 +159,15 @@ def block_pairs(transfer: Transfer) -> Iterator[BlockPair]:
     """Yield the pairs of a transfer: queries left and the matrix right; in a self-join, in the order of places."""
     for own in transfer.partners:
         if transfer.brings == "either":
-            # Sort, so that a pair has the same name in the record whichever of the two chunks travels.
-            left, right = sorted((transfer.chunk, own), key=lambda chunk: (natural(chunk.host), chunk.start))
+            # Sort, so that a pair has the same name in the record whichever of the two chunks
+            # travels.
+            left, right = sorted(
+                (transfer.chunk, own), key=lambda chunk: (natural(chunk.host), chunk.start)
+            )
         else:
-            left, right = (transfer.chunk, own) if transfer.brings == "queries" else (own, transfer.chunk)
+            left, right = (
+                (transfer.chunk, own) if transfer.brings == "queries" else (own, transfer.chunk)
+            )
         tile, self_join = TileBlock(left.range, right.range), transfer.brings == "either"
         yield BlockPair(tile=tile, self_join=self_join, host=transfer.host, left=left, right=right)
 
@@ -166,20 +179,26 @@ def cut(shard: Shard, chunk_rows: int, origin: int = 0) -> tuple[RowChunk, ...]:
     # Sizes differ by one row at most, so the last chunk is not a small rest.
     edges = [rows * at // count for at in range(count + 1)] if count else [0]
     ranges = [(start, stop) for start, stop in zip(edges, edges[1:], strict=False) if start < stop]
-    return tuple(RowChunk(shard.host, start, stop, shard.portion(start, stop), origin) for start, stop in ranges)
+    return tuple(
+        RowChunk(shard.host, start, stop, shard.portion(start, stop), origin)
+        for start, stop in ranges
+    )
 
 
 def rotate(shares: Mapping[str, Sequence[RowChunk]]) -> dict[str, list[Transfer]]:
     """Return the transfers of each instance, in the order of computation.
 
-    First come the instance's own chunks, each with itself, which gives every row its first bound. Then each is compared
-    with the instance's later chunks. Then come chunks of other instances, beginning with the next one on the circle, so
-    that at any moment each instance sends to one and receives from one.
+    First come the instance's own chunks, each with itself, which gives every row its first bound.
+    Then each is compared with the instance's later chunks. Then come chunks of other instances,
+    beginning with the next one on the circle, so that at any moment each instance sends to one and
+    receives from one.
     """
     transfers: dict[str, list[Transfer]] = {}
     for host, own in shares.items():
         transfers[host] = [Transfer(host, chunk, (chunk,)) for chunk in own]
-        transfers[host] += [Transfer(host, chunk, tuple(own[at:])) for at, chunk in enumerate(own[:-1], start=1)]
+        transfers[host] += [
+            Transfer(host, chunk, tuple(own[at:])) for at, chunk in enumerate(own[:-1], start=1)
+        ]
     # Leave out instances without rows, which would make the halves of the ring unequal.
     ring = [host for host, own in shares.items() if own]
     count = len(ring)
@@ -190,10 +209,12 @@ def rotate(shares: Mapping[str, Sequence[RowChunk]]) -> dict[str, list[Transfer]
             if 2 * distance < count:
                 coming, partners = other, own
             elif at < count // 2:
-                # Of two opposite instances, the first receives the first half of the other's chunks.
+                # Of two opposite instances, the first receives the first half of the other's
+                # chunks.
                 coming, partners = other[: len(other) // 2], own
             else:
-                # The second receives all chunks of the first, and compares them with its own second half.
+                # The second receives all chunks of the first, and compares them with its own second
+                # half.
                 coming, partners = other, own[len(own) // 2 :]
             transfers[host] += [Transfer(host, chunk, partners) for chunk in coming if partners]
     return transfers
@@ -215,16 +236,20 @@ def rotate_queries(queries: Side, matrix: Side) -> dict[str, list[Transfer]]:
     transfers: dict[str, list[Transfer]] = {host: [] for host in staying.shares}
     hosts = list(moving.shares)
     for host, own in staying.shares.items():
-        # Begin with the instance's own chunks, then follow the circle, so that each instance sends to one at a time.
+        # Begin with the instance's own chunks, then follow the circle, so that each instance sends
+        # to one at a time.
         at = hosts.index(host) if host in hosts else 0
         sources = [host] if moving.everywhere else [*hosts[at:], *hosts[:at]]
         coming = [chunk for source in sources for chunk in moving.shares[source]]
-        transfers[host] += [Transfer(host, chunk, tuple(own), moving.brings) for chunk in coming if own]
+        transfers[host] += [
+            Transfer(host, chunk, tuple(own), moving.brings) for chunk in coming if own
+        ]
     return transfers
 
 
 MAX_LEAVING = 2
-"""Most chunks that leave an instance at a time, as a multiple of those that come: instances are not exactly in step."""
+"""Most chunks that leave an instance at a time, as a multiple of those that come: instances are not
+exactly in step."""
 
 
 @dataclass(slots=True, eq=False)
@@ -260,13 +285,17 @@ class PairQueue(Iterator[Any]):
     ) -> None:
         """Start with all transfers of each instance, in order.
 
-        ``send`` puts a chunk's rows into Ray's object store, and returns the reference. ``window`` is how many remote
-        chunks an instance has room for at a time. If a pair's part is ``recorded``, its rows need not travel.
-        ``informed`` returns a pair with its ``hint`` when it is handed out.
+        ``send`` puts a chunk's rows into Ray's object store, and returns the reference. ``window``
+        is how many remote chunks an instance has room for at a time. If a pair's part is
+        ``recorded``, its rows need not travel. ``informed`` returns a pair with its ``hint`` when
+        it is handed out.
         """
-        # Two pairs for each slot, so that rows come while it computes, and the first pairs of new chunks.
+        # Two pairs for each slot, so that rows come while it computes, and the first pairs of new
+        # chunks.
         queued = {host: deque(there) for host, there in transfers.items() if there}
-        self._hosts = {host: _HostQueue(slots[host], 2 * slots[host] + window, queued[host]) for host in queued}
+        self._hosts = {
+            host: _HostQueue(slots[host], 2 * slots[host] + window, queued[host]) for host in queued
+        }
         self._order = deque(self._hosts)
         self._window, self._max_leaving = window, MAX_LEAVING * window
         self._send, self._recorded, self._informed = send, recorded, informed
@@ -284,7 +313,8 @@ class PairQueue(Iterator[Any]):
 
     def __next__(self) -> Any:
         for _ in range(len(self._order)):
-            # Take instances in turn: otherwise the first would get all its tasks before the last gets one.
+            # Take instances in turn: otherwise the first would get all its tasks before the last
+            # gets one.
             self._order.rotate(-1)
             pair = self._next_of(self._hosts[self._order[0]])
             if pair is not None:
@@ -301,7 +331,10 @@ class PairQueue(Iterator[Any]):
         queue.unfinished -= 1
         arrival.unfinished -= 1
         rows, columns = task.tile.rows.start, task.tile.columns.start
-        again = [replace(task, tile=shifted(piece, rows, columns), inputs=(), hint=None) for piece in pieces]
+        again = [
+            replace(task, tile=shifted(piece, rows, columns), inputs=(), hint=None)
+            for piece in pieces
+        ]
         # The pieces come next, while their rows are here.
         arrival.waiting.extendleft(again)
         if not arrival.waiting and not arrival.unfinished:
@@ -318,7 +351,8 @@ class PairQueue(Iterator[Any]):
         waiting = [arrival for arrival in queue.arrivals if arrival.waiting]
         arrival = waiting[0] if waiting else None
         if queue.unfinished >= queue.slots:
-            # Every slot has a pair, so prefer the first pair of a new chunk: its rows come meanwhile.
+            # Every slot has a pair, so prefer the first pair of a new chunk: its rows come
+            # meanwhile.
             arrival = next((one for one in waiting if one.inputs and not one.is_begun), arrival)
         if arrival is None:
             return None
@@ -347,13 +381,17 @@ class PairQueue(Iterator[Any]):
         return True
 
 
-def compare_pair(comparing: Comparing, context: Context, pair: BlockPair, rows: Matrix | None = None) -> Part:
+def compare_pair(
+    comparing: Comparing, context: Context, pair: BlockPair, rows: Matrix | None = None
+) -> Part:
     """Compare a pair in the process of its task; ``rows`` are those of the remote chunk."""
     remote, comes_left = pair.remote, pair.remote is not None and pair.remote is pair.left
     for operand, left in ((context.matrix, False), (context.queries, True)):
         # In a self-join both operands are the same rows, so the remote chunk belongs to either.
         comes = remote is not None and (context.self_join or left == comes_left)
-        operand.open().load_remote(0 if remote is None else remote.range.start, rows if comes else None)
+        operand.open().load_remote(
+            0 if remote is None else remote.range.start, rows if comes else None
+        )
     # Operands of the last remote chunk would keep its rows in the object store.
     engine_cache_of(context).drop_what_left()
     return measured(comparing.compare, context, pair)
@@ -363,5 +401,7 @@ def portion(source: Source, chunk: RowChunk, dtype: np.dtype[Any]) -> Matrix:
     """Return a chunk's rows, on the instance that has them; only these rows are pickled."""
     own = source.open()
     if own.rows < chunk.stop:
-        raise InvalidInput(f"{chunk.host} has {own.rows} rows, and had more: its files changed while the job ran")
+        raise InvalidInput(
+            f"{chunk.host} has {own.rows} rows, and had more: its files changed while the job ran"
+        )
     return own.portion(chunk.start, chunk.stop, dtype)

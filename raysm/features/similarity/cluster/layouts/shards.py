@@ -1,7 +1,8 @@
 """The index of sharded rows: each instance reports its files, and the head joins the reports.
 
-The order of the matrix's rows is the natural order of all files' names over all instances, as if every file lay in one
-folder. So an instance has several *runs* of consecutive rows; the rows between them are on other instances.
+The order of the matrix's rows is the natural order of all files' names over all instances, as if
+every file lay in one folder. So an instance has several *runs* of consecutive rows; the rows
+between them are on other instances.
 """
 
 import re
@@ -127,7 +128,8 @@ def report(source: Source) -> ShardReport:
     """Report this instance's files; convert those that cannot be mapped as they are."""
     place = source.here()
     if not source.has_files():
-        # If there are fewer files than instances, some get none. ``join`` raises an error if all have none.
+        # If there are fewer files than instances, some get none. ``join`` raises an error if all
+        # have none.
         return ShardReport(host=place.host, files=())
     with naming_instance(source):
         matrix = source.open()
@@ -136,7 +138,11 @@ def report(source: Source) -> ShardReport:
         for name, rows, dtype in matrix.files
     )
     return ShardReport(
-        host=place.host, files=files, sparse=matrix.sparse, bytes=matrix.nbytes, elements=matrix.elements
+        host=place.host,
+        files=files,
+        sparse=matrix.sparse,
+        bytes=matrix.nbytes,
+        elements=matrix.elements,
     )
 
 
@@ -157,11 +163,12 @@ def join(reports: Sequence[ShardReport], hosts: Sequence[str], source: Source) -
 
     Raises:
         InstanceLost: An instance has not reported: its rows would be missing.
-        InvalidInput: There are no files; a file is on two instances; the names show that one is missing; or the files
-            differ in columns or id types.
+        InvalidInput: There are no files; a file is on two instances; the names show that one is
+            missing; or the files differ in columns or id types.
     """
     channel = source.channel
-    # Check this first: to the checks below, a missing instance would look like an error of the input.
+    # Check this first: to the checks below, a missing instance would look like an error of the
+    # input.
     if missing := sorted(set(hosts) - {one.host for one in reports}, key=natural):
         raise InstanceLost(
             f"{', '.join(missing)} did not report any files of the channel {channel!r}, which is sharded: its rows are "
@@ -181,8 +188,11 @@ def join(reports: Sequence[ShardReport], hosts: Sequence[str], source: Source) -
             owner_of[file.name], files[file.name] = one.host, file
     names = sorted(files, key=natural)
     if not names:
-        raise InvalidInput(f"the channel {channel!r} holds no files on any instance; put the rows of the matrix there")
-    # Only the names (``part-3-of-10``) can show that a file is missing, because each instance knows only its own files.
+        raise InvalidInput(
+            f"the channel {channel!r} holds no files on any instance; put the rows of the matrix there"
+        )
+    # Only the names (``part-3-of-10``) can show that a file is missing, because each instance knows
+    # only its own files.
     numbers: dict[tuple[str, str, int], set[int]] = defaultdict(set)
     for name in names:
         if match := re.search(r"(?<!\d)(\d+)-of-(\d+)(?!\d)", name):
@@ -208,7 +218,9 @@ def join(reports: Sequence[ShardReport], hosts: Sequence[str], source: Source) -
             )
     starts = np.cumsum([0, *(files[name].rows for name in names)]).tolist()
     if starts[-1] == 0:
-        raise InvalidInput(f"the files of the channel {channel!r} hold no rows; there is nothing to compute")
+        raise InvalidInput(
+            f"the files of the channel {channel!r} hold no rows; there is nothing to compute"
+        )
     owners = [owner_of[name] for name in names]
     runs = _runs([files[name].rows for name in names], starts, owners)
     return ShardIndex(
@@ -223,11 +235,15 @@ def join(reports: Sequence[ShardReport], hosts: Sequence[str], source: Source) -
         names=names,
         starts=starts[:-1],
         hosts=owners,
-        shards=tuple(Shard(host=one.host, runs=tuple(runs[one.host]), bytes=one.bytes) for one in reports),
+        shards=tuple(
+            Shard(host=one.host, runs=tuple(runs[one.host]), bytes=one.bytes) for one in reports
+        ),
     )
 
 
-def _runs(rows: Sequence[int], starts: Sequence[int], owners: Sequence[str]) -> Mapping[str, list[RowRun]]:
+def _runs(
+    rows: Sequence[int], starts: Sequence[int], owners: Sequence[str]
+) -> Mapping[str, list[RowRun]]:
     runs: dict[str, list[RowRun]] = defaultdict(list)
     # Not strict: ``starts`` has one more entry, the end of the last file.
     for count, start, host in zip(rows, starts, owners, strict=False):

@@ -1,18 +1,21 @@
 """The full matrix: all scores, written to the disk as they come.
 
-If every instance has all rows, tasks compute strips of whole rows, each one piece of the file. The lower half of the
-matrix is the mirror image of the upper half, but using that while writing the file in order would mean to hold a
-quarter of the matrix in memory, or to read it back in pieces of some kilobytes. For 50,000 rows of 128 columns on two
-cores, that took 102 s instead of 32 s; each half of the scores costs 17 s of one core. If rows are sharded, each tile
-is computed on an instance that has its rows, and written to its place in the matrix together with its mirror image.
+If every instance has all rows, tasks compute strips of whole rows, each one piece of the file. The
+lower half of the matrix is the mirror image of the upper half, but using that while writing the
+file in order would mean to hold a quarter of the matrix in memory, or to read it back in pieces of
+some kilobytes. For 50,000 rows of 128 columns on two cores, that took 102 s instead of 32 s; each
+half of the scores costs 17 s of one core. If rows are sharded, each tile is computed on an instance
+that has its rows, and written to its place in the matrix together with its mirror image.
 
-The file grows in the folder of the result, which is uploaded once, at the end. In the folder of checkpoints, the
-service would upload it again after each change. So if records last, each finished task is a file of its own there,
-which never changes. That writes each score twice, but without it a job starts over when its head is lost. If the
-cluster computes a score faster than it could be brought back, no task is recorded (``Full.is_worth_keeping``).
+The file grows in the folder of the result, which is uploaded once, at the end. In the folder of
+checkpoints, the service would upload it again after each change. So if records last, each finished
+task is a file of its own there, which never changes. That writes each score twice, but without it a
+job starts over when its head is lost. If the cluster computes a score faster than it could be
+brought back, no task is recorded (``Full.is_worth_keeping``).
 
-A piece has the scores of a rectangle: ``rows`` and ``columns``, the numbers of both, rising, and ``scores[rows,
-columns]``. The piece of a mirrored tile also has its mirror image, as ``mirrored_rows`` and so on.
+A piece has the scores of a rectangle: ``rows`` and ``columns``, the numbers of both, rising, and
+``scores[rows, columns]``. The piece of a mirrored tile also has its mirror image, as
+``mirrored_rows`` and so on.
 """
 
 from collections import defaultdict
@@ -29,7 +32,14 @@ from raysm.core.protocol.result import IDS, QUERY_IDS, ResultFile
 from raysm.core.protocol.store import Unfinished, sha256_of
 from raysm.features.similarity.cluster import output
 from raysm.features.similarity.cluster.arithmetic.tiling import rectangles
-from raysm.features.similarity.cluster.modes.mode import Mode, OwnedRange, Piece, RangeMerger, Ranges, numbers_of
+from raysm.features.similarity.cluster.modes.mode import (
+    Mode,
+    OwnedRange,
+    Piece,
+    RangeMerger,
+    Ranges,
+    numbers_of,
+)
 from raysm.features.similarity.cluster.reading.arrays import header
 from raysm.features.similarity.cluster.reading.ids import Ids
 from raysm.features.similarity.cluster.reading.matrix import Described
@@ -46,11 +56,13 @@ TILE_SIDE = 2048
 """Most rows and columns of a tile: each entry is sent as 4 bytes."""
 
 SCORE_S = 8e-11
-"""Seconds of a slot for one element of a pair: measured on two cores with AVX-512, with 128 to 512 columns."""
+"""Seconds of a slot for one element of a pair: measured on two cores with AVX-512, with 128 to 512
+columns."""
 
 KEPT_BYTE_S = 8e-9
-"""Seconds that a byte of a recorded part costs: it is written once now, and once more when the service brings it back.
-A general-purpose volume (gp2), all that SageMaker has beside instances' own disks, takes 250 MB/s at
+"""Seconds that a byte of a recorded part costs: it is written once now, and once more when the
+service brings it back. A general-purpose volume (gp2), all that SageMaker has beside instances' own
+disks, takes 250 MB/s at
 most: https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html."""
 
 MIRRORED = "mirrored_"
@@ -85,7 +97,9 @@ class Full(Mode):
         columns = RowBlock(0, sizing.matrix.rows)
         ranges = Ranges.even(sizing.queries.rows, sizing.parts)
         starts = [
-            (start - rows.start, start, rows.stop) for rows in ranges for start in range(rows.start, rows.stop, most)
+            (start - rows.start, start, rows.stop)
+            for rows in ranges
+            for start in range(rows.start, rows.stop, most)
         ]
         cuts = [RowBlock(start, min(start + most, stop)) for _, start, stop in sorted(starts)]
         # self_join=False even in a self-join: a strip has the scores of its own rows only.
@@ -107,7 +121,9 @@ class Full(Mode):
                 pieces[at] |= {MIRRORED + name: values for name, values in sides.items()}
         yield from pieces.items()
 
-    def merger(self, owned: OwnedRange, folder: Path, scratch: Path, record: BlockRecord[Part]) -> RangeMerger:
+    def merger(
+        self, owned: OwnedRange, folder: Path, scratch: Path, record: BlockRecord[Part]
+    ) -> RangeMerger:
         kind = _Strips if owned.in_strips else _Tiles
         return kind(owned, np.dtype(self.dtype), folder)
 
@@ -116,7 +132,11 @@ class Full(Mode):
             return ()
         columns = output.write_ids(folder / IDS, ids.neighbors)
         # The ids of the rows too, if they differ.
-        return (columns,) if ids.queries is None else (columns, output.write_ids(folder / QUERY_IDS, ids.queries))
+        return (
+            (columns,)
+            if ids.queries is None
+            else (columns, output.write_ids(folder / QUERY_IDS, ids.queries))
+        )
 
 
 def full_tile(
@@ -135,15 +155,23 @@ def full_tile(
 
 class _Merger(RangeMerger):
     def __init__(self, owned: OwnedRange, dtype: np.dtype[Any], folder: Path) -> None:
-        self._owned, self._rows, self._columns, self._dtype = owned, owned.rows, owned.columns, dtype
+        self._owned, self._rows, self._columns, self._dtype = (
+            owned,
+            owned.rows,
+            owned.columns,
+            dtype,
+        )
         self._head = header((self._rows.rows, self._columns), dtype)
         self._row_bytes = self._columns * dtype.itemsize
-        self.result_bytes = self.recorded_bytes = len(self._head) + self._rows.rows * self._row_bytes
+        self.result_bytes = self.recorded_bytes = (
+            len(self._head) + self._rows.rows * self._row_bytes
+        )
         target = owned.path(folder, output.SIMILARITY, ".npy")
         # Remove the temporary file of an owner of this range that was killed on this instance.
         for torn in target.parent.glob(f".{target.name}.*"):
             torn.unlink(missing_ok=True)
-        # Not in the scratch folder: a rename from one mount to another copies the file, even on the same disk.
+        # Not in the scratch folder: a rename from one mount to another copies the file, even on the
+        # same disk.
         self._target, self._file = target, Unfinished(target)
         self._placed: ResultFile | None = None
 
@@ -190,7 +218,9 @@ class _Strips(_Merger):
 class _Tiles(_Merger):
     def __init__(self, owned: OwnedRange, dtype: np.dtype[Any], folder: Path) -> None:
         super().__init__(owned, dtype, folder)
-        self._array = ArrayFile(self._file.beside, self._head, self._rows.rows, self._columns, dtype)
+        self._array = ArrayFile(
+            self._file.beside, self._head, self._rows.rows, self._columns, dtype
+        )
 
     def take(self, name: str, piece: Piece) -> None:
         for side in ("", MIRRORED):

@@ -22,7 +22,8 @@ from raysm.instance.work.record import BlockRecord
 from raysm.instance.work.row_blocks import RowBlock, TileBlock
 
 Piece: TypeAlias = Mapping[str, NDArray[Any]]
-"""An owner's share of a tile's result: arrays by name, which refer to rows by their numbers in the matrix."""
+"""An owner's share of a tile's result: arrays by name, which refer to rows by their numbers in the
+matrix."""
 
 AskBounds: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.float32]]
 """Given rising row numbers[n], returns lower_bounds[n] of their scores that the owners know."""
@@ -101,7 +102,8 @@ class RangeMerger(ABC):
     """Merges the pieces of one range while tiles are computed. Its owner always closes it in the end."""
 
     keeps_pieces: ClassVar[bool] = False
-    """True if ``write`` reads the pieces from the record, so that the owner must record all of them."""
+    """True if ``write`` reads the pieces from the record, so that the owner must record all of
+    them."""
 
     result_bytes: int = 0
     scratch_bytes: int = 0
@@ -132,9 +134,11 @@ class Mode(ABC):
     without_gpus: ClassVar[str] = ""
     """The reason why GPUs do not compute it, in one phrase; empty if they do."""
     in_strips: ClassVar[bool] = False
-    """True if tasks compute strips of whole rows, and so each pair twice, provided that every instance has all rows."""
+    """True if tasks compute strips of whole rows, and so each pair twice, provided that every
+    instance has all rows."""
     for_later: ClassVar[bool] = False
-    """True if recorded pieces leave the page cache at once, because together they are as large as the result."""
+    """True if recorded pieces leave the page cache at once, because together they are as large as
+    the result."""
 
     @classmethod
     @abstractmethod
@@ -189,7 +193,9 @@ class Mode(ABC):
         """Yield (range, piece) for each range that the tile has rows of, also if nothing was found for the range."""
 
     @abstractmethod
-    def merger(self, owned: OwnedRange, folder: Path, scratch: Path, record: BlockRecord[Part]) -> RangeMerger:
+    def merger(
+        self, owned: OwnedRange, folder: Path, scratch: Path, record: BlockRecord[Part]
+    ) -> RangeMerger:
         """Start to merge a range, in the process of its owner; ``record`` has its pieces if it ``keeps_pieces``."""
 
     def write_beside(self, folder: Path, ids: Ids | None) -> tuple[ResultFile, ...]:
@@ -198,7 +204,9 @@ class Mode(ABC):
 
 
 def numbers_of(task: TileTask) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    rows, columns = (np.arange(block.start, block.stop) for block in (task.tile.rows, task.tile.columns))
+    rows, columns = (
+        np.arange(block.start, block.stop) for block in (task.tile.rows, task.tile.columns)
+    )
     return task.row_numbers(rows), task.column_numbers(columns)
 
 

@@ -1,11 +1,11 @@
 """Threshold: all pairs that are similar enough. Owners record pieces, and merge them when all are there.
 
-A part and a piece name pairs by numbers: ``rows[u]``, rising, the ``counts[u]`` of their pairs, and ``neighbors[n]``
-and ``similarities[n]`` of one row after the other, neighbors rising. A pair belongs to the owner of its row; in a
-self-join, the row is the one with the lower number.
+A part and a piece name pairs by numbers: ``rows[u]``, rising, the ``counts[u]`` of their pairs, and
+``neighbors[n]`` and ``similarities[n]`` of one row after the other, neighbors rising. A pair
+belongs to the owner of its row; in a self-join, the row is the one with the lower number.
 
-The number of pairs of a tile is unknown in advance. A task gives up a tile as soon as it finds more pairs than it may
-return; the tile is then computed again in smaller pieces.
+The number of pairs of a tile is unknown in advance. A task gives up a tile as soon as it finds more
+pairs than it may return; the tile is then computed again in smaller pieces.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,14 @@ from raysm.features.similarity.cluster import output
 from raysm.features.similarity.cluster.arithmetic import tiling
 from raysm.features.similarity.cluster.arithmetic.score import least_score
 from raysm.features.similarity.cluster.engines.protocol import Pairs, pair_order
-from raysm.features.similarity.cluster.modes.mode import Mode, OwnedRange, Piece, RangeMerger, Ranges, served_numbers
+from raysm.features.similarity.cluster.modes.mode import (
+    Mode,
+    OwnedRange,
+    Piece,
+    RangeMerger,
+    Ranges,
+    served_numbers,
+)
 from raysm.features.similarity.cluster.reading.ids import Ids
 from raysm.features.similarity.cluster.sizing import PART_BYTES, PartLimits
 from raysm.features.similarity.cluster.tasks.context import Context, engine_cache_of
@@ -46,7 +53,8 @@ class Threshold(Mode):
 
     @classmethod
     def asked_by(cls, workload: Similarity) -> Self | None:
-        # Not ``np.float32(threshold)``: float32(0.9) is below 0.9, so that pairs below the threshold would be reported.
+        # Not ``np.float32(threshold)``: float32(0.9) is below 0.9, so that pairs below the
+        # threshold would be reported.
         return None if workload.threshold is None else cls(least_score(workload.threshold))
 
     @property
@@ -66,7 +74,9 @@ class Threshold(Mode):
     def given_up(self, task: TileTask, arrays: Piece) -> Sequence[TileBlock]:
         if "overflowed" not in arrays:
             return ()
-        return list(pieces(TileBlock(RowBlock(0, task.tile.rows.rows), RowBlock(0, task.tile.columns.rows))))
+        return list(
+            pieces(TileBlock(RowBlock(0, task.tile.rows.rows), RowBlock(0, task.tile.columns.rows)))
+        )
 
     def split(self, task: TileTask, arrays: Piece, ranges: Ranges) -> Iterator[tuple[int, Piece]]:
         if len(ranges) == 1:
@@ -89,18 +99,23 @@ class Threshold(Mode):
                 },
             )
 
-    def merger(self, owned: OwnedRange, folder: Path, scratch: Path, record: BlockRecord[Part]) -> RangeMerger:
+    def merger(
+        self, owned: OwnedRange, folder: Path, scratch: Path, record: BlockRecord[Part]
+    ) -> RangeMerger:
         return _Merger(owned, folder, record)
 
 
-def threshold_tile(context: Context, threshold: np.float32, tile: TileBlock) -> dict[str, NDArray[Any]]:
+def threshold_tile(
+    context: Context, threshold: np.float32, tile: TileBlock
+) -> dict[str, NDArray[Any]]:
     """Return the tile's pairs with a score of at least ``threshold``; in a self-join, those with row < neighbor.
 
-    They are arrays as in ``Pairs``; or only ``overflowed`` if there are more than ``MAX_PAIRS`` and the tile can be cut
-    into ``pieces``.
+    They are arrays as in ``Pairs``; or only ``overflowed`` if there are more than ``MAX_PAIRS`` and
+    the tile can be cut into ``pieces``.
     """
     cache = engine_cache_of(context)
-    # Hold all operands here: every line needs them, and the cache drops the oldest if they are large.
+    # Hold all operands here: every line needs them, and the cache drops the oldest if they are
+    # large.
     right = [cache.operand(panel) for panel in tiling.row_cuts(tile.columns, PANEL_ROWS)]
     above = tiling.row_cuts(tile.rows, PANEL_ROWS)
     found: list[tuple[RowBlock, Pairs]] = []
@@ -110,16 +125,25 @@ def threshold_tile(context: Context, threshold: np.float32, tile: TileBlock) -> 
         for beside in right:
             if context.self_join and panel.start >= beside.tile.start + len(beside) - 1:
                 continue  # below the diagonal there is no row < neighbor
-            found.append((panel, cache.engine.pairs(left, beside, threshold, same=context.self_join)))
+            found.append(
+                (panel, cache.engine.pairs(left, beside, threshold, same=context.self_join))
+            )
             total += len(found[-1][1].neighbors)
-            # Do not give up a single column, which cannot be cut: it would be given up again and again.
+            # Do not give up a single column, which cannot be cut: it would be given up again and
+            # again.
             if total > MAX_PAIRS and tile.columns.rows > 1:
                 return {"overflowed": np.array([total])}
     if len(found) == len(above) == 1:
         pairs = found[0][1]
     else:
-        pairs = Pairs.of((_part(panel, some, tile.rows.start) for panel, some in found), tile.rows.rows)
-    return {"offsets": pairs.offsets, "neighbors": pairs.neighbors, "similarities": pairs.similarities}
+        pairs = Pairs.of(
+            (_part(panel, some, tile.rows.start) for panel, some in found), tile.rows.rows
+        )
+    return {
+        "offsets": pairs.offsets,
+        "neighbors": pairs.neighbors,
+        "similarities": pairs.similarities,
+    }
 
 
 def _part(panel: RowBlock, pairs: Pairs, first: int) -> tuple[NDArray[Any], ...]:
@@ -133,7 +157,9 @@ def pieces(tile: TileBlock) -> Iterator[TileBlock]:
         yield TileBlock(tile.rows, panel)
 
 
-def _numbered(context: Context, task: TileTask, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _numbered(
+    context: Context, task: TileTask, arrays: dict[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
     """Return a tile's pairs with the numbers of their rows, sorted by them."""
     counts = np.diff(arrays["offsets"])
     places = np.flatnonzero(counts) + task.tile.rows.start
@@ -177,9 +203,14 @@ class _Merger(RangeMerger):
             self._pairs += len(piece["neighbors"])
 
     def write(self, ids: Ids | None, on_rows: Callable[[int], None]) -> ResultFile:
-        check_room([(self._folder, int(self._pairs * output.pair_bytes(ids)))], where="the owner of these rows")
+        check_room(
+            [(self._folder, int(self._pairs * output.pair_bytes(ids)))],
+            where="the owner of these rows",
+        )
         chunks = merged_pairs(self._record, self._with_pairs, self._owned.rows, on_rows)
-        file = output.write_pairs(self._owned.path(self._folder, output.PAIRS, ".parquet"), chunks, ids)
+        file = output.write_pairs(
+            self._owned.path(self._folder, output.PAIRS, ".parquet"), chunks, ids
+        )
         return self._owned.described(file, output.PAIRS)
 
 
@@ -188,7 +219,8 @@ def merged_pairs(
 ) -> Iterator[output.PairChunk]:
     """Merge the recorded pieces of these rows; yield their pairs sorted by row and neighbor.
 
-    It yields about ``PAIRS_GROUP`` pairs at a time. Only one piece is open at a time, and only the pairs to be merged
+    It yields about ``PAIRS_GROUP`` pairs at a time. Only one piece is open at a time, and only the
+    pairs to be merged
     are copied out of it: a large matrix has more pieces than a process may have open files.
     """
     counts, bounds = np.zeros(rows.rows, dtype=np.int64), []
@@ -200,7 +232,14 @@ def merged_pairs(
     before = np.concatenate([[0], np.cumsum(counts)])
     start = rows.start
     while start < rows.stop:
-        full = int(np.searchsorted(before, before[start - rows.start] + output.PAIRS_GROUP, side="right")) - 1
+        full = (
+            int(
+                np.searchsorted(
+                    before, before[start - rows.start] + output.PAIRS_GROUP, side="right"
+                )
+            )
+            - 1
+        )
         # All pairs of a row stay together.
         stop = min(max(start + 1, rows.start + full), rows.stop)
         parts = [
@@ -209,14 +248,18 @@ def merged_pairs(
             if first < stop and start <= last
         ]
         if parts:
-            row, neighbor, similarity = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+            row, neighbor, similarity = (
+                np.concatenate(columns) for columns in zip(*parts, strict=True)
+            )
             order = pair_order(row, neighbor)
             yield row[order].astype(np.int64), neighbor[order].astype(np.int64), similarity[order]
         on_rows(stop - start)
         start = stop
 
 
-def _pairs_between(record: BlockRecord[Part], name: str, start: int, stop: int) -> tuple[NDArray[Any], ...]:
+def _pairs_between(
+    record: BlockRecord[Part], name: str, start: int, stop: int
+) -> tuple[NDArray[Any], ...]:
     arrays = record.load(name, mapped_bytes=0).arrays
     low, high = np.searchsorted(arrays["rows"], [start, stop]).tolist()
     first = int(arrays["counts"][:low].sum())

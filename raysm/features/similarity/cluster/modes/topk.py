@@ -1,10 +1,11 @@
 """Top-k: the k most similar rows of each.
 
-A part holds the *keys* (``arithmetic.keys``) of the neighbors that reach the lower bounds in the task's hint, which are
-few after some tiles. ``counts`` has the number of keys of each row; ``keys`` has them one row after the other, each
-row's sorted. A tile of two different blocks of one matrix also has the keys of its columns: ``column_counts`` and
-``column_keys``. A piece names its rows by runs of consecutive numbers, ``starts`` and ``lengths``: a block of rows is
-one run, or a few if its files lie on different instances.
+A part holds the *keys* (``arithmetic.keys``) of the neighbors that reach the lower bounds in the
+task's hint, which are few after some tiles. ``counts`` has the number of keys of each row; ``keys``
+has them one row after the other, each row's sorted. A tile of two different blocks of one matrix
+also has the keys of its columns: ``column_counts`` and ``column_keys``. A piece names its rows by
+runs of consecutive numbers, ``starts`` and ``lengths``: a block of rows is one run, or a few if its
+files lie on different instances.
 """
 
 import math
@@ -89,7 +90,8 @@ class TopK(Mode):
     def informed(self, task: TileTask, ask: AskBounds) -> TileTask:
         """Return the task with the lower bounds of its rows, and of its columns if it is mirrored."""
         rows, columns = (
-            ask(numbers) if len(numbers) else np.empty(0, dtype=np.float32) for numbers in served_numbers(task)
+            ask(numbers) if len(numbers) else np.empty(0, dtype=np.float32)
+            for numbers in served_numbers(task)
         )
         return replace(task, hint=TileBounds(rows, columns))
 
@@ -121,10 +123,16 @@ class TopK(Mode):
                 left, right = cache.operand(rows, queries=True), cache.operand(columns)
                 cache.engine.topk(left, right, first, second, same=context.self_join)
         counts, keys = _reaching(best)
-        found: dict[str, NDArray[Any]] = {"counts": counts, "keys": _with_numbers(keys, task, task.column_numbers)}
+        found: dict[str, NDArray[Any]] = {
+            "counts": counts,
+            "keys": _with_numbers(keys, task, task.column_numbers),
+        }
         if task.mirrored:
             counts, keys = _reaching(other)
-            found |= {"column_counts": counts, "column_keys": _with_numbers(keys, task, task.row_numbers)}
+            found |= {
+                "column_counts": counts,
+                "column_keys": _with_numbers(keys, task, task.row_numbers),
+            }
         return found
 
     def split(self, task: TileTask, arrays: Piece, ranges: Ranges) -> Iterator[tuple[int, Piece]]:
@@ -134,7 +142,8 @@ class TopK(Mode):
         if "column_counts" in arrays:
             _split_side(pieces, ranges, (columns, arrays["column_counts"], arrays["column_keys"]))
         for at, sides in pieces.items():
-            # Find runs on each side alone: the rows and columns of a tile may overlap, but have separate keys.
+            # Find runs on each side alone: the rows and columns of a tile may overlap, but have
+            # separate keys.
             runs = [run for numbers, _, _ in sides for run in consecutive(numbers)]
             piece = {
                 "starts": np.array([run.start for run in runs], dtype=np.int64),
@@ -144,12 +153,16 @@ class TopK(Mode):
             }
             yield at, piece
 
-    def merger(self, owned: OwnedRange, folder: Path, scratch: Path, record: BlockRecord[Part]) -> RangeMerger:
+    def merger(
+        self, owned: OwnedRange, folder: Path, scratch: Path, record: BlockRecord[Part]
+    ) -> RangeMerger:
         return _Merger(self.k, owned, folder, scratch)
 
 
 def _with_numbers(
-    keys: NDArray[np.uint64], task: TileTask, numbers: Callable[[NDArray[np.int64]], NDArray[np.int64]]
+    keys: NDArray[np.uint64],
+    task: TileTask,
+    numbers: Callable[[NDArray[np.int64]], NDArray[np.int64]],
 ) -> NDArray[np.uint64]:
     """Replace places by numbers in the keys; both rise together within a tile, so ties keep their order."""
     if task.in_order:
@@ -169,7 +182,9 @@ class _Cuts:
         return tiling.row_cuts(block, math.ceil(block.rows / max(1, count)))
 
     def norms(self, block: RowBlock, *, queries: bool = False) -> NDArray[np.float64]:
-        return np.concatenate([self.cache.tile(cut, queries=queries).norms for cut in self.of(block)])
+        return np.concatenate(
+            [self.cache.tile(cut, queries=queries).norms for cut in self.of(block)]
+        )
 
     def pieces(self, block: RowBlock, best: Best | None) -> Iterator[tuple[RowBlock, Any]]:
         """Yield the pieces of a block, each with its part of ``best``, or with None if that is None."""
@@ -180,8 +195,8 @@ class _Cuts:
 
 
 def _reaching(best: Best) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
-    # Compare with the last key of that score: a neighbor that ties with the bound may be among the k by its lower
-    # index.
+    # Compare with the last key of that score: a neighbor that ties with the bound may be among the
+    # k by its lower index.
     last = encode(best.lower_bounds, np.full(len(best.lower_bounds), 0xFFFFFFFF))
     reach = (best.keys <= last[:, None]) & (best.keys != EMPTY_KEY)
     return np.count_nonzero(reach, axis=1).astype(np.uint32), best.keys[reach]
@@ -198,8 +213,8 @@ class _Merger(RangeMerger):
     def __init__(self, k: int, owned: OwnedRange, folder: Path, scratch: Path) -> None:
         self._owned, self._k, self._folder = owned, k, folder
         rows = owned.rows.rows
-        # Each neighbor has a number, a score and one bit for the beginnings of lists; each row has a number. Ids do not
-        # count, because their sizes are known only later.
+        # Each neighbor has a number, a score and one bit for the beginnings of lists; each row has
+        # a number. Ids do not count, because their sizes are known only later.
         self.result_bytes = rows * (12 * k + k // 8 + 9)
         self.scratch_bytes = self.recorded_bytes = rows * k * 8
         self._accumulator = TopKAccumulator(scratch, rows, k)
@@ -207,7 +222,9 @@ class _Merger(RangeMerger):
     def bounds(self, runs: Sequence[RowRun]) -> NDArray[np.float32]:
         bounds, first = self._accumulator.lower_bounds, self._owned.rows.start
         # ``concatenate`` copies, as it must: the bounds rise while Ray sends them.
-        return np.concatenate([bounds[run.start - first : run.start - first + run.rows] for run in runs])
+        return np.concatenate(
+            [bounds[run.start - first : run.start - first + run.rows] for run in runs]
+        )
 
     def take(self, name: str, piece: Piece) -> None:
         row = key = 0
@@ -215,7 +232,9 @@ class _Merger(RangeMerger):
             counts = piece["counts"][row : row + length]
             keys = int(counts.sum())
             first = start - self._owned.rows.start
-            self._accumulator.merge(RowBlock(first, first + length), counts, piece["keys"][key : key + keys])
+            self._accumulator.merge(
+                RowBlock(first, first + length), counts, piece["keys"][key : key + keys]
+            )
             row, key = row + length, key + keys
 
     def write(self, ids: Ids | None, on_rows: Callable[[int], None]) -> ResultFile:

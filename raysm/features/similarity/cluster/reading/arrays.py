@@ -1,7 +1,7 @@
 """``.npy`` and ``.npz`` files: opened without ever unpickling, mapped, and written row by row.
 
-An ``.npz`` has one dense array, or the arrays of a SciPy CSR matrix; they are extracted to ``.npy`` files that are
-mapped.
+An ``.npz`` has one dense array, or the arrays of a SciPy CSR matrix; they are extracted to ``.npy``
+files that are mapped.
 """
 
 import contextlib
@@ -35,40 +35,65 @@ class ArrayLayout:
 
 
 HEADER_BYTES = 128
-"""Size of every header that ``header`` makes; it is fixed, so that the header can be written last."""
+"""Size of every header that ``header`` makes; it is fixed, so that the header can be written
+last."""
 
 MAX_HEADER_BYTES = 64 << 10
 REAL_KINDS = "fiub"
-READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-"""Readers by version; NumPy writes version 3 only for structured types with names that are not Latin-1."""
+READ_HEADER = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+"""Readers by version; NumPy writes version 3 only for structured types with names that are not
+Latin-1."""
 
 
 def header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
     """Return the 128 bytes before the data of a C-ordered array."""
     text = repr({"descr": dtype.str, "fortran_order": False, "shape": shape})
     length = HEADER_BYTES - 10
-    return np.lib.format.magic(1, 0) + struct.pack("<H", length) + text.ljust(length - 1).encode("latin1") + b"\n"
+    return (
+        np.lib.format.magic(1, 0)
+        + struct.pack("<H", length)
+        + text.ljust(length - 1).encode("latin1")
+        + b"\n"
+    )
 
 
 def read_header(stream: BinaryIO, where: str) -> ArrayLayout:
-    # A small file can claim a header of 4 GiB, for which NumPy would allocate memory. So it reads from this piece.
+    # A small file can claim a header of 4 GiB, for which NumPy would allocate memory. So it reads
+    # from this piece.
     beginning = io.BytesIO(stream.read(MAX_HEADER_BYTES))
     try:
         read = READ_HEADER[np.lib.format.read_magic(beginning)]
         shape, fortran, dtype = read(beginning, max_header_size=MAX_HEADER_BYTES)
     # Python's parser raises the last three for a text that is nested too deeply, or ends too early.
-    except (ValueError, KeyError, TypeError, MemoryError, RecursionError, SyntaxError, tokenize.TokenError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        MemoryError,
+        RecursionError,
+        SyntaxError,
+        tokenize.TokenError,
+    ) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise InvalidInput(f"{where} is not a valid .npy file ({reason}); write it with numpy.save") from error
+        raise InvalidInput(
+            f"{where} is not a valid .npy file ({reason}); write it with numpy.save"
+        ) from error
     if dtype.hasobject:
-        raise InvalidInput(f"{where} holds Python objects, which raysm never unpickles; save numbers (float32, say)")
+        raise InvalidInput(
+            f"{where} holds Python objects, which raysm never unpickles; save numbers (float32, say)"
+        )
     if dtype.kind not in REAL_KINDS or dtype.itemsize > 8:
         raise InvalidInput(f"{where} holds {dtype}; a matrix is of float16/32/64, integers or bool")
     # Not numpy.prod, whose integers overflow: 2**32 times 2**32 would be 0.
     if any(type(length) is not int or length < 0 for length in shape) or (
         math.prod(max(1, length) for length in shape) * dtype.itemsize > sys.maxsize
     ):
-        raise InvalidInput(f"{where} has the shape {shape}, which no array can have; write it again")
+        raise InvalidInput(
+            f"{where} has the shape {shape}, which no array can have; write it again"
+        )
     return ArrayLayout(shape, dtype, fortran, beginning.tell())
 
 
@@ -82,7 +107,9 @@ def read_layout(path: Path, dimensions: int = 2) -> ArrayLayout:
         layout = read_header(stream, path.name)
     shape, dtype = layout.shape, layout.dtype
     if len(shape) != dimensions:
-        raise InvalidInput(f"{path.name} has the shape {shape}; expected {dimensions} dimensions (rows, columns)")
+        raise InvalidInput(
+            f"{path.name} has the shape {shape}; expected {dimensions} dimensions (rows, columns)"
+        )
     size = math.prod(shape) * dtype.itemsize
     available = path.stat().st_size - layout.offset
     if available < size:
@@ -101,20 +128,27 @@ def map_array(path: Path, dimensions: int = 2) -> NDArray[Any]:
     with path.open("rb") as file:
         mapped = map_file(file.fileno())
     if mapped is None:
-        raise Unmappable(f"{path} is on a file system that cannot map files into memory; use the input mode File")
-    # Not numpy.memmap, which runs Python code for each slice, and cannot use the mapping of ``map_file``.
+        raise Unmappable(
+            f"{path} is on a file system that cannot map files into memory; use the input mode File"
+        )
+    # Not numpy.memmap, which runs Python code for each slice, and cannot use the mapping of
+    # ``map_file``.
     order: Literal["F", "C"] = "F" if layout.fortran else "C"
     return np.ndarray(layout.shape, layout.dtype, buffer=mapped, offset=layout.offset, order=order)
 
 
-def write_rows(path: Path, row_shape: tuple[int, ...], dtype: np.dtype[Any], pieces: Iterable[NDArray[Any]]) -> None:
+def write_rows(
+    path: Path, row_shape: tuple[int, ...], dtype: np.dtype[Any], pieces: Iterable[NDArray[Any]]
+) -> None:
     """Write pieces[n, *row_shape] as one C-ordered ``.npy`` of this machine's byte order, which kernels need."""
     dtype, count = dtype.newbyteorder("="), 0
     with path.open("wb") as file:
         # Room for the header, which is written last: the number of rows is known only then.
         file.write(bytes(HEADER_BYTES))
         for piece in pieces:
-            file.write(np.ascontiguousarray(piece, dtype=dtype).data.cast("B") if piece.size else b"")
+            file.write(
+                np.ascontiguousarray(piece, dtype=dtype).data.cast("B") if piece.size else b""
+            )
             count += len(piece)
         file.seek(0)
         file.write(header((count, *row_shape), dtype))
@@ -142,16 +176,24 @@ def _members(archive: zipfile.ZipFile, path: Path) -> tuple[str, ...]:
     if {"format", "shape"} <= set(members):
         with archive.open("format.npy") as stream:
             # SciPy writes bytes or, in some versions, text with four bytes for each letter.
-            text = stream.read(1024)[-16:].decode("latin1").replace("\0", "").split("\n")[-1].strip()
+            text = (
+                stream.read(1024)[-16:].decode("latin1").replace("\0", "").split("\n")[-1].strip()
+            )
         if text != "csr":
-            raise InvalidInput(f"{path.name} is a sparse matrix in the format {text!r}; convert it with .tocsr()")
+            raise InvalidInput(
+                f"{path.name} is a sparse matrix in the format {text!r}; convert it with .tocsr()"
+            )
         missing = [name for name in SPARSE_MEMBERS if name not in members]
         if missing:
-            raise InvalidInput(f"{path.name} is not a valid CSR matrix: it lacks {', '.join(missing)}")
+            raise InvalidInput(
+                f"{path.name} is not a valid CSR matrix: it lacks {', '.join(missing)}"
+            )
         return SPARSE_MEMBERS
     if len(members) != 1:
         names = ", ".join(members) or "none"
-        raise InvalidInput(f"{path.name} must hold exactly one array, or a SciPy CSR matrix; it holds {names}")
+        raise InvalidInput(
+            f"{path.name} must hold exactly one array, or a SciPy CSR matrix; it holds {names}"
+        )
     return (members[0],)
 
 
@@ -169,7 +211,11 @@ def _sparse_shape(archive: zipfile.ZipFile, path: Path) -> tuple[int, ...]:
         content = stream.read(MAX_HEADER_BYTES)
     layout = read_header(io.BytesIO(content), path.name)
     data = content[layout.offset :]
-    if layout.shape != (2,) or len(data) != 2 * layout.dtype.itemsize or layout.dtype.kind not in "iu":
+    if (
+        layout.shape != (2,)
+        or len(data) != 2 * layout.dtype.itemsize
+        or layout.dtype.kind not in "iu"
+    ):
         raise InvalidInput(
             f"{path.name}: a CSR matrix has two dimensions, its shape member is {layout.dtype} of shape {layout.shape}"
         )
@@ -194,13 +240,21 @@ def extract_archive(path: Path, folder: Path) -> None:
     np.save(folder / "shape.npy", np.array([rows, columns], dtype=np.int64))
     data, indices, indptr = (map_array(folder / f"{name}.npy", 1) for name in SPARSE_MEMBERS)
     wrong = f"{path.name} is not a valid CSR matrix"
-    if len(indptr) != rows + 1 or len(data) != len(indices) or indptr.dtype.kind != "i" or indices.dtype.kind != "i":
+    if (
+        len(indptr) != rows + 1
+        or len(data) != len(indices)
+        or indptr.dtype.kind != "i"
+        or indices.dtype.kind != "i"
+    ):
         raise InvalidInput(f"{wrong}: its arrays do not fit its shape ({rows}, {columns})")
     # In steps, because the arrays may be larger than the memory.
     step = CHUNK_BYTES // 8
     # Compare instead of subtracting: the difference of two int64 may overflow.
     later, earlier = indptr[1:], indptr[:-1]
-    rises = all(np.all(later[start : start + step] >= earlier[start : start + step]) for start in range(0, rows, step))
+    rises = all(
+        np.all(later[start : start + step] >= earlier[start : start + step])
+        for start in range(0, rows, step)
+    )
     if indptr[0] != 0 or indptr[-1] != len(indices) or not rises:
         raise InvalidInput(f"{wrong}: indptr does not rise from 0 to the number of elements")
     for start in range(0, len(indices), step):

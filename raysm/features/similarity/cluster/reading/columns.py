@@ -15,7 +15,8 @@ ROW_INDEX = re.compile(
     r"(?i:|Unnamed: \d+(\.\d+)*|__index_level_\d+__|index|level_0|\.\.\.1|row|row[._ ]?(names?|nr|number|id))"
     r"|(?i:(.*_)?(uu)?id)|.*[a-z]I[dD]"
 )
-"""Names that pandas, polars, R and raysm's own results give to a column of row numbers or names, and names of IDs."""
+"""Names that pandas, polars, R and raysm's own results give to a column of row numbers or names,
+and names of IDs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,10 @@ class Selection:
     @classmethod
     def of(cls, workload: Similarity, channel: str = MATRIX) -> "Selection":
         return cls(
-            workload.id_columns, workload.columns, workload.exclude_columns or (), may_lack_excluded=channel != MATRIX
+            workload.id_columns,
+            workload.columns,
+            workload.exclude_columns or (),
+            may_lack_excluded=channel != MATRIX,
         )
 
     @property
@@ -49,11 +53,18 @@ class Selection:
             if not hint and any("," in name for name in names):
                 hint = "; on the command line quote a name that has a comma twice: '\"a, b\"'"
             if self.may_lack_excluded and set(missing) & set(self.ids):
-                hint = "; the IDs of the queries need the same column name as those of the matrix" + hint
-            raise InvalidInput(f"{file} has no column {listed(missing)}; its columns are {listed(names)}{hint}")
+                hint = (
+                    "; the IDs of the queries need the same column name as those of the matrix"
+                    + hint
+                )
+            raise InvalidInput(
+                f"{file} has no column {listed(missing)}; its columns are {listed(names)}{hint}"
+            )
         for name in self.named:
             if counts[name] > 1:
-                raise InvalidInput(f"{file} has {counts[name]} columns {name!r}; rename all but one of them")
+                raise InvalidInput(
+                    f"{file} has {counts[name]} columns {name!r}; rename all but one of them"
+                )
 
 
 NO_SELECTION = Selection()
@@ -75,12 +86,15 @@ class Features:
     def order(self, expected: "Features") -> list[int] | None:
         """Return the index of each expected feature in this table; None if the order is the same.
 
-        The elements of a list column have no names: if the other table has scalar columns, they are matched by
-        position.
+        The elements of a list column have no names: if the other table has scalar columns, they are
+        matched by position.
         """
         if self.is_one_list != expected.is_one_list:
             return None
-        lacking, unexpected = _difference(expected.names, self.names), _difference(self.names, expected.names)
+        lacking, unexpected = (
+            _difference(expected.names, self.names),
+            _difference(self.names, expected.names),
+        )
         if lacking or unexpected:
             parts = [f"lacks {listed(lacking)}"] if lacking else []
             parts += [f"also has {listed(unexpected)}"] if unexpected else []
@@ -109,15 +123,17 @@ class Features:
         if self.is_one_list:
             return f"the list column {self.list_column!r}"
         width = columns - len(self.names) + 1
-        names = [f"{name}[{width}]" if name == self.list_column else name or "''" for name in self.names]
+        names = [
+            f"{name}[{width}]" if name == self.list_column else name or "''" for name in self.names
+        ]
         return ", ".join(names) if len(names) <= 4 else f"{names[0]} ... {names[-1]}"
 
 
 def agreed(found: Iterable[Features | None], expected: Features | None = None) -> Features | None:
     """Return the features that all files of a channel must have, in their order; None if no file has names.
 
-    A file with scalar columns decides before a file with one list column, whose elements have no names. ``expected``
-    are the features of the matrix that these rows are compared with.
+    A file with scalar columns decides before a file with one list column, whose elements have no
+    names. ``expected`` are the features of the matrix that these rows are compared with.
     """
     named = (one for one in found if one is not None)
     own = min(named, key=lambda one: (one.is_one_list, natural(one.file)), default=None)
@@ -132,7 +148,9 @@ def is_row_index(name: str) -> bool:
 
 def listed(names: Iterable[str]) -> str:
     shown = list(names)
-    return ", ".join(map(repr, shown[:SHOWN])) + (f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else "")
+    return ", ".join(map(repr, shown[:SHOWN])) + (
+        f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
+    )
 
 
 def _difference(names: Sequence[str], others: Sequence[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """The files of a channel: names, headers, the check before a job is sent, and digests.
 
-A folder's files are one matrix in the natural order of their names (``part-2`` before ``part-10``), the same on every
-instance.
+A folder's files are one matrix in the natural order of their names (``part-2`` before ``part-10``),
+the same on every instance.
 """
 
 import hashlib
@@ -19,7 +19,13 @@ from raysm.core.protocol.names import natural
 from raysm.core.protocol.store import sha256_of
 from raysm.errors import InvalidInput, option
 from raysm.features.similarity.cluster.reading.arrays import archive_shape, map_array, read_layout
-from raysm.features.similarity.cluster.reading.columns import NO_SELECTION, Features, Selection, agreed, listed
+from raysm.features.similarity.cluster.reading.columns import (
+    NO_SELECTION,
+    Features,
+    Selection,
+    agreed,
+    listed,
+)
 from raysm.features.similarity.cluster.reading.ids import word
 from raysm.features.similarity.cluster.reading.tables import Table, describe_table, read_table
 from raysm.features.similarity.request import MATRIX, QUERIES, Similarity
@@ -39,7 +45,9 @@ def suffix(path: Path) -> str | None:
 def matrix_files(path: Path) -> list[tuple[str, Path]]:
     """List a channel's files as (name, path), in natural order; names that begin with ``.`` or ``_`` are skipped."""
     if not path.exists():
-        raise InvalidInput(f"{path} does not exist; give a file, a folder, s3://…, or job:NAME/model")
+        raise InvalidInput(
+            f"{path} does not exist; give a file, a folder, s3://…, or job:NAME/model"
+        )
     files = sorted(data_files(path), key=lambda item: natural(item[0]))
     if not files:
         raise InvalidInput(f"the folder {path} holds no files; put the rows of the matrix there")
@@ -49,7 +57,9 @@ def matrix_files(path: Path) -> list[tuple[str, Path]]:
                 f"{name} cannot be read as a matrix; supported are {', '.join(SUFFIXES)}: convert it, or move it away"
             )
         if file.stat().st_size == 0:
-            raise InvalidInput(f"{name} is empty (0 bytes); write it again, or remove it from the input")
+            raise InvalidInput(
+                f"{name} is empty (0 bytes); write it again, or remove it from the input"
+            )
     return files
 
 
@@ -75,7 +85,9 @@ def described_files(path: Path, selection: Selection = NO_SELECTION) -> list[Dat
             )
         files.append(DataFile(name, file, None))
     # Compare the types of ids now: they are written only after everything is computed.
-    kinds = [(file.name, file.table.ids) for file in files if file.table is not None and selection.ids]
+    kinds = [
+        (file.name, file.table.ids) for file in files if file.table is not None and selection.ids
+    ]
     for name, kind in kinds:
         if kind != kinds[0][1]:
             raise InvalidInput(
@@ -88,7 +100,9 @@ def described_files(path: Path, selection: Selection = NO_SELECTION) -> list[Dat
 def features_of(files: Sequence[DataFile]) -> Features | None:
     """Return the features of the first file with named features, else of the first with a list column, else None."""
     named = [
-        replace(file.table.features, file=file.name) for file in files if file.table and file.table.features is not None
+        replace(file.table.features, file=file.name)
+        for file in files
+        if file.table and file.table.features is not None
     ]
     return min(named, key=lambda features: features.is_one_list, default=None)
 
@@ -100,7 +114,9 @@ class Shape(NamedTuple):
     features: Features | None
 
 
-def peek(path: Path, selection: Selection = NO_SELECTION, expected: Features | None = None) -> Shape:
+def peek(
+    path: Path, selection: Selection = NO_SELECTION, expected: Features | None = None
+) -> Shape:
     """Return the shape and the features of a matrix from its files' headers.
 
     ``expected`` are the features of the matrix that these rows are compared with.
@@ -115,10 +131,16 @@ def peek(path: Path, selection: Selection = NO_SELECTION, expected: Features | N
             file.table.ordered(expected)
             file_rows, file_columns = file.table.rows, file.table.columns
         else:
-            shape = archive_shape(file.path) if suffix(file.path) == ".npz" else read_layout(file.path).shape
+            shape = (
+                archive_shape(file.path)
+                if suffix(file.path) == ".npz"
+                else read_layout(file.path).shape
+            )
             # This can happen only with an archive: read_layout has refused other files.
             if len(shape) != 2:
-                raise InvalidInput(f"{file.path.name} has the shape {shape}; expected 2 dimensions (rows, columns)")
+                raise InvalidInput(
+                    f"{file.path.name} has the shape {shape}; expected 2 dimensions (rows, columns)"
+                )
             file_rows, file_columns = shape
         rows = None if rows is None or file_rows is None else rows + file_rows
         # The number is None for lists whose length only reading reveals.
@@ -129,22 +151,26 @@ def peek(path: Path, selection: Selection = NO_SELECTION, expected: Features | N
         if columns is None and file_columns is not None:
             first, columns = file.name, file_columns
     if rows == 0 or columns == 0:
-        raise InvalidInput(f"{path.name} has the shape ({rows}, {columns}); there is nothing to compute")
+        raise InvalidInput(
+            f"{path.name} has the shape ({rows}, {columns}); there is nothing to compute"
+        )
     return Shape(rows, columns, expected)
 
 
-# ---- the check before a job is sent ---------------------------------------------------------------------------------
+# ---- the check before a job is sent
+# ---------------------------------------------------------------------------------
 
 FIRST_BYTES = 1 << 20
 FIRST_FILES = 8
-"""Number of files whose rows are checked, the first of the matrix: each table costs some hundredths of a second."""
+"""Number of files whose rows are checked, the first of the matrix: each table costs some hundredths
+of a second."""
 
 
 def check_inputs(workload: Similarity, inputs: Mapping[str, Path | None]) -> None:
     """Check the headers and first rows of the matrix and the queries that are on this machine.
 
-    The check reads at most some megabytes of a few files; the job itself reports all other faults. ``inputs`` has the
-    file or folder of each channel; None if it is elsewhere.
+    The check reads at most some megabytes of a few files; the job itself reports all other faults.
+    ``inputs`` has the file or folder of each channel; None if it is elsewhere.
     """
     matrix, queries, selection = inputs.get(MATRIX), inputs.get(QUERIES), Selection.of(workload)
     shape = Shape(None, None, None) if matrix is None else peek(matrix, selection)
@@ -156,21 +182,28 @@ def check_inputs(workload: Similarity, inputs: Mapping[str, Path | None]) -> Non
     if matrix is not None and is_csv and matrix.stat().st_size <= FIRST_BYTES:
         count = sum(len(batch.rows) for batch in read_table(matrix, selection))
     if workload.top_k is not None and count:
-        # Without queries, a row is not its own neighbor. Look for the name: the path of queries elsewhere is None.
+        # Without queries, a row is not its own neighbor. Look for the name: the path of queries
+        # elsewhere is None.
         most = count if QUERIES in inputs else count - 1
         if workload.top_k > most:
             raise InvalidInput(
                 f"{workload.top_k:,} neighbors of each row: {matrix} has {count:,} rows; ask for at most {most:,}"
             )
     if None not in (shape.columns, width) and shape.columns != width:
-        raise InvalidInput(f"{queries} has {width} columns, {matrix} has {shape.columns}; both need the same columns")
+        raise InvalidInput(
+            f"{queries} has {width} columns, {matrix} has {shape.columns}; both need the same columns"
+        )
     for path, chosen in ((matrix, selection), (queries, of_queries)):
         if path is not None:
             files = matrix_files(path)
             first = [(name, _first_rows(file, chosen)) for name, file in files[:FIRST_FILES]]
             # One file may be empty if others have rows.
-            if len(files) <= FIRST_FILES and all(rows is not None and not len(rows) for _, rows in first):
-                raise InvalidInput(f"{path.name} has no rows below its header; there is nothing to compute")
+            if len(files) <= FIRST_FILES and all(
+                rows is not None and not len(rows) for _, rows in first
+            ):
+                raise InvalidInput(
+                    f"{path.name} has no rows below its header; there is nothing to compute"
+                )
             for name, rows in first:
                 # Integers cannot be NaN.
                 if rows is None or rows.dtype.kind != "f":
@@ -195,7 +228,8 @@ def _first_rows(file: Path, selection: Selection) -> NDArray[Any] | None:
     return np.empty((0, 0)) if batch is None else batch.rows
 
 
-# ---- digests: for the manifest, and for the record of finished blocks ---------------------------------
+# ---- digests: for the manifest, and for the record of finished blocks
+# ---------------------------------
 
 _started_digests: dict[Path, "Future[str]"] = {}
 """Digests that ``begin_digest`` has started and ``digest`` has not taken yet."""
@@ -222,7 +256,9 @@ def join_digests(sums: Sequence[tuple[str, str]]) -> str:
     """
     if len(sums) == 1:
         return sums[0][1]
-    return hashlib.sha256("".join(f"{value}  {name}\n" for name, value in sums).encode()).hexdigest()
+    return hashlib.sha256(
+        "".join(f"{value}  {name}\n" for name, value in sums).encode()
+    ).hexdigest()
 
 
 def in_thread(make: Callable[[], str]) -> "Future[str]":

@@ -1,8 +1,9 @@
 """The ids of rows: the types that id columns may have, and the arrays that the result shows.
 
-The ids of a matrix are one Arrow array: the values of the id column, or structs if several columns name the rows. The
-head reads this array when everything is computed, and holds all of it: ids of 16 bytes of text take 24 bytes a row, and
-twice that while the pieces are joined.
+The ids of a matrix are one Arrow array: the values of the id column, or structs if several columns
+name the rows. The
+head reads this array when everything is computed, and holds all of it: ids of 16 bytes of text take
+24 bytes a row, and twice that while the pieces are joined.
 """
 
 from collections.abc import Mapping
@@ -39,8 +40,8 @@ class Ids:
 def converted_type(file: str, column: str, kind: pa.DataType) -> pa.DataType:
     """Return the type in which ids of the type ``kind`` are kept.
 
-    Dictionaries become the type of their values. Text and bytes become Arrow's *large* types, whose offsets fit row
-    groups of any size.
+    Dictionaries become the type of their values. Text and bytes become Arrow's *large* types, whose
+    offsets fit row groups of any size.
     """
     converted = _converted(kind)
     if converted is None:
@@ -58,7 +59,11 @@ def word(kind: pa.DataType | None) -> str:
 def _converted(kind: pa.DataType) -> pa.DataType | None:
     if isinstance(kind, pa.BaseExtensionType):
         # Keep an extension type if its storage needs no conversion: UUIDs are UUIDs in the result.
-        return kind if _converted(kind.storage_type) == kind.storage_type else _converted(kind.storage_type)
+        return (
+            kind
+            if _converted(kind.storage_type) == kind.storage_type
+            else _converted(kind.storage_type)
+        )
     if pa.types.is_dictionary(kind):
         return _converted(kind.value_type)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -97,7 +102,9 @@ def take(ids: pa.Array, numbers: NDArray[np.int64]) -> pa.Array:
 
 def as_array(values: NDArray[Any]) -> pa.Array:
     """Return numbers[n] as an Arrow array: ``pa.array`` would first import pandas where it is installed."""
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
+    return pa.Array.from_buffers(
+        pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)]
+    )
 
 
 def _mean_bytes(ids: pa.Array) -> float:
@@ -106,7 +113,8 @@ def _mean_bytes(ids: pa.Array) -> float:
         return sum(map(_mean_bytes, ids.flatten()))
     values = ids.storage if isinstance(ids, pa.ExtensionArray) else ids
     if pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type):
-        # Imported here: it takes 3 MB and a tenth of a second in each process, and only the head needs it.
+        # Imported here: it takes 3 MB and a tenth of a second in each process, and only the head
+        # needs it.
         import pyarrow.compute as pc
 
         # Parquet writes four bytes with the length before each value.

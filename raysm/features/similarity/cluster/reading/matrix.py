@@ -1,8 +1,8 @@
 """The rows of a channel, as one matrix, mapped from this instance's own disk.
 
-``Matrix`` reads rows without ever holding all of them. C-ordered ``.npy`` files are mapped where they lie; all other
-files are converted once, to arrays in a scratch folder of the instance. A ``Source`` is sent to the tasks, and each
-task maps the matrix on its own instance.
+``Matrix`` reads rows without ever holding all of them. C-ordered ``.npy`` files are mapped where
+they lie; all other files are converted once, to arrays in a scratch folder of the instance. A
+``Source`` is sent to the tasks, and each task maps the matrix on its own instance.
 """
 
 import errno
@@ -26,9 +26,24 @@ from raysm.errors import InvalidInput, NoRoom
 from raysm.features.similarity.cluster.arithmetic.score import Rows
 from raysm.features.similarity.cluster.arithmetic.sparse_rows import SparseRows
 from raysm.features.similarity.cluster.reading import tables
-from raysm.features.similarity.cluster.reading.arrays import Unmappable, extract_archive, map_array, write_rows
-from raysm.features.similarity.cluster.reading.columns import NO_SELECTION, Features, Selection, listed
-from raysm.features.similarity.cluster.reading.files import ARRAYS, described_files, features_of, suffix
+from raysm.features.similarity.cluster.reading.arrays import (
+    Unmappable,
+    extract_archive,
+    map_array,
+    write_rows,
+)
+from raysm.features.similarity.cluster.reading.columns import (
+    NO_SELECTION,
+    Features,
+    Selection,
+    listed,
+)
+from raysm.features.similarity.cluster.reading.files import (
+    ARRAYS,
+    described_files,
+    features_of,
+    suffix,
+)
 from raysm.instance import environment
 from raysm.instance.work.file_names import data_files
 
@@ -38,14 +53,18 @@ ID_ROWS = 1 << 17
 
 ROWS, IDS = "rows.npy", "ids.parquet"
 DATA, INDICES, INDPTR, SHAPE = "data.npy", "indices.npy", "indptr.npy", "shape.npy"
-"""Files that a converted file becomes: its rows, or the three arrays of CSR with their shape; and its ids, if any."""
+"""Files that a converted file becomes: its rows, or the three arrays of CSR with their shape; and
+its ids, if any."""
 
 
-def converted(file: Path, scratch: Path, selection: Selection, expected: Features | None = None) -> Path:
+def converted(
+    file: Path, scratch: Path, selection: Selection, expected: Features | None = None
+) -> Path:
     """Return the folder with the file's arrays; convert the file if it does not exist yet.
 
-    Several tasks of an instance may convert the same file at the same time: each writes into a temporary folder, and
-    the first to finish renames its own. ``expected`` are the features in the order in which the rows have them.
+    Several tasks of an instance may convert the same file at the same time: each writes into a
+    temporary folder, and the first to finish renames its own. ``expected`` are the features in the
+    order in which the rows have them.
     """
     stat = file.resolve().stat()
     # The name depends on size and time, so that a file that changed is converted again.
@@ -76,7 +95,9 @@ def converted(file: Path, scratch: Path, selection: Selection, expected: Feature
         beside.rename(folder)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise NoRoom(f"the disk of {scratch} became full while {file.name} was converted to rows") from error
+            raise NoRoom(
+                f"the disk of {scratch} became full while {file.name} was converted to rows"
+            ) from error
         # If the folder exists now, another task was first.
         if not folder.exists():
             raise
@@ -102,10 +123,14 @@ def _straighten(array: NDArray[Any], target: Path) -> None:
     write_rows(target, array.shape[1:], array.dtype, pieces)
 
 
-def _write_table(file: Path, table: tables.Table, batches: Iterator[tables.Batch], folder: Path) -> None:
+def _write_table(
+    file: Path, table: tables.Table, batches: Iterator[tables.Batch], folder: Path
+) -> None:
     # A table may be empty if others have rows: engines that write in parts leave empty ones.
     first = next(batches, None)
-    columns, dtype = (table.columns, table.dtype) if first is None else (first.rows.shape[1], first.rows.dtype)
+    columns, dtype = (
+        (table.columns, table.dtype) if first is None else (first.rows.shape[1], first.rows.dtype)
+    )
     if columns is None:
         raise InvalidInput(
             f"{file.name} has no rows, and so no list tells the number of columns; remove it from the input"
@@ -118,7 +143,8 @@ def _write_table(file: Path, table: tables.Table, batches: Iterator[tables.Batch
 
     def rows() -> Iterator[NDArray[Any]]:
         for batch in whole:
-            # Not write_table, which would make each batch of a few thousand rows a row group of its own.
+            # Not write_table, which would make each batch of a few thousand rows a row group of its
+            # own.
             writer.write_batch(pa.record_batch([batch.ids], schema=schema), ID_ROWS)
             yield batch.rows
 
@@ -190,7 +216,9 @@ class Matrix:
         self._starts = np.cumsum([0, *(part.shape[0] for part in parts)])
         self.rows = int(self._starts[-1])
         if self.columns == 0:
-            raise InvalidInput(f"the matrix has the shape ({self.rows}, 0); there is nothing to compute")
+            raise InvalidInput(
+                f"the matrix has the shape ({self.rows}, 0); there is nothing to compute"
+            )
         self.dtype = np.result_type(*(part.dtype for part in parts)) if dtype is None else dtype
         self.names, self.id_files, self._parts = names, id_files, parts
 
@@ -204,14 +232,19 @@ class Matrix:
 
     @property
     def files(self) -> list[tuple[str, int, np.dtype[Any]]]:
-        return [(name, part.shape[0], part.dtype) for name, part in zip(self.names, self._parts, strict=True)]
+        return [
+            (name, part.shape[0], part.dtype)
+            for name, part in zip(self.names, self._parts, strict=True)
+        ]
 
     @property
     def nbytes(self) -> int:
         return sum(part.nbytes for part in self._parts)
 
     def as_type(self, dtype: np.dtype[Any]) -> "Matrix":
-        return self if dtype == self.dtype else Matrix(self._parts, self.names, self.id_files, dtype)
+        return (
+            self if dtype == self.dtype else Matrix(self._parts, self.names, self.id_files, dtype)
+        )
 
     @property
     def ids(self) -> pa.DataType | None:
@@ -224,7 +257,9 @@ class Matrix:
                 for batch in opened.iter_batches(batch_size=ID_ROWS):
                     yield batch.column(0)
 
-    def _between(self, start: int, stop: int) -> Iterator[tuple[int, str, NDArray[Any] | SparseRows]]:
+    def _between(
+        self, start: int, stop: int
+    ) -> Iterator[tuple[int, str, NDArray[Any] | SparseRows]]:
         """Yield those of rows start to stop that each file has, where they begin, and the file."""
         # Not strict: ``_starts`` has one more entry, the end of the last part.
         for part, name, begin in zip(self._parts, self.names, self._starts.tolist(), strict=False):
@@ -235,11 +270,15 @@ class Matrix:
     def portion(self, start: int, stop: int, dtype: np.dtype[Any] | None = None) -> "Matrix":
         """Return rows start to stop as a matrix of their own, without ids; its arrays are views until it is pickled."""
         found = [
-            (rows.own() if isinstance(rows, SparseRows) else rows, name) for _, name, rows in self._between(start, stop)
+            (rows.own() if isinstance(rows, SparseRows) else rows, name)
+            for _, name, rows in self._between(start, stop)
         ]
         # Use the type of all files, so that every portion is read as the same type.
         return Matrix(
-            [rows for rows, _ in found], [name for _, name in found], [], self.dtype if dtype is None else dtype
+            [rows for rows, _ in found],
+            [name for _, name in found],
+            [],
+            self.dtype if dtype is None else dtype,
         )
 
     def read(self, start: int, stop: int) -> Rows:
@@ -248,7 +287,9 @@ class Matrix:
         first = int(np.searchsorted(self._starts, start, side="right")) - 1
         if stop <= self._starts[first + 1]:
             offset = int(self._starts[first])
-            return _dense(self._parts[first][start - offset : stop - offset]).astype(self.dtype, copy=False)
+            return _dense(self._parts[first][start - offset : stop - offset]).astype(
+                self.dtype, copy=False
+            )
         found = np.empty((stop - start, self.columns), dtype=self.dtype)
         for at, _, rows in self._between(start, stop):
             found[at : at + rows.shape[0]] = _dense(rows)
@@ -256,9 +297,17 @@ class Matrix:
 
     def read_sparse(self, start: int, stop: int) -> SparseRows:
         """Return the same rows of a matrix that is ``sparse``, by their elements."""
-        parts = [rows.canonical() for *_, rows in self._between(start, stop) if isinstance(rows, SparseRows)]
+        parts = [
+            rows.canonical()
+            for *_, rows in self._between(start, stop)
+            if isinstance(rows, SparseRows)
+        ]
         # ``joined`` also converts: rows of a single file may need the common type of all files.
-        return parts[0] if len(parts) == 1 and parts[0].dtype == self.dtype else SparseRows.joined(parts, self.dtype)
+        return (
+            parts[0]
+            if len(parts) == 1 and parts[0].dtype == self.dtype
+            else SparseRows.joined(parts, self.dtype)
+        )
 
 
 def open_matrix(
@@ -271,8 +320,8 @@ def open_matrix(
 ) -> Matrix:
     """Map the matrix at ``path``; files that cannot be mapped as they are, are first converted into ``scratch``, once.
 
-    ``expected`` are the features in their order; None: those of the first file with names. Only an instance's share of
-    a matrix (``is_share``) may have no rows.
+    ``expected`` are the features in their order; None: those of the first file with names. Only an
+    instance's share of a matrix (``is_share``) may have no rows.
     """
     parts: list[NDArray[Any] | SparseRows] = []
     id_files: list[Path] = []
@@ -299,7 +348,8 @@ def _mapped_as_it_is(file: Path) -> NDArray[Any] | None:
         array = map_array(file)
     except Unmappable:
         return None
-    # In Fortran order a row is scattered over the file, and kernels read only this machine's byte order.
+    # In Fortran order a row is scattered over the file, and kernels read only this machine's byte
+    # order.
     return array if array.flags.c_contiguous and array.dtype.isnative else None
 
 
@@ -323,7 +373,8 @@ class Source:
     channel: str
     selection: Selection = NO_SELECTION
     expected: Features | None = None
-    """Features in the order in which all files have them; None is that of the first file with names."""
+    """Features in the order in which all files have them; None is that of the first file with
+    names."""
     sharded: bool = False
     """True if each instance has only its share of the files."""
     place: Place | None = None
@@ -334,14 +385,20 @@ class Source:
             return self.place
         instance = environment.read()
         paths = instance.paths
-        return Place(paths.channel(self.channel), paths.scratch / self.channel, instance.current_host)
+        return Place(
+            paths.channel(self.channel), paths.scratch / self.channel, instance.current_host
+        )
 
     def open(self, place: Place | None = None) -> Matrix:
         """Map the matrix of this instance, at ``place`` if the caller knows it already; a process maps it once."""
         return _open(place or self.here(), self.selection, self.expected, is_share=self.sharded)
 
     def features(self) -> Features | None:
-        return features_of(described_files(self.here().channel, self.selection)) if self.has_files() else None
+        return (
+            features_of(described_files(self.here().channel, self.selection))
+            if self.has_files()
+            else None
+        )
 
     def has_files(self) -> bool:
         """Return whether this instance has files: with a sharded channel, some instances may have none."""
@@ -352,5 +409,9 @@ class Source:
 
 # A process opens two matrices: the matrix and the queries.
 @functools.lru_cache(maxsize=2)
-def _open(place: Place, selection: Selection, expected: Features | None, *, is_share: bool) -> Matrix:
-    return open_matrix(place.channel, place.scratch, selection, expected=expected, is_share=is_share)
+def _open(
+    place: Place, selection: Selection, expected: Features | None, *, is_share: bool
+) -> Matrix:
+    return open_matrix(
+        place.channel, place.scratch, selection, expected=expected, is_share=is_share
+    )

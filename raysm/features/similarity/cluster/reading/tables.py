@@ -18,14 +18,21 @@ from numpy.typing import NDArray
 from raysm.core.protocol.names import DATA_FRAME
 from raysm.errors import InvalidInput, option
 from raysm.features.similarity.cluster.reading import ids as row_ids
-from raysm.features.similarity.cluster.reading.columns import NO_SELECTION, Features, Selection, is_row_index, listed
+from raysm.features.similarity.cluster.reading.columns import (
+    NO_SELECTION,
+    Features,
+    Selection,
+    is_row_index,
+    listed,
+)
 from raysm.instance.work.csv_files import delimiter_of, open_csv
 from raysm.instance.work.file_names import is_gzipped
 from raysm.instance.work.parquet_files import unknown_type
 
 BATCH_BYTES = 16 << 20
 MAX_COLUMNS = 100_000
-"""Most columns of a table: Arrow takes about 4 kB of memory for each of a CSV, and 10 kB for each of a Parquet file."""
+"""Most columns of a table: Arrow takes about 4 kB of memory for each of a CSV, and 10 kB for each
+of a Parquet file."""
 
 MAX_LINE_CHARACTERS = 16 << 20
 """Most characters of a line: a small compressed file can hold one line of many gigabytes."""
@@ -34,7 +41,8 @@ LONG_LINE = "a line is too long to be read; write one row on each line, or save 
 MIN_COUNTED = 8
 """Fewest rows in which a column that counts by one cannot be a coincidence."""
 MAX_LIST = 1 << 24
-"""Most numbers in one list of a Parquet file: a small compressed file can hold one list of many gigabytes."""
+"""Most numbers in one list of a Parquet file: a small compressed file can hold one list of many
+gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +64,8 @@ class Table:
     features: Features | None
     """The features by name; None for a CSV without a header line."""
     header_lines: int = 0
-    """Lines of a CSV's header: several if a quoted name holds a line break, 0 if there is no header."""
+    """Lines of a CSV's header: several if a quoted name holds a line break, 0 if there is no
+    header."""
     ids: pa.DataType | None = None
     texts: tuple[str, ...] = ()
     """Features of a CSV with text in the first row."""
@@ -69,15 +78,22 @@ class Table:
 
 def describe_table(path: Path, selection: Selection = NO_SELECTION) -> Table:
     """Describe a table from the first line of a CSV or TSV, or from the metadata of a Parquet file."""
-    return (_parquet_table if path.name.lower().endswith(".parquet") else _csv_table)(path, selection)
+    return (_parquet_table if path.name.lower().endswith(".parquet") else _csv_table)(
+        path, selection
+    )
 
 
-def read_table(path: Path, selection: Selection = NO_SELECTION, expected: Features | None = None) -> Iterator[Batch]:
+def read_table(
+    path: Path, selection: Selection = NO_SELECTION, expected: Features | None = None
+) -> Iterator[Batch]:
     """Stream the rows of a table; those of CSV and TSV are float64, and their ids text.
 
-    ``expected`` are the features in the order in which the rows have them; None is the file's own order.
+    ``expected`` are the features in the order in which the rows have them; None is the file's own
+    order.
     """
-    return (_read_parquet if path.name.lower().endswith(".parquet") else _read_csv)(path, selection, expected)
+    return (_read_parquet if path.name.lower().endswith(".parquet") else _read_csv)(
+        path, selection, expected
+    )
 
 
 def _id_or_exclude(column: str) -> str:
@@ -94,7 +110,9 @@ def _refuse_row_index(path: Path, names: Sequence[str]) -> None:
         raise _row_index(path, found, "rename it or ")
 
 
-def _refuse_counting(path: Path, table: Table, positions: Sequence[int], rows: NDArray[Any]) -> None:
+def _refuse_counting(
+    path: Path, table: Table, positions: Sequence[int], rows: NDArray[Any]
+) -> None:
     """Refuse a feature whose first rows count by one, as row numbers (0, 1, 2) and IDs (1001, 1002) do."""
     if len(rows) < MIN_COUNTED or rows.dtype.kind == "b":
         return
@@ -139,14 +157,22 @@ def _chosen(names: Sequence[str], selection: Selection, index: Sequence[str]) ->
 
 
 def _check_nulls(
-    file: str, columns: Iterable[tuple[str, pa.Array]], ids: Sequence[str], done: int, header_lines: int | None = None
+    file: str,
+    columns: Iterable[tuple[str, pa.Array]],
+    ids: Sequence[str],
+    done: int,
+    header_lines: int | None = None,
 ) -> None:
     """Refuse missing values, and name every column of this batch that has some; a CSV counts lines, as Arrow does."""
     # Pairs, because two columns may have the same name.
     missing = [(name, column) for name, column in columns if column.null_count]
     for name, column in missing:
         row = done + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-        place = f"row {row} (counted from 0)" if header_lines is None else f"line {header_lines + row + 1}"
+        place = (
+            f"row {row} (counted from 0)"
+            if header_lines is None
+            else f"line {header_lines + row + 1}"
+        )
         where = f"{place}: the value is missing"
         if not done and column.null_count == len(column) > 1:
             where = f"none of the first {len(column):,} rows has a value"
@@ -160,12 +186,17 @@ def _fill(column: str) -> str:
     return f"fill it, or leave out the row, or the column with {option('exclude_columns', column)}"
 
 
-# ---- CSV and TSV ------------------------------------------------------------------------------------------------
+# ---- CSV and TSV
+# ------------------------------------------------------------------------------------------------
 
 
 def _delimiter_hint(path: Path, names: Sequence[str]) -> str:
     # Programs in other languages write semicolons: then the whole line is one column.
-    return f"; one column was found: its delimiter must be {delimiter_of(path.name)!r}" if len(names) == 1 else ""
+    return (
+        f"; one column was found: its delimiter must be {delimiter_of(path.name)!r}"
+        if len(names) == 1
+        else ""
+    )
 
 
 def _lines(path: Path, stream: TextIO) -> Iterator[str]:
@@ -186,7 +217,8 @@ def _is_number(text: str) -> bool:
 def _csv_table(path: Path, selection: Selection) -> Table:
     """Read the first line of a CSV or TSV: it is a header unless all its fields are numbers.
 
-    A first line of exactly 0,1,…,D-1, D > 1, is a header too: pandas' ``to_csv(index=False)`` of an array writes it.
+    A first line of exactly 0,1,…,D-1, D > 1, is a header too: pandas' ``to_csv(index=False)`` of an
+    array writes it.
     """
     opened = gzip.open if is_gzipped(path.name) else open
     try:
@@ -200,7 +232,9 @@ def _csv_table(path: Path, selection: Selection) -> Table:
     except (UnicodeDecodeError, EOFError, OSError, csv.Error) as error:
         raise InvalidInput(f"{path.name} cannot be read as CSV: {error}") from error
     if not first:
-        raise InvalidInput(f"{path.name} has an empty first line; a CSV has one row of numbers on each line")
+        raise InvalidInput(
+            f"{path.name} has an empty first line; a CSV has one row of numbers on each line"
+        )
     if len(first) > MAX_COLUMNS:
         raise _too_many_columns(path)
     start = first[0][:18]
@@ -212,7 +246,11 @@ def _csv_table(path: Path, selection: Selection) -> Table:
             f"{path.name}: the first line, {', '.join(first[:3])} …, may be a header or a row; write a header line of "
             "names, or save the matrix as .npy"
         )
-    names = tuple(name.strip() for name in first) if has_header else tuple(f"column {i}" for i in range(len(first)))
+    names = (
+        tuple(name.strip() for name in first)
+        if has_header
+        else tuple(f"column {i}" for i in range(len(first)))
+    )
     if selection.named and not has_header:
         raise InvalidInput(
             f"{path.name} has no header line, so no column {selection.named[0]!r}; write a header line, or drop "
@@ -234,10 +272,16 @@ def _csv_table(path: Path, selection: Selection) -> Table:
         dtype=np.dtype(np.float64),
         positions=positions,
         # A header of mere numbers gives the columns no names.
-        features=Features(path.name, chosen, left_out=left_out) if has_header and not counted else None,
+        features=Features(path.name, chosen, left_out=left_out)
+        if has_header and not counted
+        else None,
         header_lines=lines if has_header else 0,
         ids=row_ids.joined_type({name: pa.large_string() for name in selection.ids}),
-        texts=tuple(names[i] for i in positions if has_header and row[i:] and row[i] and not _is_number(row[i])),
+        texts=tuple(
+            names[i]
+            for i in positions
+            if has_header and row[i:] and row[i] and not _is_number(row[i])
+        ),
     )
 
 
@@ -245,7 +289,8 @@ def _read_csv(path: Path, selection: Selection, expected: Features | None) -> It
     table = _csv_table(path, selection)
     positions = table.ordered(expected)
     ids = [table.names.index(name) for name in selection.ids]
-    # Rename the columns to their numbers: column_types uses names, and two columns may have the same one.
+    # Rename the columns to their numbers: column_types uses names, and two columns may have the
+    # same one.
     names = [str(i) for i in range(len(table.names))]
     # Ids are text, which keeps leading zeros.
     types = {names[i]: pa.float64() for i in positions} | {names[i]: pa.string() for i in ids}
@@ -258,7 +303,8 @@ def _read_csv(path: Path, selection: Selection, expected: Features | None) -> It
             block_bytes=max(4 << 20, 64 * len(names)),
             column_names=names,
             skip_lines=table.header_lines,
-            # Arrow's default list of missing values has NaN, NA and null, but NaN is a number, and all may be ids.
+            # Arrow's default list of missing values has NaN, NA and null, but NaN is a number, and
+            # all may be ids.
             convert=pyarrow.csv.ConvertOptions(
                 column_types=types,
                 null_values=[""],
@@ -275,7 +321,8 @@ def _read_csv(path: Path, selection: Selection, expected: Features | None) -> It
             _check_nulls(path.name, columns, selection.ids, done, table.header_lines)
             rows = np.empty((batch.num_rows, len(positions)))
             for target, i in enumerate(positions):
-                # Not to_numpy, which imports pandas if it is installed: 0.3 s of a core in every process that reads.
+                # Not to_numpy, which imports pandas if it is installed: 0.3 s of a core in every
+                # process that reads.
                 rows[:, target] = np.from_dlpack(batch.column(at[i]))
             if not done and selection.columns is None:
                 _refuse_counting(path, table, positions, rows)
@@ -285,7 +332,9 @@ def _read_csv(path: Path, selection: Selection, expected: Features | None) -> It
         raise _csv_error(path, table, str(error)) from error
 
 
-MISSING_TEXTS = frozenset(("-", "--", ".", "?", "n.a.", "n/a", "na", "none", "null", "missing", "unknown"))
+MISSING_TEXTS = frozenset(
+    ("-", "--", ".", "?", "n.a.", "n/a", "na", "none", "null", "missing", "unknown")
+)
 """Texts, in lower case, that often stand for a missing value."""
 
 
@@ -296,7 +345,9 @@ def _csv_error(path: Path, table: Table, reason: str) -> InvalidInput:
     remedy = _delimiter_hint(path, table.names)
     if found := re.match(r"In CSV column #(\d+): ", reason):
         name = table.names[int(found[1])]
-        reason = re.sub(r"Row #(\d+): CSV conversion .*invalid value", r"not a number in line \1:", reason)
+        reason = re.sub(
+            r"Row #(\d+): CSV conversion .*invalid value", r"not a number in line \1:", reason
+        )
         reason = f"column {name!r}: {reason[found.end() :]}"
         if reason.rpartition(": ")[2].strip("'").lower() in MISSING_TEXTS:
             remedy = remedy or f"; if the value is missing, {_fill(name)}"
@@ -306,14 +357,16 @@ def _csv_error(path: Path, table: Table, reason: str) -> InvalidInput:
     return InvalidInput(f"{path.name}: {reason}{remedy}")
 
 
-# ---- Parquet ----------------------------------------------------------------------------------------------------
+# ---- Parquet
+# ----------------------------------------------------------------------------------------------------
 
 
 def _parquet_table(path: Path, selection: Selection) -> Table:
     """Read a Parquet file's metadata.
 
-    The features are numeric columns, or one column of lists or tensors of numbers. Both together are features only if
-    ``selection`` names them. The columns in which pandas keeps a frame's index are not features.
+    The features are numeric columns, or one column of lists or tensors of numbers. Both together
+    are features only if ``selection`` names them. The columns in which pandas keeps a frame's index
+    are not features.
     """
     try:
         # The limit applies to every list in the metadata, including the list of columns.
@@ -324,17 +377,24 @@ def _parquet_table(path: Path, selection: Selection) -> Table:
     except (pa.ArrowException, OSError) as error:
         if "Exceeded size limit" in str(error):
             raise _too_many_columns(path) from error
-        raise InvalidInput(f"{path.name} is not a complete Parquet file ({error}); write it again") from error
+        raise InvalidInput(
+            f"{path.name} is not a complete Parquet file ({error}); write it again"
+        ) from error
     names = tuple(schema.names)
     selection.check(path.name, names)
-    id_types = {name: row_ids.converted_type(path.name, name, schema.field(name).type) for name in selection.ids}
+    id_types = {
+        name: row_ids.converted_type(path.name, name, schema.field(name).type)
+        for name in selection.ids
+    }
     index = _pandas_index(schema)
     positions = _chosen(names, selection, index)
     if not positions:
         raise InvalidInput(f"{path.name} has no feature columns; its columns are {listed(names)}")
     fields = [schema.field(i) for i in positions]
     kinds = pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean
-    texts = [field for field in fields if not any(is_kind(_element(field.type)) for is_kind in kinds)]
+    texts = [
+        field for field in fields if not any(is_kind(_element(field.type)) for is_kind in kinds)
+    ]
     if texts:
         name, others = texts[0].name, [field.name for field in texts[1:]]
         more = f"; not numbers either: {listed(others)}" if others else ""
@@ -376,13 +436,16 @@ def _pandas_index(schema: pa.Schema) -> tuple[str, ...]:
 
 
 def _storage(kind: pa.DataType) -> pa.DataType:
-    # Ray's tensors are an extension type in processes that have imported Ray Data, and plain lists in others.
+    # Ray's tensors are an extension type in processes that have imported Ray Data, and plain lists
+    # in others.
     return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
 def _is_list(kind: pa.DataType) -> bool:
     kind = _storage(kind)
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+    return bool(
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )
 
 
 def _element(kind: pa.DataType) -> pa.DataType:
@@ -393,9 +456,16 @@ def _width(path: Path, field: pa.Field, metadata: Any, scalars: int) -> int | No
     """Return the columns of a matrix with a list column; None if the lists must be read to know their length."""
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         chunks = (group.column(i) for i in range(group.num_columns))
-        values = sum(chunk.num_values for chunk in chunks if chunk.path_in_schema.startswith(f"{field.name}."))
-        # Lists of equal length have a whole number of values for each row. If few values differ, reading names the row.
-        if values > MAX_LIST * max(1, group.num_rows) or (values > MAX_LIST and values % group.num_rows):
+        values = sum(
+            chunk.num_values
+            for chunk in chunks
+            if chunk.path_in_schema.startswith(f"{field.name}.")
+        )
+        # Lists of equal length have a whole number of values for each row. If few values differ,
+        # reading names the row.
+        if values > MAX_LIST * max(1, group.num_rows) or (
+            values > MAX_LIST and values % group.num_rows
+        ):
             raise InvalidInput(
                 f"{path.name}: column {field.name!r} holds {values:,} numbers in {group.num_rows:,} lists; each list "
                 f"is one row of the matrix, all of one length, at most {MAX_LIST:,}"
@@ -409,7 +479,8 @@ def _read_parquet(path: Path, selection: Selection, expected: Features | None) -
     positions = table.ordered(expected)
     ids = [table.names.index(name) for name in selection.ids]
     used = sorted({*positions, *ids})
-    # Arrow takes names for paths, in which a dot separates levels. So if a name has a dot, read all columns.
+    # Arrow takes names for paths, in which a dot separates levels. So if a name has a dot, read all
+    # columns.
     some = (
         None
         if len(used) == len(table.names) or any("." in n for n in table.names)
@@ -428,7 +499,12 @@ def _read_parquet(path: Path, selection: Selection, expected: Features | None) -
                 if not batch.num_rows:
                     continue
                 columns = {i: batch.column(at[i]) for i in (*positions, *ids)}
-                _check_nulls(shown, ((table.names[i], column) for i, column in columns.items()), selection.ids, done)
+                _check_nulls(
+                    shown,
+                    ((table.names[i], column) for i, column in columns.items()),
+                    selection.ids,
+                    done,
+                )
                 pieces = []
                 for i in positions:
                     name, column = table.names[i], columns[i]
@@ -453,7 +529,10 @@ def _batch_rows(table: Table, metadata: Any) -> int:
     if width is None:
         # Without a fixed length, estimate it from the number of stored values.
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        values = max((group.column(i).num_values for group in groups for i in range(group.num_columns)), default=0)
+        values = max(
+            (group.column(i).num_values for group in groups for i in range(group.num_columns)),
+            default=0,
+        )
         width = max(1024, values // max(1, min((group.num_rows for group in groups), default=1)))
     return max(1, min(65536, BATCH_BYTES // (8 * width)))
 
@@ -489,7 +568,9 @@ def _list_rows(file: str, name: str, column: Any, done: int, expected: int | Non
     values = column.flatten()
     if values.null_count:
         at = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
-        raise InvalidInput(f"{file}: column {name!r}, row {done + at // length}: a number in the list is missing")
+        raise InvalidInput(
+            f"{file}: column {name!r}, row {done + at // length}: a number in the list is missing"
+        )
     rows = cast(NDArray[Any], values.to_numpy(zero_copy_only=False))
     if tensor is not None and tensor.permutation:
         # The dimensions are stored in another order.

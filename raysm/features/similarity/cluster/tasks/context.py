@@ -1,9 +1,10 @@
 """The context of all tasks of a similarity, and the rows and operands that a process keeps between them.
 
-A process can read the rows that its instance has, and those of one chunk that came from another instance. Tasks address
-rows by their places (see ``arithmetic.tiling``). Preparing the rows turns a ``RowShape`` into an ``Operand``, and a
-``Context`` holds one or two of these. Consecutive tasks mostly share one side of the tile. Preparing its rows again
-would cost a tenth of comparing them, so ``EngineCache`` keeps it. ``sizing`` says how much memory all of this takes.
+A process can read the rows that its instance has, and those of one chunk that came from another
+instance. Tasks address rows by their places (see ``arithmetic.tiling``). Preparing the rows turns a
+``RowShape`` into an ``Operand``, and a ``Context`` holds one or two of these. Consecutive tasks
+mostly share one side of the tile. Preparing its rows again would cost a tenth of comparing them, so
+``EngineCache`` keeps it. ``sizing`` says how much memory all of this takes.
 """
 
 import functools
@@ -35,7 +36,8 @@ class ResidentRows:
 
     def load_remote(self, start: int, rows: Matrix | None) -> None:
         """Replace the remote chunk by one whose places begin at ``start``, or drop it (None)."""
-        # Keep only one chunk: a reference to an earlier one would hold its memory in the object store.
+        # Keep only one chunk: a reference to an earlier one would hold its memory in the object
+        # store.
         self._remote = [] if rows is None else [(start, rows)]
 
     def holds(self, block: RowBlock) -> bool:
@@ -90,13 +92,19 @@ class RowShape:
     dtype: np.dtype[Any]
     """Type that the rows are read as: one for all rows that are compared with each other."""
     ranges: Mapping[str, RowBlock] | None = None
-    """The places of each instance's own rows (ShardedByS3Key); None: every instance has all rows (FullyReplicated)."""
+    """The places of each instance's own rows (ShardedByS3Key); None: every instance has all rows
+    (FullyReplicated)."""
     sparse: bool = False
-    """True if rows are read and compared by their elements: the files are CSR, and sparse enough."""
+    """True if rows are read and compared by their elements: the files are CSR, and sparse
+    enough."""
 
     def open(self) -> ResidentRows:
         place = self.source.here()
-        here = RowBlock(0, self.rows) if self.ranges is None else self.ranges.get(place.host, RowBlock(0, 0))
+        here = (
+            RowBlock(0, self.rows)
+            if self.ranges is None
+            else self.ranges.get(place.host, RowBlock(0, 0))
+        )
         own = self.source.open(place) if here.rows or self.source.has_files() else None
         shape = (0, 0) if own is None else (own.rows, own.columns)
         if self.ranges is None and shape != (self.rows, self.columns):
@@ -108,14 +116,19 @@ class RowShape:
             raise InvalidInput(
                 f"{place.host} has {shape[0]} rows, and had {here.rows}: its files changed while the job ran"
             )
-        # The place is part of the cache key: in tests, one process may act as several instances in turn.
+        # The place is part of the cache key: in tests, one process may act as several instances in
+        # turn.
         return _resident(self.source, place, here.start, self.dtype, empty=not here.rows)
 
 
-# Cached here and not in ``RowShape``: each task may bring its own copy of that, but a process should map the rows once.
-# Four: the matrix and the queries of this context, and those of the last one while a process switches contexts.
+# Cached here and not in ``RowShape``: each task may bring its own copy of that, but a process
+# should map the rows once.
+# Four: the matrix and the queries of this context, and those of the last one while a process
+# switches contexts.
 @functools.lru_cache(maxsize=4)
-def _resident(source: Source, place: Place, start: int, dtype: np.dtype[Any], *, empty: bool) -> ResidentRows:
+def _resident(
+    source: Source, place: Place, start: int, dtype: np.dtype[Any], *, empty: bool
+) -> ResidentRows:
     return ResidentRows(None if empty else source.open(place).as_type(dtype), start)
 
 
@@ -153,9 +166,11 @@ class Context:
     engine: str | None = None
     """A word of the name of the engine to use; None lets a probe choose."""
     operand_rows: int | None = None
-    """Most rows that a task prepares at once: it does a larger tile in several cuts; None sets no limit."""
+    """Most rows that a task prepares at once: it does a larger tile in several cuts; None sets no
+    limit."""
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """Identifies this context: a process reuses its ``EngineCache`` only for tasks of the same context."""
+    """Identifies this context: a process reuses its ``EngineCache`` only for tasks of the same
+    context."""
 
     @property
     def queries(self) -> Operand:
@@ -180,7 +195,9 @@ class Context:
             some = operand.open().some(rows)
             if some is not None:
                 return operand.tile(some.start, some.stop)
-        raise InvalidInput(f"{self.host} has no rows to compare; its files changed while the job ran")
+        raise InvalidInput(
+            f"{self.host} has no rows to compare; its files changed while the job ran"
+        )
 
 
 KEPT_BYTES = 64 << 20
@@ -210,8 +227,13 @@ class EngineCache:
         if operand is None:
             tile = self.tile(cut, queries=queries)
             # Drop the oldest operands first; the latest stays, because it belongs to the same tile.
-            most = max((operand.nbytes / len(operand) for operand in self._operands.values()), default=0.0)
-            while len(self._operands) > 1 and self.held_bytes + len(tile) * most + _copied_bytes(tile) > KEPT_BYTES:
+            most = max(
+                (operand.nbytes / len(operand) for operand in self._operands.values()), default=0.0
+            )
+            while (
+                len(self._operands) > 1
+                and self.held_bytes + len(tile) * most + _copied_bytes(tile) > KEPT_BYTES
+            ):
                 del self._operands[next(iter(self._operands))]
             operand = self.engine.prepare(tile, self._frame)
         # Put it last: the first operand is the least recently used.
@@ -220,12 +242,18 @@ class EngineCache:
 
     @property
     def held_bytes(self) -> int:
-        return sum(operand.nbytes + _copied_bytes(operand.tile) for operand in self._operands.values())
+        return sum(
+            operand.nbytes + _copied_bytes(operand.tile) for operand in self._operands.values()
+        )
 
     def drop_what_left(self) -> None:
         """Drop operands whose rows can no longer be read here: they would keep a remote chunk in memory."""
         resident = {True: self.context.queries.open(), False: self.context.matrix.open()}
-        self._operands = {key: operand for key, operand in self._operands.items() if resident[key[0]].holds(key[1])}
+        self._operands = {
+            key: operand
+            for key, operand in self._operands.items()
+            if resident[key[0]].holds(key[1])
+        }
 
 
 def _copied_bytes(tile: Tile | SparseTile) -> int:

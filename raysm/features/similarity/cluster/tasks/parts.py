@@ -20,14 +20,16 @@ from raysm.instance.work.row_blocks import TileBlock
 class TileTask:
     """A tile that any instance can compute: every instance has all rows, so their places are their numbers.
 
-    Its ``str`` names it in messages and in the record, without the hint, which differs from run to run.
+    Its ``str`` names it in messages and in the record, without the hint, which differs from run to
+    run.
     """
 
     tile: TileBlock
     """Places of the queries' rows, and of the matrix's."""
     self_join: bool
     hint: Any = None
-    """What the mode knew when the task was dispatched: it saves time, and never changes the answer."""
+    """What the mode knew when the task was dispatched: it saves time, and never changes the
+    answer."""
 
     @property
     def mirrored(self) -> bool:
@@ -76,21 +78,29 @@ class Part:
     """Names of the engines that computed it; empty if it needed none."""
 
 
-def measured(function: Callable[[Context, Any], Mapping[str, NDArray[Any]]], context: Context, block: Any) -> Part:
+def measured(
+    function: Callable[[Context, Any], Mapping[str, NDArray[Any]]], context: Context, block: Any
+) -> Part:
     """Run ``function(context, block)``, which compares rows; return its arrays with time, memory and engine."""
     part = _timed(function, context, block, context.host)
     name = engine_name(context)
     return replace(part, engines=(name,) if name else ())
 
 
-def prepared_part(function: Callable[[RowShape, Any], Mapping[str, NDArray[Any]]], shape: RowShape, block: Any) -> Part:
+def prepared_part(
+    function: Callable[[RowShape, Any], Mapping[str, NDArray[Any]]], shape: RowShape, block: Any
+) -> Part:
     return _timed(function, shape, block, shape.source.here().host)
 
 
-def _timed(function: Callable[..., Mapping[str, NDArray[Any]]], argument: Any, block: Any, host: str) -> Part:
+def _timed(
+    function: Callable[..., Mapping[str, NDArray[Any]]], argument: Any, block: Any, host: str
+) -> Part:
     begin = time.perf_counter()
     arrays = function(argument, block)
-    return Part(arrays=arrays, peaks={host: peak_memory_bytes()}, seconds=time.perf_counter() - begin)
+    return Part(
+        arrays=arrays, peaks={host: peak_memory_bytes()}, seconds=time.perf_counter() - begin
+    )
 
 
 def peak_memory_bytes() -> int:
@@ -105,10 +115,17 @@ def encode_part(part: Part) -> Buffers:
     # Copy transposed and strided arrays, whose bytes are not contiguous.
     arrays = {name: np.asarray(array, order="C") for name, array in part.arrays.items()}
     shapes = [[name, array.dtype.str, list(array.shape)] for name, array in arrays.items()]
-    fields = {"arrays": shapes, "peaks": part.peaks, "seconds": part.seconds, "engines": part.engines}
+    fields = {
+        "arrays": shapes,
+        "peaks": part.peaks,
+        "seconds": part.seconds,
+        "engines": part.engines,
+    }
     line = json.dumps(fields).encode()
     # The padding lets each array begin on a boundary, as mapping needs it.
-    buffers: list[bytes | memoryview] = [line.ljust(-(len(line) + 1) % ALIGNMENT + len(line)) + b"\n"]
+    buffers: list[bytes | memoryview] = [
+        line.ljust(-(len(line) + 1) % ALIGNMENT + len(line)) + b"\n"
+    ]
     for array in arrays.values():
         if array.nbytes:
             buffers += [array.data.cast("B"), bytes(-array.nbytes % ALIGNMENT)]
@@ -116,16 +133,25 @@ def encode_part(part: Part) -> Buffers:
 
 
 def decode_part(data: memoryview) -> Part:
-    # The JSON has no newline in it and is padded, so its line ends with the first newline at the end of a 64-byte
-    # block.
+    # The JSON has no newline in it and is padded, so its line ends with the first newline at the
+    # end of a 64-byte block.
     end = next(at for at in range(ALIGNMENT - 1, len(data), ALIGNMENT) if data[at] == 10) + 1
     fields = json.loads(bytes(data[:end]))
     arrays = {}
     for name, kind, shape in fields["arrays"]:
         dtype = np.dtype(kind)
         count = int(np.prod(shape, dtype=np.int64))
-        flat = np.frombuffer(data, dtype=dtype, count=count, offset=end) if count else np.empty(0, dtype)
+        flat = (
+            np.frombuffer(data, dtype=dtype, count=count, offset=end)
+            if count
+            else np.empty(0, dtype)
+        )
         arrays[name] = flat.reshape(shape)
         end += count * dtype.itemsize
         end += -end % ALIGNMENT
-    return Part(arrays=arrays, peaks=fields["peaks"], seconds=fields["seconds"], engines=tuple(fields["engines"]))
+    return Part(
+        arrays=arrays,
+        peaks=fields["peaks"],
+        seconds=fields["seconds"],
+        engines=tuple(fields["engines"]),
+    )

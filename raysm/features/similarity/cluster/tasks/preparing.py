@@ -1,9 +1,10 @@
 """Prepare the rows before any two are compared: norms, checks for NaN and infinity, centre and clusters of all rows.
 
-The rows are prepared in share-nothing blocks. Blocks are cut into steps whose size depends only on the number of
-columns: each step's contribution to the centre is computed in one order, and the head adds them in the order of the
-steps. So the centre does not depend on the number of instances, blocks or tasks. Neither do the tight clusters, which
-the head finds among some rows that are chosen by their places.
+The rows are prepared in share-nothing blocks. Blocks are cut into steps whose size depends only on
+the number of
+columns: each step's contribution to the centre is computed in one order, and the head adds them in
+the order of the steps. So the centre does not depend on the number of instances, blocks or tasks.
+Neither do the tight clusters, which the head finds among some rows that are chosen by their places.
 """
 
 import math
@@ -16,7 +17,11 @@ from numpy.typing import NDArray
 from raysm.errors import InvalidInput
 from raysm.features.similarity.cluster.arithmetic.score import Norms, Rows, Tile, prepare, scaled
 from raysm.features.similarity.cluster.arithmetic.sparse_rows import SAMPLED, sparse_pays
-from raysm.features.similarity.cluster.arithmetic.tight_clusters import find_clusters, sample_stride, unit_rows
+from raysm.features.similarity.cluster.arithmetic.tight_clusters import (
+    find_clusters,
+    sample_stride,
+    unit_rows,
+)
 from raysm.features.similarity.cluster.engines.protocol import unit_sum
 from raysm.features.similarity.cluster.engines.sparse import sparse_library, sparse_norms
 from raysm.features.similarity.cluster.kernels.build import Unavailable
@@ -30,7 +35,8 @@ SPARSE_ELEMENTS = 1 << 22
 """Approximate number of elements of a sparse matrix in one step."""
 
 CENTRE_ROWS = 1 << 14
-"""Approximate number of rows, spread evenly, that the centre is computed from: more would not improve quantising."""
+"""Approximate number of rows, spread evenly, that the centre is computed from: more would not
+improve quantising."""
 
 
 def compares_elements(matrix: Matrix) -> bool:
@@ -68,8 +74,8 @@ def _step_rows(columns: int) -> int:
 def prepare_block(shape: RowShape, block: RowBlock) -> dict[str, NDArray[Any]]:
     """Return a block's ``norms``, ``exponents``, ``first_bad`` (-1: none), ``sums`` and ``some``.
 
-    ``sums[steps, D]`` are sums of every ``stride``-th row of each step, divided by its norm. ``some[n, D]`` are a few
-    such rows, for the clusters.
+    ``sums[steps, D]`` are sums of every ``stride``-th row of each step, divided by its norm.
+    ``some[n, D]`` are a few such rows, for the clusters.
     """
     resident = shape.open()
     if shape.sparse:
@@ -80,19 +86,27 @@ def prepare_block(shape: RowShape, block: RowBlock) -> dict[str, NDArray[Any]]:
         rows = resident.read(start, min(start + step, block.stop))
         norms = prepare(rows)
         parts.append(norms)
-        # Rows are chosen by their places in the whole matrix, so that the centre does not depend on the blocks.
+        # Rows are chosen by their places in the whole matrix, so that the centre does not depend on
+        # the blocks.
         tile = _every(stride, start, rows, norms)
         # Zeros instead of NaN; they are never used, because the bad row ends the run.
         sums.append(unit_sum(tile) if norms.first_bad is None else np.zeros(shape.columns))
         few = _every(sample_stride(shape.rows, shape.columns), start, rows, norms)
-        some_rows.append(unit_rows(few) if norms.first_bad is None else np.empty((0, shape.columns), np.float32))
-    return _arrays(parts, block.start, step) | {"sums": np.stack(sums), "some": np.concatenate(some_rows)}
+        some_rows.append(
+            unit_rows(few) if norms.first_bad is None else np.empty((0, shape.columns), np.float32)
+        )
+    return _arrays(parts, block.start, step) | {
+        "sums": np.stack(sums),
+        "some": np.concatenate(some_rows),
+    }
 
 
 def _every(stride: int, start: int, rows: Rows, norms: Norms) -> Tile:
     """Return those of ``rows``, the first of which is at ``start``, whose places are multiples of ``stride``."""
     some = slice(-start % stride, None, stride)
-    return Tile(start=start, rows=scaled(rows[some], norms.exponents[some]), norms=norms.norms[some])
+    return Tile(
+        start=start, rows=scaled(rows[some], norms.exponents[some]), norms=norms.norms[some]
+    )
 
 
 def _prepare_sparse(shape: RowShape, block: RowBlock) -> dict[str, NDArray[Any]]:
@@ -100,13 +114,17 @@ def _prepare_sparse(shape: RowShape, block: RowBlock) -> dict[str, NDArray[Any]]
     resident, own = shape.open(), shape.source.open()
     step = max(1, SPARSE_ELEMENTS * own.rows // max(1, own.elements))
     starts = range(block.start, block.stop, step)
-    parts = [sparse_norms(resident.read_sparse(start, min(start + step, block.stop))) for start in starts]
+    parts = [
+        sparse_norms(resident.read_sparse(start, min(start + step, block.stop))) for start in starts
+    ]
     none = np.empty((0, shape.columns))
     return _arrays(parts, block.start, step) | {"sums": none, "some": none.astype(np.float32)}
 
 
 def _arrays(parts: list[Norms], first: int, step: int) -> dict[str, NDArray[Any]]:
-    bad = [at * step + norms.first_bad for at, norms in enumerate(parts) if norms.first_bad is not None]
+    bad = [
+        at * step + norms.first_bad for at, norms in enumerate(parts) if norms.first_bad is not None
+    ]
     return {
         "norms": np.concatenate([norms.norms for norms in parts]),
         "exponents": np.concatenate([norms.exponents for norms in parts]),
@@ -114,7 +132,9 @@ def _arrays(parts: list[Norms], first: int, step: int) -> dict[str, NDArray[Any]
     }
 
 
-def prepared(shape: RowShape, parts: Iterable[tuple[RowBlock, Part]], *, name: str = "the matrix") -> Operand:
+def prepared(
+    shape: RowShape, parts: Iterable[tuple[RowBlock, Part]], *, name: str = "the matrix"
+) -> Operand:
     rows = shape.rows
     norms, exponents = np.empty(rows), np.empty(rows, dtype=np.int16)
     sums: dict[int, NDArray[np.float64]] = {}
@@ -127,7 +147,8 @@ def prepared(shape: RowShape, parts: Iterable[tuple[RowBlock, Part]], *, name: s
         sums[block.start], some[block.start] = part.arrays["sums"], part.arrays["some"]
         bad = int(part.arrays["first_bad"])
         first_bad = min(first_bad, bad if bad >= 0 else rows)
-    # Raise only when all parts are there, so that the message names the same row whichever block comes first.
+    # Raise only when all parts are there, so that the message names the same row whichever block
+    # comes first.
     if first_bad < rows:
         raise InvalidInput(
             f"row {first_bad} of {name} (counted from 0) holds NaN or infinity, the first such row; replace it"

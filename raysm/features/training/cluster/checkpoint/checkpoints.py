@@ -1,7 +1,7 @@
 """Checkpoints of a training: saved in the background, resumed from the newest whole one, and saved on SIGTERM.
 
-Each instance has the files of its own workers. ``manifest`` says when a checkpoint is whole, ``shards`` writes and
-reads it, ``transfer`` brings files that an instance lacks.
+Each instance has the files of its own workers. ``manifest`` says when a checkpoint is whole,
+``shards`` writes and reads it, ``transfer`` brings files that an instance lacks.
 """
 
 import atexit
@@ -39,7 +39,12 @@ from raysm.features.training.cluster.checkpoint.manifest import (
     step_of,
 )
 from raysm.features.training.cluster.checkpoint.transfer import CheckpointTransfer
-from raysm.features.training.cluster.loop.batch import capture_state, restore_state, seed_all, seed_of
+from raysm.features.training.cluster.loop.batch import (
+    capture_state,
+    restore_state,
+    seed_all,
+    seed_of,
+)
 from raysm.features.training.cluster.loop.session import Observer, Session
 from raysm.features.training.cluster.parallel.trainer import Trainer
 from raysm.instance import environment
@@ -60,17 +65,17 @@ class Checkpoints:
     every_steps: int = 500
     """Steps between two checkpoints, at least 1; a training that must stop saves after any step."""
     keep: int = 2
-    """Number of the newest checkpoints to keep, at least 1. With 1, no whole checkpoint may be left if an instance
-    dies before the service has copied its files.
+    """Number of the newest checkpoints to keep, at least 1. With 1, no whole checkpoint may be left
+    if an instance dies before the service has copied its files.
     """
     best: Best | None = None
-    """A metric and ``min`` or ``max``: the checkpoint with the best value is kept as well. ``loss`` is that of the
-    step; the value of another metric is the last one that rank 0 reported.
+    """A metric and ``min`` or ``max``: the checkpoint with the best value is kept as well. ``loss``
+    is that of the step; the value of another metric is the last one that rank 0 reported.
     """
     folder: str | Path | None = None
-    """The folder on each instance. In a job it is inside the job's folder for checkpoints, which the service keeps if
-    the job has a checkpoint URI; None is ``raysm/training`` there. Outside of a job None is ``checkpoints`` in the
-    working folder.
+    """The folder on each instance. In a job it is inside the job's folder for checkpoints, which
+    the service keeps if the job has a checkpoint URI; None is ``raysm/training`` there. Outside of
+    a job None is ``checkpoints`` in the working folder.
     """
 
     def __post_init__(self) -> None:
@@ -90,17 +95,22 @@ def attach(session: Session, trainer: Trainer, config: Checkpoints | None) -> No
             return
         # Without a checkpoint URI, checkpoints outlive a restarted worker, but not the job.
         base = instance.paths.checkpoints if instance.has_checkpoints else instance.paths.scratch
-        # Below a folder of raysm's own: the user's script may keep checkpoints of its own beside it.
+        # Below a folder of raysm's own: the user's script may keep checkpoints of its own beside
+        # it.
         folder = base / "raysm" / "training" if folder is None else base / folder
     elif config is None:
         return
-    checkpointing = Checkpointing(session, trainer, config or Checkpoints(), folder or Path("checkpoints"))
+    checkpointing = Checkpointing(
+        session, trainer, config or Checkpoints(), folder or Path("checkpoints")
+    )
     checkpointing.begin()
     session.observers.append(checkpointing)
 
 
 class Checkpointing(Observer):
-    def __init__(self, session: Session, trainer: Trainer, config: Checkpoints, folder: Path) -> None:
+    def __init__(
+        self, session: Session, trainer: Trainer, config: Checkpoints, folder: Path
+    ) -> None:
         self._session, self._trainer, self._config, self._folder = session, trainer, config, folder
         # A group of its own: saving in the background communicates while the training does.
         group = dist.new_group(backend="gloo") if session.cpu_group is not None else None
@@ -113,15 +123,16 @@ class Checkpointing(Observer):
         self._failed: list[str] = []
         # The checkpoint that is being written; its manifest has no files, which only rank 0 knows.
         self._saving: tuple[Manifest, Future[Any]] | None = None
-        # Called when the loop begins and not before: after a restart, the user's code draws again what it drew before
-        # its loop, and must not use up the loop's numbers.
+        # Called when the loop begins and not before: after a restart, the user's code draws again
+        # what it drew before its loop, and must not use up the loop's numbers.
         self._random: Callable[[], None] | None = None
         self._before: Any = None
         self._over = False
         self._owner = os.getpid()
 
     def begin(self) -> None:
-        # A new one for each start: files of this run must never complete a torn checkpoint of an earlier run.
+        # A new one for each start: files of this run must never complete a torn checkpoint of an
+        # earlier run.
         self._run = self._exchange.from_first(secrets.token_hex(4))
         self._folder.mkdir(parents=True, exist_ok=True)
         self._resume()
@@ -158,7 +169,9 @@ class Checkpointing(Observer):
                 f" no intact copy of {path}{f' and {more} more files' if more else ''} was found"
             )
         if newer and not resumed_step:
-            self._session.say("there is no other checkpoint: the training starts from the beginning")
+            self._session.say(
+                "there is no other checkpoint: the training starts from the beginning"
+            )
 
     def _candidates(self) -> list[Manifest]:
         """Return the checkpoints that have a manifest on some instance, the oldest first."""
@@ -177,14 +190,20 @@ class Checkpointing(Observer):
                     f"a checkpoint cannot be read: {problem}; use the raysm that made it, or another folder"
                 )
             by_name |= found
-        # Sorted by step before time: clocks of instances may differ by more than the time between two saves.
+        # Sorted by step before time: clocks of instances may differ by more than the time between
+        # two saves.
         return sorted(by_name.values(), key=lambda manifest: (manifest.step, manifest.time_s))
 
     def _intact(self, manifest: Manifest) -> set[str]:
         rank_on_host, ranks = self._exchange.place
-        # The ranks of an instance, which all read the same disk, share the digests of a large checkpoint.
+        # The ranks of an instance, which all read the same disk, share the digests of a large
+        # checkpoint.
         names = sorted(manifest.files)[rank_on_host::ranks]
-        return {name for name in names if is_intact(self._folder / manifest.name / name, manifest.files[name])}
+        return {
+            name
+            for name in names
+            if is_intact(self._folder / manifest.name / name, manifest.files[name])
+        }
 
     def _load(self, manifest: Manifest, has: Mapping[str, set[str]]) -> None:
         session, trainer, folder = self._session, self._trainer, self._folder / manifest.name
@@ -192,8 +211,11 @@ class Checkpointing(Observer):
         # The metadata first: it says where every tensor is, and so which files this rank needs.
         moved = self._exchange.fetch(folder, {shards.METADATA}, has, manifest.files)
         keys = shards.entries(folder)
-        state = trainer.state_to_read(name.removeprefix(OPTIMIZER) for name in keys if name.startswith(OPTIMIZER))
-        # The layout counts, not the number of workers: in another layout, ranks of a tensor group need equal states.
+        state = trainer.state_to_read(
+            name.removeprefix(OPTIMIZER) for name in keys if name.startswith(OPTIMIZER)
+        )
+        # The layout counts, not the number of workers: in another layout, ranks of a tensor group
+        # need equal states.
         is_same_layout = manifest.layout == layout
         if is_same_layout:
             state[RANDOM] = []
@@ -201,7 +223,11 @@ class Checkpointing(Observer):
         shards.load(state, folder, group=self._group)
         trainer.load(state)
         position, order = session.position, manifest.order
-        position.steps, position.epoch, position.offset = manifest.step, manifest.epoch, manifest.offset
+        position.steps, position.epoch, position.offset = (
+            manifest.step,
+            manifest.epoch,
+            manifest.offset,
+        )
         position.order, position.batch_before = order, order.batch_size if order else None
         session.reported |= manifest.reported
         if is_same_layout:
@@ -213,8 +239,16 @@ class Checkpointing(Observer):
             self._random = lambda: seed_all(seed)
         if moved:
             session.say(f"{moved / 1e6:.1f} MB of the checkpoint came from other instances")
-        where = f" (epoch {manifest.epoch}, {manifest.offset} of {order.samples} samples)" if order else ""
-        afresh = "a job submitted without resume starts" if session.in_job else "remove that folder to start"
+        where = (
+            f" (epoch {manifest.epoch}, {manifest.offset} of {order.samples} samples)"
+            if order
+            else ""
+        )
+        afresh = (
+            "a job submitted without resume starts"
+            if session.in_job
+            else "remove that folder to start"
+        )
         session.say(
             f"goes on from the checkpoint of step {manifest.step}{where}, with its learning rate; it is in"
             f" {self._folder.absolute()}: {afresh} afresh"
@@ -236,7 +270,8 @@ class Checkpointing(Observer):
         problems = [text for text, _ in answers if text]
         unread = saved_keys - {RANDOM}.union(*(names for _, names in answers))
         if not problems and unread:
-            # Entries that this model does not read are those of a larger one, which would be lost silently.
+            # Entries that this model does not read are those of a larger one, which would be lost
+            # silently.
             problems = [f"it has {min(unread)}, which they do not have"]
         if problems:
             raise InvalidRequest(
@@ -273,7 +308,8 @@ class Checkpointing(Observer):
             signal.signal(signal.SIGTERM, self._before)
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
-        # Only noted, because a step that is interrupted half-way would leave the ranks in different states.
+        # Only noted, because a step that is interrupted half-way would leave the ranks in different
+        # states.
         self._session.stop_asked = True
 
     def _stop(self, step: int, loss: float) -> None:
@@ -299,12 +335,15 @@ class Checkpointing(Observer):
                 replace(manifest, files=files).write(folder)
 
             state = self._trainer.state()
-            # Rank 0 saves the state of all ranks, so that the loss of another instance loses nothing.
+            # Rank 0 saves the state of all ranks, so that the loss of another instance loses
+            # nothing.
             random = self._exchange.to_first(capture_state())
             if random is not None:
                 state[RANDOM] = random
             # Written in the background, because a large model takes longer than many steps.
-            future = shards.save(state, folder, group=self._group, staging=self._staging, complete=complete)
+            future = shards.save(
+                state, folder, group=self._group, staging=self._staging, complete=complete
+            )
             self._saving = manifest, future
 
     def _manifest(self, step: int, loss: float) -> Manifest:
@@ -323,7 +362,9 @@ class Checkpointing(Observer):
             order=session.position.order,
             value=value if value is not None and math.isfinite(value) else None,
             metric=None if best is None else best[0],
-            reported={name: number for name, number in session.reported.items() if math.isfinite(number)},
+            reported={
+                name: number for name, number in session.reported.items() if math.isfinite(number)
+            },
         )
 
     def _settle(self) -> None:
@@ -332,7 +373,8 @@ class Checkpointing(Observer):
         if saving is None:
             return
         manifest, future = saving
-        # Not raised, because a traceback would keep the caller's frames alive, and with them loops that have ended.
+        # Not raised, because a traceback would keep the caller's frames alive, and with them loops
+        # that have ended.
         error = future.exception()
         if error is not None and not isinstance(error, (Exception, CheckpointException)):
             raise error
@@ -341,8 +383,12 @@ class Checkpointing(Observer):
             if self._whole:
                 before = f"; the newest whole one is that of step {self._whole[-1].step}"
             # The last line of torch's long message has the reason.
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-            self._session.say(f"the checkpoint of step {manifest.step} was not written{before}: {lines[-1]}")
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [
+                type(error).__name__
+            ]
+            self._session.say(
+                f"the checkpoint of step {manifest.step} was not written{before}: {lines[-1]}"
+            )
             self._remove([manifest.name, *self._failed])
             self._failed = [manifest.name]
             self._mark_failed(manifest.name)

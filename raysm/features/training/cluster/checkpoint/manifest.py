@@ -1,7 +1,8 @@
 """The manifest of a checkpoint: a file, written last, that names every other file with its size and digest.
 
-No name is ever written twice, because the service uploads files one by one and in its own time: a second file of the
-same name could be mixed with the first, or removed in its place. This module does not use torch.
+No name is ever written twice, because the service uploads files one by one and in its own time: a
+second file of the same name could be mixed with the first, or removed in its place. This module
+does not use torch.
 """
 
 import json
@@ -25,7 +26,8 @@ Best: TypeAlias = tuple[str, Literal["min", "max"]]
 FORMAT = 1
 NAME = re.compile(r"step-\d{10,}-[0-9a-f]{8}")
 FILE = re.compile(r"[A-Za-z0-9_.-]+")
-"""Names of a checkpoint's files; other characters could make a path (``/``), or an invalid name (NUL)."""
+"""Names of a checkpoint's files; other characters could make a path (``/``), or an invalid name
+(NUL)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +61,8 @@ class Manifest:
         """Return this checkpoint's value of ``metric``, even if another metric chose the best when it was saved."""
         if self.metric in (None, metric):
             return self.value
-        # Only ``value`` can be the step's own loss: a metric that was reported as "loss" may be another one.
+        # Only ``value`` can be the step's own loss: a metric that was reported as "loss" may be
+        # another one.
         return None if metric == "loss" else self.reported.get(metric)
 
     def write(self, folder: Path) -> None:
@@ -84,15 +87,22 @@ def parse_manifest(data: Any, where: str) -> Manifest:
         manifest = from_json(Manifest, data, where)
     except InvalidRequest as error:
         raise InvalidConfig(str(error)) from error
-    # The names become paths below the checkpoint's folder: a manifest that was tampered with must not reach others.
-    outside = [name for name in manifest.files if not FILE.fullmatch(name) or name in (".", "..", MANIFEST)]
+    # The names become paths below the checkpoint's folder: a manifest that was tampered with must
+    # not reach others.
+    outside = [
+        name for name in manifest.files if not FILE.fullmatch(name) or name in (".", "..", MANIFEST)
+    ]
     if outside:
-        raise InvalidConfig(f"{where}: {outside[0]!r} is not a valid name for a file of a checkpoint")
+        raise InvalidConfig(
+            f"{where}: {outside[0]!r} is not a valid name for a file of a checkpoint"
+        )
     return manifest
 
 
 def list_folders(checkpoints: Path) -> list[str]:
-    return sorted((path.name for path in checkpoints.iterdir() if NAME.fullmatch(path.name)), reverse=True)
+    return sorted(
+        (path.name for path in checkpoints.iterdir() if NAME.fullmatch(path.name)), reverse=True
+    )
 
 
 def read_manifests(checkpoints: Path) -> dict[str, Manifest]:
@@ -104,9 +114,11 @@ def read_manifests(checkpoints: Path) -> dict[str, Manifest]:
             data = read_json(path)
         except InvalidConfig:
             continue
-        # Raises for another version's manifest: if it were skipped, its folder would be removed as torn.
+        # Raises for another version's manifest: if it were skipped, its folder would be removed as
+        # torn.
         manifest = parse_manifest(data, str(path))
-        # A folder that was renamed or copied is ignored: it would be removed, or resumed from, as another step.
+        # A folder that was renamed or copied is ignored: it would be removed, or resumed from, as
+        # another step.
         if manifest.name == name:
             manifests[name] = manifest
     return manifests
@@ -122,13 +134,18 @@ def is_intact(path: Path, record: FileRecord) -> bool:
 
 def choose_outdated(whole: Sequence[Manifest], keep: int, best: Best | None) -> list[str]:
     """Return the checkpoints that are neither among the ``keep`` newest nor the best, the newest of equals."""
-    # Sorted by step, then by time: two runs may have saved the same step, and training continued from the later one.
+    # Sorted by step, then by time: two runs may have saved the same step, and training continued
+    # from the later one.
     newest = sorted(whole, key=lambda manifest: (manifest.step, manifest.time_s), reverse=True)
     retained = {manifest.name for manifest in newest[:keep]}
     if best is not None:
         metric, direction = best
         sign = 1 if direction == "min" else -1
-        rated = [(value, manifest) for manifest in newest if (value := manifest.value_of(metric)) is not None]
+        rated = [
+            (value, manifest)
+            for manifest in newest
+            if (value := manifest.value_of(metric)) is not None
+        ]
         # min() keeps the first of equals, and newest comes first.
         best_rated = min(rated, key=lambda item: sign * item[0], default=None)
         retained |= set() if best_rated is None else {best_rated[1].name}

@@ -1,11 +1,12 @@
 """Write and read the files of one checkpoint by ``torch.distributed.checkpoint``: each rank writes its part.
 
-The files ``__<rank>_0.distcp`` hold named tensors and small objects; ``.metadata`` says where each piece of each tensor
-is, so that another number of workers, or another mode, reads what it needs. If several ranks have an entry, the lowest
+The files ``__<rank>_0.distcp`` hold named tensors and small objects; ``.metadata`` says where each
+piece of each tensor is, so that another number of workers, or another mode, reads what it needs. If
+several ranks have an entry, the lowest
 rank writes it: the running statistics of a batch norm differ a little from rank to rank.
 
-A checkpoint comes from a bucket that others may write to, so reading one runs no code of it: only the classes that a
-checkpoint needs are unpickled.
+A checkpoint comes from a bucket that others may write to, so reading one runs no code of it: only
+the classes that a checkpoint needs are unpickled.
 """
 
 import io
@@ -64,8 +65,8 @@ def stager() -> Stager:
     cuda = torch.cuda.is_available()
     return DefaultStager(
         StagingOptions(
-            # Shared memory is for staging in another process; here a copy into plain memory is enough, and /dev/shm
-            # stays free.
+            # Shared memory is for staging in another process; here a copy into plain memory is
+            # enough, and /dev/shm stays free.
             use_pinned_memory=cuda,
             use_shared_memory=False,
             use_async_staging=False,
@@ -84,11 +85,17 @@ def save(
 ) -> "Future[Any]":
     """Copy ``state`` and write it in the background; every rank must call it, after the previous save has ended.
 
-    Nothing else may use the gloo ``group`` meanwhile. ``complete`` gets all files on rank 0, once they are on disk.
+    Nothing else may use the gloo ``group`` meanwhile. ``complete`` gets all files on rank 0, once
+    they are on disk.
     """
     _hush_single_process(group)
-    writer, planner = _DigestingWriter(folder, complete), DefaultSavePlanner(dedup_save_to_lowest_rank=True)
-    saving = async_save(state, storage_writer=writer, planner=planner, process_group=group, async_stager=staging)
+    writer, planner = (
+        _DigestingWriter(folder, complete),
+        DefaultSavePlanner(dedup_save_to_lowest_rank=True),
+    )
+    saving = async_save(
+        state, storage_writer=writer, planner=planner, process_group=group, async_stager=staging
+    )
     return saving if isinstance(saving, Future) else saving.upload_completion
 
 
@@ -101,17 +108,24 @@ class _DigestingWriter(FileSystemWriter):
         super().__init__(folder)
         self._folder, self._complete = folder, complete
 
-    def write_data(self, plan: SavePlan, planner: SavePlanner) -> "torch.futures.Future[list[WriteResult]]":
-        # The rank that wrote a file computes its digest, because the file is still in that instance's page cache.
+    def write_data(
+        self, plan: SavePlan, planner: SavePlanner
+    ) -> "torch.futures.Future[list[WriteResult]]":
+        # The rank that wrote a file computes its digest, because the file is still in that
+        # instance's page cache.
         try:
             written = _Written(super().write_data(plan, planner).value())
         except RuntimeError as error:
-            # Torch's writer fails at its own check of the file's length after the disk has refused a write.
+            # Torch's writer fails at its own check of the file's length after the disk has refused
+            # a write.
             if isinstance(error.__context__, OSError):
                 refused = error.__context__
                 raise OSError(refused.errno, refused.strerror, str(self._folder)) from None
             raise
-        written.files = {name: self._record(name) for name in {item.storage_data.relative_path for item in written}}
+        written.files = {
+            name: self._record(name)
+            for name in {item.storage_data.relative_path for item in written}
+        }
         done: torch.futures.Future[list[WriteResult]] = torch.futures.Future()
         done.set_result(written)
         return done
@@ -145,13 +159,19 @@ def plan(state: dict[str, Any], folder: Path) -> tuple[set[str], set[str], set[s
         items = planner.create_local_plan().items
     except ValueError as error:  # "Size mismatch between saved [3] and current: [4] for weight"
         raise InvalidRequest(str(error)) from error
-    return {metadata.storage_data[item.storage_index].relative_path for item in items}, needed_keys, saved_keys
+    return (
+        {metadata.storage_data[item.storage_index].relative_path for item in items},
+        needed_keys,
+        saved_keys,
+    )
 
 
 def load(state: dict[str, Any], folder: Path, *, group: "dist.ProcessGroup | None") -> None:
     _hush_single_process(group)
     try:
-        load_shards(state, storage_reader=_Reader(folder), planner=_LoadPlanner(), process_group=group)
+        load_shards(
+            state, storage_reader=_Reader(folder), planner=_LoadPlanner(), process_group=group
+        )
     except CheckpointException as error:
         for cause, _ in error.failures.values():
             if isinstance(cause, InvalidRequest):
@@ -189,7 +209,11 @@ def _numbers_of_numpy() -> list[Any]:
     import numpy as np
 
     scalar: Any = np.float64(0).__reduce__()[0]
-    return [scalar, np.dtype, *(type(np.dtype(code)) for code in np.typecodes["AllInteger"] + np.typecodes["Float"])]
+    return [
+        scalar,
+        np.dtype,
+        *(type(np.dtype(code)) for code in np.typecodes["AllInteger"] + np.typecodes["Float"]),
+    ]
 
 
 class _MetadataUnpickler(pickle.Unpickler):
@@ -212,4 +236,6 @@ def _metadata(folder: Path) -> Metadata:
 def _hush_single_process(group: "dist.ProcessGroup | None") -> None:
     if group is None:
         # For the rest of the process, because another thread warns later.
-        warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")
+        warnings.filterwarnings(
+            "ignore", message="torch.distributed is disabled, unavailable or uninitialized"
+        )

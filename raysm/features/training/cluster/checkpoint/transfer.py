@@ -1,7 +1,7 @@
 """Bring files of a checkpoint to the instances that need them, over the workers' process group.
 
-Every instance has the files of its own workers; those in S3 come back only when a job starts. A job that starts its
-workers again may need them on other instances.
+Every instance has the files of its own workers; those in S3 come back only when a job starts. A job
+that starts its workers again may need them on other instances.
 """
 
 import contextlib
@@ -29,13 +29,17 @@ class FileTransfer:
     targets: tuple[str, ...]
 
 
-def plan_transfers(needs: Mapping[str, Collection[str]], has: Mapping[str, Collection[str]]) -> list[FileTransfer]:
+def plan_transfers(
+    needs: Mapping[str, Collection[str]], has: Mapping[str, Collection[str]]
+) -> list[FileTransfer]:
     """Return which instance sends which file to which others, in the same order on every rank; sources take turns."""
     planned = []
     files_from = dict.fromkeys(sorted(has), 0)
     # Sorted, because all ranks make the transfers together, in one order.
     for name in sorted(set().union(*needs.values())):
-        targets = tuple(host for host in sorted(needs) if name in needs[host] and name not in has.get(host, ()))
+        targets = tuple(
+            host for host in sorted(needs) if name in needs[host] and name not in has.get(host, ())
+        )
         if not targets:
             continue
         sources = [host for host in files_from if name in has[host]]
@@ -99,7 +103,11 @@ class CheckpointTransfer:
         return values[0]  # type: ignore[no-any-return]
 
     def fetch(
-        self, folder: Path, needed: Collection[str], has: Mapping[str, Collection[str]], files: Mapping[str, FileRecord]
+        self,
+        folder: Path,
+        needed: Collection[str],
+        has: Mapping[str, Collection[str]],
+        files: Mapping[str, FileRecord],
     ) -> int:
         """Bring the files that this instance's ranks need into ``folder``; return the bytes received by all.
 
@@ -122,12 +130,14 @@ class CheckpointTransfer:
         after = chain[at + 1] if at + 1 < len(chain) else None
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:
-            # Under its own name: the manifest says when it is whole, and the service would copy a temporary file too.
+            # Under its own name: the manifest says when it is whole, and the service would copy a
+            # temporary file too.
             if at:
                 stack.enter_context(removed_if_torn(path))
             file: Any = stack.enter_context(path.open("wb" if at else "rb"))
             for begin in range(0, record.bytes, CHUNK_BYTES):
-                # A tensor, since that is what gloo sends; the file fills its memory directly, without a copy.
+                # A tensor, since that is what gloo sends; the file fills its memory directly,
+                # without a copy.
                 chunk = torch.empty(min(CHUNK_BYTES, record.bytes - begin), dtype=torch.uint8)
                 if at:
                     dist.recv(chunk, chain[at - 1], group=self._group)
@@ -138,4 +148,6 @@ class CheckpointTransfer:
                 if at:
                     file.write(chunk.numpy().data)
         if at and not is_intact(path, record):
-            raise InvalidConfig(f"{path}: its digest is not the manifest's after it came from {transfer.source}")
+            raise InvalidConfig(
+                f"{path}: its digest is not the manifest's after it came from {transfer.source}"
+            )

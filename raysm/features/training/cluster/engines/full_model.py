@@ -15,7 +15,8 @@ from raysm.features.training.cluster.loop.batch import inputs_and_target, on_dev
 from raysm.features.training.cluster.loop.batch_norms import normed_by_averages
 
 Metric: TypeAlias = Callable[[Any, Any], Any]
-"""(output, target) -> the mean over the rows, a number or a tensor of one; or the pair (mean, what it divides by)."""
+"""(output, target) -> the mean over the rows, a number or a tensor of one; or the pair (mean, what
+it divides by)."""
 
 
 def no_sums(metrics: Sequence[Metric]) -> torch.Tensor:
@@ -34,7 +35,9 @@ def sums(metrics: Sequence[Metric], output: Any, target: Any, rows: int) -> torc
         weight = _number(metric, divisor)
         # The mean over nothing is NaN, whose product with 0 would be NaN.
         if weight != 0:
-            found[number] = torch.tensor([_number(metric, mean) * weight, weight], dtype=torch.float64)
+            found[number] = torch.tensor(
+                [_number(metric, mean) * weight, weight], dtype=torch.float64
+            )
     return found
 
 
@@ -49,7 +52,9 @@ def _number(metric: Metric, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError) as error:
-        raise InvalidRequest(f"training.evaluate: {_name(metric)} returned {value!r}, which is no number") from error
+        raise InvalidRequest(
+            f"training.evaluate: {_name(metric)} returned {value!r}, which is no number"
+        ) from error
 
 
 def _name(metric: Metric) -> str:
@@ -66,8 +71,8 @@ class Engine(Protocol):
     def measure(self, batch: Any, metrics: Sequence[Metric]) -> torch.Tensor:
         """Return the sums of the metrics over the rows of this data rank's slice, as ``sums`` does.
 
-        Ranks that do not have the outputs, or whose slice another rank accounts for, return zeros. Called without
-        gradients, in evaluation mode.
+        Ranks that do not have the outputs, or whose slice another rank accounts for, return zeros.
+        Called without gradients, in evaluation mode.
         """
 
 
@@ -80,7 +85,8 @@ class FullModel:
     counts: bool = True
     """This rank accounts for its slice's loss; one of the ranks that share a slice must do so."""
     averaged: Mapping[str, nn.Parameter] = field(default_factory=dict)
-    """The parameters that DDP averages, by name: it waits for each of them in every backward pass."""
+    """The parameters that DDP averages, by name: it waits for each of them in every backward
+    pass."""
 
     inner: nn.Module | None = None
     """The model without the wrapper that replicates it, for evaluation; None means ``model``."""
@@ -88,8 +94,11 @@ class FullModel:
 
     def forward_backward(self, batch: Any, factor: float) -> torch.Tensor:
         batch = on_device(batch, self.device)
-        loss = self._add(batch, factor) if self.accumulate == 1 else self._add_in_pieces(batch, factor)
-        # Checked here, where they have names: DDP would wait for them in the next step, and name an index.
+        loss = (
+            self._add(batch, factor) if self.accumulate == 1 else self._add_in_pieces(batch, factor)
+        )
+        # Checked here, where they have names: DDP would wait for them in the next step, and name an
+        # index.
         unused = [name for name, parameter in self.averaged.items() if parameter.grad is None]
         if unused:
             raise InvalidRequest(
@@ -102,9 +111,14 @@ class FullModel:
     def measure(self, batch: Any, metrics: Sequence[Metric]) -> torch.Tensor:
         inputs, target = inputs_and_target(on_device(batch, self.device))
         with autocast(self.device, self.precision):
-            # Not the wrapped model: DDP would overwrite the buffers of ranks in the middle of a training.
+            # Not the wrapped model: DDP would overwrite the buffers of ranks in the middle of a
+            # training.
             output = (self.model if self.inner is None else self.inner)(*inputs)
-            return sums(metrics, output, target, rows_of((inputs, target))) if self.counts else no_sums(metrics)
+            return (
+                sums(metrics, output, target, rows_of((inputs, target)))
+                if self.counts
+                else no_sums(metrics)
+            )
 
     def _add(self, batch: Any, factor: float) -> torch.Tensor:
         inputs, target = inputs_and_target(batch)
@@ -112,7 +126,8 @@ class FullModel:
             output = self.model(*inputs)
             loss = zero_of(output) if factor == 0 else None
             loss = self.loss(output, target) if loss is None else loss
-        # Times 1.0 is the same number but one more node of the graph, in every step of most trainings.
+        # Times 1.0 is the same number but one more node of the graph, in every step of most
+        # trainings.
         (loss if factor == 1.0 else loss * factor).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
@@ -122,8 +137,8 @@ class FullModel:
         for number, (piece, share_of_rows) in enumerate(pieces(batch, self.accumulate)):
             share = self._share(piece, share_of_rows, batch)
             with contextlib.ExitStack() as stack:
-                # DDP averages the sum once. FSDP reduces the gradients of every piece: keeping whole gradients would
-                # take the memory that this saves.
+                # DDP averages the sum once. FSDP reduces the gradients of every piece: keeping
+                # whole gradients would take the memory that this saves.
                 if number < last:
                     stack.enter_context(getattr(self.model, "no_sync", contextlib.nullcontext)())
                 if share_of_rows == 0:
@@ -135,7 +150,9 @@ class FullModel:
         """Return how much of the mean over the batch a piece makes."""
         if self.loss.divisor is None or share_of_rows == 0:
             return share_of_rows
-        weight, whole = (self.loss.weigh(inputs_and_target(part)[1], rows_of(part)) for part in (piece, batch))
+        weight, whole = (
+            self.loss.weigh(inputs_and_target(part)[1], rows_of(part)) for part in (piece, batch)
+        )
         return weight / whole if whole else 0.0
 
 

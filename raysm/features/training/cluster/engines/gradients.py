@@ -26,14 +26,17 @@ def add_up(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup) -> None
 def _reduce(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup, divisor: int) -> None:
     """Sum over the group in messages of about 25 MB, as DDP does: many small ones would take long."""
     buckets = _buckets([parameter for parameter in parameters if parameter.requires_grad])
-    # All messages are sent before the first is awaited, so that the network never waits for the next one.
+    # All messages are sent before the first is awaited, so that the network never waits for the
+    # next one.
     messages = [_message(bucket) for bucket in buckets]
     for work in [dist.all_reduce(message, group=group, async_op=True) for message in messages]:
         work.wait()
     for bucket, message in zip(buckets, messages, strict=True):
         # Divided after the sum, once for a whole message.
         message.div_(divisor)
-        *means, owners = torch.split(message, [*(_local(parameter).numel() for parameter in bucket), len(bucket)])
+        *means, owners = torch.split(
+            message, [*(_local(parameter).numel() for parameter in bucket), len(bucket)]
+        )
         for number, (parameter, mean) in enumerate(zip(bucket, means, strict=True)):
             if parameter.grad is None:
                 if not owners[number]:
@@ -82,7 +85,8 @@ def clip(
 ) -> torch.Tensor:
     """Scale all gradients to a 2-norm over the whole model of at most ``max_norm``; return the norm before.
 
-    Every rank must call it. A parameter of several ranks counts once: ``copies`` are those that another rank counts.
+    Every rank must call it. A parameter of several ranks counts once: ``copies`` are those that
+    another rank counts.
     """
     # Compared by identity, because ``==`` of parameters compares entry by entry.
     others = {id(parameter) for parameter in copies}
@@ -90,7 +94,8 @@ def clip(
     is_counted = [id(parameter) not in others for parameter in trained]
     grads = [parameter.grad for parameter in trained if parameter.grad is not None]
     parts = [grad.to_local() if isinstance(grad, DTensor) else grad for grad in grads]
-    # One sum for parts that lie over the same ranks, in the order of the parameters, which is the same on those ranks.
+    # One sum for parts that lie over the same ranks, in the order of the parameters, which is the
+    # same on those ranks.
     alike: dict[tuple[DeviceMesh, tuple[int, ...]] | None, list[torch.Tensor]] = {}
     for grad, part in itertools.compress(zip(grads, parts, strict=True), is_counted):
         where, counted = _cut(grad) if isinstance(grad, DTensor) else (None, part)
@@ -115,11 +120,17 @@ def clip(
 
 def _cut(grad: DTensor) -> tuple[tuple[DeviceMesh, tuple[int, ...]] | None, torch.Tensor]:
     """Return the dimensions of its mesh over which a gradient is cut, None if it is whole; and this rank's part."""
-    if any(placement.is_partial() for placement in grad.placements):  # sums that are still to be made
+    # Sums that are still to be made.
+    if any(placement.is_partial() for placement in grad.placements):
         grad = grad.redistribute(
-            placements=[Replicate() if placement.is_partial() else placement for placement in grad.placements]
+            placements=[
+                Replicate() if placement.is_partial() else placement
+                for placement in grad.placements
+            ]
         )
-    cut = tuple(number for number, placement in enumerate(grad.placements) if not placement.is_replicate())
+    cut = tuple(
+        number for number, placement in enumerate(grad.placements) if not placement.is_replicate()
+    )
     return ((grad.device_mesh, cut) if cut else None), grad.to_local()
 
 

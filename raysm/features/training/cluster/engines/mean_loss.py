@@ -159,7 +159,9 @@ def _state_kept(loss: Loss) -> Iterator[None]:
     before = [(now, dict(now)) for now in dicts]
     buffers = [(module, dict(module._buffers)) for module in modules]
     for module, own in buffers:
-        module._buffers = {name: None if buffer is None else buffer.clone() for name, buffer in own.items()}
+        module._buffers = {
+            name: None if buffer is None else buffer.clone() for name, buffer in own.items()
+        }
     try:
         yield
     finally:

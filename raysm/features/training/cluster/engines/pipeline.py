@@ -1,7 +1,8 @@
 """Forward and backward of a model that is cut into stages, by torch's own schedules of micro-batches.
 
-Each rank of the pipeline gets the same slice of a batch, and the rank with the last stage returns its loss. Every
-micro-batch holds real rows only, so a slice smaller than a full one goes through in fewer or smaller micro-batches.
+Each rank of the pipeline gets the same slice of a batch, and the rank with the last stage returns
+its loss. Every micro-batch holds real rows only, so a slice smaller than a full one goes through in
+fewer or smaller micro-batches.
 """
 
 import contextlib
@@ -14,7 +15,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage
-from torch.distributed.pipelining.schedules import Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+from torch.distributed.pipelining.schedules import (
+    Schedule1F1B,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+)
 from torch.utils import _pytree as pytree
 
 from raysm.errors import InvalidInput
@@ -34,8 +39,8 @@ def stage_numbers(parallel: Parallel, place: int) -> range:
 def runs(rows: int, microbatch_rows: int, parallel: Parallel) -> list[tuple[int, int]]:
     """Return how a slice goes through the pipeline: (micro-batches, rows of each) of one run after the other.
 
-    Shapes are alike within a run, for the stages' messages. Over the runs they differ by one row at most: a small last
-    one might have a single row, which batch norms cannot normalise.
+    Shapes are alike within a run, for the stages' messages. Over the runs they differ by one row at
+    most: a small last one might have a single row, which batch norms cannot normalise.
     """
     count = -(-rows // microbatch_rows)
     size, larger = divmod(rows, count)
@@ -43,13 +48,17 @@ def runs(rows: int, microbatch_rows: int, parallel: Parallel) -> list[tuple[int,
     if parallel.schedule == "interleaved":
         # The interleaved schedule takes multiples of the pipeline's workers, or fewer.
         rests = [(number % parallel.pipeline, rows_of_each) for number, rows_of_each in parts]
-        whole = [(number - number % parallel.pipeline, rows_of_each) for number, rows_of_each in parts]
+        whole = [
+            (number - number % parallel.pipeline, rows_of_each) for number, rows_of_each in parts
+        ]
         parts = [part for pair in zip(whole, rests, strict=True) for part in pair]
     return [(number, rows_of_each) for number, rows_of_each in parts if number]
 
 
 class Stage(nn.Module):
-    def __init__(self, part: nn.Module, device: torch.device, precision: torch.dtype | None) -> None:
+    def __init__(
+        self, part: nn.Module, device: torch.device, precision: torch.dtype | None
+    ) -> None:
         super().__init__()
         self.part = part
         self._device, self._precision = device, precision
@@ -64,12 +73,17 @@ class Stage(nn.Module):
 
 
 # torch 2.9 always returns the outputs.
-UNRETURNED = {"return_outputs": False} if "return_outputs" in signature(ScheduleGPipe.step).parameters else {}
+UNRETURNED = (
+    {"return_outputs": False}
+    if "return_outputs" in signature(ScheduleGPipe.step).parameters
+    else {}
+)
 
 
 class ScheduledStage(PipelineStage):
     def _get_init_p2p_neighbors_ops(self) -> list[dist.P2POp]:
-        # The first messages of torch 2.9 have 8 bytes where 4 are received, on which Gloo aborts. It needs none.
+        # The first messages of torch 2.9 have 8 bytes where 4 are received, on which Gloo aborts.
+        # It needs none.
         return [] if self.device.type == "cpu" else super()._get_init_p2p_neighbors_ops()
 
 
@@ -78,9 +92,11 @@ class PipelineRank:
     place: int
     group: dist.ProcessGroup
     replicas: dist.ProcessGroup | None
-    """The ranks with the same stages, whose gradients are averaged; None if something else does it."""
+    """The ranks with the same stages, whose gradients are averaged; None if something else does
+    it."""
     counts: bool
-    """This pipeline accounts for its slice's loss; one of the pipelines that share a slice must do so."""
+    """This pipeline accounts for its slice's loss; one of the pipelines that share a slice must do
+    so."""
     tied: Sequence[tuple[Sequence[nn.Parameter], dist.ProcessGroup]] = ()
     """Parameters of this rank, and the ranks that have copies of them, whose gradients add up."""
 
@@ -98,7 +114,9 @@ class Pipeline:
     ) -> None:
         if parallel.schedule == "interleaved" and not UNRETURNED:
             version = torch.__version__
-            raise InvalidInput(f"schedule='interleaved' gets wrong gradients from torch {version}; use a newer one")
+            raise InvalidInput(
+                f"schedule='interleaved' gets wrong gradients from torch {version}; use a newer one"
+            )
         self._loss, self._session, self._precision = loss, session, precision
         self._modules, self._parallel, self._rank = modules, parallel, rank
         self._parameters = [parameter for module in modules for parameter in module.parameters()]
@@ -120,7 +138,8 @@ class Pipeline:
         losses: list[torch.Tensor] = []
         first = 0
         with contextlib.ExitStack() as stack:
-            # A rank without rows of its own computes one that does not count and must not change the averages.
+            # A rank without rows of its own computes one that does not count and must not change
+            # the averages.
             for module in self._modules if self._session.share == 0 else ():
                 stack.enter_context(normed_by_averages(module))
             for count, size in runs(rows, microbatch_rows, self._parallel):
@@ -138,14 +157,18 @@ class Pipeline:
         inputs, target = inputs_and_target(on_device(batch, self._session.device))
         rows = rows_of((inputs, target))
         # Rounded up: nothing is learned, so the slices of an evaluation need not divide.
-        microbatch_rows = -(-max(rows, self._session.slice_rows or 0) // self._parallel.microbatch_count)
+        microbatch_rows = -(
+            -max(rows, self._session.slice_rows or 0) // self._parallel.microbatch_count
+        )
         total, first = no_sums(metrics), 0
         for count, size in runs(rows, microbatch_rows, self._parallel):
             numbers = torch.arange(first, first + count * size)
             kind = count, size
             if kind not in self._forward_schedules:
                 self._forward_schedules[kind] = self._schedule(count, forward_alone=True)
-            output = self._forward_schedules[kind].step(*(_rows(inputs, numbers) if self._is_first else ()))
+            output = self._forward_schedules[kind].step(
+                *(_rows(inputs, numbers) if self._is_first else ())
+            )
             if self._is_last and self._rank.counts:
                 with autocast(self._session.device, self._precision):
                     total += sums(metrics, output, _rows(target, numbers), count * size)
@@ -155,15 +178,21 @@ class Pipeline:
     def _run(self, inputs: tuple[Any, ...], rows: torch.Tensor, count: int) -> list[torch.Tensor]:
         losses: list[torch.Tensor] = []
         own_inputs = _rows(inputs, rows) if self._is_first else ()
-        # The schedule cuts tensors only: it gets the numbers of the rows, by which the loss finds its targets.
-        options: dict[str, Any] = {"target": rows if self._is_last else None, "losses": losses, **UNRETURNED}
+        # The schedule cuts tensors only: it gets the numbers of the rows, by which the loss finds
+        # its targets.
+        options: dict[str, Any] = {
+            "target": rows if self._is_last else None,
+            "losses": losses,
+            **UNRETURNED,
+        }
         kind = count, len(rows) // count
         # A schedule knows the shapes of one kind of run; a new one would try the stages again.
         if kind in self._schedules:
             self._schedules[kind].step(*own_inputs, **options)
         else:
             self._schedules[kind] = self._schedule(count)
-            # In its first step a schedule tries the stages, and drops the gradients that it finds in shards.
+            # In its first step a schedule tries the stages, and drops the gradients that it finds
+            # in shards.
             with self._gradients_set_aside():
                 self._schedules[kind].step(*own_inputs, **options)
         return losses
@@ -174,7 +203,13 @@ class Pipeline:
             # An evaluation makes no trial; expecting one would hide the training's.
             module.expects_trial = not forward_alone
             stages.append(
-                ScheduledStage(module, number, self._parallel.stages, self._session.device, group=self._rank.group)
+                ScheduledStage(
+                    module,
+                    number,
+                    self._parallel.stages,
+                    self._session.device,
+                    group=self._rank.group,
+                )
             )
         # The schedule would weigh all micro-batches equally; the loss weighs them by their rows.
         loss = None if forward_alone else self._loss_of_rows

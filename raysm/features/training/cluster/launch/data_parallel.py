@@ -1,7 +1,7 @@
 """Run a training loop on all instances that train, by Ray Train's TorchTrainer.
 
-Ray Train places the workers, makes the process group, chooses the devices and watches the workers; raysm says where
-they are placed, what their failure means, and starts them again.
+Ray Train places the workers, makes the process group, chooses the devices and watches the workers;
+raysm says where they are placed, what their failure means, and starts them again.
 """
 
 import threading
@@ -17,7 +17,11 @@ from raysm.core.protocol.names import LABEL_HOST
 from raysm.core.protocol.payload import Payload
 from raysm.errors import RayFailed, WorkerFailed
 from raysm.features.training.cluster.launch import state
-from raysm.features.training.cluster.launch.failure_attribution import Failure, as_refusal, find_cause
+from raysm.features.training.cluster.launch.failure_attribution import (
+    Failure,
+    as_refusal,
+    find_cause,
+)
 from raysm.features.training.cluster.launch.launch import (
     Launch,
     NodesLost,
@@ -53,8 +57,8 @@ class DataParallelRunner(Runner[TrainLoop]):
 
 POLL_S = 0.1
 SHUTDOWN_TIMEOUT = "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S"
-"""Seconds that ranks have to leave the process group, by default 30. One that waits there for a rank that has failed
-does not leave it."""
+"""Seconds that ranks have to leave the process group, by default 30. One that waits there for a
+rank that has failed does not leave it."""
 RAY_TRAIN = {
     # Seconds between two checks of the workers by the controller.
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
@@ -71,9 +75,10 @@ RAY_TRAIN = {
 }
 UNUSED = ("DatasetsCallback", "PlacementGroupCleanerCallback")
 """Callbacks of Ray Train that raysm leaves out.
-The first imports Ray Data just when the workers start. The second asks the dashboard once a second whether the
-controller lives, so that the whole dashboard would start: twelve processes, and an agent on every instance. What it
-removes ends with the job.
+The first imports Ray Data just when the workers start. The second asks the dashboard once a second
+whether the
+controller lives, so that the whole dashboard would start: twelve processes, and an agent on every
+instance. What it removes ends with the job.
 """
 OWN_RETRIES = {"controller_failure_limit": 1, "max_preemption_failures": 0}
 """Ray Train retries nothing by itself: ``launch`` does, and logs it."""
@@ -88,7 +93,9 @@ def run_data_parallel(workload: TrainLoop, payload: Payload, environment: Enviro
     launch_training(
         payload,
         environment,
-        place=partial(place, workers_per_instance=workload.workers_per_instance, workers=workload.workers),
+        place=partial(
+            place, workers_per_instance=workload.workers_per_instance, workers=workload.workers
+        ),
         max_restarts=workload.max_restarts,
         attempts=lambda launch: _Loop(workload, launch).attempt,
     )
@@ -111,7 +118,9 @@ class _Loop:
             raise Stopped(clean=error is None)
         if error is None:
             return
-        lost = _unresponsive([item.node for item in places], self._launch.payload.request.cluster.silence_s)
+        lost = _unresponsive(
+            [item.node for item in places], self._launch.payload.request.cluster.silence_s
+        )
         if lost:
             raise NodesLost(lost, "it does not answer any more")
         failure = _failure(error, places)
@@ -134,7 +143,9 @@ class _Loop:
         while fitting.is_alive() and (give_up is None or time.monotonic() < give_up):
             if self._stop.asked and give_up is None:
                 self._relay.send(OUT, STOP)
-                give_up = time.monotonic() + grace_of_workers(self._launch.payload.request.chosen_grace_s)
+                give_up = time.monotonic() + grace_of_workers(
+                    self._launch.payload.request.chosen_grace_s
+                )
             fitting.join(POLL_S)
         if fitting.is_alive():
             return RayFailed("the workers did not stop within their grace")
@@ -146,7 +157,8 @@ class _Loop:
         from raysm.features.training.cluster.launch.loop_worker import WorkerSpec, run_loop
 
         workers = sum(item.workers for item in places)
-        # A fraction if an instance has fewer CPUs than workers: Ray would wait for whole ones forever.
+        # A fraction if an instance has fewer CPUs than workers: Ray would wait for whole ones
+        # forever.
         cpus = min(1.0, min(item.node.cpus / item.workers for item in places))
         spec = WorkerSpec(
             name=self._workload.name,
@@ -163,13 +175,17 @@ class _Loop:
                 num_workers=workers,
                 use_gpu=places[0].gpus > 0,
                 resources_per_worker={"CPU": cpus} | ({"GPU": 1} if places[0].gpus else {}),
-                label_selector=[{LABEL_HOST: item.node.host} for item in places for _ in item.ranks],
+                label_selector=[
+                    {LABEL_HOST: item.node.host} for item in places for _ in item.ranks
+                ],
             ),
             run_config=RunConfig(
                 name=f"attempt-{number}",
                 # Nothing is kept there: checkpoints are raysm.training's.
                 storage_path=str(self._launch.environment.paths.scratch / "ray-train"),
-                failure_config=FailureConfig(max_failures=0, **spare_options(FAILURE_LIMITS, OWN_RETRIES)),
+                failure_config=FailureConfig(
+                    max_failures=0, **spare_options(FAILURE_LIMITS, OWN_RETRIES)
+                ),
             ),
         )
 
@@ -177,7 +193,8 @@ class _Loop:
 def trainer_class() -> "type[TorchTrainer]":
     """Return Ray Train's trainer without ``UNUSED`` and without requests to the autoscaler.
 
-    They take 17 of the 64 CPU seconds of a short training. If Ray lacks one of the names, nothing is left out.
+    They take 17 of the 64 CPU seconds of a short training. If Ray lacks one of the names, nothing
+    is left out.
     """
     from ray.train.torch import TorchTrainer
 
@@ -196,7 +213,10 @@ def trainer_class() -> "type[TorchTrainer]":
 
 
 def _unresponsive(nodes: Sequence[Node], silence_s: float) -> list[Node]:
-    node_of = {answer: node for node, answer in ask_every_node(lambda: True, nodes=nodes, max_retries=0).items()}
+    node_of = {
+        answer: node
+        for node, answer in ask_every_node(lambda: True, nodes=nodes, max_retries=0).items()
+    }
     ready, silent = ray.wait(list(node_of), num_returns=len(node_of), timeout=silence_s)
     failed = []
     for reference in ready:
@@ -210,8 +230,8 @@ def _unresponsive(nodes: Sequence[Node], silence_s: float) -> list[Node]:
 
 def lost_nodes(silent: Sequence[Node], failed: Sequence[Node], own_id: str) -> list[Node]:
     """Return the lost instances: those that failed, and those that were silent, unless this one was silent too."""
-    # An answer takes a new process. If this instance starts none in that time either, the machines are overloaded, and
-    # silence means nothing: the workers' own errors say why they failed.
+    # An answer takes a new process. If this instance starts none in that time either, the machines
+    # are overloaded, and silence means nothing: the workers' own errors say why they failed.
     is_overloaded = any(node.node_id == own_id for node in silent)
     return [*failed] if is_overloaded else [*silent, *failed]
 
@@ -231,8 +251,12 @@ def _failure(error: Exception, places: tuple[Place, ...]) -> Exception:
             # Ray Train does not pass on how the process ended.
             text = "its process ended: most likely memory was short; else it crashed, was killed, or left by os._exit"
             return WorkerFailed(rank, host, text, "", "", 137)
-    failures = [failed for failed in error.worker_failures.values() if isinstance(failed, LoopFailed)]
-    cause = find_cause(Failure(error=one.error, at_s=one.at_s, was_ended=one.stopped) for one in failures)
+    failures = [
+        failed for failed in error.worker_failures.values() if isinstance(failed, LoopFailed)
+    ]
+    cause = find_cause(
+        Failure(error=one.error, at_s=one.at_s, was_ended=one.stopped) for one in failures
+    )
     return cause or RayFailed(f"Ray Train could not run the workers: {error}")
 
 
@@ -242,7 +266,8 @@ def without_autoscaler(arguments: Mapping[str, Any]) -> dict[str, Any]:
     if kind is None or type(policy) is not kind:
         return dict(arguments)
 
-    # Defined here, where Ray's own class is known to fit: pickled by value, it travels to the controller.
+    # Defined here, where Ray's own class is known to fit: pickled by value, it travels to the
+    # controller.
     class FixedSize(kind):  # type: ignore[misc]
         def after_controller_start(self, train_run_context: Any) -> None:
             """Ask the autoscaler for nothing."""

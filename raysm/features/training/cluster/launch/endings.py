@@ -31,7 +31,8 @@ COLLECTIVE = (
     "torch/nn/parallel/distributed.py",
     "torch/autograd/graph.py",
 )
-"""Files of torch in whose functions a process waits for the others; the last is the backward pass."""
+"""Files of torch in whose functions a process waits for the others; the last is the backward
+pass."""
 
 ENDED, FIRST, AHEAD = "ended", "first", "ahead"
 
@@ -116,7 +117,9 @@ class Endings:
                 if not self._store.check([FIRST]):
                     continue
                 _, rounds = map(int, self._store.get(FIRST).split())
-                doing = f"began number {session.rounds}" if session.rounds > rounds else stuck.look()
+                doing = (
+                    f"began number {session.rounds}" if session.rounds > rounds else stuck.look()
+                )
                 if doing is not None:
                     self._store.set(AHEAD, f"rank {session.rank} on {session.host} {doing}")
                     return

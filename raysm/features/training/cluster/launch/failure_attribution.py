@@ -1,7 +1,7 @@
 """Find out why a worker failed, by its exit status and the end of its stderr, and which of several is the cause.
 
-These are pure functions. A worker that fails because another one is gone often seems to end first, by the clock of its
-own instance. So the evidence counts more than the time.
+These are pure functions. A worker that fails because another one is gone often seems to end first,
+by the clock of its own instance. So the evidence counts more than the time.
 """
 
 import re
@@ -20,7 +20,8 @@ LAST_LINES = 5
 USAGE_ERROR = re.compile(r"\S+: error: ")
 
 CAUSE_S = 5.0
-"""Seconds to wait for the cause of a lost connection: a peer's end is seen later than the end of its connections."""
+"""Seconds to wait for the cause of a lost connection: a peer's end is seen later than the end of
+its connections."""
 
 LOST_PEER = re.compile(
     r"connection (was )?(likely )?(closed|reset|aborted)|broken pipe|socket (is )?closed|caused pair closure"
@@ -31,7 +32,8 @@ LOST_PEER = re.compile(
 """Messages of gloo, NCCL and torch's store when the other end of a connection is gone."""
 
 KILLED, BY_ITSELF, LOST_A_PEER, ENDED = range(4)
-"""How strongly a failure points to the cause, the strongest first; raysm kills workers only after a failure."""
+"""How strongly a failure points to the cause, the strongest first; raysm kills workers only after a
+failure."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,9 +76,12 @@ def blame_early_end(error: WorkerFailed, ended_well: Iterable[tuple[int, str]]) 
 
 
 def is_consequence(error: WorkerFailed) -> bool:
-    # The messages of a worker that the kernel killed do not say why it ended. Other signals may follow a lost peer:
+    # The messages of a worker that the kernel killed do not say why it ended. Other signals may
+    # follow a lost peer:
     # NCCL's watchdog aborts.
-    return error.exit_code != 128 + signal.SIGKILL and bool(LOST_PEER.search(f"{error.error_type} {error.text}"))
+    return error.exit_code != 128 + signal.SIGKILL and bool(
+        LOST_PEER.search(f"{error.error_type} {error.text}")
+    )
 
 
 def _evidence(failure: Failure) -> int:
@@ -95,8 +100,8 @@ def as_refusal(error: WorkerFailed) -> InvalidRequest | None:
 def _exception(stderr: str) -> tuple[str, str, str] | None:
     # Torch labels the lines of a traceback with the rank if several write to one terminal.
     lines = [re.sub(r"^\[rank\d+\]: ", "", line) for line in stderr.splitlines()]
-    # The last of several headers: of chained exceptions the last one ended the process, and of a process that
-    # torch.multiprocessing spawned, the inner one did.
+    # The last of several headers: of chained exceptions the last one ended the process, and of a
+    # process that torch.multiprocessing spawned, the inner one did.
     headers = [number for number, line in enumerate(lines) if line.strip() == HEADER]
     if not headers:
         return None

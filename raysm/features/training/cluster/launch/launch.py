@@ -28,7 +28,8 @@ Attempt = Callable[[tuple[Place, ...], int], None]
 """(places, number of earlier attempts) -> None once all workers have ended well."""
 
 RETURN_S = 60.0
-"""Seconds to wait for an instance whose loss is not allowed: the bootstrap starts its Ray again, or ends the job."""
+"""Seconds to wait for an instance whose loss is not allowed: the bootstrap starts its Ray again, or
+ends the job."""
 POLL_S = 0.5
 
 
@@ -58,9 +59,11 @@ def train(
 ) -> tuple[Place, ...]:
     """Attempt the training until it succeeds or its retries are used up; return where the workers were.
 
-    ``attempt`` and ``sleep`` may raise Stopped. With ``on_instance_loss="continue"`` a loss is no restart.
+    ``attempt`` and ``sleep`` may raise Stopped. With ``on_instance_loss="continue"`` a loss is no
+    restart.
     """
-    # Node ids, not names: an instance whose Ray was restarted is another node, and may be used again.
+    # Node ids, not names: an instance whose Ray was restarted is another node, and may be used
+    # again.
     lost_ids: set[str] = set()
     places = place(nodes())
     number = restarts = 0
@@ -71,7 +74,9 @@ def train(
             shown = listed([*map(str, places)], 8)
             again = f" (attempt {number + 1})" if number else ""
             processors = "GPUs" if places[0].gpus else "CPUs"
-            say(f"training{again}: {workers} worker{'s' if workers > 1 else ''} on {processors}: {shown}")
+            say(
+                f"training{again}: {workers} worker{'s' if workers > 1 else ''} on {processors}: {shown}"
+            )
             try:
                 attempt(places, number)
                 return places
@@ -86,7 +91,9 @@ def train(
                 # Continuing without it costs no restart: the user allows instances to be lost.
                 if on_instance_loss == "fail":
                     restarts += 1
-                    if restarts > max_restarts or not _came_back(error.nodes, lost_ids, nodes, sleep):
+                    if restarts > max_restarts or not _came_back(
+                        error.nodes, lost_ids, nodes, sleep
+                    ):
                         raise InstanceLost(
                             f"{error}; to go on after such a loss, allow max_restarts of the workers, or "
                             "Cluster(on_instance_loss='continue')"
@@ -97,7 +104,9 @@ def train(
             try:
                 places = place([node for node in nodes() if node.node_id not in lost_ids])
             except InvalidRequest as error:
-                raise InstanceLost(f"the training cannot go on with what is left of the instances: {error}") from error
+                raise InstanceLost(
+                    f"the training cannot go on with what is left of the instances: {error}"
+                ) from error
     except Stopped as stopped:
         # The model is where rank 0 of the last attempt was.
         stopped.places = places
@@ -105,7 +114,10 @@ def train(
 
 
 def _came_back(
-    lost: Sequence[Node], lost_ids: set[str], nodes: Callable[[], Sequence[Node]], sleep: Callable[[float], None]
+    lost: Sequence[Node],
+    lost_ids: set[str],
+    nodes: Callable[[], Sequence[Node]],
+    sleep: Callable[[float], None],
 ) -> bool:
     # Counted, not timed, so that tests can pass a sleep that takes no time.
     for _ in range(int(RETURN_S / POLL_S)):
@@ -135,7 +147,10 @@ class Stop:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         signal.signal(signal.SIGTERM, self._before)
 
@@ -168,7 +183,9 @@ class Launch:
     threads: int | None
     """OMP_NUM_THREADS if the user has set it."""
 
-    def group(self, places: tuple[Place, ...], attempt: int, max_restarts: int, master_port: int = 0) -> Group:
+    def group(
+        self, places: tuple[Place, ...], attempt: int, max_restarts: int, master_port: int = 0
+    ) -> Group:
         return Group(
             world_size=sum(item.workers for item in places),
             instances=len(places),
@@ -199,7 +216,9 @@ def launch_training(
         # The other instances reach the head's Ray at this address, so the relay listens there too.
         relay = Relay(ray.util.get_node_ip_address())
         count = int(threads) if threads.isdigit() else None
-        launch = Launch(payload=payload, environment=environment, relay=relay, stop=stop, threads=count)
+        launch = Launch(
+            payload=payload, environment=environment, relay=relay, stop=stop, threads=count
+        )
         try:
             places = train(
                 attempts(launch),
@@ -213,7 +232,9 @@ def launch_training(
             # Restarts count as time of the training.
             training_s = time.monotonic() - begun_s
             download_model(places[0].node, environment, say)
-            write_manifest(payload.request, model, tuple(item.node.host for item in places), training_s)
+            write_manifest(
+                payload.request, model, tuple(item.node.host for item in places), training_s
+            )
         except Stopped as stopped:
             download_model(stopped.places[0].node, environment, say)
             if not stopped.clean:
@@ -234,7 +255,9 @@ def download_model(node: Node, head: Environment, say: Callable[[str], None]) ->
             num_returns="streaming",
             scheduling_strategy=only_on(node.node_id),
             # Else the whole model would pile up in the head's object store.
-            **spare_options(BACKPRESSURE, {"_generator_backpressure_num_objects": folders.UNDER_WAY}),
+            **spare_options(
+                BACKPRESSURE, {"_generator_backpressure_num_objects": folders.UNDER_WAY}
+            ),
         ).remote()
         try:
             outputs = ray.get(next(stream))
@@ -245,7 +268,9 @@ def download_model(node: Node, head: Environment, say: Callable[[str], None]) ->
         except RayError as error:
             raise InstanceLost(f"{node.host} lost, and rank 0's model with it") from error
     if outputs:
-        say(f"the result also has the files that rank 0 left in its working folder: {', '.join(outputs)}")
+        say(
+            f"the result also has the files that rank 0 left in its working folder: {', '.join(outputs)}"
+        )
 
 
 def _sent() -> Iterator[list[str] | tuple[str, bytes]]:
@@ -254,9 +279,13 @@ def _sent() -> Iterator[list[str] | tuple[str, bytes]]:
     yield from folders.read_pieces(instance.paths.model)
 
 
-def write_manifest(request: JobRequest, model: Path, hosts: tuple[str, ...], training_s: float) -> Manifest | None:
+def write_manifest(
+    request: JobRequest, model: Path, hosts: tuple[str, ...], training_s: float
+) -> Manifest | None:
     # A script that does not use raysm.training leaves none.
-    measured = Measured.read(model) if (model / TRAINING).is_file() else Measured(summary="", measures={})
+    measured = (
+        Measured.read(model) if (model / TRAINING).is_file() else Measured(summary="", measures={})
+    )
     return runner.write_manifest(
         request,
         model,

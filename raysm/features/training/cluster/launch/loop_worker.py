@@ -16,7 +16,11 @@ from raysm.core.protocol import payload
 from raysm.core.protocol.machine import go_first
 from raysm.errors import WorkerFailed
 from raysm.features.training.cluster.launch.endings import EndedEarly, Endings
-from raysm.features.training.cluster.launch.failure_attribution import CAUSE_S, blame_early_end, is_consequence
+from raysm.features.training.cluster.launch.failure_attribution import (
+    CAUSE_S,
+    blame_early_end,
+    is_consequence,
+)
 from raysm.features.training.cluster.launch.launch import say
 from raysm.features.training.cluster.launch.output import Wire
 from raysm.features.training.cluster.launch.placement import Group, Place, torchrun_variables
@@ -89,8 +93,11 @@ class _Worker:
         spec = self._spec
         instance = environment.read()
         variables = torchrun_variables(self._place, self._local_rank, spec.group, spec.threads)
-        # Ray Train's own values count instances by IP address, by which instances of one machine would be one.
-        environment.tell({name: value for name, value in variables.items() if name not in RAY_TRAINS_OWN})
+        # Ray Train's own values count instances by IP address, by which instances of one machine
+        # would be one.
+        environment.tell(
+            {name: value for name, value in variables.items() if name not in RAY_TRAINS_OWN}
+        )
         # OMP_NUM_THREADS is read when torch is imported, which Ray Train has done by now.
         torch.set_num_threads(int(variables["OMP_NUM_THREADS"]))
         os.chdir(folders.make_folder(instance, instance.payload / payload.SOURCE))
@@ -99,27 +106,36 @@ class _Worker:
             # The figures are those of the instance: one of its workers emits them.
             if self._local_rank == 0:
                 has_gpus = self._place.gpus > 0
-                open_until_end.enter_context(Usage(self._place.node.host, emit_event, say, has_gpus=has_gpus))
+                open_until_end.enter_context(
+                    Usage(self._place.node.host, emit_event, say, has_gpus=has_gpus)
+                )
             try:
                 self._call(*unpickled(instance.payload / payload.FUNCTION, spec.name))
             except BaseException as error:
                 failed = self._failed(error)
                 early = []
-                if failed is not None and self._endings is not None and is_consequence(failed.error):
+                if (
+                    failed is not None
+                    and self._endings is not None
+                    and is_consequence(failed.error)
+                ):
                     early = self._endings.early()
                 if failed is not None and early:
                     blamed = blame_early_end(failed.error, early)
                     failed = LoopFailed(failed.at_s, blamed, failed.stopped)
                 elif failed is not None and not failed.stopped and is_consequence(failed.error):
-                    # Ray Train ends all workers at the first failure that it sees, and it sees a killed process later
-                    # than a peer does. This worker waits, so that the cause comes first.
+                    # Ray Train ends all workers at the first failure that it sees, and it sees a
+                    # killed process later than a peer does. This worker waits, so that the cause
+                    # comes first.
                     time.sleep(CAUSE_S)
                 if failed is not None:
                     # ``from None``, because Ray would print the chained exception too.
                     raise failed from None
 
     def _call(self, loop: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-        self._session = session.begin(device=get_device(), replicate=prepare_model, precision=self._spec.precision)
+        self._session = session.begin(
+            device=get_device(), replicate=prepare_model, precision=self._spec.precision
+        )
         self._session.stop_asked = self._stop_asked
         self._endings = Endings(self._session, say)
         try:

@@ -1,7 +1,8 @@
 """The lines of all workers on the head's own output, each with its rank, as they are written.
 
-The output of a worker is a connection to the head: no thread copies it there, its end means that nothing more comes,
-and a worker that is killed loses no line. The end of each worker's stderr is kept, because it says why it failed.
+The output of a worker is a connection to the head: no thread copies it there, its end means that
+nothing more comes, and a worker that is killed loses no line. The end of each worker's stderr is
+kept, because it says why it failed.
 """
 
 import contextlib
@@ -36,7 +37,8 @@ CHUNK = 65536
 TAIL_BYTES = 16384
 CONNECT_S = 20.0
 MAX_UNNAMED = 256
-"""Connections at a time that have not sent the key. One more ends the oldest, so that no one uses up all open files."""
+"""Connections at a time that have not sent the key. One more ends the oldest, so that no one uses
+up all open files."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,27 +48,36 @@ class Wire:
     key: str
 
     def connect(self, rank: int, stream: int) -> socket.socket:
-        # The connection carries the key, so on a machine with other users it goes only to a process of this user.
+        # The connection carries the key, so on a machine with other users it goes only to a process
+        # of this user.
         connection = connect_to_own(self.address, self.port, CONNECT_S)
         connection.settimeout(CONNECT_S)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.sendall(f"{self.key} {rank} {stream}\n".encode())
         # The head waits for the end of this connection only after it has answered.
         if connection.recv(1) != TAKEN:
-            raise ConnectionError(f"the head's relay at {self.address}, port {self.port}, does not take this worker")
+            raise ConnectionError(
+                f"the head's relay at {self.address}, port {self.port}, does not take this worker"
+            )
         connection.settimeout(None)
         return connection
 
     @contextlib.contextmanager
     def instead_of_output(self, rank: int, on_stop: Callable[[], None]) -> Iterator[None]:
         """Send this process's output to the head, libraries' output too; call ``on_stop`` when ``STOP`` comes."""
-        with self.listening(rank, OUT, lambda message: on_stop()) as out, self.connect(rank, ERROR) as error:
+        with (
+            self.listening(rank, OUT, lambda message: on_stop()) as out,
+            self.connect(rank, ERROR) as error,
+        ):
             before = {stream: os.dup(stream) for stream in (OUT, ERROR)}
             os.dup2(out.fileno(), OUT)
             os.dup2(error.fileno(), ERROR)
             try:
                 # Ray's workers have replaced sys.stdout and sys.stderr.
-                with open(OUT, "w", 1, closefd=False) as lines, open(ERROR, "w", 1, closefd=False) as errors:
+                with (
+                    open(OUT, "w", 1, closefd=False) as lines,
+                    open(ERROR, "w", 1, closefd=False) as errors,
+                ):
                     with contextlib.redirect_stdout(lines), contextlib.redirect_stderr(errors):
                         yield
             finally:
@@ -75,10 +86,14 @@ class Wire:
                     os.close(copy)
 
     @contextlib.contextmanager
-    def listening(self, rank: int, stream: int, on_message: Callable[[bytes], None]) -> Iterator[socket.socket]:
+    def listening(
+        self, rank: int, stream: int, on_message: Callable[[bytes], None]
+    ) -> Iterator[socket.socket]:
         """Connect like ``connect``; a thread calls ``on_message`` with each message of the head."""
         with self.connect(rank, stream) as connection:
-            thread = threading.Thread(target=_listen, args=[connection, on_message], daemon=True, name="relay-messages")
+            thread = threading.Thread(
+                target=_listen, args=[connection, on_message], daemon=True, name="relay-messages"
+            )
             thread.start()
             try:
                 yield connection
@@ -108,7 +123,9 @@ class Relay:
         # A thousand workers connect in the same second.
         self._server = socket.create_server((address, 0), backlog=1024)
         self._server.setblocking(False)
-        self.wire = Wire(address=address, port=self._server.getsockname()[1], key=secrets.token_hex(16))
+        self.wire = Wire(
+            address=address, port=self._server.getsockname()[1], key=secrets.token_hex(16)
+        )
         self._write = write or copy_to_log
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._server, selectors.EVENT_READ)
@@ -130,7 +147,8 @@ class Relay:
     def send(self, stream: int, message: bytes) -> None:
         """Send a message to all connections of a stream, also to later ones; they must listen.
 
-        A process that ends with an unread message resets its connection, and its last lines would be lost.
+        A process that ends with an unread message resets its connection, and its last lines would
+        be lost.
         """
         with self._changed:  # so that the other thread closes no connection meanwhile
             self._sent[stream] += message
@@ -147,7 +165,9 @@ class Relay:
     def drain(self, timeout_s: float = 2.0) -> None:
         deadline = time.monotonic() + timeout_s
         with self._changed:
-            self._changed.wait_for(lambda: not self._connections, max(0.0, deadline - time.monotonic()))
+            self._changed.wait_for(
+                lambda: not self._connections, max(0.0, deadline - time.monotonic())
+            )
 
     def close(self) -> None:
         self._closing = True
@@ -161,7 +181,9 @@ class Relay:
     def _serve(self) -> None:
         while not self._closing:
             # The listener last, because a new connection may end an old one that can be read now.
-            for key, _ in sorted(self._selector.select(), key=lambda event: event[0].fileobj is self._server):
+            for key, _ in sorted(
+                self._selector.select(), key=lambda event: event[0].fileobj is self._server
+            ):
                 if key.fileobj is self._server:
                     self._accept()
                 else:
@@ -204,7 +226,8 @@ class Relay:
                 source.unnamed_bytes += len(data)
                 return source.unnamed_bytes < 200
             key, _, named = lines.pop(0).partition(b" ")
-            # Compared in constant time, because the time of a refusal must not show how much of the key was right.
+            # Compared in constant time, because the time of a refusal must not show how much of the
+            # key was right.
             if not hmac.compare_digest(key, self.wire.key.encode()):
                 return False
             source.rank, source.stream = map(int, named.split())
@@ -225,6 +248,11 @@ class Relay:
             joined = b"\n".join(lines) + b"\n"
             self._tails[source.rank] = (self._tails[source.rank] + joined)[-TAIL_BYTES:]
         label = f"[rank {source.rank}] ".encode()
-        are_events = [line.startswith(b'{"raysm"') and parse(line.decode(errors="replace")) for line in lines]
-        labelled = [line if is_event else label + line for line, is_event in zip(lines, are_events, strict=True)]
+        are_events = [
+            line.startswith(b'{"raysm"') and parse(line.decode(errors="replace")) for line in lines
+        ]
+        labelled = [
+            line if is_event else label + line
+            for line, is_event in zip(lines, are_events, strict=True)
+        ]
         self._write(ERROR if source.stream == ERROR else OUT, b"\n".join(labelled) + b"\n")

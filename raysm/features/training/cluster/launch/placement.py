@@ -35,7 +35,11 @@ class Place:
 
 
 def place(
-    nodes: Sequence[Node], *, workers_per_instance: int | None = None, workers: int | None = None, spawns: bool = False
+    nodes: Sequence[Node],
+    *,
+    workers_per_instance: int | None = None,
+    workers: int | None = None,
+    spawns: bool = False,
 ) -> tuple[Place, ...]:
     """Assign the workers to the instances; None takes one for each GPU, and one for each instance of CPUs."""
     # A head that only coordinates offers no CPUs and GPUs.
@@ -52,7 +56,9 @@ def place(
     chosen = with_gpus or able
     if not chosen:
         raise InvalidRequest("no instance is there to train on: the head only coordinates")
-    counts = _counts([node.gpus for node in chosen], bool(with_gpus), workers_per_instance, workers, spawns)
+    counts = _counts(
+        [node.gpus for node in chosen], bool(with_gpus), workers_per_instance, workers, spawns
+    )
     for node, count in zip(chosen, counts, strict=False):
         if with_gpus and not spawns and count > node.gpus:
             raise InvalidRequest(
@@ -62,12 +68,16 @@ def place(
     first = 0
     for node, count in zip(chosen, counts, strict=False):
         gpus = node.gpus if spawns or not node.gpus else count
-        places.append(Place(node=node, group_rank=len(places), first_rank=first, workers=count, gpus=gpus))
+        places.append(
+            Place(node=node, group_rank=len(places), first_rank=first, workers=count, gpus=gpus)
+        )
         first += count
     return tuple(places)
 
 
-def _counts(gpus: list[int], on_gpus: bool, per_instance: int | None, workers: int | None, spawns: bool) -> list[int]:
+def _counts(
+    gpus: list[int], on_gpus: bool, per_instance: int | None, workers: int | None, spawns: bool
+) -> list[int]:
     """Return the number of workers of each instance; the last instances may get none and are left out."""
     most = len(gpus)
     if spawns:
@@ -117,9 +127,12 @@ class Group:
     run_id: str
 
 
-def torchrun_variables(place: Place, local_rank: int, group: Group, threads: int | None = None) -> dict[str, str]:
+def torchrun_variables(
+    place: Place, local_rank: int, group: Group, threads: int | None = None
+) -> dict[str, str]:
     rank, size = str(place.first_rank + local_rank), str(group.world_size)
-    # An even share: as many threads as CPUs in each worker would slow all of them, and torchrun's 1 wastes CPUs.
+    # An even share: as many threads as CPUs in each worker would slow all of them, and torchrun's 1
+    # wastes CPUs.
     share = max(1, place.node.cpus // max(place.workers, place.gpus))
     return {
         "RANK": rank,
@@ -137,7 +150,8 @@ def torchrun_variables(place: Place, local_rank: int, group: Group, threads: int
         "TORCHELASTIC_RESTART_COUNT": str(group.attempt),
         "TORCHELASTIC_MAX_RESTARTS": str(group.max_restarts),
         "TORCHELASTIC_RUN_ID": group.run_id,
-        # Rank 0 itself opens the store at MASTER_PORT, because there is no agent of torch's that does.
+        # Rank 0 itself opens the store at MASTER_PORT, because there is no agent of torch's that
+        # does.
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
         "OMP_NUM_THREADS": str(share if threads is None else threads),
@@ -146,8 +160,12 @@ def torchrun_variables(place: Place, local_rank: int, group: Group, threads: int
 
 def fill_arguments(args: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:
     """Replace ``{rank}`` and its like in the arguments of a script that spawns its own workers."""
-    # str.replace and not str.format, because arguments may have braces of their own, for example as JSON.
-    values = {f"{{{name.lower()}}}": variables[name] for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
+    # str.replace and not str.format, because arguments may have braces of their own, for example as
+    # JSON.
+    values = {
+        f"{{{name.lower()}}}": variables[name]
+        for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    }
     filled: list[str] = []
     for arg in args:
         for name, value in values.items():

@@ -56,7 +56,11 @@ def describe_differences(states: Mapping[str, State]) -> str | None:
     their ranks, as those of ``torch.distributed.checkpoint``, and are not compared.
     """
     (first, of_rank_0), *others = states.items()
-    parts = [part for host, state in others if (part := _describe_difference(host, state, first, of_rank_0))]
+    parts = [
+        part
+        for host, state in others
+        if (part := _describe_difference(host, state, first, of_rank_0))
+    ]
     if not parts:
         return None
     has = f"has {_named(of_rank_0)}" if of_rank_0 else "has none"

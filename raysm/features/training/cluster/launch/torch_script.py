@@ -1,7 +1,7 @@
 """Run a script written for torchrun: an agent on each instance, the script in processes of its own.
 
-The agents are plain actors: a script makes its own process group, so Ray Train would only cost time (5 s before the
-first worker runs on two cores, measured, against 0.2 s).
+The agents are plain actors: a script makes its own process group, so Ray Train would only cost time
+(5 s before the first worker runs on two cores, measured, against 0.2 s).
 """
 
 import contextlib
@@ -67,11 +67,13 @@ from raysm.instance.work.nodes import Node, only_on
 from raysm.instance.work.runner import Runner, naming_what_is_missing
 
 END_GRACE_S = 2.0
-"""Seconds from SIGTERM to SIGKILL for the other workers once one failed: most hang in a collective call."""
+"""Seconds from SIGTERM to SIGKILL for the other workers once one failed: most hang in a collective
+call."""
 
 OWN_END_S = 1.0
-"""Seconds that the others have to end by themselves once a worker failed with an exit code: it may have failed
-because one of them is ending, which is about to say why. One that a signal killed did not wait for another."""
+"""Seconds that the others have to end by themselves once a worker failed with an exit code: it may
+have failed because one of them is ending, which is about to say why. One that a signal killed did
+not wait for another."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,7 +111,8 @@ class Agent:
 
     def free_port(self) -> int:
         with socket.socket() as probe:
-            # Another process may take it in between: then a worker fails, and all are started again.
+            # Another process may take it in between: then a worker fails, and all are started
+            # again.
             probe.bind(("", 0))
             port: int = probe.getsockname()[1]
             return port
@@ -126,7 +129,9 @@ class Agent:
         if names:
             stream = agent.read_state.options(
                 num_returns="streaming",
-                **spare_options(BACKPRESSURE, {"_generator_backpressure_num_objects": folders.UNDER_WAY}),
+                **spare_options(
+                    BACKPRESSURE, {"_generator_backpressure_num_objects": folders.UNDER_WAY}
+                ),
             ).remote(names)
             folders.write_pieces((ray.get(piece) for piece in stream), _state_folder())
 
@@ -141,7 +146,8 @@ class Agent:
             with self._changing:
                 self._end(task.grace_s if message == STOP else END_GRACE_S)
 
-        # The agent's lines go through the relay too, so that they are in the head's log before the job ends.
+        # The agent's lines go through the relay too, so that they are in the head's log before the
+        # job ends.
         with task.wire.listening(task.place.first_rank, AGENT, on_message) as head:
 
             def send(text: str) -> None:
@@ -149,7 +155,9 @@ class Agent:
                     head.sendall(f"{text}\n".encode())
 
             if task.in_state:
-                folder = folders.link_state_folder(instance, source, lambda text: send(f"raysm: {text}"))
+                folder = folders.link_state_folder(
+                    instance, source, lambda text: send(f"raysm: {text}")
+                )
             else:
                 folder = folders.make_folder(instance, source)
             with self._changing:
@@ -171,12 +179,17 @@ class Agent:
         exits: list[Exit] = []
         ended: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
         for rank, popen in self._running.items():
-            # A thread that waits costs nothing; looking at them every 20 ms cost 1 % of a core that they need.
-            threading.Thread(target=_await, args=[rank, popen, ended], daemon=True, name=f"rank-{rank}").start()
+            # A thread that waits costs nothing; looking at them every 20 ms cost 1 % of a core that
+            # they need.
+            threading.Thread(
+                target=_await, args=[rank, popen, ended], daemon=True, name=f"rank-{rank}"
+            ).start()
         end_at: float | None = None
         while self._running:
             try:
-                rank, status = ended.get(timeout=None if end_at is None else max(0.0, end_at - time.monotonic()))
+                rank, status = ended.get(
+                    timeout=None if end_at is None else max(0.0, end_at - time.monotonic())
+                )
             except queue.Empty:
                 end_at = None
                 with self._changing:
@@ -185,7 +198,8 @@ class Agent:
             with self._changing:
                 popen = self._running.pop(rank)
                 _signal_group(popen, signal.SIGKILL)  # what it left behind holds its output open
-                # The kernel may have killed one, for lack of memory, before it got the signal to end.
+                # The kernel may have killed one, for lack of memory, before it got the signal to
+                # end.
                 was_ended = self._ending and (status != -signal.SIGKILL or popen in self._killed)
                 exits.append(Exit(rank=rank, status=status, at_s=time.time(), was_ended=was_ended))
                 if status < 0:
@@ -245,7 +259,9 @@ def _start(task: Task, local_rank: int, source: Path, folder: Path) -> "subproce
         )
 
 
-def _await(rank: int, popen: "subprocess.Popen[bytes]", ended: "queue.SimpleQueue[tuple[int, int]]") -> None:
+def _await(
+    rank: int, popen: "subprocess.Popen[bytes]", ended: "queue.SimpleQueue[tuple[int, int]]"
+) -> None:
     ended.put((rank, popen.wait()))
 
 
@@ -257,12 +273,16 @@ def _signal_group(popen: "subprocess.Popen[bytes]", number: int) -> None:
 WAIT_S = 0.5
 
 
-def run_torch_script(workload: TorchScript, payload: Payload, environment: Environment, address: str = "auto") -> None:
+def run_torch_script(
+    workload: TorchScript, payload: Payload, environment: Environment, address: str = "auto"
+) -> None:
     launch_training(
         payload,
         environment,
         address=address,
-        place=partial(place, workers_per_instance=workload.workers_per_instance, spawns=workload.spawns),
+        place=partial(
+            place, workers_per_instance=workload.workers_per_instance, spawns=workload.spawns
+        ),
         max_restarts=workload.max_restarts,
         attempts=lambda launch: _Script(workload, launch).attempt,
     )
@@ -285,7 +305,10 @@ class _Script:
         exits, lost = self._wait(tasks)
         self._relay.drain()
         if self._stop.asked:
-            raise Stopped(clean=len(exits) == tasks[0].group.world_size and not any(item.status for item in exits))
+            raise Stopped(
+                clean=len(exits) == tasks[0].group.world_size
+                and not any(item.status for item in exits)
+            )
         if lost:
             raise NodesLost(lost, "it does not answer any more")
         cause = self._cause(exits, places)
@@ -297,10 +320,16 @@ class _Script:
         failures = []
         for item in exits:
             if item.status:
-                error = attribute_failure(item.rank, hosts[item.rank], item.status, self._relay.tail(item.rank))
+                error = attribute_failure(
+                    item.rank, hosts[item.rank], item.status, self._relay.tail(item.rank)
+                )
                 failures.append(Failure(error=error, at_s=item.at_s, was_ended=item.was_ended))
         cause = find_cause(failures)
-        ended_well = [(item.rank, hosts[item.rank]) for item in exits if not item.status and not item.was_ended]
+        ended_well = [
+            (item.rank, hosts[item.rank])
+            for item in exits
+            if not item.status and not item.was_ended
+        ]
         return None if cause is None else blame_early_end(cause, ended_well)
 
     def _tasks(self, places: tuple[Place, ...], number: int) -> list[Task]:
@@ -334,7 +363,9 @@ class _Script:
         differences = state.describe_differences(states)
         if not self._workload.share_state:
             if differences:
-                say(f"{differences}. {state.RISK}, or add --share-state, which copies rank 0's to the other instances")
+                say(
+                    f"{differences}. {state.RISK}, or add --share-state, which copies rank 0's to the other instances"
+                )
             return
         if differences and not of_rank_0:
             raise InvalidRequest(
@@ -347,7 +378,9 @@ class _Script:
         self._call_all(places[1:], copies)
         say(f"copied the state of {places[0].node.host} (rank 0) to the other instances")
 
-    def _call_all(self, places: Sequence[Place], calls: "Sequence[ray.ObjectRef[Any]]") -> list[Any]:
+    def _call_all(
+        self, places: Sequence[Place], calls: "Sequence[ray.ObjectRef[Any]]"
+    ) -> list[Any]:
         answers = []
         for item, call in zip(places, calls, strict=True):
             try:
@@ -359,7 +392,8 @@ class _Script:
 
     def _agent(self, node: Node, gpus: int = 0) -> ActorHandle:
         if node.node_id not in self._agents:
-            # num_gpus makes Ray show it the GPUs of its workers together; each takes that of its LOCAL_RANK.
+            # num_gpus makes Ray show it the GPUs of its workers together; each takes that of its
+            # LOCAL_RANK.
             self._agents[node.node_id] = (
                 ray.remote(Agent)
                 .options(
@@ -398,7 +432,11 @@ class _Script:
                 failed_at = failed_at or time.monotonic()
                 cause = self._cause(exits, places)
                 # The worker whose end caused the failure may need a moment to report why.
-                is_settled = cause is None or not is_consequence(cause) or time.monotonic() - failed_at > CAUSE_S
+                is_settled = (
+                    cause is None
+                    or not is_consequence(cause)
+                    or time.monotonic() - failed_at > CAUSE_S
+                )
                 if lost or is_settled:
                     self._relay.send(AGENT, END)
                     give_up = time.monotonic() + self._launch.payload.request.cluster.silence_s

@@ -29,11 +29,15 @@ def on_device(batch: Any, device: torch.device) -> Any:
     if device.type == "cpu":
         return batch
     # Any nesting that the user's collate makes; without waiting, as the loader's memory is pinned.
-    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device, non_blocking=True), batch)
+    return pytree.tree_map_only(
+        torch.Tensor, lambda tensor: tensor.to(device, non_blocking=True), batch
+    )
 
 
 def rows_of(batch: Any) -> int:
-    shapes = [tuple(leaf.shape) for leaf in pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
+    shapes = [
+        tuple(leaf.shape) for leaf in pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor)
+    ]
     # A tensor with other rows, such as one number for the whole batch, would get a wrong weight.
     if not shapes or len({shape[:1] for shape in shapes}) > 1 or not shapes[0]:
         raise InvalidInput(
@@ -45,7 +49,8 @@ def rows_of(batch: Any) -> int:
 def pieces(batch: Any, count: int) -> Iterator[tuple[Any, float]]:
     """Yield the rows of a batch in ``count`` pieces that differ by one row at most, and each one's share of the rows.
 
-    A piece without rows is the first row with a share of 0: ranks that compute together need equally many pieces.
+    A piece without rows is the first row with a share of 0: ranks that compute together need
+    equally many pieces.
     """
     rows = rows_of(batch)
     each, more = divmod(rows, count)
@@ -65,7 +70,8 @@ class Reader(Dataset[Any]):
     def __init__(self, dataset: Any, seed: int, collate: Callable[[list[Any]], Any]) -> None:
         self._dataset, self._seed, self._collate = dataset, seed, collate
         self._reads_slices = hasattr(dataset, "__getitems__")
-        # Plain tensors draw nothing, and are cut in one go: row by row takes a hundred times as long.
+        # Plain tensors draw nothing, and are cut in one go: row by row takes a hundred times as
+        # long.
         self._plain = _plain(dataset) if collate is default_collate else None
 
     def __getitem__(self, rows_of_epoch: tuple[int, Sequence[int]]) -> Any:
@@ -84,10 +90,13 @@ class Reader(Dataset[Any]):
                     samples = self._dataset.__getitems__(list(rows))
                 if not drawn():
                     return self._collate(samples)
-            # All rows drew by the first row's seed: a row's numbers would depend on how many workers share the batch.
+            # All rows drew by the first row's seed: a row's numbers would depend on how many
+            # workers share the batch.
             self._reads_slices = False
         with seeded(iter(seeds)) as next_sample:
-            return self._collate([self._sample(row) for row, _ in zip(rows, next_sample, strict=True)])
+            return self._collate(
+                [self._sample(row) for row, _ in zip(rows, next_sample, strict=True)]
+            )
 
     def _sample(self, row: int) -> Any:
         if hasattr(self._dataset, "__getitems__"):
@@ -119,7 +128,8 @@ def seed_all(seed: int) -> None:
     """Seed the generators of Python, numpy and torch, on the CPU and on the GPUs."""
     random.seed(seed)
     if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed % 2**32)  # NumPy takes 32 bits, and the user's seed may have more
+        # NumPy takes 32 bits, and the user's seed may have more.
+        sys.modules["numpy"].random.seed(seed % 2**32)
     torch.manual_seed(seed)
 
 

@@ -12,12 +12,16 @@ from torch.nn.modules.batchnorm import _NormBase
 @contextmanager
 def averages_kept(block: nn.Module) -> Iterator[None]:
     """Let batch norms average into copies, for a batch that is computed again and was counted before."""
-    # _NormBase is the base of all norms with running averages, instance norms among them; torch has no public one.
+    # _NormBase is the base of all norms with running averages, instance norms among them; torch has
+    # no public one.
     norms = [module for module in block.modules() if isinstance(module, _NormBase)]
     before = [dict(norm._buffers) for norm in norms]
     for norm in norms:
         norm._buffers.update(
-            {name: buffer if buffer is None else buffer.clone() for name, buffer in norm._buffers.items()}
+            {
+                name: buffer if buffer is None else buffer.clone()
+                for name, buffer in norm._buffers.items()
+            }
         )
     try:
         yield

@@ -1,11 +1,11 @@
 """The learning rate for another batch: linear scaling with gradual warm-up.
 
-P. Goyal et al. 2017, "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour" (arXiv 1706.02677), sections 2.1 and
-2.2: if the batch grows by the factor k, the rate grows by k, and over the first epochs (5 in the paper) it rises
-linearly, step by step, from the rate of the small batch.
+P. Goyal et al. 2017, "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour" (arXiv
+1706.02677), sections 2.1 and 2.2: if the batch grows by the factor k, the rate grows by k, and over
+the first epochs (5 in the paper) it rises linearly, step by step, from the rate of the small batch.
 
-The rate is multiplied only during the optimizer's step, and restored after it, so that the user's scheduler sees and
-saves its own rate.
+The rate is multiplied only during the optimizer's step, and restored after it, so that the user's
+scheduler sees and saves its own rate.
 """
 
 import inspect
@@ -39,27 +39,34 @@ def scale(
 ) -> ScaledRate:
     """Return a learning rate for the optimizer that ``prepare`` scales to the global batch, with gradual warm-up.
 
-    Give it to the optimizer as it is (``SGD(parameters, lr=training.scale(0.1))``), before ``prepare``. The global
-    batch and the steps of an epoch are those of ``training.batches``, unless they are given here.
+    Give it to the optimizer as it is (``SGD(parameters, lr=training.scale(0.1))``), before
+    ``prepare``. The global batch and the steps of an epoch are those of ``training.batches``,
+    unless they are given here.
 
     Args:
         lr: The rate that suits ``base_batch``.
         base_batch: The batch for which ``lr`` was found.
-        warmup_epochs: Epochs over which the rate rises from ``lr``; 0 is none. A rate that falls needs none.
+        warmup_epochs: Epochs over which the rate rises from ``lr``; 0 is none. A rate that falls
+            needs none.
         batch: Rows of one step over all workers.
         steps_per_epoch: Steps of one pass over the data.
 
     Raises:
         InvalidRequest: A number is out of range.
     """
-    for name, value in (("base_batch", base_batch), ("batch", batch), ("steps_per_epoch", steps_per_epoch)):
+    for name, value in (
+        ("base_batch", base_batch),
+        ("batch", batch),
+        ("steps_per_epoch", steps_per_epoch),
+    ):
         if value is not None and value < 1:
             raise InvalidRequest(f"training.scale: {name}={value} must be at least 1")
     if lr <= 0 or warmup_epochs < 0:
         raise InvalidRequest(
             f"training.scale: lr={lr} must be greater than 0, and warmup_epochs={warmup_epochs} at least 0"
         )
-    # A float with attributes: optimizers and schedulers take nothing else, and ``prepare`` recognises it.
+    # A float with attributes: optimizers and schedulers take nothing else, and ``prepare``
+    # recognises it.
     rate = ScaledRate(lr)
     rate.base_batch, rate.warmup_epochs = base_batch, warmup_epochs
     rate.batch, rate.steps_per_epoch = batch, steps_per_epoch
@@ -97,24 +104,33 @@ class Rate(Observer):
         self._is_announced = True
         self._say()
         if self._scaled:
-            # Not earlier, because reading a checkpoint steps the optimizer once, to create its state.
-            # Around the optimizer's own step alone: what schedulers and checkpoints see is the user's rate.
+            # Not earlier, because reading a checkpoint steps the optimizer once, to create its
+            # state. Around the optimizer's own step alone: what schedulers and checkpoints see is
+            # the user's rate.
             self._optimizer.register_step_pre_hook(self._multiply)
             self._optimizer.register_step_post_hook(self._restore)
 
     def _say(self) -> None:
         session, ranks = self._session, self._session.data_ranks
         order, before = session.position.order, session.position.batch_before
-        rates = ", ".join(f"{rate:g}" for rate in dict.fromkeys(float(g["lr"]) for g in self._optimizer.param_groups))
+        rates = ", ".join(
+            f"{rate:g}"
+            for rate in dict.fromkeys(float(g["lr"]) for g in self._optimizer.param_groups)
+        )
         batch = None if order is None else order.batch_size
         grown = ""
         if self._scaled:
-            # The first one stands for all: groups may differ in rate, but hardly in their base batch.
+            # The first one stands for all: groups may differ in rate, but hardly in their base
+            # batch.
             scaled = next(iter(self._scaled.values()))
             growth, warmup_steps = self._plan(scaled)
             # Computed from k, so that the sentence shows what the step uses.
             batch = round(growth * scaled.base_batch)
-            warm_up = f"reached after {warmup_steps} steps of warm-up" if growth > 1 and warmup_steps else "at once"
+            warm_up = (
+                f"reached after {warmup_steps} steps of warm-up"
+                if growth > 1 and warmup_steps
+                else "at once"
+            )
             session.say(
                 f"global batch {batch}, rate {float(scaled) * growth:g} = {float(scaled):g} × {batch} /"
                 f" {scaled.base_batch}, {warm_up}"
@@ -128,10 +144,15 @@ class Rate(Observer):
             if before is not None and batch > before:
                 grown = f"{batch / before:g} times that of the checkpoint, {before}"
         if grown:
-            session.say(f"warning: the global batch is {grown}; scale the rate: lr=training.scale(lr, base_batch=…)")
-        # The rate was found for the checkpoint's batch; continuing with another one is allowed, but seldom meant.
+            session.say(
+                f"warning: the global batch is {grown}; scale the rate: lr=training.scale(lr, base_batch=…)"
+            )
+        # The rate was found for the checkpoint's batch; continuing with another one is allowed, but
+        # seldom meant.
         elif batch is not None and before not in (None, batch):
-            session.say(f"warning: the global batch is {batch}, that of the checkpoint was {before}")
+            session.say(
+                f"warning: the global batch is {batch}, that of the checkpoint was {before}"
+            )
 
     def _plan(self, rate: ScaledRate) -> tuple[float, int]:
         order = self._session.position.order
@@ -178,7 +199,11 @@ def check_scheduler(scheduler: Any, optimizer: Optimizer) -> None:
 
 def needs_metric(scheduler: Any) -> bool:
     """Return whether a step of the scheduler takes a metric (``ReduceLROnPlateau``), which only the loop knows."""
-    # By its parameters, not by its class, because schedulers of other packages may need a metric too.
+    # By its parameters, not by its class, because schedulers of other packages may need a metric
+    # too.
     parameters = inspect.signature(scheduler.step).parameters.values()
     by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return any(parameter.default is parameter.empty and parameter.kind in by_place for parameter in parameters)
+    return any(
+        parameter.default is parameter.empty and parameter.kind in by_place
+        for parameter in parameters
+    )

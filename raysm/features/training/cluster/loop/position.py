@@ -1,8 +1,8 @@
 """The position of a training in its data, which only steps move.
 
-Loops over ``batches`` yield batches, and steps learn from them. A loop whose batches go to no step (a validation) does
-not change the position. Each loop has a ``DataOrder`` object of its own: the same object means the same loop, and equal
-fields mean the same order of rows.
+Loops over ``batches`` yield batches, and steps learn from them. A loop whose batches go to no step
+(a validation) does not change the position. Each loop has a ``DataOrder`` object of its own: the
+same object means the same loop, and equal fields mean the same order of rows.
 """
 
 from collections.abc import Generator, Iterable
@@ -12,7 +12,8 @@ from typing import Any
 from raysm.errors import InvalidRequest
 
 FIELDS = ("samples", "shuffle", "seed")
-"""Fields that must be equal for an epoch to have the same rows in the same order; the batch size may differ."""
+"""Fields that must be equal for an epoch to have the same rows in the same order; the batch size
+may differ."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,8 +35,10 @@ class BatchSlice:
     end: int
     """Samples of the epoch that all data ranks have had after it."""
     rows: tuple[int, ...]
-    """Rows of the data set, at least one: a rank without a row of its own computes one that does not count."""
-    # The shares of all ranks add up to 1, so the mean over the batch does not depend on the number of workers.
+    """Rows of the data set, at least one: a rank without a row of its own computes one that does
+    not count."""
+    # The shares of all ranks add up to 1, so the mean over the batch does not depend on the number
+    # of workers.
     share: float
     slice_rows: int
 
@@ -49,14 +52,17 @@ class Position:
     offset: int = 0
     """Samples of this epoch that all workers together have learned from."""
     order: DataOrder | None = None
-    """The order of the data that steps learned from; None before the first, or if the batches are the user's own."""
+    """The order of the data that steps learned from; None before the first, or if the batches are
+    the user's own."""
     coming: BatchSlice | None = None
-    """The batch that was handed out last, from which the coming step learns; None if it is the user's own."""
+    """The batch that was handed out last, from which the coming step learns; None if it is the
+    user's own."""
     counts_epochs: bool = False
     is_trained: bool = False
     """The loop that trains in this epoch is at its end; only known if ``counts_epochs``."""
     passes: int = 0
-    """Passes that were read to their end and not stepped, before the first step and outside of ``epochs``."""
+    """Passes that were read to their end and not stepped, before the first step and outside of
+    ``epochs``."""
     batch_before: int | None = None
     """Global batch of the checkpoint that training continues from; None without one."""
 
@@ -64,7 +70,8 @@ class Position:
         """Return the epoch, and the sample of it, at which a loop begins; ``is_single`` loops make one pass."""
         if not self.may_train(order):
             return self.epoch, 0
-        # Steps on the user's own batches do not say what they learned from, so only passes are counted.
+        # Steps on the user's own batches do not say what they learned from, so only passes are
+        # counted.
         if self.order is None and is_single and not self.counts_epochs:
             return self.epoch + self.passes, self.offset
         if self.offset and not self.is_trained:
@@ -85,7 +92,8 @@ class Position:
                 self.coming = part
                 yield batch
         finally:
-            # Also if the caller breaks out. A loop that is closed late must not reset the batch of another loop.
+            # Also if the caller breaks out. A loop that is closed late must not reset the batch of
+            # another loop.
             if self.coming is part:
                 self.coming = around
         return part is not None

@@ -1,9 +1,10 @@
 """Batches in an order that follows from the seed and the epoch alone, however many workers share them.
 
-Batch ``k`` of an epoch has the same rows on one worker and on a thousand: each data rank takes its slice. So a training
-that resumes in the middle of an epoch, even on another number of workers, reads exactly the rows that it has not read.
-What a sample's own code draws at random (augmentation) follows from seed, epoch and row, so it does not depend on
-workers, loaders and interruptions either.
+Batch ``k`` of an epoch has the same rows on one worker and on a thousand: each data rank takes its
+slice. So a training that resumes in the middle of an epoch, even on another number of workers,
+reads exactly the rows that it has not read. What a sample's own code draws at random (augmentation)
+follows from seed, epoch and row, so it does not depend on workers, loaders and interruptions
+either.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,9 @@ def epoch_order(order: DataOrder, epoch: int) -> torch.Tensor:
     # The data set's own order, for a validation or a time series.
     if not order.shuffle:
         return torch.arange(order.samples)
-    return torch.randperm(order.samples, generator=torch.Generator().manual_seed(seed_of(order.seed, epoch)))
+    return torch.randperm(
+        order.samples, generator=torch.Generator().manual_seed(seed_of(order.seed, epoch))
+    )
 
 
 def slices(
@@ -33,7 +36,8 @@ def slices(
 ) -> Iterator[BatchSlice]:
     """Yield this data rank's slices of the batches from sample ``offset`` of the epoch on.
 
-    The slices of one batch differ by one row at most, so that any batch size goes with any number of workers.
+    The slices of one batch differ by one row at most, so that any batch size goes with any number
+    of workers.
     """
     whole = epoch_order(order, epoch)
     for begin in range(offset, order.samples, order.batch_size):
@@ -41,12 +45,13 @@ def slices(
         count = len(rows)
         if drop_last and count < order.batch_size:
             return
-        # The first ranks have more rows, so rank 0 always has rows of its own: checkpoints keep its running averages of
-        # batch norms, and DDP gives them to all.
+        # The first ranks have more rows, so rank 0 always has rows of its own: checkpoints keep its
+        # running averages of batch norms, and DDP gives them to all.
         each, more = divmod(count, data_ranks)
         first = data_rank * each + min(data_rank, more)
         share = rows[first : first + each + (data_rank < more)]
-        # Every rank must take part in every step: one without a row of its own computes one that does not count.
+        # Every rank must take part in every step: one without a row of its own computes one that
+        # does not count.
         computed = share if len(share) else rows[:1]
         yield BatchSlice(
             order=order,
@@ -70,10 +75,11 @@ def epochs(count: int) -> Iterator[int]:
             for inputs, target in training.batches(validation, batch_size=256, shuffle=False):
                 evaluate(model(inputs), target)
 
-    A loop over ``batches`` whose batches do not go to ``step`` does not change the position of the training. An epoch
-    has one loop that is stepped. If the training resumes in the middle of the epoch, that loop gets the rows that are
-    left, perhaps none. A loop before it that is not stepped also gets only these, if it has the same number of
-    samples, ``shuffle`` and ``seed``. All other loops get all of their rows.
+    A loop over ``batches`` whose batches do not go to ``step`` does not change the position of the
+    training. An epoch has one loop that is stepped. If the training resumes in the middle of the
+    epoch, that loop gets the rows that are left, perhaps none. A loop before it that is not stepped
+    also gets only these, if it has the same number of samples, ``shuffle`` and ``seed``. All other
+    loops get all of their rows.
     """
     session = sessions.current()
     # Read when the loop begins, not when epochs() is called: a generator runs late.
@@ -104,10 +110,10 @@ def batches(
 
     Args:
         dataset: Has ``len()`` and ``[row]``, and is the same on every instance.
-        batch_size: Rows of one step over all workers. It stays the same if the number of workers changes, and the
-            learning rate must suit it.
-        epochs: Passes over the data in the whole training, including those before an interruption; None is one pass,
-            inside of ``training.epochs`` and for data that are not trained on.
+        batch_size: Rows of one step over all workers. It stays the same if the number of workers
+            changes, and the learning rate must suit it.
+        epochs: Passes over the data in the whole training, including those before an interruption;
+            None is one pass, inside of ``training.epochs`` and for data that are not trained on.
         shuffle: Give each epoch an order of its own.
         seed: Seed of the orders, and of the random numbers that samples draw.
         loader_workers: Processes of each worker that read ahead; 0 reads in the worker itself.
@@ -115,8 +121,9 @@ def batches(
         collate: Makes a batch of samples.
 
     Raises:
-        InvalidRequest: A number is out of range, the data set has no length, or two loops count the epochs. ``step``
-            raises it if the checkpoint was made in the middle of an epoch of other data or another order.
+        InvalidRequest: A number is out of range, the data set has no length, or two loops count the
+            epochs. ``step`` raises it if the checkpoint was made in the middle of an epoch of other
+            data or another order.
     """
     session = sessions.current()
     if session.trainer is not None:
@@ -141,7 +148,8 @@ def one_pass(
 ) -> Iterator[Any]:
     order = _checked(dataset, batch_size, False, 0, loader_workers, False)
     loop = _Loop(session, Reader(dataset, order.seed, collate), order, loader_workers, False)
-    # position.begin is not used: a training does not continue in this pass, even if it has the same data set.
+    # position.begin is not used: a training does not continue in this pass, even if it has the same
+    # data set.
     return session.position.hand_out(loop.one_pass(0, 0))
 
 
@@ -156,8 +164,11 @@ class _Loop:
     def one_pass(self, epoch: int, offset: int) -> Iterator[tuple[BatchSlice, Any]]:
         session = self.session
         rank = {"data_rank": session.data_rank, "data_ranks": session.data_ranks}
-        todo = list(slices(self.order, epoch=epoch, offset=offset, drop_last=self.drop_last, **rank))
-        # The sampler gives whole batches. The loader ends when its sampler does, not at the data set's length.
+        todo = list(
+            slices(self.order, epoch=epoch, offset=offset, drop_last=self.drop_last, **rank)
+        )
+        # The sampler gives whole batches. The loader ends when its sampler does, not at the data
+        # set's length.
         loader = DataLoader(
             self.reader,
             batch_size=None,
@@ -165,7 +176,8 @@ class _Loop:
             num_workers=self.loader_workers,
             collate_fn=_as_it_is,
             pin_memory=session.device.type == "cuda",
-            # A generator of its own: beginning an epoch again must not draw from the one that training draws from.
+            # A generator of its own: beginning an epoch again must not draw from the one that
+            # training draws from.
             generator=torch.Generator(),
         )
         read = iter(loader)

@@ -1,7 +1,7 @@
 """This process's rank among the workers, and the state that ``prepare``, ``step``, ``batches`` and checkpoints share.
 
-Nothing here uses Ray: the same code runs in a Ray Train worker, in a child of a TorchScript, under bare torchrun, and
-in one plain process.
+Nothing here uses Ray: the same code runs in a Ray Train worker, in a child of a TorchScript, under
+bare torchrun, and in one plain process.
 """
 
 import contextlib
@@ -89,8 +89,11 @@ class Session:
 
     def agree(self, loss: torch.Tensor) -> Callable[[], float]:
         """Begin to sum ``loss`` over all ranks, and learn if one received SIGTERM; the returned function waits."""
-        # float64, because a sum over a thousand ranks in float32 would depend on the order of arrival.
-        loss_and_stop = torch.stack([loss.detach().double(), loss.new_tensor(float(self.stop_asked)).double()])
+        # float64, because a sum over a thousand ranks in float32 would depend on the order of
+        # arrival.
+        loss_and_stop = torch.stack(
+            [loss.detach().double(), loss.new_tensor(float(self.stop_asked)).double()]
+        )
         # Two numbers in one message: agreeing on a stop costs no round of its own.
         work = dist.all_reduce(loss_and_stop, async_op=True) if self.world_size > 1 else None
 
@@ -134,23 +137,31 @@ def begin(
     """Make this process's session: in its process group, in one by torchrun's variables, or as the only worker."""
     global _session
     if _session is not None:
-        raise InvalidRequest("training: this process has a session already; end() it before the next")
+        raise InvalidRequest(
+            "training: this process has a session already; end() it before the next"
+        )
     variables = environment.inherited()
     local_rank = int(variables.get("LOCAL_RANK", 0))
     # Before the process group: NCCL binds itself to the device that is current then.
     device = device or _device(local_rank)
     if not dist.is_initialized() and "RANK" in variables:
         # Torch would name only one of them, and not the tool that should have set them.
-        missing = [name for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in variables]
+        missing = [
+            name for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in variables
+        ]
         if missing:
-            raise InvalidConfig(f"training: RANK is set but not {', '.join(missing)}; use torchrun or raysm train")
+            raise InvalidConfig(
+                f"training: RANK is set but not {', '.join(missing)}; use torchrun or raysm train"
+            )
         # Gloo carries everything on CPUs; GPUs talk by NCCL, which is several times as fast.
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     cpu_group = None
     if dist.is_initialized():
         # NCCL does not send CPU tensors, which checkpoints, seeds and figures are.
-        cpu_group = dist.group.WORLD if dist.get_backend() == "gloo" else dist.new_group(backend="gloo")
+        cpu_group = (
+            dist.group.WORLD if dist.get_backend() == "gloo" else dist.new_group(backend="gloo")
+        )
     _session = Session(
         rank=rank,
         world_size=world_size,
@@ -189,7 +200,9 @@ def _device(local_rank: int) -> torch.device:
     return device
 
 
-def _hosts(variables: Mapping[str, str], world_size: int, group: "dist.ProcessGroup | None") -> tuple[str, ...]:
+def _hosts(
+    variables: Mapping[str, str], world_size: int, group: "dist.ProcessGroup | None"
+) -> tuple[str, ...]:
     if environment.base_paths(variables).resource_config.exists():
         name = environment.read(variables).current_host
     else:

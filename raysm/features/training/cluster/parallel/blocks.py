@@ -1,6 +1,7 @@
 """The blocks of a model: the units in which it is sharded, recomputed, cut into stages and compiled.
 
-Blocks are the children of one ``nn.Sequential`` or ``nn.ModuleList``, such as a transformer's layers.
+Blocks are the children of one ``nn.Sequential`` or ``nn.ModuleList``, such as a transformer's
+layers.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +13,8 @@ from torch import nn
 from raysm.errors import InvalidRequest
 
 Blocks = str | Sequence[str] | None
-"""The container's name, or the names of the modules at which stages begin; None finds the container by itself."""
+"""The container's name, or the names of the modules at which stages begin; None finds the container
+by itself."""
 
 
 def container_of_blocks(model: nn.Module, blocks: Blocks = None) -> str | None:
@@ -20,7 +22,8 @@ def container_of_blocks(model: nn.Module, blocks: Blocks = None) -> str | None:
     containers: dict[str, nn.Module] = {
         name: module
         for name, module in model.named_modules()
-        # A container with one child does not count: many models wrap a single layer in a Sequential.
+        # A container with one child does not count: many models wrap a single layer in a
+        # Sequential.
         if isinstance(module, (nn.Sequential, nn.ModuleList)) and len(module) > 1
     }
     if isinstance(blocks, str):
@@ -33,8 +36,12 @@ def container_of_blocks(model: nn.Module, blocks: Blocks = None) -> str | None:
         return blocks
     if not containers:
         return None
-    # The most parameters: heads and embeddings may be in containers too, but the layers of a transformer outweigh them.
-    sizes = {name: sum(parameter.numel() for parameter in module.parameters()) for name, module in containers.items()}
+    # The most parameters: heads and embeddings may be in containers too, but the layers of a
+    # transformer outweigh them.
+    sizes = {
+        name: sum(parameter.numel() for parameter in module.parameters())
+        for name, module in containers.items()
+    }
     return max(containers, key=lambda name: sizes[name])
 
 
@@ -57,7 +64,9 @@ def check_compiler(device: torch.device, compiled: Compile = torch.compile) -> N
     # Any exception: of the compiler, a missing header, or this version of Python.
     except Exception as error:
         # The last lines of its message say how to log more.
-        first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        first = next(
+            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
+        )
         raise InvalidRequest(
             f"compile=True: torch.compile cannot compile for {device.type}: {first}; install what it names (on a CPU a"
             " C++ compiler: apt-get install g++, or conda install gxx; on a GPU triton and a C compiler), or leave"
@@ -69,5 +78,6 @@ def compile_blocks(module: nn.Module, blocks: Sequence[str]) -> None:
     modules = dict(module.named_modules())
     for name in blocks or [""]:
         if name in modules:
-            # Compile the method and do not wrap the module: names stay as they are, and hooks (shards) stay outside.
+            # Compile the method and do not wrap the module: names stay as they are, and hooks
+            # (shards) stay outside.
             modules[name].forward = torch.compile(modules[name].forward)

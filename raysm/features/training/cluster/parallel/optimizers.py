@@ -1,7 +1,8 @@
 """The user's optimizer over the parameters that a rank has after the cut, and its state in checkpoints.
 
-Entries are ``state.<parameter>.<value>`` and ``param_groups.<parameter>.<hyperparameter>``. Torch reads the states of
-all parameters that are trained now, but unused, frozen and constructor-made states differ: the checkpoint decides.
+Entries are ``state.<parameter>.<value>`` and ``param_groups.<parameter>.<hyperparameter>``. Torch
+reads the states of all parameters that are trained now, but unused, frozen and constructor-made
+states differ: the checkpoint decides.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -28,7 +29,9 @@ def renew(optimizer: Optimizer) -> None:
         return
     try:
         # Only its own constructor knows how the state of a foreign optimizer begins.
-        anew = type(optimizer)([dict(group) for group in optimizer.param_groups], **optimizer.defaults)
+        anew = type(optimizer)(
+            [dict(group) for group in optimizer.param_groups], **optimizer.defaults
+        )
     except TypeError as error:
         raise InvalidRequest(
             f"the optimizer {type(optimizer).__name__} makes its state when it is made, and cannot be made again for"
@@ -39,12 +42,18 @@ def renew(optimizer: Optimizer) -> None:
 
 def stateful(entries: Iterable[str]) -> set[str]:
     names = list(entries)
-    parameters = {name.removeprefix(GROUPS).rpartition(".")[0] for name in names if name.startswith(GROUPS)}
+    parameters = {
+        name.removeprefix(GROUPS).rpartition(".")[0] for name in names if name.startswith(GROUPS)
+    }
     return {_parameter_of(name, parameters) for name in names if name.startswith(STATE)}
 
 
 def readable(entries: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    return {name: value for name, value in entries.items() if not name.startswith(STATE) or _parameter_of(name, names)}
+    return {
+        name: value
+        for name, value in entries.items()
+        if not name.startswith(STATE) or _parameter_of(name, names)
+    }
 
 
 @contextmanager
@@ -69,7 +78,8 @@ def _parameter_of(entry: str, parameters: Collection[str]) -> str:
 
 
 Groups: TypeAlias = list[list[tuple[str, ...]]]
-"""All names in the model of each parameter of each group of an optimizer; a shared parameter has several."""
+"""All names in the model of each parameter of each group of an optimizer; a shared parameter has
+several."""
 
 
 def names_of_groups(optimizer: Optimizer, model: nn.Module) -> Groups:
@@ -83,7 +93,10 @@ def names_of_groups(optimizer: Optimizer, model: nn.Module) -> Groups:
                     f"the optimizer has a parameter of shape {tuple(parameter.shape)} that the model does not have; "
                     "make it from model.parameters(), after the last change of the model"
                 )
-    return [[tuple(names[id(parameter)]) for parameter in group["params"]] for group in optimizer.param_groups]
+    return [
+        [tuple(names[id(parameter)]) for parameter in group["params"]]
+        for group in optimizer.param_groups
+    ]
 
 
 def check_placed(groups: Groups, placed: Iterable[str]) -> None:
@@ -103,9 +116,12 @@ def rebind(optimizer: Optimizer, groups: Groups, parts: nn.Module, *, mixed: boo
     by_name = dict(parts.named_parameters(remove_duplicate=False))
     for group, parameters in zip(optimizer.param_groups, groups, strict=True):
         # A stage may know a shared parameter by one of its later names.
-        own_names = (next((name for name in names if name in by_name), None) for names in parameters)
+        own_names = (
+            next((name for name in names if name in by_name), None) for names in parameters
+        )
         group["params"] = [by_name[name] for name in own_names if name is not None]
-        # Tensors over different meshes in one call are an error of torch's, in the first step of the optimizer.
+        # Tensors over different meshes in one call are an error of torch's, in the first step of
+        # the optimizer.
         if mixed and "foreach" in group:
             group["foreach"] = False
         if mixed and "fused" in group:

@@ -1,7 +1,8 @@
 """Cut a model over the ranks of a layout: stages, tensors, shards, replicas, each by torch's own means.
 
-The order is that of PyTorch's own recipes: stages first, then tensors within a stage, then recomputation of blocks,
-then shards or replicas around it all. Parameters keep their original names.
+The order is that of PyTorch's own recipes: stages first, then tensors within a stage, then
+recomputation of blocks, then shards or replicas around it all. Parameters keep their original
+names.
 """
 
 import re
@@ -25,12 +26,23 @@ from raysm.errors import InvalidRequest
 from raysm.features.training.cluster.degrees import Layout, Parallel
 from raysm.features.training.cluster.engines.full_model import FullModel
 from raysm.features.training.cluster.engines.mean_loss import MeanLoss
-from raysm.features.training.cluster.engines.pipeline import Pipeline, PipelineRank, Stage, stage_numbers
+from raysm.features.training.cluster.engines.pipeline import (
+    Pipeline,
+    PipelineRank,
+    Stage,
+    stage_numbers,
+)
 from raysm.features.training.cluster.loop.batch_norms import averages_kept
 from raysm.features.training.cluster.loop.session import Session
 from raysm.features.training.cluster.parallel.blocks import Blocks, block_names, compile_blocks
 from raysm.features.training.cluster.parallel.optimizers import Groups, check_placed
-from raysm.features.training.cluster.parallel.stages import Stages, check_ties, copies_here, find_ties, partition_stages
+from raysm.features.training.cluster.parallel.stages import (
+    Stages,
+    check_ties,
+    copies_here,
+    find_ties,
+    partition_stages,
+)
 from raysm.features.training.cluster.parallel.tensors import Plan, partition_tensors, resolve_plan
 from raysm.features.training.cluster.parallel.trainer import RankModel
 
@@ -68,7 +80,9 @@ class Parallelizer:
         plan = self._checked_plan(model)
         stages = self._stages(model) if self.layout.pipeline > 1 else None
         if stages is not None:
-            parameters = [stage.named_parameters(remove_duplicate=False) for stage in stages.modules()]
+            parameters = [
+                stage.named_parameters(remove_duplicate=False) for stage in stages.modules()
+            ]
             check_placed(groups, (name for of_stage in parameters for name, _ in of_stage))
             check_ties(find_ties(stages), self.layout, plan)
         # Before anything is cut, because afterwards no rank has the whole weights to send.
@@ -79,7 +93,9 @@ class Parallelizer:
             dist.broadcast(message, 0, group=group)
             if message.data_ptr() != tensor.data_ptr():  # laid out otherwise: channels last
                 tensor.detach().copy_(message)
-        mesh = init_device_mesh(self.session.device.type, self.layout.shape, mesh_dim_names=self.layout.dimensions)
+        mesh = init_device_mesh(
+            self.session.device.type, self.layout.shape, mesh_dim_names=self.layout.dimensions
+        )
         if stages is None:
             wrapped = self._wrap(model, blocks, plan, mesh)
             engine = FullModel(
@@ -91,16 +107,24 @@ class Parallelizer:
                 counts=self.layout.coordinates(self.session.rank).tensor == 0,
                 accumulate=self.accumulate,
             )
-            return RankModel(model=wrapped, parts=model, engine=engine, replicas=self._replicas(mesh))
+            return RankModel(
+                model=wrapped, parts=model, engine=engine, replicas=self._replicas(mesh)
+            )
         return self._in_stages(stages, blocks, plan, mesh)
 
     def _replicas(self, mesh: DeviceMesh) -> "tuple[dist.ProcessGroup, ...]":
-        # Broadcast over shards first and over replicas second, so that all get the first shard's of the first replica.
-        return tuple(mesh[name].get_group() for name in ("shard", "data") if getattr(self.layout, name) > 1)
+        # Broadcast over shards first and over replicas second, so that all get the first shard's of
+        # the first replica.
+        return tuple(
+            mesh[name].get_group() for name in ("shard", "data") if getattr(self.layout, name) > 1
+        )
 
-    def _in_stages(self, stages: Stages, blocks: Sequence[str], plan: Plan, mesh: DeviceMesh) -> RankModel:
+    def _in_stages(
+        self, stages: Stages, blocks: Sequence[str], plan: Plan, mesh: DeviceMesh
+    ) -> RankModel:
         place = self.layout.coordinates(self.session.rank)
-        # Found while the model is whole, because a stage has lost the ties and names of other ranks.
+        # Found while the model is whole, because a stage has lost the ties and names of other
+        # ranks.
         ties, names = find_ties(stages), list(stages.model.state_dict())
         inner = [stages.module(number) for number in stage_numbers(self.parallel, place.pipeline)]
         outer = [Stage(module, self.session.device, self.precision) for module in inner]
@@ -115,7 +139,9 @@ class Parallelizer:
                 place=place.pipeline,
                 group=mesh["pipeline"].get_group(),
                 # With shards, FSDP also averages the gradients over the replicas.
-                replicas=mesh["data"].get_group() if self.layout.data > 1 and self.layout.shard == 1 else None,
+                replicas=mesh["data"].get_group()
+                if self.layout.data > 1 and self.layout.shard == 1
+                else None,
                 counts=place.tensor == 0,
                 tied=[(each.parameters, each.group) for each in copies],
             ),
@@ -123,13 +149,16 @@ class Parallelizer:
             session=self.session,
             precision=self.precision,
         )
-        # The first rank that has a copy counts it: each name of a checkpoint is written once, and so is each norm.
+        # The first rank that has a copy counts it: each name of a checkpoint is written once, and
+        # so is each norm.
         return RankModel(
             model=nn.ModuleList(outer),
             parts=parts,
             engine=pipeline,
             stages=mesh["pipeline"].get_group(),
-            copies=tuple(parameter for each in copies if not each.is_first for parameter in each.parameters),
+            copies=tuple(
+                parameter for each in copies if not each.is_first for parameter in each.parameters
+            ),
             replicas=self._replicas(mesh),
         )
 
@@ -140,11 +169,17 @@ class Parallelizer:
         if session.replicate is not None:
             wrapped = session.replicate(model)
         # DDP refuses a model that has nothing to train.
-        elif dist.is_initialized() and any(parameter.requires_grad for parameter in model.parameters()):
+        elif dist.is_initialized() and any(
+            parameter.requires_grad for parameter in model.parameters()
+        ):
             wrapped = DistributedDataParallel(
                 model, device_ids=[session.device] if session.device.type == "cuda" else None
             )
-        trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        trained = {
+            name: parameter
+            for name, parameter in model.named_parameters()
+            if parameter.requires_grad
+        }
         engine = FullModel(
             model=wrapped,
             loss=self.loss,
@@ -155,25 +190,37 @@ class Parallelizer:
             accumulate=self.accumulate,
         )
         world = dist.group.WORLD if dist.is_initialized() else None
-        return RankModel(model=wrapped, parts=model, engine=engine, replicas=() if world is None else (world,))
+        return RankModel(
+            model=wrapped, parts=model, engine=engine, replicas=() if world is None else (world,)
+        )
 
     def _checked_plan(self, model: nn.Module) -> Plan:
         degree = self.layout.tensor
         if degree == 1:
             return {}
         plan = resolve_plan(model, self.plan, degree)
-        whole = [name for name, module in model.named_modules() if isinstance(module, nn.Linear) and name not in plan]
-        self.session.say(f"tensors cut: {_shown(plan)}; linear layers whole on every worker: {_shown(whole) or 'none'}")
+        whole = [
+            name
+            for name, module in model.named_modules()
+            if isinstance(module, nn.Linear) and name not in plan
+        ]
+        self.session.say(
+            f"tensors cut: {_shown(plan)}; linear layers whole on every worker: {_shown(whole) or 'none'}"
+        )
         return plan
 
     def _stages(self, model: nn.Module) -> Stages:
         stages = partition_stages(model, self.parallel.stages, self.blocks)
         for number, start in enumerate(("the beginning", *stages.starts)):
             rank = number % self.layout.pipeline + 1
-            self.session.say(f"stage {number + 1} of {len(stages)}, on pipeline rank {rank}: from {start}")
+            self.session.say(
+                f"stage {number + 1} of {len(stages)}, on pipeline rank {rank}: from {start}"
+            )
         return stages
 
-    def _wrap(self, module: nn.Module, blocks: Sequence[str], plan: Plan, mesh: DeviceMesh) -> nn.Module:
+    def _wrap(
+        self, module: nn.Module, blocks: Sequence[str], plan: Plan, mesh: DeviceMesh
+    ) -> nn.Module:
         inner = module.part if isinstance(module, Stage) else module
         if plan:
             partition_tensors(inner, plan, mesh["tensor"])
@@ -181,19 +228,34 @@ class Parallelizer:
         # FSDP would gather frozen weights in each step, for nothing that is learned.
         if not any(parameter.requires_grad for parameter in inner.parameters()):
             return module.to(self.session.device)
-        # DDP does not support cut tensors: there, replicas are shards over groups of one. Replicas of a pipeline
-        # average their gradients after all micro-batches, when DDP could not overlap it with computing.
-        if self.layout.shard > 1 or (self.layout.tensor > 1 and self.layout.data > 1 and self.layout.pipeline == 1):
-            self._shard(module, inner, blocks, mesh["data", "shard"] if self.layout.data > 1 else mesh["shard"])
+        # DDP does not support cut tensors: there, replicas are shards over groups of one. Replicas
+        # of a pipeline average their gradients after all micro-batches, when DDP could not overlap
+        # it with computing.
+        if self.layout.shard > 1 or (
+            self.layout.tensor > 1 and self.layout.data > 1 and self.layout.pipeline == 1
+        ):
+            self._shard(
+                module,
+                inner,
+                blocks,
+                mesh["data", "shard"] if self.layout.data > 1 else mesh["shard"],
+            )
         return module.to(self.session.device)
 
-    def _shard(self, outer: nn.Module, inner: nn.Module, blocks: Sequence[str], mesh: DeviceMesh) -> None:
+    def _shard(
+        self, outer: nn.Module, inner: nn.Module, blocks: Sequence[str], mesh: DeviceMesh
+    ) -> None:
         # A stage's parameters are gathered once for all its micro-batches.
         again = self.layout.pipeline == 1
         modules = dict(inner.named_modules())
         for name in blocks:
-            # Tied parameters must be in one FSDP unit: blocks that share some belong to the unit of the whole model.
-            if name in modules and any(True for _ in modules[name].parameters()) and not _shares(modules[name], inner):
+            # Tied parameters must be in one FSDP unit: blocks that share some belong to the unit of
+            # the whole model.
+            if (
+                name in modules
+                and any(True for _ in modules[name].parameters())
+                and not _shares(modules[name], inner)
+            ):
                 policy = self._policy(modules[name])
                 fully_shard(modules[name], mesh=mesh, mp_policy=policy, reshard_after_forward=again)
         fully_shard(outer, mesh=mesh, mp_policy=self._policy(outer), reshard_after_forward=again)
@@ -202,12 +264,14 @@ class Parallelizer:
         """Return the types in which parameters travel; a module with running averages keeps its own type."""
         averages = any(isinstance(inner, _NormBase) for inner in module.modules())
         return MixedPrecisionPolicy(
-            param_dtype=None if averages else self.precision, reduce_dtype=torch.float32 if self.precision else None
+            param_dtype=None if averages else self.precision,
+            reduce_dtype=torch.float32 if self.precision else None,
         )
 
     def _recompute(self, module: nn.Module, blocks: Sequence[str]) -> None:
         if self.compiles:
-            # Compiled inside the recomputed function: torch cannot compile a checkpoint that restores running averages.
+            # Compiled inside the recomputed function: torch cannot compile a checkpoint that
+            # restores running averages.
             compile_blocks(module, blocks)
         recompute, offload = self.parallel.optimize == "memory", self.parallel.offload
         if not (recompute or offload):
@@ -247,13 +311,19 @@ def _save_memory(block: nn.Module, recompute: bool, offload: bool) -> None:
     block.forward = light
 
 
-def _merged(modules: Sequence[nn.Module], names: Sequence[str], tied: Iterable[Sequence[str]] = ()) -> nn.Module:
+def _merged(
+    modules: Sequence[nn.Module], names: Sequence[str], tied: Iterable[Sequence[str]] = ()
+) -> nn.Module:
     """Return one module with the tensors of all by the same names, in the order of ``names``, the whole model's.
 
-    A parameter that is ``tied`` to other stages' has all names of the tie: so a checkpoint of the optimizer knows it by
-    the same name in every mode.
+    A parameter that is ``tied`` to other stages' has all names of the tie: so a checkpoint of the
+    optimizer knows it by the same name in every mode.
     """
-    tensors = {name: tensor for module in modules for name, tensor in module.state_dict(keep_vars=True).items()}
+    tensors = {
+        name: tensor
+        for module in modules
+        for name, tensor in module.state_dict(keep_vars=True).items()
+    }
     for alike in tied:
         saved = [name for name in alike if name in tensors]
         tensors |= dict.fromkeys(alike, tensors[saved[0]]) if saved else {}

@@ -1,7 +1,8 @@
 """Cut a model into the stages of a pipeline, at the boundaries of its blocks.
 
-``torch.fx`` traces the model's forward with its blocks as opaque leaves, so a block may contain any code. Stages have
-the model's own parameters under their original names, and pass values that skip over stages from stage to stage.
+``torch.fx`` traces the model's forward with its blocks as opaque leaves, so a block may contain any
+code. Stages have the model's own parameters under their original names, and pass values that skip
+over stages from stage to stage.
 """
 
 import functools
@@ -24,7 +25,8 @@ from raysm.features.training.cluster.parallel.blocks import Blocks, block_names
 def balance_stages(costs: Sequence[float], stages: int) -> list[int]:
     """Cut blocks into consecutive stages; return the index of each stage's first block.
 
-    The cost of the most expensive stage is the lowest possible: the classic linear partition by dynamic programming.
+    The cost of the most expensive stage is the lowest possible: the classic linear partition by
+    dynamic programming.
     """
     count = len(costs)
     if count < stages:
@@ -40,7 +42,8 @@ def balance_stages(costs: Sequence[float], stages: int) -> list[int]:
             return until[stop], 0
         # From stage - 1 on: each of the stages before needs a block of its own.
         return min(
-            (max(best(stage - 1, start)[0], until[stop] - until[start]), start) for start in range(stage - 1, stop)
+            (max(best(stage - 1, start)[0], until[stop] - until[start]), start)
+            for start in range(stage - 1, stop)
         )
 
     starts = [count]
@@ -110,7 +113,9 @@ def trace(model: nn.Module, boundaries: Sequence[str]) -> fx.Graph:
     opened = {container for name in boundaries for container in _containers(name)}
     parameters = inspect.signature(model.forward).parameters
     defaults = {
-        name: parameter.default for name, parameter in parameters.items() if parameter.default is not parameter.empty
+        name: parameter.default
+        for name, parameter in parameters.items()
+        if parameter.default is not parameter.empty
     }
     try:
         graph = _Tracer(opened).trace(model, concrete_args=defaults or None)
@@ -130,7 +135,8 @@ def trace(model: nn.Module, boundaries: Sequence[str]) -> fx.Graph:
 def partition_stages(model: nn.Module, stages: int, blocks: Blocks = None) -> Stages:
     """Cut a model, whose forward calls its blocks one after the other, into at least 2 stages.
 
-    Stages are balanced by their parameters, unless ``blocks`` names the modules at which they begin.
+    Stages are balanced by their parameters, unless ``blocks`` names the modules at which they
+    begin.
     """
     if blocks is not None and not isinstance(blocks, str):
         starts = tuple(blocks)
@@ -146,7 +152,9 @@ def partition_stages(model: nn.Module, stages: int, blocks: Blocks = None) -> St
                 f"{type(model).__name__} has no Sequential or ModuleList to cut into stages; name some by blocks=[…]"
             )
         graph = trace(model, names)
-        starts = tuple(names[first] for first in balance_stages(_block_costs(model, graph, names), stages)[1:])
+        starts = tuple(
+            names[first] for first in balance_stages(_block_costs(model, graph, names), stages)[1:]
+        )
     partition = Stages(model=model, graph=graph, starts=starts)
     owners: dict[int, int] = {}
     for number, stage in enumerate(partition.modules()):
@@ -169,7 +177,11 @@ def partition_stages(model: nn.Module, stages: int, blocks: Blocks = None) -> St
 def _placed(graph: fx.Graph, starts: Sequence[str]) -> dict[fx.Node, int]:
     stage, placed = 0, {}
     for node in graph.nodes:
-        if node.op == "call_module" and stage < len(starts) and _is_within(node.target, starts[stage]):
+        if (
+            node.op == "call_module"
+            and stage < len(starts)
+            and _is_within(node.target, starts[stage])
+        ):
             stage += 1
         placed[node] = stage
     # Silently fewer stages would leave a worker without work, and the schedule waiting for it.
@@ -191,7 +203,8 @@ def _handed_on(placed: dict[fx.Node, int], stage: int) -> list[fx.Node]:
     known = [node for node, place in placed.items() if place <= stage and node.op != "get_attr"]
     values = [node for node in known if any(placed[user] > stage for user in node.users)]
     for node in values:
-        # Torch's stages send tensors of known shapes; a number would be a constant, and wrong for a smaller batch.
+        # Torch's stages send tensors of known shapes; a number would be a constant, and wrong for a
+        # smaller batch.
         if _is_size(node):
             raise InvalidRequest(
                 f"the model takes a size ({node.name}) before stage {stage + 2} and uses it there, but stages hand on "
@@ -211,8 +224,17 @@ def _unused(model: nn.Module, placed: dict[fx.Node, int], stages: int) -> list[l
             places[str(node.target)] = place
         elif node.op == "get_attr":
             places |= {str(node.target): placed[user] for user in node.users}
-    tensors = {name: tensor for name, tensor in model.state_dict(keep_vars=True).items() if torch.is_tensor(tensor)}
-    used = {name: places[prefix] for name in tensors for prefix in (*_containers(name), name) if prefix in places}
+    tensors = {
+        name: tensor
+        for name, tensor in model.state_dict(keep_vars=True).items()
+        if torch.is_tensor(tensor)
+    }
+    used = {
+        name: places[prefix]
+        for name in tensors
+        for prefix in (*_containers(name), name)
+        if prefix in places
+    }
     # Tensors are compared by identity, because tied weights have two names and one home.
     homes = {id(tensors[name]): place for name, place in used.items()}
     unused: list[list[str]] = [[] for _ in range(stages)]
@@ -248,7 +270,10 @@ def _block_costs(model: nn.Module, graph: fx.Graph, names: Sequence[str]) -> lis
         if node.op == "call_module":
             if node.target in names:
                 block = names.index(str(node.target))
-            costs[block] += sum(parameter.numel() for parameter in model.get_submodule(str(node.target)).parameters())
+            costs[block] += sum(
+                parameter.numel()
+                for parameter in model.get_submodule(str(node.target)).parameters()
+            )
     return costs
 
 
@@ -273,7 +298,8 @@ class Copies:
 
 
 def find_ties(stages: Stages) -> list[Tie]:
-    # Parameters are compared by identity, because a tied one has several names, often another one in each stage.
+    # Parameters are compared by identity, because a tied one has several names, often another one
+    # in each stage.
     homes: dict[int, list[int]] = {}
     for number, stage in enumerate(stages.modules()):
         for parameter in stage.parameters():
@@ -282,7 +308,9 @@ def find_ties(stages: Stages) -> list[Tie]:
     for name, parameter in stages.model.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
     shared = [parameter for parameter in names if len(homes.get(parameter, ())) > 1]
-    return [Tie(names=tuple(names[parameter]), stages=tuple(homes[parameter])) for parameter in shared]
+    return [
+        Tie(names=tuple(names[parameter]), stages=tuple(homes[parameter])) for parameter in shared
+    ]
 
 
 def check_ties(ties: Iterable[Tie], layout: Layout, cut: Iterable[str]) -> None:
@@ -303,7 +331,9 @@ def check_ties(ties: Iterable[Tie], layout: Layout, cut: Iterable[str]) -> None:
             )
 
 
-def copies_here(ties: Sequence[Tie], parts: nn.Module, layout: Layout, rank: int) -> tuple[Copies, ...]:
+def copies_here(
+    ties: Sequence[Tie], parts: nn.Module, layout: Layout, rank: int
+) -> tuple[Copies, ...]:
     """Return this worker's copies; every rank must call it, since all of them make each group."""
     params = dict(parts.named_parameters(remove_duplicate=False))
     # One group, and so one message, for all parameters that the same workers share.
@@ -312,7 +342,8 @@ def copies_here(ties: Sequence[Tie], parts: nn.Module, layout: Layout, rank: int
         by_places.setdefault(tie.places(layout.pipeline), []).append(tie)
     copies = []
     for places, tied in by_places.items():
-        # Two stages of one worker have the very same parameter, whose gradients add up by themselves.
+        # Two stages of one worker have the very same parameter, whose gradients add up by
+        # themselves.
         if len(places) == 1:
             continue
         for pipeline in layout.groups("pipeline"):

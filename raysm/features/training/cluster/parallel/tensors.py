@@ -1,7 +1,8 @@
 """Tensor parallelism: which layers are cut over the workers of a tensor group.
 
-A layer that is cut by columns and one that is cut by rows after it need one sum over the group for each forward pass
-(Megatron-LM, arXiv 1909.08053). The plan is the user's, or the model's own, as Hugging Face models carry one.
+A layer that is cut by columns and one that is cut by rows after it need one sum over the group for
+each forward pass (Megatron-LM, arXiv 1909.08053). The plan is the user's, or the model's own, as
+Hugging Face models carry one.
 """
 
 import re
@@ -11,16 +12,30 @@ from typing import Any, Literal, TypeAlias
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Replicate
-from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    RowwiseParallel,
+    parallelize_module,
+)
 
 from raysm.errors import InvalidRequest
 
 Plan: TypeAlias = Mapping[str, Literal["colwise", "rowwise"] | ParallelStyle]
 
 GATHERED = ("colwise_rep", "colwise_gather_output")
-"""Hugging Face's names of a layer that is cut by columns and whose outputs are gathered, such as ``lm_head``."""
+"""Hugging Face's names of a layer that is cut by columns and whose outputs are gathered, such as
+``lm_head``."""
 
-HEADS = ("num_heads", "n_heads", "heads", "n_head", "num_kv_heads", "n_kv_heads", "num_key_value_heads")
+HEADS = (
+    "num_heads",
+    "n_heads",
+    "heads",
+    "n_head",
+    "num_kv_heads",
+    "n_kv_heads",
+    "num_key_value_heads",
+)
 """Attributes that count an attention's heads: each worker has its share of them."""
 
 HEAD_SIZES = ("head_dim", "head_size", "dim_head", "d_head")
@@ -40,12 +55,20 @@ def resolve_plan(model: nn.Module, plan: Plan | None, degree: int) -> Plan:
             names.setdefault(id(parameter), []).append(name)
     resolved: dict[str, Any] = {}
     for pattern, style in patterns.items():
-        found = [name for name in modules if re.fullmatch(re.escape(pattern).replace(r"\*", r"\d+"), name)]
+        found = [
+            name
+            for name in modules
+            if re.fullmatch(re.escape(pattern).replace(r"\*", r"\d+"), name)
+        ]
         # A Hugging Face plan also names modules of variants, such as experts.
         if not found and plan is not None:
             raise InvalidRequest(f"plan: {type(model).__name__} has no module {pattern!r}")
         for name in found:
-            shared = [names[id(parameter)] for parameter in modules[name].parameters() if parameter is not None]
+            shared = [
+                names[id(parameter)]
+                for parameter in modules[name].parameters()
+                if parameter is not None
+            ]
             tied = next((group for group in shared if len(group) > 1), None)
             if tied and style in GATHERED:
                 continue  # kept whole on each worker, it returns the same
@@ -89,7 +112,9 @@ def _checked_style(name: str, module: nn.Module, style: Any, degree: int) -> Any
         is_rowwise = style == "rowwise" or isinstance(style, RowwiseParallel)
         width = module.in_features if is_rowwise else module.out_features
         if width % degree:
-            raise InvalidRequest(f"plan: {name!r} has a width of {width}, which tensor={degree} does not divide")
+            raise InvalidRequest(
+                f"plan: {name!r} has a width of {width}, which tensor={degree} does not divide"
+            )
     return style
 
 
@@ -97,19 +122,25 @@ def partition_tensors(module: nn.Module, plan: Plan, mesh: DeviceMesh) -> None:
     styles = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
     modules = dict(module.named_modules())
     chosen = {name: style for name, style in plan.items() if name in modules}
-    cuts = {name: style if isinstance(style, ParallelStyle) else styles[style]() for name, style in chosen.items()}
+    cuts = {
+        name: style if isinstance(style, ParallelStyle) else styles[style]()
+        for name, style in chosen.items()
+    }
     for parent in _parents(plan, modules):
-        # The forward reshapes by these counts, and a worker's share of the columns does not fit the whole count.
+        # The forward reshapes by these counts, and a worker's share of the columns does not fit the
+        # whole count.
         for attribute, count in _head_counts(modules[parent]).items():
             setattr(modules[parent], attribute, count // mesh.size())
     for inner in modules.values():
-        # The fast path of evaluations bypasses the modules that gather the weights. These attributes decide only about
-        # that path, and switch it off.
+        # The fast path of evaluations bypasses the modules that gather the weights. These
+        # attributes decide only about that path, and switch it off.
         if isinstance(inner, nn.TransformerEncoderLayer):
             inner.activation_relu_or_gelu = 0
         elif isinstance(inner, nn.TransformerEncoder):
             inner.use_nested_tensor = False
-    is_trained = {name: value.requires_grad for name, value in module.named_parameters(remove_duplicate=False)}
+    is_trained = {
+        name: value.requires_grad for name, value in module.named_parameters(remove_duplicate=False)
+    }
     parallelize_module(module, mesh, cuts)
     # torch 2.9 trains what was frozen.
     for name, value in module.named_parameters(remove_duplicate=False):
@@ -117,7 +148,11 @@ def partition_tensors(module: nn.Module, plan: Plan, mesh: DeviceMesh) -> None:
 
 
 def _parents(plan: Plan, modules: Mapping[str, nn.Module]) -> set[str]:
-    return {name.rpartition(".")[0] for name, style in plan.items() if style == "colwise" and name in modules}
+    return {
+        name.rpartition(".")[0]
+        for name, style in plan.items()
+        if style == "colwise" and name in modules
+    }
 
 
 def _head_counts(module: nn.Module) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """The trainer that ``prepare`` makes: a model and an optimizer that train together, in any mode of parallelism.
 
-Its state has the names that model and optimizer had before anything was cut, so every mode reads the checkpoints of
-every other.
+Its state has the names that model and optimizer had before anything was cut, so every mode reads
+the checkpoints of every other.
 """
 
 import math
@@ -30,13 +30,19 @@ from raysm.features.training.cluster.engines.full_model import Engine
 from raysm.features.training.cluster.engines.gradients import clip
 from raysm.features.training.cluster.engines.mean_loss import MeanLoss
 from raysm.features.training.cluster.evaluation import evaluation, means
-from raysm.features.training.cluster.loop.batch import capture_state, inputs_and_target, restore_state, rows_of
+from raysm.features.training.cluster.loop.batch import (
+    capture_state,
+    inputs_and_target,
+    restore_state,
+    rows_of,
+)
 from raysm.features.training.cluster.loop.learning_rate import needs_metric
 from raysm.features.training.cluster.loop.session import Session
 from raysm.features.training.cluster.parallel.optimizers import readable, stateful, trained
 
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
-"""One entry for each value of each parameter: the ranks of a pipeline then just have different entries."""
+"""One entry for each value of each parameter: the ranks of a pipeline then just have different
+entries."""
 
 
 SINGLE_ROW = "Expected more than 1 value per channel"
@@ -85,7 +91,8 @@ class Trainer(RankModel):
             observer.on_step_begin(number)
         with session.span("compute"):
             share = self._share(batch)
-            # Gradients are averaged over the data ranks: one whose slice is larger than the mean weighs more.
+            # Gradients are averaged over the data ranks: one whose slice is larger than the mean
+            # weighs more.
             factor = share * self.layout.data_ranks
             if self.rehearses:
                 self._rehearse(batch, factor)
@@ -95,9 +102,9 @@ class Trainer(RankModel):
             if self.max_norm is not None:
                 clip(self.parts.parameters(), self.max_norm, self.stages, self.copies)
             self.optimizer.step()
-            # At the end, not at the beginning: gradients take as much memory as the weights, which a checkpoint may use
-            # meanwhile. All parameters, not only the optimizer's: other gradients would add up and change the norm by
-            # which all are clipped.
+            # At the end, not at the beginning: gradients take as much memory as the weights, which
+            # a checkpoint may use meanwhile. All parameters, not only the optimizer's: other
+            # gradients would add up and change the norm by which all are clipped.
             self.parts.zero_grad(set_to_none=True)
             if self.scheduler is not None and not needs_metric(self.scheduler):
                 self.scheduler.step()
@@ -114,7 +121,11 @@ class Trainer(RankModel):
         session = self.session
         if self.loss.divisor is None:
             return 1 / self.layout.data_ranks if session.share is None else session.share
-        own = 0.0 if session.share == 0 else self.loss.weigh(inputs_and_target(batch)[1], rows_of(batch))
+        own = (
+            0.0
+            if session.share == 0
+            else self.loss.weigh(inputs_and_target(batch)[1], rows_of(batch))
+        )
         # Sent as NaN, so that every rank raises.
         weights = torch.tensor([own if own >= 0 else math.nan], dtype=torch.float64)
         if session.cpu_group is not None:
@@ -135,7 +146,9 @@ class Trainer(RankModel):
         except (ValueError, RuntimeError) as error:
             # Pipelines of torch chain the error of a stage.
             causes = [error, error.__cause__, error.__context__]
-            if not any(isinstance(cause, ValueError) and SINGLE_ROW in str(cause) for cause in causes):
+            if not any(
+                isinstance(cause, ValueError) and SINGLE_ROW in str(cause) for cause in causes
+            ):
                 raise
             coming, workers = self.session.position.coming, self.layout.data_ranks
             rows = rows_of(batch) if coming is None else coming.end - coming.begin
@@ -178,8 +191,9 @@ class Trainer(RankModel):
     def _rehearse(self, batch: Any, factor: float) -> None:
         """Run forward and backward only to fix DDP's order of gradients; restore everything else.
 
-        In its first backward pass DDP lays the gradients out by the order of the parameters, in later ones by the
-        order in which they became ready. A ring of more than two ranks sums each piece in an order that depends on
+        In its first backward pass DDP lays the gradients out by the order of the parameters, in
+        later ones by the order in which they became ready. A ring of more than two ranks sums each
+        piece in an order that depends on
         where it lies: without the rehearsal the first step after a restart differs in the last bit.
         """
         self.rehearses = False
@@ -192,18 +206,22 @@ class Trainer(RankModel):
                 buffer.copy_(before)
         restore_state(random)
 
-    def evaluate(self, batches: Iterable[Any], metrics: Mapping[str, Callable[[Any, Any], Any]]) -> dict[str, float]:
+    def evaluate(
+        self, batches: Iterable[Any], metrics: Mapping[str, Callable[[Any, Any], Any]]
+    ) -> dict[str, float]:
         self.session.rounds += 1
         with evaluation(self.model, self.replicas, self.session.device):
-            found = means(self.session, self.engine, batches, {"loss": self.loss.metric(), **metrics})
+            found = means(
+                self.session, self.engine, batches, {"loss": self.loss.metric(), **metrics}
+            )
         self._say_if_uneven()
         return found
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps, by original names, as ``torch.distributed.checkpoint`` takes it.
 
-        Tensors are this rank's live ones: copy them before the next step. Cut ones are DTensors; ranks of a pipeline
-        have the entries of their stages only.
+        Tensors are this rank's live ones: copy them before the next step. Cut ones are DTensors;
+        ranks of a pipeline have the entries of their stages only.
         """
         state = {"model": get_model_state_dict(self.parts), "optimizer": self._optimizer_state()}
         if self.scheduler is not None:
@@ -213,7 +231,8 @@ class Trainer(RankModel):
     def state_to_read(self, entries: Iterable[str]) -> dict[str, Any]:
         """Return ``state()`` for reading a checkpoint with these ``entries`` of an optimizer, before any step.
 
-        If no entry is a state, the checkpoint is of another optimizer, and an error will name what it lacks.
+        If no entry is a state, the checkpoint is of another optimizer, and an error will name what
+        it lacks.
         """
         names = stateful(entries)
         if not names:
@@ -224,24 +243,37 @@ class Trainer(RankModel):
 
     def load(self, state: dict[str, Any]) -> None:
         set_model_state_dict(self.parts, state["model"])
-        with _filled_groups(self.optimizer) as filled, trained(self.parts, stateful(state["optimizer"])):
+        with (
+            _filled_groups(self.optimizer) as filled,
+            trained(self.parts, stateful(state["optimizer"])),
+        ):
             if filled:
-                set_optimizer_state_dict(self.parts, self.optimizer, state["optimizer"], options=FLAT)
+                set_optimizer_state_dict(
+                    self.parts, self.optimizer, state["optimizer"], options=FLAT
+                )
         if self.scheduler is not None and "scheduler" in state:
             self.scheduler.load_state_dict(state["scheduler"])
         # Two ranks need no rehearsal, because their sum is the same in any order.
-        self.rehearses = isinstance(self.model, DistributedDataParallel) and self.session.world_size > 2
+        self.rehearses = (
+            isinstance(self.model, DistributedDataParallel) and self.session.world_size > 2
+        )
 
     def _optimizer_state(self) -> dict[str, Any]:
         with _filled_groups(self.optimizer) as filled:
-            return get_optimizer_state_dict(self.parts, self.optimizer, options=FLAT) if filled else {}
+            return (
+                get_optimizer_state_dict(self.parts, self.optimizer, options=FLAT) if filled else {}
+            )
 
     def full_state_dict(self) -> dict[str, torch.Tensor]:
         """Return the whole model on rank 0, on the CPU; {} on the others; every rank must call it."""
         of_rank = get_model_state_dict(self.parts)
         owners = self._owners(of_rank)
         whole = {name: self._whole(of_rank.get(name), owners[name]) for name in self.names}
-        return {name: tensor for name, tensor in whole.items() if tensor is not None and self.session.rank == 0}
+        return {
+            name: tensor
+            for name, tensor in whole.items()
+            if tensor is not None and self.session.rank == 0
+        }
 
     def _owners(self, own_names: Iterable[str]) -> dict[str, int]:
         names = [list(own_names)] * self.session.world_size

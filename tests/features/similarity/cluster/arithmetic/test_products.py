@@ -9,7 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from raysm.features.similarity.cluster.arithmetic.keys import EMPTY_KEY, decode, encode, zero_row_keys
+from raysm.features.similarity.cluster.arithmetic.keys import (
+    EMPTY_KEY,
+    decode,
+    encode,
+    zero_row_keys,
+)
 from raysm.features.similarity.cluster.arithmetic.score import (
     Tile,
     exact_scores,
@@ -88,7 +93,9 @@ def test_a_score_that_rounds_to_zero_from_below_has_no_sign():
     rows=arrays.arrays(
         np.float64,
         st.tuples(st.integers(2, 8), st.sampled_from([1, 3, 12])),
-        elements=st.one_of(st.floats(-1e3, 1e3), st.sampled_from([0.0, 1.0, -1.0, 0.1, 1e150, 1e-150, 1e-290])),
+        elements=st.one_of(
+            st.floats(-1e3, 1e3), st.sampled_from([0.0, 1.0, -1.0, 0.1, 1e150, 1e-150, 1e-290])
+        ),
     )
 )
 @settings(max_examples=200, deadline=None)
@@ -100,7 +107,8 @@ def test_whole_tiles_are_exact_for_adversarial_rows(rows):
 @pytest.mark.parametrize("columns", [8, 9, 64, 1000])
 @pytest.mark.parametrize("noise", [0, 1e-8])
 def test_whole_tiles_are_exact_where_products_cancel_each_other(columns, noise):
-    # What is left depends on how sums are rounded, and a product of whole tiles adds in another order.
+    # What is left depends on how sums are rounded, and a product of whole tiles adds in another
+    # order.
     rng = np.random.default_rng(columns)
     rows = adversarial.KINDS["cancelling sums"](rng, 30, columns)
     rows *= 1 + noise * rng.standard_normal(rows.shape)
@@ -119,7 +127,9 @@ def test_a_score_does_not_depend_on_what_is_computed_beside_it(columns):
     norms = np.ones(count)
     together = pair_scores(left, right, norms, norms)
     for start, stop in [(0, 1), (1, 2), (1, 4), (count - 3, count), (0, count - 1)]:
-        alone = pair_scores(left[start:stop], right[start:stop], norms[start:stop], norms[start:stop])
+        alone = pair_scores(
+            left[start:stop], right[start:stop], norms[start:stop], norms[start:stop]
+        )
         assert np.array_equal(alone, together[start:stop])
 
 
@@ -141,10 +151,14 @@ def test_a_cosine_of_float64_rows_survives_every_magnitude(exponent, other):
     rows = np.ldexp(rows, np.array([[exponent], [other]]))
     found = prepare(rows)
     ready = scaled(rows, found.exponents)
-    assert pair_scores(ready[:1], ready[1:], found.norms[:1], found.norms[1:])[0] == np.float32(0.96)
+    assert pair_scores(ready[:1], ready[1:], found.norms[:1], found.norms[1:])[0] == np.float32(
+        0.96
+    )
 
 
-@pytest.mark.parametrize(("dtype", "bad"), [(np.float16, np.nan), (np.float32, np.inf), (np.float64, -np.inf)])
+@pytest.mark.parametrize(
+    ("dtype", "bad"), [(np.float16, np.nan), (np.float32, np.inf), (np.float64, -np.inf)]
+)
 def test_the_first_row_that_is_not_finite_is_named(dtype, bad):
     rows = np.ones((10, 3), dtype=dtype)
     rows[7, 1] = rows[4, 2] = bad
@@ -189,7 +203,10 @@ def test_every_unordered_pair_is_in_exactly_one_tile(rows, block_rows):
 
 
 @given(
-    rows=st.integers(1, 40), columns=st.integers(1, 40), block_rows=st.integers(1, 50), block_columns=st.integers(1, 50)
+    rows=st.integers(1, 40),
+    columns=st.integers(1, 40),
+    block_rows=st.integers(1, 50),
+    block_columns=st.integers(1, 50),
 )
 @settings(deadline=None)
 def test_every_query_meets_every_row_in_exactly_one_tile(rows, columns, block_rows, block_columns):
@@ -214,14 +231,23 @@ def test_slots_have_equal_work_to_the_end(slots):
     assert time_in_halves(blocks, slots) * slots <= 1.04 * blocks**2
 
 
-@given(slots=st.integers(1, 100), rows=st.integers(1, 10_000), least=st.integers(1, 500), most=st.integers(1, 500))
-def test_blocks_have_at_most_as_many_rows_as_memory_allows_and_not_fewer_than_are_worth_it(slots, rows, least, most):
+@given(
+    slots=st.integers(1, 100),
+    rows=st.integers(1, 10_000),
+    least=st.integers(1, 500),
+    most=st.integers(1, 500),
+)
+def test_blocks_have_at_most_as_many_rows_as_memory_allows_and_not_fewer_than_are_worth_it(
+    slots, rows, least, most
+):
     blocks = blocks_for(slots, rows, least, most)
     assert math.ceil(rows / blocks) <= most
     assert blocks == math.ceil(rows / most) or rows // blocks >= least or blocks == 1
 
 
-NUMBERS = st.lists(st.integers(0, 40), unique=True).map(lambda numbers: np.array(sorted(numbers), dtype=np.int64))
+NUMBERS = st.lists(st.integers(0, 40), unique=True).map(
+    lambda numbers: np.array(sorted(numbers), dtype=np.int64)
+)
 
 
 @given(numbers=NUMBERS)
@@ -230,7 +256,9 @@ def test_runs_of_consecutive_numbers_have_each_number_at_its_index(numbers):
     found = [(run.offset + at, run.start + at) for run in runs for at in range(run.rows)]
     assert found == list(enumerate(numbers.tolist()))
     # No two runs could be one.
-    assert all(first.start + first.rows < second.start for first, second in itertools.pairwise(runs))
+    assert all(
+        first.start + first.rows < second.start for first, second in itertools.pairwise(runs)
+    )
 
 
 @given(rows=NUMBERS, columns=NUMBERS)
@@ -254,11 +282,15 @@ def test_rows_between_two_numbers_are_found_at_their_places(lengths, data):
         offset += len(some)
     start, stop = sorted(data.draw(st.tuples(st.integers(0, offset), st.integers(0, offset))))
     found = [
-        (run.start + at, run.offset + at) for run in RowOrder.of(runs).between(start, stop) for at in range(run.rows)
+        (run.start + at, run.offset + at)
+        for run in RowOrder.of(runs).between(start, stop)
+        for at in range(run.rows)
     ]
     assert found == [(number, places[number]) for number in range(start, stop)]
     # Where no order is given, the places are the numbers.
-    assert list(RowOrder.identity(offset).between(0, stop)) == ([RowRun(0, 0, stop)] if stop else [])
+    assert list(RowOrder.identity(offset).between(0, stop)) == (
+        [RowRun(0, 0, stop)] if stop else []
+    )
 
 
 def rows_of(matrix):
@@ -275,7 +307,9 @@ def csr_arrays(draw):
     counts = draw(st.lists(st.integers(0, 6), min_size=1, max_size=8))
     total = sum(counts)
     columns = draw(st.lists(st.integers(0, 4), min_size=total, max_size=total))
-    data = draw(st.lists(st.sampled_from([0.0, 1.0, -1.0, 0.5, 3.0]), min_size=total, max_size=total))
+    data = draw(
+        st.lists(st.sampled_from([0.0, 1.0, -1.0, 0.5, 3.0]), min_size=total, max_size=total)
+    )
     begins = np.concatenate([[0], np.cumsum(counts)])
     return begins, np.array(columns, dtype=np.int32), np.array(data, dtype=np.float32)
 

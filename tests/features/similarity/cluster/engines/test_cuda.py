@@ -11,7 +11,14 @@ from raysm.features.similarity.cluster.engines.cuda import CudaEngine, make_pane
 from raysm.features.similarity.cluster.engines.plain import PlainEngine
 from raysm.features.similarity.cluster.engines.protocol import Frame
 from raysm.features.similarity.cluster.kernels.build import Unavailable
-from tests.support.dense_rows import assert_exact, best_of, centred, expected_keys, kinds_of_rows, tiles
+from tests.support.dense_rows import (
+    assert_exact,
+    best_of,
+    centred,
+    expected_keys,
+    kinds_of_rows,
+    tiles,
+)
 from tests.support.similarity import adversarial
 
 KINDS = kinds_of_rows(rows=170, columns=25)
@@ -77,7 +84,9 @@ def test_rows_that_are_too_long_for_the_bound_are_refused():
 def test_sums_of_every_length_are_numpys_to_the_last_bit(columns):
     rng = np.random.default_rng(columns)
     values = rng.standard_normal((50, columns)) * np.exp(rng.standard_normal((50, columns)) * 10)
-    assert np.array_equal(cuda.row_sums(torch.from_numpy(values)).numpy(), values.sum(axis=-1) + 0.0)
+    assert np.array_equal(
+        cuda.row_sums(torch.from_numpy(values)).numpy(), values.sum(axis=-1) + 0.0
+    )
 
 
 @pytest.mark.parametrize("noise", [1.0, 0.01, 1e-3])

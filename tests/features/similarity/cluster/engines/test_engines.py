@@ -17,7 +17,14 @@ from raysm.features.similarity.cluster.engines.protocol import Frame, unit_sum
 from raysm.features.similarity.cluster.kernels.build import Unavailable
 from raysm.features.similarity.cluster.kernels.recipes import AVX2, INTEGERS, InstructionSet
 from tests.support.dense_engines import ENGINES, MADE, engine_of
-from tests.support.dense_rows import assert_exact, best_of, centred, clustered_frame, tight_rows, tiles
+from tests.support.dense_rows import (
+    assert_exact,
+    best_of,
+    centred,
+    clustered_frame,
+    tight_rows,
+    tiles,
+)
 from tests.support.reference import score_rows
 from tests.support.similarity import adversarial
 
@@ -73,7 +80,9 @@ def test_scores_of_every_length_are_numpys_to_the_last_bit(columns, dtype):
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3, 64, 1000, 1 << 17, bounds.MOST_COLUMNS])
-def test_sums_of_products_of_the_largest_integers_fit_into_32_bits_and_larger_ones_would_not(columns):
+def test_sums_of_products_of_the_largest_integers_fit_into_32_bits_and_larger_ones_would_not(
+    columns,
+):
     largest = bounds.largest_integer(columns, 16)
     assert columns * largest**2 < 2**31
     assert largest == 32767 or columns * (largest + 1) ** 2 >= 2**31
@@ -92,7 +101,9 @@ def test_no_float32_sum_of_products_is_further_off_than_its_bound(columns):
     # One after the other, the order in which most goes wrong.
     summed = np.add.accumulate(left * right, axis=1, dtype=np.float32)[:, -1]
     exact = (left.astype(np.float64) * right.astype(np.float64)).sum(axis=1)
-    sizes = np.linalg.norm(left.astype(np.float64), axis=1) * np.linalg.norm(right.astype(np.float64), axis=1)
+    sizes = np.linalg.norm(left.astype(np.float64), axis=1) * np.linalg.norm(
+        right.astype(np.float64), axis=1
+    )
     assert (np.abs(summed - exact) <= bounds.growth(columns) * sizes).all()
 
 
@@ -115,7 +126,9 @@ def test_the_bound_of_a_gpus_sum_covers_the_error_of_each_of_its_steps(columns):
 
 @pytest.mark.parametrize("columns", [1, 24, 200])
 @pytest.mark.parametrize("length", [0.01, 1.0, 1e6])
-def test_float64_rounds_the_terms_of_a_product_about_a_centre_by_less_than_the_slop(columns, length):
+def test_float64_rounds_the_terms_of_a_product_about_a_centre_by_less_than_the_slop(
+    columns, length
+):
     rng = np.random.default_rng(columns)
     centre = rng.standard_normal(columns)
     centre *= length / np.linalg.norm(centre)
@@ -130,13 +143,16 @@ def test_float64_rounds_the_terms_of_a_product_about_a_centre_by_less_than_the_s
 
 def dot(first, second):
     """Return the product of two vectors without any rounding."""
-    return sum(Fraction(a) * Fraction(b) for a, b in zip(first.tolist(), second.tolist(), strict=True))
+    return sum(
+        Fraction(a) * Fraction(b) for a, b in zip(first.tolist(), second.tolist(), strict=True)
+    )
 
 
 COLUMNS = 19
 ROWS = 4250
 ALONE, LARGE, ONE_SMALL = [0, 2100], [0, 2100, ROWS], [0, 600, 2750]
-"""Tiles that are large enough to seed who is compared with them, of which the last panel is not full; and one small.
+"""Tiles that are large enough to seed who is compared with them, of which the last panel is not
+full; and one small.
 As few rows as show it: fourteen engines compare all their pairs."""
 
 MOST = {2100: 60, 2750: 24, ROWS: 6}
@@ -231,11 +247,19 @@ def test_instructions_that_the_kernel_refuses_are_left_for_the_next():
 
 
 def test_a_gpu_is_asked_for_by_its_whole_name_and_says_what_it_lacks(monkeypatch):
-    assert [is_cuda(word) for word in ("cuda", "CUDA", "a", "cud", None)] == [True, True, False, False, False]
+    assert [is_cuda(word) for word in ("cuda", "CUDA", "a", "cud", None)] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
     # No bound is proven for rows this long.
     assert "may be too far off" in why_no_cuda(1 << 30) or "finds no GPU" in why_no_cuda(1 << 30)
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.delitem(sys.modules, "raysm.features.similarity.cluster.engines.cuda", raising=False)
+    monkeypatch.delitem(
+        sys.modules, "raysm.features.similarity.cluster.engines.cuda", raising=False
+    )
     assert why_no_cuda(4) == "torch is missing"
     with pytest.raises(InvalidRequest, match="'cuda' .*torch"):
         chosen(normal(), "CUDA")

@@ -18,14 +18,18 @@ from tests.support.dense_rows import clustered_frame, expected_keys, kinds_of_ro
 from tests.support.reference import neighbors, score_rows
 
 KINDS = {
-    f"{name}, {kept:.0%}": np.where(np.random.default_rng(2).random(rows.shape) < kept, rows, 0).astype(rows.dtype)
+    f"{name}, {kept:.0%}": np.where(
+        np.random.default_rng(2).random(rows.shape) < kept, rows, 0
+    ).astype(rows.dtype)
     for name, rows in kinds_of_rows(rows=90, columns=300).items()
     for kept in (0.02, 0.3, 1)
 }
 
 
 def csr(rows):
-    return SparseRows(np.arange(len(rows) + 1) * rows.shape[1], *_all_elements(rows), rows.shape[1]).canonical()
+    return SparseRows(
+        np.arange(len(rows) + 1) * rows.shape[1], *_all_elements(rows), rows.shape[1]
+    ).canonical()
 
 
 def _all_elements(rows):
@@ -61,13 +65,16 @@ def test_neighbors_are_those_of_float64(name):
         assert np.array_equal(scores[some], expected[1][some])
 
 
-@pytest.mark.parametrize("name", ["float32, 30%", "float64, 30%", "near ties, 30%", "duplicates, 2%"])
+@pytest.mark.parametrize(
+    "name", ["float32, 30%", "float64, 30%", "near ties, 30%", "duplicates, 2%"]
+)
 def test_the_pairs_of_each_threshold_are_those_of_float64(name):
     rows = KINDS[name][:40]
     engine, (tile,) = SparseEngine(300), tiles(rows, [0, 40])
     side = engine.prepare(tile, Frame.plain(300))
     scores = score_rows(rows, range(40))
-    # Each score in turn: the smallest pair is lost if its product may be a little further off than is allowed for.
+    # Each score in turn: the smallest pair is lost if its product may be a little further off than
+    # is allowed for.
     for threshold in np.unique(scores):
         found = engine.pairs(side, side, threshold, same=True)
         expected = np.nonzero(np.triu(scores >= threshold, 1))
@@ -82,12 +89,18 @@ def test_listing_only_the_columns_of_the_rows_changes_no_byte(columns, kept):
     rng = np.random.default_rng(columns)
     elements = rng.standard_normal((90, 300)) * (rng.random((90, 300)) < kept)
     places = np.sort(rng.choice(columns, 300, replace=False))
-    rows = SparseRows(np.arange(91) * 300, np.tile(places, 90), elements.ravel(), columns).canonical()
+    rows = SparseRows(
+        np.arange(91) * 300, np.tile(places, 90), elements.ravel(), columns
+    ).canonical()
     tile = Tile(start=0, rows=rows, norms=sparse_norms(rows).norms)
     answers = []
     for all_listed in (columns, 0):
         engine = SparseEngine(columns, segment_rows=40, all_listed=all_listed)
-        side, best, scores = engine.prepare(tile, Frame.plain(1)), Best.empty(tile.norms, 7), np.empty((90, 90))
+        side, best, scores = (
+            engine.prepare(tile, Frame.plain(1)),
+            Best.empty(tile.norms, 7),
+            np.empty((90, 90)),
+        )
         engine.topk(side, side, best, best, same=True)
         engine.scores(tile, tile, scores)
         pairs = engine.pairs(side, side, np.float32(0.2), same=True)
@@ -98,8 +111,12 @@ def test_listing_only_the_columns_of_the_rows_changes_no_byte(columns, kept):
 
 def test_two_rows_of_very_many_columns_take_little_memory():
     columns = 1 << 28
-    rows = SparseRows(np.array([0, 2, 4]), np.array([5, columns - 1, 5, 7], np.int32), np.ones(4), columns)
-    side = SparseEngine(columns).prepare(Tile(start=0, rows=rows, norms=sparse_norms(rows).norms), Frame.plain(1))
+    rows = SparseRows(
+        np.array([0, 2, 4]), np.array([5, columns - 1, 5, 7], np.int32), np.ones(4), columns
+    )
+    side = SparseEngine(columns).prepare(
+        Tile(start=0, rows=rows, norms=sparse_norms(rows).norms), Frame.plain(1)
+    )
     assert side.nbytes < 1000
     assert best_of(SparseEngine(columns), rows, 1, [0, 2])[1].tolist() == [[1], [0]]
 
@@ -119,7 +136,9 @@ def test_rows_whose_elements_do_not_follow_each_other_are_refused():
         sparse_norms(rows)
 
 
-@pytest.mark.parametrize(("columns", "kept"), [(1, 0.5), (8, 0.5), (129, 0.5), (1000, 0.01), (4097, 0.5)])
+@pytest.mark.parametrize(
+    ("columns", "kept"), [(1, 0.5), (8, 0.5), (129, 0.5), (1000, 0.01), (4097, 0.5)]
+)
 def test_norms_are_those_of_the_dense_rows(columns, kept):
     rng = np.random.default_rng(columns)
     rows = rng.standard_normal((20, columns)) * (rng.random((20, columns)) < kept)
@@ -134,7 +153,9 @@ def test_norms_are_those_of_the_dense_rows(columns, kept):
 
 def test_the_bound_holds_for_elements_that_float32_flushes():
     rng = np.random.default_rng(0)
-    rows = np.where(rng.random((90, 64)) < 0.2, np.exp2(rng.integers(-140, 0, (90, 64)).astype(np.float64)), 0)
+    rows = np.where(
+        rng.random((90, 64)) < 0.2, np.exp2(rng.integers(-140, 0, (90, 64)).astype(np.float64)), 0
+    )
     scores, indices = best_of(SparseEngine(64), rows, 10, [0, 30, 90])
     expected = neighbors(rows, 10)
     some = np.flatnonzero([math.fsum(row) for row in rows])
@@ -161,7 +182,9 @@ def test_their_neighbors_are_those_of_float64(name, noise):
     for cuts in ([0, 230], [0, 33, 150, 230]):
         assert np.array_equal(best_tight(engine, frame, rows, 9, cuts)[some], expected[some])
         lower_bounds = decode(expected[:, -1])[0]
-        assert np.array_equal(best_tight(engine, frame, rows, 9, cuts, lower_bounds)[some], expected[some])
+        assert np.array_equal(
+            best_tight(engine, frame, rows, 9, cuts, lower_bounds)[some], expected[some]
+        )
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -170,7 +193,9 @@ def test_their_neighbors_are_those_of_float64(name, noise):
 def test_no_cluster_breaks_the_bound(name, data):
     count, columns = data.draw(st.integers(1, 4)), data.draw(st.integers(2, 90))
     n, k = data.draw(st.integers(8, 140)), data.draw(st.integers(1, 7))
-    rows, _ = tight_rows(n, columns, count, 2.0 ** -data.draw(st.integers(2, 26)), seed=data.draw(st.integers(0, 99)))
+    rows, _ = tight_rows(
+        n, columns, count, 2.0 ** -data.draw(st.integers(2, 26)), seed=data.draw(st.integers(0, 99))
+    )
     # Few numbers, so that many scores are equal: the index decides between them.
     if data.draw(st.booleans()):
         rows = np.round(rows * 2**12).astype(np.float64)

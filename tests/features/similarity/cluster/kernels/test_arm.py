@@ -10,7 +10,10 @@ from raysm.features.similarity.cluster.kernels.recipes import DOT, NEON
 from tests.support import emulated
 from tests.support.dense_rows import centred, clustered_frame, tight_rows
 
-pytestmark = [pytest.mark.long, pytest.mark.skipif(emulated.why_not() is not None, reason=str(emulated.why_not()))]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(emulated.why_not() is not None, reason=str(emulated.why_not())),
+]
 
 K = 5
 KINDS = {"int8": (8, DOT), "float32": (32, NEON)}
@@ -47,7 +50,12 @@ def expected(left, right, frame, *, threshold, same):
     engine.topk(*sides, best[0], best[0] if left is right else best[1], same=same)
     scores = np.empty((len(left), len(right)), np.float32)
     engine.scores(left, right, scores)
-    return best[0].keys, best[1].keys, engine.pairs(*sides, np.float32(threshold), same=same), scores
+    return (
+        best[0].keys,
+        best[1].keys,
+        engine.pairs(*sides, np.float32(threshold), same=same),
+        scores,
+    )
 
 
 def check(folder, kind, left, right, *, threshold=0.2, same=True, mixed=False, frame=None):
@@ -55,7 +63,16 @@ def check(folder, kind, left, right, *, threshold=0.2, same=True, mixed=False, f
     program = emulated.program(bits, instructions, folder)
     frame = frame or Frame.plain(left.rows.shape[1])
     found = emulated.run(
-        program, folder, left, right, bits=bits, k=K, threshold=threshold, same=same, frame=frame, mixed=mixed
+        program,
+        folder,
+        left,
+        right,
+        bits=bits,
+        k=K,
+        threshold=threshold,
+        same=same,
+        frame=frame,
+        mixed=mixed,
     )
     keys, others, pairs, scores = expected(left, right, frame, threshold=threshold, same=same)
     np.testing.assert_array_equal(found.left, keys)
@@ -64,7 +81,10 @@ def check(folder, kind, left, right, *, threshold=0.2, same=True, mixed=False, f
     order = np.argsort(found.i, kind="stable")
     np.testing.assert_array_equal(np.bincount(found.i, minlength=len(left)), np.diff(pairs.offsets))
     np.testing.assert_array_equal(found.j[order] + right.start, pairs.neighbors)
-    for similarities, one in ((found.similarities[order], pairs.similarities), (found.all_scores, scores)):
+    for similarities, one in (
+        (found.similarities[order], pairs.similarities),
+        (found.all_scores, scores),
+    ):
         np.testing.assert_array_equal(similarities.view(np.uint32), one.view(np.uint32))
     np.testing.assert_array_equal(found.pair_scores.view(np.uint32), scores.view(np.uint32))
     return found
@@ -108,4 +128,12 @@ def test_tight_clusters_are_exact_and_few_of_their_pairs_are_scored(folder, kind
     answers = check(folder, kind, tile, tile, threshold=threshold, frame=frame, mixed=mixed)
     assert answers.scored < 230 * 40
     assert answers.scored_pairs < 4 * len(answers.i)
-    check(folder, kind, tile_of(rows[:cut]), tile_of(rows[cut:], start=cut), threshold=0.5, frame=frame, mixed=mixed)
+    check(
+        folder,
+        kind,
+        tile_of(rows[:cut]),
+        tile_of(rows[cut:], start=cut),
+        threshold=0.5,
+        frame=frame,
+        mixed=mixed,
+    )

@@ -6,9 +6,20 @@ import dataclasses
 import pytest
 
 from raysm.features.similarity.cluster.kernels.build import Unavailable, check_sizes, library
-from raysm.features.similarity.cluster.kernels.recipes import ARM, AVX2, BASELINE, DENSE, X86, Recipe, dense, sparse
+from raysm.features.similarity.cluster.kernels.recipes import (
+    ARM,
+    AVX2,
+    BASELINE,
+    DENSE,
+    X86,
+    Recipe,
+    dense,
+    sparse,
+)
 
-ONE = '#include "number.h"\n__attribute__((visibility("default"))) int one(void) { return NUMBER; }\n'
+ONE = (
+    '#include "number.h"\n__attribute__((visibility("default"))) int one(void) { return NUMBER; }\n'
+)
 
 
 @pytest.fixture
@@ -76,7 +87,9 @@ def test_a_link_to_a_folder_is_not_used(source, tmp_path):
         recompiled(source, tmp_path / "link")
 
 
-def test_instances_of_one_machine_share_the_folder_that_they_are_told(source, tmp_path, monkeypatch):
+def test_instances_of_one_machine_share_the_folder_that_they_are_told(
+    source, tmp_path, monkeypatch
+):
     folder = tmp_path / "shared"
     monkeypatch.setenv("RAYSM_KERNELS", str(folder))
     assert library.__wrapped__(Recipe(source, BASELINE)).one() == 1
@@ -89,7 +102,11 @@ def test_a_digest_is_of_all_that_the_library_depends_on(tmp_path):
     recipe = Recipe(source, BASELINE)
     first = recipe.digest(X86)
     assert recipe.digest(X86) == first
-    others = [recipe.digest(ARM), recipe.digest(X86, "gcc 12"), dataclasses.replace(recipe, more=("-g",)).digest(X86)]
+    others = [
+        recipe.digest(ARM),
+        recipe.digest(X86, "gcc 12"),
+        dataclasses.replace(recipe, more=("-g",)).digest(X86),
+    ]
     (tmp_path / "a.h").write_text("int c;")
     others += [recipe.digest(X86)]
     source.write_text("int b;")

@@ -27,7 +27,10 @@ pytestmark = [pytest.mark.long, pytest.mark.skipif(shutil.which("gcc") is None, 
 def sanitized(tmp_path_factory):
     """A function that runs a command whose kernels are checked: its exit code and its output."""
     folder = tmp_path_factory.mktemp("sanitized")
-    names = [subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip() for name in LIBRARIES]
+    names = [
+        subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip()
+        for name in LIBRARIES
+    ]
     if not all(map(os.path.isabs, names)):
         pytest.skip("gcc has no sanitizers here")
     compiler = folder / "bin" / "cc"
@@ -80,5 +83,7 @@ def test_a_write_behind_an_array_is_reported(sanitized):
 
 def test_random_matrices_of_all_kinds_are_compared_without_a_report(sanitized):
     code, output = sanitized("-m", "tests.fuzz", "--problems", "6", "--seed", "0", "--workers", "0")
-    assert (code, "Sanitizer" in output, "runtime error" in output) == (0, False, False), output[-4000:]
+    assert (code, "Sanitizer" in output, "runtime error" in output) == (0, False, False), output[
+        -4000:
+    ]
     assert "sparse any" in output

@@ -45,12 +45,19 @@ def test_rows_that_went_away_while_the_job_ran_are_told_with_the_instance(tmp_pa
         portion(source, SimpleNamespace(start=80, stop=91, host="algo-3"), np.dtype(np.float32))
 
 
-ROWS = [([9000] * 3, [2] * 3), ([4000, 9000, 0, 7000], [1, 4, 2, 2]), ([5000] * 6, [2] * 6), ([900], [3])]
+ROWS = [
+    ([9000] * 3, [2] * 3),
+    ([4000, 9000, 0, 7000], [1, 4, 2, 2]),
+    ([5000] * 6, [2] * 6),
+    ([900], [3]),
+]
 
 
 def queue_of(given, slots, store=None, **more):
     transfers = rotate(given)
-    return PairQueue(transfers, dict(zip(given, slots, strict=True)), store or Store(), **more), transfers
+    return PairQueue(
+        transfers, dict(zip(given, slots, strict=True)), store or Store(), **more
+    ), transfers
 
 
 @pytest.mark.parametrize(("rows", "slots"), ROWS)
@@ -59,13 +66,17 @@ def test_every_pair_is_computed_once_with_few_remote_chunks_at_a_time(rows, slot
     store = Store()
     queue, transfers = queue_of(shares(rows), slots, store, window=window)
     done, here, away = drained(queue, window)
-    expected = [pair for there in transfers.values() for transfer in there for pair in block_pairs(transfer)]
+    expected = [
+        pair for there in transfers.values() for transfer in there for pair in block_pairs(transfer)
+    ]
     assert sorted(map(str, done)) == sorted(map(str, expected))
     assert all((pair.inputs == ()) == (pair.remote is None) for pair in done)
     assert here <= window
     assert away <= MAX_LEAVING * window
     assert dict(queue.sent) == {host: rows for host, rows in sent_rows(transfers).items() if rows}
-    assert len(store.sent) == sum(not transfer.at_home for there in transfers.values() for transfer in there)
+    assert len(store.sent) == sum(
+        not transfer.at_home for there in transfers.values() for transfer in there
+    )
 
 
 def is_whole(pair):
@@ -75,22 +86,36 @@ def is_whole(pair):
 def test_a_pair_that_is_given_up_is_computed_in_pieces_while_its_remote_chunk_stays():
     store, piece = Store(), TileBlock(RowBlock(2, 10), RowBlock(3, 10))
     queue, _ = queue_of(shares([3000] * 3), [2] * 3, store)
-    done, _, _ = drained(queue, again=lambda pair: [piece] if pair.remote and is_whole(pair) else [])
+    done, _, _ = drained(
+        queue, again=lambda pair: [piece] if pair.remote and is_whole(pair) else []
+    )
     pieces = [pair for pair in done if not is_whole(pair)]
     assert len(pieces) == sum(pair.remote is not None and is_whole(pair) for pair in done) > 0
     assert all(pair.inputs for pair in pieces)
     for pair in pieces:
         above, beside = pair.left.range.start, pair.right.range.start
-        assert pair.tile == TileBlock(RowBlock(above + 2, above + 10), RowBlock(beside + 3, beside + 10))
+        assert pair.tile == TileBlock(
+            RowBlock(above + 2, above + 10), RowBlock(beside + 3, beside + 10)
+        )
     assert len(store.sent) == len(set(store.sent)) == 12
 
 
 def test_the_pieces_of_a_tile_that_is_given_up_come_next_and_lie_within_it():
     tile, other = (TileBlock(RowBlock(20, 40), RowBlock(start, start + 30)) for start in (60, 90))
-    queue = TileQueue([TileTask(tile, True), TileTask(other, True)], {}, SimpleNamespace(informed=lambda task: task))
-    queue.finished(next(queue), [TileBlock(RowBlock(0, 20), RowBlock(*cut)) for cut in ((0, 12), (12, 30))])
+    queue = TileQueue(
+        [TileTask(tile, True), TileTask(other, True)],
+        {},
+        SimpleNamespace(informed=lambda task: task),
+    )
+    queue.finished(
+        next(queue), [TileBlock(RowBlock(0, 20), RowBlock(*cut)) for cut in ((0, 12), (12, 30))]
+    )
     found = [next(queue) for _ in range(3)]
-    assert [task.tile.columns for task in found] == [RowBlock(60, 72), RowBlock(72, 90), other.columns]
+    assert [task.tile.columns for task in found] == [
+        RowBlock(60, 72),
+        RowBlock(72, 90),
+        other.columns,
+    ]
     assert [task.tile.rows for task in found] == [tile.rows] * 3
     # One that is computed may still be given up.
     assert next(queue) is LATER
@@ -107,7 +132,9 @@ def random_shares():
     return [[rng.randrange(0, 9000) for _ in range(count)] for count in (3, 4, 7)]
 
 
-@pytest.mark.parametrize("rows", [*random_shares(), [9000] * 3, [9000] * 4, [0, 500, 0], [10, 10], [0]])
+@pytest.mark.parametrize(
+    "rows", [*random_shares(), [9000] * 3, [9000] * 4, [0, 500, 0], [10, 10], [0]]
+)
 def test_every_two_chunks_meet_once_where_one_of_them_lies(rows):
     given, met = shares(rows), Counter()
     for host, transfers in rotate(given).items():
@@ -118,7 +145,9 @@ def test_every_two_chunks_meet_once_where_one_of_them_lies(rows):
                 assert own.host == host
                 met[frozenset([transfer.chunk, own])] += 1
     chunks = [chunk for share in given.values() for chunk in share]
-    assert met == Counter(frozenset(two) for two in itertools.combinations_with_replacement(chunks, 2))
+    assert met == Counter(
+        frozenset(two) for two in itertools.combinations_with_replacement(chunks, 2)
+    )
 
 
 @pytest.mark.parametrize(("count", "each"), [(3, 8000), (5, 16000), (2, 6000), (4, 14000)])
@@ -133,7 +162,9 @@ def spread(brings, rows):
 
 
 def whole(brings, rows):
-    chunks = {host: cut(Shard(host=host, runs=(RowRun(0, 0, rows),), bytes=0), 1000) for host in HOSTS}
+    chunks = {
+        host: cut(Shard(host=host, runs=(RowRun(0, 0, rows),), bytes=0), 1000) for host in HOSTS
+    }
     return Side(brings=brings, shares=chunks, everywhere=True)
 
 
@@ -141,7 +172,12 @@ CASES = {
     "both": (spread("queries", [700, 0, 2500]), spread("matrix", [3000, 2000, 4000]), 3200, 9000),
     "queries": (spread("queries", [700, 900, 2500]), whole("matrix", 5000), 4100, 5000),
     "matrix": (whole("queries", 1500), spread("matrix", [3000, 0, 4000]), 1500, 7000),
-    "one instance each": (spread("queries", [700, 0, 0]), spread("matrix", [0, 0, 4000]), 700, 4000),
+    "one instance each": (
+        spread("queries", [700, 0, 0]),
+        spread("matrix", [0, 0, 4000]),
+        700,
+        4000,
+    ),
 }
 
 
@@ -149,10 +185,19 @@ CASES = {
 def test_every_query_is_compared_with_every_row_once_where_one_of_them_is(case):
     queries, matrix, asked, rows = CASES[case]
     transfers = rotate_queries(queries, matrix)
-    pairs = [pair for there in transfers.values() for transfer in there for pair in block_pairs(transfer)]
-    met = [(i, j) for pair in pairs for i in pair.left.numbers()[::50] for j in pair.right.numbers()[::50]]
+    pairs = [
+        pair for there in transfers.values() for transfer in there for pair in block_pairs(transfer)
+    ]
+    met = [
+        (i, j)
+        for pair in pairs
+        for i in pair.left.numbers()[::50]
+        for j in pair.right.numbers()[::50]
+    ]
     assert len(met) == len(set(met))
     assert sum(pair.area for pair in pairs) == asked * rows
-    assert all(pair.host in (pair.left.host, pair.right.host) and not pair.self_join for pair in pairs)
+    assert all(
+        pair.host in (pair.left.host, pair.right.host) and not pair.self_join for pair in pairs
+    )
     # Nothing travels where one of the two lies whole everywhere.
     assert any(sent_rows(transfers).values()) == (case in ("both", "one instance each"))

@@ -4,7 +4,13 @@ import pytest
 
 from raysm.errors import InstanceLost, InvalidInput
 from raysm.features.similarity.cluster.layouts.rows import ShardedRows
-from raysm.features.similarity.cluster.layouts.shards import RowRun, ShardFile, ShardReport, join, report
+from raysm.features.similarity.cluster.layouts.shards import (
+    RowRun,
+    ShardFile,
+    ShardReport,
+    join,
+    report,
+)
 from raysm.features.similarity.cluster.reading.matrix import Place, Source
 
 
@@ -13,7 +19,10 @@ def a_file(name, rows, columns=4, dtype="float32", ids=None):
 
 
 def reports(**files):
-    return [ShardReport(host=host.replace("_", "-"), files=tuple(found)) for host, found in files.items()]
+    return [
+        ShardReport(host=host.replace("_", "-"), files=tuple(found))
+        for host, found in files.items()
+    ]
 
 
 def joined(**files):
@@ -27,9 +36,17 @@ def test_rows_are_in_the_natural_order_of_all_names_and_neighbours_on_one_instan
         algo_2=[a_file("part-10", 7)],
         algo_3=[],
     )
-    assert (index.rows, index.columns, index.names) == (18, 4, ["part-2", "part-3", "part-10", "part-11"])
+    assert (index.rows, index.columns, index.names) == (
+        18,
+        4,
+        ["part-2", "part-3", "part-10", "part-11"],
+    )
     runs = {shard.host: shard.runs for shard in index.shards}
-    assert runs == {"algo-1": (RowRun(0, 0, 9), RowRun(16, 9, 2)), "algo-2": (RowRun(9, 0, 7),), "algo-3": ()}
+    assert runs == {
+        "algo-1": (RowRun(0, 0, 9), RowRun(16, 9, 2)),
+        "algo-2": (RowRun(9, 0, 7),),
+        "algo-3": (),
+    }
 
 
 @pytest.mark.parametrize(
@@ -37,10 +54,22 @@ def test_rows_are_in_the_natural_order_of_all_names_and_neighbours_on_one_instan
     [
         ({"algo_1": [], "algo_2": []}, "no files"),
         ({"algo_1": [a_file("a", 1)], "algo_2": [a_file("a", 1)]}, "a .*algo-1 .*algo-2"),
-        ({"algo_1": [a_file("a", 1)], "algo_2": [a_file("b", 1, columns=5)]}, "b .* 5 columns, a .* 4"),
-        ({"algo_1": [a_file("a", 1, ids=pa.int64())], "algo_2": [a_file("b", 1, ids=pa.string())]}, "the ids of b"),
+        (
+            {"algo_1": [a_file("a", 1)], "algo_2": [a_file("b", 1, columns=5)]},
+            "b .* 5 columns, a .* 4",
+        ),
+        (
+            {
+                "algo_1": [a_file("a", 1, ids=pa.int64())],
+                "algo_2": [a_file("b", 1, ids=pa.string())],
+            },
+            "the ids of b",
+        ),
         ({"algo_1": [a_file("a", 0)]}, "hold no rows"),
-        ({"algo_1": [a_file("p-00-of-03.npy", 1)], "algo_2": [a_file("p-02-of-03.npy", 1)]}, "has file 1 of p-"),
+        (
+            {"algo_1": [a_file("p-00-of-03.npy", 1)], "algo_2": [a_file("p-02-of-03.npy", 1)]},
+            "has file 1 of p-",
+        ),
         ({"algo_1": [a_file("p-1-of-3.npy", 1), a_file("p-2-of-3.npy", 1)]}, "has file 3 of p-"),
     ],
 )
@@ -55,7 +84,11 @@ def test_numbered_files_that_are_all_there_make_a_matrix():
 
 def test_an_instance_that_reports_nothing_is_missed():
     with pytest.raises(InstanceLost, match="algo-3"):
-        join(reports(algo_1=[a_file("a", 1)], algo_2=[]), ["algo-1", "algo-2", "algo-3"], Source(channel="matrix"))
+        join(
+            reports(algo_1=[a_file("a", 1)], algo_2=[]),
+            ["algo-1", "algo-2", "algo-3"],
+            Source(channel="matrix"),
+        )
 
 
 def test_a_file_that_is_no_matrix_is_told_with_its_instance(tmp_path):

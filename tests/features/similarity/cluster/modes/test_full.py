@@ -43,7 +43,10 @@ def written(folder, ranges, *, in_strips):
 @pytest.mark.parametrize("count", [1, 3])
 def test_files_have_every_score_and_the_same_bytes_whichever_way_they_were_written(tmp_path, count):
     ranges = Ranges.even(90, count)
-    found = {strips: written(tmp_path / str(strips), ranges, in_strips=strips) for strips in (True, False)}
+    found = {
+        strips: written(tmp_path / str(strips), ranges, in_strips=strips)
+        for strips in (True, False)
+    }
     assert [(file.name, file.sha256, file.bytes) for file in found[True]] == [
         (file.name, file.sha256, file.bytes) for file in found[False]
     ]
@@ -62,12 +65,17 @@ def test_every_row_is_in_one_range_and_no_range_is_empty(cut, rows, count):
 
 
 def test_falling_ranges_have_about_as_many_pairs_with_later_rows():
-    pairs = [sum(10_000 - 1 - row for row in range(block.start, block.stop)) for block in Ranges.falling(10_000, 8)]
+    pairs = [
+        sum(10_000 - 1 - row for row in range(block.start, block.stop))
+        for block in Ranges.falling(10_000, 8)
+    ]
     assert max(pairs) < 1.01 * min(pairs)
 
 
 @given(
-    rows=st.integers(1, 300), count=st.integers(1, 20), numbers=st.lists(st.integers(0, 299), unique=True).map(sorted)
+    rows=st.integers(1, 300),
+    count=st.integers(1, 20),
+    numbers=st.lists(st.integers(0, 299), unique=True).map(sorted),
 )
 def test_numbers_come_to_the_range_that_has_them(rows, count, numbers):
     ranges = Ranges.even(rows, count)
@@ -84,7 +92,9 @@ def test_numbers_come_to_the_range_that_has_them(rows, count, numbers):
 def pairs_of(context, threshold, tile):
     part = threshold_tile(context, np.float32(threshold), tile)
     numbers = np.repeat(np.arange(tile.rows.start, tile.rows.stop), np.diff(part["offsets"]))
-    found = list(zip(numbers.tolist(), part["neighbors"].tolist(), part["similarities"], strict=True))
+    found = list(
+        zip(numbers.tolist(), part["neighbors"].tolist(), part["similarities"], strict=True)
+    )
     assert [pair[:2] for pair in found] == sorted(pair[:2] for pair in found)
     return found
 
@@ -95,7 +105,12 @@ def test_a_tile_of_several_panels_has_its_pairs_in_order(tmp_path):
     found = pairs_of(context, 0.9, TileBlock(RowBlock(250, 5000), RowBlock(0, 5000)))
     some = list(range(250, 5000, 250))
     scores = score_rows(rows, some)
-    expected = [(i, j) for at, i in enumerate(some) for j in np.flatnonzero(scores[at] >= np.float32(0.9)) if i < j]
+    expected = [
+        (i, j)
+        for at, i in enumerate(some)
+        for j in np.flatnonzero(scores[at] >= np.float32(0.9))
+        if i < j
+    ]
     assert [(i, j) for i, j, _ in found if i % 250 == 0] == expected
 
 
@@ -104,6 +119,8 @@ def test_an_overflowed_tile_is_given_up_and_its_pieces_hold_all_pairs(tmp_path):
     context = context_of(saved(rows, tmp_path))
     tile = TileBlock(RowBlock(0, 4200), RowBlock(0, 4200))
     assert list(threshold_tile(context, np.float32(0.5), tile)) == ["overflowed"]
-    found = [len(threshold_tile(context, np.float32(0.5), piece)["neighbors"]) for piece in pieces(tile)]
+    found = [
+        len(threshold_tile(context, np.float32(0.5), piece)["neighbors"]) for piece in pieces(tile)
+    ]
     assert sum(found) == 4200 * 4199 // 2
     assert max(found) <= MAX_PAIRS

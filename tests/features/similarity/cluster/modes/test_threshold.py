@@ -48,7 +48,9 @@ def written(folder, ranges, tasks, *, self_join):
 def test_owners_of_ranges_write_every_pair_of_two_rows_once_and_in_order(tmp_path, count):
     ranges = MODE.ranges(90, count, self_join=True)
     # The last block has two rows, and so one pair.
-    found = written(tmp_path, ranges, [TileTask(tile, True) for tile in triangle(90, 44)], self_join=True)
+    found = written(
+        tmp_path, ranges, [TileTask(tile, True) for tile in triangle(90, 44)], self_join=True
+    )
     for block, part in zip(ranges, found, strict=True):
         assert all(block.start <= row < block.stop for row, _, _ in part)
     assert [pair for part in found for pair in part] == pairs(ROWS, MODE.least)
@@ -56,7 +58,9 @@ def test_owners_of_ranges_write_every_pair_of_two_rows_once_and_in_order(tmp_pat
 
 def test_an_owner_gets_a_piece_of_each_tile_with_rows_of_its_range_even_if_it_is_empty():
     ranges, tile = Ranges((0, 30, 60, 90)), TileBlock(RowBlock(0, 20), RowBlock(50, 90))
-    found = {name: np.empty(0, np.uint32) for name in ("rows", "counts", "neighbors", "similarities")}
+    found = {
+        name: np.empty(0, np.uint32) for name in ("rows", "counts", "neighbors", "similarities")
+    }
     assert [at for at, _ in MODE.split(TileTask(tile, False), found, ranges)] == [0]
     # In a self-join the columns may be the first of a pair, too.
     assert [at for at, _ in MODE.split(TileTask(tile, True), found, ranges)] == [0, 1, 2]
@@ -78,7 +82,9 @@ def test_the_pieces_of_a_tile_with_too_many_pairs_cover_it_counted_from_its_firs
     task = TileTask(TileBlock(RowBlock(100, 4100), RowBlock(5000, 9200)), True)
     found = MODE.given_up(task, {"overflowed": np.array([MAX_PAIRS + 1])})
     assert {piece.rows for piece in found} == {RowBlock(0, 4000)}
-    assert [row for piece in found for row in range(piece.columns.start, piece.columns.stop)] == list(range(4200))
+    assert [
+        row for piece in found for row in range(piece.columns.start, piece.columns.stop)
+    ] == list(range(4200))
     assert all(4000 * piece.columns.rows <= MAX_PAIRS for piece in found)
     assert MODE.given_up(task, {"rows": np.empty(0, np.uint32)}) == ()
 
@@ -92,7 +98,8 @@ def merged(record, names, rows):
 
 def test_pieces_are_merged_in_groups_without_losing_a_row_at_the_edge_of_a_group(tmp_path):
     record, rows, each = record_in(tmp_path), RowBlock(7, 107), 20_000
-    # One piece with half of the pairs of all rows, and a piece of its own for the others of each row.
+    # One piece with half of the pairs of all rows, and a piece of its own for the others of each
+    # row.
     halves = [np.arange(start, each, 2, dtype=np.uint32) for start in (0, 1)]
     scores = np.linspace(0, 1, each, dtype=np.float32)
     numbers = np.arange(7, 107, dtype=np.uint32)
@@ -132,6 +139,8 @@ def test_a_row_with_more_pairs_than_a_group_is_merged_at_once(tmp_path):
         similarities=np.zeros(len(neighbors), dtype=np.float32),
     )
     chunks, done = merged(record, ["piece"], RowBlock(0, 6))
-    assert np.array_equal(np.concatenate([chunk[0] for chunk in chunks]), np.repeat([0, 1, 4], counts))
+    assert np.array_equal(
+        np.concatenate([chunk[0] for chunk in chunks]), np.repeat([0, 1, 4], counts)
+    )
     assert np.array_equal(np.concatenate([chunk[1] for chunk in chunks]), neighbors)
     assert done == 6

@@ -29,7 +29,9 @@ class Noting:
         return self._engine.prepare(tile, frame)
 
 
-def test_a_task_prepares_no_more_rows_at_a_time_than_memory_allows_in_cuts_of_about_one_size(tmp_path):
+def test_a_task_prepares_no_more_rows_at_a_time_than_memory_allows_in_cuts_of_about_one_size(
+    tmp_path,
+):
     context = replace(context_of(saved(ROWS, tmp_path)), operand_rows=25)
     cache = engine_cache_of(context)
     cache.engine = Noting(cache.engine)

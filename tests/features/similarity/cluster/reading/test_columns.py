@@ -55,7 +55,9 @@ def test_the_index_that_pandas_hides_in_a_parquet_file_is_not_a_feature(read, tm
         ("PassengerId", ".tsv"),
     ],
 )
-def test_a_column_that_looks_like_a_row_index_is_refused_with_every_way_out(read, tmp_path, name, suffix):
+def test_a_column_that_looks_like_a_row_index_is_refused_with_every_way_out(
+    read, tmp_path, name, suffix
+):
     path = tmp_path / f"m{suffix}"
     table = pa.table({name: np.arange(4.0)} | dict(zip(NAMES, ROWS.T, strict=True)))
     if suffix == ".parquet":
@@ -68,12 +70,17 @@ def test_a_column_that_looks_like_a_row_index_is_refused_with_every_way_out(read
     assert "index=False" in str(error.value)
     np.testing.assert_array_equal(read(path, exclude=(name,)), ROWS)
     np.testing.assert_array_equal(read(path, ids=(name,)), ROWS)
-    np.testing.assert_array_equal(read(path, columns=(name, "b")), np.column_stack([np.arange(4), ROWS[:, 1]]))
+    np.testing.assert_array_equal(
+        read(path, columns=(name, "b")), np.column_stack([np.arange(4), ROWS[:, 1]])
+    )
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_column_whose_values_count_is_refused_until_it_is_named(read, tmp_path, suffix):
-    path, rows = tmp_path / f"m{suffix}", np.column_stack([np.arange(1001, 1013), np.arange(12) ** 2])
+    path, rows = (
+        tmp_path / f"m{suffix}",
+        np.column_stack([np.arange(1001, 1013), np.arange(12) ** 2]),
+    )
     save(path, ["n", "bid"], rows)
     with pytest.raises(InvalidInput, match="'n' looks like a row index"):
         read(path)
@@ -98,14 +105,17 @@ def test_features_can_be_chosen_or_excluded_beside_text(read, tmp_path):
     table.to_pandas().to_csv(tmp_path / "m.csv", index=False)
     for name in ("m.parquet", "m.csv"):
         np.testing.assert_array_equal(read(tmp_path / name, columns=("c", "a")), ROWS[:, [0, 2]])
-        np.testing.assert_array_equal(read(tmp_path / name, exclude=("title", "b")), ROWS[:, [0, 2]])
+        np.testing.assert_array_equal(
+            read(tmp_path / name, exclude=("title", "b")), ROWS[:, [0, 2]]
+        )
         with pytest.raises(InvalidInput, match="no column 'd'.* 'title', 'a', 'b', 'c'"):
             read(tmp_path / name, columns=("d",))
 
 
 def test_a_list_column_beside_scalar_columns_needs_a_choice(read, tmp_path):
     pq.write_table(
-        pa.table({"item": [1, 2, 3, 4], "vector": list(ROWS), "price": [5, 6, 7, 8]}), tmp_path / "m.parquet"
+        pa.table({"item": [1, 2, 3, 4], "vector": list(ROWS), "price": [5, 6, 7, 8]}),
+        tmp_path / "m.parquet",
     )
     with pytest.raises(InvalidInput, match="list column 'vector' .*'item', 'price'"):
         read(tmp_path / "m.parquet")
@@ -115,7 +125,9 @@ def test_a_list_column_beside_scalar_columns_needs_a_choice(read, tmp_path):
     np.testing.assert_array_equal(read(tmp_path / "m.parquet", columns=("vector",)), ROWS)
     both = np.column_stack([ROWS, [5, 6, 7, 8]])
     np.testing.assert_array_equal(read(tmp_path / "m.parquet", columns=("price", "vector")), both)
-    np.testing.assert_array_equal(read(tmp_path / "m.parquet", columns=("price", "vector"), ids=("item",)), both)
+    np.testing.assert_array_equal(
+        read(tmp_path / "m.parquet", columns=("price", "vector"), ids=("item",)), both
+    )
 
 
 def save(path, names, rows):
@@ -163,9 +175,12 @@ def test_columns_without_names_count_by_position(read, tmp_path):
 def test_several_columns_can_name_the_rows(tmp_path):
     # As a batch inference leaves them: a file, a row in it, and the prediction.
     pq.write_table(
-        pa.table({"file": ["x", "x", "y", "y"], "row": [0, 1, 0, 1], "vector": list(ROWS)}), tmp_path / "m.parquet"
+        pa.table({"file": ["x", "x", "y", "y"], "row": [0, 1, 0, 1], "vector": list(ROWS)}),
+        tmp_path / "m.parquet",
     )
-    save_csv = pd.DataFrame({"file": ["x", "x", "y", "y"], "row": ["00", "01", "00", "01"]} | {"a": ROWS[:, 0]})
+    save_csv = pd.DataFrame(
+        {"file": ["x", "x", "y", "y"], "row": ["00", "01", "00", "01"]} | {"a": ROWS[:, 0]}
+    )
     save_csv.to_csv(tmp_path / "m.csv", index=False)
     for name, last in (("m.parquet", 1), ("m.csv", "01")):
         matrix = open_matrix(tmp_path / name, tmp_path / "scratch", Selection(ids=("file", "row")))
@@ -207,15 +222,23 @@ def test_a_matrix_is_described_with_its_columns(tmp_path):
     wide = np.ones((3000, 32), dtype=np.float32)
     table = pd.DataFrame(wide, columns=[f"f{i}" for i in range(32)], index=np.arange(3000) * 2)
     table.assign(sku=table.index.map(str)).to_parquet(tmp_path / "wide.parquet")
-    assert outputs("reference/similarity.md") == [f"matrix: {described('wide.parquet', ids=('sku',))}"]
+    assert outputs("reference/similarity.md") == [
+        f"matrix: {described('wide.parquet', ids=('sku',))}"
+    ]
     frame(index=pd.Index([7, 9, 2, 4], name="key")).to_parquet(tmp_path / "m.parquet")
     assert described("m.parquet") == "4 rows x 3 columns (a, b, c), float64; left out: 'key'"
-    assert described("m.parquet", ids=("key",)) == "4 rows x 3 columns (a, b, c), float64; named by 'key'"
+    assert (
+        described("m.parquet", ids=("key",))
+        == "4 rows x 3 columns (a, b, c), float64; named by 'key'"
+    )
     pq.write_table(pa.table({"vector": list(ROWS), "price": [5, 6, 7, 8]}), tmp_path / "l.parquet")
     assert described("l.parquet", columns=("vector",)) == (
         "4 rows x 3 columns (the list column 'vector'), float64; left out: 'price'"
     )
-    assert described("l.parquet", columns=("vector", "price")) == "4 rows x 4 columns (vector[3], price), float64"
+    assert (
+        described("l.parquet", columns=("vector", "price"))
+        == "4 rows x 4 columns (vector[3], price), float64"
+    )
     (tmp_path / "m.csv").write_text("1,2\n3,4\n")
     assert described("m.csv") == "2 rows x 2 columns (columns without names), float64"
     np.save(tmp_path / "m.npy", wide)

@@ -42,7 +42,9 @@ def test_more_neighbors_than_rows_are_refused_by_the_python_call_too(refusal, tm
     )
 
 
-def test_it_is_refused_for_aws_before_anything_is_uploaded_and_what_lies_there_is_not_looked_at(tmp_path, refusal):
+def test_it_is_refused_for_aws_before_anything_is_uploaded_and_what_lies_there_is_not_looked_at(
+    tmp_path, refusal
+):
     (tmp_path / "m.csv").write_text("a,b\n")
     with fake_aws() as fake:
         assert "m.csv" in refusal(target=fake.service, matrix=tmp_path / "m.csv")
@@ -56,9 +58,13 @@ def test_queries_are_looked_at_beside_the_matrix(refusal, tmp_path):
     assert "q.npy has 5 columns" in refusal(matrix=tmp_path / "m.npy", queries=tmp_path / "q.npy")
     np.save(tmp_path / "q.npy", np.array([[1, np.nan]]))
     assert "row 0 of q.npy" in refusal(matrix=tmp_path / "m.npy", queries=tmp_path / "q.npy")
-    assert "ask for at most 3" in refusal(Similarity(top_k=4), matrix=tmp_path / "m.npy", queries="s3://b/q.npy")
+    assert "ask for at most 3" in refusal(
+        Similarity(top_k=4), matrix=tmp_path / "m.npy", queries="s3://b/q.npy"
+    )
     (tmp_path / "m.csv").write_text("a,b\n1,5\n3,4\n")
-    assert "m.csv has 2 rows; ask for at most 1" in refusal(Similarity(top_k=2), matrix=tmp_path / "m.csv")
+    assert "m.csv has 2 rows; ask for at most 1" in refusal(
+        Similarity(top_k=2), matrix=tmp_path / "m.csv"
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,5 +106,7 @@ def test_queries_may_lack_a_column_that_is_excluded_from_the_matrix(refusal, tmp
     workload = Similarity(top_k=1, exclude_columns=["label"])
     assert refusal(workload, matrix=tmp_path / "m.csv", queries=tmp_path / "q.csv") is None
     assert "m.csv has no column 'labels'" in refusal(
-        Similarity(top_k=1, exclude_columns="labels"), matrix=tmp_path / "m.csv", queries=tmp_path / "q.csv"
+        Similarity(top_k=1, exclude_columns="labels"),
+        matrix=tmp_path / "m.csv",
+        queries=tmp_path / "q.csv",
     )

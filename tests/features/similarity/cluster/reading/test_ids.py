@@ -8,7 +8,13 @@ import pytest
 
 from raysm.errors import InvalidInput
 from raysm.features.similarity.cluster.arithmetic.keys import encode
-from raysm.features.similarity.cluster.output import NEIGHBORS, PAIRS, write_ids, write_neighbors, write_pairs
+from raysm.features.similarity.cluster.output import (
+    NEIGHBORS,
+    PAIRS,
+    write_ids,
+    write_neighbors,
+    write_pairs,
+)
 from raysm.features.similarity.cluster.reading.columns import Selection
 from raysm.features.similarity.cluster.reading.files import peek
 from raysm.features.similarity.cluster.reading.ids import Ids
@@ -58,8 +64,12 @@ def test_ids_of_any_type_stand_beside_rows_and_neighbors(tmp_path, values):
     found = pq.read_table(tmp_path / NEIGHBORS)
     assert found.schema.names == ["row", "id", "neighbors", "neighbor_ids", "similarities"]
     assert found["id"].to_pylist() == expected
-    assert found["neighbor_ids"].to_pylist() == [[expected[i] for i in pair] for pair in NEIGHBORS_OF]
-    write_pairs(tmp_path / PAIRS, [(np.array([0, 3]), np.array([2, 4]), np.ones(2, dtype=np.float32))], ids)
+    assert found["neighbor_ids"].to_pylist() == [
+        [expected[i] for i in pair] for pair in NEIGHBORS_OF
+    ]
+    write_pairs(
+        tmp_path / PAIRS, [(np.array([0, 3]), np.array([2, 4]), np.ones(2, dtype=np.float32))], ids
+    )
     found = pq.read_table(tmp_path / PAIRS)
     assert found.schema.names == ["row", "id", "neighbor", "neighbor_id", "similarity"]
     assert found["id"].to_pylist() == [expected[0], expected[3]]

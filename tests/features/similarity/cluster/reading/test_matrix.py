@@ -21,7 +21,9 @@ ROWS = np.random.default_rng(0).standard_normal((30, 4)).astype(np.float32)
 
 
 def opened(path, tmp_path, id_column=None):
-    return open_matrix(path, tmp_path / "scratch", Selection(() if id_column is None else (id_column,)))
+    return open_matrix(
+        path, tmp_path / "scratch", Selection(() if id_column is None else (id_column,))
+    )
 
 
 def all_rows(matrix):
@@ -53,10 +55,14 @@ SAVE = {
     "csr.npz": lambda path: scipy.sparse.save_npz(path, scipy.sparse.csr_matrix(ROWS)),
     "m.csv": lambda path: path.write_text(csv_text(ROWS)),
     "M.CSV.GZ": lambda path: path.write_bytes(gzip.compress(csv_text(ROWS, "a,b,c,d").encode())),
-    "m.parquet": lambda path: pq.write_table(pa.table({f"c{i}": ROWS[:, i] for i in range(4)}), path, row_group_size=7),
+    "m.parquet": lambda path: pq.write_table(
+        pa.table({f"c{i}": ROWS[:, i] for i in range(4)}), path, row_group_size=7
+    ),
     "lists.parquet": lambda path: pq.write_table(pa.table({"v": ROWS.tolist()}), path),
     "fixed.parquet": lambda path: pq.write_table(
-        pa.table({"v": pa.FixedSizeListArray.from_arrays(pa.array(ROWS.ravel()), 4)}), path, row_group_size=11
+        pa.table({"v": pa.FixedSizeListArray.from_arrays(pa.array(ROWS.ravel()), 4)}),
+        path,
+        row_group_size=11,
     ),
 }
 
@@ -94,7 +100,11 @@ def test_a_channel_that_maps_no_files_is_copied_and_read_as_it_was(name, tmp_pat
 
 def test_a_folder_is_one_matrix_in_natural_order_of_any_formats_and_types(tmp_path):
     folder = tmp_path / "matrix"
-    for name, part in (("c.npy", "part-2.npy"), ("csr.npz", "part-10.npz"), ("m.csv", "part-9.csv")):
+    for name, part in (
+        ("c.npy", "part-2.npy"),
+        ("csr.npz", "part-10.npz"),
+        ("m.csv", "part-9.csv"),
+    ):
         saved(name, folder).rename(folder / part)
     np.save(folder / "part-11.npy", np.arange(8, dtype=np.int16).reshape(2, 4))
     (folder / "_SUCCESS").touch()
@@ -128,7 +138,20 @@ def test_ids_keep_their_digits_and_come_in_the_order_of_the_rows(tmp_path):
     for part in range(3):
         table = pa.table({"x": np.ones(4), "id": [part * 10 + i for i in range(4)]})
         pq.write_table(table, tmp_path / "m" / f"{part}.parquet", row_group_size=3)
-    assert all_ids(opened(tmp_path / "m", tmp_path, "id")) == [0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23]
+    assert all_ids(opened(tmp_path / "m", tmp_path, "id")) == [
+        0,
+        1,
+        2,
+        3,
+        10,
+        11,
+        12,
+        13,
+        20,
+        21,
+        22,
+        23,
+    ]
 
 
 def test_a_folder_of_no_or_unknown_files_is_refused(tmp_path):
@@ -136,7 +159,11 @@ def test_a_folder_of_no_or_unknown_files_is_refused(tmp_path):
     (tmp_path / "m").mkdir()
     refused(tmp_path / "m", tmp_path, "holds no files")
     (tmp_path / "m" / "notes.txt").write_text("x")
-    refused(tmp_path / "m", tmp_path, r"notes.txt cannot be read as a matrix; supported are .npy, .npz, .csv, .csv.gz,")
+    refused(
+        tmp_path / "m",
+        tmp_path,
+        r"notes.txt cannot be read as a matrix; supported are .npy, .npz, .csv, .csv.gz,",
+    )
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv.gz", ".parquet"])
@@ -155,7 +182,11 @@ def test_truncated_files_are_refused(name, tmp_path):
     path = saved(name, tmp_path)
     content = path.read_bytes()
     path.write_bytes(content[: len(content) * 2 // 3])
-    refused(path, tmp_path, r"truncated: \(30, 4\) of float32 need 480 bytes" if name == "c.npy" else path.name)
+    refused(
+        path,
+        tmp_path,
+        r"truncated: \(30, 4\) of float32 need 480 bytes" if name == "c.npy" else path.name,
+    )
 
 
 def test_python_objects_are_never_unpickled(tmp_path):
@@ -189,7 +220,11 @@ def test_arrays_that_are_no_matrix_of_real_numbers_are_refused(array, pattern, t
 
 def test_an_archive_of_several_arrays_or_another_sparse_format_is_refused_with_the_remedy(tmp_path):
     np.savez(tmp_path / "m.npz", first=ROWS, second=ROWS)
-    refused(tmp_path / "m.npz", tmp_path, "exactly one array, or a SciPy CSR matrix; it holds first, second")
+    refused(
+        tmp_path / "m.npz",
+        tmp_path,
+        "exactly one array, or a SciPy CSR matrix; it holds first, second",
+    )
     scipy.sparse.save_npz(tmp_path / "csc.npz", scipy.sparse.csc_matrix(ROWS))
     refused(tmp_path / "csc.npz", tmp_path, r"format 'csc'; convert it with .tocsr\(\)")
 
@@ -209,7 +244,12 @@ def test_an_archive_of_several_arrays_or_another_sparse_format_is_refused_with_t
     ],
 )
 def test_a_csr_matrix_whose_arrays_lie_is_refused(name, value, tmp_path):
-    arrays = {"data": np.ones(2), "indices": np.array([0, 1]), "indptr": np.array([0, 1, 2]), "shape": np.array([2, 2])}
+    arrays = {
+        "data": np.ones(2),
+        "indices": np.array([0, 1]),
+        "indptr": np.array([0, 1, 2]),
+        "shape": np.array([2, 2]),
+    }
     np.savez(tmp_path / "m.npz", format=np.array(b"csr"), **(arrays | {name: value}))
     refused(tmp_path / "m.npz", tmp_path, "a (valid )?CSR matrix")
 
@@ -262,14 +302,19 @@ def test_a_csv_that_is_no_matrix_says_where(text, pattern, tmp_path):
 def test_a_table_without_rows_is_refused_alone_and_joined_to_others_that_have_some(kind, tmp_path):
     (tmp_path / "m").mkdir()
     for name, values in (("0", []), ("1", [1.0, 3.0])):
-        table = pa.table({"key": pa.array(["r"] * len(values), pa.string()), "a": pa.array(values, pa.float64())})
+        table = pa.table(
+            {"key": pa.array(["r"] * len(values), pa.string()), "a": pa.array(values, pa.float64())}
+        )
         write = pa.csv.write_csv if kind == "csv" else pq.write_table
         write(table, tmp_path / "m" / f"{name}.{kind}")
         if not values:
             with pytest.raises(InvalidInput, match="no rows"):
                 opened(tmp_path / "m", tmp_path, "key")
     matrix = opened(tmp_path / "m", tmp_path, "key")
-    assert (all_rows(matrix).tolist(), [rows for _, rows, _ in matrix.files]) == ([[1.0], [3.0]], [0, 2])
+    assert (all_rows(matrix).tolist(), [rows for _, rows, _ in matrix.files]) == (
+        [[1.0], [3.0]],
+        [0, 2],
+    )
     assert pa.concat_arrays(matrix.id_batches()).to_pylist() == ["r", "r"]
 
 
@@ -291,7 +336,9 @@ def test_an_id_column_that_is_not_there_is_refused_with_those_that_are(tmp_path)
     (tmp_path / "n.csv").write_text("1,2\n")
     refused(tmp_path / "n.csv", tmp_path, "has no header line", "name")
     refused(saved("c.npy", tmp_path), tmp_path, "save the rows as CSV or Parquet", "name")
-    refused(saved("m.parquet", tmp_path), tmp_path, "its columns are 'c0', 'c1', 'c2', 'c3'", "name")
+    refused(
+        saved("m.parquet", tmp_path), tmp_path, "its columns are 'c0', 'c1', 'c2', 'c3'", "name"
+    )
 
 
 def test_parquet_nulls_and_ragged_lists_say_where(tmp_path):
@@ -301,13 +348,17 @@ def test_parquet_nulls_and_ragged_lists_say_where(tmp_path):
     refused(tmp_path / "b.parquet", tmp_path, "column 'v', row 1: 1 numbers, not 2")
     pq.write_table(pa.table({"v": [[1.0, 2.0], [1.0, None]]}), tmp_path / "c.parquet")
     refused(tmp_path / "c.parquet", tmp_path, "column 'v', row 1: a number in the list is missing")
-    pq.write_table(pa.table({"v": pa.array([[], []], pa.list_(pa.float32()))}), tmp_path / "d.parquet")
+    pq.write_table(
+        pa.table({"v": pa.array([[], []], pa.list_(pa.float32()))}), tmp_path / "d.parquet"
+    )
     refused(tmp_path / "d.parquet", tmp_path, "row 0: the list is empty")
 
 
 def test_parquet_columns_of_one_name_are_each_read(tmp_path):
     columns = [pa.array(ROWS[:, i]) for i in range(4)]
-    pq.write_table(pa.Table.from_arrays(columns, names=["a", "b", "a", "b"]), tmp_path / "m.parquet")
+    pq.write_table(
+        pa.Table.from_arrays(columns, names=["a", "b", "a", "b"]), tmp_path / "m.parquet"
+    )
     assert np.array_equal(all_rows(opened(tmp_path / "m.parquet", tmp_path)), ROWS)
     with pytest.raises(InvalidInput, match="m.parquet .* 2 columns 'a'"):
         opened(tmp_path / "m.parquet", tmp_path / "other", "a")

@@ -113,7 +113,9 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 def checked(path):
     """Return what reading a file says, and its peak memory in MB."""
     command = [sys.executable, "-c", CHECK, str(path)]
-    *said, peak = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    *said, peak = subprocess.run(
+        command, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     return " ".join(said), int(peak) // (1024 if sys.platform == "darwin" else 1)
 
 

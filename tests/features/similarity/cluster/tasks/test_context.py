@@ -35,8 +35,12 @@ def test_an_instance_whose_share_has_changed_is_named(tmp_path):
 def test_an_instance_whose_files_have_no_rows_reports_them_and_has_none_to_read(tmp_path):
     (tmp_path / "share").mkdir()
     np.save(tmp_path / "share" / "part-3.npy", np.empty((0, 2)))
-    source = Source(channel="matrix", sharded=True, place=Place(tmp_path / "share", tmp_path, "algo-3"))
-    assert [(file.name, file.rows, file.columns) for file in report(source).files] == [("part-3.npy", 0, 2)]
+    source = Source(
+        channel="matrix", sharded=True, place=Place(tmp_path / "share", tmp_path, "algo-3")
+    )
+    assert [(file.name, file.rows, file.columns) for file in report(source).files] == [
+        ("part-3.npy", 0, 2)
+    ]
     assert shape(source, 9, {"algo-1": RowBlock(0, 9)}).open().some(10) is None
 
 
@@ -44,10 +48,14 @@ COLUMNS = 8192
 
 
 def ready(shape, blocks):
-    return prepared(shape, [(block, prepared_part(prepare_block, shape, block)) for block in blocks])
+    return prepared(
+        shape, [(block, prepared_part(prepare_block, shape, block)) for block in blocks]
+    )
 
 
-def test_centre_and_clusters_are_the_same_to_the_last_bit_however_the_rows_are_cut_and_in_any_order(tmp_path):
+def test_centre_and_clusters_are_the_same_to_the_last_bit_however_the_rows_are_cut_and_in_any_order(
+    tmp_path,
+):
     rows, _ = tight_rows(1200, COLUMNS, 3, 1e-3)
     shape = shape_of(saved(rows, tmp_path))
     step = tile_rows(2 * COLUMNS)
@@ -103,7 +111,10 @@ HEIGHT, WIDTH = 24_000, 512
 
 @pytest.mark.long
 def test_a_task_takes_the_memory_that_the_model_says(tmp_path):
-    np.save(tmp_path / "m.npy", np.random.default_rng(0).standard_normal((HEIGHT, WIDTH), dtype=np.float32))
+    np.save(
+        tmp_path / "m.npy",
+        np.random.default_rng(0).standard_normal((HEIGHT, WIDTH), dtype=np.float32),
+    )
     command = [sys.executable, "-c", MEASURE, str(tmp_path / "m.npy")]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=400)
     taken, held = map(int, done.stdout.split())

@@ -42,11 +42,15 @@ from tests.support.waiting import until
 
 
 @contextlib.contextmanager
-def prepared(checkpoints, seed=0, lr=0.1, scheduler=None, model=lambda: nn.Linear(3, 2), optimizer=None):
+def prepared(
+    checkpoints, seed=0, lr=0.1, scheduler=None, model=lambda: nn.Linear(3, 2), optimizer=None
+):
     """A training of this process that is about to begin; its session."""
     torch.manual_seed(seed)
     model = model()
-    optimizer = (optimizer or (lambda parameters: torch.optim.SGD(parameters, lr=lr, momentum=0.9)))(model.parameters())
+    optimizer = (
+        optimizer or (lambda parameters: torch.optim.SGD(parameters, lr=lr, momentum=0.9))
+    )(model.parameters())
     session = sessions.begin()
     try:
         training.prepare(
@@ -120,11 +124,16 @@ def test_checkpoints_of_a_job_are_where_the_service_keeps_them_if_it_does(
 
 
 def test_the_best_by_a_reported_metric_is_kept_as_well(tmp_path):
-    with prepared(Checkpoints(every_steps=1, keep=1, best=("accuracy", "max"), folder=tmp_path)) as session:
+    with prepared(
+        Checkpoints(every_steps=1, keep=1, best=("accuracy", "max"), folder=tmp_path)
+    ) as session:
         for step, accuracy in enumerate([0.5, 0.9, float("nan"), 0.7, 0.6], 1):
             training.report(accuracy=accuracy)
             train(session, step)
-    assert {manifest.step: manifest.value for manifest in read_manifests(tmp_path).values()} == {2: 0.9, 5: 0.6}
+    assert {manifest.step: manifest.value for manifest in read_manifests(tmp_path).values()} == {
+        2: 0.9,
+        5: 0.6,
+    }
 
 
 def test_one_that_cannot_be_written_is_said_and_the_training_goes_on(tmp_path, capsys):
@@ -138,7 +147,8 @@ def test_one_that_cannot_be_written_is_said_and_the_training_goes_on(tmp_path, c
         tmp_path.mkdir(exist_ok=True)  # that of step 6 may have begun
         train(session, 9)
     assert (
-        "the checkpoint of step 4 was not written; the newest whole one is that of step 2:" in capsys.readouterr().out
+        "the checkpoint of step 4 was not written; the newest whole one is that of step 2:"
+        in capsys.readouterr().out
     )
     assert 4 not in kept_steps(tmp_path)
     assert kept_steps(tmp_path)[-1] == 8
@@ -161,7 +171,9 @@ def full_disk():
 
 
 @pytest.mark.parametrize("kept_before", [0, 2])
-def test_a_start_after_the_disk_was_full_names_the_step_that_was_not_kept(tmp_path, capsys, kept_before):
+def test_a_start_after_the_disk_was_full_names_the_step_that_was_not_kept(
+    tmp_path, capsys, kept_before
+):
     every_2 = Checkpoints(every_steps=2, folder=tmp_path)
     if kept_before:
         with prepared(every_2, model=wide) as session:
@@ -171,7 +183,14 @@ def test_a_start_after_the_disk_was_full_names_the_step_that_was_not_kept(tmp_pa
     said = capsys.readouterr().out
     assert f"step 6 was not written{'' if kept_before else ', nor any before it'}" in said
     assert os.strerror(errno.EFBIG) in said
-    assert sum(path.stat().st_size for path in tmp_path.rglob("*") if "step-0000000002" not in str(path)) < 100_000
+    assert (
+        sum(
+            path.stat().st_size
+            for path in tmp_path.rglob("*")
+            if "step-0000000002" not in str(path)
+        )
+        < 100_000
+    )
     with prepared(every_2, model=wide) as session:
         assert session.position.steps == kept_before
         said = capsys.readouterr().out
@@ -205,11 +224,15 @@ def remove_file(newest, older):
 @pytest.mark.parametrize(
     ("name", "alter"),
     [
-        *itertools.product(("__0_0.distcp", shards.METADATA), (truncate, flip_a_bit, replace_by_older, remove_file)),
+        *itertools.product(
+            ("__0_0.distcp", shards.METADATA), (truncate, flip_a_bit, replace_by_older, remove_file)
+        ),
         *itertools.product((MANIFEST,), (truncate, replace_by_older, remove_file)),
     ],
 )
-def test_a_checkpoint_of_which_a_file_was_altered_is_named_and_the_one_before_is_resumed(tmp_path, capsys, name, alter):
+def test_a_checkpoint_of_which_a_file_was_altered_is_named_and_the_one_before_is_resumed(
+    tmp_path, capsys, name, alter
+):
     every_2 = Checkpoints(every_steps=2, folder=tmp_path)
     with prepared(every_2) as session:
         train(session, 5)
@@ -230,7 +253,11 @@ def test_gone_on_with_it_is_the_training_that_went_through(tmp_path, capsys):
     with prepared(Checkpoints(every_steps=3, folder=tmp_path)) as session:
         train(session, 4)
     with prepared(Checkpoints(every_steps=3, folder=tmp_path), seed=9) as session:
-        assert (session.position.steps, session.position.epoch, session.position.offset) == (3, 0, 12)
+        assert (session.position.steps, session.position.epoch, session.position.offset) == (
+            3,
+            0,
+            12,
+        )
         assert train(session, 8) == expected[3:]
     said = capsys.readouterr().out
     assert "checkpoint of step 3 (epoch 0, 12 of 40 samples)" in said
@@ -271,13 +298,18 @@ MOMENTA = {
 def test_a_model_with_a_layer_that_nothing_uses_goes_on(tmp_path, momenta):
     with prepared(None, model=Branches, optimizer=MOMENTA[momenta]) as session:
         expected = train(session, 8)
-    with prepared(Checkpoints(every_steps=3, folder=tmp_path), model=Branches, optimizer=MOMENTA[momenta]) as session:
+    with prepared(
+        Checkpoints(every_steps=3, folder=tmp_path), model=Branches, optimizer=MOMENTA[momenta]
+    ) as session:
         train(session, 4)
     with prepared(
         Checkpoints(every_steps=3, folder=tmp_path), 9, model=Branches, optimizer=MOMENTA[momenta]
     ) as session:
         assert session.position.steps == 3
-        has_state = [bool(session.trainer.optimizer.state[p]) for p in session.trainer.parts.unused.parameters()]
+        has_state = [
+            bool(session.trainer.optimizer.state[p])
+            for p in session.trainer.parts.unused.parameters()
+        ]
         assert has_state == [momenta == "adagrad"] * 2  # whose constructor makes it
         assert train(session, 8) == expected[3:]
 
@@ -303,8 +335,12 @@ def train_thawing(session, steps, thawed_after):
     return losses
 
 
-@pytest.mark.parametrize(("momenta", "thawed_after"), [("adam", 2), ("momentum", 5), ("adagrad", 5)])
-def test_a_layer_that_is_frozen_in_the_beginning_goes_on_with_the_state_that_it_had(tmp_path, momenta, thawed_after):
+@pytest.mark.parametrize(
+    ("momenta", "thawed_after"), [("adam", 2), ("momentum", 5), ("adagrad", 5)]
+)
+def test_a_layer_that_is_frozen_in_the_beginning_goes_on_with_the_state_that_it_had(
+    tmp_path, momenta, thawed_after
+):
     with prepared(None, model=Thawing, optimizer=MOMENTA[momenta]) as session:
         expected = train_thawing(session, 8, thawed_after)
     kept = Checkpoints(every_steps=4, folder=tmp_path)
@@ -324,12 +360,17 @@ def test_a_layer_that_is_frozen_in_the_beginning_goes_on_with_the_state_that_it_
             lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
             r"optimizer\.state\.bias\.mom",
         ),
-        (lambda parameters: torch.optim.Adam(parameters, lr=0.1), r"optimizer\.param_groups\.bias\.amsgrad"),
+        (
+            lambda parameters: torch.optim.Adam(parameters, lr=0.1),
+            r"optimizer\.param_groups\.bias\.amsgrad",
+        ),
     ],
 )
 def test_a_checkpoint_of_another_optimizer_is_refused_by_name(tmp_path, optimizer, named):
     kept = Checkpoints(every_steps=3, folder=tmp_path)
-    with prepared(kept, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)) as session:
+    with prepared(
+        kept, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)
+    ) as session:
         train(session, 3)
     with pytest.raises(InvalidRequest, match=named):
         with prepared(kept, optimizer=optimizer):
@@ -345,7 +386,10 @@ def test_a_checkpoint_of_another_optimizer_is_refused_by_name(tmp_path, optimize
 )
 def test_a_checkpoint_with_state_that_would_be_lost_is_refused_and_stays(tmp_path, smaller):
     kept = Checkpoints(every_steps=3, folder=tmp_path)
-    given = {"model": lambda: nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2)), "optimizer": MOMENTA["momentum"]}
+    given = {
+        "model": lambda: nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2)),
+        "optimizer": MOMENTA["momentum"],
+    }
     with prepared(kept, **given) as session:
         train(session, 3)
     with pytest.raises(InvalidRequest, match="it has "):
@@ -354,14 +398,19 @@ def test_a_checkpoint_with_state_that_would_be_lost_is_refused_and_stays(tmp_pat
     assert kept_steps(tmp_path) == [3]
 
 
-def test_a_metric_that_was_reported_before_the_interruption_still_rates_the_next_checkpoint(tmp_path):
+def test_a_metric_that_was_reported_before_the_interruption_still_rates_the_next_checkpoint(
+    tmp_path,
+):
     kept = Checkpoints(every_steps=2, best=("accuracy", "max"), folder=tmp_path)
     with prepared(kept) as session:
         training.report(accuracy=0.9)
         train(session, 2)
     with prepared(kept) as session:
         train(session, 4)
-    assert {manifest.step: manifest.value for manifest in read_manifests(tmp_path).values()} == {2: 0.9, 4: 0.9}
+    assert {manifest.step: manifest.value for manifest in read_manifests(tmp_path).values()} == {
+        2: 0.9,
+        4: 0.9,
+    }
 
 
 @pytest.mark.parametrize("other", [{"format": 2}, {"learned_by": "a later raysm"}])
@@ -389,7 +438,9 @@ def test_an_optimizer_that_was_stepped_is_refused_and_one_whose_constructor_make
     sessions.end()
 
 
-def manifest(step, *, run="0a1b2c3d", value=None, time_s=0.0, files=None, metric=None, reported=None):
+def manifest(
+    step, *, run="0a1b2c3d", value=None, time_s=0.0, files=None, metric=None, reported=None
+):
     order = DataOrder(samples=9, batch_size=2, shuffle=True, seed=4)
     return Manifest(
         step=step,
@@ -416,7 +467,9 @@ def test_a_training_that_now_chooses_the_best_by_another_metric_goes_by_what_was
     assert choose_outdated(earlier, 1, ("accuracy", "max")) == [earlier[2].name, earlier[0].name]
     assert choose_outdated(earlier, 1, ("loss", "min")) == [earlier[2].name, earlier[1].name]
     # What was reported as "loss" is not the loss of the step.
-    other = [manifest(step, value=0.1, metric="accuracy", reported={"loss": step}) for step in range(3)]
+    other = [
+        manifest(step, value=0.1, metric="accuracy", reported={"loss": step}) for step in range(3)
+    ]
     assert choose_outdated(other, 1, ("loss", "min")) == [other[1].name, other[0].name]
 
 
@@ -456,7 +509,10 @@ def test_a_file_is_intact_only_with_its_size_and_its_digest(tmp_path):
 def test_each_file_goes_once_from_an_instance_that_has_it_to_all_that_lack_it():
     has = {"a": {"1"}, "b": {"2"}, "c": set()}
     needs = {"a": {"1", "2"}, "b": {"1"}, "c": {"1"}}
-    assert plan_transfers(needs, has) == [FileTransfer("1", "a", ("b", "c")), FileTransfer("2", "b", ("a",))]
+    assert plan_transfers(needs, has) == [
+        FileTransfer("1", "a", ("b", "c")),
+        FileTransfer("2", "b", ("a",)),
+    ]
 
 
 def test_what_no_instance_has_is_named():
@@ -469,7 +525,9 @@ def saved(tmp_path):
     """A folder with a checkpoint of two tensors, and the files that were recorded."""
     files, staging = {}, shards.stager()
     state = {"model": {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.ones(2)}, "step": 7}
-    shards.save(state, tmp_path, group=None, staging=staging, complete=files.update).result(timeout=60)
+    shards.save(state, tmp_path, group=None, staging=staging, complete=files.update).result(
+        timeout=60
+    )
     staging.close()
     return tmp_path, files
 
@@ -510,7 +568,8 @@ def test_metadata_that_names_other_classes_is_refused_and_nothing_of_it_is_run(s
     (folder / shards.METADATA).write_bytes(pickle.dumps(Evil(tmp_path / "ran")))
     with pytest.raises(InvalidRequest, match=r"posix\.system"):
         shards.entries(folder)
-    with pytest.raises(BaseException, match=r"posix\.system|metadata is not None"):  # the latter by torch 2.9
+    # The latter by torch 2.9.
+    with pytest.raises(BaseException, match=r"posix\.system|metadata is not None"):
         shards.load({"step": 0}, folder, group=None)
     assert not (tmp_path / "ran").exists()
 
@@ -518,7 +577,9 @@ def test_metadata_that_names_other_classes_is_refused_and_nothing_of_it_is_run(s
 def test_numbers_of_numpy_are_read(tmp_path):
     staging = shards.stager()
     state = {"rates": [np.float64(0.1), np.float32(0.5), np.int64(7)]}
-    shards.save(state, tmp_path, group=None, staging=staging, complete=lambda files: None).result(timeout=60)
+    shards.save(state, tmp_path, group=None, staging=staging, complete=lambda files: None).result(
+        timeout=60
+    )
     staging.close()
     read = {"rates": [0, 0, 0]}
     shards.load(read, tmp_path, group=None)
@@ -546,7 +607,9 @@ class Custom:
 
 def test_an_entry_of_an_unknown_class_is_refused_unless_the_user_trusts_it(tmp_path):
     staging = shards.stager()
-    saving = shards.save({"own": Custom()}, tmp_path, group=None, staging=staging, complete=lambda files: None)
+    saving = shards.save(
+        {"own": Custom()}, tmp_path, group=None, staging=staging, complete=lambda files: None
+    )
     saving.result(timeout=60)
     staging.close()
     state = {"own": None}

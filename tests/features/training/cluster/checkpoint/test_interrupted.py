@@ -29,7 +29,9 @@ def model(folder):
     return (folder / MODEL_FILE).read_bytes()
 
 
-def test_stopped_by_sigterm_in_the_middle_of_an_epoch_it_ends_with_the_same_weights(workers, undisturbed, tmp_path):
+def test_stopped_by_sigterm_in_the_middle_of_an_epoch_it_ends_with_the_same_weights(
+    workers, undisturbed, tmp_path
+):
     given = ["--checkpoints", tmp_path / "kept", "--model", tmp_path]
     running = workers.start(tmp_path / "1", [*given, "--hold", 4], workers=2)
     running.wait_for(tmp_path / "kept", "held-0", "held-1")
@@ -51,7 +53,9 @@ def test_told_to_one_worker_alone_all_stop_after_the_same_step_and_save_it(worke
     assert [manifest.step for manifest in read_manifests(tmp_path / "kept").values()] == [5]
 
 
-def test_after_a_worker_was_killed_only_the_steps_since_the_checkpoint_are_repeated(workers, undisturbed, tmp_path):
+def test_after_a_worker_was_killed_only_the_steps_since_the_checkpoint_are_repeated(
+    workers, undisturbed, tmp_path
+):
     given = ["--checkpoints", tmp_path / "kept", "--model", tmp_path]
     running = workers.start(tmp_path / "1", [*given, "--hold", 5, "--holding", 1], workers=2)
     running.wait_for(tmp_path / "kept", "held-1", f"step-*3-*/{MANIFEST}")
@@ -63,7 +67,9 @@ def test_after_a_worker_was_killed_only_the_steps_since_the_checkpoint_are_repea
     assert model(tmp_path) == undisturbed
 
 
-def test_after_an_instance_was_killed_the_files_that_one_lacks_come_from_the_other(workers, undisturbed, tmp_path):
+def test_after_an_instance_was_killed_the_files_that_one_lacks_come_from_the_other(
+    workers, undisturbed, tmp_path
+):
     def kept(instance):
         return ["--checkpoints", tmp_path / f"kept-{instance}"]
 
@@ -82,12 +88,16 @@ def test_after_an_instance_was_killed_the_files_that_one_lacks_come_from_the_oth
 
 
 @pytest.mark.parametrize("cut", ["shard", "pipeline"])
-def test_saved_on_four_workers_in_parts_and_gone_on_with_whole_on_two_the_loss_continues(workers, tmp_path, cut):
+def test_saved_on_four_workers_in_parts_and_gone_on_with_whole_on_two_the_loss_continues(
+    workers, tmp_path, cut
+):
     def kept(instance):
         return ["--checkpoints", tmp_path / f"kept-{instance}"]
 
     workers.run(
-        tmp_path / "0", ["--model", tmp_path / "alone", "--plain", "--losses", tmp_path / "expected"], workers=1
+        tmp_path / "0",
+        ["--model", tmp_path / "alone", "--plain", "--losses", tmp_path / "expected"],
+        workers=1,
     )
     given = ["--model", tmp_path, "--plain", "--losses", tmp_path / "losses"]
     running = workers.start(
@@ -105,7 +115,8 @@ def test_saved_on_four_workers_in_parts_and_gone_on_with_whole_on_two_the_loss_c
     assert "goes on from the checkpoint of step 6 (epoch 0, 96 of 121 samples)" in said
     assert f"4 workers (data=2 × {cut}=2), now there are 2" in said
     steps = [line.split()[0] for line in (tmp_path / "losses").read_text().splitlines()]
-    assert steps == [str(step) for step in range(1, 17) if step != 6]  # whose loss was not returned: it ended there
+    # Whose loss was not returned: it ended there.
+    assert steps == [str(step) for step in range(1, 17) if step != 6]
     expected = dict(line.split() for line in (tmp_path / "expected").read_text().splitlines())
     for line in (tmp_path / "losses").read_text().splitlines():
         step, loss = line.split()
@@ -115,7 +126,9 @@ def test_saved_on_four_workers_in_parts_and_gone_on_with_whole_on_two_the_loss_c
         torch.testing.assert_close(tensor, alone[name], atol=1e-5, rtol=0)
 
 
-def test_a_torn_checkpoint_is_passed_over_and_the_one_before_gone_on_with(workers, undisturbed, tmp_path):
+def test_a_torn_checkpoint_is_passed_over_and_the_one_before_gone_on_with(
+    workers, undisturbed, tmp_path
+):
     given = ["--checkpoints", tmp_path / "kept", "--model", tmp_path]
     workers.run(tmp_path / "1", [*given, "--epochs", 1], workers=2)
     newest, before = sorted((tmp_path / "kept").glob("step-*"), reverse=True)

@@ -51,7 +51,16 @@ def trainings(draw, kinds=tuple(BLOCKS), multiple_of=1):
 
 def degree(parallels):
     """Return what batch sizes have to divide by, for the layouts of two workers."""
-    return max([1, *(each.layout(2).data_ranks * each.microbatch_count for each in parallels if each is not None)])
+    return max(
+        [
+            1,
+            *(
+                each.layout(2).data_ranks * each.microbatch_count
+                for each in parallels
+                if each is not None
+            ),
+        ]
+    )
 
 
 @st.composite
@@ -114,7 +123,11 @@ def check_in_one_layout(train, work, legs):
     event(f"gone on with {len(legs) - 1} times")
     for gone_on, expected in zip(results, undisturbed, strict=True):
         assert list(gone_on.weights) == list(expected.weights)
-        assert [name for name in expected.weights if not gone_on.weights[name].equal(expected.weights[name])] == []
+        assert [
+            name
+            for name in expected.weights
+            if not gone_on.weights[name].equal(expected.weights[name])
+        ] == []
         assert gone_on.drawn == expected.drawn
         assert gone_on.without_state == expected.without_state
 
@@ -127,7 +140,9 @@ def check_in_several_layouts(train, work, legs):
         if as_refusal(results):
             return
         losses = results[0].losses
-        assert losses == pytest.approx({step: undisturbed.losses[step] for step in losses}, abs=TOLERANCE)
+        assert losses == pytest.approx(
+            {step: undisturbed.losses[step] for step in losses}, abs=TOLERANCE
+        )
         layout = str(parallel.layout(2)) if parallel else "one worker"
         warned = "the workers' random numbers begin anew" in results[0].said
         assert warned == (saved not in (None, layout))
@@ -136,7 +151,10 @@ def check_in_several_layouts(train, work, legs):
     event("gone on with elsewhere")
     weights = results[0].weights
     assert list(weights) == list(undisturbed.weights)
-    assert max(float((weights[name] - undisturbed.weights[name]).abs().max()) for name in weights) < TOLERANCE
+    assert (
+        max(float((weights[name] - undisturbed.weights[name]).abs().max()) for name in weights)
+        < TOLERANCE
+    )
 
 
 @given(case=trainings())
@@ -181,7 +199,9 @@ def test_other_layouts_go_on_with_the_same_training_in_many_cases(ranks, case):
     check_in_several_layouts(on_two(ranks), *case)
 
 
-DROPPING = Training(drawn=Drawn(blocks=("mlp", "dropout", "linear"), rows=40, batch_size=8, rule="adamw"))
+DROPPING = Training(
+    drawn=Drawn(blocks=("mlp", "dropout", "linear"), rows=40, batch_size=8, rule="adamw")
+)
 
 
 def differing(one, other):
@@ -201,7 +221,9 @@ def test_gone_on_with_as_a_tensor_group_ranks_that_drew_apart_draw_alike(ranks, 
 
 def test_three_replicas_go_on_to_the_last_bit(ranks, tmp_path):
     # DDP sums the gradients of its first step in another order than those of the later ones.
-    work = Training(drawn=Drawn(blocks=("mlp", "encoder", "mlp"), rows=45, batch_size=9, rule="sgd"))
+    work = Training(
+        drawn=Drawn(blocks=("mlp", "encoder", "mlp"), rows=45, batch_size=9, rule="sgd")
+    )
     undisturbed = ranks.run(3, leg, work, Parallel(data=3), None, None)
     ranks.run(3, leg, work, Parallel(data=3), tmp_path, 4)
     resumed = ranks.run(3, leg, work, Parallel(data=3), tmp_path, None)
@@ -209,17 +231,28 @@ def test_three_replicas_go_on_to_the_last_bit(ranks, tmp_path):
 
 
 @pytest.mark.parametrize("legs", [(None, Parallel(pipeline=2)), (Parallel(pipeline=2), None)])
-def test_of_a_parameter_that_is_shared_one_worker_and_a_pipeline_know_the_same_name(ranks, tmp_path, legs):
-    work = Training(drawn=Drawn(blocks=("linear", "mlp"), early=True, rows=32, batch_size=16, rule="adamw"))
+def test_of_a_parameter_that_is_shared_one_worker_and_a_pipeline_know_the_same_name(
+    ranks, tmp_path, legs
+):
+    work = Training(
+        drawn=Drawn(blocks=("linear", "mlp"), early=True, rows=32, batch_size=16, rule="adamw")
+    )
     undisturbed = alone(leg, work, None, None, None)
     parts = [
-        ranks.run(2, leg, work, parallel, tmp_path, steps)[0] if parallel else alone(leg, work, None, tmp_path, steps)
+        ranks.run(2, leg, work, parallel, tmp_path, steps)[0]
+        if parallel
+        else alone(leg, work, None, tmp_path, steps)
         for parallel, steps in zip(legs, (2, None), strict=True)
     ]
     for part in parts:
         assert not isinstance(part, Exception), part
-        assert part.losses == pytest.approx({step: undisturbed.losses[step] for step in part.losses}, abs=1e-5)
-    assert max(float((undisturbed.weights[n] - t).abs().max()) for n, t in parts[-1].weights.items()) < 1e-5
+        assert part.losses == pytest.approx(
+            {step: undisturbed.losses[step] for step in part.losses}, abs=1e-5
+        )
+    assert (
+        max(float((undisturbed.weights[n] - t).abs().max()) for n, t in parts[-1].weights.items())
+        < 1e-5
+    )
 
 
 def alone(function, *arguments):

@@ -30,7 +30,9 @@ def instances(tmp_path, sizes):
         (["b", "a", "c"], [["x", "y"], [], ["x", "y"]], ["b", "c"]),
     ],
 )
-def test_each_instance_whose_ranks_need_files_gets_them_whole(ranks, tmp_path, hosts, needs, receivers):
+def test_each_instance_whose_ranks_need_files_gets_them_whole(
+    ranks, tmp_path, hosts, needs, receivers
+):
     sizes = {"x": CHUNK_BYTES + 5, "y": 3}
     folders, files = instances(tmp_path, sizes)
     moved = ranks.run(3, fetched, hosts, folders, needs, {"a": set(files)}, files)

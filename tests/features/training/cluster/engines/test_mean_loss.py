@@ -39,7 +39,10 @@ def weight_of_classes(target):
     return WEIGHTS[target].sum()
 
 
-LOSSES = {"ignore_index": (loss_of_tokens, tokens), "class weights": (loss_by_classes, weight_of_classes)}
+LOSSES = {
+    "ignore_index": (loss_of_tokens, tokens),
+    "class weights": (loss_by_classes, weight_of_classes),
+}
 
 
 def data(kind):
@@ -64,12 +67,21 @@ def accuracy(output, target):
 def train(kind, parallel=None, *, has_divisor=True, **options):
     """Return losses, weights, an evaluation, and what was printed."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, CLASSES))
+    model = nn.Sequential(
+        nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, CLASSES)
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     loss, divisor = LOSSES[kind]
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        training.prepare(model, optimizer, parallel, loss=loss, divisor=divisor if has_divisor else None, **options)
+        training.prepare(
+            model,
+            optimizer,
+            parallel,
+            loss=loss,
+            divisor=divisor if has_divisor else None,
+            **options,
+        )
         batches = training.batches(data(kind), batch_size=BATCH, epochs=2, shuffle=False)
         losses = [training.step(batch) for batch in batches]
         # Cut into batches of 5 over the ranks: parts of 1 to 5 rows.
@@ -91,17 +103,24 @@ MODES = {
 @pytest.mark.parametrize("mode", MODES)
 def test_a_loss_with_a_divisor_has_the_curve_of_plain_torch_in_every_mode(ranks, kind, mode):
     workers, parallel, options = MODES[mode]
-    losses, weights, measured, printed = ranks.run(workers, partial(train, **options), kind, parallel)[0]
+    losses, weights, measured, printed = ranks.run(
+        workers, partial(train, **options), kind, parallel
+    )[0]
     wanted_losses, wanted_weights, wanted_measured = plain(kind)
     assert losses == pytest.approx(wanted_losses, abs=TOLERANCE)
-    assert all(torch.allclose(weights[name], tensor, atol=TOLERANCE) for name, tensor in wanted_weights.items())
+    assert all(
+        torch.allclose(weights[name], tensor, atol=TOLERANCE)
+        for name, tensor in wanted_weights.items()
+    )
     assert measured == pytest.approx(wanted_measured, abs=TOLERANCE)
     assert "halves" not in printed
 
 
 def plain(kind):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, CLASSES))
+    model = nn.Sequential(
+        nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, CLASSES)
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     loss_of, _ = LOSSES[kind]
     inputs, target = data(kind).tensors
@@ -133,10 +152,16 @@ def test_in_one_process_pieces_have_the_curve_of_the_whole(kind):
 
 
 @pytest.mark.parametrize("mode", ["two workers", "pipeline"])
-def test_without_its_divisor_the_first_step_says_once_that_the_curve_depends_on_the_workers(ranks, mode):
+def test_without_its_divisor_the_first_step_says_once_that_the_curve_depends_on_the_workers(
+    ranks, mode
+):
     workers, parallel, options = MODES[mode]
-    answers = ranks.run(workers, partial(train, has_divisor=False, **options), "class weights", parallel)
-    assert [printed.count("prepare(divisor=") for *_, printed in answers] == [1] + [0] * (workers - 1)
+    answers = ranks.run(
+        workers, partial(train, has_divisor=False, **options), "class weights", parallel
+    )
+    assert [printed.count("prepare(divisor=") for *_, printed in answers] == [1] + [0] * (
+        workers - 1
+    )
 
 
 def test_an_evaluation_before_the_first_step_says_it_too(capsys):
@@ -153,14 +178,21 @@ def test_a_divisor_that_does_not_fit_its_loss_is_named(capsys):
     def share_of_tokens(target):
         return (target != PADDING).float().mean()
 
-    training.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), loss=loss_of_tokens, divisor=share_of_tokens)
+    training.prepare(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        loss=loss_of_tokens,
+        divisor=share_of_tokens,
+    )
     training.step(data("class weights")[:])
     assert "the divisor of training.prepare must return" in capsys.readouterr().out
 
 
 def test_a_batch_in_which_nothing_counts_is_refused():
     model = nn.Linear(4, CLASSES)
-    training.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), loss=loss_of_tokens, divisor=tokens)
+    training.prepare(
+        model, torch.optim.SGD(model.parameters(), lr=0.1), loss=loss_of_tokens, divisor=tokens
+    )
     inputs, target = data("ignore_index")[:4]
     with pytest.raises(InvalidInput, match="divisor .*0"):
         training.step((inputs, target))
@@ -172,7 +204,9 @@ def test_a_batch_in_which_nothing_counts_is_refused():
 def test_a_divisor_that_is_no_function_is_refused(divisor):
     model = nn.Linear(4, CLASSES)
     with pytest.raises(InvalidRequest, match="divisor is a"):
-        training.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), loss=loss_of_tokens, divisor=divisor)
+        training.prepare(
+            model, torch.optim.SGD(model.parameters(), lr=0.1), loss=loss_of_tokens, divisor=divisor
+        )
 
 
 def mean_square(output, target):
@@ -214,10 +248,21 @@ class Moving(nn.Module):
         return loss
 
 
-FAIR = [mean_square, functional.l1_loss, noisy, in_place, cancelling, in_16_bits, of_one_size, Moving()]
+FAIR = [
+    mean_square,
+    functional.l1_loss,
+    noisy,
+    in_place,
+    cancelling,
+    in_16_bits,
+    of_one_size,
+    Moving(),
+]
 
 
-@pytest.mark.parametrize("loss", FAIR, ids=lambda loss: getattr(loss, "__name__", type(loss).__name__))
+@pytest.mark.parametrize(
+    "loss", FAIR, ids=lambda loss: getattr(loss, "__name__", type(loss).__name__)
+)
 @pytest.mark.parametrize("seed", range(5))
 def test_no_mean_over_rows_raises_an_alarm(loss, seed):
     generator = torch.Generator().manual_seed(seed)

@@ -36,7 +36,9 @@ def test_every_row_goes_through_once_in_micro_batches_that_differ_by_one_row_at_
 def normed():
     """Return a model whose batch norms keep nothing but the last micro-batch."""
     torch.manual_seed(0)
-    layers = [layer for _ in range(4) for layer in (nn.Conv1d(8, 8, 1), nn.BatchNorm1d(8, momentum=1.0))]
+    layers = [
+        layer for _ in range(4) for layer in (nn.Conv1d(8, 8, 1), nn.BatchNorm1d(8, momentum=1.0))
+    ]
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(24, 10))
 
 
@@ -52,7 +54,9 @@ def piped(parallel, count):
     model = normed()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     training.prepare(model, optimizer, parallel, loss=F.cross_entropy)
-    for batch in training.batches(rows_of(count), batch_size=SLICE * (parallel.data or 1), epochs=1, shuffle=False):
+    for batch in training.batches(
+        rows_of(count), batch_size=SLICE * (parallel.data or 1), epochs=1, shuffle=False
+    ):
         training.step(batch)
     return sessions.current().trainer.full_state_dict()
 
@@ -60,7 +64,9 @@ def piped(parallel, count):
 def averages_here(parallel, count):
     """Train as ``piped`` does; return the running averages of this rank's stages."""
     piped(parallel, count)
-    return {name: tensor.clone() for name, tensor in sessions.current().trainer.parts.named_buffers()}
+    return {
+        name: tensor.clone() for name, tensor in sessions.current().trainer.parts.named_buffers()
+    }
 
 
 def accumulated(begin, end):
@@ -91,9 +97,12 @@ def test_batch_norms_of_a_short_last_slice_see_its_rows_alone(ranks, schedule, r
 
 
 def test_a_row_that_counts_for_nothing_does_not_count_in_running_averages(ranks):
-    # The only row of the last batch is replica 1's; ranks 2 and 3, replica 2, saw the second half of the batch before.
+    # The only row of the last batch is replica 1's; ranks 2 and 3, replica 2, saw the second half
+    # of the batch before.
     count = 2 * SLICE + 1
-    found = ranks.run(4, averages_here, Parallel(data=2, pipeline=2, microbatches=MICROBATCHES), count)
+    found = ranks.run(
+        4, averages_here, Parallel(data=2, pipeline=2, microbatches=MICROBATCHES), count
+    )
     wanted, averages = accumulated(SLICE, 2 * SLICE), found[2] | found[3]
     assert len(averages) == 12
     for name, tensor in averages.items():
@@ -110,7 +119,11 @@ class Choosing(nn.Module):
     def forward(self, x):
         asked = x[:, 0] > 0
         y = self.always(x)
-        return y.index_add(0, asked.nonzero()[:, 0], self.sometimes(x[asked])) if bool(asked.any()) else y
+        return (
+            y.index_add(0, asked.nonzero()[:, 0], self.sometimes(x[asked]))
+            if bool(asked.any())
+            else y
+        )
 
 
 def chosen(parallel):
@@ -122,7 +135,9 @@ def chosen(parallel):
     inputs, target = rows_of(32).tensors
     inputs = inputs[:, :, 0]
     inputs[:, 0] = inputs[:, 0].abs() * torch.tensor([-1.0, 1.0]).repeat_interleave(8).repeat(2)
-    for batch in training.batches(TensorDataset(inputs, target), batch_size=16, epochs=1, shuffle=False):
+    for batch in training.batches(
+        TensorDataset(inputs, target), batch_size=16, epochs=1, shuffle=False
+    ):
         training.step(batch)
     return sessions.current().trainer.full_state_dict()
 
@@ -150,7 +165,9 @@ BATCH = (torch.ones(2, 3), torch.zeros(2, 1))
 
 
 def engine(model, **options):
-    return FullModel(model=model, loss=MeanLoss(functional.mse_loss), device=torch.device("cpu"), **options)
+    return FullModel(
+        model=model, loss=MeanLoss(functional.mse_loss), device=torch.device("cpu"), **options
+    )
 
 
 def test_a_parameter_that_ddp_would_wait_for_is_named():
@@ -191,7 +208,10 @@ def averaged():
     if rank == 1:
         mine.grad = torch.full((2, 3), 8.0)
     average([both, frozen, mine, nobodys], dist.group.WORLD)
-    return [None if item.grad is None else item.grad[0, 0].item() for item in (both, mine, nobodys, frozen)]
+    return [
+        None if item.grad is None else item.grad[0, 0].item()
+        for item in (both, mine, nobodys, frozen)
+    ]
 
 
 def test_a_gradient_that_a_replica_has_not_counts_as_0_and_one_that_none_has_stays_away(ranks):

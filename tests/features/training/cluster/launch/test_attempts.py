@@ -40,7 +40,9 @@ class Script:
         if end is not None:
             raise end
 
-    def train(self, max_restarts=0, on_instance_loss="fail", sleep=lambda seconds: None, place=place):
+    def train(
+        self, max_restarts=0, on_instance_loss="fail", sleep=lambda seconds: None, place=place
+    ):
         return train(
             self.attempt,
             nodes=lambda: self.present,
@@ -110,7 +112,11 @@ def test_files_behind_a_link_to_a_folder_arrive_too(tmp_path):
     (there / "last.ckpt").symlink_to("step-2/weights")
     (there / "nowhere").symlink_to("gone")
     write_pieces(read_pieces(there), here)
-    assert {path.relative_to(here).as_posix(): path.read_bytes() for path in here.rglob("*") if path.is_file()} == {
+    assert {
+        path.relative_to(here).as_posix(): path.read_bytes()
+        for path in here.rglob("*")
+        if path.is_file()
+    } == {
         "last.ckpt": b"2",
         "last/weights": b"2",
         "step-2/weights": b"2",
@@ -140,17 +146,28 @@ def request_():
 
 
 def test_it_says_what_was_trained_and_where_the_time_went(request_, tmp_path):
-    save_file({"weight": torch.ones(3, 4), "bias": torch.ones(3)}, tmp_path / MODEL_FILE, metadata={"format": "pt"})
+    save_file(
+        {"weight": torch.ones(3, 4), "bias": torch.ones(3)},
+        tmp_path / MODEL_FILE,
+        metadata={"format": "pt"},
+    )
     Measured(summary="41 % of the step waits for data", measures={"step_s": 0.5}).write(tmp_path)
     written = write_manifest(request_, tmp_path, ("algo-1", "algo-2"), training_s=12.3456)
     found = Manifest.read(tmp_path)
     assert found == written
-    assert (found.job, found.instances, found.phases_s) == ("a-job", ("algo-1", "algo-2"), {"training": 12.346})
+    assert (found.job, found.instances, found.phases_s) == (
+        "a-job",
+        ("algo-1", "algo-2"),
+        {"training": 12.346},
+    )
     assert (found.workload["name"], found.workload["precision"]) == ("mine.train", "bf16")
     assert found.inputs["train"]["uri"] == "s3://bucket/images"
     assert (found.summary, found.measures) == ("41 % of the step waits for data", {"step_s": 0.5})
     model, beside = found.files
     assert (beside.name, beside.how_to_read) == ("training.json", "")
     assert (model.name, model.sha256) == (MODEL_FILE, sha256_of(tmp_path / MODEL_FILE))
-    assert model.how_to_read == "import safetensors.torch; tensors = safetensors.torch.load_file('model.safetensors')"
+    assert (
+        model.how_to_read
+        == "import safetensors.torch; tensors = safetensors.torch.load_file('model.safetensors')"
+    )
     assert load_file(tmp_path / MODEL_FILE).keys() == {"weight", "bias"}

@@ -161,7 +161,9 @@ def one_row_more(batch_size):
 
 
 @pytest.mark.parametrize("batch_size", [4, 16])
-def test_data_sets_of_different_lengths_are_refused_at_the_first_step_on_every_rank(ranks, batch_size):
+def test_data_sets_of_different_lengths_are_refused_at_the_first_step_on_every_rank(
+    ranks, batch_size
+):
     refusals = ranks.run(2, one_row_more, batch_size, deadline_s=DEADLINE_S)
     assert all(isinstance(refusal, InvalidRequest) for refusal in refusals)
     assert "samples is 8 on rank 0 and 9 on rank 1" in str(refusals[0])

@@ -138,7 +138,11 @@ RuntimeError: CUDA out of memory
         (WITHIN_A_GROUP, "ValueError", "no such layer: conv9\nknown are conv1, conv2"),
         (CHAINED, "mypackage.errors.Broken", ""),
         (SPAWNED, "RuntimeError", "CUDA out of memory"),
-        ("usage: main.py [-h]\nmain.py: error: unknown --epoch\n", "exit code 2", "main.py: error: unknown --epoch"),
+        (
+            "usage: main.py [-h]\nmain.py: error: unknown --epoch\n",
+            "exit code 2",
+            "main.py: error: unknown --epoch",
+        ),
     ],
 )
 def test_the_last_exception_is_the_reason(stderr, kind, text):
@@ -167,7 +171,10 @@ def raised(kind, text):
     return f"Traceback (most recent call last):\n  File 'main.py', line 3, in <module>\n{kind}: {text}\n"
 
 
-LOST = raised("RuntimeError", "[../gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:41229")
+LOST = raised(
+    "RuntimeError",
+    "[../gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:41229",
+)
 WRONG = raised("ValueError", "no such layer: conv9")
 
 
@@ -175,9 +182,24 @@ WRONG = raised("ValueError", "no such layer: conv9")
     ("status", "stderr", "expected"),
     [
         (1, LOST, True),
-        (1, raised("torch.distributed.DistNetworkError", "failed to recv, got 0 bytes. Connection was closed."), True),
-        (1, raised("RuntimeError", "Timed out waiting 1800000ms for recv operation to complete"), True),
-        (-signal.SIGABRT, "[rank1]:[E] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)\n", True),
+        (
+            1,
+            raised(
+                "torch.distributed.DistNetworkError",
+                "failed to recv, got 0 bytes. Connection was closed.",
+            ),
+            True,
+        ),
+        (
+            1,
+            raised("RuntimeError", "Timed out waiting 1800000ms for recv operation to complete"),
+            True,
+        ),
+        (
+            -signal.SIGABRT,
+            "[rank1]:[E] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)\n",
+            True,
+        ),
         (-signal.SIGABRT, "double free or corruption\n", False),
         (-signal.SIGKILL, LOST, False),
         (1, WRONG, False),
@@ -188,14 +210,27 @@ def test_who_lost_a_peer_failed_for_want_of_it(status, stderr, expected):
 
 
 def failure(rank, status, stderr="", was_ended=False, at_s=0.0):
-    return Failure(error=attribute_failure(rank, "algo-1", status, stderr), at_s=at_s, was_ended=was_ended)
+    return Failure(
+        error=attribute_failure(rank, "algo-1", status, stderr), at_s=at_s, was_ended=was_ended
+    )
 
 
 CAUSES = {
-    "killed": [failure(0, -signal.SIGKILL), failure(1, 1, LOST), failure(2, -signal.SIGTERM, was_ended=True)],
-    "killed, and another one raises for want of it": [failure(0, -signal.SIGKILL), failure(1, 1, WRONG)],
+    "killed": [
+        failure(0, -signal.SIGKILL),
+        failure(1, 1, LOST),
+        failure(2, -signal.SIGTERM, was_ended=True),
+    ],
+    "killed, and another one raises for want of it": [
+        failure(0, -signal.SIGKILL),
+        failure(1, 1, WRONG),
+    ],
     "raised": [failure(0, 1, WRONG), failure(1, 1, LOST), failure(2, 1, WRONG, was_ended=True)],
-    "exited": [failure(0, 3), failure(1, -signal.SIGABRT, "collective operation timeout"), failure(2, 1, LOST)],
+    "exited": [
+        failure(0, 3),
+        failure(1, -signal.SIGABRT, "collective operation timeout"),
+        failure(2, 1, LOST),
+    ],
     "the network": [failure(0, 1, LOST), failure(1, -signal.SIGKILL, was_ended=True)],
 }
 
@@ -204,7 +239,8 @@ CAUSES = {
 def test_the_cause_is_named_in_whatever_order_the_ends_are_seen(name):
     for order in itertools.permutations(CAUSES[name]):
         seen = [
-            Failure(error=item.error, at_s=float(at_s), was_ended=item.was_ended) for at_s, item in enumerate(order)
+            Failure(error=item.error, at_s=float(at_s), was_ended=item.was_ended)
+            for at_s, item in enumerate(order)
         ]
         assert [find_cause(listed).rank for listed in (seen, seen[::-1])] == [0, 0]
 

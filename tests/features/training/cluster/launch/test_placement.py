@@ -15,7 +15,13 @@ from raysm import training
 from raysm.errors import InvalidRequest
 from raysm.features.training.cluster.launch.data_parallel import lost_nodes, trainer_class
 from raysm.features.training.cluster.launch.loop_worker import train_and_save
-from raysm.features.training.cluster.launch.placement import DEFAULTS, Group, fill_arguments, place, torchrun_variables
+from raysm.features.training.cluster.launch.placement import (
+    DEFAULTS,
+    Group,
+    fill_arguments,
+    place,
+    torchrun_variables,
+)
 from raysm.features.training.cluster.launch.torch_script import Agent
 from raysm.features.training.cluster.loop import session
 from raysm.instance.work.nodes import Node
@@ -36,17 +42,37 @@ def node(number, gpus=0, cpus=4, instance_type="ml.c5.xlarge"):
 @pytest.mark.parametrize(
     ("nodes", "asked", "expected"),
     [
-        ([node(1), node(2), node(3)], {}, [("algo-1", [0], 0), ("algo-2", [1], 0), ("algo-3", [2], 0)]),
-        ([node(1), node(2)], {"workers_per_instance": 2}, [("algo-1", [0, 1], 0), ("algo-2", [2, 3], 0)]),
+        (
+            [node(1), node(2), node(3)],
+            {},
+            [("algo-1", [0], 0), ("algo-2", [1], 0), ("algo-3", [2], 0)],
+        ),
+        (
+            [node(1), node(2)],
+            {"workers_per_instance": 2},
+            [("algo-1", [0, 1], 0), ("algo-2", [2, 3], 0)],
+        ),
         # Each GPU has a worker; instances without have none.
-        ([node(1), node(2, gpus=4), node(3, gpus=2)], {}, [("algo-2", [0, 1, 2, 3], 4), ("algo-3", [4, 5], 2)]),
+        (
+            [node(1), node(2, gpus=4), node(3, gpus=2)],
+            {},
+            [("algo-2", [0, 1, 2, 3], 4), ("algo-3", [4, 5], 2)],
+        ),
         # A head that only coordinates has none either.
         ([node(1, cpus=0), node(2)], {}, [("algo-2", [0], 0)]),
         # A script that spawns is one process, which sees all GPUs.
-        ([node(1, gpus=4), node(2, gpus=4)], {"spawns": True}, [("algo-1", [0], 4), ("algo-2", [1], 4)]),
+        (
+            [node(1, gpus=4), node(2, gpus=4)],
+            {"spawns": True},
+            [("algo-1", [0], 4), ("algo-2", [1], 4)],
+        ),
         # A number of workers is spread evenly over CPUs, and fills GPUs.
         ([node(1), node(2)], {"workers": 3}, [("algo-1", [0, 1], 0), ("algo-2", [2], 0)]),
-        ([node(1, gpus=2), node(2, gpus=2)], {"workers": 3}, [("algo-1", [0, 1], 2), ("algo-2", [2], 1)]),
+        (
+            [node(1, gpus=2), node(2, gpus=2)],
+            {"workers": 3},
+            [("algo-1", [0, 1], 2), ("algo-2", [2], 1)],
+        ),
     ],
 )
 def test_each_worker_has_its_instance_its_rank_and_its_gpus(nodes, asked, expected):
@@ -58,7 +84,11 @@ def test_each_worker_has_its_instance_its_rank_and_its_gpus(nodes, asked, expect
 @pytest.mark.parametrize(
     ("nodes", "asked", "message"),
     [
-        ([node(1), node(2, instance_type="ml.g5.12xlarge")], {}, "algo-2 .*ml.g5.12xlarge.* no GPU"),
+        (
+            [node(1), node(2, instance_type="ml.g5.12xlarge")],
+            {},
+            "algo-2 .*ml.g5.12xlarge.* no GPU",
+        ),
         ([node(1, gpus=4), node(2, gpus=2)], {"workers_per_instance": 4}, "algo-2 .* 2 GPUs"),
         ([node(1, gpus=4)], {"workers": 5}, " 4 GPUs"),
         ([node(1), node(2)], {"workers": 3, "workers_per_instance": 2}, " 1.5 instances.* 2 "),
@@ -71,11 +101,25 @@ def test_workers_that_do_not_fit_are_refused(nodes, asked, message):
 
 
 NODES = [
-    Node(host=f"algo-{n}", node_id=str(n), address=f"10.0.0.{n}", rank=n - 1, instance_type="", cpus=8, gpus=0)
+    Node(
+        host=f"algo-{n}",
+        node_id=str(n),
+        address=f"10.0.0.{n}",
+        rank=n - 1,
+        instance_type="",
+        cpus=8,
+        gpus=0,
+    )
     for n in (1, 2)
 ]
 GROUP = Group(
-    world_size=4, instances=2, master_address="10.0.0.1", master_port=29500, attempt=1, max_restarts=3, run_id="job"
+    world_size=4,
+    instances=2,
+    master_address="10.0.0.1",
+    master_port=29500,
+    attempt=1,
+    max_restarts=3,
+    run_id="job",
 )
 
 PRINTS = """
@@ -87,12 +131,23 @@ if os.environ["RANK"] == "1":
 
 def test_torchrun_itself_sets_no_variable_that_is_missing(tmp_path):
     (tmp_path / "prints.py").write_text(PRINTS)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "prints.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True)
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+        "prints.py",
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True
+    )
     theirs = json.loads(done.stdout.splitlines()[-1])
     set_by_it = [name for name, value in theirs.items() if os.environ.get(name) != value]
     names = {
-        name for name in set_by_it if name.endswith(("RANK", "WORLD_SIZE")) or name.startswith(("MASTER_", "TORCH"))
+        name
+        for name in set_by_it
+        if name.endswith(("RANK", "WORLD_SIZE")) or name.startswith(("MASTER_", "TORCH"))
     }
     ours = torchrun_variables(place(NODES, workers_per_instance=2)[0], 1, GROUP)
     # The agent adds the file, which is another one for each worker.
@@ -105,8 +160,20 @@ def test_torchrun_itself_sets_no_variable_that_is_missing(tmp_path):
 
 def test_a_script_that_spawns_finds_its_instance_in_its_arguments():
     variables = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
-    given = ["--rank={rank}", "--world-size", "{world_size}", "tcp://{master_addr}:{master_port}", "{other}"]
-    assert fill_arguments(given, variables) == ("--rank=1", "--world-size", "2", "tcp://10.0.0.1:29500", "{other}")
+    given = [
+        "--rank={rank}",
+        "--world-size",
+        "{world_size}",
+        "tcp://{master_addr}:{master_port}",
+        "{other}",
+    ]
+    assert fill_arguments(given, variables) == (
+        "--rank=1",
+        "--world-size",
+        "2",
+        "tcp://10.0.0.1:29500",
+        "{other}",
+    )
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
@@ -133,7 +200,10 @@ def started(code):
 
 def test_once_a_worker_fails_the_others_are_ended_and_known_by_it():
     agent = Agent(own_end_s=0)
-    agent._running = {4: started("import sys; sys.exit(3)"), 5: started("import time; time.sleep(600)")}
+    agent._running = {
+        4: started("import sys; sys.exit(3)"),
+        5: started("import time; time.sleep(600)"),
+    }
     begun_s = time.time()
     first, second = agent._watch()
     assert (first.rank, first.status, first.was_ended) == (4, 3, False)
@@ -146,7 +216,9 @@ def test_one_that_fails_for_want_of_another_one_leaves_it_to_end_by_itself():
     agent = Agent(own_end_s=60)
     ours, theirs = os.pipe()
     first = subprocess.Popen(
-        [sys.executable, "-S", "-c", "import sys; sys.exit(1)"], pass_fds=[theirs], start_new_session=True
+        [sys.executable, "-S", "-c", "import sys; sys.exit(1)"],
+        pass_fds=[theirs],
+        start_new_session=True,
     )
     os.close(theirs)
     # Its pipe ends when the first one has.
@@ -154,7 +226,10 @@ def test_one_that_fails_for_want_of_another_one_leaves_it_to_end_by_itself():
     agent._running = {0: first, 1: subprocess.Popen(second, stdin=ours, start_new_session=True)}
     os.close(ours)
     exits = {one.rank: one for one in agent._watch()}
-    assert {rank: (one.status, one.was_ended) for rank, one in exits.items()} == {0: (1, False), 1: (3, False)}
+    assert {rank: (one.status, one.was_ended) for rank, one in exits.items()} == {
+        0: (1, False),
+        1: (3, False),
+    }
 
 
 def test_one_that_is_killed_after_it_was_told_to_end_was_not_ended_unless_the_agent_killed_it():
@@ -164,7 +239,9 @@ def test_one_that_is_killed_after_it_was_told_to_end_was_not_ended_unless_the_ag
         (lambda agent, popen: agent._kill([popen]), True),
     ):
         agent = Agent()
-        popen = subprocess.Popen([sys.executable, "-S", "-c", deaf], start_new_session=True, stdout=subprocess.PIPE)
+        popen = subprocess.Popen(
+            [sys.executable, "-S", "-c", deaf], start_new_session=True, stdout=subprocess.PIPE
+        )
         popen.stdout.readline()  # from now on it hears no SIGTERM
         agent._running = {0: popen}
         agent._end(600)
@@ -191,7 +268,9 @@ def loop(tmp_path, monkeypatch):
     session.end()
 
 
-@pytest.mark.parametrize("leave", [lambda: None, sys.exit, lambda: sys.exit(0)], ids=["return", "exit", "exit 0"])
+@pytest.mark.parametrize(
+    "leave", [lambda: None, sys.exit, lambda: sys.exit(0)], ids=["return", "exit", "exit 0"]
+)
 def test_the_model_is_saved_also_of_a_loop_that_ends_by_an_exit_with_0(loop, leave, tmp_path):
     train_and_save(lambda: loop(leave))
     assert (tmp_path / "model" / "model.safetensors").is_file()

@@ -24,7 +24,8 @@ EPOCH_9, EPOCH_10 = {"last.pt": "9"}, {"last.pt": "10"}
     [
         ({}, {}, None),
         (EPOCH_10, EPOCH_10, None),
-        # The shards of torch.distributed.checkpoint: each instance has its own, and rank 0 the metadata.
+        # The shards of torch.distributed.checkpoint: each instance has its own, and rank 0 the
+        # metadata.
         ({".metadata": "a", "__0_0.distcp": "b"}, {"__1_0.distcp": "c"}, None),
         (EPOCH_10, {}, "algo-1 (rank 0) has last.pt, algo-2 has none"),
         ({}, EPOCH_9, "algo-1 (rank 0) has none, algo-2 has last.pt"),
@@ -33,7 +34,9 @@ EPOCH_9, EPOCH_10 = {"last.pt": "9"}, {"last.pt": "10"}
         ({"9.pt": "9"}, {"9.pt": "9", "10.pt": "10"}, "algo-2 also has 10.pt"),
     ],
 )
-def test_instances_whose_ranks_would_load_other_checkpoints_than_rank_0_are_named(of_rank_0, other, says):
+def test_instances_whose_ranks_would_load_other_checkpoints_than_rank_0_are_named(
+    of_rank_0, other, says
+):
     found = describe_differences({"algo-1": of_rank_0, "algo-2": other, "algo-3": of_rank_0})
     assert found is None if says is None else found.endswith(says)
 
@@ -73,4 +76,6 @@ def test_states_that_the_service_restored_on_one_instance_are_compared_there(tmp
     assert describe_restored(paths, ["algo-1"]) is None
     paths.state("algo-2").mkdir(parents=True)
     (paths.state("algo-2") / "last.pt").touch()
-    assert describe_restored(paths, ["algo-2", "algo-1"]).endswith("algo-2 (rank 0) has last.pt, algo-1 has none")
+    assert describe_restored(paths, ["algo-2", "algo-1"]).endswith(
+        "algo-2 (rank 0) has last.pt, algo-1 has none"
+    )

@@ -49,7 +49,12 @@ def train(count, *, steps=None, each_step=lambda: None, before=lambda: None, val
     learned, seen = [], []
 
     def validation(epoch):
-        seen.append((epoch, [numbers(batch) for batch in training.batches(VALID, batch_size=4, shuffle=False)]))
+        seen.append(
+            (
+                epoch,
+                [numbers(batch) for batch in training.batches(VALID, batch_size=4, shuffle=False)],
+            )
+        )
 
     validate = validate or validation
     before()
@@ -80,7 +85,9 @@ def test_validating_inside_of_epochs_every_epoch_is_trained_and_validated():
 
 
 @pytest.mark.parametrize("steps", [1, 3, 5, 9])
-def test_interrupted_at_any_step_beside_a_validation_it_goes_on_with_the_rows_that_are_left(tmp_path, steps):
+def test_interrupted_at_any_step_beside_a_validation_it_goes_on_with_the_rows_that_are_left(
+    tmp_path, steps
+):
     with prepared() as session:
         expected, looked = train(3)
     with prepared(tmp_path):
@@ -98,7 +105,9 @@ def test_looking_at_the_middle_of_an_epoch_moves_nothing(tmp_path):
         expected, _ = train(2)
 
     def look():
-        assert [numbers(batch) for batch in training.batches(VALID, batch_size=4, shuffle=False)] == WHOLE
+        assert [
+            numbers(batch) for batch in training.batches(VALID, batch_size=4, shuffle=False)
+        ] == WHOLE
 
     with prepared(tmp_path):
         assert train(2, each_step=look, before=look)[0] == expected
@@ -113,7 +122,9 @@ def test_a_loop_over_the_training_data_after_that_which_trained_in_the_epoch_get
     looked = []
 
     def evaluate(epoch):
-        looked.append(sorted(n for batch in training.batches(TRAIN, batch_size=8) for n in numbers(batch)))
+        looked.append(
+            sorted(n for batch in training.batches(TRAIN, batch_size=8) for n in numbers(batch))
+        )
 
     with prepared():
         train(2, validate=evaluate)
@@ -141,7 +152,9 @@ def test_a_look_at_the_data_before_the_rest_of_a_resumed_epoch_gets_the_rows_lef
 
     def look(epoch):
         looked.append([numbers(batch) for batch in training.batches(TRAIN, batch_size=8)])
-        looked.append([numbers(batch) for batch in training.batches(VALID, batch_size=4, shuffle=False)])
+        looked.append(
+            [numbers(batch) for batch in training.batches(VALID, batch_size=4, shuffle=False)]
+        )
 
     with prepared(tmp_path):
         train(1, steps=1)
@@ -173,7 +186,10 @@ def test_passes_that_nothing_learns_from_skip_no_row_of_those_that_train(tmp_pat
     with prepared():
         expected = train_by_passes(3, epochs=epochs)
     # The look is the first pass, unless the loop counts its epochs.
-    by_epoch = [sorted(n for batch in expected[at : at + 3] for n in batch) for at in range(0, len(expected), 3)]
+    by_epoch = [
+        sorted(n for batch in expected[at : at + 3] for n in batch)
+        for at in range(0, len(expected), 3)
+    ]
     assert by_epoch == [[*range(20)]] * (2 if epochs is None else 3)
     with prepared(tmp_path):
         begun = train_by_passes(3, steps=steps, epochs=epochs)
@@ -237,7 +253,9 @@ def test_a_second_loop_that_trains_in_the_same_epoch_is_refused():
         (TRAIN, {"shuffle": False}, "shuffle=True.* False"),
     ],
 )
-def test_trained_on_in_the_middle_of_an_epoch_other_data_or_another_order_is_refused(tmp_path, data, options, named):
+def test_trained_on_in_the_middle_of_an_epoch_other_data_or_another_order_is_refused(
+    tmp_path, data, options, named
+):
     with prepared(tmp_path):
         train(2, steps=1)
     with prepared(tmp_path) as session:
@@ -278,7 +296,8 @@ def trained(session, lr, steps, scheduler=None):
 
 def test_the_optimizer_steps_with_the_scaled_rate(session):
     rates, optimizer = trained(session, scale(0.1, base_batch=10, warmup_epochs=1), 5)
-    assert rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4])  # k = 4, reached after the 3 steps of an epoch
+    # k = 4, reached after the 3 steps of an epoch.
+    assert rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4])
     assert type(optimizer.param_groups[0]["lr"]) is float
 
 
@@ -293,7 +312,9 @@ def test_a_scheduler_sees_its_own_rate_and_both_are_multiplied(session):
 
 def test_gone_on_with_in_the_middle_of_the_warm_up_it_goes_on_there(session):
     session.position.steps = 2
-    assert trained(session, scale(0.1, base_batch=10, warmup_epochs=1), 2)[0] == pytest.approx([0.3, 0.4])
+    assert trained(session, scale(0.1, base_batch=10, warmup_epochs=1), 2)[0] == pytest.approx(
+        [0.3, 0.4]
+    )
 
 
 def test_a_batch_that_grew_since_the_checkpoint_without_the_rate_is_warned_of(session, capsys):
@@ -317,7 +338,8 @@ def test_with_batches_of_ones_own_it_has_to_be_told_the_global_batch(session):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"lr": 0}, {"base_batch": 0}, {"warmup_epochs": -1}, {"batch": 0}, {"steps_per_epoch": 0}]
+    "wrong",
+    [{"lr": 0}, {"base_batch": 0}, {"warmup_epochs": -1}, {"batch": 0}, {"steps_per_epoch": 0}],
 )
 def test_a_number_out_of_range_is_named(wrong):
     with pytest.raises(InvalidRequest, match=next(iter(wrong))):

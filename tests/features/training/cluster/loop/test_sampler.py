@@ -38,12 +38,16 @@ def rows(samples=10):
 
 
 def order_of(samples, batch_size=4, **fields):
-    return DataOrder(**{"samples": samples, "batch_size": batch_size, "shuffle": True, "seed": 0} | fields)
+    return DataOrder(
+        **{"samples": samples, "batch_size": batch_size, "shuffle": True, "seed": 0} | fields
+    )
 
 
 def cut(order, ranks, **fields):
     fields = {"epoch": 0, "offset": 0, "drop_last": False} | fields
-    return [list(slices(order, data_rank=rank, data_ranks=ranks, **fields)) for rank in range(ranks)]
+    return [
+        list(slices(order, data_rank=rank, data_ranks=ranks, **fields)) for rank in range(ranks)
+    ]
 
 
 def test_the_order_follows_from_seed_and_epoch_alone():
@@ -51,7 +55,10 @@ def test_the_order_follows_from_seed_and_epoch_alone():
     torch.rand(7)
     assert one == epoch_order(order_of(100, seed=1), 3).tolist()
     assert sorted(one) == list(range(100))
-    assert all(one != epoch_order(order_of(100, seed=seed), epoch).tolist() for epoch, seed in [(4, 1), (3, 2), (1, 3)])
+    assert all(
+        one != epoch_order(order_of(100, seed=seed), epoch).tolist()
+        for epoch, seed in [(4, 1), (3, 2), (1, 3)]
+    )
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 7])
@@ -68,7 +75,9 @@ def test_the_slices_of_all_ranks_are_the_batches_of_one(ranks):
 
 
 @pytest.mark.parametrize("rows_of_batch", [1, 3, 5, 8])
-def test_rank_0_always_has_rows_of_its_own_and_those_without_compute_one_that_counts_nothing(rows_of_batch):
+def test_rank_0_always_has_rows_of_its_own_and_those_without_compute_one_that_counts_nothing(
+    rows_of_batch,
+):
     # Its running averages of batch norms are those that checkpoints keep and DDP gives to all.
     parts = [rank[0] for rank in cut(order_of(rows_of_batch, batch_size=8, shuffle=False), 4)]
     shares = [part.share for part in parts]
@@ -86,7 +95,9 @@ def test_batches_bring_every_row_once_an_epoch_and_tell_the_session_what_comes(s
         places.append((coming.epoch, coming.begin, coming.end, session.share))
     assert sorted(seen[:10]) == sorted(seen[10:]) == list(range(10))
     assert seen[:10] != seen[10:]
-    assert places == [(epoch, *ends, 1.0) for epoch in range(2) for ends in ((0, 4), (4, 8), (8, 10))]
+    assert places == [
+        (epoch, *ends, 1.0) for epoch in range(2) for ends in ((0, 4), (4, 8), (8, 10))
+    ]
     assert (session.position.coming, session.share) == (None, None)
 
 
@@ -116,11 +127,17 @@ class BySlices(Dataset):
 
 @pytest.mark.parametrize("held", list(several(Drawing())))
 @pytest.mark.parametrize("loader_workers", [0, 1])
-def test_what_samples_draw_does_not_depend_on_slices_however_the_data_set_is_held(session, held, loader_workers):
+def test_what_samples_draw_does_not_depend_on_slices_however_the_data_set_is_held(
+    session, held, loader_workers
+):
     def read(dataset, batch_size):
         session.position.epoch, session.position.offset, session.position.order = 0, 0, None
         return torch.cat(
-            list(batches(dataset, batch_size=batch_size, epochs=1, seed=6, loader_workers=loader_workers))
+            list(
+                batches(
+                    dataset, batch_size=batch_size, epochs=1, seed=6, loader_workers=loader_workers
+                )
+            )
         ).tolist()
 
     plain = read(Drawing(), 4)
@@ -145,7 +162,9 @@ def test_in_the_middle_of_an_epoch_another_batch_size_takes_the_rows_that_are_le
         (3, False, [3]),
     ],
 )
-def test_drop_last_leaves_out_a_last_batch_that_is_smaller_and_no_other(session, samples, drop_last, sizes):
+def test_drop_last_leaves_out_a_last_batch_that_is_smaller_and_no_other(
+    session, samples, drop_last, sizes
+):
     read = list(batches(rows(samples), batch_size=4, drop_last=drop_last))
     assert [len(batch[0]) for batch in read] == sizes
 

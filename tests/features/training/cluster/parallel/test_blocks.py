@@ -11,7 +11,11 @@ from torch import nn
 
 from raysm.errors import InvalidRequest
 from raysm.features.training.cluster.loop import session as sessions
-from raysm.features.training.cluster.parallel.blocks import block_names, check_compiler, container_of_blocks
+from raysm.features.training.cluster.parallel.blocks import (
+    block_names,
+    check_compiler,
+    container_of_blocks,
+)
 from raysm.training import Parallel
 from tests.support.drawn_models import Drawn
 from tests.support.standing_ranks import train
@@ -60,7 +64,9 @@ print(model.forward == before)
 def test_what_cannot_be_compiled_is_said_in_the_compilers_words_with_a_remedy():
     def compiled(function):
         def call(*_):
-            raise RuntimeError("\nInvalidCxxCompiler: No working C++ compiler found\n\nSet TORCHDYNAMO_VERBOSE=1")
+            raise RuntimeError(
+                "\nInvalidCxxCompiler: No working C++ compiler found\n\nSet TORCHDYNAMO_VERBOSE=1"
+            )
 
         return call
 
@@ -71,7 +77,8 @@ def test_what_cannot_be_compiled_is_said_in_the_compilers_words_with_a_remedy():
 
 @pytest.mark.long
 def test_without_a_compiler_the_training_is_refused_and_the_model_as_it_was(tmp_path):
-    # Read when torch is imported, so in a process of its own; with a cache of its own, that has nothing compiled.
+    # Read when torch is imported, so in a process of its own; with a cache of its own, that has
+    # nothing compiled.
     variables = {**os.environ, "CXX": "/nothing/g++", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-c", UNCOMPILED]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=500, env=variables)
@@ -95,10 +102,14 @@ def test_compiled_blocks_follow_one_process_that_compiles_nothing(ranks, paralle
     drawn = Drawn(blocks=("mlp", "mlp"), rows=32, batch_size=16, epochs=1)
     alone = train(drawn, None)
     sessions.end()
-    # The compiler of C++ takes a minute of a core for the first block, on a machine that has others to serve.
+    # The compiler of C++ takes a minute of a core for the first block, on a machine that has others
+    # to serve.
     results = ranks.run(2, train_compiled, drawn, parallel, deadline_s=1200.0)
     assert results[0][0] == pytest.approx(alone[0], abs=1e-5)
-    assert max(float((results[0][1][name] - tensor).abs().max()) for name, tensor in alone[1].items()) < 1e-5
+    assert (
+        max(float((results[0][1][name] - tensor).abs().max()) for name, tensor in alone[1].items())
+        < 1e-5
+    )
 
 
 def train_compiled(drawn, parallel):

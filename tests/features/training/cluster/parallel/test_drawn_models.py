@@ -60,17 +60,41 @@ def check(ranks, workers, parallel, drawn):
 @pytest.mark.parametrize(
     ("parallel", "drawn", "outcome"),
     [
-        (Parallel(pipeline=2, microbatches=2), Drawn(blocks=("linear", "linear"), early=True, rows=20), "followed"),
+        (
+            Parallel(pipeline=2, microbatches=2),
+            Drawn(blocks=("linear", "linear"), early=True, rows=20),
+            "followed",
+        ),
         (
             Parallel(pipeline=2, microbatches=2),
             Drawn(blocks=("idle", "mlp"), unused=True, rows=20, rule="adamw"),
             "followed",
         ),
-        (Parallel(tensor=2), Drawn(blocks=("softmax", "named", "gated"), frozen=1, rows=20), "followed"),
-        (Parallel(tensor=2), Drawn(blocks=("leaking", "attention", "encoder"), rows=20), "followed"),
-        (Parallel(tensor=2), Drawn(blocks=("mlp", "named", "mlp"), tied=(0, 2), rows=20), "followed"),
-        (Parallel(shard=2), Drawn(blocks=("gated", "mlp", "gated"), tied=(0, 2), rows=20), "followed"),
-        (Parallel(data=2), Drawn(blocks=("linear", "linear"), unused=True, rows=16, epochs=1), "refused"),
+        (
+            Parallel(tensor=2),
+            Drawn(blocks=("softmax", "named", "gated"), frozen=1, rows=20),
+            "followed",
+        ),
+        (
+            Parallel(tensor=2),
+            Drawn(blocks=("leaking", "attention", "encoder"), rows=20),
+            "followed",
+        ),
+        (
+            Parallel(tensor=2),
+            Drawn(blocks=("mlp", "named", "mlp"), tied=(0, 2), rows=20),
+            "followed",
+        ),
+        (
+            Parallel(shard=2),
+            Drawn(blocks=("gated", "mlp", "gated"), tied=(0, 2), rows=20),
+            "followed",
+        ),
+        (
+            Parallel(data=2),
+            Drawn(blocks=("linear", "linear"), unused=True, rows=16, epochs=1),
+            "refused",
+        ),
     ],
     ids=[
         "a stage's shared parameter with another first name",
@@ -82,19 +106,31 @@ def check(ranks, workers, parallel, drawn):
         "what forward never uses, in replicas",
     ],
 )
-def test_a_model_that_once_went_wrong_follows_one_process_or_is_refused_by_name(ranks, parallel, drawn, outcome):
+def test_a_model_that_once_went_wrong_follows_one_process_or_is_refused_by_name(
+    ranks, parallel, drawn, outcome
+):
     assert check(ranks, 2, parallel, drawn) == outcome
 
 
 TIES = {
-    "three stages, of which the middle one has no copy": (3, Parallel(pipeline=3, microbatches=3), (0, 3), "followed"),
+    "three stages, of which the middle one has no copy": (
+        3,
+        Parallel(pipeline=3, microbatches=3),
+        (0, 3),
+        "followed",
+    ),
     "stages of two workers, of two each": (
         2,
         Parallel(pipeline=2, schedule="interleaved", microbatches=2),
         (0, 3),
         "followed",
     ),
-    "shards": (4, Parallel(shard=2, pipeline=2, microbatches=2, optimize="memory"), (0, 3), "followed"),
+    "shards": (
+        4,
+        Parallel(shard=2, pipeline=2, microbatches=2, optimize="memory"),
+        (0, 3),
+        "followed",
+    ),
     "cut tensors": (4, Parallel(pipeline=2, tensor=2, microbatches=2), (0, 3), "followed"),
     "shards of two stages of one worker": (
         4,
@@ -117,7 +153,11 @@ def test_weights_that_stages_share_follow_one_process(ranks, case):
 
 
 PLAIN = settings(
-    max_examples=8, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=8,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
 )
 
 

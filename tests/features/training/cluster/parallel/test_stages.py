@@ -115,7 +115,9 @@ def test_gradients_of_what_the_optimizer_leaves_alone_are_those_of_one_step(accu
     functional.mse_loss(model(BATCH[0]), BATCH[1]).backward()
     alone = copy.deepcopy(model)
     optimizer = torch.optim.SGD(model[1].parameters(), lr=0.1)
-    training.prepare(model, optimizer, loss=functional.mse_loss, max_norm=0.1, accumulate=accumulate)
+    training.prepare(
+        model, optimizer, loss=functional.mse_loss, max_norm=0.1, accumulate=accumulate
+    )
     steps = torch.optim.SGD(alone[1].parameters(), lr=0.1)
     for _ in range(5):
         sessions.current().trainer.step(BATCH)
@@ -123,6 +125,7 @@ def test_gradients_of_what_the_optimizer_leaves_alone_are_those_of_one_step(accu
         functional.mse_loss(alone(BATCH[0]), BATCH[1]).backward()
         nn.utils.clip_grad_norm_(alone.parameters(), 0.1)
         steps.step()
-    # With what had added up the norm would grow from step to step, and the clipped steps become shorter and shorter.
+    # With what had added up the norm would grow from step to step, and the clipped steps become
+    # shorter and shorter.
     for own, others in zip(model.parameters(), alone.parameters(), strict=True):
         torch.testing.assert_close(own, others)

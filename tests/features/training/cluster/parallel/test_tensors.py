@@ -11,7 +11,12 @@ from raysm import training
 from raysm.errors import InvalidRequest
 from raysm.features.training.cluster.degrees import Layout
 from raysm.features.training.cluster.loop import session as sessions
-from raysm.features.training.cluster.parallel.stages import Tie, check_ties, find_ties, partition_stages
+from raysm.features.training.cluster.parallel.stages import (
+    Tie,
+    check_ties,
+    find_ties,
+    partition_stages,
+)
 from raysm.features.training.cluster.parallel.tensors import resolve_plan
 from raysm.training import Parallel
 from tests.support.parallel_modes import Attention, Transformer
@@ -43,7 +48,9 @@ class HuggingFace(nn.Module):
 
     def __init__(self, tied=False):
         super().__init__()
-        self.config = SimpleNamespace(base_model_tp_plan={"layers.*.fc1": "colwise", "experts.*.fc1": "colwise"})
+        self.config = SimpleNamespace(
+            base_model_tp_plan={"layers.*.fc1": "colwise", "experts.*.fc1": "colwise"}
+        )
         self.model = nn.Module()
         self.model.embed = nn.Embedding(6, WIDTH)
         self.model.layers = nn.ModuleList([Mlp(), Mlp()])
@@ -101,7 +108,9 @@ class Language(nn.Module):
         x = self.embed(tokens)
         for layer in self.layers:
             x = layer(x)
-        return (self.head(x) if self.by == "layer" else F.linear(x, self.embed.weight)).transpose(1, 2)
+        return (self.head(x) if self.by == "layer" else F.linear(x, self.embed.weight)).transpose(
+            1, 2
+        )
 
 
 @pytest.mark.parametrize("by", ["layer", "matrix"])
@@ -150,6 +159,7 @@ def test_copies_stay_alike_to_the_last_bit_and_are_one_parameter_in_checkpoints(
     assert max(float((first[1][name] - alone[1][name]).abs().max()) for name in alone[1]) < 1e-5
     for name in ("embed.weight", "head.weight"):
         assert torch.equal(first[2][name], last[2][name])
-    # The names that one process has: its checkpoint is one of the pipeline, and the other way round.
+    # The names that one process has: its checkpoint is one of the pipeline, and the other way
+    # round.
     assert sorted({*first[3], *last[3]}) == alone[3]
     assert "state.embed.weight.exp_avg" in last[3]
