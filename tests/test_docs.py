@@ -148,7 +148,7 @@ def test_every_page_begins_with_its_title_and_has_one():
 def test_every_name_of_the_api_is_there_after_import_raysm_alone():
     for page, name in found(r"\braysm\.([A-Za-z_]+)(?!\w*/)"):
         assert (
-            name in FILES | ADDED
+            name in {*FILES, *ADDED}
             or hasattr(raysm, name)
             or importlib.util.find_spec(f"raysm.{name}")
         ), (
