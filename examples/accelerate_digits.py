@@ -16,9 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset, random_split
 
 
 def load(folder):
-    images = np.loadtxt(
-        os.path.join(folder, "digits.csv.gz"), delimiter=",", skiprows=1, dtype=np.float32
-    )
+    images = np.loadtxt(os.path.join(folder, "digits.csv.gz"), delimiter=",", skiprows=1, dtype=np.float32)
     labels = np.loadtxt(os.path.join(folder, "digits-labels.csv.gz"), skiprows=1, dtype=np.int64)
     return TensorDataset(torch.from_numpy(images / 16), torch.from_numpy(labels))
 
@@ -46,9 +44,7 @@ def main():
     torch.manual_seed(0)
     # Without a GPU it would take each process for the only one, unless it is told to compute on CPUs.
     accelerator = Accelerator(cpu=not torch.cuda.is_available())
-    learned, unseen = random_split(
-        load(options.data), [1500, 297], torch.Generator().manual_seed(0)
-    )
+    learned, unseen = random_split(load(options.data), [1500, 297], torch.Generator().manual_seed(0))
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
     model, optimizer, loader, unseen_loader = accelerator.prepare(
         model,
@@ -67,14 +63,9 @@ def main():
             print(f"epoch {epoch + 1} of {options.epochs}: loss {loss.item():.4f}", flush=True)
     right = share_of_right(accelerator, model, unseen_loader)
     if accelerator.is_main_process:
-        print(
-            f"digits never seen: {100 * right:.1f}% right, by {accelerator.num_processes}",
-            flush=True,
-        )
+        print(f"digits never seen: {100 * right:.1f}% right, by {accelerator.num_processes}", flush=True)
     os.makedirs(options.model_dir, exist_ok=True)
-    accelerator.save(
-        accelerator.unwrap_model(model).state_dict(), os.path.join(options.model_dir, "digits.pt")
-    )
+    accelerator.save(accelerator.unwrap_model(model).state_dict(), os.path.join(options.model_dir, "digits.pt"))
     accelerator.end_training()
 
 

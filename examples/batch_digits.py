@@ -35,9 +35,7 @@ class Classifier:
 def digits():
     """Pixels [1797, 64] in 0 to 255, and their labels [1797]."""
     pixels = np.loadtxt(DATA / "digits.csv.gz", delimiter=",", skiprows=1) * 15.9375
-    return pixels.astype(np.uint8), np.loadtxt(
-        DATA / "digits-labels.csv.gz", skiprows=1, dtype=np.int64
-    )
+    return pixels.astype(np.uint8), np.loadtxt(DATA / "digits-labels.csv.gz", skiprows=1, dtype=np.int64)
 
 
 def fitted(pixels, labels):
@@ -56,12 +54,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for number, row in enumerate(pixels):
             Image.fromarray(row.reshape(8, 8)).save(Path(folder) / f"{number:04}.png")
-        batch = raysm.Batch(
-            Classifier, batch_size=64, arguments={"weights": weights}, piece_rows=256
-        )
-        job = raysm.submit(
-            batch, inputs={"images": folder}, cluster=raysm.Cluster(count=asked.instances)
-        )
+        batch = raysm.Batch(Classifier, batch_size=64, arguments={"weights": weights}, piece_rows=256)
+        job = raysm.submit(batch, inputs={"images": folder}, cluster=raysm.Cluster(count=asked.instances))
         table = job.result(to=asked.output).table()
     right = table["digit"].to_numpy()[TRAINED_ON:] == labels[TRAINED_ON:]
     print(

@@ -22,9 +22,7 @@ REGIONS = ("eu-central-1", "us-west-2")
 def shards(pixels, folder):
     """Write each digit as a PNG, half of them for either region; return the rows of the grid."""
     rows = []
-    for region, numbers in zip(
-        REGIONS, np.array_split(np.arange(len(pixels)), len(REGIONS)), strict=True
-    ):
+    for region, numbers in zip(REGIONS, np.array_split(np.arange(len(pixels)), len(REGIONS)), strict=True):
         shard = folder / region
         shard.mkdir()
         for number in numbers:
@@ -53,13 +51,8 @@ def main():
         print(f"{row.key}: {row.state}, a job in {row.region}")
     grid.write_table(asked.output)
     table = grid.table()
-    right = (
-        table["digit"].to_numpy()
-        == labels[[int(Path(name).stem) for name in table["file"].to_pylist()]]
-    )
-    print(
-        f"{table.num_rows} predictions of {len(set(table['key'].to_pylist()))} shards, {right.mean():.1%} right"
-    )
+    right = table["digit"].to_numpy() == labels[[int(Path(name).stem) for name in table["file"].to_pylist()]]
+    print(f"{table.num_rows} predictions of {len(set(table['key'].to_pylist()))} shards, {right.mean():.1%} right")
 
 
 if __name__ == "__main__":

@@ -33,9 +33,7 @@ def main():
     parser.add_argument("--output", default="out/vectors")
     asked = parser.parse_args()
     batch = raysm.Batch(embed, batch_size=512, read="text")
-    job = raysm.submit(
-        batch, inputs={"texts": asked.texts}, cluster=raysm.Cluster(count=asked.instances)
-    )
+    job = raysm.submit(batch, inputs={"texts": asked.texts}, cluster=raysm.Cluster(count=asked.instances))
     result = job.result(to=asked.output)
     print(result)
     print(result.table().schema)

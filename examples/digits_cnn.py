@@ -49,10 +49,7 @@ def train(config):
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"], momentum=0.9)
     model, optimizer = training.prepare(
-        model,
-        optimizer,
-        loss=F.cross_entropy,
-        checkpoints=training.Checkpoints(every_steps=50, keep=2),
+        model, optimizer, loss=F.cross_entropy, checkpoints=training.Checkpoints(every_steps=50, keep=2)
     )
     known = torch.utils.data.TensorDataset(images[:TRAINED_ON], labels[:TRAINED_ON])
     for batch in training.batches(known, batch_size=config["batch_size"], epochs=config["epochs"]):
@@ -77,10 +74,7 @@ def main():
     parser.add_argument("--output", default="out/digits")
     arguments = parser.parse_args()
     job = raysm.submit(
-        raysm.DataParallel(
-            train,
-            config={"lr": 0.1, "batch_size": arguments.batch_size, "epochs": arguments.epochs},
-        ),
+        raysm.DataParallel(train, config={"lr": 0.1, "batch_size": arguments.batch_size, "epochs": arguments.epochs}),
         cluster=raysm.Cluster(count=arguments.instances),
         inputs={"digits": str(DATA)},
     )

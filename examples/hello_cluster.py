@@ -24,10 +24,7 @@ def main():
     ray.init(log_to_driver=False)
     print(f"the head is {os.environ['SM_CURRENT_HOST']}, the hosts are {os.environ['SM_HOSTS']}")
     hosts = sorted(node["Labels"]["raysm.io/host"] for node in ray.nodes() if node["Alive"])
-    tasks = [
-        hello.options(label_selector={"raysm.io/host": host}).remote(arguments.greeting)
-        for host in hosts
-    ]
+    tasks = [hello.options(label_selector={"raysm.io/host": host}).remote(arguments.greeting) for host in hosts]
     for line in ray.get(tasks):
         print(line)
 

@@ -37,9 +37,7 @@ class Classifier(lightning.LightningModule):
 
 
 def load(folder):
-    images = np.loadtxt(
-        os.path.join(folder, "digits.csv.gz"), delimiter=",", skiprows=1, dtype=np.float32
-    )
+    images = np.loadtxt(os.path.join(folder, "digits.csv.gz"), delimiter=",", skiprows=1, dtype=np.float32)
     labels = np.loadtxt(os.path.join(folder, "digits-labels.csv.gz"), skiprows=1, dtype=np.int64)
     return TensorDataset(torch.from_numpy(images / 16), torch.from_numpy(labels))
 
@@ -53,9 +51,7 @@ def main():
     options = parser.parse_args()
 
     lightning.seed_everything(0)
-    learned, unseen = random_split(
-        load(options.data), [1500, 297], torch.Generator().manual_seed(0)
-    )
+    learned, unseen = random_split(load(options.data), [1500, 297], torch.Generator().manual_seed(0))
     # What torchrun started: Lightning starts processes of its own where nobody has.
     of_node = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     trainer = lightning.Trainer(

@@ -35,9 +35,7 @@ def network():
 
 def train(config):
     """Learn three of the shards."""
-    rows = torch.from_numpy(
-        np.concatenate([np.load(f"{os.environ['SM_CHANNEL_DIGITS']}/{n}.npy") for n in range(3)])
-    )
+    rows = torch.from_numpy(np.concatenate([np.load(f"{os.environ['SM_CHANNEL_DIGITS']}/{n}.npy") for n in range(3)]))
     dataset = torch.utils.data.TensorDataset(rows[:, :64], rows[:, 64].long())
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"], momentum=0.9)
@@ -58,37 +56,25 @@ class Model:
         with torch.no_grad():
             embedding = self.network[:2](torch.from_numpy(batch["values"][:, :64]))
             digit = self.network[2](embedding).argmax(dim=1)
-        return {
-            "digit": digit.numpy(),
-            "label": batch["values"][:, 64],
-            "embedding": embedding.numpy(),
-        }
+        return {"digit": digit.numpy(), "label": batch["values"][:, 64], "embedding": embedding.numpy()}
 
 
 if __name__ == "__main__":
     data = raysm.submit(raysm.Function(prepare), inputs={"digits": "examples/data"}, **WHERE)
     loop = raysm.DataParallel(train, config={"lr": 0.1})
-    trained = raysm.submit(
-        loop, inputs={"digits": data.output("data")}, limits=raysm.Limits(spot=True), **WHERE
-    )
+    trained = raysm.submit(loop, inputs={"digits": data.output("data")}, limits=raysm.Limits(spot=True), **WHERE)
     trained.logs(follow=True)
     weights = load_file(trained.result().path / "model.safetensors")
     model = raysm.Batch(Model, batch_size=128, arguments={"weights": weights})
     predicted = raysm.submit(model, inputs={"digits": data.output("data/3.npy")}, **WHERE)
     table = predicted.result().table()
     labels = table["label"].to_numpy()
-    print(
-        f"{np.mean(table['digit'].to_numpy() == labels):.1%} of {len(labels)} new digits are right"
-    )
+    print(f"{np.mean(table['digit'].to_numpy() == labels):.1%} of {len(labels)} new digits are right")
     nearest = raysm.Similarity(top_k=10, columns=("embedding",))
     compared = raysm.submit(nearest, inputs={"matrix": predicted.output()}, **WHERE)
     neighbors = np.array(compared.result().table()["neighbors"].to_pylist())
-    print(
-        f"{np.mean(labels[neighbors] == labels[:, None]):.1%} of their nearest embeddings are the same digit"
-    )
-    shards = [
-        {"key": f"shard-{n}", "input_digits": data.output(f"data/{n}.npy").uri} for n in range(3)
-    ]
+    print(f"{np.mean(labels[neighbors] == labels[:, None]):.1%} of their nearest embeddings are the same digit")
+    shards = [{"key": f"shard-{n}", "input_digits": data.output(f"data/{n}.npy").uri} for n in range(3)]
     grid = raysm.Grid(model, rows=shards, name="digits", **WHERE)
     print(grid.run())
     print(f"{grid.table().num_rows} predictions of {len(shards)} shards")

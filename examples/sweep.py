@@ -21,9 +21,7 @@ TRAINED_ON = 1500
 
 def digits(folder):
     """Pixels [1797, 64] in 0 to 1, and their labels [1797]."""
-    pixels = (
-        np.loadtxt(Path(folder) / "digits.csv.gz", delimiter=",", skiprows=1, dtype=np.float64) / 16
-    )
+    pixels = np.loadtxt(Path(folder) / "digits.csv.gz", delimiter=",", skiprows=1, dtype=np.float64) / 16
     return pixels, np.loadtxt(Path(folder) / "digits-labels.csv.gz", skiprows=1, dtype=np.int64)
 
 
@@ -72,17 +70,13 @@ def main():
         stop="asha",
         seed=1,
     )
-    job = raysm.submit(
-        sweep, cluster=raysm.Cluster(count=arguments.instances), inputs={"digits": DATA}
-    )
+    job = raysm.submit(sweep, cluster=raysm.Cluster(count=arguments.instances), inputs={"digits": DATA})
     job.logs(follow=True)
     result = job.result()
     print(result.table())
     weights = np.load(result.best.checkpoint / "state.npz")["weights"]
     pixels, labels = digits(DATA)
-    right = (
-        probabilities(weights, pixels[TRAINED_ON:]).argmax(axis=1) == labels[TRAINED_ON:]
-    ).mean()
+    right = (probabilities(weights, pixels[TRAINED_ON:]).argmax(axis=1) == labels[TRAINED_ON:]).mean()
     print(f"best: {result.best.params}; digits never seen: {right:.1%} right")
 
 

@@ -17,9 +17,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 
 def load(folder):
-    images = np.loadtxt(
-        os.path.join(folder, "digits.csv.gz"), delimiter=",", skiprows=1, dtype=np.float32
-    )
+    images = np.loadtxt(os.path.join(folder, "digits.csv.gz"), delimiter=",", skiprows=1, dtype=np.float32)
     labels = np.loadtxt(os.path.join(folder, "digits-labels.csv.gz"), skiprows=1, dtype=np.int64)
     return TensorDataset(torch.from_numpy(images / 16), torch.from_numpy(labels))
 
@@ -31,9 +29,7 @@ def train_epoch(model, loader, optimizer, device):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        total += torch.stack(
-            [loss.detach() * len(labels), torch.tensor(float(len(labels)), device=device)]
-        )
+        total += torch.stack([loss.detach() * len(labels), torch.tensor(float(len(labels)), device=device)])
     dist.all_reduce(total)
     return (total[0] / total[1]).item()
 

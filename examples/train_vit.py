@@ -31,13 +31,9 @@ class Digits(torch.utils.data.TensorDataset):
     model = dict(channels=1, size=8, patch=2, classes=10)
 
     def __init__(self, folder):
-        images = np.loadtxt(
-            Path(folder) / "digits.csv.gz", delimiter=",", skiprows=1, dtype=np.float32
-        )
+        images = np.loadtxt(Path(folder) / "digits.csv.gz", delimiter=",", skiprows=1, dtype=np.float32)
         labels = np.loadtxt(Path(folder) / "digits-labels.csv.gz", skiprows=1, dtype=np.int64)
-        super().__init__(
-            torch.from_numpy(images / 16).reshape(-1, 1, 8, 8), torch.from_numpy(labels)
-        )
+        super().__init__(torch.from_numpy(images / 16).reshape(-1, 1, 8, 8), torch.from_numpy(labels))
 
 
 class ImageFolder(torch.utils.data.Dataset):
@@ -55,12 +51,8 @@ class ImageFolder(torch.utils.data.Dataset):
         from PIL import Image
 
         side = self.model["size"]
-        pixels = np.array(
-            Image.open(self.files[row]).convert("RGB").resize((side, side)), dtype=np.float32
-        )
-        return torch.from_numpy(pixels).permute(2, 0, 1) / 255, self.classes.index(
-            self.files[row].parent.name
-        )
+        pixels = np.array(Image.open(self.files[row]).convert("RGB").resize((side, side)), dtype=np.float32)
+        return torch.from_numpy(pixels).permute(2, 0, 1) / 255, self.classes.index(self.files[row].parent.name)
 
 
 def train(config):
@@ -70,12 +62,8 @@ def train(config):
     torch.manual_seed(0)
     model = vision_transformer(**dataset.model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=config["lr"])
-    model, optimizer = training.prepare(
-        model, optimizer, training.Parallel(**config["parallel"]), loss=F.cross_entropy
-    )
-    for batch in training.batches(
-        dataset, batch_size=config["batch_size"], epochs=config["epochs"]
-    ):
+    model, optimizer = training.prepare(model, optimizer, training.Parallel(**config["parallel"]), loss=F.cross_entropy)
+    for batch in training.batches(dataset, batch_size=config["batch_size"], epochs=config["epochs"]):
         training.report(loss=training.step(batch))
 
 
@@ -89,18 +77,11 @@ def main():
     parser.add_argument("--images", help="a folder, or s3://…, of CLASS/IMAGE")
     parser.add_argument("--output", default="out/vit")
     asked = parser.parse_args()
-    config = {
-        "lr": 1e-3,
-        "batch_size": asked.batch_size,
-        "epochs": asked.epochs,
-        "parallel": PARALLEL[asked.parallel],
-    }
+    config = {"lr": 1e-3, "batch_size": asked.batch_size, "epochs": asked.epochs, "parallel": PARALLEL[asked.parallel]}
     job = raysm.submit(
         raysm.DataParallel(train, config=config, workers_per_instance=asked.workers_per_instance),
         cluster=raysm.Cluster(count=asked.instances),
-        inputs={"images": asked.images}
-        if asked.images
-        else {"digits": str(Path(__file__).parent / "data")},
+        inputs={"images": asked.images} if asked.images else {"digits": str(Path(__file__).parent / "data")},
     )
     job.logs(follow=True)
     for metric in job.metrics("loss"):

@@ -22,13 +22,9 @@ class Digits(torch.utils.data.Dataset):
     """Images [1, 8, 8] float32 in 0 to 1 and their labels, by the names of the model's arguments."""
 
     def __init__(self, folder, rows):
-        images = np.loadtxt(
-            os.path.join(folder, "digits.csv.gz"), delimiter=",", skiprows=1, dtype=np.float32
-        )[rows]
+        images = np.loadtxt(os.path.join(folder, "digits.csv.gz"), delimiter=",", skiprows=1, dtype=np.float32)[rows]
         self.images = torch.from_numpy(images / 16).reshape(-1, 1, 8, 8)
-        labels = np.loadtxt(
-            os.path.join(folder, "digits-labels.csv.gz"), skiprows=1, dtype=np.int64
-        )[rows]
+        labels = np.loadtxt(os.path.join(folder, "digits-labels.csv.gz"), skiprows=1, dtype=np.int64)[rows]
         self.labels = torch.from_numpy(labels)
 
     def __len__(self):

@@ -32,16 +32,12 @@ class Block(nn.Module):
         self.heads = heads
         self.before, self.after = nn.LayerNorm(width), nn.LayerNorm(width)
         self.query_key_value, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.perceptron = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
-        )
+        self.perceptron = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x):
         parts = self.query_key_value(self.before(x)).chunk(3, dim=-1)
         query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
-        x = x + self.out(
-            F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
-        )
+        x = x + self.out(F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2))
         return x + self.perceptron(self.after(x))
 
 
@@ -59,11 +55,5 @@ class Head(nn.Module):
 def vision_transformer(*, channels=1, size=8, patch=2, width=64, depth=6, heads=4, classes=10):
     blocks = [(f"block{number}", Block(width, heads)) for number in range(depth)]
     return nn.Sequential(
-        OrderedDict(
-            [
-                ("patches", Patches(channels, size, patch, width)),
-                *blocks,
-                ("head", Head(width, classes)),
-            ]
-        )
+        OrderedDict([("patches", Patches(channels, size, patch, width)), *blocks, ("head", Head(width, classes))])
     )

@@ -38,9 +38,7 @@ def make(folder):
     with sqlite3.connect(path) as connection:
         connection.executescript(TABLES)
         connection.executemany("INSERT INTO drives VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
-        connection.executemany(
-            "INSERT INTO prices VALUES (?, ?)", zip(REGIONS, (2.0, 2.2, 2.1, 1.9), strict=True)
-        )
+        connection.executemany("INSERT INTO prices VALUES (?, ?)", zip(REGIONS, (2.0, 2.2, 2.1, 1.9), strict=True))
     connection.close()
     return path
 

@@ -33,8 +33,7 @@ PARAMS = {"since": "2026-10-01", "most": 2.5}
 
 def main(folder):
     subprocess.run(
-        [sys.executable, "-m", "raysm", "local", "up", "--scenario", str(HERE / "scenario.toml")],
-        check=True,
+        [sys.executable, "-m", "raysm", "local", "up", "--scenario", str(HERE / "scenario.toml")], check=True
     )
     grid = raysm.Grid(
         raysm.Script(str(HERE / "train.py"), args=("--campaign", "{key}", "--lr", "{lr}")),
@@ -47,9 +46,7 @@ def main(folder):
         spot=True,
         limits=raysm.Limits(max_runtime_s=600),
         # Three at a time: a laptop is no region. A row whose region has no capacity may go elsewhere.
-        rules=raysm.Rules(
-            rate="images_per_s", parallel=3, retries=0, budget_usd=100, move_data=True
-        ),
+        rules=raysm.Rules(rate="images_per_s", parallel=3, retries=0, budget_usd=100, move_data=True),
     )
     print(grid.plan())
     with Live(console=Console(), auto_refresh=False) as live:

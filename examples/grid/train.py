@@ -54,10 +54,7 @@ def main():
     data = np.load(next(Path(os.environ["SM_CHANNEL_DATA"]).glob("*.npz")))
     ray.init(address="auto", log_to_driver=False)
     count = len(ray.nodes())
-    workers = [
-        Worker.remote(data["images"][rank::count], data["labels"][rank::count])
-        for rank in range(count)
-    ]
+    workers = [Worker.remote(data["images"][rank::count], data["labels"][rank::count]) for rank in range(count)]
     path = Path(os.environ["RAYSM_STATE"]) / "weights.npz"
     state = dict(np.load(path)) if path.exists() else {"weights": np.zeros((64, 10)), "epochs": 0}
     weights, begin, began_s, images = state["weights"], int(state["epochs"]), time.monotonic(), 0
@@ -65,15 +62,11 @@ def main():
         print(f"campaign {asked.campaign} goes on behind epoch {begin}")
     for epoch in range(begin, EPOCHS):
         for number in range(len(data["images"]) // (asked.batch * count) + 1):
-            steps = ray.get(
-                [worker.step.remote(weights, number, asked.batch) for worker in workers]
-            )
+            steps = ray.get([worker.step.remote(weights, number, asked.batch) for worker in workers])
             weights -= lr * np.mean([gradient for gradient, _ in steps], axis=0)
             images += asked.batch * count
         rate = images / (time.monotonic() - began_s)
-        raysm.report(
-            step=epoch, loss=float(np.mean([loss for _, loss in steps])), images_per_s=rate
-        )
+        raysm.report(step=epoch, loss=float(np.mean([loss for _, loss in steps])), images_per_s=rate)
         if (epoch + 1) % SAVED_EVERY == 0:
             save({"weights": weights, "epochs": epoch + 1}, path)
             print(f"epoch {epoch + 1} of {EPOCHS}", flush=True)

@@ -30,7 +30,7 @@ FATAL = re.compile(
 """What Python's faulthandler writes at a signal such as SIGSEGV; the frames are those of the thread
 that got it."""
 OWN_FRAME = re.compile(
-    r'  File "(?:[^"]*/raysm/(?:workloads|bootstrap)/[^"]*|<frozen runpy>)", line .*\n'
+    r'  File "(?:[^"]*/raysm/(?:instance/|features/\w+/(?:cluster/|runner\.py))[^"]*|<frozen runpy>)", line .*\n'
 )
 
 
