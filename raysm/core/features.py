@@ -5,6 +5,7 @@ are found in the same way as those of other packages, but before them, so that a
 own costs no look at every package of the environment.
 """
 
+import contextlib
 import functools
 import importlib
 import warnings
@@ -129,22 +130,26 @@ def own_entries() -> tuple[Entry, ...]:
     beside = Path(raysm.__file__).parents[1]
     project = beside / "pyproject.toml"
     if project.is_file():
-        import tomllib
-
-        written = tomllib.loads(project.read_text(encoding="utf-8")).get("project", {})
-        if written.get("name") == "raysm":
-            return tuple(Entry(*item) for item in written["entry-points"][GROUP].items())
-    installed = beside / f"raysm-{raysm.__version__}.dist-info" / "entry_points.txt"
-    if installed.is_file():
-        import configparser
-
-        parser = configparser.ConfigParser(delimiters="=")
-        parser.read(installed, encoding="utf-8")
-        return tuple(Entry(*item) for item in parser[GROUP].items())
+        text = project.read_text(encoding="utf-8")
+        if '\nname = "raysm"\n' in text:
+            return _entries_in(text, f'[project.entry-points."{GROUP}"]')
+    # An instance begins with an archive, whose files its loader reads.
+    loader: Any = raysm.__loader__
+    with contextlib.suppress(OSError):
+        installed = beside / f"raysm-{raysm.__version__}.dist-info" / "entry_points.txt"
+        return _entries_in(loader.get_data(str(installed)).decode(), f"[{GROUP}]")
     import importlib.metadata
 
     entries = importlib.metadata.distribution("raysm").entry_points.select(group=GROUP)
     return tuple(Entry(entry.name, entry.value) for entry in entries)
+
+
+def _entries_in(text: str, heading: str) -> tuple[Entry, ...]:
+    """Return the lines ``name = value`` below a heading, as both kinds of file have them."""
+    # The modules that read TOML, or the metadata of packages, take longer than all that is read.
+    table = text.partition(f"{heading}\n")[2].partition("\n[")[0]
+    pairs = (line.split("=", 1) for line in table.splitlines() if "=" in line)
+    return tuple(Entry(name.strip(), value.strip(' "')) for name, value in pairs)
 
 
 @functools.cache
