@@ -28,7 +28,7 @@ are built from."""
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip can hold; the real times would give every payload another digest."""
 BYTECODE = "__pycache__"
-RUN_BY_INSTANCES = ("core/request/", "core/protocol/", "instance/", "features/")
+RUN_BY_INSTANCES = ("core/", "instance/", "features/")
 """Folders of the package whose bytecode is sent too: compiling it took each instance a third of a
 second."""
 ON_THE_LAPTOP = re.compile(
