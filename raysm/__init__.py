@@ -185,9 +185,9 @@ def __getattr__(name: str) -> Any:
     path = None if name.startswith("_") else _feature_path(name)
     if path is None:
         raise AttributeError(f"module 'raysm' has no attribute {name!r}")
-    from raysm.core.features import imported
+    import pkgutil
 
-    return imported(path)
+    return pkgutil.resolve_name(path)
 
 
 def _module(name: str) -> Any:

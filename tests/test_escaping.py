@@ -1,6 +1,7 @@
 """Whatever users can write, a job's name, a line of its log or a metric, is text wherever raysm draws HTML."""
 
 import asyncio
+import pkgutil
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,6 @@ from raysm.core.client.submit import submit
 from raysm.core.client.views.charts import Chart, Plot, time_charts
 from raysm.core.client.views.server import Page
 from raysm.core.client.views.sparkline import sparkline
-from raysm.core.features import imported
 from raysm.core.protocol.events import Metric, Progress, State, Trial, line
 from raysm.core.protocol.job_api import TRAINING
 from raysm.core.protocol.result import Manifest, ResultFile
@@ -199,6 +199,6 @@ def test_markup_in_a_terminal_is_text(tmp_path, capsys):
     job = submit(Script(str(tmp_path / "train.py"), args=["--lr", "[red]1[/red]"]), on=fake).name
     for command in (["metrics", job], ["logs", job], ["jobs", "--params", "lr", "--metrics", "*"]):
         arguments = parse(command)
-        imported(arguments.run)(arguments, Console(force_terminal=True), service=fake)
+        pkgutil.resolve_name(arguments.run)(arguments, Console(force_terminal=True), service=fake)
     shown = capsys.readouterr().out
     assert all(f"[red]{text}[/red]" in shown for text in ("line", "loss", "on", "1"))

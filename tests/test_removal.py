@@ -2,6 +2,7 @@
 
 import json
 import os
+import pkgutil
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 
 import raysm
 from raysm.cli.arguments import build_parser
-from raysm.core.features import Feature, imported, own_entries
+from raysm.core.features import Feature, own_entries
 from tests.support.homes import serving
 
 ROOT = Path(raysm.__file__).parents[1]
@@ -30,7 +31,7 @@ def registered(feature):
         for entry in own_entries()
         if entry.value.startswith(f"raysm.features.{feature}.")
     )
-    return next(map(imported, paths), Feature())
+    return next(map(pkgutil.resolve_name, paths), Feature())
 
 
 def without(feature, folder):

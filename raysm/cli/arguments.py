@@ -2,6 +2,7 @@
 
 import argparse
 import itertools
+import pkgutil
 import shlex
 import warnings
 from collections.abc import Mapping, Sequence
@@ -100,7 +101,7 @@ def build_parser(first: str = "") -> Parser:
     )
     for name, path in _paths(first).items():
         try:
-            features.imported(path)(commands)
+            pkgutil.resolve_name(path)(commands)
         except Exception as error:  # another package's module may raise anything
             if name == first or path.startswith("raysm."):
                 raise

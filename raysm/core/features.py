@@ -7,7 +7,7 @@ own costs no look at every package of the environment.
 
 import contextlib
 import functools
-import importlib
+import pkgutil
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -101,12 +101,6 @@ def view(name: str, table: str = "views") -> Any:
     return found
 
 
-def imported(path: str) -> Any:
-    """Return what ``module:name`` names."""
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)
-
-
 def installed() -> Iterator[Feature]:
     """Yield raysm's own features, then those of other packages, each imported when it is its turn."""
     for entry in own_entries():
@@ -118,7 +112,7 @@ def installed() -> Iterator[Feature]:
 def offered(name: str, table: str = "views") -> Any:
     """Return the function ``name`` of the feature that offers it, or None if no feature does."""
     path = path_of(table, name)
-    return None if path is None else imported(path)
+    return None if path is None else pkgutil.resolve_name(path)
 
 
 @functools.cache
@@ -167,7 +161,7 @@ def _feature_of(entry: Entry) -> tuple[Feature, ...]:
     """Return the feature, or nothing if its folder was taken out, or if another package's cannot be imported."""
     module = entry.value.partition(":")[0]
     try:
-        return (imported(entry.value),)
+        return (pkgutil.resolve_name(entry.value),)
     except Exception as error:  # another package's module may raise anything
         is_gone = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(
             f"{error.name}."

@@ -29,9 +29,9 @@ FATAL = re.compile(
 )
 """What Python's faulthandler writes at a signal such as SIGSEGV; the frames are those of the thread
 that got it."""
-OWN_FRAME = re.compile(
-    r'  File "(?:[^"]*/raysm/(?:instance/|features/\w+/(?:cluster/|runner\.py))[^"]*|<frozen runpy>)", line .*\n'
-)
+OWN_CODE = r"/raysm/(?:instance/|core/protocol/|features/\w+/(?:cluster/|runner\.py))"
+"""The part of a path by which a traceback shows raysm's code that runs in a job."""
+OWN_FRAME = re.compile(rf'  File "(?:[^"]*{OWN_CODE}[^"]*|<frozen runpy>)", line .*\n')
 
 
 @dataclass(frozen=True, slots=True)

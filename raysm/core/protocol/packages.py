@@ -32,7 +32,7 @@ RUN_BY_INSTANCES = ("core/", "instance/", "features/")
 """Folders of the package whose bytecode is sent too: compiling it took each instance a third of a
 second."""
 ON_THE_LAPTOP = re.compile(
-    r"(core/client|cli|features/(account|dashboard|experiments|grid))/|features/\w+/(client|notebook|\w*command\.py)"
+    r"(core/client|cli|features/(account|dashboard|experiments|grid))/|features/\w+/(client|notebook|\w*command\w*\.py)"
 )
 """What few jobs import, in folders of ``RUN_BY_INSTANCES`` too: it has no bytecode, and stays in
 the zip, because each file takes time to create."""
@@ -119,8 +119,8 @@ def _packed(
             )
             is_run = is_run and not ON_THE_LAPTOP.match(inside)
             if is_run and with_bytecode:
-                # Beside its source, where Python looks for it in a zip; ``unpack`` moves it.
-                # Constant slices of Python 3.14, which marshal's version 2 lacks.
+                # Beside its source, where Python looks for it in a zip; ``unpack`` moves it. Not
+                # for constant slices of Python 3.14, which marshal's version 2 lacks.
                 with contextlib.suppress(ValueError):
                     files[f"{name}c"] = _bytecode(source, name)
             for name, data in files.items():

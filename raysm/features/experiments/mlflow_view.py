@@ -12,6 +12,7 @@ import json
 import logging
 import math
 import os
+import pkgutil
 import shlex
 import signal
 import socket
@@ -98,7 +99,7 @@ def records(service: Service, limit: int = 1000) -> list[Record]:
     of_calls = {job.arn.rpartition("/")[0] for job in jobs if _is_call(job)}
     rows: dict[str, Experiment] = {}
     for path in features.all_paths("rows").values():
-        rows |= {row.name: row for row in features.imported(path)(None, limit)}
+        rows |= {row.name: row for row in pkgutil.resolve_name(path)(None, limit)}
     found = []
     for job in jobs:
         # A row of a grid and its job are one run, with the columns of both.

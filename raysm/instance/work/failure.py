@@ -25,6 +25,7 @@ from raysm.errors import (
     TrialFailed,
     WorkerFailed,
 )
+from raysm.instance.exit_status import OWN_CODE
 
 TERMINATED = 128 + signal.SIGTERM
 COLORS = re.compile(r"\x1b\[[0-9;]*m")
@@ -34,7 +35,7 @@ ORIGINAL_DETAILS = "Original exception details:\n"
 """Ray puts the traceback of an exception that cannot be pickled, or unpickled here, after one of
 these marks."""
 
-OWN_FRAME = re.compile(r'  File "[^"]*/raysm/(instance/|features/\w+/(cluster/|runner\.py))')
+OWN_FRAME = re.compile(rf'  File "[^"]*{OWN_CODE}')
 TASK_ADDRESS = re.compile(r"ray::.*\(pid=\d+, ip=([^,)]+)")
 """What Ray writes before the traceback of a task; the task that raised comes last."""
 ACTOR = re.compile(r", actor_id=.*\)$", re.MULTILINE)
