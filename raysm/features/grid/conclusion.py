@@ -61,7 +61,7 @@ def conclude(
         verdict,
         now,
         # A job that List showed before Create was answered was sent, too, and is billed.
-        sent_s=attempt.sent_s if attempt.sent_s is not None else now,
+        sent_s=created_s(attempt, description, now),
         started_s=started.timestamp() if started else attempt.started_s,
         training_s=description.training_s if description else None,
         billable_s=_billed_s(attempt, description),
@@ -73,6 +73,17 @@ def conclude(
         record_start(store, ended)
     _judge_place(store, ended, verdict, now)
     _follow(store, ended, verdict, now)
+
+
+def created_s(attempt: Attempt, description: Description | None, now: float) -> float:
+    """Return when the service made the job, by its own clock if it says so.
+
+    A controller may be suspended between reading its clock and the call. The wait of a place, which
+    is learned from this time, would then include the suspension.
+    """
+    if description is not None and description.created is not None:
+        return description.created.timestamp()
+    return now if attempt.sent_s is None else attempt.sent_s
 
 
 def settle(store: Store, attempt: Attempt) -> None:

@@ -15,7 +15,13 @@ from typing import Any
 from raysm.core.client.job.description import NEVER_RAN, Description
 from raysm.errors import JobNotFound
 from raysm.features.grid.capacity import record_answer, record_start
-from raysm.features.grid.conclusion import conclude, end_stray, interrupted, interruptions_text
+from raysm.features.grid.conclusion import (
+    conclude,
+    created_s,
+    end_stray,
+    interrupted,
+    interruptions_text,
+)
 from raysm.features.grid.endings import ENDINGS, Verdict, classify_end
 from raysm.features.grid.region import RATES_PAGE, Listed, Page, RegionApi, RegionUnavailable
 from raysm.features.grid.store import ENDED, Store
@@ -279,8 +285,7 @@ def apply(
         return
     state = AttemptState.PENDING if description.secondary in NEVER_RAN else AttemptState.RUNNING
     changes: dict[str, Any] = {"state": state, "seen": noticed}
-    if attempt.sent_s is None:
-        changes["sent_s"] = now
+    changes["sent_s"] = created_s(attempt, description, now)
     if description.started is not None:
         changes["started_s"] = description.started.timestamp()
     changes |= attempt.settled(description.selected_type) | interrupted(description)

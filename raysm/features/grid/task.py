@@ -187,6 +187,7 @@ class Attempt:
     reason: str = ""
     intended_s: float = 0.0
     sent_s: float | None = None
+    """When the service took it; on the service's clock once it has described the job."""
     started_s: float | None = None
     """When its instances began to work."""
     ended_s: float | None = None

@@ -226,3 +226,20 @@ def test_an_orphaned_job_that_the_service_knows_no_more_is_taken_for_gone_only_a
     began_s = bench.clock.now
     bench.run()
     assert bench.clock.now - began_s > 880
+
+
+def test_wait_for_instances_is_the_services_though_the_controller_was_suspended_before_create(
+    tmp_path,
+):
+    bench = Bench(tmp_path, rows=1, regions=dict(ONE))
+    region = bench.regions["us-east-1"]
+    create = region.create
+
+    def suspend_and_create(task, attempt):
+        bench.clock.now += 1000
+        create(task, attempt)
+
+    region.create = suspend_and_create
+    bench.run()
+    [attempt] = bench.store.attempts()
+    assert attempt.started_s - attempt.sent_s == 100
