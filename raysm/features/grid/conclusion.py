@@ -61,8 +61,8 @@ def conclude(
         verdict,
         now,
         # A job that List showed before Create was answered was sent, too, and is billed.
-        sent_s=created_s(attempt, description, now),
-        started_s=started.timestamp() if started else attempt.started_s,
+        sent_s=attempt.sent_s if attempt.sent_s is not None else now,
+        **(start_times(description) if description else {}),
         training_s=description.training_s if description else None,
         billable_s=_billed_s(attempt, description),
         **(interrupted(description) if description else {}),
@@ -75,15 +75,15 @@ def conclude(
     _follow(store, ended, verdict, now)
 
 
-def created_s(attempt: Attempt, description: Description | None, now: float) -> float:
-    """Return when the service made the job, by its own clock if it says so.
-
-    A controller may be suspended between reading its clock and the call. The wait of a place, which
-    is learned from this time, would then include the suspension.
-    """
-    if description is not None and description.created is not None:
-        return description.created.timestamp()
-    return now if attempt.sent_s is None else attempt.sent_s
+def start_times(description: Description) -> dict[str, float]:
+    """Return the fields of an attempt that follow from the start of its instances; empty before it."""
+    if description.started is None:
+        return {}
+    times = {"started_s": description.started.timestamp()}
+    if description.created is not None:
+        waited = description.started - description.created
+        times["waited_s"] = waited.total_seconds()
+    return times
 
 
 def settle(store: Store, attempt: Attempt) -> None:

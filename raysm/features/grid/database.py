@@ -16,7 +16,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.features.grid.records import SCHEMA, TRIGGERS, VERSION
+from raysm.features.grid.records import FROM_13, SCHEMA, TRIGGERS, VERSION
 
 
 class Turns:
@@ -162,8 +162,11 @@ class Database:
             if version == 0:
                 for statement in (*SCHEMA.split(";"), *TRIGGERS):
                     self.connection.execute(statement)
+            elif version == 13:
+                self.connection.execute(FROM_13)
+            if version in (0, 13):
                 self.connection.execute(f"PRAGMA user_version = {VERSION}")
-        if version not in (0, VERSION):
+        if version not in (0, 13, VERSION):
             self.connection.close()
             raise InvalidRequest(
                 f"{self.path} was written by another raysm: its tables are of version {version}, this one reads "

@@ -57,9 +57,9 @@ class Estimates:
         self._billed: defaultdict[tuple[str, str], deque[float]] = defaultdict(_latest)
 
     def learn(self, task: Task, attempt: Attempt) -> None:
-        if attempt.sent_s is not None and attempt.started_s is not None:
+        if attempt.waited_s is not None:
             for waits in (self._waits[place_of(attempt)], self._all_waits):
-                waits.append(max(0.0, attempt.started_s - attempt.sent_s))
+                waits.append(attempt.waited_s)
         if attempt.training_s and attempt.ending == "OK":
             self._seconds[attempt.instance_type].append(attempt.training_s)
             # Relative to the row's own estimate: a type that happened to get long rows is not

@@ -14,7 +14,7 @@ from raysm.core.protocol.home import Clock
 from raysm.core.request.codec import from_json
 from raysm.features.grid.task import STOP_S, Attempt, AttemptState, Rules, Task, TaskState
 
-VERSION = 13
+VERSION = 14
 
 SCHEMA = """
 CREATE TABLE grid (
@@ -43,7 +43,7 @@ CREATE TABLE attempt (
     calls INTEGER NOT NULL, retry_s REAL NOT NULL, is_doubtful INTEGER NOT NULL, watch_s REAL NOT NULL,
     wish TEXT NOT NULL, asked_s REAL,
     seen TEXT NOT NULL, choice TEXT NOT NULL,
-    interruptions INTEGER NOT NULL, interrupted_s REAL NOT NULL,
+    interruptions INTEGER NOT NULL, interrupted_s REAL NOT NULL, waited_s REAL,
     UNIQUE (task, number)
 ) STRICT, WITHOUT ROWID;
 -- The database itself refuses a second open attempt.
@@ -87,6 +87,9 @@ CREATE TABLE event (seq INTEGER PRIMARY KEY, at_s REAL NOT NULL, task TEXT, atte
 CREATE INDEX ended ON event (seq) WHERE now = 'ended';
 CREATE TABLE outbox (task TEXT PRIMARY KEY, seq INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 """
+
+FROM_13 = "ALTER TABLE attempt ADD COLUMN waited_s REAL"
+"""Makes tables of version 13 those of this one."""
 
 _ADD = f"""
     INSERT INTO in_use VALUES (NEW.region, NEW.instance_type, NEW.spot, coalesce(NEW.usd_per_hour, 0), 1, NEW.count,

@@ -17,10 +17,10 @@ from raysm.errors import JobNotFound
 from raysm.features.grid.capacity import record_answer, record_start
 from raysm.features.grid.conclusion import (
     conclude,
-    created_s,
     end_stray,
     interrupted,
     interruptions_text,
+    start_times,
 )
 from raysm.features.grid.endings import ENDINGS, Verdict, classify_end
 from raysm.features.grid.region import RATES_PAGE, Listed, Page, RegionApi, RegionUnavailable
@@ -285,9 +285,9 @@ def apply(
         return
     state = AttemptState.PENDING if description.secondary in NEVER_RAN else AttemptState.RUNNING
     changes: dict[str, Any] = {"state": state, "seen": noticed}
-    changes["sent_s"] = created_s(attempt, description, now)
-    if description.started is not None:
-        changes["started_s"] = description.started.timestamp()
+    if attempt.sent_s is None:
+        changes["sent_s"] = now
+    changes |= start_times(description)
     changes |= attempt.settled(description.selected_type) | interrupted(description)
     moved = store.move(attempt, now, **changes)
     if moved.interruptions > attempt.interruptions:

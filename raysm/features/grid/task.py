@@ -187,9 +187,13 @@ class Attempt:
     reason: str = ""
     intended_s: float = 0.0
     sent_s: float | None = None
-    """When the service took it; on the service's clock once it has described the job."""
     started_s: float | None = None
-    """When its instances began to work."""
+    """When its instances began to work, by the service's clock."""
+    waited_s: float | None = None
+    """Seconds from its creation to that moment, both by the service's clock.
+
+    The controller may be suspended between reading its own clock and calling Create.
+    """
     ended_s: float | None = None
     training_s: float | None = None
     """Seconds that it ran, as the service says."""

@@ -280,13 +280,11 @@ def test_a_type_that_took_half_of_what_its_rows_said_takes_half_of_what_others_s
 
 def test_a_place_takes_the_median_of_its_own_waits_and_an_untried_one_that_of_all():
     experience = learned(
-        *[ended(sent_s=10.0, started_s=at_s) for at_s in (100.0, 130.0, 900.0)],
-        *[ended(region=WEST, started_s=at_s) for at_s in (-5.0, 700.0)],
-        ended(sent_s=None),
-        ended(started_s=None),
+        *[ended(waited_s=waited_s) for waited_s in (90.0, 120.0, 890.0)],
+        *[ended(region=WEST, waited_s=waited_s) for waited_s in (0.0, 700.0)],
+        ended(waited_s=None),
     )
     assert experience.wait_s(place(EAST)) == 120
-    # A start before the job was sent, by another clock, is no wait.
     assert experience.wait_s(place(WEST)) == 350
     assert experience.wait_s(place(IRELAND)) == 120
 

@@ -16,7 +16,7 @@ from raysm.features.grid import records
 from raysm.features.grid.capacity import read_market
 from raysm.features.grid.database import Database, LeaseLost, StoreFailed, naming_file
 from raysm.features.grid.records import grid_record
-from raysm.features.grid.store import path_of
+from raysm.features.grid.store import Store, path_of
 from raysm.features.grid.task import Attempt, Rules, Task, TaskState
 from tests.support.budgets import USER
 from tests.support.grid_world import Behaviour
@@ -219,6 +219,17 @@ def test_tables_of_another_version_are_left_alone(tmp_path, database):
         InvalidRequest, match=f"version {records.VERSION + 1}, .* {records.VERSION};"
     ):
         Database(tmp_path / "g.db")
+
+
+def test_file_of_the_version_before_is_read_with_its_attempts(tmp_path, database):
+    connection = database.connection
+    connection.execute("ALTER TABLE attempt DROP COLUMN waited_s")
+    connection.execute("PRAGMA user_version = 13")
+    database.close()
+    store = Store(tmp_path / "g.db")
+    assert store.attempts() == []
+    assert store.database.connection.execute("PRAGMA user_version").fetchone()[0] == 14
+    store.close()
 
 
 def test_the_lease_is_one_controllers_until_it_is_over(tmp_path, database):
