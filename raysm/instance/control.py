@@ -19,8 +19,7 @@ from dataclasses import asdict, dataclass
 from time import monotonic as clock
 from typing import Any
 
-from raysm.instance import lifecycle as life
-from raysm.instance.wire import (
+from raysm.core.protocol.control_line import (
     HANDSHAKE_TIMEOUT_S,
     MAX_LINE,
     Line,
@@ -29,6 +28,7 @@ from raysm.instance.wire import (
     greet_head,
     greet_worker,
 )
+from raysm.instance import lifecycle as life
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

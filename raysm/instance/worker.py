@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import ParamSpec
 
+from raysm.core.protocol.control_line import MAX_LINE, ProtocolError, TokenRefused
 from raysm.core.protocol.loop_thread import LoopThread, bound_to_this_loop
 from raysm.core.protocol.store import remove_unfinished, sha256_of
 from raysm.errors import InvalidPayload
@@ -32,7 +33,6 @@ from raysm.instance.log import remark
 from raysm.instance.member import Member, WorkerRules
 from raysm.instance.outputs import give_way, in_pieces, read_outputs
 from raysm.instance.ray_node import LATER, RayNode
-from raysm.instance.wire import MAX_LINE, ProtocolError, TokenRefused
 
 ANSWER_S = 5.0
 CONNECT_TIMEOUT_S = 5.0

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from raysm.core.protocol.control_line import MAX_LINE, TokenRefused
 from raysm.instance import control
 from raysm.instance.control import HeadControl, Identity, MessageReceived, Refused
 from raysm.instance.lifecycle import Joined, Left, Lost, Mismatch
-from raysm.instance.wire import MAX_LINE, TokenRefused
 
 TOKEN = b"a secret of this test"
 IDENTITY = Identity(payload="p", python="3.11.7", ray="2.60.0", raysm="0.1")

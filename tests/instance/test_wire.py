@@ -11,12 +11,7 @@ import pytest
 
 from raysm import JobRequest, Similarity
 from raysm.core.protocol import payload
-from raysm.core.protocol.paths import Paths
-from raysm.core.request import Input
-from raysm.instance import lifecycle as life
-from raysm.instance import wire
-from raysm.instance.outputs import PIECE, in_pieces, read_outputs
-from raysm.instance.wire import (
+from raysm.core.protocol.control_line import (
     MAX_GREETING,
     MAX_LINE,
     ProtocolError,
@@ -24,6 +19,11 @@ from raysm.instance.wire import (
     greet_head,
     greet_worker,
 )
+from raysm.core.protocol.paths import Paths
+from raysm.core.request import Input
+from raysm.instance import lifecycle as life
+from raysm.instance import wire
+from raysm.instance.outputs import PIECE, in_pieces, read_outputs
 from tests.support.bootstraps import write_training
 from tests.support.payloads import pack_payload
 
