@@ -2,7 +2,7 @@
 
 Each extra has a virtual environment of its own, because an extra that finds another's packages
 hides that it lacks one. What runs a job on this machine has ``local`` too, as
-docs/how-to/install.md says. ``test`` and ``browser`` are what .ci/run installs for its other
+docs/guides/install.md says. ``test`` and ``browser`` are what .ci/run installs for its other
 stages, and ``bench`` is for people who measure.
 """
 
@@ -56,7 +56,7 @@ touch train.py
 
 TRIALS = {
     "local": Trial("raysm demo"),
-    "interactive": Trial("python3 page.py", page="how-to/sessions.md"),
+    "interactive": Trial("python3 page.py", page="guides/session.md"),
     "notebook": Trial(
         f"raysm run report.py\nipython -c '%load_ext raysm'\npython3 - <<'END'\n{SHOW_PLOTS}END\ntest -s loss.png"
     ),
@@ -68,7 +68,7 @@ TRIALS = {
         constraints=("torch<2.14",),
     ),
     "batch": Trial('python3 "$CLONE/examples/batch_digits.py" --instances 1 --output out'),
-    "sweep": Trial("python3 page.py", page="how-to/sweep-parameters.md"),
+    "sweep": Trial("python3 page.py", page="guides/sweep.md"),
     "sql": Trial(
         f"{ROWS}python3 -c \"import sqlite3; c = sqlite3.connect('rows.db'); c.execute('CREATE TABLE r(key, lr)');"
         " c.execute('INSERT INTO r VALUES (1, 0.1)'); c.commit()\"\n"
@@ -84,7 +84,7 @@ TRIALS = {
     ),
     "sdk": Trial(
         'eval "$(raysm local up --export)"\npython3 on_ray.py',
-        page="how-to/use-the-sagemaker-sdk.md",
+        page="guides/local-sagemaker-sdk.md",
     ),
 }
 

@@ -9,8 +9,8 @@ from raysm.errors import InvalidRequest
 from raysm.training import Parallel
 from tests.support.pages import assert_printed, outputs, run_page
 
-HOW_TO = Path(__file__).parents[1] / "docs" / "how-to"
-PAGES = sorted(HOW_TO.glob("come-from-*.md"))
+GUIDES = Path(__file__).parents[1] / "docs" / "guides"
+PAGES = sorted(GUIDES.glob("come-from-*.md"))
 
 # simple-sagemaker 0.9.24, each option of "ssm run" with its short form.
 SSM_RUN = """
@@ -46,7 +46,7 @@ LAUNCHER = """
 def first_cells(page, heading):
     """Return the names in the first column of the table below ``heading``, and the second column, by row."""
     table = (
-        (HOW_TO / page)
+        (GUIDES / page)
         .read_text()
         .partition(heading)[2]
         .partition("| --- | --- |\n")[2]

@@ -38,19 +38,19 @@ how to build."""
 
 REALLY = {
     "README.md": "int(page.neighbors.num_rows == 1797 and page.total == sum(i * i for i in range(100)))",
-    "docs/how-to/work-in-a-notebook.md": "page.value",
-    "docs/how-to/sessions.md": "int(page.losses == [1 / 0.1, 1 / 0.2])",
-    "docs/how-to/map-blocks.md": "page.rows // 1_000_000",
+    "docs/guides/session-notebook.md": "page.value",
+    "docs/guides/session.md": "int(page.losses == [1 / 0.1, 1 / 0.2])",
+    "docs/guides/map-blocks.md": "page.rows // 1_000_000",
 }
 """Pages whose Python is run on the embedded SageMaker, each with what is 1 then."""
 
 BY_THEMSELVES = (
     "docs/explanation/extending.md",
-    "docs/how-to/add-a-feature.md",
+    "docs/guides/add-a-feature.md",
     "docs/tutorial/first-job-to-first-training.md",
-    "docs/how-to/run-on-aws.md",
-    "docs/how-to/train-a-loop.md",
-    "docs/how-to/use-the-sagemaker-sdk.md",
+    "docs/guides/account.md",
+    "docs/guides/training-loop.md",
+    "docs/guides/local-sagemaker-sdk.md",
 )
 """Pages whose Python has a test of its own."""
 
@@ -166,13 +166,13 @@ def test_every_extra_stands_on_the_page_about_installing_and_no_other_page_says_
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
-    listed = (DOCS / "how-to" / "install.md").read_text().partition("| extra |")[2]
+    listed = (DOCS / "guides" / "install.md").read_text().partition("| extra |")[2]
     # What measures raysm and its pages in a browser is of use in a clone alone, as the tests are.
     assert {extra for extra in extras if f"`{extra}`" not in listed} == {"bench", "browser"}
     # .ci/run installs each of them from nothing.
     assert set(extras) - set(TRIALS) == {"bench", "browser", "test"}
     saying = {name(page) for page in PAGES if re.search(r"pip install 'raysm\[", page.read_text())}
-    assert saying == {"PACKAGE.md", "docs/how-to/install.md"}
+    assert saying == {"PACKAGE.md", "docs/guides/install.md"}
 
 
 def test_the_reference_lists_each_public_name_of_python_and_each_command():
@@ -232,23 +232,23 @@ def test_the_python_of_a_page_runs_as_it_stands(page, one, tmp_path):
 @pytest.mark.long
 def test_the_page_about_grids_runs_as_it_stands(home, tmp_path):
     assert_printed(
-        "\n".join(outputs("how-to/run-a-grid.md")),
-        run_page(DOCS / "how-to" / "run-a-grid.md", tmp_path, home),
+        "\n".join(outputs("guides/grid.md")),
+        run_page(DOCS / "guides" / "grid.md", tmp_path, home),
     )
 
 
 @pytest.mark.long
 def test_the_page_about_resuming_runs_as_it_stands(home, tmp_path):
     assert_printed(
-        "\n".join(outputs("how-to/resume-a-job.md")),
-        run_page(DOCS / "how-to" / "resume-a-job.md", tmp_path, home),
+        "\n".join(outputs("guides/resume-a-job.md")),
+        run_page(DOCS / "guides" / "resume-a-job.md", tmp_path, home),
     )
 
 
 def test_the_page_about_sweeps_shows_the_plan_of_its_command():
     space = {"lr": raysm.loguniform(1e-4, 1e-1), "batch": raysm.choice([32, 64])}
     sweep = raysm.Sweep("train.py", space=space, metric="loss", mode="min", trials=50)
-    assert outputs("how-to/sweep-parameters.md") == [sweep.workload().plan]
+    assert outputs("guides/sweep.md") == [sweep.workload().plan]
 
 
 def test_each_page_that_shows_output_has_a_test_that_compares_it():
@@ -262,7 +262,7 @@ def test_each_page_that_shows_output_has_a_test_that_compares_it():
 
 
 def test_the_job_on_aws_can_be_planned_as_it_stands(tmp_path):
-    code = python_of(DOCS / "how-to" / "run-on-aws.md").replace(
+    code = python_of(DOCS / "guides" / "account.md").replace(
         "raysm.submit(", "raysm.client.submit.prepare("
     )
     code = code.replace("import raysm\n", "import raysm\nimport raysm.core.client.submit\n", 1)
@@ -276,7 +276,7 @@ def test_the_job_on_aws_can_be_planned_as_it_stands(tmp_path):
 
 def test_the_project_file_is_taken_as_it_stands(tmp_path):
     (text,) = re.findall(
-        r"```toml\n(.*?)```", (DOCS / "how-to" / "keep-options-in-a-file.md").read_text(), re.DOTALL
+        r"```toml\n(.*?)```", (DOCS / "guides" / "keep-options-in-a-file.md").read_text(), re.DOTALL
     )
     (tmp_path / "raysm.toml").write_text(text)
     options = raysm.load_options(tmp_path / "raysm.toml", profile="big")
@@ -288,7 +288,7 @@ def test_the_project_file_is_taken_as_it_stands(tmp_path):
 def trained(tmp_path_factory):
     """What the loops of the page about them print, the plain one and the one that validates, in one plain process."""
     folder = tmp_path_factory.mktemp("loops")
-    code = python_of(DOCS / "how-to" / "train-a-loop.md")
+    code = python_of(DOCS / "guides" / "training-loop.md")
     runs = (
         "import os, page; from raysm.features.training.cluster.loop import session;"
         f"os.chdir({str(folder)!r}); page.train_loop({{'lr': 0.1}}); session.end(); print('VALIDATES', flush=True);"

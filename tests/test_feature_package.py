@@ -14,7 +14,7 @@ import pytest
 import raysm
 from tests.support.homes import serving
 
-PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "add-a-feature.md"
+PAGE = Path(__file__).parents[1] / "docs" / "guides" / "add-a-feature.md"
 BLOCK = re.compile(r"```(?:python|toml)\n(?:# (raysm-lines/\S+)\n)?(.*?)```", re.DOTALL)
 
 

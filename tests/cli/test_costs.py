@@ -36,6 +36,6 @@ def test_a_job_that_runs_has_no_bill_and_one_that_has_ended_has(virginia, script
     )
     *_, money, warm = printed(virginia, "status", job.name)
     # Two instances with volumes of 30 GB.
-    assert_printed(outputs("how-to/run-on-aws.md")[1], money)
+    assert_printed(outputs("guides/account.md")[1], money)
     assert warm.startswith("  warm    the instances are billed for up to 600 s more")
     assert printed(virginia, "result", job.name)[1].startswith("money    0.0067 USD: ")

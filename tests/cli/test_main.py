@@ -154,7 +154,7 @@ def test_a_script_that_fails_ends_the_command_with_1_and_the_reason(tmp_path, co
     (tmp_path / "train.py").write_text("float('n/a')\n")
     code, out, said = command("run", "train.py")
     assert code == 1
-    assert_printed(*outputs("how-to/find-out-why-a-job-failed.md"), out + said)
+    assert_printed(*outputs("guides/find-out-why-a-job-failed.md"), out + said)
     assert (out + said).count("Traceback") == 1
     name = out.split(maxsplit=2)[1]
     code, _, shown = command("result", name)

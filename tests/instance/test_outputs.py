@@ -350,7 +350,7 @@ LARGE_TMP = "mount -t tmpfs -o size=64m small /opt/ml && mount -t tmpfs -o size=
 def test_as_on_sagemaker_the_volume_at_tmp_is_taken_and_not_the_small_root():
     told, log = in_a_container(LARGE_TMP)
     assert told == "RAYSM_SCRATCH=/tmp/raysm"
-    assert_printed(outputs("how-to/run-on-aws.md")[0], log)
+    assert_printed(outputs("guides/account.md")[0], log)
 
 
 @pytest.mark.namespace

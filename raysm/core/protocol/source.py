@@ -218,7 +218,7 @@ class Source:
         # The message may name a submodule.
         name = missing[1].partition(".")[0]
         if name == "smdistributed":
-            return "raysm.training replaces smdistributed: docs/how-to/come-from-smdistributed.md shows each call"
+            return "raysm.training replaces smdistributed: docs/guides/come-from-smdistributed.md shows each call"
         module = find_module(name, self.folder)
         if module is None:
             return f"if a package has {name}, send it: --requirement {name} (in Python: requirements=[{name!r}])"

@@ -415,7 +415,7 @@ def test_a_file_that_hides_a_module_of_python_is_named_where_an_import_fails(
     source = source_of(Script(str(project({"queue.py": "import json"}) / "queue.py")))
     assert ("queue.py hides" in str(source.remedy_for(failure))) == is_named
     missing = "ModuleNotFoundError: No module named 'smdistributed.modelparallel'"
-    assert "docs/how-to/come-from-smdistributed.md" in source.remedy_for(missing)
+    assert "docs/guides/come-from-smdistributed.md" in source.remedy_for(missing)
 
 
 def test_a_shell_script_travels_alone_and_a_command_with_its_source_folder(project, tmp_path):

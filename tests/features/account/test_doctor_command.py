@@ -201,5 +201,5 @@ def test_run_sends_a_job_whose_instances_are_described(home, capsys):
     code = run(parse(["doctor", "--run", "--set", f"local.home={home}"]), Console(width=200))
     printed = capsys.readouterr().out
     assert code == GOOD
-    assert_printed(*outputs("how-to/the-first-hour-on-aws.md"), printed)
+    assert_printed(*outputs("guides/account-first-hour.md"), printed)
     assert "instances.txt" in printed

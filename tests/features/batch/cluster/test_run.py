@@ -336,7 +336,7 @@ def test_files_of_which_each_instance_has_a_share_have_one_type_too(base, tmp_pa
     )
     assert table["n"].to_pylist() == [0, 1, 2]
     assert table["zip"].to_pylist() == ["00123", "90210", "90210"]
-    assert capfd.readouterr().out.splitlines() == outputs("how-to/predict-in-batches.md")
+    assert capfd.readouterr().out.splitlines() == outputs("guides/batch.md")
     assert [
         event.done for event in events if isinstance(event, Progress) and event.phase == "scan"
     ][-1] == 3

@@ -13,7 +13,7 @@ from tests.support.pages import assert_printed, outputs, run_page
 
 pytestmark = [pytest.mark.namespace, pytest.mark.long]
 
-PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "use-the-sagemaker-sdk.md"
+PAGE = Path(__file__).parents[4] / "docs" / "guides" / "local-sagemaker-sdk.md"
 FOR_THE_CLI = re.compile(r"^aws .*\n", re.MULTILINE)
 
 
