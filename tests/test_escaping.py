@@ -23,7 +23,7 @@ from raysm.core.protocol.result import Manifest, ResultFile
 from raysm.core.request import Local
 from raysm.features.dashboard.charts import Timeline, charts_site
 from raysm.features.dashboard.dashboard import Watch, dashboard_site
-from raysm.features.experiments.card.job_card import JobCard
+from raysm.features.experiments.job_card import JobCard
 from raysm.features.experiments.table import Jobs
 from raysm.features.grid.task import TaskState
 from raysm.features.grid.views.report import report_page

@@ -226,7 +226,7 @@ LATER = (
         "core.client.logs.metrics",
         "core.client.logs.rendering",
         "core.client.results.result",
-        "features.experiments.tracking",
+        "features.experiments.tracker",
     ),
     *("core.client.source.function", "core.protocol.events", "features.experiments.mirror"),
 )

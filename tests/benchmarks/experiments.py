@@ -21,8 +21,8 @@ from raysm.core.client.submit import submit
 from raysm.core.protocol.events import Metric, line
 from raysm.core.protocol.job_api import TRAINING
 from raysm.features.experiments.listing import Choice, experiments
-from raysm.features.experiments.mlflow_view import MlflowStore, records
 from raysm.features.experiments.table import Jobs
+from raysm.features.experiments.ui_command import MlflowStore, records
 from raysm.features.script.request import Script
 from raysm.testing import Answer, FakeSageMaker
 

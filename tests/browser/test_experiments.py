@@ -8,8 +8,8 @@ import pytest
 
 from raysm.core.client.submit import submit
 from raysm.core.protocol.events import Metric, line
-from raysm.features.experiments.mlflow_view import MlflowStore, open_mlflow, records
 from raysm.features.experiments.table import Jobs, jobs
+from raysm.features.experiments.ui_command import MlflowStore, open_mlflow, records
 from raysm.features.script.request import Script
 from raysm.testing import Answer
 

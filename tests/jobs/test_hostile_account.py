@@ -16,7 +16,7 @@ from raysm.core.protocol.home import scenario_file
 from raysm.core.request import Cluster, Input, Security
 from raysm.errors import CredentialsExpired
 from raysm.features.account import doctor_command as doctor
-from raysm.features.account.doctor.case import Intent, State
+from raysm.features.account.case import Intent, State
 from tests.support import aws_account
 from tests.support.aws_account import BUCKET
 from tests.support.homes import serving

@@ -14,7 +14,7 @@ import pytest
 
 import raysm
 from raysm.core.protocol.events import Metric, parse
-from raysm.features.experiments.mlflow_view import SETTINGS
+from raysm.features.experiments.ui_command import SETTINGS
 from tests.support.bootstraps import Cluster, request
 
 mlflow = pytest.importorskip("mlflow")

@@ -7,7 +7,7 @@ from raysm.core.client.plan import plan
 from raysm.core.request import JobRequest, Local
 from raysm.core.request.targets import INSTANCE_KINDS, InstanceKind
 from raysm.errors import InvalidRequest
-from raysm.features.account.doctor.case import State
+from raysm.features.account.case import State
 from raysm.features.account.doctor_command import local_checks
 from raysm.features.script.request import Script
 from raysm.local.instances import SITES, missing_for, open_site

@@ -10,7 +10,7 @@ from pathlib import Path
 from raysm.core.protocol import names
 from raysm.core.protocol.job_api import APIS
 from raysm.core.protocol.paths import Paths
-from raysm.features.account.doctor.checks import CHECKS
+from raysm.features.account.checks import CHECKS
 from raysm.features.account.permissions import ROLE, USER, Grant, policy, trust
 from raysm.features.grid import endings
 from raysm.features.grid.rows.columns import COLUMNS

@@ -8,8 +8,8 @@ from moto import mock_aws
 
 from raysm.core.client.service import Service
 from raysm.core.request import Cluster
-from raysm.features.account.doctor.case import Case, Intent
-from raysm.features.account.doctor.checks import examine
+from raysm.features.account.case import Case, Intent
+from raysm.features.account.checks import examine
 from tests.support.permissions import covered
 from tests.support.sagemaker import (
     ACCOUNT,

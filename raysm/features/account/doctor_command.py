@@ -31,11 +31,10 @@ from raysm.core.request.cluster import LOCAL_TYPE
 from raysm.core.request.programs import script_at
 from raysm.core.request.targets import INSTANCE_KINDS
 from raysm.errors import InvalidRequest
-from raysm.features.account.doctor import probe
-from raysm.features.account.doctor.case import Case, Finding, State, bad, good, intent_of
-from raysm.features.account.doctor.checks import examine
-from raysm.features.account.doctor.rights import UNKNOWN_REPOSITORY, names_of
-from raysm.features.account.permissions import ROLE, USER, policy
+from raysm.features.account import probe
+from raysm.features.account.case import Case, Finding, State, bad, good, intent_of
+from raysm.features.account.checks import examine
+from raysm.features.account.permissions import ROLE, UNKNOWN_REPOSITORY, USER, names_of, policy
 
 LOCAL_PACKAGES = ("ray", "pyarrow", "numpy", "moto")
 

@@ -9,11 +9,11 @@ FEATURE = Feature(
     },
     views={
         "cache_of_jobs": "raysm.features.experiments.listing:cache_of",
-        "complete_tracking": "raysm.features.experiments.tracking:complete",
-        "place_of_tracking": "raysm.features.experiments.tracking:absolute_place",
-        "track": "raysm.features.experiments.tracking:tracker_of",
-        "shown_meanwhile": "raysm.features.experiments.card.job_watch:shown_meanwhile",
-        "watch": "raysm.features.experiments.card.job_watch:watch",
+        "complete_tracking": "raysm.features.experiments.tracker:complete",
+        "place_of_tracking": "raysm.features.experiments.tracker:absolute_place",
+        "track": "raysm.features.experiments.tracker:tracker_of",
+        "shown_meanwhile": "raysm.features.experiments.job_card:shown_meanwhile",
+        "watch": "raysm.features.experiments.job_card:watch",
         "plot_job": "raysm.features.experiments.plots:plot_job",
     },
     commands={

@@ -1,8 +1,7 @@
-"""The list of jobs as rows of the table of experiments.
+"""The jobs of the service as rows of the table of experiments, with trials of sweeps and calls.
 
 A job that has ended does not change any more, so it is read once and kept in a SQLite file on this
-machine. The file
-only copies what the service knows: a damaged file is replaced.
+machine. The file only copies what the service knows: a damaged file is replaced.
 """
 
 import contextlib
@@ -11,7 +10,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,7 +39,6 @@ from raysm.core.protocol.names import FIRST_TAG, PROJECT_TAG, TASK_TAG, WORKLOAD
 from raysm.core.request.durations import parse_duration
 from raysm.core.request.workload import typed
 from raysm.errors import InvalidRequest, JobNotFound, ServiceError
-from raysm.features.experiments.rows import call_rows, trial_rows
 
 T = TypeVar("T")
 
@@ -264,7 +262,7 @@ def _lacks_cost(service: Service, row: Experiment) -> bool:
     )
 
 
-# Read one job
+# ---- one job
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -401,3 +399,68 @@ def _cost(service: Service, description: Description) -> float | None:
         return None
     bill = bill_of([description], service.region)
     return usd_so_far(description, service.region, time.time()) if bill is None else bill.usd
+
+
+# ---- trials and calls
+
+TRIAL_STATUS = {"done": Status.COMPLETED, "stopped": Status.STOPPED, "failed": Status.FAILED}
+
+
+def trial_rows(job: Experiment, trials: Iterable[Trial]) -> list[Experiment]:
+    latest = {trial.number: trial for trial in trials}
+    return [_trial_row(job, latest[number]) for number in sorted(latest)]
+
+
+def call_rows(
+    job: Experiment, calls: Iterable[SessionCall], metrics: Iterable[Metric]
+) -> list[tuple[Experiment, dict[str, Curve]]]:
+    """Return the calls of a session that reported metrics as rows, each with its curves."""
+    latest = {call.number: call for call in calls}
+    of_call: dict[int | None, list[Metric]] = {}
+    for metric in metrics:
+        of_call.setdefault(metric.call, []).append(metric)
+    rows = []
+    for number, call in sorted(latest.items()):
+        curves = curves_of(of_call.get(number, ()))
+        params = {"call": call.name, **call.params}
+        trial = Trial(number=number, status=call.status, params=params, reason=call.reason)
+        row = _trial_row(job, replace(trial, seconds=call.seconds, time_s=call.time_s))
+        rows.append(
+            (
+                replace(row, metrics={name: summary_of(curve) for name, curve in curves.items()}),
+                curves,
+            )
+        )
+    return rows
+
+
+def _trial_row(job: Experiment, trial: Trial) -> Experiment:
+    status = TRIAL_STATUS.get(trial.status)
+    # If the job ended without the end of a trial, the trial was interrupted and a follow-up job
+    # continues it.
+    running = Status.STOPPED if job.status.is_terminal else Status.IN_PROGRESS
+    ended_s = job.ended_s if status is None else trial.time_s
+    return Experiment(
+        name=f"{job.name}/{trial.number}",
+        arn=f"{job.arn}/{trial.number}",
+        trial=trial.number,
+        kind=job.kind,
+        status=status or running,
+        message=trial.reason,
+        project=job.project,
+        task=job.task,
+        workload=job.workload,
+        first=job.first,
+        parameters=dict(trial.params),
+        metrics={
+            name: Summary(last=value, lowest=value, highest=value, count=trial.reports)
+            for name, value in trial.metrics.items()
+        },
+        created_s=trial.time_s - trial.seconds,
+        started_s=trial.time_s - trial.seconds,
+        ended_s=ended_s,
+        # Its job is billed: many trials share one cluster.
+        is_billed=False,
+        code=job.code,
+        versions=job.versions,
+    )

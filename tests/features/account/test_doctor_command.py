@@ -13,10 +13,9 @@ from raysm.cli.config import read_settings
 from raysm.core.client.costs.prices import RegionPrices, save_prices
 from raysm.core.client.targets.endpoint import ensure
 from raysm.errors import InvalidRequest
-from raysm.features.account.doctor.case import State, bad, good, unknown
-from raysm.features.account.doctor.rights import names_of
+from raysm.features.account.case import State, bad, good, unknown
 from raysm.features.account.doctor_command import BAD, GOOD, POLICIES, UNKNOWN, case_of, run, status
-from raysm.features.account.permissions import policy
+from raysm.features.account.permissions import names_of, policy
 from tests.support import aws_account, sagemaker
 from tests.support.homes import in_home
 from tests.support.pages import assert_printed, outputs

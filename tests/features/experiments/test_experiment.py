@@ -22,8 +22,7 @@ from raysm.core.client.submit import submit
 from raysm.core.protocol.events import Metric, Trial, line
 from raysm.core.protocol.job_api import PROCESSING, TRAINING
 from raysm.core.request import Cluster
-from raysm.features.experiments.listing import read_job
-from raysm.features.experiments.rows import trial_rows
+from raysm.features.experiments.listing import read_job, trial_rows
 from raysm.features.script.request import Script
 from tests.support.client_jobs import M5, NOW_MS
 from tests.support.experiments import FULL, row

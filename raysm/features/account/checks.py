@@ -16,7 +16,7 @@ from raysm.core.client.storage.s3 import Storage, file_path, split
 from raysm.core.client.targets.aws import AWS_HOSTS
 from raysm.core.protocol.service_model import may_be_newer
 from raysm.errors import InvalidRequest, MissingDependency, ServiceError
-from raysm.features.account.doctor.case import (
+from raysm.features.account.case import (
     Case,
     Finding,
     State,
@@ -25,8 +25,8 @@ from raysm.features.account.doctor.case import (
     one_suffices,
     unknown,
 )
-from raysm.features.account.doctor.network import check_groups, check_subnets
-from raysm.features.account.doctor.rights import check_caller, check_role, check_role_policy
+from raysm.features.account.network import check_groups, check_subnets
+from raysm.features.account.permissions import check_caller, check_role, check_role_policy
 
 SERVICES = ("sagemaker", "s3", "logs", "sts")
 

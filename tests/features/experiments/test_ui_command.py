@@ -12,7 +12,7 @@ import raysm
 from raysm.core.client.submit import prepare, submit
 from raysm.core.protocol.events import Metric, SessionCall, Trial, line
 from raysm.errors import RaysmError
-from raysm.features.experiments.mlflow_view import MlflowStore, Record, open_mlflow, records
+from raysm.features.experiments.ui_command import MlflowStore, Record, open_mlflow, records
 from raysm.features.script.request import Script
 from raysm.features.session.request import SessionWorkload
 from raysm.testing import Answer, FakeSageMaker
@@ -230,7 +230,7 @@ def test_a_server_that_does_not_start_says_why(tmp_path):
 SERVE = """
 import sys, time
 from pathlib import Path
-from raysm.features.experiments.mlflow_view import MlflowStore, open_mlflow
+from raysm.features.experiments.ui_command import MlflowStore, open_mlflow
 store = MlflowStore(Path(sys.argv[1]))
 store.update([])
 with open_mlflow(store) as url:

@@ -12,7 +12,7 @@ from raysm.core.protocol.job_api import TRAINING
 from raysm.core.protocol.names import TRACKING_TAG
 from raysm.core.request import Local
 from raysm.errors import InvalidRequest
-from raysm.features.experiments.tracking import absolute_place, complete, tracker_of
+from raysm.features.experiments.tracker import absolute_place, complete, tracker_of
 from raysm.features.script.request import Script
 from raysm.testing import Answer
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from raysm.core.client.images import has_ray
 from raysm.core.request.external import CodeArtifact
 from raysm.errors import ServiceError
-from raysm.features.account.doctor.case import Case, Finding, bad, good, unknown
+from raysm.features.account.case import Case, Finding, bad, good, unknown
 
 Item: TypeAlias = Mapping[str, Any]
 """One item of an answer of EC2."""

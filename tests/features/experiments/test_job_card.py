@@ -14,9 +14,14 @@ from raysm.core.protocol.events import Metric, Progress, State, line
 from raysm.core.protocol.job_api import TRAINING
 from raysm.core.request import Local, MetricDefinition
 from raysm.errors import InvalidRequest, NotDone
-from raysm.features.experiments.card import job_watch
-from raysm.features.experiments.card.job_card import MAX_BYTES, JobCard
-from raysm.features.experiments.card.job_watch import MIN_PAUSE_S, shown_meanwhile, watch
+from raysm.features.experiments import job_card
+from raysm.features.experiments.job_card import (
+    MAX_BYTES,
+    MIN_PAUSE_S,
+    JobCard,
+    shown_meanwhile,
+    watch,
+)
 from raysm.features.script.request import Script
 from tests.support.client_jobs import M5, NOW_MS
 from tests.support.sagemaker import aws, refusal
@@ -215,7 +220,7 @@ def test_outside_of_a_notebook_nothing_is_drawn_and_it_is_said_what_does_the_sam
     with pytest.raises(InvalidRequest, match=r"job\.logs\(follow=True\)"):
         output_here()
     with shown_meanwhile(job):
-        assert job.chain.first not in job_watch._latest
+        assert job.chain.first not in job_card._latest
 
 
 class Cell(Screen):
@@ -254,7 +259,7 @@ def test_an_interrupted_cell_keeps_its_last_card(remote, job):
     with pytest.raises(KeyboardInterrupt), shown_meanwhile(job, first):
         raise KeyboardInterrupt
     drawn = len(first.cards)
-    assert job_watch._latest[job.chain.first][1].wait(WITHIN_S)
+    assert job_card._latest[job.chain.first][1].wait(WITHIN_S)
     assert "InProgress" in first.cards[-1]
     with shown_meanwhile(job, second):
         remote.sagemaker.end(job.name, "Completed")

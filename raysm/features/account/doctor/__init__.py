@@ -1,1 +1,0 @@
-"""Checks before a job is sent to AWS: ``raysm doctor``."""
