@@ -29,7 +29,7 @@ from raysm.features.grid.task import TaskState
 from raysm.features.grid.views.report import report_page
 from raysm.features.grid.views.text import shown_snapshot
 from raysm.features.script.request import Script
-from raysm.features.session.client import text as session_text
+from raysm.features.session.client import view as session_view
 from raysm.features.session.notebook.jupyter import RemoteJupyter
 from raysm.features.sweep.client import TrialTable
 from raysm.features.sweep.plots import plot_sweep
@@ -137,7 +137,7 @@ OWN_SCRIPT = ("metrics tab", "page of an ended job")
 PLACES = {
     "job": lambda: job_html(JOB, Local()),
     "job's card": job_card,
-    "session's card": lambda: session_text.card(
+    "session's card": lambda: session_view.render_card(
         EVIL, state(job=EVIL, ends_why=EVIL, closing=EVIL), EVIL
     ),
     "table of jobs": jobs_table,

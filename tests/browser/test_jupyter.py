@@ -7,7 +7,7 @@ import pytest
 
 import raysm
 from raysm.core.client.job.handle import token_of
-from raysm.features.session.client.starting import place_of
+from raysm.features.session.client.start import await_server
 from tests.support.browsers import looking
 from tests.support.jupyter import KERNEL, OpenNotebook, lab_environment
 from tests.support.session_process import serving
@@ -86,7 +86,7 @@ def test_the_same_where_only_a_tunnel_leads_to_the_head(browser, home, tmp_path)
     own = lab_environment(tmp_path / "own")
     # With a loopback of its own the head is as far away as on AWS.
     with raysm.Session(on=raysm.Local(instance_kind="namespace"), environment=own) as session:
-        _, port = place_of(session.job)
+        _, port = await_server(session.job)
         with pytest.raises(OSError, match="refused"):
             socket.create_connection(("127.0.0.1", port), timeout=60)
         session.put(write_notebook(tmp_path))

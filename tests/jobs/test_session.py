@@ -141,7 +141,11 @@ def test_a_cell_is_interrupted_alone_and_the_namespace_stays(digits, tmp_path):
     cell = digits.cell("import time\nkept = 2\ntime.sleep(600)")
     until(lambda: cell.status.state == beside.status.state == "running")
     waiting = digits.cell("kept = 3")
-    until(lambda: len([each for each in digits._open.statuses() if each.state != "done"]) == 3)
+    until(
+        lambda: (
+            len([each for each in digits._connection.fetch_statuses() if each.state != "done"]) == 3
+        )
+    )
     assert digits.interrupt() == 2
     for each in (cell, waiting):
         with pytest.raises(CallCancelled):
@@ -155,13 +159,13 @@ def test_ctrl_c_interrupts_the_cell_that_is_waited_for(digits):
     import threading
 
     main = threading.get_ident()
-    known = {status.id for status in digits._open.statuses()}
+    known = {status.id for status in digits._connection.fetch_statuses()}
 
     def interrupt():
         until(
             lambda: [
                 each
-                for each in digits._open.statuses()
+                for each in digits._connection.fetch_statuses()
                 if each.id not in known and each.state == "running"
             ]
         )

@@ -6,7 +6,7 @@ import pytest
 
 import raysm
 from raysm.core.protocol.home import scenario_file
-from raysm.features.session.client.starting import place_of
+from raysm.features.session.client.start import await_server
 from tests.support import docker
 from tests.support.homes import serving
 from tests.support.hostile import HOSTILE
@@ -53,7 +53,7 @@ def session(request, tmp_path_factory):
 
 
 def test_its_server_is_not_on_this_machines_loopback_and_calls_it_all_the_same(session, capsys):
-    _, port = place_of(session.job)
+    _, port = await_server(session.job)
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", port), timeout=60)
     assert session.run(doubled, 21) == 42

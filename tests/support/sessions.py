@@ -17,7 +17,7 @@ import raysm
 from raysm.core.protocol.connections import checked_connector, connect_proved
 from raysm.core.protocol.loop_thread import LoopThread
 from raysm.core.protocol.parcels import load
-from raysm.features.session.client.calls import Line
+from raysm.features.session.client.calls import CallContext
 from raysm.features.session.client.wire import Wire
 from raysm.features.session.cluster import work
 from raysm.features.session.cluster.blobs import Blobs
@@ -266,20 +266,30 @@ def wired(
     server_port=None,
     token=TOKEN,
     client="me",
-    why_ended=lambda: None,
+    describe_end=lambda: None,
     hear=lambda message: None,
     **options,
 ):
-    """Yield an open Line to the server at ``port``, which may be a function if ``server_port`` is given.
+    """Yield an open connection to the server at ``port``, which may be a function if ``server_port`` is given.
 
     ``options`` are those of Wire.
     """
     address = port if callable(port) else lambda: f"127.0.0.1:{port}"
     loop = LoopThread("test")
-    wire = Wire(address, token, server_port or port, client, why_ended, hear, **options)
+    open_connection = functools.partial(
+        connect_proved, token=token, server_port=server_port or port
+    )
+    wire = Wire(
+        address,
+        open_connection,
+        client,
+        describe_end=describe_end,
+        on_message=hear,
+        **options,
+    )
     try:
         loop.run(wire.open(), WAIT_S)
-        yield Line(loop, wire, "digits")
+        yield CallContext(loop, wire, "digits")
         loop.run(wire.close(), WAIT_S)
     finally:
         loop.close()

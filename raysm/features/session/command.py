@@ -22,12 +22,12 @@ from raysm.core.protocol.events import Event, State
 from raysm.core.request.codec import to_json
 from raysm.errors import InvalidRequest
 from raysm.features.session.client.handle import Session
-from raysm.features.session.client.starting import sessions
-from raysm.features.session.client.text import detached, rows
+from raysm.features.session.client.start import list_sessions
+from raysm.features.session.client.view import describe_detached, list_facts
 
 Read = Callable[[str], str]
 
-NOT_OF_A_SESSION = ("if_done", "resume")
+OPTIONS_WITHOUT_MEANING = ("if_done", "resume")
 """Options of jobs that do not apply to sessions, which have neither result nor saved state."""
 
 
@@ -41,7 +41,7 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
 
 def _start(arguments: Arguments, console: Console, service: Service | None) -> None:
     settings = read_settings(arguments)
-    session = Session(on=service or settings.target(), **chosen(arguments, settings))
+    session = Session(on=service or settings.target(), **choose_options(arguments, settings))
     if arguments.dry_run:
         print_plan(session.prepare())
         return
@@ -58,17 +58,19 @@ def _start(arguments: Arguments, console: Console, service: Service | None) -> N
         job = session.job
         _print_row(console, "dashboard", job.service.target.way_to_dashboard(job.name))
         # The state above counts this command as a client, which is about to detach.
-        _print_row(console, *detached(session.name, session.limits.idle_timeout_detached_s))
+        _print_row(
+            console, *describe_detached(session.name, session.limits.idle_timeout_detached_s)
+        )
     session.detach()
 
 
-def chosen(arguments: Arguments, settings: Settings) -> dict[str, Any]:
+def choose_options(arguments: Arguments, settings: Settings) -> dict[str, Any]:
     # Called only for its check: its message names the flag.
     cluster(settings)
     options = {
         name: value
         for name, value in packaged_options(settings).items()
-        if name not in NOT_OF_A_SESSION
+        if name not in OPTIONS_WITHOUT_MEANING
     }
     limits = {
         "idle_timeout_s": arguments.idle,
@@ -85,7 +87,7 @@ def _print_state(session: Session, arguments: Arguments, console: Console) -> No
         print(json.dumps({"name": session.name} | to_json(state), indent=1))
         return
     console.print(Text(f"session {session.name}"), soft_wrap=True)
-    for label, text in rows(state):
+    for label, text in list_facts(state):
         _print_row(console, label, text)
 
 
@@ -94,7 +96,7 @@ def _print_row(console: Console, label: str, text: str) -> None:
 
 
 def _list(arguments: Arguments, console: Console, service: Service | None) -> None:
-    every = list(sessions(service or service_to_read(arguments)))
+    every = list(list_sessions(service or service_to_read(arguments)))
     if arguments.json:
         print(
             json.dumps(
@@ -112,12 +114,12 @@ def _list(arguments: Arguments, console: Console, service: Service | None) -> No
     console.print(table)
 
 
-def _opened(arguments: Arguments, service: Service | None) -> Session:
+def _attach_to(arguments: Arguments, service: Service | None) -> Session:
     return Session.attach(arguments.name, service or service_to_read(arguments))
 
 
 def _keep(arguments: Arguments, console: Console, service: Service | None) -> None:
-    session = _opened(arguments, service)
+    session = _attach_to(arguments, service)
     try:
         session.keep(arguments.time / 60)
         _print_state(session, arguments, console)
@@ -126,8 +128,9 @@ def _keep(arguments: Arguments, console: Console, service: Service | None) -> No
 
 
 def _close(arguments: Arguments, console: Console, service: Service | None) -> None:
-    session = _opened(arguments, service)
-    name, job = session.name, session.job.name
+    session = _attach_to(arguments, service)
+    name = session.name
+    job = session.job.name
     session.close()
     if arguments.json:
         print(json.dumps({"name": name, "job": job}))
@@ -136,7 +139,7 @@ def _close(arguments: Arguments, console: Console, service: Service | None) -> N
 
 
 def _attach(arguments: Arguments, console: Console, service: Service | None) -> None:
-    session = _opened(arguments, service)
+    session = _attach_to(arguments, service)
     try:
         _print_state(session, arguments, console)
         if not arguments.json:
@@ -150,11 +153,12 @@ def _attach(arguments: Arguments, console: Console, service: Service | None) -> 
 
 
 class Prompt(code.InteractiveConsole):
-    """A prompt that reads lines of Python here and runs them in the session until ``read`` raises EOFError."""
+    """A prompt that reads Python here and runs it in the session, until ``read`` raises EOFError."""
 
     def __init__(self, session: Session, read: Read = input) -> None:
         super().__init__()
-        self._session, self.raw_input = session, read  # type: ignore[assignment]
+        self._session = session
+        self.raw_input = read  # type: ignore[assignment]
 
     def runsource(self, source: str, filename: str = "", symbol: str = "single") -> bool:
         """Run the typed lines, or return True if more lines are needed."""

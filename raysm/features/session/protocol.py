@@ -1,12 +1,11 @@
-"""The protocol of a session: calls, their answers, and how they travel.
+"""The protocol of a session: calls, their answers, and how they are sent.
 
 A request for a call and its answer are each a *frame*: one line of JSON, followed by bytes that
-only the receiver
-reads, such as a pickle or the source of a cell. The client chooses an id for each call. It may
-repeat the request: the session executes the call once and gives the same answer again.
+only the receiver reads, such as a pickle or the source of a cell. The client chooses an id for each
+call. It may repeat the request: the session executes the call once and gives the same answer again.
 
-Frames travel over the client's WebSocket; each question has a number, which its answer repeats.
-Large values travel over connections of their own. This module uses only the standard library.
+Frames are sent over the client's WebSocket; each question has a number, which its answer repeats.
+Large values are sent over separate connections. This module uses only the standard library.
 """
 
 import functools
@@ -30,11 +29,11 @@ HEARTBEAT_S = 5.0
 
 # Kinds of calls
 CALL = "call"
-"""Call a pickled function with its arguments in a process of its own on the head."""
+"""Call a pickled function with its arguments in a separate process on the head."""
 FUNCTION = "function"
 """Keep a pickled function for batches, under its digest."""
 BATCH = "batch"
-"""Call a pickled function with each of several items, in a process of its own on any instance."""
+"""Call a pickled function with each of several items, in separate processes on any instance."""
 SHELL = "shell"
 SCATTER = "scatter"
 """Put a parcel into Ray's object store; the outcome is the pickled reference."""
@@ -72,8 +71,8 @@ class Versions:
     raysm: str
 
     @property
-    def pickles(self) -> str:
-        """The part of Python's version that must be equal at both ends to exchange pickles: ``3.11``."""
+    def pickle_version(self) -> str:
+        """The part of Python's version that both ends must share to exchange pickles: ``3.11``."""
         # cloudpickle sends functions as bytecode, which changes only with the minor version.
         return ".".join(self.python.split(".")[:2])
 
@@ -102,13 +101,13 @@ class CallRequest:
     client: str = ""
     """The client that gets the output of the call."""
     python: str = ""
-    """``Versions.pickles`` of the client that pickled the call. Empty if nothing is pickled."""
+    """``Versions.pickle_version`` of the client that pickled the call. Empty if nothing is pickled."""
     num_cpus: float = 0.0
     num_gpus: float = 0.0
     function: str = ""
     """The digest of a function, or of that of a batch."""
     first: int = 0
-    """For a batch: the index of its first item in the whole map."""
+    """For a batch: the index of its first item in the map."""
     unpack: bool = False
     """For a batch: each item is a tuple of arguments."""
     retries: int = 0
@@ -137,7 +136,7 @@ class CallStatus:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionState:
-    """The state of a session. CPUs, GPUs and prices are those of all instances together; unknown prices are None."""
+    """The state of a session; CPUs, GPUs and prices are those of all instances together."""
 
     job: str
     versions: Versions
@@ -215,7 +214,7 @@ def frame(head: Mapping[str, Any], body: bytes = b"") -> bytes:
 
 
 def unframe(content: Content) -> tuple[dict[str, Any], Any]:
-    """Split a frame into its head and its body. The body is a slice of bytes, otherwise a view of ``content``."""
+    """Split a frame into head and body: a slice of bytes, otherwise a view of ``content``."""
     # The JSON contains no newline, because json.dumps escapes newlines in strings.
     end = content.find(b"\n")
     try:
@@ -226,6 +225,5 @@ def unframe(content: Content) -> tuple[dict[str, Any], Any]:
     # Without a newline the head may be cut off, because a part of it can still be valid JSON.
     if end < 0 or not isinstance(head, dict):
         raise InvalidConfig("not a frame of a session: its first line is not a JSON object")
-    return head, content[end + 1 :] if isinstance(content, bytes) else memoryview(content)[
-        end + 1 :
-    ]
+    view = content if isinstance(content, bytes) else memoryview(content)
+    return head, view[end + 1 :]

@@ -1,4 +1,4 @@
-"""A cluster that stays: a driver that takes calls until it is closed, idle too long, or out of budget."""
+"""A cluster that stays up for calls until it is closed, idle too long, or out of budget."""
 
 import math
 from collections.abc import Mapping
@@ -28,9 +28,7 @@ class SessionWorkload(Workload):
     # The server also needs aiohttp, which comes with ray[default].
     packages: ClassVar[tuple[str, ...]] = ("cloudpickle", "IPython")
     # The user did not ask for remote debugging: on AWS, calls reach the session through it.
-    without_remote_debug: ClassVar[str] = (
-        "a session cannot be had without; raysm.submit sends jobs that need none"
-    )
+    without_remote_debug: ClassVar[str] = "a session needs it; raysm.submit sends jobs that do not"
     # One call that asks for too much must not end the session, with the results of all other calls.
     fails_on_unmet_requests: ClassVar[bool] = False
     names_waiting_requests: ClassVar[bool] = True
@@ -62,10 +60,8 @@ class SessionWorkload(Workload):
     def own_costs(self) -> OwnCosts | None:
         if self.usd_per_hour is None:
             return None
-        idle, detached = (
-            brief_duration(self.idle_timeout_s),
-            brief_duration(self.idle_timeout_detached_s),
-        )
+        idle = brief_duration(self.idle_timeout_s)
+        detached = brief_duration(self.idle_timeout_detached_s)
         end = f"it ends after {idle} without a call, or after {detached} without a client"
         return OwnCosts(self.usd_per_hour, self.budget_usd, end)
 
@@ -82,11 +78,12 @@ class SessionWorkload(Workload):
                 raise InvalidRequest(f"Session: {name} must be a number above 0, got {value!r}")
         if self.budget_usd is not None and self.usd_per_hour is None:
             raise InvalidRequest(
-                f"Session: budget_usd={self.budget_usd:g} needs a price, and that of these instances is unknown; give "
-                "price_per_hour=… (--price-per-hour), the price of one instance, or drop the budget"
+                f"Session: budget_usd={self.budget_usd:g} needs a price, and that of these "
+                "instances is unknown; give price_per_hour=… (--price-per-hour), the price of one "
+                "instance, or drop the budget"
             )
 
 
 def _is_above_0(value: object) -> bool:
-    # Comparing a text would raise an error that does not name the option.
+    # Comparing a string would raise an error that does not name the option.
     return isinstance(value, (int, float)) and value > 0 and math.isfinite(value)

@@ -15,8 +15,8 @@ from raysm.core.protocol.events import State
 from raysm.core.protocol.names import TASK_TAG, WORKLOAD_TAG
 from raysm.core.request import Local
 from raysm.errors import InvalidRequest
-from raysm.features.session.client.starting import SessionLimits
-from raysm.features.session.command import Prompt, chosen, run
+from raysm.features.session.client.start import SessionLimits
+from raysm.features.session.command import Prompt, choose_options, run
 from raysm.features.session.protocol import SERVING
 from tests.support.sagemaker import fake_aws
 from tests.support.sessions import state
@@ -151,7 +151,11 @@ def test_a_session_has_the_packages_of_a_requirements_file_and_the_wheels_that_t
             "own-1-py3-none-any.whl",
         ]
     )
-    assert chosen(asked, read_settings(asked))["requirements"] == ["tqdm>=4", "six", "own==1"]
+    assert choose_options(asked, read_settings(asked))["requirements"] == [
+        "tqdm>=4",
+        "six",
+        "own==1",
+    ]
 
 
 def test_a_prompt_sends_each_statement_once_it_is_whole():

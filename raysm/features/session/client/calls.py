@@ -1,4 +1,4 @@
-"""Calls of a session as futures: their values, exceptions and output in the client, one at a time or many at once."""
+"""Calls of a session as futures: their values, exceptions and output, one or many at once."""
 
 import asyncio
 import concurrent.futures
@@ -36,7 +36,8 @@ class Shown:
     """
 
     def __init__(self, data: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
-        self.data, self.metadata = dict(data), dict(metadata)
+        self.data = dict(data)
+        self.metadata = dict(metadata)
 
     def __repr__(self) -> str:
         return str(self.data.get("text/plain", ""))
@@ -73,7 +74,7 @@ class CellResult:
             show_display({"data": self.result.data, "metadata": self.result.metadata}, sys.stdout)
 
 
-def cell_result(pieces: Iterable[tuple[str, str]], outcome: Outcome) -> CellResult:
+def collect_result(pieces: Iterable[tuple[str, str]], outcome: Outcome) -> CellResult:
     outputs: list[dict[str, Any]] = []
     is_to_clear = False
     for stream, text in pieces:
@@ -82,7 +83,8 @@ def cell_result(pieces: Iterable[tuple[str, str]], outcome: Outcome) -> CellResu
             is_to_clear = True
             continue
         if is_to_clear or "clear" in bundle:
-            outputs, is_to_clear = [], False
+            outputs = []
+            is_to_clear = False
         if "clear" in bundle:
             continue
         if bundle.get("update"):
@@ -121,8 +123,8 @@ def show_display(bundle: Mapping[str, Any], out: TextIO) -> None:
         out.flush()
 
 
-def value_of(outcome: Outcome, name: str, loads: Callable[..., Any] = pickle.loads) -> Any:
-    # None travels as an empty pickle.
+def load_value(outcome: Outcome, name: str, loads: Callable[..., Any] = pickle.loads) -> Any:
+    # None is sent as an empty pickle.
     if not len(outcome.pickled):
         return None
     try:
@@ -133,13 +135,13 @@ def value_of(outcome: Outcome, name: str, loads: Callable[..., Any] = pickle.loa
         ) from error
     except Exception as error:  # unpickling runs the value's own code
         raise CallFailed(
-            f"the value of {name} cannot be read here: {type(error).__name__}: {error}; return plain data, or install "
-            "here what its class needs",
+            f"the value of {name} cannot be read here: {type(error).__name__}: {error}; return "
+            "plain data, or install here what its class needs",
             error_type=type(error).__name__,
         ) from error
 
 
-def error_of(
+def load_error(
     outcome: Outcome, name: str, session: str, loads: Callable[..., Any] = pickle.loads
 ) -> BaseException:
     """Return the exception of a failed call, with the remote traceback as a note.
@@ -175,19 +177,21 @@ WAIT_S = 20.0
 LATE_S = 0.5
 """How long to wait for output that is still on the WebSocket when the outcome has arrived."""
 
-# The request travels on the same connection and arrives within milliseconds.
-ON_ITS_WAY_S = 0.02
+# The request is sent on the same connection and arrives within milliseconds.
+RESEND_S = 0.02
 """Pause between attempts to interrupt a call whose request has not arrived yet."""
 
 KEPT_CHARACTERS = 32 << 20
 """How much of a cell's output is kept for its result: the last characters."""
 
 INTERRUPTED_S = 10.0
-NOTICED_S = 1.0
+CTRL_C_POLL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CallContext:
+    """What all calls of one connection share."""
+
     loop: LoopThread
     wire: Wire
     session: str
@@ -203,13 +207,20 @@ class Call(Generic[T]):
     """
 
     def __init__(
-        self, id: str, name: str, line: Line, *, is_cell: bool = False, has_ended: bool = False
+        self,
+        id: str,
+        name: str,
+        context: CallContext,
+        *,
+        is_cell: bool = False,
+        has_ended: bool = False,
     ) -> None:
         # is_cell: The value is a CellResult. has_ended: The session has reported that the call is
         # done.
-        self.id, self.name = id, name
+        self.id = id
+        self.name = name
         self._has_ended = has_ended
-        self._line = line
+        self._context = context
         self._ended: concurrent.futures.Future[tuple[CallStatus, Outcome]] = (
             concurrent.futures.Future()
         )
@@ -218,13 +229,13 @@ class Call(Generic[T]):
         self._kept = 0
         # Characters of output received so far. Identifies pieces that a new connection sends again.
         self._position = 0
-        self._more = asyncio.Event()
-        self._is_under_way = False
+        self._has_more_output = asyncio.Event()
+        self._is_sent = False
 
     # In the loop of the connection
 
     async def send(self, request: CallRequest | None, body: Sequence[Piece] = ()) -> None:
-        self._is_under_way = True
+        self._is_sent = True
         try:
             status, outcome = await self._ask(request, body)
             while status.state != DONE:
@@ -244,7 +255,7 @@ class Call(Generic[T]):
         else:
             self._news.put(None)
             self._ended.set_result((status, outcome))
-            await self._line.wire.send_message({"delivered": self.id})
+            await self._context.wire.send_message({"delivered": self.id})
 
     def _fail(self, error: BaseException) -> None:
         self._news.put(None)
@@ -253,7 +264,7 @@ class Call(Generic[T]):
     async def _ask(
         self, request: CallRequest | None = None, body: Sequence[Piece] = ()
     ) -> tuple[CallStatus, Outcome]:
-        head, outcome = await self._line.wire.call(self.id, WAIT_S, request, body)
+        head, outcome = await self._context.wire.call(self.id, WAIT_S, request, body)
         status: CallStatus = from_json(CallStatus, head, "call")
         return status, Outcome.decode(outcome) if len(outcome) else Outcome()
 
@@ -265,7 +276,7 @@ class Call(Generic[T]):
         # After a broken connection the server sends the output again from its beginning.
         if start + len(text) <= self._position:
             return
-        # The piece may have grown since an earlier connection brought its first part.
+        # The piece may have grown since an earlier connection delivered its first part.
         piece = (stream, text[max(0, self._position - start) :])
         self._news.put(piece)
         if self._pieces is not None:
@@ -274,18 +285,18 @@ class Call(Generic[T]):
             while self._kept > KEPT_CHARACTERS and len(self._pieces) > 1:
                 self._kept -= len(self._pieces.popleft()[1])
         self._position = start + len(text)
-        self._more.set()
+        self._has_more_output.set()
 
     async def _await_output(self, end: int) -> None:
         # The server sends outcomes and output independently, so the outcome may arrive first.
         until_s = time.monotonic() + LATE_S
         while self._position < end and time.monotonic() < until_s:
-            self._more.clear()
+            self._has_more_output.clear()
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._more.wait(), until_s - time.monotonic())
+                await asyncio.wait_for(self._has_more_output.wait(), until_s - time.monotonic())
         if self._position < end:
             try:
-                answer = await self._line.wire.json(
+                answer = await self._context.wire.json(
                     "GET", f"{self._path}/output", params={"from": self._position}
                 )
             except RaysmError as error:
@@ -312,10 +323,10 @@ class Call(Generic[T]):
         """
         _, outcome = self._await(timeout)
         if outcome.error is not None:
-            raise error_of(outcome, self.name, self._line.session, self._line.loads)
+            raise load_error(outcome, self.name, self._context.session, self._context.loads)
         if self._pieces is not None:
-            return cell_result(list(self._pieces), outcome)  # type: ignore[return-value]
-        value: T = value_of(outcome, self.name, self._line.loads)
+            return collect_result(list(self._pieces), outcome)  # type: ignore[return-value]
+        value: T = load_value(outcome, self.name, self._context.loads)
         return value
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -327,11 +338,9 @@ class Call(Generic[T]):
             raise
         except Exception as error:  # the session has ended, say
             return error
-        return (
-            None
-            if outcome.error is None
-            else error_of(outcome, self.name, self._line.session, self._line.loads)
-        )
+        if outcome.error is None:
+            return None
+        return load_error(outcome, self.name, self._context.session, self._context.loads)
 
     def _await(self, timeout: float | None) -> tuple[CallStatus, Outcome]:
         # Checks the timeout: threading would fail with an obscure TypeError.
@@ -342,10 +351,12 @@ class Call(Generic[T]):
             # If the future is done, the call itself failed with a TimeoutError.
             if self._ended.done():
                 raise
-            raise NotDone(f"{self.name} has not ended within {timeout:g} s; it goes on") from error
+            raise NotDone(
+                f"{self.name} has not ended within {timeout:g} s; it keeps running"
+            ) from error
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait until the call has succeeded or failed; return False if it still runs after ``timeout`` seconds."""
+        """Wait until the call has ended; return False if it still runs after ``timeout`` seconds."""
         deadline(timeout)
         return bool(concurrent.futures.wait([self._ended], timeout).done)
 
@@ -372,18 +383,18 @@ class Call(Generic[T]):
         """Interrupt the call; return False if it had ended already."""
         if self.done():
             return False
-        return self._line.loop.run(self._interrupt())
+        return self._context.loop.run(self._interrupt())
 
     async def _interrupt(self) -> bool:
         while not self._ended.done():
             try:
-                await self._line.wire.request("POST", f"{self._path}/interrupt")
+                await self._context.wire.request("POST", f"{self._path}/interrupt")
                 return True
             except NoSuchCall:
-                if not self._is_under_way:
+                if not self._is_sent:
                     return False
                 # The request with the call has not arrived yet: try again.
-                await asyncio.sleep(ON_ITS_WAY_S)
+                await asyncio.sleep(RESEND_S)
         return False
 
     @property
@@ -392,7 +403,7 @@ class Call(Generic[T]):
         if self._ended.done() and self._ended.exception() is None:
             return self._ended.result()[0]
         try:
-            answer = self._line.loop.run(self._line.wire.json("GET", self._path))
+            answer = self._context.loop.run(self._context.wire.json("GET", self._path))
         except NoSuchCall:  # the request with the call has not arrived yet
             return CallStatus(id=self.id, kind="", name=self.name, state=WAITING)
         status: CallStatus = from_json(CallStatus, answer, "call")
@@ -401,11 +412,11 @@ class Call(Generic[T]):
     def logs(self) -> str:
         """Return the output of the call so far, at most the last four million characters."""
         try:
-            answer = self._line.loop.run(self._line.wire.json("GET", f"{self._path}/output"))
+            answer = self._context.loop.run(self._context.wire.json("GET", f"{self._path}/output"))
         except NoSuchCall:
             return ""
         pieces = [(piece["stream"], piece["text"]) for piece in answer["pieces"]]
-        return cell_result(pieces, Outcome()).text
+        return collect_result(pieces, Outcome()).text
 
     def add_done_callback(self, fn: "Callable[[Call[T]], object]") -> None:
         """Call ``fn(call)`` in another thread when the call ends, or now if it has ended."""
@@ -456,19 +467,24 @@ class Call(Generic[T]):
             # Python notices a Ctrl-C that comes just before this wait only after it, so the wait is
             # short.
             with contextlib.suppress(queue.Empty):
-                return self._news.get(timeout=NOTICED_S)
+                return self._news.get(timeout=CTRL_C_POLL_S)
 
     def __repr__(self) -> str:
         if self._has_ended:  # the outcome, which is on its way, says whether it was cancelled
             self.wait(LATE_S)
-        state = "cancelled" if self.cancelled() else "done" if self.done() else "not done"
-        if state == "done" and self.is_over() and self.exception() is not None:
+        if self.cancelled():
+            state = "cancelled"
+        elif not self.done():
+            state = "not done"
+        elif self.is_over() and self.exception() is not None:
             state = "failed"
-        return f"<call {self.name} of the session {self._line.session}: {state}>"
+        else:
+            state = "done"
+        return f"<call {self.name} of the session {self._context.session}: {state}>"
 
 
 BAR_CHARACTERS = 30
-DRAWN_S = 0.2
+REDRAW_S = 0.2
 
 
 def as_completed(calls: Iterable[Call[T]], timeout: float | None = None) -> Iterator[Call[T]]:
@@ -482,7 +498,7 @@ def as_completed(calls: Iterable[Call[T]], timeout: float | None = None) -> Iter
         InvalidRequest: An element is not a call.
         NotDone: A TimeoutError: some calls are still running after ``timeout`` seconds.
     """
-    waited = _checked("as_completed", calls)
+    waited = _collect_calls("as_completed", calls)
     deadline(timeout)
     until_s = None if timeout is None else time.monotonic() + timeout
     ended: queue.SimpleQueue[Call[T]] = queue.SimpleQueue()
@@ -496,7 +512,8 @@ def as_completed(calls: Iterable[Call[T]], timeout: float | None = None) -> Iter
         except queue.Empty:
             left = len(waited) - number
             raise NotDone(
-                f"{left} of {len(waited)} calls have not ended within {timeout:g} s; they go on"
+                f"{left} of {len(waited)} calls have not ended within {timeout:g} s; "
+                "they keep running"
             ) from None
 
 
@@ -512,7 +529,7 @@ def gather(calls: Any, *, return_exceptions: bool = False) -> Any:
         Exception: The exception of a call, with the remote traceback as a note.
     """
     calls = calls if isinstance(calls, Call | Mapping) else list(calls)
-    waited = _checked("gather", calls)
+    waited = _collect_calls("gather", calls)
     # In the order of their ends, so that a failure does not wait for slower calls.
     for call in [] if return_exceptions else as_completed(waited):
         call.result()
@@ -520,14 +537,14 @@ def gather(calls: Any, *, return_exceptions: bool = False) -> Any:
         call: call.result() if (error := call.exception()) is None else error for call in waited
     }
 
-    def filled(each: Any) -> Any:
+    def fill(each: Any) -> Any:
         if isinstance(each, Call):
             return values[each]
         if isinstance(each, Mapping):
-            return {name: filled(item) for name, item in each.items()}
-        return [filled(item) for item in each]
+            return {name: fill(item) for name, item in each.items()}
+        return [fill(item) for item in each]
 
-    return filled(calls)
+    return fill(calls)
 
 
 class MapResults(Iterator[T]):
@@ -547,7 +564,8 @@ class MapResults(Iterator[T]):
         if self._fetched:
             return self._fetched.popleft()
         if self._error is not None:
-            error, self._error = self._error, None
+            error = self._error
+            self._error = None
             raise error
         return next(self._results)
 
@@ -571,7 +589,7 @@ class MapResults(Iterator[T]):
 
 
 def progress(calls: "Iterable[Call[Any]] | MapResults[Any]", out: TextIO | None = None) -> None:
-    """Draw a progress bar until all calls have ended; Ctrl-C stops the bar, and the calls keep running.
+    """Draw a progress bar until all calls have ended; Ctrl-C stops the bar, not the calls.
 
     Args:
         calls: Calls of any sessions; or what ``session.map`` returned, which is then fetched to its
@@ -585,13 +603,14 @@ def progress(calls: "Iterable[Call[Any]] | MapResults[Any]", out: TextIO | None 
     if isinstance(calls, MapResults):
         done = failed = 0
         bar.draw(done, calls.total)
-        for is_good in calls.fetch():
-            done, failed = done + 1, failed + (not is_good)
+        for has_succeeded in calls.fetch():
+            done += 1
+            failed += not has_succeeded
             bar.draw_sometimes(done, calls.total, failed)
         bar.draw(done, calls.total, failed)
         bar.end()
         return
-    waited = _checked("progress", calls)
+    waited = _collect_calls("progress", calls)
     news = threading.Event()
     for call in waited:
         call.on_end(lambda _: news.set())
@@ -604,13 +623,14 @@ def progress(calls: "Iterable[Call[Any]] | MapResults[Any]", out: TextIO | None 
             return
         news.wait()
         # Limits the redraws if calls take only milliseconds.
-        time.sleep(DRAWN_S)
+        time.sleep(REDRAW_S)
 
 
 class _Bar:
     def __init__(self, out: TextIO) -> None:
         self._out = out
-        self._began_s = self._drawn_s = time.monotonic()
+        self._started_s = time.monotonic()
+        self._drawn_s = self._started_s
 
     def draw(self, done: int, total: int | None, failed: int = 0) -> None:
         self._drawn_s = time.monotonic()
@@ -620,11 +640,11 @@ class _Bar:
             bar = "█" * filled + "·" * (BAR_CHARACTERS - filled) + " "
             count = f"/{total}"
         failures = f", {failed} failed" if failed else ""
-        self._out.write(f"\r{bar}{done}{count}{failures}, {self._drawn_s - self._began_s:.0f} s")
+        self._out.write(f"\r{bar}{done}{count}{failures}, {self._drawn_s - self._started_s:.0f} s")
         self._out.flush()
 
     def draw_sometimes(self, done: int, total: int | None, failed: int) -> None:
-        if time.monotonic() - self._drawn_s >= DRAWN_S:
+        if time.monotonic() - self._drawn_s >= REDRAW_S:
             self.draw(done, total, failed)
 
     def end(self) -> None:
@@ -632,7 +652,7 @@ class _Bar:
         self._out.flush()
 
 
-def _checked(name: str, calls: Any) -> list[Call[Any]]:
+def _collect_calls(name: str, calls: Any) -> list[Call[Any]]:
     if isinstance(calls, Call):
         return [calls]
     if isinstance(calls, str) or not isinstance(calls, Iterable):
@@ -640,4 +660,4 @@ def _checked(name: str, calls: Any) -> list[Call[Any]]:
             f"{name}: expected calls, as session.submit(…) returns them, got {calls!r}"
         )
     each_of = calls.values() if isinstance(calls, Mapping) else calls
-    return list(dict.fromkeys(call for each in each_of for call in _checked(name, each)))
+    return list(dict.fromkeys(call for each in each_of for call in _collect_calls(name, each)))

@@ -9,18 +9,18 @@ from contextlib import contextmanager
 from typing import Any
 
 # Shared by all threads, so that threads started inside the block use its session, too.
-_entered: list[Any] = []
+_sessions: list[Any] = []
 
 
 def current_session() -> Any:
-    return _entered[-1] if _entered else None
+    return _sessions[-1] if _sessions else None
 
 
 @contextmanager
-def inside(session: Any) -> Iterator[None]:
-    _entered.append(session)
+def make_current(session: Any) -> Iterator[None]:
+    _sessions.append(session)
     try:
         yield
     finally:
         # Not pop(), because blocks in two threads may end in any order.
-        _entered.remove(session)
+        _sessions.remove(session)

@@ -16,7 +16,7 @@ from raysm.core.client.service import Service
 from raysm.core.client.storage.s3 import Storage, Stored, split
 from raysm.core.protocol.store import files_below, replacing
 from raysm.errors import InvalidRequest, ServiceError
-from raysm.features.session.client.calls import Call, Line
+from raysm.features.session.client.calls import Call, CallContext
 from raysm.features.session.client.wire import require_aiohttp
 from raysm.features.session.protocol import TRANSFER, CallRequest
 
@@ -30,10 +30,13 @@ CHUNK_BYTES = 1 << 20
 
 class Files:
     def __init__(
-        self, line: Line, service: Service, prefix: str, call: Callable[..., Call[Any]]
+        self, context: CallContext, service: Service, prefix: str, call: Callable[..., Call[Any]]
     ) -> None:
-        # call() sends a call, as Opened.call does.
-        self._line, self._service, self._prefix, self._call = line, service, prefix, call
+        # call() sends a call, as SessionConnection.send_call does.
+        self._context = context
+        self._service = service
+        self._prefix = prefix
+        self._call = call
 
     def put(self, local: Path, remote: str | None) -> str:
         name = remote or local.name
@@ -51,60 +54,62 @@ class Files:
                 )
             return name
         if not local.is_file():
-            raise InvalidRequest(f"the file {str(local)!r} is not there")
+            raise InvalidRequest(f"the file {str(local)!r} does not exist")
         return self._put_file(local, name)
 
     def get(self, remote: str, local: Path) -> Path:
         target = local / Path(remote).name if local.is_dir() else local
         # The size decides the route. The request fails if the file does not exist, before anything
         # is written here.
-        size = self._line.loop.run(
-            self._line.wire.json("GET", "/files/size", params={"path": remote})
+        size = self._context.loop.run(
+            self._context.wire.json("GET", "/files/size", params={"path": remote})
         )["bytes"]
         if size <= DIRECT_BYTES or self._service.target.takes_files:
-            self._line.loop.run(self._receive(remote, target))
+            self._context.loop.run(self._receive(remote, target))
         else:
-            with self._object() as uri:
-                self._transfer(remote, to=self._signed("put_object", uri))
+            with self._create_object() as uri:
+                self._transfer(remote, to=self._sign_url("put_object", uri))
                 stored = Stored(name=target.name, uri=uri, size=size, version="", modified_s=0.0)
                 Storage(self._service).bring(stored, target.parent)
         return target
 
     def _put_file(self, local: Path, remote: str) -> str:
         if local.stat().st_size <= DIRECT_BYTES or self._service.target.takes_files:
-            return str(self._line.loop.run(self._send(local, remote))["path"])
-        with self._object() as uri:
+            return str(self._context.loop.run(self._send(local, remote))["path"])
+        with self._create_object() as uri:
             Storage(self._service).upload(local, uri)
-            return str(self._transfer(remote, **{"from": self._signed("get_object", uri)})["path"])
+            return str(
+                self._transfer(remote, **{"from": self._sign_url("get_object", uri)})["path"]
+            )
 
     def _transfer(self, remote: str, **address: str) -> Any:
         request = CallRequest(kind=TRANSFER, name=f"the transfer of {remote}")
         return self._call(request, [json.dumps({"path": remote, **address}).encode()]).result()
 
     async def _send(self, local: Path, remote: str) -> Any:
-        return await self._line.wire.json(
+        return await self._context.wire.json(
             "PUT", "/files", params={"path": remote}, body=lambda: local.open("rb")
         )
 
     async def _receive(self, remote: str, target: Path) -> None:
         # A broken transfer leaves the old file unchanged.
-        with replacing(target) as beside, beside.open("wb") as file:
+        with replacing(target) as temporary, temporary.open("wb") as file:
             try:
-                async with self._line.wire.streamed(
+                async with self._context.wire.stream(
                     "GET", "/files", params={"path": remote}
                 ) as answer:
                     async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
                         file.write(chunk)
             except require_aiohttp().ClientError as error:
                 raise ServiceError(
-                    f"the connection broke after {file.tell():,} bytes of the file {remote!r}: {error}; "
-                    f"nothing was written to {str(target)!r}",
+                    f"the connection broke after {file.tell():,} bytes of the file {remote!r}: "
+                    f"{error}; nothing was written to {str(target)!r}",
                     is_transient=True,
                     remedy="fetch it again",
                 ) from error
 
     @contextmanager
-    def _object(self) -> Iterator[str]:
+    def _create_object(self) -> Iterator[str]:
         # One prefix for each transfer, because remove() removes everything below the prefix.
         prefix = f"{self._prefix}/{secrets.token_hex(8)}"
         try:
@@ -112,7 +117,7 @@ class Files:
         finally:
             Storage(self._service).remove(prefix)
 
-    def _signed(self, operation: str, uri: str) -> str:
+    def _sign_url(self, operation: str, uri: str) -> str:
         bucket, key = split(uri)
         client = self._service.client("s3")
         parameters = {"Bucket": bucket, "Key": key}

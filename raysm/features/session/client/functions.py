@@ -1,10 +1,13 @@
-"""The calls of a session's handle."""
+"""Call functions in a session: one call, a map in batches, and values that are sent once."""
 
+import contextlib
 import dataclasses
 import hashlib
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from typing import Any, ParamSpec, TypeVar
+import pickle
+import queue
+from collections.abc import Callable, Generator, Iterable, Sequence, Sized
+from dataclasses import dataclass
+from typing import Any
 
 from raysm.core.client.source.function import (
     call_with_source,
@@ -13,317 +16,228 @@ from raysm.core.client.source.function import (
     title_of,
 )
 from raysm.core.protocol.parcels import Scattered, size_of
-from raysm.errors import InvalidRequest
-from raysm.features.session.client.arguments import (
-    check_instance,
-    check_number,
-    check_text,
-    check_whole,
-)
-from raysm.features.session.client.calls import Call, CellResult, MapResults, gather
-from raysm.features.session.client.connected import ConnectedSession
-from raysm.features.session.client.mapping import Mapped
-from raysm.features.session.protocol import (
-    BATCH,
-    CALL,
-    CELL,
-    DONE,
-    FUNCTION,
-    PULL,
-    PUSH,
-    SCATTER,
-    CallRequest,
-)
+from raysm.errors import InvalidRequest, RaysmError
+from raysm.features.session.client.calls import Call, MapResults, load_error, load_value
+from raysm.features.session.client.checks import check_integer, check_number
+from raysm.features.session.client.connection import SessionConnection
+from raysm.features.session.protocol import BATCH, CALL, FUNCTION, SCATTER, CallRequest, Outcome
 
-P = ParamSpec("P")
-R = TypeVar("R")
+BATCH_S = 0.2
+"""The desired run time of a batch: long compared to a request, and short for the user."""
 
-FOLLOWED = (CALL, CELL)
-"""Kinds of calls that ``calls()`` lists."""
+# A request takes milliseconds, which are microseconds per item then: larger batches gain nothing.
+MAX_ITEMS = 1000
+MAX_BYTES = 256 << 10
+"""Maximum size of a batch: a window of batches must fit into memory, and through a tunnel of 0.7
+MB/s."""
+
+MAX_GROWTH = 8
+"""Maximum growth from one batch to the next, because the first items often take longest."""
 
 
-class SessionFunctions(ConnectedSession):
-    """The methods of a session that call functions, run cells and access its namespaces."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MapOptions:
+    """Options of a map; ``Session.map`` describes the fields."""
 
-    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "Call[R]":
-        """Start ``fn(*args, **kwargs)`` on the head and return a future.
+    ordered: bool
+    retries: int
+    return_exceptions: bool
+    num_cpus: float
+    num_gpus: float
 
-        The function runs in a process of its own, which has joined Ray.
+    def __post_init__(self) -> None:
+        check_integer("map: retries", self.retries)
+        for name in ("num_cpus", "num_gpus"):
+            check_number(f"map: {name}", getattr(self, name), example=f"{name}=1")
 
-        Returns:
-            A future with ``result()``, ``cancel()`` and ``logs()``.
 
-        Raises:
-            InvalidRequest: The function does not accept these arguments; a value cannot be pickled;
-                the session runs another Python; or it runs another Ray and an argument contains an
-                object of Ray.
-        """
+class Functions:
+    """Calls of functions over one connection; the methods of ``Session`` describe theirs."""
+
+    def __init__(self, connection: SessionConnection) -> None:
+        self._connection = connection
+
+    def submit(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Call[Any]:
         check_function(fn, args, kwargs)
-        name, opened = title_of(fn), self._opened
-        opened.check_python(f"the function {name}")
-        opened.check_ray(f"a call of {name}", fn, args, kwargs)
-        request = CallRequest(kind=CALL, name=name, python=opened.pickles)
-        return opened.call(request, parcel_of_call(fn, args, kwargs))
-
-    def run(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call ``fn(*args, **kwargs)`` as ``submit`` does, print its output here, and return its value.
-
-        Ctrl-C interrupts the call.
-
-        Raises:
-            Exception: The exception of the function, with the remote traceback as a note.
-        """
-        call = self.submit(fn, *args, **kwargs)
-        call.show()
-        return call.result()
+        name = title_of(fn)
+        self._connection.check_python(f"the function {name}")
+        self._connection.check_ray(f"a call of {name}", fn, args, kwargs)
+        request = CallRequest(kind=CALL, name=name, python=self._connection.pickle_version)
+        return self._connection.send_call(request, parcel_of_call(fn, args, kwargs))
 
     def map(
-        self,
-        fn: Callable[..., R],
-        items: Iterable[Any],
-        *more: Iterable[Any],
-        ordered: bool = True,
-        retries: int = 0,
-        return_exceptions: bool = False,
-        num_cpus: float = 1.0,
-        num_gpus: float = 0.0,
-    ) -> MapResults[R]:
-        """Call ``fn(item)`` for each item on all instances; return an iterator over the results.
-
-        With further iterables the call is ``fn(item, other, …)``. There may be any number of items,
-        because the map takes items only as fast as the caller takes results. Closing the iterator
-        interrupts the running items. ``raysm.progress`` draws a bar while it fetches all results.
-
-        The processes have a working folder of their own, without the files of ``put``: pass data as
-        arguments, or send a large value once with ``scatter``.
-
-        Args:
-            fn: The function.
-            items: The items.
-            more: Iterables with further arguments, one value for each item. The shortest iterable
-                ends the map.
-            ordered: Yield results in the order of the items; otherwise as they finish.
-            retries: How often to retry an item whose function raised. If a process dies, its items
-                run again one by one, each up to three times, whatever ``retries`` is.
-            return_exceptions: Yield exceptions as results; otherwise the first one is raised.
-            num_cpus: CPUs for each process.
-            num_gpus: GPUs for each process.
-
-        Raises:
-            InvalidRequest: No instance has room for one process, or an option is out of range.
-            Exception: The exception of the function; a note names the item.
-        """
-        check_whole("map: retries", retries)
-        for what, value in (("num_cpus", num_cpus), ("num_gpus", num_gpus)):
-            check_number(f"map: {what}", value, example=f"{what}=1")
-        opened = self._opened
-        check_function(fn, (None,) * (1 + len(more)), {})
+        self, fn: Callable[..., Any], iterables: Sequence[Iterable[Any]], options: MapOptions
+    ) -> MapResults[Any]:
+        connection = self._connection
+        check_function(fn, (None,) * len(iterables), {})
         name = title_of(fn)
-        for each in (items, *more):
+        for each in iterables:
             if not isinstance(each, Iterable):
                 raise InvalidRequest(
-                    f"map: items must be what a for loop takes, got {each!r}; [{each!r}] is one item"
+                    f"map: items must be what a for loop takes, got {each!r}; "
+                    f"[{each!r}] is one item"
                 )
-        opened.check_python(f"the function {name}")
-        opened.check_ray(f"the function {name}", fn)
+        connection.check_python(f"the function {name}")
+        connection.check_ray(f"the function {name}", fn)
         # The function is sent once, under its digest. Batches send only their items.
         pickled = call_with_source(fn, (), {})
         digest = hashlib.sha256(pickled).hexdigest()
         # Raises if no process fits, before the function is sent.
-        slots = opened.ask("GET", "/slots", params={"num_cpus": num_cpus, "num_gpus": num_gpus})[
-            "slots"
-        ]
-        function = CallRequest(kind=FUNCTION, name=name, python=opened.pickles, function=digest)
-        opened.call(function, [pickled]).result()
-        how: dict[str, Any] = {
-            "unpack": bool(more),
-            "retries": retries,
-            "return_exceptions": return_exceptions,
-        }
+        resources = {"num_cpus": options.num_cpus, "num_gpus": options.num_gpus}
+        slots = connection.ask("GET", "/slots", params=resources)["slots"]
+        function = CallRequest(
+            kind=FUNCTION, name=name, python=connection.pickle_version, function=digest
+        )
+        connection.send_call(function, [pickled]).result()
         request = dataclasses.replace(
-            function, kind=BATCH, num_cpus=num_cpus, num_gpus=num_gpus, **how
+            function,
+            kind=BATCH,
+            num_cpus=options.num_cpus,
+            num_gpus=options.num_gpus,
+            unpack=len(iterables) > 1,
+            retries=options.retries,
+            return_exceptions=options.return_exceptions,
         )
-        sized = [len(each) for each in (items, *more) if isinstance(each, Sized)]
-        mapped = Mapped(
-            zip(items, *more, strict=False) if more else items,
-            lambda first, batch: opened.call(dataclasses.replace(request, first=first), [batch]),
-            opened.pickled_item,
-            # Twice as many batches as run at once, so that no process waits for the next request.
-            window=2 * slots + 1,
-            name=name,
-            line=opened.line,
-            ordered=ordered,
-            return_exceptions=return_exceptions,
-        )
-        return MapResults(mapped.results(), min(sized) if len(sized) == 1 + len(more) else None)
+        items = zip(*iterables, strict=False) if request.unpack else iterables[0]
+        # Twice as many batches as run at once, so that no process waits for the next request.
+        batches = _Batches(connection, request, items, 2 * slots + 1, is_ordered=options.ordered)
+        lengths = [len(each) for each in iterables if isinstance(each, Sized)]
+        total = min(lengths) if len(lengths) == len(iterables) else None
+        return MapResults(batches.results(), total)
 
     def scatter(self, value: Any) -> Scattered:
-        """Send a value once into Ray's shared memory, and return a reference to it.
-
-        Pass the reference to ``run``, ``submit`` or ``push``, or bind it to a mapped function with
-        ``functools.partial``. The function then gets the value itself, with read-only arrays. The
-        value stays until the session ends.
-
-        Raises:
-            InvalidRequest: The value cannot be pickled, or the session runs another Python.
-        """
-        opened = self._opened
-        opened.check_python("what is scattered")
-        opened.check_ray("what is scattered", list, value)
+        self._connection.check_python("what is scattered")
+        self._connection.check_ray("what is scattered", list, value)
         parcel = parcel_of_call(list, (value,), {}, what="what is scattered")
-        request = CallRequest(kind=SCATTER, name="scatter", python=opened.pickles)
-        return Scattered(opened.call(request, parcel).result(), size_of(parcel))
+        request = CallRequest(kind=SCATTER, name="scatter", python=self._connection.pickle_version)
+        reference = self._connection.send_call(request, parcel).result()
+        return Scattered(reference, size_of(parcel))
 
-    @staticmethod
-    def gather(calls: Any, *, return_exceptions: bool = False) -> Any:
-        """Return the values of a list or dictionary of calls; see ``raysm.gather``."""
-        return gather(calls, return_exceptions=return_exceptions)
 
-    def calls(self, limit: int = 20) -> "list[Call[Any]]":
-        """Return the latest calls and cells of all clients, including clients that have died; the latest first.
+@dataclass(slots=True)
+class _Batch:
+    items: list[Any]
+    call: Call[Any]
+    outcomes: list[Outcome] | None = None
 
-        Args:
-            limit: Maximum number of calls.
 
-        Raises:
-            InvalidRequest: ``limit`` is not a whole number above 0.
-        """
-        # With 0 the slice below would contain all calls.
-        check_whole("calls: limit", limit, least=1)
-        # Batches are left out, because a map has thousands, and so are pushes and pulls.
-        calls = [status for status in self._opened.statuses() if status.kind in FOLLOWED]
-        return [self._opened.follow(status) for status in reversed(calls[-limit:])]
+class _Batches:
+    """The batches of one map.
 
-    # Cells and namespaces
+    At most ``window`` batches run or wait for the caller at any moment, so memory depends neither
+    on the number of items nor on how fast the caller takes results. Batches grow until each takes
+    a fraction of a second: short items share a request, and long items do not wait for others.
+    """
 
-    def exec(
-        self, source: str, *, args: Sequence[str] = (), filename: str = "", on: str | None = None
-    ) -> CellResult:
-        """Run a cell in a persistent namespace, and show its output here; Ctrl-C interrupts it.
+    def __init__(
+        self,
+        connection: SessionConnection,
+        request: CallRequest,
+        items: Iterable[Any],
+        window: int,
+        *,
+        is_ordered: bool,
+    ) -> None:
+        self._connection = connection
+        self._request = request
+        self._items = enumerate(items)
+        self._window = window
+        self._is_ordered = is_ordered
+        # The first batch measures one item.
+        self._batch_items = 1
+        # The oldest first. A batch stays until its results are taken, so a slow caller slows down
+        # the sending.
+        self._batches: list[_Batch] = []
+        self._ended: queue.SimpleQueue[_Batch] = queue.SimpleQueue()
 
-        Args:
-            source: Source as in a notebook: Python, magics such as ``%timeit``, ``!`` commands,
-                ``name?``, ``await``.
-            args: ``sys.argv[1:]`` if the source is a file's.
-            filename: File name for tracebacks.
-            on: The instance, such as ``algo-2``; None is the head. Each instance has a namespace of
-                its own.
+    def results(self) -> Generator[Any, None, None]:
+        """Yield the results of all items; when it is closed, interrupt the batches that run."""
+        try:
+            while True:
+                while len(self._batches) < self._window and self._send():
+                    pass
+                if not self._batches:
+                    return
+                batch = self._await_batch()
+                # Not strict, because there are no outcomes after an item that ends the map.
+                for item, outcome in zip(batch.items, batch.outcomes or (), strict=False):
+                    yield self._load_result(outcome, item)
+                self._batches.remove(batch)
+        finally:
+            for batch in self._batches:
+                if not batch.call.done():
+                    # The caller gets the error that ended the map, not a failure to cancel.
+                    with contextlib.suppress(RaysmError):
+                        batch.call.cancel()
 
-        Returns:
-            All output as ``text``, and as ``outputs`` with pictures and HTML; ``result`` is the
-            value of the last line.
+    def _await_batch(self) -> _Batch:
+        while True:
+            for batch in self._batches[:1] if self._is_ordered else self._batches:
+                if batch.outcomes is not None:
+                    return batch
+            # Not call.result() of the wanted batch, because every batch that ends adapts the batch
+            # size.
+            batch = self._ended.get()
+            batch.outcomes = self._read_outcomes(batch)
 
-        Raises:
-            Exception: The exception of the cell, with the remote traceback as a note.
-        """
-        # The cell travels as source, not as a pickle, so the client may run another Python than the
-        # session.
-        call = self.cell(source, args=args, filename=filename, on=on)
-        call.show()
-        return call.result()
+    def _send(self) -> bool:
+        """Send the next batch; return False if there are no more items."""
+        first = 0
+        size = 0
+        items: list[Any] = []
+        pickled: list[bytes] = []
+        while len(items) < self._batch_items and size < MAX_BYTES:
+            # Items are taken one at a time, because the iterable may be endless.
+            entry = next(self._items, None)
+            if entry is None:
+                break
+            number, item = entry
+            first = number - len(items)
+            items.append(item)
+            # Pickled one by one, so that an error names the item, and an item that cannot be loaded
+            # fails alone.
+            pickled.append(self._connection.pickle_item(item, f"item {number}"))
+            size += len(pickled[-1])
+        if not items:
+            return False
+        request = dataclasses.replace(self._request, first=first)
+        batch = _Batch(items, self._connection.send_call(request, [pickle.dumps(pickled)]))
+        self._batches.append(batch)
+        # A queue, because the callback runs in the connection's thread and the user takes results
+        # in another.
+        batch.call.on_end(lambda _: self._ended.put(batch))
+        return True
 
-    def cell(
-        self, source: str, *, args: Sequence[str] = (), filename: str = "", on: str | None = None
-    ) -> "Call[CellResult]":
-        """Start a cell as ``exec`` does, and return its future without waiting or printing.
+    def _read_outcomes(self, batch: _Batch) -> list[Outcome]:
+        _, outcome = batch.call.outcome()
+        if outcome.error is not None:
+            raise self._load_error(outcome)
+        # Plain bytes and a number. The user's values are loaded one by one when they are taken.
+        took_s, outcomes = pickle.loads(outcome.pickled)
+        self._adapt_size(len(batch.items), took_s)
+        return [Outcome.decode(encoded) for encoded in outcomes]
 
-        Raises:
-            InvalidRequest: The source is not a string, or ``args`` is one.
-        """
-        # An empty cell is allowed, as in a notebook. A string of arguments would be split into its
-        # letters.
-        if not isinstance(source, str):
-            raise InvalidRequest(
-                f"exec: source must be a text of Python, got {source!r}; a function is for run(…)"
-            )
-        if isinstance(args, str):
-            raise InvalidRequest(
-                f"exec: args is a list of arguments, got {args!r}; args={args.split()!r}, say"
-            )
-        check_instance("exec", on)
-        request = CallRequest(
-            kind=CELL,
-            name=filename or "a cell",
-            args=tuple(map(str, args)),
-            filename=filename,
-            host=on or "",
-        )
-        return self._opened.call(request, [source.encode()])
+    def _adapt_size(self, items: int, took_s: float) -> None:
+        fitting = int(BATCH_S * items / took_s) if took_s > 0 else MAX_ITEMS
+        # A slow batch at most halves the size, because it may have waited for a core.
+        smallest = min(self._batch_items // 2, MAX_ITEMS)
+        self._batch_items = max(1, min(fitting, items * MAX_GROWTH, MAX_ITEMS), smallest)
 
-    def push(self, on: str | None = None, /, **values: Any) -> None:
-        """Store values in the namespace by name.
+    def _load_result(self, outcome: Outcome, item: Any) -> Any:
+        if outcome.error is None:
+            return load_value(outcome, self._request.name, self._connection.context.loads)
+        error = self._load_error(outcome)
+        shown = repr(item)
+        # The repr of an item may be very long.
+        if len(shown) > 200:
+            shown = f"{shown[:197]}..."
+        error.add_note(f"item {outcome.error.item}: {shown}")
+        if not self._request.return_exceptions:
+            raise error
+        return error
 
-        Args:
-            on: The instance; None is the head. Positional-only, so that a value may be named
-                ``on``.
-            values: The values by name.
-
-        Raises:
-            InvalidRequest: There is no value, one cannot be pickled, or the value ``on`` is the
-                name of an instance.
-        """
-        check_instance("push", on)
-        if on is None and str(values.get("on")).startswith("algo-"):
-            raise InvalidRequest(
-                f"push: an instance is the first argument: push({values['on']!r}, model=model)"
-            )
-        if not values:
-            raise InvalidRequest("push: there is no value to push; push(model=model), say")
-        # Checked before pickling, because another Python misreads bytecode, not always with an
-        # error.
-        self._opened.check_python("what is pushed")
-        self._opened.check_ray("what is pushed", dict, values)
-        pickled = parcel_of_call(dict, (), values, what="what is pushed")
-        name = f"push of {', '.join(values)}"
-        request = CallRequest(kind=PUSH, name=name, python=self._opened.pickles, host=on or "")
-        self._opened.call(request, pickled).result()
-
-    def pull(self, *names: str, on: str | None = None) -> Any:
-        """Return a value of the namespace, or a tuple of several.
-
-        Args:
-            names: Names in the namespace.
-            on: The instance; None is the head.
-
-        Raises:
-            InvalidRequest: There is no name, or one is not a string.
-            NameError: The namespace does not have such a name.
-        """
-        check_instance("pull", on)
-        if not names:
-            raise InvalidRequest("pull: there is no name of a value to pull; pull('model'), say")
-        for each in names:
-            check_text("pull: a name", each, "pull('model')")
-        self._opened.check_python("what is pulled")
-        name = f"pull of {', '.join(names)}"
-        request = CallRequest(kind=PULL, name=name, python=self._opened.pickles, host=on or "")
-        # One request for all names, because another client's cell could run between two requests.
-        values: Mapping[str, Any] = self._opened.call(
-            request, [json.dumps(names).encode()]
-        ).result()
-        return values[names[0]] if len(names) == 1 else tuple(values[name] for name in names)
-
-    def complete(self, text: str) -> list[str]:
-        """Return completions of ``text``, a name of the namespace or ``name.attribute``."""
-        # An empty text is allowed: Tab at the start of a line.
-        if not isinstance(text, str):
-            raise InvalidRequest(
-                f"complete: a text is completed, got {text!r}; complete('mod'), say"
-            )
-        return [
-            str(match)
-            for match in self._opened.ask("POST", "/complete", json={"text": text})["matches"]
-        ]
-
-    def interrupt(self) -> int:
-        """Interrupt the running and waiting cells of all clients; return how many."""
-        cells = [
-            status
-            for status in self._opened.statuses()
-            if status.kind == CELL and status.state != DONE
-        ]
-        # The last cell first: a waiting cell would start as soon as the cell before it is
-        # interrupted.
-        for status in reversed(cells):
-            self._opened.ask("POST", f"/calls/{status.id}/interrupt")
-        return len(cells)
+    def _load_error(self, outcome: Outcome) -> BaseException:
+        context = self._connection.context
+        return load_error(outcome, self._request.name, context.session, context.loads)

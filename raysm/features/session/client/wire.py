@@ -1,12 +1,11 @@
 """The connection with a session's server.
 
-One WebSocket carries calls and output, HTTP everything else; each large value has a connection of
-its own.
+One WebSocket carries calls and output, HTTP everything else; each large value has a separate
+connection.
 """
 
 import asyncio
 import contextlib
-import functools
 import itertools
 import json
 import math
@@ -17,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raysm.core.protocol import parcels
-from raysm.core.protocol.connections import checked_connector, connect_proved
+from raysm.core.protocol.connections import checked_connector
 from raysm.core.protocol.parcels import Content, Piece, size_of
 from raysm.core.request.codec import to_json
 from raysm.errors import InvalidRequest, MissingDependency, RaysmError, ServiceError, SessionEnded
@@ -26,8 +25,12 @@ from raysm.features.session.protocol import HEARTBEAT_S, CallRequest, frame, unf
 if TYPE_CHECKING:
     import aiohttp
 
+    from raysm.core.protocol.connections import OpenConnection
+
 
 class Exchange:
+    """Questions and their answers over one WebSocket."""
+
     def __init__(self, socket: "aiohttp.ClientWebSocketResponse") -> None:
         self.socket = socket
         self._numbers = itertools.count(1)
@@ -73,11 +76,13 @@ IDLE_STATUS_POLL_S = 10.0
 """How often to ask it while the WebSocket is broken and no request waits."""
 
 # A short first pause, because a replaced tunnel accepts WebSockets again within milliseconds.
-FIRST_PAUSE_S, MAX_PAUSE_S = 0.05, 2.0
+FIRST_PAUSE_S = 0.05
+MAX_PAUSE_S = 2.0
 SOCKET_S = 0.5
 """How long a call waits for the WebSocket before the service is asked whether the job runs."""
 # READ_S is longer than the WAIT_S of calls, for which the server may hold an answer back.
-CONNECT_S, READ_S = 15.0, 60.0
+CONNECT_S = 15.0
+READ_S = 60.0
 
 PING_S = 30.0
 """Interval of WebSocket pings. aiohttp closes the connection if a pong takes half as long; TCP
@@ -108,19 +113,19 @@ class Wire:
     def __init__(
         self,
         address: Callable[[], str],
-        token: str,
-        server_port: int,
+        open_connection: "OpenConnection",
         client: str,
-        why_ended: Callable[[], str | None],
+        *,
+        describe_end: Callable[[], str | None],
         on_message: Callable[[Mapping[str, Any]], None],
         retry_s: float = RETRY_S,
     ) -> None:
         self._aiohttp = require_aiohttp()
         self.client = client
-        self._address, self._why_ended, self._on_message = address, why_ended, on_message
-        self._open_connection = functools.partial(
-            connect_proved, token=token, server_port=server_port
-        )
+        self._address = address
+        self._open_connection = open_connection
+        self._describe_end = describe_end
+        self._on_message = on_message
         self._retry_s = retry_s
         self._ended: str | None = None
         """The reason for the session's end, once the service has reported it."""
@@ -156,17 +161,17 @@ class Wire:
 
     async def request(self, method: str, path: str, **how: Any) -> bytes:
         """Make a request, retry it until it is answered, and return the answer's body."""
-        return await self._retrying(lambda: self._read(method, path, how))
+        return await self._retry(lambda: self._read(method, path, how))
 
     async def call(
         self, id: str, wait_s: float, request: CallRequest | None, body: Sequence[Piece] = ()
     ) -> tuple[Any, Content]:
-        """Send a call, or with None ask for one that was sent before, and wait up to ``wait_s`` for its end.
+        """Send a call and wait up to ``wait_s`` for its end; None asks for a call that was sent before.
 
         Returns the status as JSON and the outcome, which is empty while the call runs. Raises like
         ``request``.
         """
-        # A large body gets a connection of its own, so that it does not delay heartbeats and
+        # A large body gets a separate connection, so that it does not delay heartbeats and
         # output.
         is_large = size_of(body) > parcels.SMALL_BYTES
         head = {
@@ -175,11 +180,11 @@ class Wire:
             "request": None if request is None else to_json(request),
             "large": is_large,
         }
-        return await self._retrying(lambda: self._call(head, body))
+        return await self._retry(lambda: self._call(head, body))
 
     async def _call(self, head: Mapping[str, Any], body: Sequence[Piece]) -> tuple[Any, Content]:
         if head["large"]:
-            await self._by_own_connection({"put": head["call"], "bytes": size_of(body)}, body)
+            await self._exchange_large({"put": head["call"], "bytes": size_of(body)}, body)
         if self._exchange is None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._connected.wait(), SOCKET_S)
@@ -188,12 +193,10 @@ class Wire:
         reply, outcome = await self._exchange.ask(head, b"" if head["large"] else b"".join(body))
         _check_status(reply["status"], str(reply.get("error")))
         if reply["elsewhere"]:
-            return reply["call"], await self._by_own_connection({"get": head["call"]})
+            return reply["call"], await self._exchange_large({"get": head["call"]})
         return reply["call"], outcome
 
-    async def _by_own_connection(
-        self, head: Mapping[str, Any], body: Sequence[Piece] = ()
-    ) -> Content:
+    async def _exchange_large(self, head: Mapping[str, Any], body: Sequence[Piece] = ()) -> Content:
         """Send or fetch one large value; return the fetched value. After an OSError, try again."""
         host, _, port = self._address().rpartition(":")
         async with asyncio.timeout(CONNECT_S):
@@ -208,15 +211,15 @@ class Wire:
                 connection.shutdown(socket.SHUT_RDWR)
 
     @contextlib.asynccontextmanager
-    async def streamed(
+    async def stream(
         self, method: str, path: str, **how: Any
     ) -> AsyncIterator["aiohttp.ClientResponse"]:
-        """Yield the answer to a request, to be read in parts. For arguments and errors see ``request``."""
-        async with await self._retrying(lambda: self._begin(method, path, how)) as answer:
+        """Yield the answer to a request, to be read in parts; for arguments and errors see ``request``."""
+        async with await self._retry(lambda: self._send_request(method, path, how)) as answer:
             await _check(answer)
             yield answer
 
-    async def _begin(
+    async def _send_request(
         self, method: str, path: str, how: Mapping[str, Any]
     ) -> "aiohttp.ClientResponse":
         assert self._session is not None, "open() comes first"
@@ -227,13 +230,15 @@ class Wire:
         return await self._session.request(method, f"http://{self._address()}{path}", **how)
 
     async def _read(self, method: str, path: str, how: Mapping[str, Any]) -> bytes:
-        async with await self._begin(method, path, how) as answer:
+        async with await self._send_request(method, path, how) as answer:
             await _check(answer)
             return bytes(await answer.read())
 
-    async def _retrying(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def _retry(self, attempt: Callable[[], Awaitable[T]]) -> T:
         # -inf: the first failure asks the service at once whether the session has ended.
-        began_s, checked_s, pause_s = time.monotonic(), -math.inf, FIRST_PAUSE_S
+        started_s = time.monotonic()
+        checked_s = -math.inf
+        pause_s = FIRST_PAUSE_S
         unanswered: RaysmError | None = None
         while self._ended is None:
             try:
@@ -249,9 +254,10 @@ class Wire:
                     unanswered = await self._check_end()
                 if self._ended is not None:
                     break
-                if now_s - began_s > self._retry_s:
+                if now_s - started_s > self._retry_s:
                     raise unanswered or ServiceError(
-                        f"no answer of the session's head for {now_s - began_s:.0f} s, though its job runs: {error}",
+                        f"the session's head has not answered for {now_s - started_s:.0f} s, "
+                        f"though its job runs: {error}",
                         is_transient=True,
                     ) from error
                 await asyncio.sleep(pause_s)
@@ -267,7 +273,9 @@ class Wire:
         # All waiting calls share one check: a broken connection may affect a thousand of them.
         if self._status_check is None or self._status_check.done():
             # In a thread, because it calls the service.
-            self._status_check = asyncio.get_running_loop().run_in_executor(None, self._why_ended)
+            self._status_check = asyncio.get_running_loop().run_in_executor(
+                None, self._describe_end
+            )
         try:
             self._ended = self._ended or await asyncio.shield(self._status_check)
         except RaysmError as error:
@@ -284,7 +292,8 @@ class Wire:
 
     async def _listen(self) -> None:
         assert self._session is not None
-        pause_s, checked_s = FIRST_PAUSE_S, -math.inf
+        pause_s = FIRST_PAUSE_S
+        checked_s = -math.inf
         while self._ended is None:
             with contextlib.suppress(self._aiohttp.ClientError, OSError, TimeoutError):
                 url = f"http://{self._address()}/events"
@@ -293,17 +302,17 @@ class Wire:
                 ) as socket:
                     # The next failure starts with a short pause again.
                     pause_s = FIRST_PAUSE_S
-                    await self._live(socket, Exchange(socket))
+                    await self._serve(socket, Exchange(socket))
             if time.monotonic() - checked_s > IDLE_STATUS_POLL_S:
                 checked_s = time.monotonic()
                 await self._check_end()
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, MAX_PAUSE_S)
 
-    async def _live(self, socket: "aiohttp.ClientWebSocketResponse", exchange: Exchange) -> None:
+    async def _serve(self, socket: "aiohttp.ClientWebSocketResponse", exchange: Exchange) -> None:
         self._exchange = exchange
         self._connected.set()
-        beating = asyncio.create_task(self._beat(socket))
+        heartbeat = asyncio.create_task(self._send_heartbeats(socket))
         kinds = self._aiohttp.WSMsgType
         try:
             async for message in socket:
@@ -316,9 +325,9 @@ class Wire:
             self._exchange = None
             self._connected.clear()
             exchange.end()
-            beating.cancel()
+            heartbeat.cancel()
 
-    async def _beat(self, socket: "aiohttp.ClientWebSocketResponse") -> None:
+    async def _send_heartbeats(self, socket: "aiohttp.ClientWebSocketResponse") -> None:
         with contextlib.suppress(ConnectionError):
             while True:
                 # The server takes any message as a heartbeat.

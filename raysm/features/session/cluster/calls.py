@@ -219,10 +219,10 @@ class Calls:
                 f"there is no call of the kind {request.kind!r}; known are {', '.join(self._executors)}"
             )
         versions = Versions.here()
-        if request.python and request.python != versions.pickles:
+        if request.python and request.python != versions.pickle_version:
             raise InvalidRequest(
                 f"{request.name} was pickled by Python {request.python}, and the session runs {versions.python}: it "
-                f"may read it wrongly; use Python {versions.pickles}, or send source: exec(…)"
+                f"may read it wrongly; use Python {versions.pickle_version}, or send source: exec(…)"
             )
 
     async def _carry_out(self, call: Call) -> None:

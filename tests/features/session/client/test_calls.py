@@ -18,11 +18,11 @@ from raysm.errors import CallCancelled, CallFailed, InvalidRequest, NotDone, Ses
 from raysm.features.session.client.calls import (
     KEPT_CHARACTERS,
     Call,
-    Line,
-    cell_result,
-    error_of,
+    CallContext,
+    collect_result,
+    load_error,
+    load_value,
     show_display,
-    value_of,
 )
 from raysm.features.session.client.wire import NoSuchCall
 from raysm.features.session.protocol import (
@@ -61,7 +61,7 @@ def begun(line, function, *args, id=None, name="f"):
     id = id or f"call-{time.monotonic_ns()}"
     call = Call(id, name, line)
     line.wire.calls[id] = call
-    request = CallRequest(kind=CALL, name=name, client="me", python=Versions.here().pickles)
+    request = CallRequest(kind=CALL, name=name, client="me", python=Versions.here().pickle_version)
     line.loop.start(call.send(request, [cloudpickle.dumps((function, args, {}))]))
     return call
 
@@ -195,7 +195,7 @@ def answer(state, value=None, output_end=0, error=None):
 
 
 def call_over(wire, loop, **options):
-    return Call("one", "f", Line(loop, wire, "digits"), **options)
+    return Call("one", "f", CallContext(loop, wire, "digits"), **options)
 
 
 def sent_over(wire, loop, **options):
@@ -349,7 +349,7 @@ ERROR = RemoteError(
 
 
 def made(error=ERROR, pickled=b""):
-    return error_of(Outcome(error=error, pickled=pickled), "train", "digits")
+    return load_error(Outcome(error=error, pickled=pickled), "train", "digits")
 
 
 def test_a_value_whose_class_is_not_here_is_named_with_the_remedy():
@@ -357,7 +357,7 @@ def test_a_value_whose_class_is_not_here_is_named_with_the_remedy():
         b"raysm.features.session.protocol", b"raysm.features.session.absences"
     )
     with pytest.raises(CallFailed, match="train .*'raysm.features.session.absences'"):
-        value_of(Outcome(pickled=pickled), "train")
+        load_value(Outcome(pickled=pickled), "train")
 
 
 class Unreadable:
@@ -367,7 +367,7 @@ class Unreadable:
 
 def test_a_value_whose_own_code_fails_here_is_an_error_and_not_none():
     with pytest.raises(CallFailed, match="train cannot be read here: ValueError") as caught:
-        value_of(Outcome(pickled=pickle.dumps(Unreadable())), "train")
+        load_value(Outcome(pickled=pickle.dumps(Unreadable())), "train")
     assert caught.value.error_type == "ValueError"
 
 
@@ -379,7 +379,7 @@ def display(text, **more):
 
 def test_the_result_of_a_cell_has_all_that_it_printed_and_showed_in_order():
     pieces = [("stdout", "one\n"), display("a figure"), ("stderr", "two"), ("stderr", "\n")]
-    result = cell_result(
+    result = collect_result(
         pieces, Outcome(shown={"text/plain": "21", "text/html": "<b>21</b>"}, metadata={"m": 1})
     )
     forms = {"data": {"text/plain": "21", "text/html": "<b>21</b>"}, "metadata": {"m": 1}}
@@ -401,14 +401,14 @@ def test_the_result_of_a_cell_has_all_that_it_printed_and_showed_in_order():
 def test_a_display_is_updated_in_its_place_and_outputs_are_cleared():
     id = {"transient": {"display_id": "x"}}
     pieces = [display("old", **id), ("stdout", "printed"), display("new", update=True, **id)]
-    assert cell_result(pieces, Outcome()).text == "new\nprinted"
+    assert collect_result(pieces, Outcome()).text == "new\nprinted"
     cleared = [*pieces, (DISPLAY, '{"clear": true}')]
-    assert cell_result(cleared, Outcome()).text == "new\nprinted"
+    assert collect_result(cleared, Outcome()).text == "new\nprinted"
     assert (
-        cell_result([*cleared, ("stdout", "after"), ("stderr", " that")], Outcome()).text
+        collect_result([*cleared, ("stdout", "after"), ("stderr", " that")], Outcome()).text
         == "after that"
     )
-    assert cell_result([*pieces, (DISPLAY, '{"clear": false}')], Outcome()).outputs == []
+    assert collect_result([*pieces, (DISPLAY, '{"clear": false}')], Outcome()).outputs == []
 
 
 def test_outside_of_a_notebook_a_display_is_its_text(capsys):
@@ -449,9 +449,9 @@ def test_in_a_notebook_displays_are_shown_updated_and_cleared(notebook, capsys):
 
 
 def test_a_notebook_displays_the_result_of_a_cell_once_and_nothing_if_it_has_none(notebook):
-    cell_result([], Outcome())._ipython_display_()
+    collect_result([], Outcome())._ipython_display_()
     assert notebook.shown == []
-    cell_result(
+    collect_result(
         [display("a figure")], Outcome(shown={"text/html": "<b>"}, metadata={"m": 1})
     )._ipython_display_()
     assert notebook.shown == [({"text/html": "<b>"}, {"m": 1}, {}, False)]

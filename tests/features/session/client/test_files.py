@@ -16,7 +16,7 @@ from tests.support.stub_job import StubService
 
 @pytest.fixture
 def files(session):
-    return session._open.files
+    return session._connection.files
 
 
 def test_a_file_goes_in_under_its_own_name_and_comes_out_whole(files, server, tmp_path):
@@ -29,7 +29,7 @@ def test_a_file_goes_in_under_its_own_name_and_comes_out_whole(files, server, tm
 
 
 def test_a_folder_goes_in_with_all_its_files_and_what_is_missing_is_named(files, server, tmp_path):
-    with pytest.raises(InvalidRequest, match="none' is not there"):
+    with pytest.raises(InvalidRequest, match="none' does not exist"):
         files.put(tmp_path / "none", None)
     (tmp_path / "empty").mkdir()
     with pytest.raises(InvalidRequest, match="empty' holds no file"):

@@ -7,8 +7,8 @@ import pytest
 
 import raysm
 from raysm.errors import CallCancelled, InvalidRequest, JobFailed, ServiceError, SessionEnded
-from raysm.features.session.client.current import inside
-from raysm.features.session.client.text import detached, rows
+from raysm.features.session.client.current import make_current
+from raysm.features.session.client.view import describe_detached, list_facts
 from tests.support.sessions import connected_session, served, state
 from tests.support.stub_job import StubJob
 from tests.support.waiting import until
@@ -63,7 +63,7 @@ def test_a_map_takes_its_items_one_by_one_and_its_first_failure_names_the_item(s
 
 
 def test_another_python_may_send_source_but_no_pickles(session):
-    session._open.pickles, own = "2.7", session._open.pickles
+    session._connection.pickle_version, own = "2.7", session._connection.pickle_version
     for call in (
         lambda: session.submit(print),
         lambda: next(session.map(abs, [1])),
@@ -74,7 +74,7 @@ def test_another_python_may_send_source_but_no_pickles(session):
             call()
     # It was sent, and this server interrupts all cells.
     assert session.cell("1").exception() is not None
-    session._open.pickles = own
+    session._connection.pickle_version = own
 
 
 def test_calls_of_the_session_are_found_the_latest_first_without_the_batches_of_a_map(session):
@@ -110,7 +110,7 @@ def test_it_is_shown_with_its_name_and_how_it_is(session):
 
 def test_what_is_decorated_is_called_in_the_session_inside_of_its_block(session):
     remote = raysm.remote(shouted)
-    with inside(session):
+    with make_current(session):
         assert remote.submit("abc").result(timeout=60) == 3
 
 
@@ -142,10 +142,10 @@ def test_one_that_is_not_open_says_what_to_do():
     ],
 )
 def test_the_facts_of_a_session(fields, label, value):
-    assert dict(rows(state(**fields))).get(label) == value
+    assert dict(list_facts(state(**fields))).get(label) == value
     assert (
         "ends after 5 min without a call; raysm session keep digits 60m"
-        in detached("digits", 300.0)[1]
+        in describe_detached("digits", 300.0)[1]
     )
 
 
@@ -197,8 +197,8 @@ def test_the_job_of_one_that_cannot_be_begun_is_stopped_and_where_it_cannot_be_t
     tmp_path, caplog
 ):
     job = StubJob(tmp_path, None)
-    with pytest.raises(JobFailed, match="before it took calls"):
-        raysm.Session(name="digits")._begin(job, lambda event: None)
+    with pytest.raises(JobFailed, match="before it accepted calls"):
+        raysm.Session(name="digits")._connect_or_cancel(job, lambda event: None)
     assert job.is_cancelled
     assert caplog.messages == []
 
@@ -206,8 +206,8 @@ def test_the_job_of_one_that_cannot_be_begun_is_stopped_and_where_it_cannot_be_t
         raise ServiceError("the endpoint cannot be reached")
 
     job.cancel = refuse
-    with pytest.raises(JobFailed, match="before it took calls"):
-        raysm.Session(name="digits")._begin(job, lambda event: None)
+    with pytest.raises(JobFailed, match="before it accepted calls"):
+        raysm.Session(name="digits")._connect_or_cancel(job, lambda event: None)
     assert "cannot be stopped and may cost money: the endpoint cannot be reached" in caplog.text
     assert f"raysm stop {job.name}" in caplog.text
 

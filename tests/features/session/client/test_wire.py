@@ -26,7 +26,7 @@ def test_a_refusal_is_an_error_of_its_kind_in_the_servers_words(server):
 
 def test_a_file_that_has_gone_is_an_error_and_not_the_content_of_another(server):
     async def content(wire):
-        async with wire.streamed("GET", "/files", params={"path": "gone.bin"}) as answer:
+        async with wire.stream("GET", "/files", params={"path": "gone.bin"}) as answer:
             return await answer.read()
 
     with wired(server.port) as line, pytest.raises(InvalidRequest, match=r"gone\.bin"):
@@ -34,7 +34,7 @@ def test_a_file_that_has_gone_is_an_error_and_not_the_content_of_another(server)
 
 
 def asked(function, *args):
-    request = CallRequest(kind=CALL, name="f", client="me", python=Versions.here().pickles)
+    request = CallRequest(kind=CALL, name="f", client="me", python=Versions.here().pickle_version)
     return request, [cloudpickle.dumps((function, args, {}))]
 
 
@@ -152,11 +152,11 @@ def test_a_connection_that_is_cut_in_a_call_loses_nothing_and_repeats_nothing(se
 def test_a_client_that_nobody_asks_stops_connecting_once_the_job_has_ended():
     asked = []
 
-    def why_ended():
+    def describe_end():
         asked.append(1)
         return "the session digits has ended: its driver was killed"
 
-    with wired(1, why_ended=why_ended) as line:
+    with wired(1, describe_end=describe_end) as line:
         until(lambda: line.wire._listening.done())
         with pytest.raises(SessionEnded, match="driver was killed"):
             line.loop.run(line.wire.json("GET", "/session"), 60)
@@ -180,11 +180,11 @@ def unreachable():
 def test_a_request_is_answered_once_the_network_is_back_that_the_service_was_behind_too(server):
     addresses, asked = iter(["127.0.0.1:1"] * 3), []
 
-    def why_ended():
+    def describe_end():
         asked.append(1)
         unreachable()
 
-    way = {"server_port": server.port, "why_ended": why_ended}
+    way = {"server_port": server.port, "describe_end": describe_end}
     with wired(lambda: next(addresses, f"127.0.0.1:{server.port}"), **way) as line:
         assert line.loop.run(line.wire.json("GET", "/session"), 60)["job"] == "digits-1"
     assert asked
@@ -195,17 +195,20 @@ def credentials_expired():
 
 
 @pytest.mark.parametrize(
-    ("why_ended", "kind", "reason"),
+    ("describe_end", "kind", "reason"),
     [
-        (lambda: None, ServiceError, "no answer of the session's head .*though its job runs"),
+        (lambda: None, ServiceError, "session's head has not answered .*though its job runs"),
         (unreachable, ServiceError, "endpoint cannot be reached"),
         (credentials_expired, CredentialsExpired, "aws sso login"),
     ],
 )
 def test_a_request_that_gets_no_answer_ends_after_some_time_with_the_reason(
-    why_ended, kind, reason
+    describe_end, kind, reason
 ):
-    with wired(1, why_ended=why_ended, retry_s=0.2) as line, pytest.raises(kind, match=reason):
+    with (
+        wired(1, describe_end=describe_end, retry_s=0.2) as line,
+        pytest.raises(kind, match=reason),
+    ):
         line.loop.run(line.wire.json("GET", "/session"), 60)
 
 
@@ -213,7 +216,7 @@ def test_a_request_ends_with_the_session_that_ends_while_it_waits():
     ended = "the session digits has ended: its job was stopped"
     answers = iter([None])
     with (
-        wired(1, why_ended=lambda: next(answers, ended)) as line,
+        wired(1, describe_end=lambda: next(answers, ended)) as line,
         pytest.raises(SessionEnded, match=ended),
     ):
         line.loop.run(line.wire.json("GET", "/session"), 60)
@@ -222,7 +225,7 @@ def test_a_request_ends_with_the_session_that_ends_while_it_waits():
 def test_a_request_whose_time_is_over_ends_with_the_end_of_the_session_if_there_is_one():
     ended = "the session digits has ended: its job was stopped"
     with (
-        wired(1, why_ended=lambda: ended, retry_s=0.0) as line,
+        wired(1, describe_end=lambda: ended, retry_s=0.0) as line,
         pytest.raises(SessionEnded, match=ended),
     ):
         line.loop.run(line.wire.json("GET", "/session"), 60)

@@ -65,7 +65,7 @@ def connected(server, script, client="a"):
 
 
 def question(number, id, function=abs, args=(-3,), *, client="", wait=20):
-    request = CallRequest(kind=CALL, name="f", client=client, python=Versions.here().pickles)
+    request = CallRequest(kind=CALL, name="f", client=client, python=Versions.here().pickle_version)
     body = cloudpickle.dumps((function, args, {}))
     return frame({"ask": number, "call": id, "wait": wait, "request": to_json(request)}, body)
 

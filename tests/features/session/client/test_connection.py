@@ -15,8 +15,12 @@ import ray
 
 from raysm.core.protocol.connections import GREETING
 from raysm.errors import CallFailed, InvalidRequest, SessionEnded
-from raysm.features.session.client.opened import Opened, way_to_server
-from raysm.features.session.client.rays_objects import reader
+from raysm.features.session.client.connection import (
+    SessionConnection,
+    choose_loads,
+    open_route,
+)
+from raysm.features.session.client.start import ServerAddress
 from raysm.features.session.protocol import CALL, CallRequest, Versions
 from tests.support.sessions import NoCells, connected_session, served
 from tests.support.stub_job import TOKEN, StubJob
@@ -30,16 +34,18 @@ def server(tmp_path):
 
 
 @pytest.fixture
-def opened(server, tmp_path):
-    here = Opened(StubJob(tmp_path, server.port), "digits", ("algo-1", server.port))
-    here.begin()
+def connection(server, tmp_path):
+    here = SessionConnection(
+        StubJob(tmp_path, server.port), "digits", ServerAddress("algo-1", server.port)
+    )
+    here.open()
     yield here
     here.close()
 
 
-def asked(opened, function, *args):
-    request = CallRequest(kind=CALL, name="f", python=Versions.here().pickles)
-    return opened.call(request, [cloudpickle.dumps((function, args, {}))])
+def asked(connection, function, *args):
+    request = CallRequest(kind=CALL, name="f", python=Versions.here().pickle_version)
+    return connection.send_call(request, [cloudpickle.dumps((function, args, {}))])
 
 
 class LateCells(NoCells):
@@ -86,42 +92,44 @@ def own_module(tmp_path, monkeypatch):
     del sys.modules["own_work"]
 
 
-def test_between_two_versions_of_ray_no_object_of_rays_travels(opened, own_module, caplog):
-    version, opened._there = ray.__version__, replace(opened._there, ray="2.55.1")
-    opened.line = replace(opened.line, loads=reader(version, "2.55.1"))
+def test_between_two_versions_of_ray_no_object_of_rays_travels(connection, own_module, caplog):
+    version, connection._there = ray.__version__, replace(connection._there, ray="2.55.1")
+    connection.context = replace(connection.context, loads=choose_loads(version, "2.55.1"))
     # Functions that merely use Ray may travel, and what cannot be pickled is refused later.
     for value in ("a", late, print, threading.Lock()):
-        opened.check_ray("it", print, value, {"b": [1]})
-    assert opened.pickled_item({"c": 2}, "item 3")
+        connection.check_ray("it", print, value, {"b": [1]})
+    assert connection.pickle_item({"c": 2}, "item 3")
     told = rf"holds an object of Ray {version}, .*ray==2\.55\.1"
     for fn, value in ((print, {"f": ray.remote(late)}), (print, [ray.get]), (own_module.uses, 1)):
         with pytest.raises(InvalidRequest, match=rf"^it {told}"):
-            opened.check_ray("it", fn, value)
+            connection.check_ray("it", fn, value)
     with pytest.raises(InvalidRequest, match=rf"^item 3 {told}"):
-        opened.pickled_item([ray.remote(late)], "item 3")
+        connection.pickle_item([ray.remote(late)], "item 3")
     # Nor back: exceptions of Ray's come as text.
-    assert asked(opened, abs, -2).result(timeout=60) == 2
+    assert asked(connection, abs, -2).result(timeout=60) == 2
     strategy = "__import__('ray').util.scheduling_strategies.PlacementGroupSchedulingStrategy(None)"
     with pytest.raises(CallFailed, match=r"Ray 2\.55\.1.*plain data"):
-        asked(opened, eval, strategy).result(60)
+        asked(connection, eval, strategy).result(60)
     with pytest.raises(CallFailed, match="GetTimeoutError: late"):
-        asked(opened, late).result(60)
+        asked(connection, late).result(60)
     assert caplog.records == []
 
 
 def test_a_session_that_is_ending_is_not_entered(server, tmp_path):
     server.host.calls.closing = "it was closed"
-    here = Opened(StubJob(tmp_path, server.port), "digits", ("algo-1", server.port))
+    here = SessionConnection(
+        StubJob(tmp_path, server.port), "digits", ServerAddress("algo-1", server.port)
+    )
     with pytest.raises(SessionEnded, match="digits is closing"):
-        here.begin()
+        here.open()
     here.close()
 
 
-def test_calls_that_are_under_way_are_waited_for_as_long_as_is_wanted(opened):
-    call = asked(opened, time.sleep, 0.5)
-    opened.await_calls(0.01)
+def test_calls_that_are_under_way_are_waited_for_as_long_as_is_wanted(connection):
+    call = asked(connection, time.sleep, 0.5)
+    connection.wait_for_calls(0.01)
     assert not call.done()
-    opened.await_calls(60)
+    connection.wait_for_calls(60)
     assert call.done()
 
 
@@ -154,7 +162,7 @@ def stranger():
 
 def ways(job, port):
     """Return the address, and the tunnels that were open meanwhile."""
-    with way_to_server(job, TOKEN, ("algo-1", port)) as address:
+    with open_route(job, TOKEN, ServerAddress("algo-1", port)) as address:
         tunnels = list(job.tunnels)
         return address(), tunnels
 
@@ -190,5 +198,5 @@ def test_a_stranger_at_that_port_is_left_alone_and_hears_no_token(tmp_path, stra
 def test_the_server_of_another_job_is_not_taken_for_this_ones(tmp_path):
     with served(tmp_path / "served") as server:
         job = StubJob(tmp_path, server.port)
-        with way_to_server(job, "u" * 64, ("algo-1", server.port)):
+        with open_route(job, "u" * 64, ServerAddress("algo-1", server.port)):
             assert job.tunnels == [(server.port, "algo-1")]

@@ -13,14 +13,14 @@ from raysm.core.protocol.events import State, line
 from raysm.core.protocol.names import TASK_TAG, WORKLOAD_TAG
 from raysm.core.request.job import NAME_PATTERN
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound
-from raysm.features.session.client.starting import (
+from raysm.features.session.client.start import (
     SessionLimits,
-    check_free,
-    find,
-    place_of,
-    prepared,
-    sessions,
-    why_ended,
+    await_server,
+    check_name_is_free,
+    describe_end,
+    find_session,
+    list_sessions,
+    prepare_session,
 )
 from raysm.features.session.protocol import CLOSING
 from tests.support.client_jobs import M5
@@ -29,7 +29,7 @@ from tests.support.waiting import until
 
 
 def plan(fake, name="digits", limits=None, **options):
-    return prepared(name, limits or SessionLimits(), fake, options)
+    return prepare_session(name, limits or SessionLimits(), fake, options)
 
 
 def test_it_is_a_training_job_that_lets_its_user_in(fake):
@@ -47,7 +47,7 @@ def test_its_limits_are_those_of_its_workload_and_its_job(fake):
     assert (ready.request.workload.idle_timeout_s, ready.request.workload.usd_per_hour) == (60, 6.0)
     assert ready.plan.request["StoppingCondition"] == {"MaxRuntimeInSeconds": 3600}
     with pytest.raises(InvalidRequest, match="max_runtime_s.* limits"):
-        prepared("digits", SessionLimits(max_runtime_s=60), fake, {"limits": raysm.Limits()})
+        prepare_session("digits", SessionLimits(max_runtime_s=60), fake, {"limits": raysm.Limits()})
 
 
 def test_what_nobody_is_billed_for_has_no_price_and_so_no_budget(fake):
@@ -63,7 +63,7 @@ def test_a_price_of_nothing_is_refused_by_the_name_of_its_option():
 
 def test_on_aws_the_price_is_that_of_the_instances_and_their_volumes(remote):
     limits = SessionLimits(budget_usd=5, price_per_hour=0.5)
-    ready = prepared("digits", limits, remote.service, {"cluster": M5})
+    ready = prepare_session("digits", limits, remote.service, {"cluster": M5})
     volumes = (
         volume_usd_per_hour(M5.instance_type, M5.volume_gb, remote.service.region) or 0.0
     ) * M5.count
@@ -81,11 +81,11 @@ def test_the_logger_hears_of_a_start_in_one_line_and_of_its_events_if_it_takes_l
     tmp_path, caplog
 ):
     job, heard = StubJob(tmp_path, 4567), []
-    assert place_of(job, heard.append) == ("algo-1", 4567)
+    assert await_server(job, heard.append) == ("algo-1", 4567)
     assert [event.name for event in heard] == ["formed", "session"]
-    place_of(job)
+    await_server(job)
     assert caplog.messages == [f"waiting until the session accepts calls: {job.name}"]
-    place_of(job, quiet_s=0.0)
+    await_server(job, quiet_s=0.0)
     assert len(caplog.messages) == 4
 
 
@@ -104,7 +104,7 @@ def test_a_job_that_waits_for_its_instances_says_why_while_a_session_starts(tmp_
             until(lambda: caplog.messages)
             yield from super().lines(follow=follow)
 
-    place_of(Waiting(tmp_path, 4567), lambda event: None, quiet_s=0.001)
+    await_server(Waiting(tmp_path, 4567), lambda event: None, quiet_s=0.001)
     assert caplog.messages == [
         "digits-20261122-120000-abcd1234 is Pending: 100% of the cores are taken"
     ]
@@ -114,23 +114,23 @@ def test_a_job_that_ends_before_it_serves_is_its_failure(tmp_path):
     job = StubJob(tmp_path, None)
     job.reason = "ValueError: no such image"
     with pytest.raises(JobFailed, match="no such image"):
-        place_of(job)
+        await_server(job)
     job.reason = None
-    with pytest.raises(JobFailed, match="before it took calls"):
-        place_of(job)
+    with pytest.raises(JobFailed, match="before it accepted calls"):
+        await_server(job)
 
 
 def test_the_end_is_told_in_the_sessions_own_words_else_in_those_of_the_service(tmp_path):
     job = StubJob(tmp_path, 1)
-    assert why_ended(job, "digits") is None
+    assert describe_end(job, "digits") is None
     job.reason = "SIGKILL"
     assert (
-        why_ended(job, "digits")
+        describe_end(job, "digits")
         == f"the session digits has ended: its job {job.name} is Failed: SIGKILL"
     )
     job.said.append(line(State(name=CLOSING, detail="idle for 5 min with no client attached")))
     assert (
-        why_ended(job, "digits")
+        describe_end(job, "digits")
         == "the session digits has ended: idle for 5 min with no client attached"
     )
 
@@ -174,7 +174,7 @@ JOBS = (
 
 
 def test_a_session_is_an_active_job_whose_tags_say_so():
-    found = list(sessions(Listing(*JOBS)))
+    found = list(list_sessions(Listing(*JOBS)))
     assert [(each.name, each.job) for each in found] == [
         ("digits", "digits-20261101-120000-abcd1234"),
         ("letters", "letters-20261101-120000-abcd1234"),
@@ -184,24 +184,24 @@ def test_a_session_is_an_active_job_whose_tags_say_so():
 
 def test_a_session_is_found_by_its_name_or_that_of_its_job_and_no_other_is_asked_for_its_tags():
     listing = Listing(*JOBS)
-    assert [each.name for each in sessions(listing, "letters")] == ["letters"]
+    assert [each.name for each in list_sessions(listing, "letters")] == ["letters"]
     assert listing.asked == ["arn:letters-20261101-120000-abcd1234"]
-    assert [each.name for each in sessions(Listing(*JOBS), "digits-20261101-120000-abcd1234")] == [
-        "digits"
-    ]
+    assert [
+        each.name for each in list_sessions(Listing(*JOBS), "digits-20261101-120000-abcd1234")
+    ] == ["digits"]
 
 
 @pytest.mark.parametrize("name", ["digit", "no name!"])
 def test_a_session_that_does_not_run_is_named_with_those_that_do(name):
     with pytest.raises(JobNotFound, match=f"'{name}'.*: digits, letters"):
-        find(Listing(*JOBS), name)
+        find_session(Listing(*JOBS), name)
     with pytest.raises(JobNotFound, match=f"'{name}'.*: none"):
-        find(Listing(), name)
+        find_session(Listing(), name)
 
 
 def test_a_name_that_is_taken_is_refused_with_what_to_do():
     with pytest.raises(
         InvalidRequest, match="'digits' already.*digits-20261101.*attach.*%raysm connect digits"
     ):
-        check_free(Listing(*JOBS), "digits")
-    check_free(Listing(*JOBS), "others")
+        check_name_is_free(Listing(*JOBS), "digits")
+    check_name_is_free(Listing(*JOBS), "others")

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from raysm.core.client.costs.prices import usd_per_hour
@@ -22,7 +22,7 @@ from raysm.core.protocol.names import TASK_TAG, WORKLOAD_TAG
 from raysm.core.request import Limits, Security
 from raysm.core.request.job import NAME_PATTERN
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound
-from raysm.features.session.client.arguments import check_number, check_whole
+from raysm.features.session.client.checks import check_integer, check_number
 from raysm.features.session.protocol import CLOSING, SERVING
 from raysm.features.session.request import SessionWorkload
 
@@ -33,49 +33,58 @@ MAX_JOBS = 200
 ACTIVE = (Status.IN_PROGRESS,)
 
 
+class ServerAddress(NamedTuple):
+    """Where a session's server listens: the name of the head, and the port on its loopback."""
+
+    host: str
+    port: int
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class RunningSession:
     name: str
     job: str
     created: datetime
 
 
-def sessions(service: Service, name: str | None = None) -> Iterator[Found]:
+def list_sessions(service: Service, name: str | None = None) -> Iterator[RunningSession]:
+    """Yield the running sessions; with ``name``, those with this name or whose job has it."""
     # The service refuses to search for an invalid name.
     if name is not None and not NAME_PATTERN.fullmatch(name):
         return
-    beginning = None if name is None else kept_of(name)
+    prefix = None if name is None else kept_of(name)
     # ListTrainingJobs filters by a part of the job's name, which begins with the possibly shortened
     # session's name.
-    for item in service.summaries(TRAINING, contains=beginning, limit=MAX_JOBS):
+    for item in service.summaries(TRAINING, contains=prefix, limit=MAX_JOBS):
         job = str(item[TRAINING.name_key])
         task = task_of(job)
         if Status(item[TRAINING.status_key]) not in ACTIVE or (
-            name is not None and name != job and task != beginning
+            name is not None and name != job and task != prefix
         ):
             continue
         # Names are compared first, because the tags of each job need another request.
         tags = service.tags(item[TRAINING.arn_key])
         session = tags.get(TASK_TAG, task)
-        # The tag has the whole name. Long names may be equal after they were shortened.
+        # The tag has the complete name. Long names may be equal after they were shortened.
         if tags.get(WORKLOAD_TAG) == SessionWorkload.kind and name in (None, session, task, job):
-            yield Found(name=session, job=job, created=item["CreationTime"])
+            yield RunningSession(name=session, job=job, created=item["CreationTime"])
 
 
-def find(service: Service, name: str) -> Job:
-    for session in sessions(service, name):
+def find_session(service: Service, name: str) -> Job:
+    for session in list_sessions(service, name):
         return attach(session.job, service)
-    names = ", ".join(session.name for session in sessions(service)) or "none"
+    names = ", ".join(session.name for session in list_sessions(service)) or "none"
     raise JobNotFound(
         f"no session {name!r} is running {service.target.describe()}; running sessions: {names}"
     )
 
 
-def check_free(service: Service, name: str) -> None:
-    for session in sessions(service, name):
+def check_name_is_free(service: Service, name: str) -> None:
+    for session in list_sessions(service, name):
         raise InvalidRequest(
-            f"there is a session {name!r} already, the job {session.job}: raysm.Session.attach({name!r}) goes on with "
-            f"it, in a cell %raysm connect {name}; close it, or take another name"
+            f"there is a session {name!r} already, the job {session.job}: "
+            f"raysm.Session.attach({name!r}) connects to it, in a cell %raysm connect {name}; "
+            "close it, or take another name"
         )
 
 
@@ -101,14 +110,14 @@ class SessionLimits:
             )
             if self.price_per_hour == 0:
                 raise InvalidRequest(
-                    f"Session: price_per_hour must be above 0, got {self.price_per_hour!r}; leave it out if nothing is "
-                    "billed"
+                    f"Session: price_per_hour must be above 0, got {self.price_per_hour!r}; leave "
+                    "it out if nothing is billed"
                 )
         if self.max_runtime_s is not None:
-            check_whole("Session: max_runtime_s", self.max_runtime_s, least=1)
+            check_integer("Session: max_runtime_s", self.max_runtime_s, minimum=1)
 
 
-def prepared(
+def prepare_session(
     name: str | None, limits: SessionLimits, service: Service, options: Mapping[str, Any]
 ) -> Prepared:
     # A copy, because the handle keeps the user's options.
@@ -123,9 +132,7 @@ def prepared(
     )
     if limits.max_runtime_s is not None:
         if chosen.get("limits") is not None:
-            raise InvalidRequest(
-                "Session: max_runtime_s stands in limits already; give one of the two"
-            )
+            raise InvalidRequest("Session: max_runtime_s is in limits, too; give one of the two")
         chosen["limits"] = Limits(max_runtime_s=limits.max_runtime_s)
     # Tunnels need remote debugging, and calls need a tunnel unless the instances share this
     # machine's network.
@@ -133,8 +140,8 @@ def prepared(
     return prepare(workload, on=service, name=name or "session", **{**chosen, "cluster": cluster})
 
 
-def place_of(job: Job, show: Show | None = None, *, quiet_s: float = AFTER_S) -> tuple[str, int]:
-    """Wait until a session accepts calls; return the name of its head, and its server's port on the head's loopback.
+def await_server(job: Job, show: Show | None = None, *, quiet_s: float = AFTER_S) -> ServerAddress:
+    """Wait until a session accepts calls; return the address of its server.
 
     ``show`` gets the job's events meanwhile. None logs one line at once, and the events after
     ``quiet_s``.
@@ -142,7 +149,7 @@ def place_of(job: Job, show: Show | None = None, *, quiet_s: float = AFTER_S) ->
     # Logged and not printed, so that the user can silence it.
     if show is None:
         _log.warning("waiting until the session accepts calls: %s", job.name)
-        show = _to_logger(quiet_s)
+        show = _log_events(quiet_s)
     with reasons_told(job, lambda text: _log.warning("%s", text), every_s=quiet_s) as on_line:
         # The address comes through the job's log, which works with every network and every role.
         for line in job.lines(follow=True):
@@ -155,25 +162,26 @@ def place_of(job: Job, show: Show | None = None, *, quiet_s: float = AFTER_S) ->
                 case State(name=name, host=host, address=str(address)) if name == SERVING:
                     port = urlsplit(address).port
                     assert port is not None, "the driver listens on one"
-                    return host, port
+                    return ServerAddress(host, port)
     raise job.exception() or JobFailed(
-        f"the session's job {job.name} ended before it took calls", job=job.name
+        f"the session's job {job.name} ended before it accepted calls", job=job.name
     )
 
 
-def _to_logger(quiet_s: float) -> Show:
-    begun_s = time.monotonic()
+def _log_events(quiet_s: float) -> Show:
+    started_s = time.monotonic()
 
     def show(event: Event) -> None:
         match event:
-            case State() if time.monotonic() - begun_s >= quiet_s and (text := sentence(event)):
+            case State() if time.monotonic() - started_s >= quiet_s and (text := sentence(event)):
                 # As an argument, because the text may contain a percent sign.
                 _log.warning("%s", text)
 
     return show
 
 
-def why_ended(job: Job, name: str) -> str | None:
+def describe_end(job: Job, name: str) -> str | None:
+    """Return why a session has ended; None if its job is running."""
     if not job.done():
         return None
     # The session logs the reason; the service only knows that the job ended.
@@ -181,7 +189,6 @@ def why_ended(job: Job, name: str) -> str | None:
         match event:
             case State(name=state, detail=detail) if state == CLOSING:
                 return f"the session {name} has ended: {detail}"
-    how = job.describe()
-    return f"the session {name} has ended: its job {job.name} is {how.status}: {how.reason}".rstrip(
-        ": "
-    )
+    description = job.describe()
+    end = f"{description.status}: {description.reason}".rstrip(": ")
+    return f"the session {name} has ended: its job {job.name} is {end}"

@@ -1,12 +1,12 @@
-"""The card of a session; test_escaping gives it hostile texts."""
+"""The card of a session; test_escaping gives it hostile strings."""
 
-from raysm.features.session.client import text
+from raysm.features.session.client.view import render_card
 from tests.support.sessions import state
 
 
 def test_a_session_has_state_instances_cost_end_and_a_link_to_its_dashboard():
     open_state = state(usd=0.5, usd_per_hour=2.0, budget_usd=20.0)
-    card = text.card("digits", open_state)
+    card = render_card("digits", open_state)
     for shown in (
         "<b>digits</b>",
         ">open<",
@@ -17,4 +17,4 @@ def test_a_session_has_state_instances_cost_end_and_a_link_to_its_dashboard():
     ):
         assert shown in card
     assert "<a " not in card
-    assert 'href="/proxy/1/x/"' in text.card("digits", open_state, "/proxy/1/x/")
+    assert 'href="/proxy/1/x/"' in render_card("digits", open_state, "/proxy/1/x/")

@@ -1,4 +1,4 @@
-"""A session as text, and as a card for notebooks."""
+"""A session as a string, and as a card for notebooks."""
 
 import html
 
@@ -9,7 +9,7 @@ from raysm.core.request.durations import brief_duration
 from raysm.features.session.protocol import SessionState
 
 
-def rows(state: SessionState) -> list[tuple[str, str]]:
+def list_facts(state: SessionState) -> list[tuple[str, str]]:
     """Return the facts about a session as pairs of label and text."""
     gpus = f", {counted(int(state.gpus), 'GPU')}" if state.gpus else ""
     # Without a price the cost is left out, because "0 USD" would look like a known cost.
@@ -33,24 +33,25 @@ def rows(state: SessionState) -> list[tuple[str, str]]:
     ]
 
 
-def detached(name: str, idle_s: float) -> tuple[str, str]:
+def describe_detached(name: str, idle_s: float) -> tuple[str, str]:
     text = (
         f"from now on: ends after {brief_duration(idle_s)} without a call; "
-        f"raysm session keep {name} 60m puts that off"
+        f"raysm session keep {name} 60m postpones that"
     )
     return "detached", text
 
 
-def text(state: SessionState | None, name: str | None) -> str:
+def describe_session(state: SessionState | None, name: str | None) -> str:
     if state is None:
         return f"<session {name or ''}: not open>".replace(" :", ":")
-    facts = ", ".join(f"{label} {value}" for label, value in rows(state))
+    facts = ", ".join(f"{label} {value}" for label, value in list_facts(state))
     return f"<session {name or state.job}: {facts}>"
 
 
-def card(name: str, state: SessionState, dashboard: str = "") -> str:
-    facts = dict(rows(state))
-    how, job = facts.pop("state"), facts.pop("job")
+def render_card(name: str, state: SessionState, dashboard: str = "") -> str:
+    facts = dict(list_facts(state))
+    status = facts.pop("state")
+    job = facts.pop("job")
     color = "#c62828" if state.closing else "#2e7d32"
     # noopener: the dashboard's page must not get access to the notebook's. The color's contrast is
     # at least 4 on black and on white.
@@ -63,7 +64,7 @@ def card(name: str, state: SessionState, dashboard: str = "") -> str:
     )
     head = (
         f'<div><span style="color:{color}">●</span> <b>{html.escape(name)}</b> '
-        f'<span style="color:{color}">{html.escape(how)}</span> '
+        f'<span style="color:{color}">{html.escape(status)}</span> '
         f'<span style="{SMALL}">the job {html.escape(job)}</span></div>'
     )
     return framed([head, facts_html(list(facts.items())), link if dashboard else "", in_code(code)])
