@@ -13,7 +13,7 @@ from raysm.core.client.job.handle import attach, token_of
 from raysm.core.client.service import Service
 from raysm.core.protocol.home import ServerRecord
 from raysm.errors import RaysmError, SessionEnded
-from raysm.features.dashboard.tunnel.dashboard import await_server as dashboard_place_of
+from raysm.features.dashboard.tunnel.dashboard import place_of as dashboard_place_of
 from raysm.features.session.client.start import await_server
 from tests.support.another_user import needs_two_users, thief
 from tests.support.bootstraps import Cluster, request
