@@ -7,8 +7,8 @@ import threading
 from pathlib import Path
 
 from raysm.features.session.cluster.cells import Cells
-from raysm.features.session.cluster.output import routed
-from raysm.features.session.cluster.shell import show_figures_inline
+from raysm.features.session.cluster.namespace import show_figures_inline
+from raysm.features.session.cluster.output import route_output
 from tests.support.sessions import Served
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +48,7 @@ def main(folder):
     print(server.port, flush=True)
     for wait in (end, end_cells):
         threading.Thread(target=wait, daemon=True).start()
-    with routed(lambda: cells.output):
+    with route_output(lambda: cells.output):
         cells.live()
     server.thread.join(WAIT_S)
 

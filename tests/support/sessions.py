@@ -23,9 +23,9 @@ from raysm.features.session.cluster import work
 from raysm.features.session.cluster.blobs import Blobs
 from raysm.features.session.cluster.files import Transfers
 from raysm.features.session.cluster.host import SessionHost
-from raysm.features.session.cluster.jupyters import COMMAND, Jupyters
-from raysm.features.session.cluster.lifetime import Lifetime, Rules, Seen
-from raysm.features.session.cluster.outcomes import interrupted, outcome_of
+from raysm.features.session.cluster.jupyter import COMMAND, Jupyters
+from raysm.features.session.cluster.lifetime import Activity, Lifetime, Rules
+from raysm.features.session.cluster.outcomes import capture_outcome, interrupted_outcome
 from raysm.features.session.cluster.server import SessionServer
 from raysm.features.session.protocol import (
     BATCH,
@@ -44,7 +44,7 @@ from raysm.features.session.protocol import (
 from tests.support.stub_job import TOKEN, StubJob
 
 WAIT_S = 300.0
-NO_JOBS = Seen(0, None)
+NO_JOBS = Activity(0, None)
 
 
 def state(**fields):
@@ -90,21 +90,21 @@ class ThreadedCalls:
             SHELL: self.shell,
         }
 
-    def slots(self, num_cpus, num_gpus):
+    def count_slots(self, num_cpus, num_gpus):
         return 2
 
-    def totals(self):
+    def count_resources(self):
         return 4.0, 0.0
 
     async def run(self, call):
         self.executed.append(call.id)
-        call.begin()
+        call.start()
         interrupt = self.interrupts[call.id] = asyncio.Event()
         doing = asyncio.create_task(asyncio.to_thread(self.kinds[call.request.kind], call))
         wanted = asyncio.create_task(interrupt.wait())
         await asyncio.wait([doing, wanted], return_when=asyncio.FIRST_COMPLETED)
         wanted.cancel()
-        return doing.result() if doing.done() else (interrupted().encode(), True)
+        return doing.result() if doing.done() else (interrupted_outcome().encode(), True)
 
     def interrupt(self, call):
         if call.id in self.interrupts:
@@ -113,7 +113,7 @@ class ThreadedCalls:
     def call(self, call):
         function, args, kwargs = load(call.content)
         with contextlib.redirect_stdout(Printed(call.output, sys.stdout)):
-            outcome = outcome_of(
+            outcome = capture_outcome(
                 lambda: function(*args, **kwargs), name=call.request.name, host="algo-1"
             )
         return self.blobs.keep(outcome.pieces()), outcome.error is not None
@@ -125,7 +125,7 @@ class ThreadedCalls:
     def batch(self, call):
         request = call.request
         function = self.functions[request.function]
-        return work.batch(
+        return work.run_batch(
             function,
             bytes(call.content),
             request.first,
@@ -135,7 +135,7 @@ class ThreadedCalls:
         )
 
     def shell(self, call):
-        return work.shell(bytes(call.content).decode(), "")
+        return work.run_shell(bytes(call.content).decode(), "")
 
 
 class Printed(io.TextIOBase):
@@ -159,7 +159,7 @@ class NoCells:
 
     async def run(self, call):
         await asyncio.sleep(0)
-        return interrupted().encode(), True
+        return interrupted_outcome().encode(), True
 
     def interrupt(self, call):
         pass
@@ -172,7 +172,7 @@ class Jobs:
         self.seen = seen
         self.looks = 0
 
-    async def look(self):
+    async def fetch_activity(self):
         self.looks += 1
         return self.seen
 
@@ -220,9 +220,16 @@ class Served:
             TRANSFER: Transfers(self.folder / "work"),
             JUPYTER: jupyters,
         }
-        looks = (self.jobs.look,)
+        activity_sources = (self.jobs.fetch_activity,)
         self.host = SessionHost(
-            *job, self.cells, executors, self.remote, lifetime, looks, self.events.append, blobs
+            *job,
+            self.cells,
+            executors,
+            self.remote,
+            lifetime,
+            activity_sources,
+            self.events.append,
+            blobs,
         )
         self.server = SessionServer(self.host, TOKEN.encode(), jupyters)
         self.port = await self.server.start()

@@ -23,13 +23,13 @@ from raysm.features.session.cluster.calls import Executor
 from raysm.features.session.cluster.cells import Cells
 from raysm.features.session.cluster.files import Transfers
 from raysm.features.session.cluster.host import SessionHost
-from raysm.features.session.cluster.jupyters import Jupyters
-from raysm.features.session.cluster.lifetime import Lifetime, Rules, look_at_ray_jobs
-from raysm.features.session.cluster.output import Output, Printing, routed
+from raysm.features.session.cluster.jupyter import Jupyters
+from raysm.features.session.cluster.lifetime import Lifetime, Rules, fetch_ray_activity
+from raysm.features.session.cluster.namespace import show_figures_inline
+from raysm.features.session.cluster.output import Output, OutputReceiver, route_output
 from raysm.features.session.cluster.processes import CallProcesses
 from raysm.features.session.cluster.remote_calls import InstanceCells, RemoteCalls
 from raysm.features.session.cluster.server import SessionServer
-from raysm.features.session.cluster.shell import show_figures_inline
 from raysm.features.session.protocol import (
     BATCH,
     CALL,
@@ -55,7 +55,7 @@ class SessionRunner(Runner[SessionWorkload]):
         Versions.here()
 
     def run(self, address: str) -> None:
-        began_s = time.monotonic()
+        started_s = time.monotonic()
         ray.init(address=address)
         folder = self.environment.paths.scratch / "session"
         folder.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ class SessionRunner(Runner[SessionWorkload]):
         cells = Cells(self.environment.current_host, blobs.keep)
         serving = _Serving(self, cells, folder, private, blobs)
         try:
-            with routed(lambda: serving.output()):
+            with route_output(lambda: serving.output()):
                 serving.thread.start()
                 cells.live()
                 serving.thread.join()
@@ -77,7 +77,7 @@ class SessionRunner(Runner[SessionWorkload]):
             shutil.rmtree(private, ignore_errors=True)
         if serving.error is not None:
             raise serving.error
-        self.describe_result({"session": time.monotonic() - began_s})
+        self.describe_result({"session": time.monotonic() - started_s})
         self.mark_end()
         leave()
 
@@ -106,7 +106,7 @@ class _Serving:
             # Ray does not say which call's task wrote a line: only while one call runs, the line
             # must be that call's. A client does not read the output of a map's batch, so its lines
             # go to the job's log.
-            running = [] if self._host is None else self._host.calls.running()
+            running = [] if self._host is None else self._host.calls.list_running()
             return (
                 running[0].output
                 if len(running) == 1 and running[0].request.kind != BATCH
@@ -125,12 +125,12 @@ class _Serving:
     async def _live(self) -> None:
         environment, payload = self._runner.environment, self._runner.payload
         head = environment.head(payload.request.cluster).name
-        printing = Printing(self._private / "s")
-        await printing.start()
-        processes = CallProcesses(head, self._folder, printing, self._blobs)
+        receiver = OutputReceiver(self._private / "s")
+        await receiver.start()
+        processes = CallProcesses(head, self._folder, receiver, self._blobs)
         hosts = tuple(host.name for host in environment.ranked(payload.request.cluster))
         ray_jobs = functools.partial(
-            look_at_ray_jobs, environment.ports(payload.request.ports).dashboard, payload.token()
+            fetch_ray_activity, environment.ports(payload.request.ports).dashboard, payload.token()
         )
         remote = RemoteCalls(head, self._folder)
         jupyters = Jupyters(self._folder, self._private)
@@ -140,7 +140,7 @@ class _Serving:
             TRANSFER: Transfers(self._folder),
         }
         executors |= dict.fromkeys(REMOTE_KINDS, remote)
-        executors |= dict.fromkeys(NAMESPACE_KINDS, InstanceCells(head, self._cells, printing))
+        executors |= dict.fromkeys(NAMESPACE_KINDS, InstanceCells(head, self._cells, receiver))
         self._host = host = SessionHost(
             environment.job_name,
             hosts,
@@ -149,7 +149,7 @@ class _Serving:
             executors,
             remote,
             self._lifetime(),
-            (ray_jobs, jupyters.look),
+            (ray_jobs, jupyters.fetch_activity),
             emit_event,
             self._blobs,
         )
@@ -165,7 +165,7 @@ class _Serving:
             with contextlib.suppress(OSError):
                 await server.close()
             processes.close()
-            printing.close()
+            receiver.close()
 
     def _lifetime(self) -> Lifetime:
         workload = self._runner.workload

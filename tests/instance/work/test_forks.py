@@ -93,7 +93,7 @@ from raysm.features.session.protocol import CELL, CallRequest, Outcome
 from raysm.instance.work.runner import leave_on_sigterm
 from raysm.features.session.cluster.calls import Call
 from raysm.features.session.cluster.cells import Cells
-from raysm.features.session.cluster.output import routed
+from raysm.features.session.cluster.output import route_output
 
 SOURCES = [
     '''
@@ -134,7 +134,7 @@ def feed():
 
 feeding = threading.Thread(target=feed)
 feeding.start()
-with routed(lambda: cells.output):
+with route_output(lambda: cells.output):
     cells.live()
 feeding.join()
 print(private.exists())

@@ -20,7 +20,7 @@ from raysm.features.session.protocol import CALL, CELL, SHELL, CallRequest, Outc
 from raysm.instance.work.blocks import map_blocks
 from raysm.features.session.cluster.blobs import Blobs
 from raysm.features.session.cluster.calls import Call
-from raysm.features.session.cluster.output import Printing
+from raysm.features.session.cluster.output import OutputReceiver
 from raysm.features.session.cluster.processes import CallProcesses
 from raysm.features.session.cluster.remote_calls import InstanceCells, RemoteCalls
 
@@ -40,10 +40,10 @@ async def value(executor, kind, body):
     return Outcome.decode((await executor.run(call_of(kind, body)))[0])
 
 async def session(private):
-    printing = Printing(private / "s")
-    await printing.start()
-    calls = CallProcesses("algo-1", private, printing, Blobs(private))
-    cells = InstanceCells("algo-1", None, printing)
+    receiver = OutputReceiver(private / "s")
+    await receiver.start()
+    calls = CallProcesses("algo-1", private, receiver, Blobs(private))
+    cells = InstanceCells("algo-1", None, receiver)
     cells._is_here = lambda call: False
     try:
         call = await value(calls, CALL, cloudpickle.dumps((visible, (), {})))
@@ -53,7 +53,7 @@ async def session(private):
         return tuple(text.strip("\\n'") for text in seen)
     finally:
         calls.close()
-        printing.close()
+        receiver.close()
 
 with tempfile.TemporaryDirectory(prefix="rg") as folder:
     print("SESSION", asyncio.run(session(Path(folder))), flush=True)

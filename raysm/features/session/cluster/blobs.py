@@ -58,7 +58,7 @@ class Blob:
             connection.sendfile(file)
 
     def content(self) -> memoryview:
-        return opened(self.path, self.size)
+        return map_file(self.path, self.size)
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -84,12 +84,12 @@ def write(descriptor: int, pieces: Sequence[Any]) -> int:
     return size_of(pieces)
 
 
-def write_to(path: str, pieces: Sequence[Any]) -> int:
+def write_file(path: str, pieces: Sequence[Any]) -> int:
     with open(path, "wb", buffering=0) as file:
         return write(file.fileno(), pieces)
 
 
-def opened(path: str, size: int) -> memoryview:
+def map_file(path: str, size: int) -> memoryview:
     with open(path, "rb") as file:
         return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY))
 
@@ -106,7 +106,7 @@ class Blobs:
         # An executor of its own, so that slow clients do not occupy the event loop's threads.
         self._threads = ThreadPoolExecutor(16, "session-values")
 
-    def new(self) -> Blob:
+    def create(self) -> Blob:
         with self._lock:
             is_file = sum(blob.size for blob in self._made) >= self._max_bytes
             if is_file:
@@ -118,7 +118,7 @@ class Blobs:
     def keep(self, pieces: Sequence[Any]) -> "bytes | Blob":
         if size_of(pieces) <= SMALL_BYTES:
             return b"".join(pieces)
-        blob = self.new()
+        blob = self.create()
         blob.write(pieces)
         return blob
 
@@ -147,7 +147,7 @@ class Blobs:
                 return
             head = receive_line(connection)
             try:
-                blob = outcome(head["get"]) if "get" in head else self.new()
+                blob = outcome(head["get"]) if "get" in head else self.create()
             except InvalidRequest as error:
                 return send_line(connection, {"error": str(error)})
             if "get" in head:

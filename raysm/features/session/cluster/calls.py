@@ -17,7 +17,12 @@ from raysm.core.protocol import events
 from raysm.core.protocol.parcels import SMALL_BYTES
 from raysm.errors import InvalidConfig, InvalidRequest, RaysmError, SessionEnded
 from raysm.features.session.cluster.blobs import Blob, Blobs
-from raysm.features.session.cluster.outcomes import death_of, failed, interrupted, refused
+from raysm.features.session.cluster.outcomes import (
+    describe_death,
+    failed_outcome,
+    interrupted_outcome,
+    refused_outcome,
+)
 from raysm.features.session.cluster.output import Output
 from raysm.features.session.protocol import (
     CALL,
@@ -68,13 +73,13 @@ class Call:
         self.is_cancelled = self.is_delivered = False
         self.ended_by = ""
         self._failed = False
-        self._began_s: float | None = None
+        self._started_s: float | None = None
         self._took_s = 0.0
         self.outcome: bytes | Blob = b""
 
-    def begin(self) -> None:
-        if self._began_s is None:
-            self._began_s = time.monotonic()
+    def start(self) -> None:
+        if self._started_s is None:
+            self._started_s = time.monotonic()
 
     @property
     def content(self) -> bytes | memoryview:
@@ -94,10 +99,10 @@ class Call:
         lines = [events.line(replace(metric, call=self._number))]
         if self._params is None:
             self._params = json.loads(arguments or "{}")
-            lines.insert(0, events.line(self._event("running")))
+            lines.insert(0, events.line(self._build_event("running")))
         return lines
 
-    def _event(self, status: str, reason: str = "") -> events.SessionCall:
+    def _build_event(self, status: str, reason: str = "") -> events.SessionCall:
         number, params, seconds = self._number or 0, self._params or {}, self._elapsed_s()
         return events.SessionCall(
             number=number,
@@ -108,7 +113,7 @@ class Call:
             seconds=seconds,
         )
 
-    def ending(self) -> events.SessionCall | None:
+    def build_end_event(self) -> events.SessionCall | None:
         """Return the event of its end, None if it has reported no metrics."""
         if self._params is None:
             return None
@@ -118,8 +123,8 @@ class Call:
             else None
         )
         if error is not None and error.cancelled:
-            return self._event("stopped")
-        return self._event(
+            return self._build_event("stopped")
+        return self._build_event(
             "failed" if self._failed else "done", "" if error is None else error.headline
         )
 
@@ -130,7 +135,7 @@ class Call:
             id=self.id,
             kind=self.request.kind,
             name=self.request.name,
-            state=DONE if is_done else WAITING if self._began_s is None else RUNNING,
+            state=DONE if is_done else WAITING if self._started_s is None else RUNNING,
             failed=self._failed,
             output_end=self.output.end,
             took_s=self._took_s if is_done else self._elapsed_s(),
@@ -138,13 +143,15 @@ class Call:
         )
 
     def _elapsed_s(self) -> float:
-        return 0.0 if self._began_s is None else time.monotonic() - self._began_s
+        return 0.0 if self._started_s is None else time.monotonic() - self._started_s
 
-    def died(self, error: Exception, host: str) -> CallEnded:
+    def explain_death(self, error: Exception, host: str) -> CallEnded:
         """Return the end of a call whose process is gone, as Ray's error describes it."""
         if self.is_cancelled:
-            return CallEnded(interrupted(host))
-        return CallEnded(failed("WorkerDied", death_of(self.request.name, error), host))
+            return CallEnded(interrupted_outcome(host))
+        return CallEnded(
+            failed_outcome("WorkerDied", describe_death(self.request.name, error), host)
+        )
 
 
 class Executor(Protocol):
@@ -177,10 +184,10 @@ class Calls:
     def busy(self) -> int:
         return len(self._tasks)
 
-    def every(self) -> list[Call]:
+    def list_all(self) -> list[Call]:
         return list(self._calls.values())
 
-    def running(self) -> list[Call]:
+    def list_running(self) -> list[Call]:
         return [call for call in self._calls.values() if not call.done.is_set()]
 
     def get(self, id: str) -> Call | None:
@@ -190,7 +197,7 @@ class Calls:
             )
         return self._calls.get(id)
 
-    def ask(
+    def start_once(
         self, id: str, request: CallRequest, body: bytes | None, wake: Callable[[Call], None]
     ) -> Call:
         """Start a call, unless a call with this id exists, and return it."""
@@ -207,7 +214,7 @@ class Calls:
         )
         self._calls[id] = call
         self._active(time.monotonic())
-        task = asyncio.create_task(self._carry_out(call))
+        task = asyncio.create_task(self._execute_call(call))
         # asyncio holds tasks weakly.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -225,10 +232,10 @@ class Calls:
                 f"may read it wrongly; use Python {versions.pickle_version}, or send source: exec(…)"
             )
 
-    async def _carry_out(self, call: Call) -> None:
+    async def _execute_call(self, call: Call) -> None:
         try:
             if call.is_cancelled:
-                raise CallEnded(interrupted())
+                raise CallEnded(interrupted_outcome())
             outcome, has_failed = await self._executors[call.request.kind].run(call)
             if isinstance(outcome, bytes) and len(outcome) > SMALL_BYTES:  # from another instance
                 outcome = await asyncio.to_thread(self._blobs.keep, [outcome])
@@ -236,7 +243,7 @@ class Calls:
             if call.ended_by and has_failed and isinstance(outcome, bytes):
                 cause = Outcome.decode(outcome).error
                 if cause is not None and cause.cancelled:
-                    raise _too_early(call)
+                    raise _build_early_end(call)
         except (
             Exception,
             asyncio.CancelledError,
@@ -244,7 +251,7 @@ class Calls:
             outcome, has_failed = _failure(call, error).encode(), True
         call.end(outcome, has_failed)
         self._active(time.monotonic())
-        if (ending := call.ending()) is not None:
+        if (ending := call.build_end_event()) is not None:
             self._emit(ending)
 
     def deliver(self, id: str) -> None:
@@ -268,7 +275,7 @@ class Calls:
     async def close(self, why: str, grace_s: float) -> None:
         """Accept no more calls, interrupt the running ones, and abandon those that take longer than ``grace_s``."""
         self.closing = why
-        for call in self.running():
+        for call in self.list_running():
             call.ended_by = why
             self.interrupt(call)
         if self._tasks:
@@ -286,45 +293,45 @@ def _failure(call: Call, error: BaseException) -> Outcome:
             return outcome
         # close() has interrupted or abandoned the call.
         case CallEnded() | asyncio.CancelledError():
-            return refused(_too_early(call))
+            return refused_outcome(_build_early_end(call))
         case RaysmError():  # the client raises the same error
-            return refused(error)
+            return refused_outcome(error)
         case _:
-            return failed(type(error).__name__, str(error))
+            return failed_outcome(type(error).__name__, str(error))
 
 
-def _too_early(call: Call) -> SessionEnded:
+def _build_early_end(call: Call) -> SessionEnded:
     return SessionEnded(f"the session ended before {call.request.name} did: {call.ended_by}")
 
 
-class Insisting:
+class SignalRepeater:
     """Repeats signals to interrupted calls until they end; belongs to one event loop."""
 
     def __init__(self) -> None:
         # asyncio holds tasks weakly.
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def begin(self, call: Call, strike: Callable[[], None]) -> None:
-        task = asyncio.create_task(self._insist(call, strike))
+    def start(self, call: Call, signal_call: Callable[[], None]) -> None:
+        task = asyncio.create_task(self._repeat(call, signal_call))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _insist(self, call: Call, strike: Callable[[], None]) -> None:
-        # Without a limit: strike() itself decides when to use a stronger signal.
+    async def _repeat(self, call: Call, signal_call: Callable[[], None]) -> None:
+        # Without a limit: signal_call() itself decides when to use a stronger signal.
         while not call.done.is_set():
-            strike()
+            signal_call()
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(call.done.wait(), SIGNAL_S)
 
 
-def seconds_of(wait: object) -> float:
+def parse_seconds(wait: object) -> float:
     try:
         return float(str(wait))
     except ValueError as error:
         raise InvalidRequest(f"wait is a number of seconds, got {wait!r}") from error
 
 
-def status_of(error: Exception) -> int:
+def choose_http_status(error: Exception) -> int:
     match error:
         case SessionEnded():
             return 410

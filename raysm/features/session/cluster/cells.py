@@ -15,9 +15,9 @@ from typing import Any
 
 from raysm.features.session.cluster.blobs import Blob
 from raysm.features.session.cluster.calls import Call
-from raysm.features.session.cluster.outcomes import interrupted, outcome_of_error
+from raysm.features.session.cluster.namespace import Namespace
+from raysm.features.session.cluster.outcomes import interrupted_outcome, outcome_from_error
 from raysm.features.session.cluster.output import Output
-from raysm.features.session.cluster.shell import Namespace
 from raysm.features.session.protocol import DISPLAY, Outcome
 
 SIGNAL_S = 0.1
@@ -110,7 +110,7 @@ class Cells:
         # Arrived just after the end of the cell, and must not end the driver.
         except KeyboardInterrupt:
             self._current = None
-            return interrupted(self._host)
+            return interrupted_outcome(self._host)
 
     def _attempt(self, call: Call) -> Outcome:
         try:
@@ -120,11 +120,11 @@ class Cells:
             # Checked after that line: from then on interrupt() sends a signal.
             if call.is_cancelled:
                 raise KeyboardInterrupt
-            call.begin()
-            outcome = self._namespace.do(call.request, call.content)
+            call.start()
+            outcome = self._namespace.execute(call.request, call.content)
             self._current = None
         # SystemExit too: exit() ends the cell, not the session.
         except BaseException as error:
             self._current = None
-            outcome = outcome_of_error(error, host=self._host)
+            outcome = outcome_from_error(error, host=self._host)
         return outcome

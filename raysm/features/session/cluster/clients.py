@@ -19,8 +19,8 @@ from raysm.features.session.cluster.calls import (
     MAX_WAIT_S,
     NO_SUCH_CALL,
     Call,
-    seconds_of,
-    status_of,
+    choose_http_status,
+    parse_seconds,
 )
 from raysm.features.session.cluster.host import SessionHost
 from raysm.features.session.protocol import CallRequest, frame, unframe
@@ -69,7 +69,9 @@ class _Connection:
     ) -> None:
         self._host, self._client, self._socket, self._wake = host, client, socket, wake
         # Includes calls that the client sent over an earlier connection.
-        self._printing = {call for call in host.calls.running() if call.request.client == client}
+        self._calls_with_output = {
+            call for call in host.calls.list_running() if call.request.client == client
+        }
         self.news = asyncio.Event()
         self.news.set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -77,11 +79,11 @@ class _Connection:
     def mark(self, call: Call) -> None:
         # Other clients do not get the output unless they ask for it.
         if self._client == call.request.client:
-            self._printing.add(call)
+            self._calls_with_output.add(call)
             self.news.set()
 
     async def live(self) -> None:
-        self._host.lifetime.heard(self._client, time.monotonic())
+        self._host.lifetime.note_heartbeat(self._client, time.monotonic())
         self._begin(self._send_news())
         try:
             async for message in self._socket:
@@ -103,7 +105,9 @@ class _Connection:
         if "delivered" in message:
             self._host.calls.deliver(str(message["delivered"]))
         lifetime = self._host.lifetime
-        (lifetime.left if message.get("leaves") else lifetime.heard)(self._client, time.monotonic())
+        (lifetime.note_departure if message.get("leaves") else lifetime.note_heartbeat)(
+            self._client, time.monotonic()
+        )
 
     async def _answer(self, content: bytes) -> None:
         head, body = unframe(content)
@@ -111,21 +115,21 @@ class _Connection:
         try:
             reply, outcome = await self._outcome(head, body)
         except Exception as error:  # without an answer the client would wait forever
-            reply, outcome = {"status": status_of(error), "error": str(error)}, b""
+            reply, outcome = {"status": choose_http_status(error), "error": str(error)}, b""
         # A client that has disconnected asks again over its next connection.
         with contextlib.suppress(ConnectionError):
             await self._socket.send_bytes(frame(number | reply, outcome))
 
     async def _outcome(self, head: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         # Parsed first, so that a refused question starts nothing.
-        id, wait_s = str(head["call"]), seconds_of(head.get("wait", 0))
+        id, wait_s = str(head["call"]), parse_seconds(head.get("wait", 0))
         if head.get("request") is None:
             call = self._host.calls.get(id)
             if call is None:
                 return {"status": NO_SUCH_CALL}, b""
         else:
             request = from_json(CallRequest, head["request"], "call")
-            call = self._host.calls.ask(
+            call = self._host.calls.start_once(
                 id, request, None if head.get("large") else body, self._wake
             )
         # Checked first, because wait_for costs a timer and a task switch even if the call is done.
@@ -146,9 +150,9 @@ class _Connection:
         while not self._socket.closed:
             await self.news.wait()
             self.news.clear()
-            while self._printing:
-                call = self._printing.pop()
-                for piece in call.output.since(positions.get(call.id, 0)):
+            while self._calls_with_output:
+                call = self._calls_with_output.pop()
+                for piece in call.output.read_from(positions.get(call.id, 0)):
                     positions[call.id] = piece.end
                     row = {"start": piece.start, "stream": piece.stream, "text": piece.text}
                     # A slow client delays only itself, and the output kept for it is limited.

@@ -16,7 +16,7 @@ import aiohttp
 from raysm.core.protocol.store import replacing
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.features.session.cluster.calls import Call, CallEnded
-from raysm.features.session.cluster.outcomes import interrupted
+from raysm.features.session.cluster.outcomes import interrupted_outcome
 from raysm.features.session.protocol import Outcome
 
 CHUNK_BYTES = 1 << 20
@@ -41,13 +41,13 @@ async def receive(path: Path, content: aiohttp.StreamReader | None, address: str
 async def _written(path: Path, content: aiohttp.StreamReader) -> int:
     size = 0
     # If the client disconnects in the middle, the old file stays unchanged.
-    with replacing(path) as beside, beside.open("wb") as file:
+    with replacing(path) as temporary, temporary.open("wb") as file:
         while chunk := await content.read(CHUNK_BYTES):
             size += file.write(chunk)
     return size
 
 
-def size_of(path: Path) -> int:
+def measure_file(path: Path) -> int:
     if not path.is_file():
         what = (
             "is a folder; name a file in it, or pack it first: tar czf NAME.tgz NAME"
@@ -59,7 +59,7 @@ def size_of(path: Path) -> int:
 
 
 async def send(path: Path, address: str) -> int:
-    size = size_of(path)
+    size = measure_file(path)
     with path.open("rb") as file:
         # S3 requires the Content-Length header.
         headers = {"Content-Length": str(size)}
@@ -87,7 +87,7 @@ class Transfers:
         self._running: dict[str, asyncio.Task[int]] = {}
 
     async def run(self, call: Call) -> tuple[bytes, bool]:
-        call.begin()
+        call.start()
         what = json.loads(bytes(call.content))
         path = self._folder / what["path"]
         work = receive(path, None, what["from"]) if "from" in what else send(path, what["to"])
@@ -98,7 +98,7 @@ class Transfers:
             ).encode(), False
         except asyncio.CancelledError:
             task.cancel()
-            raise CallEnded(interrupted()) from None
+            raise CallEnded(interrupted_outcome()) from None
         finally:
             del self._running[call.id]
 

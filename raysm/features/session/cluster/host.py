@@ -12,7 +12,7 @@ from raysm.errors import InvalidRequest
 from raysm.features.session.cluster.blobs import Blobs
 from raysm.features.session.cluster.calls import Calls, Executor
 from raysm.features.session.cluster.cells import Cells
-from raysm.features.session.cluster.lifetime import End, Lifetime, Seen
+from raysm.features.session.cluster.lifetime import Activity, End, Lifetime
 from raysm.features.session.cluster.remote_calls import RemoteCalls
 from raysm.features.session.protocol import CLOSING, WARNING, SessionState, Versions
 from raysm.instance.work.report import EmitEvent
@@ -35,31 +35,31 @@ class SessionHost:
         executors: Mapping[str, Executor],
         remote: RemoteCalls,
         lifetime: Lifetime,
-        looks: Sequence[Callable[[], Awaitable[Seen]]],
+        activity_sources: Sequence[Callable[[], Awaitable[Activity]]],
         emit: EmitEvent,
         blobs: Blobs,
     ) -> None:
-        self._job, self._hosts, self._folder, self._looks, self._emit = (
+        self._job, self._hosts, self._folder, self._activity_sources, self._emit = (
             job,
             hosts,
             folder,
-            looks,
+            activity_sources,
             emit,
         )
         self.cells, self.remote, self.blobs, self.lifetime = cells, remote, blobs, lifetime
-        self.calls = Calls(executors, blobs, lifetime.active, emit)
+        self.calls = Calls(executors, blobs, lifetime.note_activity, emit)
         self.loop = asyncio.get_running_loop()
         self.notices: list[str] = []
         self._closed = asyncio.Event()
         # The end that the last warning announced. A later end, after keep(), gets another warning.
         self._warned_end: End | None = None
-        self._running_jobs, self._looked_at_jobs_s = 0, 0.0
+        self._running_jobs, self._activity_checked_s = 0, 0.0
         self._on_notice: Callable[[], None] = lambda: None
 
     def state(self) -> SessionState:
         now_s = time.monotonic()
         end = self._end(now_s)
-        cpus, gpus = self.remote.totals()
+        cpus, gpus = self.remote.count_resources()
         return SessionState(
             job=self._job,
             versions=Versions.here(),
@@ -67,7 +67,7 @@ class SessionHost:
             cpus=cpus,
             gpus=gpus,
             busy=self.calls.busy + self._running_jobs,
-            clients=self.lifetime.clients(now_s),
+            clients=self.lifetime.count_clients(now_s),
             uptime_s=self.lifetime.uptime_s(now_s),
             ends_in_s=None if end is None else max(0.0, end.at_s - now_s),
             ends_why="" if end is None else end.why,
@@ -107,16 +107,16 @@ class SessionHost:
     async def _check_end(self) -> None:
         now_s = time.monotonic()
         if self.calls.busy:
-            self.lifetime.active(now_s)
+            self.lifetime.note_activity(now_s)
         # The idle time begins at the end of the last job, so poll while one runs.
-        if self._running_jobs and now_s - self._looked_at_jobs_s >= JOBS_S:
-            await self._look_at_jobs(now_s)
+        if self._running_jobs and now_s - self._activity_checked_s >= JOBS_S:
+            await self._fetch_activity(now_s)
         end = self._end(now_s)
         if end is None or now_s < end.warn_at_s:
             return
         # Otherwise jobs are polled only when the end is near, because each poll is a request to
         # Ray's dashboard.
-        await self._look_at_jobs(now_s)
+        await self._fetch_activity(now_s)
         end = self._end(now_s)
         if end is None or now_s < end.warn_at_s:
             return
@@ -134,15 +134,15 @@ class SessionHost:
             )
 
     def _end(self, now_s: float) -> End | None:
-        return self.lifetime.end(now_s, is_busy=bool(self.calls.busy or self._running_jobs))
+        return self.lifetime.find_end(now_s, is_busy=bool(self.calls.busy or self._running_jobs))
 
-    async def _look_at_jobs(self, now_s: float) -> None:
-        self._looked_at_jobs_s = now_s
-        seen = await asyncio.gather(*(look() for look in self._looks))
+    async def _fetch_activity(self, now_s: float) -> None:
+        self._activity_checked_s = now_s
+        seen = await asyncio.gather(*(fetch() for fetch in self._activity_sources))
         self._running_jobs = sum(each.running for each in seen)
         for each in seen:
             if each.idle_s is not None:
-                self.lifetime.active(now_s - each.idle_s)
+                self.lifetime.note_activity(now_s - each.idle_s)
 
     def _notify(self, state: str, text: str, why: str) -> None:
         self.notices.append(text)

@@ -27,7 +27,7 @@ from aiohttp import web
 from raysm.core.protocol.web_relay import open_relay, relay
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.features.session.cluster.calls import Call
-from raysm.features.session.cluster.lifetime import Seen
+from raysm.features.session.cluster.lifetime import Activity
 from raysm.features.session.protocol import Outcome
 from raysm.instance.environment import inherited
 
@@ -62,7 +62,7 @@ class Jupyters:
         self._numbers = itertools.count(1)
 
     async def run(self, call: Call) -> tuple[bytes, bool]:
-        call.begin()
+        call.start()
         name = await self.start(bytes(call.content).decode())
         return Outcome(pickled=pickle.dumps(name)).encode(), False
 
@@ -128,13 +128,13 @@ class Jupyters:
                 raise TimeoutError
             await asyncio.sleep(PROBE_S)
 
-    async def pass_on(self, name: str, request: web.Request, key: str) -> web.StreamResponse:
+    async def forward(self, name: str, request: web.Request, key: str) -> web.StreamResponse:
         jupyter = self._running.get(name)
         if jupyter is None:
             return web.Response(status=404, text="there is no such Jupyter server")
         return await relay(request, jupyter.client, jupyter.url(key))
 
-    async def look(self) -> Seen:
+    async def fetch_activity(self) -> Activity:
         """Return the activity of all kernels; open pages do not count."""
         kernels: list[Mapping[str, Any]] = []
         for jupyter in self._running.values():
@@ -147,7 +147,7 @@ class Jupyters:
                     headers={"Accept-Encoding": "identity"},
                 ) as answer:
                     kernels += json.loads(await answer.read()) if answer.status == 200 else ()
-        return kernels_seen(kernels, time.time())
+        return summarize_kernels(kernels, time.time())
 
     async def close(self) -> None:
         running, self._running = list(self._running.values()), {}
@@ -190,14 +190,14 @@ def settings(base: str, socket: Path, folder: Path) -> dict[str, Any]:
     }
 
 
-def kernels_seen(kernels: Iterable[Mapping[str, Any]], now_s: float) -> Seen:
+def summarize_kernels(kernels: Iterable[Mapping[str, Any]], now_s: float) -> Activity:
     rows = list(kernels)
     busy = sum(row.get("execution_state") == "busy" for row in rows)
     if busy:
-        return Seen(busy, 0.0)
+        return Activity(busy, 0.0)
     ends = [
         datetime.datetime.fromisoformat(row["last_activity"]).timestamp()
         for row in rows
         if "last_activity" in row
     ]
-    return Seen(0, max(0.0, now_s - max(ends)) if ends else None)
+    return Activity(0, max(0.0, now_s - max(ends)) if ends else None)

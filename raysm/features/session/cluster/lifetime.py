@@ -46,68 +46,68 @@ class Lifetime:
     def __init__(self, rules: Rules, now_s: float, uptime_s: float = 0.0) -> None:
         self.rules = rules
         # The instances are billed while the cluster forms, before the driver starts.
-        self._began_s = now_s - uptime_s
+        self._started_s = now_s - uptime_s
         self._active_s = now_s
         self._heard_s: dict[str, float] = {}
         self._kept_until_s = now_s
 
-    def active(self, at_s: float) -> None:
+    def note_activity(self, at_s: float) -> None:
         self._active_s = max(self._active_s, at_s)
 
-    def heard(self, client: str, now_s: float) -> None:
+    def note_heartbeat(self, client: str, now_s: float) -> None:
         # The first client after a time without any restarts the idle time.
-        if not self.clients(now_s):
-            self.active(now_s)
+        if not self.count_clients(now_s):
+            self.note_activity(now_s)
         self._heard_s[client] = now_s
 
-    def left(self, client: str, now_s: float) -> None:
+    def note_departure(self, client: str, now_s: float) -> None:
         if self._heard_s.pop(client, None) is not None:
-            self.active(now_s)
+            self.note_activity(now_s)
 
     def keep(self, until_s: float) -> None:
         self._kept_until_s = max(self._kept_until_s, until_s)
 
-    def clients(self, now_s: float) -> int:
+    def count_clients(self, now_s: float) -> int:
         # Silent clients stay in the table, because the detached idle time starts at the last
         # heartbeat.
         return sum(now_s - heard_s <= ATTACHED_S for heard_s in self._heard_s.values())
 
     def uptime_s(self, now_s: float) -> float:
-        return now_s - self._began_s
+        return now_s - self._started_s
 
     def usd(self, now_s: float) -> float | None:
         price = self.rules.usd_per_hour
         return None if price is None else price * self.uptime_s(now_s) / 3600
 
-    def end(self, now_s: float, *, is_busy: bool) -> End | None:
-        ends = [] if is_busy else [self._idle_end(now_s)]
-        spent = self._budget_end()
+    def find_end(self, now_s: float, *, is_busy: bool) -> End | None:
+        ends = [] if is_busy else [self._find_idle_end(now_s)]
+        spent = self._find_budget_end()
         if spent is not None:
             ends.append(spent)
         return min(ends, key=lambda end: end.at_s, default=None)
 
-    def _idle_end(self, now_s: float) -> End:
-        if self.clients(now_s):
-            begin_s, time_s, who = self._active_s, self.rules.idle_s, "a client attached"
+    def _find_idle_end(self, now_s: float) -> End:
+        if self.count_clients(now_s):
+            start_s, time_s, who = self._active_s, self.rules.idle_s, "a client attached"
         else:
             # The idle time starts at the last heartbeat, not ATTACHED_S later.
             heard_s = max(self._heard_s.values(), default=self._active_s)
-            begin_s, time_s, who = (
+            start_s, time_s, who = (
                 max(self._active_s, heard_s),
                 self.rules.idle_detached_s,
                 "no client attached",
             )
-        at_s = max(begin_s + time_s, self._kept_until_s)
+        at_s = max(start_s + time_s, self._kept_until_s)
         # A quarter of the whole wait, including the extension by keep().
-        warn_s = min(WARNING_S, (at_s - begin_s) / 4)
-        return End(at_s, f"idle for {brief_duration(at_s - begin_s)} with {who}", at_s - warn_s)
+        warn_s = min(WARNING_S, (at_s - start_s) / 4)
+        return End(at_s, f"idle for {brief_duration(at_s - start_s)} with {who}", at_s - warn_s)
 
-    def _budget_end(self) -> End | None:
+    def _find_budget_end(self) -> End | None:
         price, budget = self.rules.usd_per_hour, self.rules.budget_usd
         if price is None or budget is None:
             return None
         time_s = budget / price * 3600
-        at_s = self._began_s + time_s
+        at_s = self._started_s + time_s
         return End(
             at_s, f"its budget of {budget:g} USD is spent", at_s - min(WARNING_S, time_s / 4)
         )
@@ -121,13 +121,13 @@ TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Activity:
     running: int
     idle_s: float | None
     """Seconds since the last one ended; 0 while one runs, None if there was none."""
 
 
-async def look_at_ray_jobs(port: int, token: bytes) -> Seen:
+async def fetch_ray_activity(port: int, token: bytes) -> Activity:
     """Return the activity of jobs submitted to the head's Ray; none if its dashboard, at ``port``, does not answer."""
     headers = {"Authorization": f"Bearer {token.decode().strip()}"}
     timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
@@ -135,20 +135,22 @@ async def look_at_ray_jobs(port: int, token: bytes) -> Seen:
         connector = checked_connector(open_to_own)
         async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
             async with session.get(f"http://127.0.0.1:{port}/api/jobs/", headers=headers) as answer:
-                return seen_in(await answer.json() if answer.status == 200 else (), time.time())
+                return summarize_jobs(
+                    await answer.json() if answer.status == 200 else (), time.time()
+                )
     # The dashboard may be starting or disabled, or another user's process may have its port.
     except (aiohttp.ClientError, TimeoutError, ValueError):
-        return Seen(0, None)
+        return Activity(0, None)
 
 
-def seen_in(jobs: Iterable[Mapping[str, Any]], now_s: float) -> Seen:
+def summarize_jobs(jobs: Iterable[Mapping[str, Any]], now_s: float) -> Activity:
     """Summarize the rows of the Jobs API; ``now_s`` is by the clock that wrote them, in seconds since the epoch."""
     # The other type is DRIVER, such as the session's own driver.
     submitted = [job for job in jobs if job.get("type") == "SUBMISSION"]
     running = sum(job.get("status") in ACTIVE for job in submitted)
     if running:
-        return Seen(running, 0.0)
+        return Activity(running, 0.0)
     # Ray's times are in milliseconds.
     ends = [job["end_time"] / 1000 for job in submitted if job.get("end_time")]
     # Not below 0, because the clock may have been set meanwhile.
-    return Seen(0, max(0.0, now_s - max(ends)) if ends else None)
+    return Activity(0, max(0.0, now_s - max(ends)) if ends else None)

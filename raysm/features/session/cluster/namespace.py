@@ -1,4 +1,4 @@
-"""The namespace of a session's cells: an IPython shell whose rich output travels to the client.
+"""The namespace of a session's cells: an IPython shell whose rich output is sent to the client.
 
 Cells are compiled under the name and with the line numbers that the client shows, and failures keep
 only the frames of the user's code.
@@ -32,8 +32,8 @@ from traitlets.config import Config
 
 from raysm.core.protocol.parcels import load
 from raysm.errors import InvalidRequest
-from raysm.features.session.cluster.outcomes import parcel_of
-from raysm.features.session.cluster.output import refusing_input
+from raysm.features.session.cluster.outcomes import pack_value
+from raysm.features.session.cluster.output import refuse_input
 from raysm.features.session.protocol import CELL, PULL, PUSH, CallRequest, Outcome
 from raysm.instance.environment import inherited, tell
 from raysm.instance.work.forks import ending_forks
@@ -201,7 +201,7 @@ class _Shell(InteractiveShell):  # type: ignore[misc]
         return {}
 
     def showtraceback(self, *args: Any, **kwargs: Any) -> None:
-        # The cell's own failure travels as its outcome. Those of %run and of callbacks are printed.
+        # The cell's failure is sent as its outcome. Those of %run and of callbacks are printed.
         if not (kwargs.get("running_compiled_code") or kwargs.get("exception_only")):
             super().showtraceback(*args, **kwargs)
 
@@ -232,7 +232,7 @@ class _Shell(InteractiveShell):  # type: ignore[misc]
             self._loop.close()
 
 
-def _remove_own(folder: str, owner: int) -> None:
+def _remove_folder(folder: str, owner: int) -> None:
     # A process that a cell has forked may end as a program ends.
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)
@@ -242,7 +242,7 @@ class Namespace:
     def __init__(self, display: Display = lambda bundle: None, folder: Path | None = None) -> None:
         self._module = types.ModuleType("__main__")
         own = tempfile.mkdtemp(prefix="raysm-ipython-", dir=folder)
-        self._remove = weakref.finalize(self, _remove_own, own, os.getpid())
+        self._remove = weakref.finalize(self, _remove_folder, own, os.getpid())
         # IPython advises on the keys of a terminal when a cell raises SystemExit.
         warnings.filterwarnings("ignore", "To exit: use")
         sys.modules.setdefault("tqdm.notebook", _TextBars("tqdm.notebook"))
@@ -270,7 +270,7 @@ class Namespace:
         for kind in kinds:
             kind._instance = self._shell
         try:
-            with refusing_input():
+            with refuse_input():
                 yield
         finally:
             for kind, instance in zip(kinds, before, strict=True):
@@ -281,7 +281,7 @@ class Namespace:
         self._shell.close()
         self._remove()
 
-    def do(self, request: CallRequest, body: Any) -> Outcome:
+    def execute(self, request: CallRequest, body: Any) -> Outcome:
         with ending_forks():
             return self._kinds[request.kind](request, body)
 
@@ -299,12 +299,12 @@ class Namespace:
         if error is not None:
             if isinstance(error, UsageError):  # a magic was called wrongly
                 raise InvalidRequest(str(error))
-            raise error.with_traceback(self._frames_of_user(error))
+            raise error.with_traceback(self._keep_user_frames(error))
         shown, metadata = shell.shown
         shell.shown = {}, {}
         return Outcome(shown=shown, metadata=metadata)
 
-    def _frames_of_user(self, error: BaseException) -> types.TracebackType | None:
+    def _keep_user_frames(self, error: BaseException) -> types.TracebackType | None:
         """Return the frames from the cell's on, without those of IPython; None if the cell did not begin."""
         kept: list[types.TracebackType] = []
         each = error.__traceback__
@@ -332,5 +332,5 @@ class Namespace:
             where = f"{request.host}'s namespace in the session" if request.host else "the session"
             raise NameError(f"{where} has no {', '.join(map(repr, missing))}")
         return Outcome(
-            pickled=parcel_of({name: self.names[name] for name in names}, ", ".join(names))
+            pickled=pack_value({name: self.names[name] for name in names}, ", ".join(names))
         )

@@ -19,27 +19,27 @@ from raysm.instance.work.failure import (
 from raysm.instance.work.forks import ending_forks
 
 
-def outcome_of(
+def capture_outcome(
     work: Callable[[], Any], *, name: str, host: str = "", item: int | None = None
 ) -> Outcome:
     """Call ``work`` and return its value or its failure; ``item`` is the index of a batch's item."""
     try:
         with ending_forks():
             value = work()
-        return Outcome(pickled=parcel_of(value, name))
+        return Outcome(pickled=pack_value(value, name))
     except BaseException as error:  # SystemExit too: it ends the call, not the process
-        return outcome_of_error(error, host=host, item=item)
+        return outcome_from_error(error, host=host, item=item)
 
 
-def parcel_of(value: Any, name: str) -> list[Piece]:
+def pack_value(value: Any, name: str) -> list[Piece]:
     pickled = Pickled()
     pickled_value(value, name, pickled)
     return pickled.parcel()
 
 
-def outcome_of_error(error: BaseException, *, host: str = "", item: int | None = None) -> Outcome:
+def outcome_from_error(error: BaseException, *, host: str = "", item: int | None = None) -> Outcome:
     if isinstance(error, KeyboardInterrupt):
-        return interrupted(host)
+        return interrupted_outcome(host)
     # The same description as for the failure of a job, without raysm's own frames.
     failure = failure_of(error)
     if failure is None:  # sys.exit(0) is a success
@@ -58,7 +58,7 @@ def outcome_of_error(error: BaseException, *, host: str = "", item: int | None =
     return Outcome(error=described, pickled=pickled or b"")
 
 
-def interrupted(host: str = "") -> Outcome:
+def interrupted_outcome(host: str = "") -> Outcome:
     return Outcome(
         error=RemoteError(
             type="KeyboardInterrupt", message="it was interrupted", host=host, cancelled=True
@@ -66,17 +66,17 @@ def interrupted(host: str = "") -> Outcome:
     )
 
 
-def failed(kind: str, message: str, host: str = "", item: int | None = None) -> Outcome:
+def failed_outcome(kind: str, message: str, host: str = "", item: int | None = None) -> Outcome:
     """Return a failure without an exception to send; ``kind`` stands for its class: ``WorkerDied``."""
     return Outcome(error=RemoteError(type=kind, message=message, host=host, item=item))
 
 
-def refused(error: RaysmError) -> Outcome:
+def refused_outcome(error: RaysmError) -> Outcome:
     return Outcome(
         error=RemoteError(type=type(error).__name__, message=str(error)),
         pickled=pickled_exception(error) or b"",
     )
 
 
-def death_of(name: str, error: Exception) -> str:
+def describe_death(name: str, error: Exception) -> str:
     return f"the process of {name} {how_process_ended(error)}"

@@ -1,4 +1,4 @@
-"""The output of calls, the streams that receive printed text, and its way from other processes to the server.
+"""The output of calls, and how it comes from the streams of all processes to the server.
 
 Other processes send output line by line to a Unix socket of the server.
 """
@@ -83,7 +83,7 @@ class Output:
         # Without the lock, because the reader may read at once.
         self._wake()
 
-    def since(self, position: int) -> list[Piece]:
+    def read_from(self, position: int) -> list[Piece]:
         with self._lock:
             later = [piece for piece in self._pieces if piece.end > position]
         if later and later[0].start < position:
@@ -153,7 +153,7 @@ class RoutedStream(_Stream):
         output = self._route() if os.getpid() == self._owner else None
         if output is None:
             return self._original.write(text)
-        rest, lines = events_apart(text)
+        rest, lines = split_events(text)
         for event in lines:
             self._original.writelines(f"{each}\n" for each in output.log_lines(event, ""))
             self._original.flush()
@@ -166,7 +166,7 @@ class RoutedStream(_Stream):
             self._original.flush()
 
 
-def events_apart(text: str) -> tuple[str, list[str]]:
+def split_events(text: str) -> tuple[str, list[str]]:
     # The usual case, without parsing each line.
     if events.MARK not in text:
         return text, []
@@ -176,7 +176,7 @@ def events_apart(text: str) -> tuple[str, list[str]]:
 
 
 @contextlib.contextmanager
-def _replaced(out: Any, err: Any) -> Iterator[None]:
+def _replace_streams(out: Any, err: Any) -> Iterator[None]:
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = out, err
     try:
@@ -185,14 +185,14 @@ def _replaced(out: Any, err: Any) -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
-def routed(route: Route) -> contextlib.AbstractContextManager[None]:
-    return _replaced(
+def route_output(route: Route) -> contextlib.AbstractContextManager[None]:
+    return _replace_streams(
         RoutedStream("stdout", sys.stdout, route), RoutedStream("stderr", sys.stderr, route)
     )
 
 
 @contextlib.contextmanager
-def refusing_input() -> Iterator[None]:
+def refuse_input() -> Iterator[None]:
     """Make ``input()``, ``getpass()`` and ``breakpoint()`` raise InvalidRequest: a session has no keyboard."""
 
     def refuse(prompt: object = "", *_: Any, **__: Any) -> NoReturn:
@@ -230,7 +230,7 @@ os.register_at_fork(after_in_child=_renew_lock)
 Send = Callable[[Mapping[str, str]], None]
 
 
-class SocketLine:
+class OutputSocket:
     def __init__(self, path: str) -> None:
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._connection.connect(path)
@@ -246,15 +246,15 @@ class SocketLine:
 
 
 @contextlib.contextmanager
-def call_in(folder: str, id: str, send: Send) -> Iterator["Printed"]:
+def enter_call(folder: str, id: str, send: Send) -> Iterator["OutputSender"]:
     """Run the body as the call ``id`` in the main thread: in a folder, with relayed output, interruptible by SIGINT."""
-    printed = Printed(id, send)
+    sender = OutputSender(id, send)
     # Interruptible last, so that a signal does not interrupt raysm's own code.
-    with contextlib.chdir(folder), _relayed(printed), refusing_input(), _interruptible():
-        yield printed
+    with contextlib.chdir(folder), _relay_streams(sender), refuse_input(), _allow_interrupts():
+        yield sender
 
 
-class Printed:
+class OutputSender:
     def __init__(self, call: str, send: Send) -> None:
         self.messages = 0
         self.arguments: Callable[[], Mapping[str, Any]] = dict
@@ -278,10 +278,10 @@ class Printed:
 
 
 @contextlib.contextmanager
-def _relayed(printed: Printed) -> Iterator[None]:
-    streams = _Relay("stdout", printed, sys.stdout), _Relay("stderr", printed, sys.stderr)
+def _relay_streams(sender: OutputSender) -> Iterator[None]:
+    streams = _Relay("stdout", sender, sys.stdout), _Relay("stderr", sender, sys.stderr)
     try:
-        with _replaced(*streams):
+        with _replace_streams(*streams):
             yield
     finally:
         for stream in streams:
@@ -291,9 +291,9 @@ def _relayed(printed: Printed) -> Iterator[None]:
 class _Relay(_Stream):
     """Sends text by the line, because print() writes the newline separately and each message has a cost."""
 
-    def __init__(self, name: str, printed: Printed, original: TextIO) -> None:
+    def __init__(self, name: str, sender: OutputSender, original: TextIO) -> None:
         super().__init__(name, original)
-        self._printed, self._held = printed, ""
+        self._sender, self._held = sender, ""
 
     def write(self, text: str) -> int:
         self._held += text
@@ -305,15 +305,15 @@ class _Relay(_Stream):
     def flush(self) -> None:
         text, self._held = self._held, ""
         # raysm.report() prints events of the job, which the server writes into the job's log.
-        rest, events = events_apart(text)
+        rest, events = split_events(text)
         for event in events:
-            self._printed.report(event)
+            self._sender.report(event)
         if rest:
-            self._printed.send(stream=self._name, text=rest)
+            self._sender.send(stream=self._name, text=rest)
 
 
 @contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
+def _allow_interrupts() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
@@ -343,7 +343,7 @@ class _Received:
     more: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Printing:
+class OutputReceiver:
     def __init__(self, socket: Path, *, drain_s: float = DRAIN_S) -> None:
         self.socket = str(socket)
         self._drain_s = drain_s
@@ -359,7 +359,7 @@ class Printing:
             self._server.close()
 
     @contextlib.contextmanager
-    def into(self, id: str, output: Output) -> Iterator[None]:
+    def collect(self, id: str, output: Output) -> Iterator[None]:
         self._calls[id] = _Received(output)
         try:
             yield

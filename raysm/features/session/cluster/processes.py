@@ -24,14 +24,14 @@ from ray.exceptions import RayError
 from raysm.core.protocol.names import LABEL_HOST
 from raysm.features.session.cluster import work
 from raysm.features.session.cluster.blobs import Blob, Blobs
-from raysm.features.session.cluster.calls import Call, CallEnded, Insisting
-from raysm.features.session.cluster.outcomes import interrupted
-from raysm.features.session.cluster.output import Printing
-from raysm.features.session.cluster.work import CallLine
+from raysm.features.session.cluster.calls import Call, CallEnded, SignalRepeater
+from raysm.features.session.cluster.outcomes import interrupted_outcome
+from raysm.features.session.cluster.output import OutputReceiver
+from raysm.features.session.cluster.work import CallSocket
 
 P = TypeVar("P")
 
-PATIENCE_S = 0.1
+HELD_AFTER_S = 0.1
 """A process is held, and another may start, if its call takes longer than this: long compared to a
 short call, short compared to the start of a process."""
 
@@ -40,7 +40,7 @@ IDLE_S = 30.0
 would start new processes for each call of an interactive user."""
 
 
-class Crew(Generic[P]):
+class ProcessPool(Generic[P]):
     """A pool of processes, and the queue of calls that wait for one.
 
     ``width`` processes take turns with short calls. A process whose call is long is held: it does
@@ -53,17 +53,17 @@ class Crew(Generic[P]):
         start: Callable[[], Awaitable[P]],
         end: Callable[[P], None],
         *,
-        patience_s: float = PATIENCE_S,
+        held_after_s: float = HELD_AFTER_S,
         idle_s: float = IDLE_S,
     ) -> None:
         self._width, self._start, self._end = width, start, end
-        self._patience_s, self._idle_s = patience_s, idle_s
+        self._held_after_s, self._idle_s = held_after_s, idle_s
         self._waiting: dict[str, asyncio.Future[P | None]] = {}
         # The time when each process got its call, the oldest first.
         self._busy: dict[P, float] = {}
         self._free: dict[P, asyncio.TimerHandle | None] = {}
         self._starting: set[asyncio.Future[P]] = set()
-        self._looking: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def size(self) -> int:
@@ -73,11 +73,11 @@ class Crew(Generic[P]):
         # Only one: on a small head, starting a second one would slow down the first call.
         self._start_one()
 
-    async def enter(self, id: str) -> P | None:
-        """Wait for a process for the call ``id``; return None if ``turn_away`` removed the call from the queue."""
+    async def acquire(self, id: str) -> P | None:
+        """Wait for a process for the call ``id``; return None if ``stop_waiting`` removed the call from the queue."""
         turn: asyncio.Future[P | None] = asyncio.get_running_loop().create_future()
         self._waiting[id] = turn
-        self._give()
+        self._assign()
         try:
             return await turn
         except asyncio.CancelledError:
@@ -88,27 +88,27 @@ class Crew(Generic[P]):
                 and turn.exception() is None
                 and (process := turn.result())
             ):
-                self.leave(process)
+                self.release(process)
             raise
         finally:
             self._waiting.pop(id, None)
 
-    def leave(self, process: P) -> None:
+    def release(self, process: P) -> None:
         del self._busy[process]
         self._add(process)
 
-    def lose(self, process: P) -> None:
+    def discard(self, process: P) -> None:
         # A new process starts only if a call waits for one.
         del self._busy[process]
-        self._give()
+        self._assign()
 
-    def turn_away(self, id: str) -> None:
+    def stop_waiting(self, id: str) -> None:
         turn = self._waiting.pop(id, None)
         if turn is not None and not turn.done():
             turn.set_result(None)
 
     def close(self) -> None:
-        for timer in [self._looking, *self._free.values()]:
+        for timer in [self._timer, *self._free.values()]:
             if timer is not None:
                 timer.cancel()
         for start in self._starting:
@@ -119,13 +119,13 @@ class Crew(Generic[P]):
         self._free[process] = (
             loop.call_later(self._idle_s, self._retire, process) if is_spare else None
         )
-        self._give()
+        self._assign()
 
     def _retire(self, process: P) -> None:
         del self._free[process]
         self._end(process)
 
-    def _give(self) -> None:
+    def _assign(self) -> None:
         while self._free and self._waiting:
             turn = self._waiting.pop(next(iter(self._waiting)))
             if turn.done():  # cancelled
@@ -136,32 +136,34 @@ class Crew(Generic[P]):
                 timer.cancel()
             self._busy[process] = asyncio.get_running_loop().time()
             turn.set_result(process)
-        self._grow()
+        self._start_missing()
 
-    def _grow(self) -> None:
+    def _start_missing(self) -> None:
         if not self._waiting:
             return
         now_s = asyncio.get_running_loop().time()
-        turning = [since_s for since_s in self._busy.values() if now_s - since_s < self._patience_s]
+        turning = [
+            since_s for since_s in self._busy.values() if now_s - since_s < self._held_after_s
+        ]
         # Starting processes count, too, because they take about a second.
         missing = self._width - len(turning) - len(self._starting)
         for _ in range(min(missing, len(self._waiting) - len(self._starting))):
             self._start_one()
-        # Grow again when the next process becomes held. Ends of calls call _grow anyway.
-        if turning and self._looking is None:
-            delay_s = min(turning) + self._patience_s - now_s
-            self._looking = asyncio.get_running_loop().call_later(delay_s, self._look)
+        # Grow again when the next process becomes held. Ends of calls call _start_missing anyway.
+        if turning and self._timer is None:
+            delay_s = min(turning) + self._held_after_s - now_s
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
 
-    def _look(self) -> None:
-        self._looking = None
-        self._grow()
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._start_missing()
 
     def _start_one(self) -> None:
         start: asyncio.Future[P] = asyncio.ensure_future(self._start())
         self._starting.add(start)
-        start.add_done_callback(self._started)
+        start.add_done_callback(self._on_start)
 
-    def _started(self, start: asyncio.Future[P]) -> None:
+    def _on_start(self, start: asyncio.Future[P]) -> None:
         self._starting.discard(start)
         if start.cancelled():
             return
@@ -174,7 +176,7 @@ class Crew(Generic[P]):
         turn = self._waiting.pop(next(iter(self._waiting), ""), None)
         if turn is not None and not turn.done():
             turn.set_exception(error)
-        self._grow()
+        self._start_missing()
 
 
 FORCE_S = 5.0
@@ -195,7 +197,7 @@ ACTOR: Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(work.Cal
 class _Process:
     actor: Any
     pid: int
-    line: CallLine
+    line: CallSocket
     serving: Any
     """Ray's reference that is done when the process stops serving; an error says why."""
     gone: "asyncio.Future[None]"
@@ -205,45 +207,45 @@ class _Process:
 class CallProcesses:
     """Runs calls on the head; see ``Executor``."""
 
-    def __init__(self, head: str, folder: Path, printing: Printing, blobs: Blobs) -> None:
-        self._head, self._folder, self._printing, self._blobs = head, folder, printing, blobs
+    def __init__(self, head: str, folder: Path, receiver: OutputReceiver, blobs: Blobs) -> None:
+        self._head, self._folder, self._receiver, self._blobs = head, folder, receiver, blobs
         self._running: dict[str, _Process] = {}
-        self._lines: set[CallLine] = set()
+        self._lines: set[CallSocket] = set()
         self._watched: set[int] = set()
         self._numbers = itertools.count()
         width = max(MIN_WIDTH, min(MAX_WIDTH, os.cpu_count() or 1))
-        self._crew: Crew[_Process] = Crew(width, self._start, self._end)
-        self._insisting = Insisting()
+        self._pool: ProcessPool[_Process] = ProcessPool(width, self._start, self._end)
+        self._repeater = SignalRepeater()
 
     def prepare(self) -> None:
-        self._crew.prepare()
+        self._pool.prepare()
 
     def close(self) -> None:
-        self._crew.close()
+        self._pool.close()
         for descriptor in list(self._watched):
             self._forget(descriptor)
         for line in self._lines:
             line.close()
 
     async def run(self, call: Call) -> tuple[bytes | Blob, bool]:
-        with self._printing.into(call.id, call.output):
+        with self._receiver.collect(call.id, call.output):
             try:
-                process = await self._crew.enter(call.id)
+                process = await self._pool.acquire(call.id)
                 if process is None:
-                    raise CallEnded(interrupted(self._head))
+                    raise CallEnded(interrupted_outcome(self._head))
                 outcome, has_failed, messages = await self._run_in(call, process)
             except (RayError, ConnectionError) as error:
-                raise call.died(error, self._head) from error
-            await self._printing.drain(call.id, messages)
+                raise call.explain_death(error, self._head) from error
+            await self._receiver.drain(call.id, messages)
         return outcome, has_failed
 
     async def _run_in(self, call: Call, process: _Process) -> tuple[bytes | Blob, bool, int]:
-        call.begin()
+        call.start()
         self._running[call.id] = process
         free = self._lose
         try:
             outcome = await process.line.call(call.id, call.body, call.request.name, self._head)
-            free = self._crew.leave
+            free = self._pool.release
             return outcome
         except ConnectionError:
             # Ray knows the reason some milliseconds later. Without it, raise the ConnectionError.
@@ -263,11 +265,11 @@ class CallProcesses:
 
     def interrupt(self, call: Call) -> None:
         # A waiting call has no process to signal.
-        self._crew.turn_away(call.id)
+        self._pool.stop_waiting(call.id)
         until_s = time.monotonic() + FORCE_S
-        self._insisting.begin(call, lambda: self._strike(call.id, until_s))
+        self._repeater.start(call, lambda: self._signal(call.id, until_s))
 
-    def _strike(self, id: str, until_s: float) -> None:
+    def _signal(self, id: str, until_s: float) -> None:
         process = self._running.get(id)
         # The call is in _running only while it has the process, so no other call gets the signal.
         if process is not None:
@@ -281,17 +283,17 @@ class CallProcesses:
     async def _start(self) -> _Process:
         # In the folder of the output's socket. A short name, because a socket's path has at most
         # 107 bytes.
-        path = str(Path(self._printing.socket).with_name(f"c{next(self._numbers)}"))
+        path = str(Path(self._receiver.socket).with_name(f"c{next(self._numbers)}"))
         actor = ACTOR.options(label_selector={LABEL_HOST: self._head}).remote(
-            self._printing.socket, str(self._folder), path
+            self._receiver.socket, str(self._folder), path
         )
         pid = await actor.pid.remote()
         serving = actor.serve.options(name="calls").remote()
-        line = await CallLine.to(path, self._blobs)
+        line = await CallSocket.connect(path, self._blobs)
         self._lines.add(line)
-        return _Process(actor, pid, line, serving, self._end_of(pid, line))
+        return _Process(actor, pid, line, serving, self._watch_end(pid, line))
 
-    def _end_of(self, pid: int, line: CallLine) -> "asyncio.Future[None]":
+    def _watch_end(self, pid: int, line: CallSocket) -> "asyncio.Future[None]":
         """Return a future that is done when a process has ended; the line is aborted shortly after."""
         loop = asyncio.get_running_loop()
         gone: asyncio.Future[None] = loop.create_future()
@@ -314,13 +316,13 @@ class CallProcesses:
         os.close(descriptor)
 
     def _lose(self, process: _Process) -> None:
-        self._let_go(process)
-        self._crew.lose(process)
+        self._close_line(process)
+        self._pool.discard(process)
 
     def _end(self, process: _Process) -> None:
-        self._let_go(process)
+        self._close_line(process)
         ray.kill(process.actor)
 
-    def _let_go(self, process: _Process) -> None:
+    def _close_line(self, process: _Process) -> None:
         self._lines.discard(process.line)
         process.line.close()

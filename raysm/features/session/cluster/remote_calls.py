@@ -19,9 +19,13 @@ from raysm.core.request.codec import to_json
 from raysm.errors import InvalidRequest
 from raysm.features.session.cluster import work
 from raysm.features.session.cluster.blobs import Blob
-from raysm.features.session.cluster.calls import Call, CallEnded, Executor, Insisting
-from raysm.features.session.cluster.outcomes import death_of, failed, interrupted
-from raysm.features.session.cluster.output import Printing
+from raysm.features.session.cluster.calls import Call, CallEnded, Executor, SignalRepeater
+from raysm.features.session.cluster.outcomes import (
+    describe_death,
+    failed_outcome,
+    interrupted_outcome,
+)
+from raysm.features.session.cluster.output import OutputReceiver
 from raysm.features.session.protocol import BATCH, FUNCTION, SCATTER, SHELL, Outcome
 from raysm.instance.work.nodes import tasks_at_once
 from raysm.instance.work.workers import cancel
@@ -29,8 +33,8 @@ from raysm.instance.work.workers import cancel
 # Without a CPU, because a namespace stays and would take one from every map.
 PROCESS: Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(work.NamespaceProcess)
 FORWARDER: Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(work.Forwarder)
-STRIKE: Any = ray.remote(num_cpus=0, max_retries=0)(work.strike)
-STRIKE_S = 60.0
+SEND_SIGNAL: Any = ray.remote(num_cpus=0, max_retries=0)(work.send_signal)
+SIGNALS_S = 60.0
 """How long to wait for signals that are still on their way: Ray may have to start a process for
 each."""
 
@@ -51,14 +55,16 @@ class _Process:
 class InstanceCells:
     """Runs cells in the namespaces of all instances, one at a time on each instance; those of the head by ``here``."""
 
-    def __init__(self, head: str, here: Executor, printing: Printing) -> None:
-        self._head, self._here, self._printing = head, here, printing
+    def __init__(self, head: str, here: Executor, receiver: OutputReceiver) -> None:
+        self._head = head
+        self._here = here
+        self._receiver = receiver
         self._forwarder: Any = None
         self._processes: dict[str, _Process] = {}
         self._turns: dict[str, asyncio.Lock] = {}
         self._running: dict[str, _Process] = {}
-        self._strikes: dict[str, list[Any]] = {}
-        self._insisting = Insisting()
+        self._signals: dict[str, list[Any]] = {}
+        self._repeater = SignalRepeater()
 
     def _is_here(self, call: Call) -> bool:
         # Without a name the cell runs on the head.
@@ -69,39 +75,37 @@ class InstanceCells:
             return await self._here.run(call)
         host = call.request.host
         check_host(host)
-        with self._printing.into(call.id, call.output):
+        with self._receiver.collect(call.id, call.output):
             try:
                 # asyncio's locks are fair, so cells run in their order of arrival, as on the head.
                 async with self._turns.setdefault(host, asyncio.Lock()):
                     if call.is_cancelled:
-                        raise CallEnded(interrupted(host))
+                        raise CallEnded(interrupted_outcome(host))
                     outcome, has_failed, messages = await self._run_in(
                         call, await self._process(host)
                     )
             except RayError as error:
                 # The next cell begins with an empty namespace, in another process.
                 self._processes.pop(host, None)
-                why = (
-                    f"{death_of(call.request.name, error)}; the namespace of {host} is lost with it"
-                )
-                raise CallEnded(failed("WorkerDied", why, host)) from error
-            await self._printing.drain(call.id, messages)
+                why = f"{describe_death(call.request.name, error)}; the namespace of {host} is lost with it"
+                raise CallEnded(failed_outcome("WorkerDied", why, host)) from error
+            await self._receiver.drain(call.id, messages)
         return outcome, has_failed
 
     async def _run_in(self, call: Call, process: _Process) -> tuple[bytes, bool, int]:
-        call.begin()
+        call.start()
         self._running[call.id] = process
         try:
-            task = process.actor.do.options(name=f"{call.request.name} on {call.request.host}")
+            task = process.actor.execute.options(name=f"{call.request.name} on {call.request.host}")
             outcome: tuple[bytes, bool, int] = await task.remote(
                 call.id, to_json(call.request), bytes(call.content)
             )
         finally:
             del self._running[call.id]
-            strikes = self._strikes.pop(call.id, [])
+            signals = self._signals.pop(call.id, [])
         # A signal that is still on its way would interrupt the next cell.
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(asyncio.gather(*strikes, return_exceptions=True), STRIKE_S)
+            await asyncio.wait_for(asyncio.gather(*signals, return_exceptions=True), SIGNALS_S)
         return outcome
 
     async def _process(self, host: str) -> _Process:
@@ -109,7 +113,7 @@ class InstanceCells:
             # One forwarder for all instances.
             if self._forwarder is None:
                 on_head = {"label_selector": {LABEL_HOST: self._head}}
-                self._forwarder = FORWARDER.options(**on_head).remote(self._printing.socket)
+                self._forwarder = FORWARDER.options(**on_head).remote(self._receiver.socket)
             actor = PROCESS.options(label_selector={LABEL_HOST: host}).remote(host, self._forwarder)
             self._processes[host] = _Process(actor, await actor.pid.remote())
         return self._processes[host]
@@ -119,18 +123,18 @@ class InstanceCells:
             self._here.interrupt(call)
         else:
             # A waiting cell checks ``is_cancelled`` when its turn comes.
-            self._insisting.begin(call, lambda: self._strike(call))
+            self._repeater.start(call, lambda: self._signal(call))
 
-    def _strike(self, call: Call) -> None:
+    def _signal(self, call: Call) -> None:
         process = self._running.get(call.id)
         if process is not None:
             # A task on that instance sends the signal.
             options = {"label_selector": {LABEL_HOST: call.request.host}}
-            strike = STRIKE.options(**options).remote(process.pid, int(signal.SIGINT))
-            self._strikes.setdefault(call.id, []).append(strike)
+            signal_call = SEND_SIGNAL.options(**options).remote(process.pid, int(signal.SIGINT))
+            self._signals.setdefault(call.id, []).append(signal_call)
 
 
-DEATHS = 3
+MAX_DEATHS = 3
 """How often to try an item whose process dies, which is seldom the item's fault."""
 
 
@@ -143,7 +147,7 @@ class RemoteCalls:
         self._scattered: list[Any] = []
         # References to functions in Ray's object store, by digest.
         self._functions: dict[str, Any] = {}
-        self._insisting = Insisting()
+        self._repeater = SignalRepeater()
         self._kinds = {
             FUNCTION: self._function,
             BATCH: self._batch,
@@ -152,12 +156,12 @@ class RemoteCalls:
         }
 
     @staticmethod
-    def totals() -> tuple[float, float]:
+    def count_resources() -> tuple[float, float]:
         resources = ray.cluster_resources()
         return float(resources.get("CPU", 0)), float(resources.get("GPU", 0))
 
     @staticmethod
-    def slots(num_cpus: float, num_gpus: float) -> int:
+    def count_slots(num_cpus: float, num_gpus: float) -> int:
         # By total resources, not by free ones, because other calls will end.
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         at_once = tasks_at_once(nodes, num_cpus, num_gpus)
@@ -180,21 +184,21 @@ class RemoteCalls:
             return outcome
         # These two are subclasses of RayError.
         except TaskCancelledError as error:
-            raise CallEnded(interrupted(self._head)) from error
+            raise CallEnded(interrupted_outcome(self._head)) from error
         except RayTaskError as error:
             # raysm's own code failed, for example because the arguments could not be unpickled.
-            raise CallEnded(failed(type(error.cause).__name__, str(error.cause))) from error
+            raise CallEnded(failed_outcome(type(error.cause).__name__, str(error.cause))) from error
         except RayError as error:
-            raise call.died(error, self._head) from error
+            raise call.explain_death(error, self._head) from error
         finally:
             # Lets Ray free the value in the object store.
             self._references.pop(call.id, None)
 
     def interrupt(self, call: Call) -> None:
         # Repeated, because a batch may be submitting its items one by one.
-        self._insisting.begin(call, lambda: self._strike(call.id))
+        self._repeater.start(call, lambda: self._signal(call.id))
 
-    def _strike(self, id: str) -> None:
+    def _signal(self, id: str) -> None:
         if id in self._references:
             cancel([self._references[id]])
 
@@ -206,13 +210,13 @@ class RemoteCalls:
         # The folder of the calls exists only on the head.
         folder = str(self._folder) if host == self._head else ""
         options = self._options(call, {"label_selector": {LABEL_HOST: host}})
-        call.begin()
+        call.start()
         return await self._await(
             call, TASKS["shell"].options(**options).remote(bytes(call.content).decode(), folder)
         )
 
     async def _scatter(self, call: Call) -> tuple[bytes, bool]:
-        call.begin()
+        call.start()
         # In a thread, because Ray copies the parcel. The driver owns the object, so it lasts until
         # the session ends.
         reference = await asyncio.to_thread(ray.put, pickle.PickleBuffer(call.content))
@@ -220,14 +224,14 @@ class RemoteCalls:
         return Outcome(pickled=pickle.dumps(cloudpickle.dumps(reference))).encode(), False
 
     async def _function(self, call: Call) -> tuple[bytes, bool]:
-        call.begin()
+        call.start()
         digest = call.request.function
         if digest not in self._functions:
             self._functions[digest] = await asyncio.to_thread(ray.put, bytes(call.content))
         return Outcome().encode(), False
 
     async def _batch(self, call: Call) -> tuple[bytes, bool]:
-        call.begin()
+        call.start()
         body, first = bytes(call.content), call.request.first
         items = pickle.loads(body)
         try:
@@ -237,14 +241,16 @@ class RemoteCalls:
                 raise
         # The process died, perhaps because of an unknown item. Try the items separately and one
         # after the other, because one may take so much memory that all processes of the host die.
-        began_s = time.monotonic()
+        started_s = time.monotonic()
         outcomes = [
             await self._single(call, item, number) for number, item in enumerate(items, start=first)
         ]
-        return Outcome(pickled=pickle.dumps((time.monotonic() - began_s, outcomes))).encode(), False
+        return Outcome(
+            pickled=pickle.dumps((time.monotonic() - started_s, outcomes))
+        ).encode(), False
 
     async def _single(self, call: Call, item: bytes, number: int) -> bytes:
-        for attempt in range(1, DEATHS + 1):
+        for attempt in range(1, MAX_DEATHS + 1):
             try:
                 encoded, _ = await self._await(
                     call, self._submit(call, pickle.dumps([item]), number)
@@ -254,9 +260,9 @@ class RemoteCalls:
             except (RayTaskError, TaskCancelledError):
                 raise
             except RayError as error:
-                if call.is_cancelled or attempt == DEATHS:
-                    why = f"{death_of(call.request.name, error)}; {attempt} processes died of it"
-                    return failed("WorkerDied", why, item=number).encode()
+                if call.is_cancelled or attempt == MAX_DEATHS:
+                    why = f"{describe_death(call.request.name, error)}; {attempt} processes died of it"
+                    return failed_outcome("WorkerDied", why, item=number).encode()
         raise AssertionError("the last attempt returns")
 
     def _submit(self, call: Call, items: bytes, first: int) -> Any:
@@ -289,5 +295,5 @@ class RemoteCalls:
 TASKS: Mapping[str, Any] = {
     # Without retries by Ray, because work must not be executed twice unnoticed.
     name: ray.remote(max_retries=0)(function)
-    for name, function in (("batch", work.batch), ("shell", work.shell))
+    for name, function in (("batch", work.run_batch), ("shell", work.run_shell))
 }

@@ -20,9 +20,9 @@ from typing import IO, Any
 from raysm.core.protocol.parcels import SMALL_BYTES, Piece, load, size_of
 from raysm.core.request.codec import from_json
 from raysm.core.request.workload import arguments_of
-from raysm.features.session.cluster.blobs import Blob, Blobs, opened, write_to
-from raysm.features.session.cluster.outcomes import outcome_of, outcome_of_error
-from raysm.features.session.cluster.output import Printed, SocketLine, call_in
+from raysm.features.session.cluster.blobs import Blob, Blobs, map_file, write_file
+from raysm.features.session.cluster.outcomes import capture_outcome, outcome_from_error
+from raysm.features.session.cluster.output import OutputSender, OutputSocket, enter_call
 from raysm.features.session.protocol import CallRequest, Outcome
 from raysm.instance.environment import base_paths, show_all_gpus, with_all_gpus
 
@@ -32,7 +32,7 @@ Work = Callable[[str, bytes | memoryview, str, str], tuple[list[Piece], bool, in
 """``CallProcess.call``."""
 
 
-class CallLine:
+class CallSocket:
     """The server's end of the connection with a call process, which runs one call at a time."""
 
     def __init__(
@@ -40,10 +40,10 @@ class CallLine:
     ) -> None:
         self._reader, self._writer, self._blobs = reader, writer, blobs
         # The process writes its next large outcome to this blob.
-        self._blob = blobs.new()
+        self._blob = blobs.create()
 
     @classmethod
-    async def to(cls, path: str, blobs: Blobs) -> "CallLine":
+    async def connect(cls, path: str, blobs: Blobs) -> "CallSocket":
         return cls(*await asyncio.open_unix_connection(path, limit=READ_BYTES), blobs)
 
     async def call(
@@ -69,7 +69,7 @@ class CallLine:
         except asyncio.IncompleteReadError as error:
             raise ConnectionError("its connection with the session ended") from error
         if answer["blob"]:
-            outcome, self._blob = self._blob, self._blobs.new()
+            outcome, self._blob = self._blob, self._blobs.create()
             outcome.size = answer["blob"]
         return outcome, answer["failed"], answer["messages"]
 
@@ -80,7 +80,7 @@ class CallLine:
         self._writer.transport.abort()
 
 
-class Serving:
+class CallServer:
     def __init__(self, path: str) -> None:
         self._path = path
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -96,11 +96,11 @@ class Serving:
             while line := file.readline():
                 head = json.loads(line)
                 size, path = head["bytes"], head["path"]
-                body = opened(path, size) if path else file.read(size)
+                body = map_file(path, size) if path else file.read(size)
                 pieces, has_failed, messages = work(head["id"], body, head["name"], head["host"])
                 # Free the arguments before waiting for the next call.
                 del body
-                blob = write_to(head["blob"], pieces) if size_of(pieces) > SMALL_BYTES else 0
+                blob = write_file(head["blob"], pieces) if size_of(pieces) > SMALL_BYTES else 0
                 outcome = b"" if blob else b"".join(pieces)
                 del pieces
                 file.write(
@@ -136,8 +136,8 @@ class CallProcess:
 
     def __init__(self, output: str, folder: str, path: str) -> None:
         show_all_gpus()
-        self._folder, self._send = folder, SocketLine(output).send
-        self._serving = Serving(path)
+        self._folder, self._send = folder, OutputSocket(output).send
+        self._serving = CallServer(path)
 
     def pid(self) -> int:
         return os.getpid()
@@ -153,13 +153,13 @@ class CallProcess:
         def work() -> Any:
             # Loaded here, so that a failure to load is the call's failure.
             function, args, kwargs = load(pickled)
-            printed.arguments = lambda: arguments_of(function, args, kwargs)
+            sender.arguments = lambda: arguments_of(function, args, kwargs)
             return function(*args, **kwargs)
 
-        with call_in(self._folder, id, self._send) as printed:
-            outcome = outcome_of(work, name=name, host=host)
+        with enter_call(self._folder, id, self._send) as sender:
+            outcome = capture_outcome(work, name=name, host=host)
         # Messages travel over another socket; the server waits until this many have arrived.
-        return outcome.pieces(), outcome.error is not None, printed.messages
+        return outcome.pieces(), outcome.error is not None, sender.messages
 
 
 class NamespaceProcess:
@@ -172,7 +172,7 @@ class NamespaceProcess:
     def __init__(self, host: str, forwarder: Any) -> None:
         show_all_gpus()
         # Imported here, because call processes do not need IPython, whose import takes 0.1 s.
-        from raysm.features.session.cluster.shell import Namespace, show_figures_inline
+        from raysm.features.session.cluster.namespace import Namespace, show_figures_inline
 
         show_figures_inline()
         scratch = base_paths().scratch
@@ -182,26 +182,26 @@ class NamespaceProcess:
             host,
             Namespace(self._show, scratch if scratch.is_dir() else None),
         )
-        self._printed: Printed | None = None
+        self._sender: OutputSender | None = None
         self._forwarder, self._sent = forwarder, 0
 
     def pid(self) -> int:
         return os.getpid()
 
-    def do(self, id: str, request: Any, body: bytes) -> tuple[bytes, bool, int]:
+    def execute(self, id: str, request: Any, body: bytes) -> tuple[bytes, bool, int]:
         call: CallRequest = from_json(CallRequest, request, "call")
         # In Ray's working folder, because the folder of the calls exists only on the head.
-        with call_in(".", id, self._send) as printed, self._namespace.as_main():
-            self._printed = printed
+        with enter_call(".", id, self._send) as sender, self._namespace.as_main():
+            self._sender = sender
             try:
-                outcome = self._namespace.do(call, body)
+                outcome = self._namespace.execute(call, body)
             except BaseException as error:  # SystemExit too: it ends the cell, not the namespace
-                outcome = outcome_of_error(error, host=self._host)
-        return outcome.encode(), outcome.error is not None, printed.messages
+                outcome = outcome_from_error(error, host=self._host)
+        return outcome.encode(), outcome.error is not None, sender.messages
 
     def _show(self, bundle: Mapping[str, Any]) -> None:
-        if self._printed is not None:
-            self._printed.show(bundle)
+        if self._sender is not None:
+            self._sender.show(bundle)
 
     def _send(self, message: Mapping[str, str]) -> None:
         reference = self._forwarder.send.remote(dict(message))
@@ -219,18 +219,18 @@ class Forwarder:
     """A Ray actor on the head that forwards the output of other instances' cells to the server."""
 
     def __init__(self, socket: str) -> None:
-        self._line = SocketLine(socket)
+        self._line = OutputSocket(socket)
 
     def send(self, message: Mapping[str, str]) -> None:
         self._line.send(message)
 
 
-def strike(pid: int, number: int) -> None:
+def send_signal(pid: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 
 
-def batch(
+def run_batch(
     function: bytes, items: bytes, first: int, retries: int, return_exceptions: bool, unpack: bool
 ) -> tuple[bytes, bool]:
     """Call a pickled function with each of the items; return the outcome, and False.
@@ -246,7 +246,7 @@ def batch(
         return_exceptions: Continue after an item that failed.
         unpack: Each item is a tuple of arguments.
     """
-    began_s = time.perf_counter()
+    started_s = time.perf_counter()
     fn, args, kwargs = pickle.loads(function)
     outcomes: list[Outcome] = []
     # Loaded one by one, so that an item that cannot be loaded fails alone.
@@ -257,7 +257,7 @@ def batch(
             break
     # Encoded one by one, so that they can be forwarded without loading the values.
     encoded = [outcome.encode() for outcome in outcomes]
-    return Outcome(pickled=pickle.dumps((time.perf_counter() - began_s, encoded))).encode(), False
+    return Outcome(pickled=pickle.dumps((time.perf_counter() - started_s, encoded))).encode(), False
 
 
 def _apply(
@@ -268,16 +268,16 @@ def _apply(
 
 
 def _item(work: Callable[[], Any], number: int, retries: int) -> Outcome:
-    outcome = outcome_of(work, name=f"item {number}", item=number)
+    outcome = capture_outcome(work, name=f"item {number}", item=number)
     for _ in range(retries):
         # An interrupted item is not retried.
         if outcome.error is None or outcome.error.cancelled:
             break
-        outcome = outcome_of(work, name=f"item {number}", item=number)
+        outcome = capture_outcome(work, name=f"item {number}", item=number)
     return outcome
 
 
-def shell(command: str, folder: str) -> tuple[bytes, bool]:
+def run_shell(command: str, folder: str) -> tuple[bytes, bool]:
     """Run a shell command, which sees all GPUs of the instance.
 
     Return its encoded exit code and the end of its output, and whether it failed.
@@ -297,18 +297,18 @@ def shell(command: str, folder: str) -> tuple[bytes, bool]:
         ) as process:
             try:
                 assert process.stdout is not None
-                output = last_of(process.stdout, KEPT_OUTPUT)
+                output = read_tail(process.stdout, KEPT_OUTPUT)
                 return {"exit_code": process.wait(), "output": output.decode(errors="replace")}
             except BaseException:
                 # If interrupted, the end of the block would wait for the command.
                 process.kill()
                 raise
 
-    outcome = outcome_of(work, name=command)
+    outcome = capture_outcome(work, name=command)
     return outcome.encode(), outcome.error is not None
 
 
-def last_of(stream: IO[bytes], size: int) -> bytes:
+def read_tail(stream: IO[bytes], size: int) -> bytes:
     """Read a stream to its end; return its last ``size`` bytes, using only a few times that memory."""
     end = b""
     while chunk := stream.read(size):

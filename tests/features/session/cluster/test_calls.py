@@ -16,13 +16,13 @@ from raysm.features.session.cluster.blobs import Blobs
 from raysm.features.session.cluster.calls import CallEnded, Calls
 from raysm.features.session.cluster.lifetime import (
     ATTACHED_S,
+    Activity,
     Lifetime,
     Rules,
-    Seen,
-    look_at_ray_jobs,
-    seen_in,
+    fetch_ray_activity,
+    summarize_jobs,
 )
-from raysm.features.session.cluster.outcomes import failed, interrupted
+from raysm.features.session.cluster.outcomes import failed_outcome, interrupted_outcome
 from raysm.features.session.protocol import (
     CALL,
     CELL,
@@ -48,7 +48,7 @@ class Scripted:
 
     async def run(self, call):
         self.begun.append(call.id)
-        call.begin()
+        call.start()
         await self.go.wait()
         if self.error:
             raise self.error
@@ -73,7 +73,7 @@ def with_calls(folder, script, blobs=None, **how):
 
 
 def ask(calls, id="1", **fields):
-    return calls.ask(
+    return calls.start_once(
         id,
         CallRequest(kind=fields.pop("kind", CALL), name="f", **fields),
         b"body",
@@ -98,7 +98,11 @@ def test_a_large_outcome_for_which_there_is_no_room_is_said_to_who_waits_for_it(
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [(None, "done"), (RuntimeError("no room"), "failed"), (CallEnded(interrupted()), "stopped")],
+    [
+        (None, "done"),
+        (RuntimeError("no room"), "failed"),
+        (CallEnded(interrupted_outcome()), "stopped"),
+    ],
 )
 def test_a_call_that_reports_metrics_tells_its_number_its_arguments_and_its_end(
     tmp_path, error, status
@@ -158,7 +162,7 @@ def test_a_cell_that_reports_metrics_has_no_arguments(tmp_path):
 
 def test_a_call_that_reports_metrics_and_fails_with_a_large_exception_is_told_as_failed(tmp_path):
     async def script(calls, executor, active):
-        executor.outcome = failed("ValueError", "x" * SMALL_BYTES).encode(), True
+        executor.outcome = failed_outcome("ValueError", "x" * SMALL_BYTES).encode(), True
         executor.go.set()
         call = ask(calls)
         call.output.log_lines(line(Metric(name="loss", value=1.0)), "{}")
@@ -217,7 +221,7 @@ def test_the_idle_time_begins_again_when_a_call_arrives_and_when_it_ends(tmp_pat
             "InvalidRequest: no instance 'algo-9'",
             InvalidRequest,
         ),
-        (CallEnded(failed("WorkerDied", "it died")), "WorkerDied: it died", None),
+        (CallEnded(failed_outcome("WorkerDied", "it died")), "WorkerDied: it died", None),
     ],
 )
 def test_an_error_of_the_executor_is_the_outcome(tmp_path, error, headline, kind):
@@ -251,7 +255,7 @@ def test_delivered_outcomes_are_forgotten_the_oldest_first_and_never_executed_ag
         with pytest.raises(InvalidRequest, match="not kept"):
             ask(calls, "0")
         assert executor.begun.count("0") == 1
-        assert "0" not in {call.id for call in calls.every()}
+        assert "0" not in {call.id for call in calls.list_all()}
 
     with_calls(tmp_path, script)
 
@@ -288,8 +292,8 @@ def test_at_the_end_calls_are_interrupted_and_those_that_do_not_end_are_given_up
 @pytest.mark.parametrize("way", ["outcome", "exception"])
 def test_a_call_that_is_interrupted_because_the_session_ends_says_why(tmp_path, way):
     async def script(calls, executor, active):
-        executor.outcome = interrupted("algo-1").encode(), True
-        executor.error = CallEnded(interrupted("algo-1")) if way == "exception" else None
+        executor.outcome = interrupted_outcome("algo-1").encode(), True
+        executor.error = CallEnded(interrupted_outcome("algo-1")) if way == "exception" else None
         executor.interrupt = lambda call: executor.go.set()
         call = ask(calls)
         await asyncio.sleep(0)
@@ -316,7 +320,7 @@ def test_a_call_that_returns_while_the_session_ends_keeps_its_value(tmp_path):
 @pytest.mark.parametrize("way", ["small", "large", "process"])
 def test_a_call_that_fails_while_the_session_ends_keeps_its_failure(tmp_path, way):
     async def script(calls, executor, active):
-        failure = failed("ValueError", "x" * (SMALL_BYTES if way == "large" else 1))
+        failure = failed_outcome("ValueError", "x" * (SMALL_BYTES if way == "large" else 1))
         executor.outcome = failure.encode(), True
         executor.error = CallEnded(failure) if way == "process" else None
         executor.interrupt = lambda call: executor.go.set()
@@ -341,17 +345,40 @@ ATTACHED, DETACHED = (
     [
         ([], 0, 300, DETACHED),
         # With a client the longer time counts, from the last activity; heartbeats are none.
-        ([("heard", "a", 50), ("active", 60), ("heard", "a", 65)], 70, 1860, ATTACHED),
+        (
+            [("note_heartbeat", "a", 50), ("note_activity", 60), ("note_heartbeat", "a", 65)],
+            70,
+            1860,
+            ATTACHED,
+        ),
         # A silent client is gone after 30 s, since its last word.
-        ([("heard", "a", 1000)], 1001 + ATTACHED_S, 1300, DETACHED),
-        ([("heard", "a", 1000), ("left", "a", 1010)], 1010, 1310, DETACHED),
-        ([("heard", "a", 1000), ("heard", "b", 1000), ("left", "a", 1001)], 1001, 2801, ATTACHED),
+        ([("note_heartbeat", "a", 1000)], 1001 + ATTACHED_S, 1300, DETACHED),
+        ([("note_heartbeat", "a", 1000), ("note_departure", "a", 1010)], 1010, 1310, DETACHED),
+        (
+            [
+                ("note_heartbeat", "a", 1000),
+                ("note_heartbeat", "b", 1000),
+                ("note_departure", "a", 1001),
+            ],
+            1001,
+            2801,
+            ATTACHED,
+        ),
         # A client that attaches after a silence finds all of the time.
-        ([("heard", "a", 290)], 290, 290 + 1800, ATTACHED),
+        ([("note_heartbeat", "a", 290)], 290, 290 + 1800, ATTACHED),
         # Without clients it counts from the last heartbeat of any, or from the end of the last
         # call.
-        ([("heard", "a", 1000), ("heard", "b", 1010), ("heard", "a", 1020)], 1100, 1320, DETACHED),
-        ([("heard", "a", 1000), ("active", 1200)], 1200, 1500, DETACHED),
+        (
+            [
+                ("note_heartbeat", "a", 1000),
+                ("note_heartbeat", "b", 1010),
+                ("note_heartbeat", "a", 1020),
+            ],
+            1100,
+            1320,
+            DETACHED,
+        ),
+        ([("note_heartbeat", "a", 1000), ("note_activity", 1200)], 1200, 1500, DETACHED),
         # keep() never brings the end nearer.
         ([("keep", 5000), ("keep", 200)], 0, 5000, "idle for 83 min with no client attached"),
     ],
@@ -373,9 +400,9 @@ def test_the_end_of_an_idle_session(steps, now_s, at_s, why):
         getattr(lifetime, name)(
             *(float(each) if isinstance(each, int) else each for each in arguments)
         )
-    end = lifetime.end(float(now_s), is_busy=False)
+    end = lifetime.find_end(float(now_s), is_busy=False)
     assert (end.at_s, end.why) == (at_s, why)
-    assert lifetime.end(1e6, is_busy=True) is None
+    assert lifetime.find_end(1e6, is_busy=True) is None
 
 
 def test_the_budget_counts_from_the_start_of_the_head_and_ends_busy_sessions_too():
@@ -383,14 +410,14 @@ def test_the_budget_counts_from_the_start_of_the_head_and_ends_busy_sessions_too
         Rules(idle_s=1e6, idle_detached_s=1e6, usd_per_hour=3600.0, budget_usd=100.0), 1000.0, 30.0
     )
     assert lifetime.usd(1000.0) == pytest.approx(30.0)
-    end = lifetime.end(1000.0, is_busy=True)
+    end = lifetime.find_end(1000.0, is_busy=True)
     assert (end.at_s, end.why) == (1070.0, "its budget of 100 USD is spent")
     assert lifetime.uptime_s(1070.0) == 100.0
     # The end that comes first counts.
     lifetime = Lifetime(
         Rules(idle_s=60, idle_detached_s=60, usd_per_hour=1.0, budget_usd=100.0), 0.0
     )
-    assert lifetime.end(0.0, is_busy=False).why.startswith("idle")
+    assert lifetime.find_end(0.0, is_busy=False).why.startswith("idle")
     assert Lifetime(RULES, 0.0).usd(3600.0) is None
 
 
@@ -398,17 +425,19 @@ def test_the_budget_counts_from_the_start_of_the_head_and_ends_busy_sessions_too
 def test_clients_are_warned_five_minutes_before_the_end_but_at_most_a_quarter_of_the_time(
     time_s, before_s
 ):
-    idle = Lifetime(Rules(idle_s=time_s, idle_detached_s=time_s), 1000.0).end(1000.0, is_busy=False)
+    idle = Lifetime(Rules(idle_s=time_s, idle_detached_s=time_s), 1000.0).find_end(
+        1000.0, is_busy=False
+    )
     assert (idle.at_s, idle.warn_at_s) == (1000 + time_s, 1000 + time_s - before_s)
     rules = Rules(idle_s=1e6, idle_detached_s=1e6, usd_per_hour=3600.0, budget_usd=float(time_s))
-    spent = Lifetime(rules, 1000.0).end(1000.0, is_busy=True)
+    spent = Lifetime(rules, 1000.0).find_end(1000.0, is_busy=True)
     assert (spent.at_s, spent.warn_at_s) == (1000 + time_s, 1000 + time_s - before_s)
 
 
 def test_a_session_with_a_price_and_no_budget_ends_when_it_is_idle():
     lifetime = Lifetime(Rules(idle_s=1800, idle_detached_s=300, usd_per_hour=36.0), 0.0)
-    assert lifetime.end(0.0, is_busy=False).why == DETACHED
-    assert lifetime.end(0.0, is_busy=True) is None
+    assert lifetime.find_end(0.0, is_busy=False).why == DETACHED
+    assert lifetime.find_end(0.0, is_busy=True) is None
 
 
 def job(status, type="SUBMISSION", end_time=None):
@@ -418,15 +447,15 @@ def job(status, type="SUBMISSION", end_time=None):
 @pytest.mark.parametrize(
     ("jobs", "seen"),
     [
-        ([job("PENDING"), job("RUNNING"), job("SUCCEEDED", end_time=1000)], Seen(2, 0.0)),
-        ([job("FAILED", end_time=4000), job("STOPPED", end_time=7000)], Seen(0, 3.0)),
+        ([job("PENDING"), job("RUNNING"), job("SUCCEEDED", end_time=1000)], Activity(2, 0.0)),
+        ([job("FAILED", end_time=4000), job("STOPPED", end_time=7000)], Activity(0, 3.0)),
         # The session's own driver.
-        ([job("RUNNING", type="DRIVER")], Seen(0, None)),
+        ([job("RUNNING", type="DRIVER")], Activity(0, None)),
     ],
     ids=["running", "ended", "driver"],
 )
 def test_jobs_submitted_to_ray_are_activity(jobs, seen):
-    assert seen_in(jobs, 10.0) == seen
+    assert summarize_jobs(jobs, 10.0) == seen
 
 
 def test_the_dashboard_is_asked_with_the_token_and_may_be_away():
@@ -443,9 +472,9 @@ def test_the_dashboard_is_asked_with_the_token_and_may_be_away():
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         port = runner.addresses[0][1]
-        there = await look_at_ray_jobs(port, b"secret\n")
+        there = await fetch_ray_activity(port, b"secret\n")
         await runner.cleanup()
-        return there, await look_at_ray_jobs(port, b"secret\n")
+        return there, await fetch_ray_activity(port, b"secret\n")
 
-    assert asyncio.run(script()) == (Seen(1, 0.0), Seen(0, None))
+    assert asyncio.run(script()) == (Activity(1, 0.0), Activity(0, None))
     assert asked == ["Bearer secret"]

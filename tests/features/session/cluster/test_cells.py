@@ -9,13 +9,13 @@ import pytest
 
 from raysm.features.session.cluster.calls import Call
 from raysm.features.session.cluster.cells import Cells
-from raysm.features.session.cluster.outcomes import outcome_of_error
-from raysm.features.session.cluster.shell import MAX_DISPLAY_BYTES, Namespace
+from raysm.features.session.cluster.namespace import MAX_DISPLAY_BYTES, Namespace
+from raysm.features.session.cluster.outcomes import outcome_from_error
 from raysm.features.session.protocol import CELL, CallRequest, Outcome
 
 
 def cell(namespace, source, **fields):
-    return namespace.do(CallRequest(kind=CELL, name="a cell", **fields), source.encode())
+    return namespace.execute(CallRequest(kind=CELL, name="a cell", **fields), source.encode())
 
 
 def test_it_stands_for_the_program_for_as_long_as_is_wanted():
@@ -150,9 +150,9 @@ class Notebook:
         request = CallRequest(kind=CELL, name="a cell", filename=filename)
         with self.namespace.as_main():
             try:
-                return self.namespace.do(request, source.encode())
+                return self.namespace.execute(request, source.encode())
             except BaseException as error:
-                return outcome_of_error(error)
+                return outcome_from_error(error)
 
     def shown(self, source):
         outcome = self.run(source)

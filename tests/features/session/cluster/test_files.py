@@ -13,9 +13,9 @@ from aiohttp import web
 
 from raysm.core.protocol.parcels import BULK, receive_line, send_line
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.features.session.cluster.blobs import Blobs, opened, write_to
+from raysm.features.session.cluster.blobs import Blobs, map_file, write_file
 from raysm.features.session.cluster.calls import Call
-from raysm.features.session.cluster.files import Transfers, receive, send, size_of
+from raysm.features.session.cluster.files import Transfers, measure_file, receive, send
 from raysm.features.session.protocol import TRANSFER, CallRequest, Outcome
 from tests.support.interrupting import interrupted
 
@@ -44,9 +44,9 @@ def test_a_folder_is_no_file(tmp_path):
     with pytest.raises(InvalidRequest, match="folder"):
         asyncio.run(receive(tmp_path, Bytes(b"x"), None))
     with pytest.raises(InvalidRequest, match="folder"):
-        size_of(tmp_path)
+        measure_file(tmp_path)
     with pytest.raises(InvalidRequest, match=r"model\.pt"):
-        size_of(tmp_path / "model.pt")
+        measure_file(tmp_path / "model.pt")
 
 
 async def with_store(script, status=200, get=None):
@@ -134,9 +134,9 @@ def kept(request, tmp_path):
 
 
 def test_a_blob_is_written_and_read_by_its_path_and_a_change_stays_here(kept, tmp_path):
-    blob = kept.new()
-    blob.size = write_to(blob.path, [b"abc", memoryview(b"def")])
-    assert bytes(opened(blob.path, blob.size)) == bytes(blob.content()) == b"abcdef"
+    blob = kept.create()
+    blob.size = write_file(blob.path, [b"abc", memoryview(b"def")])
+    assert bytes(map_file(blob.path, blob.size)) == bytes(blob.content()) == b"abcdef"
     changed = blob.content()
     changed[0] = 0
     assert bytes(blob.content()) == b"abcdef"
@@ -146,7 +146,7 @@ def test_a_blob_is_written_and_read_by_its_path_and_a_change_stays_here(kept, tm
 
 
 def test_nobody_else_reads_a_file(tmp_path):
-    assert os.stat(Blobs(tmp_path / "values", memory_share=0).new().path).st_mode & 0o077 == 0
+    assert os.stat(Blobs(tmp_path / "values", memory_share=0).create().path).st_mode & 0o077 == 0
 
 
 def exchanged(kept, ask, outcome=None):

@@ -9,18 +9,18 @@ import pytest
 from raysm.core.protocol.parcels import SMALL_BYTES, load
 from raysm.errors import InvalidRequest
 from raysm.features.session.cluster.outcomes import (
-    death_of,
-    failed,
-    interrupted,
-    outcome_of,
-    refused,
+    capture_outcome,
+    describe_death,
+    failed_outcome,
+    interrupted_outcome,
+    refused_outcome,
 )
 from raysm.features.session.protocol import Outcome
 
 
 def of(work, **where):
     """Return the outcome as the client receives it."""
-    return Outcome.decode(outcome_of(work, name="train", **where).encode())
+    return Outcome.decode(capture_outcome(work, name="train", **where).encode())
 
 
 def raises(error):
@@ -76,9 +76,9 @@ def test_an_exit_ends_the_call_alone_and_is_a_failure_unless_its_status_is_0():
 
 
 def test_an_interrupted_call_is_cancelled_and_no_other_failure_is():
-    for outcome in (of(raises(KeyboardInterrupt()), host="algo-2"), interrupted("algo-2")):
+    for outcome in (of(raises(KeyboardInterrupt()), host="algo-2"), interrupted_outcome("algo-2")):
         assert (outcome.error.cancelled, outcome.error.host) == (True, "algo-2")
-    died = failed("WorkerDied", "it died", "algo-2", 7).error
+    died = failed_outcome("WorkerDied", "it died", "algo-2", 7).error
     assert (died.headline, died.host, died.item, died.cancelled) == (
         "WorkerDied: it died",
         "algo-2",
@@ -94,10 +94,10 @@ class WithALock(InvalidRequest):
 
 
 def test_a_refusal_of_raysm_is_the_same_error_at_the_client_or_described_if_it_cannot_be():
-    outcome = refused(InvalidRequest("there is no instance 'algo-9'"))
+    outcome = refused_outcome(InvalidRequest("there is no instance 'algo-9'"))
     assert outcome.error.headline == "InvalidRequest: there is no instance 'algo-9'"
     assert isinstance(pickle.loads(outcome.pickled), InvalidRequest)
-    described = Outcome.decode(refused(WithALock("no")).encode())
+    described = Outcome.decode(refused_outcome(WithALock("no")).encode())
     assert (described.error.headline, described.pickled) == ("WithALock: no", b"")
 
 
@@ -118,4 +118,4 @@ Worker exit detail: Worker exits with code 3. Some common causes include: (1) th
     ids=["detail", "first line", "nothing"],
 )
 def test_a_death_is_told_by_what_ray_knows_of_it(message, reason):
-    assert death_of("train", RuntimeError(message)) == f"the process of train died: {reason}"
+    assert describe_death("train", RuntimeError(message)) == f"the process of train died: {reason}"

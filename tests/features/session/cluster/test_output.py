@@ -19,21 +19,21 @@ from hypothesis import strategies as st
 from ray.exceptions import UnserializableException
 
 from raysm.core.protocol.events import Metric, line
-from raysm.features.session.cluster.outcomes import outcome_of
+from raysm.features.session.cluster.outcomes import capture_outcome
 from raysm.features.session.cluster.output import (
     Output,
-    Printing,
+    OutputReceiver,
+    OutputSocket,
     RoutedStream,
-    SocketLine,
-    call_in,
-    events_apart,
+    enter_call,
+    split_events,
 )
 
 METRIC = line(Metric(name="loss", value=0.5))
 
 
 def text_of(output):
-    return [(piece.stream, piece.text) for piece in output.since(0)]
+    return [(piece.stream, piece.text) for piece in output.read_from(0)]
 
 
 @settings(max_examples=30)
@@ -46,7 +46,7 @@ def test_what_follows_a_position_is_the_rest_of_all_that_was_printed(written, po
     for stream, text in written:
         output.write(stream, text)
     whole = "".join(text for _, text in written)
-    assert "".join(piece.text for piece in output.since(position)) == whole[position:]
+    assert "".join(piece.text for piece in output.read_from(position)) == whole[position:]
     assert output.end == len(whole)
 
 
@@ -60,7 +60,7 @@ def test_the_streams_stay_apart_and_the_end_of_much_output_is_kept():
     assert woken == []
     for number in range(1000):
         output.write("stdout" if number % 2 else "stderr", f"{number:03}")
-    kept = output.since(0)
+    kept = output.read_from(0)
     assert sum(len(piece.text) for piece in kept) <= 103
     assert kept[0].start == 3000 - sum(len(piece.text) for piece in kept)
     assert (kept[-1].text, len(woken)) == ("999", 1000)
@@ -74,7 +74,7 @@ def test_each_text_goes_where_the_route_says_and_events_of_the_job_go_to_its_log
     stream.write(f"before\n{METRIC}\nafter\n")
     assert text_of(output) == [("stderr", "before\nafter\n")]
     assert log.getvalue() == f"to the log\n{METRIC}\n"
-    assert events_apart('{"raysm": 1, nonsense\n') == ('{"raysm": 1, nonsense\n', [])
+    assert split_events('{"raysm": 1, nonsense\n') == ('{"raysm": 1, nonsense\n', [])
 
 
 def written_to(stream):
@@ -112,13 +112,13 @@ class Heard:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(private / "s"))
             listener.listen()
-            self.line = SocketLine(str(private / "s"))
+            self.line = OutputSocket(str(private / "s"))
             self.connection, _ = listener.accept()
         self.connection.settimeout(60)
         self.file = self.connection.makefile()
 
     def call(self, id):
-        return call_in(str(self.folder), id, self.line.send)
+        return enter_call(str(self.folder), id, self.line.send)
 
     def messages(self, count):
         return [json.loads(self.file.readline()) for _ in range(count)]
@@ -144,16 +144,16 @@ def test_what_a_call_prints_is_sent_by_lines_and_counted(heard):
     before = sys.stdout, os.getcwd()
     with heard.call("silent") as silent:
         pass
-    with heard.call("c") as printed:
+    with heard.call("c") as sender:
         print("one", end="")
         print(" line")
         print("wrong", file=sys.stderr)
-        printed.arguments = lambda: {"lr": 0.1}
+        sender.arguments = lambda: {"lr": 0.1}
         print(METRIC)
         print("no newline", end="")
         assert os.getcwd() == os.path.realpath(heard.folder)
     assert (sys.stdout, os.getcwd()) == before
-    assert (silent.messages, printed.messages) == (0, 4)
+    assert (silent.messages, sender.messages) == (0, 4)
     assert heard.messages(4) == [
         {"call": "c", "stream": "stdout", "text": "one line\n"},
         {"call": "c", "stream": "stderr", "text": "wrong\n"},
@@ -163,9 +163,9 @@ def test_what_a_call_prints_is_sent_by_lines_and_counted(heard):
 
 
 def test_the_bytes_that_a_call_writes_are_sent_as_its_text(heard):
-    with heard.call("c") as printed:
+    with heard.call("c") as sender:
         expected = written_to(sys.stdout)
-    assert "".join(message["text"] for message in heard.messages(printed.messages)) == expected
+    assert "".join(message["text"] for message in heard.messages(sender.messages)) == expected
 
 
 def test_a_signal_interrupts_a_call_and_nothing_after_it(heard):
@@ -193,14 +193,14 @@ def test_a_session_that_is_gone_costs_a_call_only_its_output(heard):
 
 
 def listening(script, **options):
-    """Run the coroutine function ``script(printing, send)``; ``send`` sends messages to the socket."""
+    """Run the coroutine function ``script(receiver, send)``; ``send`` sends messages to the socket."""
 
     async def go():
         # Short: a socket's path has at most 107 bytes.
         private = Path(tempfile.mkdtemp(prefix="rp"))
-        printing = Printing(private / "s", **options)
-        await printing.start()
-        _, writer = await asyncio.open_unix_connection(printing.socket)
+        receiver = OutputReceiver(private / "s", **options)
+        await receiver.start()
+        _, writer = await asyncio.open_unix_connection(receiver.socket)
 
         def send(*messages):
             for message in messages:
@@ -209,19 +209,19 @@ def listening(script, **options):
                 )
 
         try:
-            return await asyncio.wait_for(script(printing, send), 60)
+            return await asyncio.wait_for(script(receiver, send), 60)
         finally:
             writer.close()
-            printing.close()
+            receiver.close()
             shutil.rmtree(private)
 
     return asyncio.run(go())
 
 
 def test_each_call_has_its_output_before_its_end_and_a_metric_is_the_jobs(capsys):
-    async def script(printing, send):
+    async def script(receiver, send):
         first, second = Output(), Output()
-        with printing.into("a", first), printing.into("b", second):
+        with receiver.collect("a", first), receiver.collect("b", second):
             send(
                 {"call": "a", "stream": "stdout", "text": "one\n"},
                 {"call": "b", "stream": "stderr", "text": "two\n"},
@@ -231,8 +231,8 @@ def test_each_call_has_its_output_before_its_end_and_a_metric_is_the_jobs(capsys
                 {"call": "gone", "stream": "stdout", "text": "late"},
                 {"call": "a", "stream": "stderr", "text": "x" * 100_000},
             )
-            await printing.drain("a", 3)
-            await printing.drain("b", 1)
+            await receiver.drain("a", 3)
+            await receiver.drain("b", 1)
         return text_of(first), text_of(second)
 
     assert listening(script) == (
@@ -257,7 +257,7 @@ class Twofold(Exception):
 
 
 def test_an_exception_travels_itself_with_its_place():
-    outcome = outcome_of(raising(KeyError("lr")), name="f", host="algo-1", item=3)
+    outcome = capture_outcome(raising(KeyError("lr")), name="f", host="algo-1", item=3)
     error = outcome.error
     assert (error.type, error.message, error.host, error.item) == ("KeyError", "'lr'", "algo-1", 3)
     assert "in work\n    raise error" in error.traceback
@@ -282,7 +282,7 @@ def test_an_exception_travels_itself_with_its_place():
     ids=["task", "pickle", "exit"],
 )
 def test_an_exception_that_cannot_travel_is_described(error, kind, message):
-    outcome = outcome_of(raising(error), name="f")
+    outcome = capture_outcome(raising(error), name="f")
     assert (
         outcome.error.type.rpartition("tests.features.session.cluster.test_output.")[2],
         outcome.pickled,
@@ -294,6 +294,6 @@ def test_an_exception_that_cannot_travel_is_described(error, kind, message):
 
 
 def test_a_value_that_cannot_be_pickled_is_a_failure_that_says_so():
-    outcome = outcome_of(threading.Lock, name="train")
+    outcome = capture_outcome(threading.Lock, name="train")
     assert outcome.error.type == "InvalidRequest"
     assert "train, a lock" in outcome.error.message

@@ -16,8 +16,8 @@ import pytest
 from raysm.core.protocol.loop_thread import LoopThread
 from raysm.features.session.cluster.blobs import Blobs
 from raysm.features.session.cluster.calls import Call, CallEnded
-from raysm.features.session.cluster.output import Printing
-from raysm.features.session.cluster.processes import CallProcesses, Crew
+from raysm.features.session.cluster.output import OutputReceiver
+from raysm.features.session.cluster.processes import CallProcesses, ProcessPool
 from raysm.features.session.protocol import CALL, CallRequest, Outcome
 from tests.support.interrupting import interrupted
 
@@ -37,14 +37,14 @@ class Running:
         return self.loop.run(work, WAIT_S)
 
     async def start(self):
-        self.printing = Printing(self.private / "s")
-        await self.printing.start()
-        self.calls = CallProcesses("algo-1", self.folder, self.printing, Blobs(self.private))
+        self.receiver = OutputReceiver(self.private / "s")
+        await self.receiver.start()
+        self.calls = CallProcesses("algo-1", self.folder, self.receiver, Blobs(self.private))
         self.calls.prepare()
 
     async def stop(self):
         self.calls.close()
-        self.printing.close()
+        self.receiver.close()
 
     def close(self):
         self.run(self.stop())
@@ -93,7 +93,7 @@ def test_calls_one_after_the_other_have_one_process_their_folder_and_their_outpu
 
     call, pids = running.run(script())
     assert len(pids) == 1
-    assert [piece.text for piece in call.output.since(0)] == [f"in {running.folder}\n"]
+    assert [piece.text for piece in call.output.read_from(0)] == [f"in {running.folder}\n"]
     assert call.status.state == "running"  # Calls ends it
 
 
@@ -177,13 +177,15 @@ FOR_EVER_S = 1e6
 
 
 class Started:
-    """A Crew whose processes are numbers."""
+    """A ProcessPool whose processes are numbers."""
 
-    def __init__(self, width, patience_s=FOR_EVER_S, idle_s=FOR_EVER_S):
+    def __init__(self, width, held_after_s=FOR_EVER_S, idle_s=FOR_EVER_S):
         self.numbers, self.ended, self.begun, self.error = itertools.count(1), [], 0, None
         self.gate = asyncio.Event()
         self.gate.set()
-        self.crew = Crew(width, self.start, self.ended.append, patience_s=patience_s, idle_s=idle_s)
+        self.pool = ProcessPool(
+            width, self.start, self.ended.append, held_after_s=held_after_s, idle_s=idle_s
+        )
 
     async def start(self):
         self.begun += 1
@@ -202,23 +204,23 @@ async def settled():
         await asyncio.sleep(0)
 
 
-async def entering(crew, *ids):
-    tasks = [asyncio.create_task(crew.enter(id)) for id in ids]
+async def entering(pool, *ids):
+    tasks = [asyncio.create_task(pool.acquire(id)) for id in ids]
     await settled()
     return tasks
 
 
 def test_a_process_too_many_ends_when_it_was_free_for_a_while():
     async def script():
-        started = Started(1, patience_s=0.001, idle_s=0.01)
+        started = Started(1, held_after_s=0.001, idle_s=0.01)
 
         async def call(number):
-            process = await started.crew.enter(str(number))
+            process = await started.pool.acquire(str(number))
             await asyncio.sleep(0.1)
-            started.crew.leave(process)
+            started.pool.release(process)
 
         await asyncio.gather(*(call(number) for number in range(3)))
-        while started.crew.size > 1:
+        while started.pool.size > 1:
             await asyncio.sleep(0.01)
         return started.begun, len(started.ended)
 
@@ -230,7 +232,7 @@ def test_where_none_can_be_started_each_that_waits_is_told_so():
     async def script():
         started = Started(2)
         started.error = RuntimeError("no memory")
-        calls = await entering(started.crew, "a", "b", "c")
+        calls = await entering(started.pool, "a", "b", "c")
         return [
             str(error) for error in await asyncio.gather(*calls, return_exceptions=True)
         ], started.begun

@@ -17,7 +17,7 @@ from raysm.core.protocol.loop_thread import LoopThread
 from raysm.errors import InvalidRequest
 from raysm.features.session.cluster import remote_calls
 from raysm.features.session.cluster.calls import Call, CallEnded
-from raysm.features.session.cluster.output import Printing
+from raysm.features.session.cluster.output import OutputReceiver
 from raysm.features.session.cluster.remote_calls import InstanceCells, RemoteCalls
 from raysm.features.session.protocol import BATCH, CELL, FUNCTION, PULL, SHELL, CallRequest, Outcome
 from tests.support.interrupting import interrupted
@@ -37,9 +37,9 @@ class Cells:
     def __init__(self):
         # Short: a socket's path has at most 107 bytes.
         self.private, self.loop = Path(tempfile.mkdtemp(prefix="ri")), LoopThread("test")
-        self.printing = Printing(self.private / "s")
-        self.do(self.printing.start())
-        self.cells = InstanceCells("head", None, self.printing)
+        self.receiver = OutputReceiver(self.private / "s")
+        self.do(self.receiver.start())
+        self.cells = InstanceCells("head", None, self.receiver)
         # The forwarder has to be on the head, which is the same instance here.
         self.cells._head = "algo-1"
         self.cells._is_here = lambda call: False
@@ -54,7 +54,7 @@ class Cells:
             return ended.outcome
 
     def close(self):
-        self.loop.call(self.printing.close)
+        self.loop.call(self.receiver.close)
         self.loop.close()
         shutil.rmtree(self.private)
 
@@ -78,7 +78,7 @@ def test_cells_share_a_namespace_that_outlives_failures(there):
             await there.run("x"),
         )
         return (
-            printing.output.since(0),
+            printing.output.read_from(0),
             Outcome.decode(outcome),
             has_failed,
             pickle.loads(pulled.pickled),
@@ -118,7 +118,7 @@ def test_a_cell_is_interrupted_alone_although_the_signal_comes_late(there, tmp_p
             await second
         return await has_ended, await there.run("time.sleep(2.5)\nx")
 
-    monkeypatch.setattr(remote_calls, "STRIKE", late)
+    monkeypatch.setattr(remote_calls, "SEND_SIGNAL", late)
     ended, after = there.do(script())
     assert (ended.error.cancelled, after.shown["text/plain"]) == (True, "5")
     assert not (tmp_path / "ran").exists()
@@ -204,7 +204,7 @@ def test_a_command_runs_where_it_is_told_to_and_is_interrupted(tmp_path):
 
 
 def test_as_many_processes_as_fit_run_at_once():
-    assert RemoteCalls.slots(1, 0) == 2
-    assert RemoteCalls.totals()[0] == 2
+    assert RemoteCalls.count_slots(1, 0) == 2
+    assert RemoteCalls.count_resources()[0] == 2
     with pytest.raises(InvalidRequest, match="num_gpus=4 .* 2 CPUs and 0 GPUs"):
-        RemoteCalls.slots(1, 4)
+        RemoteCalls.count_slots(1, 4)

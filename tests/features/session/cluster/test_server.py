@@ -25,9 +25,9 @@ from raysm.core.request.codec import to_json
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.features.session.cluster import host as module
 from raysm.features.session.cluster.clients import MAX_MESSAGE_BYTES
-from raysm.features.session.cluster.door import MAX_HANDSHAKES
-from raysm.features.session.cluster.jupyters import COMMAND, Jupyters, kernels_seen, settings
-from raysm.features.session.cluster.lifetime import Rules, Seen
+from raysm.features.session.cluster.jupyter import COMMAND, Jupyters, settings, summarize_kernels
+from raysm.features.session.cluster.lifetime import Activity, Rules
+from raysm.features.session.cluster.server import MAX_HANDSHAKES
 from raysm.features.session.protocol import (
     CALL,
     CLOSING,
@@ -420,12 +420,12 @@ def test_an_idle_session_says_why_it_ends(tmp_path):
 
 def test_a_job_of_rays_puts_off_the_end_as_a_call_does(tmp_path):
     with served(
-        tmp_path, rules=Rules(idle_s=600, idle_detached_s=0.5), seen=Seen(1, 0.0)
+        tmp_path, rules=Rules(idle_s=600, idle_detached_s=0.5), seen=Activity(1, 0.0)
     ) as server:
         until(lambda: server.jobs.looks >= 2)
         assert server.host.state().busy == 1
         assert not server.is_over.is_set()
-        server.jobs.seen = Seen(0, 60.0)
+        server.jobs.seen = Activity(0, 60.0)
         until(server.is_over.is_set)
     assert server.why.startswith("idle")
 
@@ -453,13 +453,13 @@ def test_a_server_is_private_busy_while_its_kernels_are_and_gone_with_the_sessio
     async def go():
         async with some(tmp_path) as jupyters:
             name = await jupyters.start(BASE)
-            folder, before = tmp_path / f"j{name}", await jupyters.look()
+            folder, before = tmp_path / f"j{name}", await jupyters.fetch_activity()
             (folder / "kernels").write_text(json.dumps([{"execution_state": "busy"}]))
             return (
                 stat.S_IMODE(folder.stat().st_mode),
                 jupyters._running[name].process,
                 before,
-                await jupyters.look(),
+                await jupyters.fetch_activity(),
             )
 
     mode, process, before, after = asyncio.run(go())
@@ -502,11 +502,11 @@ def test_the_last_kernel_that_was_busy_tells_since_when_none_is():
         }
         for ago in (90, 30)
     ]
-    seen = kernels_seen(rows, at.timestamp())
+    seen = summarize_kernels(rows, at.timestamp())
     assert (seen.running, seen.idle_s) == (0, pytest.approx(30))
-    assert kernels_seen([], 0.0).idle_s is None
+    assert summarize_kernels([], 0.0).idle_s is None
     # The clock may have been set back meanwhile.
-    assert kernels_seen(rows, 0.0).idle_s == 0.0
+    assert summarize_kernels(rows, 0.0).idle_s == 0.0
 
 
 def test_its_settings_have_no_token_and_no_port(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 
 from raysm.features.session.cluster import work
 from raysm.features.session.cluster.blobs import Blob, Blobs
-from raysm.features.session.cluster.work import CallLine, Serving
+from raysm.features.session.cluster.work import CallServer, CallSocket
 from raysm.features.session.protocol import Outcome
 
 WAIT_S = 300.0
@@ -29,12 +29,12 @@ def path():
 
 def with_line(path, work, script):
     """Run the coroutine function ``script(line)`` with a line to a thread that does ``work``, until it lets go."""
-    serving = Serving(path)
+    serving = CallServer(path)
     thread = threading.Thread(target=serving.serve, args=(work,))
     thread.start()
 
     async def go():
-        line = await CallLine.to(path, Blobs(Path(path).parent))
+        line = await CallSocket.connect(path, Blobs(Path(path).parent))
         try:
             return await asyncio.wait_for(script(line), WAIT_S)
         finally:
@@ -81,7 +81,7 @@ pytestmark = pytest.mark.usefixtures("by_value")
 
 def batch(function, items, *, first=0, retries=0, return_exceptions=False):
     pickled = pickle.dumps([cloudpickle.dumps(item) for item in items])
-    encoded, failed = work.batch(
+    encoded, failed = work.run_batch(
         cloudpickle.dumps((function, (), {})), pickled, first, retries, return_exceptions, False
     )
     assert not failed
@@ -130,7 +130,7 @@ def test_an_item_is_tried_again_as_often_as_was_asked(tmp_path):
 def test_of_a_command_that_prints_much_the_end_is_kept_and_no_more_is_ever_held():
     tracemalloc.start()
     try:
-        encoded, _ = work.shell(f"head -c {64 * work.KEPT_OUTPUT} /dev/zero; echo end", "")
+        encoded, _ = work.run_shell(f"head -c {64 * work.KEPT_OUTPUT} /dev/zero; echo end", "")
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
