@@ -22,7 +22,7 @@ VARIABLE = "RAYSM_KERNELS_FOR"
 # The modules of this tree, which is not installed; they need nothing but Python.
 sys.path.insert(0, str(HERE))
 from raysm.features.similarity.cluster.kernels import build  # noqa: E402
-from raysm.features.similarity.cluster.kernels.recipes import ARM, X86  # noqa: E402
+from raysm.features.similarity.cluster.kernels.build import ARM, X86  # noqa: E402
 from raysm.instance.environment import inherited  # noqa: E402
 
 

@@ -15,7 +15,7 @@ import pytest
 from raysm.cli.arguments import parse
 from raysm.core.client.images import images, registry_of
 from raysm.features.similarity.cluster.kernels import build
-from raysm.features.similarity.cluster.kernels.recipes import all_recipes, this_machine
+from raysm.features.similarity.cluster.kernels.build import all_recipes, this_machine
 from tests.support import docker
 
 FOLDER = Path(__file__).parents[1] / "containers"

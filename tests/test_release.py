@@ -17,7 +17,7 @@ from packaging.utils import parse_wheel_filename
 
 import raysm
 from raysm.features.similarity.cluster.kernels import build
-from raysm.features.similarity.cluster.kernels.recipes import ARM, X86, all_recipes, this_machine
+from raysm.features.similarity.cluster.kernels.build import ARM, X86, all_recipes, this_machine
 from tests.support.homes import serving
 
 ROOT = Path(__file__).parents[1]
@@ -272,8 +272,8 @@ def test_an_installed_wheel_needs_no_compiler(installed, tmp_path):
     if build.compiler_for(this_machine()) is None:
         pytest.skip("no C compiler made the wheel")
     code = (
-        "from raysm.features.similarity.cluster.kernels import build, recipes\n"
-        "for recipe in recipes.all_recipes(recipes.this_machine()): assert build.find(recipe), recipe\n"
+        "from raysm.features.similarity.cluster.kernels import build\n"
+        "for recipe in build.all_recipes(build.this_machine()): assert build.find(recipe), recipe\n"
         "from raysm.core.protocol.packages import library\n"
         "import io, zipfile\n"
         "print(sum(name.endswith('.so') for name in zipfile.ZipFile(io.BytesIO(library())).namelist()))\n"

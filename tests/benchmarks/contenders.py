@@ -230,9 +230,9 @@ def raysm_run(folder, engine):
     import pyarrow.parquet as pq
 
     from raysm.features.similarity.cluster.reading.matrix import Place, Source
-    from raysm.features.similarity.cluster.run import run
-    from raysm.features.similarity.cluster.runs import Folders
+    from raysm.features.similarity.cluster.run import Folders
     from raysm.features.similarity.request import Similarity
+    from raysm.features.similarity.runner import run
 
     def go(path, job):
         work = Path(tempfile.mkdtemp(dir=path.parent))

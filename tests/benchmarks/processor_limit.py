@@ -9,8 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from raysm.features.similarity.cluster.engines.compiled import kind_name
-from raysm.features.similarity.cluster.kernels.build import library
-from raysm.features.similarity.cluster.kernels.recipes import DENSE, FLOATS, INTEGERS, Recipe
+from raysm.features.similarity.cluster.kernels.build import DENSE, FLOATS, INTEGERS, Recipe, library
 
 LOOP = Path(__file__).with_name("limit.c")
 STEPS = 1_000_000

@@ -12,8 +12,8 @@ import scipy.sparse
 
 from raysm.core.protocol.result import Manifest
 from raysm.core.request import Cluster, Input
-from raysm.features.similarity.cluster.layouts.rotation import MAX_LEAVING
-from raysm.features.similarity.cluster.tasks.context import KEPT_BYTES
+from raysm.features.similarity.cluster.rotation import MAX_LEAVING
+from raysm.features.similarity.cluster.tasks import KEPT_BYTES
 from raysm.features.similarity.request import Similarity
 from tests.support.jobs import completed, script_request
 
@@ -38,9 +38,9 @@ from raysm.instance.work.nodes import cluster_nodes
 from raysm.features.similarity.request import Similarity
 from raysm.features.similarity.cluster.reading.columns import Selection
 from raysm.features.similarity.cluster.reading.matrix import Source
-from raysm.features.similarity.cluster.tasks.parts import peak_memory_bytes
-from raysm.features.similarity.cluster.run import run
-from raysm.features.similarity.cluster.runs import Folders
+from raysm.features.similarity.cluster.tasks import peak_memory_bytes
+from raysm.features.similarity.runner import run
+from raysm.features.similarity.cluster.run import Folders
 
 ray.init(address="auto", log_to_driver=False)
 HOSTS = ["algo-1", "algo-2", "algo-3"]
@@ -49,7 +49,7 @@ model, scratch = Path("/opt/ml/model"), Path("/opt/ml/scratch/records")
 
 @ray.remote(num_cpus=0)
 def probe():
-    import raysm.features.similarity.cluster.run  # what every process of the work loads, for its peak
+    import raysm.features.similarity.runner  # what every process of the work loads, for its peak
     lines = [line.split() for line in Path("/proc/net/dev").read_text().splitlines()[2:]]
     shared = os.statvfs("/dev/shm")
     return {

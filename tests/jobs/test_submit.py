@@ -12,7 +12,7 @@ import pytest
 
 import raysm
 from raysm.core.client.targets import endpoint
-from raysm.features.similarity.cluster.sizing import SIZES
+from raysm.features.similarity.cluster.tiling import SIZES
 from tests.support import reference
 from tests.support.waiting import until
 

@@ -15,8 +15,12 @@ from raysm.features.similarity.cluster.engines.cuda import CudaEngine
 from raysm.features.similarity.cluster.engines.plain import PlainEngine
 from raysm.features.similarity.cluster.engines.protocol import Best, Frame
 from raysm.features.similarity.cluster.engines.sparse import SparseEngine
-from raysm.features.similarity.cluster.kernels.build import Unavailable
-from raysm.features.similarity.cluster.kernels.recipes import FLOATS, INTEGERS, SPARSE_FOR
+from raysm.features.similarity.cluster.kernels.build import (
+    FLOATS,
+    INTEGERS,
+    SPARSE_FOR,
+    Unavailable,
+)
 from tests.support.problems import MODES
 from tests.support.solving import Replicated, Sharded
 

@@ -4,8 +4,12 @@ import pytest
 
 from raysm.features.similarity.cluster.engines.compiled import CompiledEngine
 from raysm.features.similarity.cluster.engines.plain import PlainEngine
-from raysm.features.similarity.cluster.kernels.build import Unavailable
-from raysm.features.similarity.cluster.kernels.recipes import FLOATS, INTEGERS, this_machine
+from raysm.features.similarity.cluster.kernels.build import (
+    FLOATS,
+    INTEGERS,
+    Unavailable,
+    this_machine,
+)
 
 MADE = {
     f"{bits} {instructions.name}{' mixed' * mixed}": (bits, instructions, mixed)

@@ -13,7 +13,7 @@ import numpy as np
 from raysm.features.similarity.cluster.engines import bounds
 from raysm.features.similarity.cluster.engines.protocol import Best, Frame
 from raysm.features.similarity.cluster.kernels import build
-from raysm.features.similarity.cluster.kernels.recipes import ARM, DENSE, dense
+from raysm.features.similarity.cluster.kernels.build import ARM, DENSE, dense
 
 DRIVER = Path(__file__).with_name("arm_driver.c")
 SECONDS = 120

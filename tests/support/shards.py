@@ -3,9 +3,8 @@
 import random
 from collections import Counter
 
-from raysm.features.similarity.cluster.arithmetic.tiling import RowRun
-from raysm.features.similarity.cluster.layouts.rotation import cut
-from raysm.features.similarity.cluster.layouts.shards import Shard
+from raysm.features.similarity.cluster.shards import Shard, split_shard
+from raysm.features.similarity.cluster.tiling import RowRun
 from raysm.instance.work.blocks import LATER
 
 
@@ -16,7 +15,7 @@ def shares(rows, chunk_rows=750):
         shard = Shard(
             host=f"algo-{number}", runs=(RowRun(start, 0, count),) if count else (), bytes=0
         )
-        found[shard.host] = cut(shard, chunk_rows, origin=start)
+        found[shard.host] = split_shard(shard, chunk_rows, origin=start)
         start += count
     return found
 

@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from raysm.features.similarity.cluster.modes.mode import OwnedRange
+from raysm.features.similarity.cluster.preparation import prepare_block, prepared
 from raysm.features.similarity.cluster.reading.matrix import Place, Source
-from raysm.features.similarity.cluster.runs import Folders, Run
-from raysm.features.similarity.cluster.tasks.context import Context, RowShape
-from raysm.features.similarity.cluster.tasks.parts import prepared_part
-from raysm.features.similarity.cluster.tasks.preparing import prepare_block, prepared
+from raysm.features.similarity.cluster.run import Folders, Run
+from raysm.features.similarity.cluster.tasks import Context, RowShape, prepared_part
 from raysm.features.similarity.request import Similarity
 from raysm.instance.work.row_blocks import RowBlock
 

@@ -6,28 +6,31 @@ from functools import partial
 
 import numpy as np
 
-from raysm.features.similarity.cluster.arithmetic import tiling
+from raysm.features.similarity.cluster import tiling
 from raysm.features.similarity.cluster.arithmetic.score import least_score
-from raysm.features.similarity.cluster.arithmetic.tiling import RowOrder, RowRun, consecutive
-from raysm.features.similarity.cluster.layouts.rotation import (
-    Side,
-    block_pairs,
-    compare_pair,
-    cut,
-    portion,
-    rotate,
-    rotate_queries,
-)
-from raysm.features.similarity.cluster.layouts.shards import Shard, join, report
 from raysm.features.similarity.cluster.modes.full import Full
 from raysm.features.similarity.cluster.modes.mode import OwnedRange
 from raysm.features.similarity.cluster.modes.threshold import Threshold
 from raysm.features.similarity.cluster.modes.topk import TopK
+from raysm.features.similarity.cluster.preparation import prepare_block, prepared
 from raysm.features.similarity.cluster.reading.columns import agreed
 from raysm.features.similarity.cluster.reading.matrix import Place, Source
-from raysm.features.similarity.cluster.tasks.context import Context, RowShape
-from raysm.features.similarity.cluster.tasks.parts import TileTask, prepared_part
-from raysm.features.similarity.cluster.tasks.preparing import prepare_block, prepared
+from raysm.features.similarity.cluster.rotation import (
+    Side,
+    block_pairs,
+    compare_pair,
+    rotate,
+    rotate_queries,
+)
+from raysm.features.similarity.cluster.shards import (
+    Shard,
+    join_reports,
+    portion,
+    report_files,
+    split_shard,
+)
+from raysm.features.similarity.cluster.tasks import Context, RowShape, TileTask, prepared_part
+from raysm.features.similarity.cluster.tiling import RowOrder, RowRun, consecutive
 from raysm.instance.work.row_blocks import RowBlock
 from tests.support.problems import save
 
@@ -71,7 +74,7 @@ class WholeOperand:
 
     def _chunks(self, shards):
         origins, size = getattr(self, "starts", {}), self.problem.block_rows
-        return {one.host: cut(one, size, origins.get(one.host, 0)) for one in shards}
+        return {one.host: split_shard(one, size, origins.get(one.host, 0)) for one in shards}
 
 
 class SpreadOperand(WholeOperand):
@@ -94,8 +97,10 @@ class SpreadOperand(WholeOperand):
         self.sources = {
             host: replace(source, expected=expected) for host, source in self.sources.items()
         }
-        self.index = join(
-            [report(source) for source in self.sources.values()], HOSTS, Source(channel=channel)
+        self.index = join_reports(
+            [report_files(source) for source in self.sources.values()],
+            HOSTS,
+            Source(channel=channel),
         )
         self.rows, self.columns, self.dtype = self.index.rows, self.index.columns, self.index.dtype
         ends = np.cumsum([0, *(shard.rows for shard in self.index.shards)]).tolist()

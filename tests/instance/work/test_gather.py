@@ -14,7 +14,7 @@ import raysm
 from raysm.core.protocol.result import MANIFEST
 from raysm.core.request import Cluster, Input, JobRequest
 from raysm.errors import InvalidInput, NoRoom
-from raysm.features.similarity.cluster.tasks.parts import Part, decode_part, encode_part
+from raysm.features.similarity.cluster.tasks import Part, decode_part, encode_part
 from raysm.instance.work.gather import ArrayFile, check_room, regroup
 from raysm.instance.work.record import BlockRecord, occupied_bytes
 from raysm.instance.work.row_blocks import RowBlock, TileBlock

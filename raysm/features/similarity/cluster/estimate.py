@@ -27,16 +27,21 @@ import numpy as np
 from raysm.core.request.codec import from_json, to_json
 from raysm.errors import RaysmError
 from raysm.features.similarity.cluster.modes import mode_of
-from raysm.features.similarity.cluster.reading.columns import Selection
-from raysm.features.similarity.cluster.reading.matrix import Matrix, Place, Source, open_matrix
-from raysm.features.similarity.cluster.sizing import DENSE, SPARSE, Sizing
-from raysm.features.similarity.cluster.tasks.context import Context, RowShape, engine_cache_of
-from raysm.features.similarity.cluster.tasks.parts import TileTask, prepared_part
-from raysm.features.similarity.cluster.tasks.preparing import (
+from raysm.features.similarity.cluster.preparation import (
     compares_elements,
     prepare_block,
     prepared,
 )
+from raysm.features.similarity.cluster.reading.columns import Selection
+from raysm.features.similarity.cluster.reading.matrix import Matrix, Place, Source, open_matrix
+from raysm.features.similarity.cluster.tasks import (
+    Context,
+    RowShape,
+    TileTask,
+    engine_cache_of,
+    prepared_part,
+)
+from raysm.features.similarity.cluster.tiling import DENSE, SPARSE, Sizing
 from raysm.features.similarity.request import Similarity
 from raysm.instance import environment
 from raysm.instance.work.row_blocks import RowBlock, TileBlock

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from raysm.core.protocol.result import ResultFile
 from raysm.features.similarity.cluster.arithmetic.keys import decode
-from raysm.features.similarity.cluster.reading.ids import Ids, as_array, take
+from raysm.features.similarity.cluster.reading.columns import Ids, as_array, take_ids
 from raysm.instance.work.gather import regroup
 from raysm.instance.work.parquet import write_parquet
 from raysm.instance.work.row_blocks import RowBlock
@@ -30,7 +30,7 @@ GROUP_BYTES = 16 << 20
 """Size of a row group of ``neighbors.parquet``, if ids are as long as their mean."""
 
 PAIRS_GROUP = 1 << 20
-"""Pairs of one row group; pairs with ids are fewer, and take as many bytes."""
+"""Pairs of one row group; pairs with ids are fewer, and take_ids as many bytes."""
 
 PAIR_BYTES = 20
 STEP_KEYS = 1 << 15
@@ -80,7 +80,7 @@ def write_neighbors(
             if ids is not None:
                 columns["id"] = ids.rows.slice(start, stop - start)
                 columns["neighbor_ids"] = _lists(
-                    take(ids.neighbors, neighbors), schema, "neighbor_ids"
+                    take_ids(ids.neighbors, neighbors), schema, "neighbor_ids"
                 )
             yield [columns[name] for name in schema.names]
             # The writer asks for the next group once this one has left for the disk.
@@ -167,8 +167,8 @@ def write_pairs(path: Path, chunks: Iterable[PairChunk], ids: Ids | None = None)
             }
             if ids is not None:
                 columns |= {
-                    "id": take(ids.rows, rows),
-                    "neighbor_id": take(ids.neighbors, neighbors),
+                    "id": take_ids(ids.rows, rows),
+                    "neighbor_id": take_ids(ids.neighbors, neighbors),
                 }
             yield [columns[name] for name in schema.names]
 

@@ -32,7 +32,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysm.core.protocol.result import ResultFile
 from raysm.errors import BlockFailed, NoRoom, RaysmError
-from raysm.features.similarity.cluster.arithmetic.tiling import RowOrder, RowRun, consecutive
 from raysm.features.similarity.cluster.modes.mode import (
     Mode,
     OwnedRange,
@@ -40,17 +39,18 @@ from raysm.features.similarity.cluster.modes.mode import (
     RangeMerger,
     Ranges,
 )
-from raysm.features.similarity.cluster.reading.ids import Ids
+from raysm.features.similarity.cluster.reading.columns import Ids
 from raysm.features.similarity.cluster.reading.matrix import Source
-from raysm.features.similarity.cluster.runs import Folders, Run
-from raysm.features.similarity.cluster.tasks.context import Context
-from raysm.features.similarity.cluster.tasks.parts import (
+from raysm.features.similarity.cluster.run import Folders, Run
+from raysm.features.similarity.cluster.tasks import (
     Comparing,
+    Context,
     Part,
     TileTask,
     decode_part,
     encode_part,
 )
+from raysm.features.similarity.cluster.tiling import RowOrder, RowRun, consecutive
 from raysm.instance.work.gather import check_room
 from raysm.instance.work.nodes import cluster_nodes, inputs_of
 from raysm.instance.work.record import BlockRecord, occupied_bytes
@@ -188,7 +188,7 @@ class Owner:
         return merger
 
 
-def folders_here(folders: Folders) -> Folders:
+def instance_folders(folders: Folders) -> Folders:
     if folders.on_instance is None:
         return folders
     # The head alone decides whether records last: otherwise some instances might record and others
@@ -404,7 +404,7 @@ def _orders(
             source=run.context.matrix.source,
             # As the only owner, the head writes to the run's own folders, not to those of its
             # instance.
-            folders=partial(folders_here, run.folders) if several else lambda: run.folders,
+            folders=partial(instance_folders, run.folders) if several else lambda: run.folders,
             depends_on=record.depends_on,
         )
         for at, rows in enumerate(ranges)

@@ -1,329 +1,121 @@
-"""The similarity of all rows, on the head, from the channels to the manifest.
+"""One run of the workload on the head: its folders, its rows and its report."""
 
-1. ``mode_of`` returns the mode that the request asks for.
-2. ``load`` has every instance map its files, or convert them once, and returns the ``Layout``:
-   where the rows lie. The mode then checks that these rows can give what is asked for.
-3. ``choose_engine`` says whether GPUs compute; on the CPU, each process probes which engine is the
-   fastest.
-4. ``Sizing`` says how large tiles are.
-5. ``Layout.prepare`` has the norms and the centre of all rows computed where they lie, and returns
-   the ``Context``.
-6. ``Layout.cut`` cuts all pairs into tasks and says which of them run where.
-7. ``compare`` dispatches the tasks: each reads its rows, prepares them, and has an engine compare
-   them.
-8. The ``Collector`` gives each part to the owners of its rows: the head, or instances that own
-   ranges.
-9. The owners write the result, with the same bytes wherever it was computed. The manifest is
-   written last.
-
-The answer depends on the rows and the request alone.
-"""
-
-import math
-import platform
-import resource
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
-from dataclasses import replace
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import ray
-from ray.exceptions import RayError
 
 import raysm
-from raysm.core.protocol.events import Metric, State
-from raysm.core.protocol.result import Manifest, ResultFile
+from raysm.core.protocol.events import State
 from raysm.core.request.codec import to_json
-from raysm.errors import InvalidInput, InvalidRequest
-from raysm.features.similarity.cluster.engines.choice import CUDA, is_cuda, why_no_cuda
-from raysm.features.similarity.cluster.engines.plain import PlainEngine
-from raysm.features.similarity.cluster.layouts.layout import Layout, compare, load
-from raysm.features.similarity.cluster.modes import mode_of
-from raysm.features.similarity.cluster.modes.mode import Mode
-from raysm.features.similarity.cluster.owners import Collector
-from raysm.features.similarity.cluster.reading.matrix import Described, Source, describe
-from raysm.features.similarity.cluster.runs import Folders, Report, Run
-from raysm.features.similarity.cluster.sizing import DENSE, GPU, SPARSE, Sizing
-from raysm.features.similarity.cluster.tasks.parts import peak_memory_bytes
+from raysm.features.similarity.cluster.reading.columns import Ids
+from raysm.features.similarity.cluster.reading.matrix import Described
+from raysm.features.similarity.cluster.tasks import Context, Part, decode_part, encode_part
 from raysm.features.similarity.request import Similarity
-from raysm.instance.log import remark
-from raysm.instance.work.blocks import instances, task_slots
-from raysm.instance.work.nodes import Node, ask_every_node, cluster_nodes
-from raysm.instance.work.report import EmitEvent
-from raysm.instance.work.runner import beginning
-
-MAX_ROWS = 1 << 32
-"""Indices travel as 32 bits; N * N scores of more rows are beyond any cluster."""
+from raysm.instance.work.blocks import Record
+from raysm.instance.work.record import BlockRecord
+from raysm.instance.work.report import EmitEvent, ProgressThrottle
 
 
-def run(
-    workload: Similarity,
-    *,
-    job: str,
-    source: Source,
-    folders: Folders,
-    emit_event: EmitEvent,
-    queries: Source | None = None,
-    engine: str | None = None,
-) -> Manifest:
-    """Compute the similarity on the connected Ray cluster and leave the result in ``folders.result``.
-
-    ``queries`` look for neighbors in the matrix; None: its own rows do. ``engine`` is a word of the
-    name of the engine to use, or ``cuda``; None uses the GPUs if they can compute this, and
-    otherwise lets a probe choose. The manifest is also written, as the last file.
-    """
-    emit_event(State(name="running"))
-    # Raise the soft limit of open files to the hard one: each mapped file counts, of the matrix and
-    # of large parts.
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # macOS reports an infinite hard limit and then refuses it.
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    report, mode = Report(emit_event=emit_event), mode_of(workload)
-    with report.phase("load"):
-        layout = load(source, queries, small_bytes=workload.small_input_bytes)
-    for rows in layout.operands:
-        remark(
-            f"{rows.source.channel}: {describe(rows.described, rows.source.selection, rows.source.expected)}"
-        )
-    # Before the rows are prepared, which reads all of them.
-    _check(mode, layout)
-    with report.phase("prepare"):
-        sparse = layout.compares_elements()
-        by_elements = "sparse rows are compared by the columns that they share" if sparse else ""
-        against = mode.without_gpus or by_elements or layout.without_gpus
-        pairs = layout.queries.rows * layout.matrix.rows / (2 if layout.self_join else 1)
-        engine = choose_engine(engine, against, layout.matrix.columns, report, pairs)
-    # This follows the engine that was chosen, not the one that was asked for: GPUs may compute
-    # without being asked for.
-    footprint = GPU if is_cuda(engine) else SPARSE if sparse else DENSE
-    sizing = Sizing(
-        limits=mode.limits,
-        footprint=footprint,
-        queries=layout.queries,
-        matrix=layout.matrix,
-        self_join=layout.self_join,
-        # If GPUs compute, only they are slots: tiles cut for the cores as well would be too many
-        # and too small.
-        slots=task_slots(num_gpus=footprint.task.get("num_gpus", 0)),
-        block_rows=workload.block_rows,
-        parts=workload.parts or 1,
-    )
-    if not mode.is_worth_keeping(layout.matrix, sizing.slots, min(sizing.parts, instances())):
-        folders = replace(folders, lasting=False)
-    with report.phase("prepare"):
-        context, digests = layout.prepare(
-            report, sparse=sparse, engine=engine, operand_rows=sizing.operand_rows
-        )
-    prepared = Run(
-        workload=workload,
-        folders=folders,
-        matrix=layout.matrix,
-        other_queries=None if layout.self_join else layout.queries,
-        digests=digests,
-        context=context,
-    )
-    files = _compute(prepared, mode, layout, sizing, report)
-    for name in sorted(report.engines):
-        # With a reason in its name, it stood in for compiled kernels that could not be used.
-        if name.startswith(f"{PlainEngine.name} ("):
-            say(report, f"compared by {name}: several times slower than by compiled kernels")
-    for name, values in (("peak_memory_bytes", report.peaks), ("sent_bytes", report.sent_bytes)):
-        for host, value in sorted(values.items()):
-            emit_event(Metric(name=name, value=float(value), host=host))
-    manifest = _manifest(prepared, layout, report, job, files)
-    # The manifest is written last: its presence says that the result is complete.
-    manifest.write(folders.result)
-    return manifest
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Folders:
+    result: Path
+    records: Path
+    lasting: bool = True
+    """True if ``records`` outlives this head, as checkpoints do, and recording pays. Otherwise only
+    pieces that do not fit into memory are recorded."""
+    on_instance: Callable[[], "Folders"] | None = None
+    """Returns the folders of the instance that calls it; None: every instance uses these."""
 
 
-def _check(mode: Mode, layout: Layout) -> None:
-    matrix, queries = layout.matrix, layout.queries
-    if queries.columns != matrix.columns:
-        raise InvalidInput(
-            f"the queries have {queries.columns} columns, the matrix has {matrix.columns}; both need the same columns"
-        )
-    mode.check(queries, matrix, self_join=layout.self_join)
-    for rows in (matrix.rows, queries.rows):
-        if rows > MAX_ROWS:
-            raise InvalidInput(
-                f"the matrix has {rows} rows; at most {MAX_ROWS} can be compared with each other"
-            )
+@dataclass(kw_only=True, slots=True)
+class Report:
+    emit_event: EmitEvent
+    phases_s: dict[str, float] = field(default_factory=dict)
+    peaks: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    # Several if instances differ: each process probes which engine is the fastest.
+    engines: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+    sent_bytes: dict[str, int] = field(default_factory=dict)
+    """Rows of a sharded matrix that each instance sent to others."""
+    task_seconds: float = 0.0
+    blocks: int = 0
+    blocks_found: int = 0
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        # Not in a ``finally``: if a phase fails, no manifest is written.
+        self.phases_s[name] = round(self.phases_s.get(name, 0.0) + time.perf_counter() - begin, 4)
+
+    def add(self, part: Part) -> None:
+        for host, peak in part.peaks.items():
+            self.peaks[host] = max(self.peaks[host], peak)
+        self.task_seconds += part.seconds
+        self.engines.update(part.engines)
+
+    def count(self, tasks: Sequence[Any], recorded: Record[Part] | None) -> None:
+        # Count once: when tiles are computed again after a loss, this run has recorded the others
+        # itself.
+        if self.blocks:
+            return
+        self.blocks += len(tasks)
+        self.blocks_found += 0 if recorded is None else sum(task in recorded for task in tasks)
+
+    @contextmanager
+    def gathering(self, rows: int) -> Iterator[ProgressThrottle]:
+        self.emit_event(State(name="gathering"))
+        with self.phase("gathering"):
+            yield ProgressThrottle("gather", rows, "rows", self.emit_event)
 
 
-def _compute(
-    run: Run, mode: Mode, layout: Layout, sizing: Sizing, report: Report
-) -> tuple[ResultFile, ...]:
-    record = run.record(mode.name + (" of shards" if layout.is_sharded else ""))
-    # The record comes before the cut: its folder has the sizes that an earlier run chose.
-    dispatch = layout.cut(mode, sizing, record, run.context)
-    with closing(
-        Collector(
-            mode,
-            run,
-            dispatch.tasks,
-            dispatch.row_order,
-            record,
-            sizing.parts,
-            in_strips=dispatch.in_strips,
-        )
-    ) as collector:
-        if collector.note:
-            say(report, collector.note)
-        files = None
-        # ``gather`` returns None if an instance was lost with the pieces that it had merged.
-        while files is None:
-            compare(dispatch, collector, run.context, run.queries.rows, report)
-            run.folders.result.mkdir(parents=True, exist_ok=True)
-            with report.gathering(run.queries.rows) as throttle:
-                files = collector.gather(throttle)
-        # Records are removed only now: if a run ends while it gathers, the next one finds all of
-        # them.
-        collector.remove_records()
-    record.remove()
-    return files
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    workload: Similarity
+    folders: Folders
+    matrix: Described
+    other_queries: Described | None
+    digests: Mapping[str, str]
+    context: Context
 
+    @property
+    def queries(self) -> Described:
+        return self.other_queries or self.matrix
 
-def _describe_input(matrix: Described, sha256: str) -> dict[str, Any]:
-    shape = {
-        "sha256": sha256,
-        "rows": matrix.rows,
-        "columns": matrix.columns,
-        "dtype": str(matrix.dtype),
-    }
-    return shape | {"files": len(matrix.names), "sparse": matrix.sparse}
+    @property
+    def self_join(self) -> bool:
+        return self.other_queries is None
 
+    def record(self, kind: str) -> BlockRecord[Part]:
+        # ``workload`` has only a block size that the user asked for; the record's folder keeps a
+        # size that raysm chose. The version counts because another raysm may cut the rows, or lay
+        # out a part, differently.
+        depends_on = {
+            "format": 8,
+            "kind": kind,
+            "workload": to_json(self.workload),
+            "inputs": self.digests,
+        }
+        depends_on |= {
+            "rows": self.queries.rows,
+            "columns": self.matrix.columns,
+            "raysm": raysm.__version__,
+        }
+        return BlockRecord(self.folders.records, depends_on, encode=encode_part, decode=decode_part)
 
-def _measures(report: Report) -> Mapping[str, float]:
-    return {
-        "peak_memory_bytes": float(max(report.peaks.values(), default=0)),
-        # The peak of this process, which runs no task but merges the results of all.
-        "head_peak_memory_bytes": float(peak_memory_bytes()),
-        "task_seconds": round(report.task_seconds, 3),
-        "blocks": float(report.blocks),
-        "blocks_found": float(report.blocks_found),
-        **{f"sent_bytes_{host}": float(count) for host, count in sorted(report.sent_bytes.items())},
-    }
-
-
-def _manifest(
-    run: Run, layout: Layout, report: Report, job: str, files: tuple[ResultFile, ...]
-) -> Manifest:
-    versions = {
-        "raysm": raysm.__version__,
-        "python": platform.python_version(),
-        "ray": ray.__version__,
-    }
-    return Manifest(
-        job=job,
-        workload=to_json(run.workload),
-        # Types as in the files: the tasks read both matrices as one common type.
-        inputs={
-            rows.source.channel: _describe_input(rows.described, run.digests[rows.source.channel])
-            for rows in layout.operands
-        },
-        files=files,
-        # The result's bytes depend on both: scores on the order in which NumPy sums, files on how
-        # Arrow writes them.
-        versions=versions | {"numpy": np.__version__, "pyarrow": pa.__version__},
-        # Only instances that returned a part: others may have been idle.
-        instances=tuple(sorted(report.peaks)),
-        engines=tuple(sorted(report.engines)),
-        notes=tuple(report.notes),
-        phases_s=report.phases_s,
-        measures={**_measures(report), **beginning},
-    )
-
-
-# ---- GPUs: either all GPUs of the cluster compute, without the cores, or none does
-# ---------------------------------------------------
-
-ASK_S = 300.0
-"""Seconds for an instance to say whether its GPU can be used: it imports torch and starts CUDA."""
-
-GPU_START_S = 6
-"""Seconds until GPUs compute: torch is imported and CUDA started twice, to ask whether it works and
-in the tasks."""
-
-CORE_RATE = 1e11
-"""Products of two elements that a core computes in a second, at least; 3e11 with VNNI, 5e11 with
-AMX."""
-
-
-def choose_engine(
-    forced: str | None,
-    against: str,
-    columns: int,
-    report: Report,
-    pairs: float = math.inf,
-    nodes: Sequence[Node] | None = None,
-    ask: Callable[[Sequence[Node], int], list[str]] | None = None,
-) -> str | None:
-    """Return the value of ``Context.engine``: GPUs if they can be used, and then without the CPUs.
-
-    An H200 compares as many pairs a second as 60 cores with AMX or 90 with VNNI, so cores beside it
-    would only finish later. If there are so few ``pairs`` that the CPUs need less time than GPUs
-    take to start, the CPUs compute. ``forced`` is the user's word for an engine, ``against`` why
-    GPUs do not compute what is asked for, or "".
-
-    Raises:
-        InvalidRequest: GPUs are asked for, and cannot be used.
-    """
-    is_forced = is_cuda(forced)
-    # The caller asked for an engine of the CPU: do not look for GPUs.
-    if forced is not None and not is_forced:
-        return forced
-    alive = cluster_nodes() if nodes is None else nodes
-    able = [node for node in alive if node.gpus]
-    if not able:
-        if is_forced:
-            raise InvalidRequest(f"the engine {CUDA!r} is asked for, and no instance has a GPU")
-        return None
-    if not is_forced and not against:
-        cores = sum(node.cpus for node in alive)
-        if pairs * columns < CORE_RATE * cores * GPU_START_S:
-            say(
-                report,
-                f"the CPUs compute, and need less time than the {GPU_START_S} s that GPUs take to start",
-            )
+    def ids(self) -> Ids | None:
+        """Bring the ids of the rows to this process, once all is computed; None if the user named no id column."""
+        if self.matrix.ids is None or self.queries.ids is None:
             return None
-    # Ask the instances last, and only if nothing else rules GPUs out: each imports torch to answer.
-    if not against:
-        answers = zip(able, (ask or _ask)(able, columns), strict=True)
-        against = "; ".join(f"on {_host(node)}, {answer}" for node, answer in answers if answer)
-    if against:
-        if is_forced:
-            raise InvalidRequest(f"the engine {CUDA!r} is asked for, and cannot be used: {against}")
-        say(report, f"warning: the GPUs are not used, the CPUs compute instead: {against}")
-        return None
-    # The note does not name a head that only coordinates: it is always idle.
-    idle = sorted(_host(node) for node in alive if node.cpus and not node.gpus)
-    if idle:
-        say(report, f"the GPUs alone compute, not the instances that have none: {', '.join(idle)}")
-    return CUDA
-
-
-def _ask(nodes: Sequence[Node], columns: int) -> list[str]:
-    answers = []
-    # Each task asks for a GPU: Ray hides GPUs from others (``variables.gpu_variables``).
-    for reference in ask_every_node(
-        why_no_cuda, columns, nodes=nodes, num_gpus=1, max_retries=1
-    ).values():
-        try:
-            answers.append(ray.get(reference, timeout=ASK_S))
-        # A timeout is a RayError too. An instance that does not answer must not fail a job that
-        # CPUs can do.
-        except RayError as error:
-            answers.append(f"nothing is heard of it ({type(error).__name__})")
-    return answers
-
-
-def say(report: Report, text: str) -> None:
-    remark(text)
-    report.notes.append(text)
-
-
-def _host(node: Node) -> str:
-    return node.host or "an instance"
+        neighbors = pa.concat_arrays(list(self.matrix.id_batches()))
+        if self.other_queries is None:
+            return Ids(neighbors=neighbors)
+        return Ids(
+            neighbors=neighbors, queries=pa.concat_arrays(list(self.other_queries.id_batches()))
+        )

@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from raysm.errors import NoRoom
-from raysm.features.similarity.cluster.arithmetic.tiling import RowRun, triangle
 from raysm.features.similarity.cluster.modes.mode import RangeMerger, Ranges
 from raysm.features.similarity.cluster.modes.threshold import Threshold
 from raysm.features.similarity.cluster.modes.topk import TopK
 from raysm.features.similarity.cluster.owners import Owner, OwnerOrder
-from raysm.features.similarity.cluster.runs import Folders
-from raysm.features.similarity.cluster.tasks.parts import TileTask
+from raysm.features.similarity.cluster.run import Folders
+from raysm.features.similarity.cluster.tasks import TileTask
+from raysm.features.similarity.cluster.tiling import RowRun, triangle
 from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import neighbors, pairs
 from tests.support.similarity import context_of, owned_ranges, saved

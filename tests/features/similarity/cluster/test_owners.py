@@ -11,14 +11,14 @@ import pytest
 from raysm.core.protocol.events import Progress
 from raysm.core.protocol.result import Manifest
 from raysm.errors import BlockFailed
-from raysm.features.similarity.cluster.arithmetic.tiling import RowOrder
 from raysm.features.similarity.cluster.modes.mode import RangeMerger
 from raysm.features.similarity.cluster.modes.topk import TopK
 from raysm.features.similarity.cluster.owners import MAX_RESTARTS, Collector
-from raysm.features.similarity.cluster.run import run
-from raysm.features.similarity.cluster.runs import Folders
-from raysm.features.similarity.cluster.tasks.parts import TileTask
+from raysm.features.similarity.cluster.run import Folders
+from raysm.features.similarity.cluster.tasks import TileTask
+from raysm.features.similarity.cluster.tiling import RowOrder
 from raysm.features.similarity.request import Similarity
+from raysm.features.similarity.runner import run
 from raysm.instance.work.row_blocks import RowBlock, TileBlock
 from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import neighbors, pairs, score_rows, scores_between

@@ -16,12 +16,13 @@ from raysm.features.similarity.cluster.engines.compiled import CompiledEngine, k
 from raysm.features.similarity.cluster.engines.plain import PlainEngine
 from raysm.features.similarity.cluster.engines.protocol import Best, Engine, Frame
 from raysm.features.similarity.cluster.engines.sparse import SparseEngine
-from raysm.features.similarity.cluster.kernels.build import Unavailable, library
-from raysm.features.similarity.cluster.kernels.recipes import (
+from raysm.features.similarity.cluster.kernels.build import (
     FLOATS,
     INTEGERS,
     InstructionSet,
+    Unavailable,
     dense,
+    library,
     this_machine,
 )
 

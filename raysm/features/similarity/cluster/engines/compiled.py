@@ -27,8 +27,13 @@ from raysm.features.similarity.cluster.engines.protocol import (
     Pairs,
     PreparedTile,
 )
-from raysm.features.similarity.cluster.kernels.build import Unavailable, check_sizes, library
-from raysm.features.similarity.cluster.kernels.recipes import InstructionSet, dense
+from raysm.features.similarity.cluster.kernels.build import (
+    InstructionSet,
+    Unavailable,
+    check_sizes,
+    dense,
+    library,
+)
 
 ELEMENTS = {8: "int8", 16: "int16", 32: "float32"}
 LENGTHS = (*range(1, 33), *range(33, 301, 13), 1000, 1023, 4097)

@@ -44,8 +44,14 @@ from raysm.features.similarity.cluster.engines.protocol import (
     PreparedTile,
     SparseSide,
 )
-from raysm.features.similarity.cluster.kernels.build import Unavailable, check_sizes, library
-from raysm.features.similarity.cluster.kernels.recipes import SPARSE_FOR, InstructionSet, sparse
+from raysm.features.similarity.cluster.kernels.build import (
+    SPARSE_FOR,
+    InstructionSet,
+    Unavailable,
+    check_sizes,
+    library,
+    sparse,
+)
 
 LONGEST_CHECKED = 1 << 22
 """Most columns of the dense rows with which the order of sums is checked."""

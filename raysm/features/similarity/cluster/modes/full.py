@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 from raysm.core.protocol.result import IDS, QUERY_IDS, ResultFile
 from raysm.core.protocol.store import Unfinished, sha256_of
 from raysm.features.similarity.cluster import output
-from raysm.features.similarity.cluster.arithmetic.tiling import rectangles
 from raysm.features.similarity.cluster.modes.mode import (
     Mode,
     OwnedRange,
@@ -41,11 +40,10 @@ from raysm.features.similarity.cluster.modes.mode import (
     numbers_of,
 )
 from raysm.features.similarity.cluster.reading.arrays import header
-from raysm.features.similarity.cluster.reading.ids import Ids
+from raysm.features.similarity.cluster.reading.columns import Ids
 from raysm.features.similarity.cluster.reading.matrix import Described
-from raysm.features.similarity.cluster.sizing import PartLimits, Sizing
-from raysm.features.similarity.cluster.tasks.context import Context, engine_cache_of
-from raysm.features.similarity.cluster.tasks.parts import Part, TileTask
+from raysm.features.similarity.cluster.tasks import Context, Part, TileTask, engine_cache_of
+from raysm.features.similarity.cluster.tiling import PartLimits, Sizing, rectangles
 from raysm.features.similarity.request import Similarity
 from raysm.instance.work.disk import Stream
 from raysm.instance.work.gather import ArrayFile

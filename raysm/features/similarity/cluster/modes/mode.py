@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysm.core.protocol.result import ResultFile
-from raysm.features.similarity.cluster.arithmetic import tiling
-from raysm.features.similarity.cluster.arithmetic.tiling import RowRun
-from raysm.features.similarity.cluster.reading.ids import Ids
+from raysm.features.similarity.cluster import tiling
+from raysm.features.similarity.cluster.reading.columns import Ids
 from raysm.features.similarity.cluster.reading.matrix import Described
-from raysm.features.similarity.cluster.sizing import PartLimits, Sizing
-from raysm.features.similarity.cluster.tasks.context import Context
-from raysm.features.similarity.cluster.tasks.parts import Part, TileTask
+from raysm.features.similarity.cluster.tasks import Context, Part, TileTask
+from raysm.features.similarity.cluster.tiling import PartLimits, RowRun, Sizing
 from raysm.features.similarity.request import Similarity
 from raysm.instance.work.record import BlockRecord
 from raysm.instance.work.row_blocks import RowBlock, TileBlock

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysm.core.protocol.result import ResultFile
-from raysm.features.similarity.cluster import output
-from raysm.features.similarity.cluster.arithmetic import tiling
+from raysm.features.similarity.cluster import output, tiling
 from raysm.features.similarity.cluster.arithmetic.score import least_score
 from raysm.features.similarity.cluster.engines.protocol import Pairs, pair_order
 from raysm.features.similarity.cluster.modes.mode import (
@@ -29,10 +28,9 @@ from raysm.features.similarity.cluster.modes.mode import (
     Ranges,
     served_numbers,
 )
-from raysm.features.similarity.cluster.reading.ids import Ids
-from raysm.features.similarity.cluster.sizing import PART_BYTES, PartLimits
-from raysm.features.similarity.cluster.tasks.context import Context, engine_cache_of
-from raysm.features.similarity.cluster.tasks.parts import Part, TileTask
+from raysm.features.similarity.cluster.reading.columns import Ids
+from raysm.features.similarity.cluster.tasks import Context, Part, TileTask, engine_cache_of
+from raysm.features.similarity.cluster.tiling import PART_BYTES, PartLimits
 from raysm.features.similarity.request import Similarity
 from raysm.instance.work.gather import check_room
 from raysm.instance.work.record import BlockRecord

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from raysm.core.protocol.result import ResultFile
 from raysm.errors import InvalidInput
-from raysm.features.similarity.cluster import output
-from raysm.features.similarity.cluster.arithmetic import tiling
+from raysm.features.similarity.cluster import output, tiling
 from raysm.features.similarity.cluster.arithmetic.keys import (
     EMPTY_KEY,
     INDEX_BITS,
@@ -30,7 +29,6 @@ from raysm.features.similarity.cluster.arithmetic.keys import (
     encode,
     zero_row_keys,
 )
-from raysm.features.similarity.cluster.arithmetic.tiling import RowRun, consecutive
 from raysm.features.similarity.cluster.engines.protocol import Best
 from raysm.features.similarity.cluster.modes.mode import (
     AskBounds,
@@ -41,11 +39,16 @@ from raysm.features.similarity.cluster.modes.mode import (
     Ranges,
     served_numbers,
 )
-from raysm.features.similarity.cluster.reading.ids import Ids
+from raysm.features.similarity.cluster.reading.columns import Ids
 from raysm.features.similarity.cluster.reading.matrix import Described
-from raysm.features.similarity.cluster.sizing import PART_BYTES, PartLimits
-from raysm.features.similarity.cluster.tasks.context import Context, EngineCache, engine_cache_of
-from raysm.features.similarity.cluster.tasks.parts import Part, TileTask
+from raysm.features.similarity.cluster.tasks import (
+    Context,
+    EngineCache,
+    Part,
+    TileTask,
+    engine_cache_of,
+)
+from raysm.features.similarity.cluster.tiling import PART_BYTES, PartLimits, RowRun, consecutive
 from raysm.features.similarity.request import Similarity
 from raysm.instance.work.record import BlockRecord
 from raysm.instance.work.row_blocks import RowBlock, TileBlock

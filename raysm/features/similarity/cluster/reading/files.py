@@ -25,8 +25,8 @@ from raysm.features.similarity.cluster.reading.columns import (
     Selection,
     agreed,
     listed,
+    type_name,
 )
-from raysm.features.similarity.cluster.reading.ids import word
 from raysm.features.similarity.cluster.reading.tables import Table, describe_table, read_table
 from raysm.features.similarity.request import MATRIX, QUERIES, Similarity
 from raysm.instance.work.file_names import data_files
@@ -91,8 +91,8 @@ def described_files(path: Path, selection: Selection = NO_SELECTION) -> list[Dat
     for name, kind in kinds:
         if kind != kinds[0][1]:
             raise InvalidInput(
-                f"the ids ({listed(selection.ids)}) of {name} are {word(kind)}, those of {kinds[0][0]} are "
-                f"{word(kinds[0][1])}; write all files with one type (ids of a CSV are text)"
+                f"the ids ({listed(selection.ids)}) of {name} are {type_name(kind)}, those of {kinds[0][0]} are "
+                f"{type_name(kinds[0][1])}; write all files with one type (ids of a CSV are text)"
             )
     return files
 

@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 
 from raysm.core.protocol.names import DATA_FRAME
 from raysm.errors import InvalidInput, option
-from raysm.features.similarity.cluster.reading import ids as row_ids
 from raysm.features.similarity.cluster.reading.columns import (
     NO_SELECTION,
     Features,
     Selection,
+    id_type,
     is_row_index,
+    join_ids,
     listed,
+    stored_id_type,
 )
 from raysm.instance.work.csv_files import delimiter_of, open_csv
 from raysm.instance.work.file_names import is_gzipped
@@ -276,7 +278,7 @@ def _csv_table(path: Path, selection: Selection) -> Table:
         if has_header and not counted
         else None,
         header_lines=lines if has_header else 0,
-        ids=row_ids.joined_type({name: pa.large_string() for name in selection.ids}),
+        ids=id_type({name: pa.large_string() for name in selection.ids}),
         texts=tuple(
             names[i]
             for i in positions
@@ -326,7 +328,7 @@ def _read_csv(path: Path, selection: Selection, expected: Features | None) -> It
                 rows[:, target] = np.from_dlpack(batch.column(at[i]))
             if not done and selection.columns is None:
                 _refuse_counting(path, table, positions, rows)
-            yield Batch(rows, row_ids.joined({table.names[i]: batch.column(at[i]) for i in ids}))
+            yield Batch(rows, join_ids({table.names[i]: batch.column(at[i]) for i in ids}))
             done += batch.num_rows
     except (pa.ArrowInvalid, OSError) as error:
         raise _csv_error(path, table, str(error)) from error
@@ -383,8 +385,7 @@ def _parquet_table(path: Path, selection: Selection) -> Table:
     names = tuple(schema.names)
     selection.check(path.name, names)
     id_types = {
-        name: row_ids.converted_type(path.name, name, schema.field(name).type)
-        for name in selection.ids
+        name: stored_id_type(path.name, name, schema.field(name).type) for name in selection.ids
     }
     index = _pandas_index(schema)
     positions = _chosen(names, selection, index)
@@ -423,7 +424,7 @@ def _parquet_table(path: Path, selection: Selection) -> Table:
             list_column=lists[0].name if lists else None,
             left_out=tuple(name for name in names if name not in used),
         ),
-        ids=row_ids.joined_type(id_types),
+        ids=id_type(id_types),
     )
 
 
@@ -518,7 +519,7 @@ def _read_parquet(path: Path, selection: Selection, expected: Features | None) -
                 rows = _joined(pieces, table.dtype)
                 if not (done or length) and selection.columns is None:
                     _refuse_counting(path, table, positions, rows)
-                yield Batch(rows, row_ids.joined({table.names[i]: columns[i] for i in ids}))
+                yield Batch(rows, join_ids({table.names[i]: columns[i] for i in ids}))
                 done += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         raise InvalidInput(f"{path.name} cannot be read as Parquet: {error}") from error

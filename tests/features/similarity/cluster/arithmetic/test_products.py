@@ -25,7 +25,7 @@ from raysm.features.similarity.cluster.arithmetic.score import (
     scaled,
 )
 from raysm.features.similarity.cluster.arithmetic.sparse_rows import SparseRows, sparse_pays
-from raysm.features.similarity.cluster.arithmetic.tiling import (
+from raysm.features.similarity.cluster.tiling import (
     RowOrder,
     RowRun,
     blocks_for,

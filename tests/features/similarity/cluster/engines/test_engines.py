@@ -14,8 +14,12 @@ from raysm.features.similarity.cluster.engines.choice import choose, is_cuda, wh
 from raysm.features.similarity.cluster.engines.compiled import CompiledEngine
 from raysm.features.similarity.cluster.engines.plain import PlainEngine
 from raysm.features.similarity.cluster.engines.protocol import Frame, unit_sum
-from raysm.features.similarity.cluster.kernels.build import Unavailable
-from raysm.features.similarity.cluster.kernels.recipes import AVX2, INTEGERS, InstructionSet
+from raysm.features.similarity.cluster.kernels.build import (
+    AVX2,
+    INTEGERS,
+    InstructionSet,
+    Unavailable,
+)
 from tests.support.dense_engines import ENGINES, MADE, engine_of
 from tests.support.dense_rows import (
     assert_exact,

@@ -6,7 +6,7 @@ import pytest
 from raysm.features.similarity.cluster.arithmetic.score import Tile, prepare
 from raysm.features.similarity.cluster.engines.plain import PlainEngine
 from raysm.features.similarity.cluster.engines.protocol import Best, Frame
-from raysm.features.similarity.cluster.kernels.recipes import DOT, NEON
+from raysm.features.similarity.cluster.kernels.build import DOT, NEON
 from tests.support import emulated
 from tests.support.dense_rows import centred, clustered_frame, tight_rows
 

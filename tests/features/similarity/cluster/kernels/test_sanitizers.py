@@ -65,7 +65,7 @@ TOO_SMALL = """
 import numpy as np
 from raysm.features.similarity.cluster.arithmetic.score import Tile
 from raysm.features.similarity.cluster.engines.compiled import CompiledEngine
-from raysm.features.similarity.cluster.kernels.recipes import FLOATS, this_machine
+from raysm.features.similarity.cluster.kernels.build import FLOATS, this_machine
 
 (_, instructions) = next(one for one in reversed(FLOATS) if one[1].runs_on(this_machine()))
 tile = Tile(start=0, rows=np.ones((64, 64), np.float32), norms=np.full(64, 8.0))

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysm.features.similarity.cluster.arithmetic.tiling import row_cuts, triangle
 from raysm.features.similarity.cluster.modes.full import Full
 from raysm.features.similarity.cluster.modes.mode import Ranges
 from raysm.features.similarity.cluster.modes.threshold import MAX_PAIRS, pieces, threshold_tile
-from raysm.features.similarity.cluster.tasks.parts import TileTask
+from raysm.features.similarity.cluster.tasks import TileTask
+from raysm.features.similarity.cluster.tiling import row_cuts, triangle
 from raysm.instance.work.row_blocks import RowBlock, TileBlock
 from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import score_rows

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from raysm.features.similarity.cluster.arithmetic.tiling import triangle
 from raysm.features.similarity.cluster.modes.mode import Ranges
 from raysm.features.similarity.cluster.modes.threshold import MAX_PAIRS, Threshold, merged_pairs
 from raysm.features.similarity.cluster.output import PAIRS_GROUP
-from raysm.features.similarity.cluster.tasks.parts import Part, TileTask, decode_part, encode_part
+from raysm.features.similarity.cluster.tasks import Part, TileTask, decode_part, encode_part
+from raysm.features.similarity.cluster.tiling import triangle
 from raysm.instance.work.record import BlockRecord
 from raysm.instance.work.row_blocks import RowBlock, TileBlock
 from tests.support.dense_rows import kinds_of_rows

@@ -8,8 +8,7 @@ import pytest
 
 from raysm.features.similarity.cluster.modes.mode import Ranges
 from raysm.features.similarity.cluster.modes.topk import TopK
-from raysm.features.similarity.cluster.tasks.context import engine_cache_of
-from raysm.features.similarity.cluster.tasks.parts import TileTask
+from raysm.features.similarity.cluster.tasks import TileTask, engine_cache_of
 from raysm.instance.work.row_blocks import RowBlock, TileBlock
 from tests.support.dense_rows import expected_keys, kinds_of_rows
 from tests.support.similarity import context_of, owned_ranges, saved

@@ -5,12 +5,16 @@ import numpy as np
 import pytest
 
 from raysm.errors import InvalidInput
-from raysm.features.similarity.cluster.layouts.shards import report
+from raysm.features.similarity.cluster.preparation import prepare_block, prepared
 from raysm.features.similarity.cluster.reading.matrix import Place, Source
-from raysm.features.similarity.cluster.tasks import context
-from raysm.features.similarity.cluster.tasks.context import Context, RowShape, tile_rows
-from raysm.features.similarity.cluster.tasks.parts import prepared_part
-from raysm.features.similarity.cluster.tasks.preparing import prepare_block, prepared
+from raysm.features.similarity.cluster.shards import report_files
+from raysm.features.similarity.cluster.tasks import (
+    KEPT_BYTES,
+    Context,
+    RowShape,
+    prepared_part,
+    tile_rows,
+)
 from raysm.instance.work.row_blocks import RowBlock
 from tests.support.dense_rows import tight_rows
 from tests.support.similarity import saved, shape_of
@@ -38,7 +42,7 @@ def test_an_instance_whose_files_have_no_rows_reports_them_and_has_none_to_read(
     source = Source(
         channel="matrix", sharded=True, place=Place(tmp_path / "share", tmp_path, "algo-3")
     )
-    assert [(file.name, file.rows, file.columns) for file in report(source).files] == [
+    assert [(file.name, file.rows, file.columns) for file in report_files(source).files] == [
         ("part-3.npy", 0, 2)
     ]
     assert shape(source, 9, {"algo-1": RowBlock(0, 9)}).open().some(10) is None
@@ -84,12 +88,12 @@ import sys
 from pathlib import Path
 import numpy as np
 from raysm.instance.work.row_blocks import RowBlock
-from raysm.features.similarity.cluster.tasks.context import engine_cache_of
+from raysm.features.similarity.cluster.tasks import engine_cache_of
 from raysm.features.similarity.cluster.reading.matrix import Place, Source
-from raysm.features.similarity.cluster.tasks.parts import peak_memory_bytes
-from raysm.features.similarity.cluster.arithmetic.tiling import triangle
+from raysm.features.similarity.cluster.tasks import peak_memory_bytes
+from raysm.features.similarity.cluster.tiling import triangle
 from raysm.features.similarity.cluster.modes.topk import TileBounds, TopK
-from raysm.features.similarity.cluster.tasks.parts import TileTask
+from raysm.features.similarity.cluster.tasks import TileTask
 from tests.support.similarity import context_of
 source = Source(channel="matrix", place=Place(Path(sys.argv[1]), Path("unused"), "algo-1"))
 context = context_of(source)
@@ -118,6 +122,6 @@ def test_a_task_takes_the_memory_that_the_model_says(tmp_path):
     command = [sys.executable, "-c", MEASURE, str(tmp_path / "m.npy")]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=400)
     taken, held = map(int, done.stdout.split())
-    assert held <= max(2 * 8000 * WIDTH * 8, context.KEPT_BYTES)
+    assert held <= max(2 * 8000 * WIDTH * 8, KEPT_BYTES)
     # All rows are read in the end, and stay mapped while there is room.
     assert taken <= 1.2 * (HEIGHT * WIDTH * 4 + held + 2 * 8000 * (3 * 8 * 10 + 8))

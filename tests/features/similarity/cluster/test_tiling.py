@@ -10,22 +10,22 @@ import scipy.sparse
 import torch
 
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.features.similarity.cluster import run
 from raysm.features.similarity.cluster.engines.sparse import ALL_LISTED, SEGMENT_ROWS
 from raysm.features.similarity.cluster.estimate import Rates, estimate, predict
 from raysm.features.similarity.cluster.modes.full import Full
 from raysm.features.similarity.cluster.modes.threshold import Threshold
 from raysm.features.similarity.cluster.modes.topk import TopK
-from raysm.features.similarity.cluster.runs import Report
-from raysm.features.similarity.cluster.sizing import (
+from raysm.features.similarity.cluster.run import Report
+from raysm.features.similarity.cluster.tasks import decode_part, encode_part
+from raysm.features.similarity.cluster.tiling import (
     DENSE,
     OPERAND_BYTES,
     PART_BYTES,
     SPARSE,
     Sizing,
 )
-from raysm.features.similarity.cluster.tasks.parts import decode_part, encode_part
 from raysm.features.similarity.request import Similarity
+from raysm.features.similarity.runner import choose_engine
 from raysm.instance.work.nodes import Node
 from raysm.instance.work.record import BlockRecord
 from tests.support.adversarial import KINDS, TYPES
@@ -146,7 +146,7 @@ def report():
 
 
 def choose(report, forced, nodes, ask=None, against="", pairs=math.inf):
-    return run.choose_engine(forced, against, 8, report, pairs, nodes, ask)
+    return choose_engine(forced, against, 8, report, pairs, nodes, ask)
 
 
 def answering(**answers):

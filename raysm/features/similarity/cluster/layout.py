@@ -1,17 +1,38 @@
-"""Cut all pairs of rows into tasks, dispatch the tasks to instances that have the rows, and collect their parts."""
+"""Which instance has which rows; split all pairs of rows into tasks, dispatch them, collect the parts.
+
+If every instance has all rows (FullyReplicated, ``WholeRows``), they are loaded everywhere at once,
+and any free slot takes the next task. For rows of a channel that is sharded over the instances, see
+``shards`` and ``rotation``.
+"""
 
 import functools
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
+import ray
 
-from raysm.features.similarity.cluster.arithmetic.tiling import TILES_A_SLOT, RowOrder, shifted
-from raysm.features.similarity.cluster.layouts.rotation import (
+from raysm.features.similarity.cluster.engines.choice import compile_ahead
+from raysm.features.similarity.cluster.modes.mode import Mode
+from raysm.features.similarity.cluster.owners import Collector
+from raysm.features.similarity.cluster.preparation import (
+    compares_elements,
+    prepare_block,
+    prepare_blocks,
+    prepared,
+)
+from raysm.features.similarity.cluster.reading.columns import Features, agreed
+from raysm.features.similarity.cluster.reading.files import (
+    digest,
+    matrix_files,
+)
+from raysm.features.similarity.cluster.reading.matrix import Described, Matrix, Source
+from raysm.features.similarity.cluster.rotation import (
     MAX_LEAVING,
     PairQueue,
     Side,
@@ -21,25 +42,141 @@ from raysm.features.similarity.cluster.layouts.rotation import (
     rotate,
     rotate_queries,
 )
-from raysm.features.similarity.cluster.layouts.rows import (
+from raysm.features.similarity.cluster.run import Report
+from raysm.features.similarity.cluster.shards import (
+    RowChunk,
+    Shard,
     ShardedRows,
-    WholeRows,
-    load_everywhere,
+    features_here,
+    naming_instance,
     send_chunk,
-    with_features,
+    split_shard,
 )
-from raysm.features.similarity.cluster.modes.mode import Mode
-from raysm.features.similarity.cluster.owners import Collector
-from raysm.features.similarity.cluster.reading.matrix import Described, Source
-from raysm.features.similarity.cluster.runs import Report
-from raysm.features.similarity.cluster.sizing import Sizing
-from raysm.features.similarity.cluster.tasks.context import Context
-from raysm.features.similarity.cluster.tasks.parts import Comparing, Part, TileTask, measured
-from raysm.features.similarity.cluster.tasks.preparing import prepared
-from raysm.instance.work.blocks import LATER, map_blocks, map_here
+from raysm.features.similarity.cluster.tasks import (
+    Comparing,
+    Context,
+    Part,
+    RowShape,
+    TileTask,
+    measured,
+    prepared_part,
+)
+from raysm.features.similarity.cluster.tiling import TILES_A_SLOT, RowOrder, RowRun, Sizing, shifted
+from raysm.instance.log import remark
+from raysm.instance.work.blocks import LATER, map_blocks, map_here, task_slots
+from raysm.instance.work.nodes import answers, ask_every_node, cluster_nodes
 from raysm.instance.work.record import BlockRecord
 from raysm.instance.work.report import ProgressThrottle
 from raysm.instance.work.row_blocks import RowBlock, TileBlock
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRows:
+    source: Source
+    described: Matrix
+    computed_here: bool = False
+    """This process computes all of the result, because starting workers would take longer."""
+
+    slots: ClassVar[Mapping[str, int]] = {}
+    row_bytes: ClassVar[float] = 0.0
+    store_bytes: ClassVar[float] = math.inf
+
+    @property
+    def largest_share(self) -> int:
+        return self.described.rows
+
+    @property
+    def order(self) -> RowOrder:
+        """Numbers and places of the rows, which are equal."""
+        return RowOrder.identity(self.described.rows)
+
+    def as_type(self, dtype: np.dtype[Any]) -> Described:
+        return self.described.as_type(dtype)
+
+    def compares_elements(self) -> bool:
+        return compares_elements(self.described)
+
+    def shape(self, dtype: np.dtype[Any], *, sparse: bool) -> RowShape:
+        rows, columns = self.described.rows, self.described.columns
+        return RowShape(source=self.source, rows=rows, columns=columns, dtype=dtype, sparse=sparse)
+
+    def digest(self) -> "Future[str]":
+        """Return a future of the digest of the files; it may have been started while the cluster formed."""
+        return digest(self.source.here().channel)
+
+    def prepared_parts(self, shape: RowShape, name: str) -> Iterator[tuple[RowBlock, Part]]:
+        run_blocks = map_here if self.computed_here else map_blocks
+        blocks = prepare_blocks(shape, task_slots())
+        yield from run_blocks(partial(prepared_part, prepare_block, shape), blocks)
+
+    def chunks(self, hosts: Mapping[str, int], chunk_rows: int) -> dict[str, tuple[RowChunk, ...]]:
+        """Return all rows for each of those instances, in the chunks in which every instance has them."""
+        runs = (RowRun(0, 0, self.described.rows),)
+        return {
+            host: split_shard(Shard(host=host, runs=runs, bytes=0), chunk_rows) for host in hosts
+        }
+
+    def sent_bytes(self, sent_rows: Mapping[str, int]) -> dict[str, int]:
+        return {}
+
+
+SMALL_WORK = 1 << 29
+"""Multiplications that a process does in less time than it takes to start another one."""
+
+
+def load_everywhere(sources: Sequence[Source], small_bytes: int = 0) -> list[WholeRows]:
+    """Map the matrices here, while every other instance does the same.
+
+    If their files have at most ``small_bytes``, and comparing their rows is little work, only this
+    process needs them.
+    """
+    if not sources:
+        return []
+    nodes, own_id = cluster_nodes(), ray.get_runtime_context().get_node_id()
+    if (
+        small_bytes
+        and any(node.node_id == own_id and node.cpus for node in nodes)
+        and not any(n.gpus for n in nodes)
+    ):
+        files = [file for source in sources for _, file in matrix_files(source.here().channel)]
+        if sum(file.stat().st_size for file in files) <= small_bytes:
+            matrices = [source.open() for source in sources]
+            if matrices[0].rows * matrices[-1].rows * matrices[0].columns <= SMALL_WORK:
+                if len(nodes) > 1:
+                    remark("the head computes all of it alone, because there is little to compute")
+                return [
+                    WholeRows(*each, computed_here=True)
+                    for each in zip(sources, matrices, strict=True)
+                ]
+    # A node without CPUs computes nothing, and needs no rows.
+    others = [node for node in nodes if node.node_id != own_id and node.cpus]
+    # Start the others before the head maps its own rows, so that all instances convert at the same
+    # time. Converted files stay in an instance's scratch folder, where the processes of its tasks
+    # map them.
+    loading = ask_every_node(_load_there, list(sources), nodes=others, num_cpus=1)
+    opened = [WholeRows(source, source.open()) for source in sources]
+    # A lost instance gives no answer; if it comes back, the next task there converts its files.
+    answers(loading.values())
+    return opened
+
+
+def _load_there(sources: Sequence[Source]) -> None:
+    # Compile now, so that no task waits for the compiler.
+    compile_ahead()
+    for source in sources:
+        with naming_instance(source):
+            source.open()
+
+
+def with_features(source: Source, expected: Features | None = None) -> Source:
+    """Return the source with the features, in their order, that its files and the matrix (``expected``) have."""
+    found = (
+        answers(ask_every_node(features_here, source).values())
+        if source.sharded
+        else [source.features()]
+    )
+    return replace(source, expected=agreed(found, expected))
+
 
 LoadedRows: TypeAlias = WholeRows | ShardedRows
 
@@ -146,7 +283,7 @@ class Layout:
         # Wait for the digests last: only the record needs them.
         return context, {channel: digest.result() for channel, digest in digesting.items()}
 
-    def cut(
+    def dispatch(
         self, mode: Mode, sizing: Sizing, record: BlockRecord[Any], context: Context
     ) -> "Dispatch":
         return (

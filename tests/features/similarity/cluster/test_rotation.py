@@ -9,20 +9,18 @@ import numpy as np
 import pytest
 
 from raysm.errors import InvalidInput
-from raysm.features.similarity.cluster.arithmetic.tiling import RowRun
-from raysm.features.similarity.cluster.layouts.layout import TileQueue
-from raysm.features.similarity.cluster.layouts.rotation import (
+from raysm.features.similarity.cluster.layout import TileQueue
+from raysm.features.similarity.cluster.rotation import (
     MAX_LEAVING,
     PairQueue,
     Side,
     block_pairs,
-    cut,
-    portion,
     rotate,
     rotate_queries,
 )
-from raysm.features.similarity.cluster.layouts.shards import Shard
-from raysm.features.similarity.cluster.tasks.parts import TileTask
+from raysm.features.similarity.cluster.shards import Shard, portion, split_shard
+from raysm.features.similarity.cluster.tasks import TileTask
+from raysm.features.similarity.cluster.tiling import RowRun
 from raysm.instance.work.blocks import LATER
 from raysm.instance.work.row_blocks import RowBlock, TileBlock
 from tests.support.dense_rows import kinds_of_rows
@@ -163,7 +161,8 @@ def spread(brings, rows):
 
 def whole(brings, rows):
     chunks = {
-        host: cut(Shard(host=host, runs=(RowRun(0, 0, rows),), bytes=0), 1000) for host in HOSTS
+        host: split_shard(Shard(host=host, runs=(RowRun(0, 0, rows),), bytes=0), 1000)
+        for host in HOSTS
     }
     return Side(brings=brings, shares=chunks, everywhere=True)
 

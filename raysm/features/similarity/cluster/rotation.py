@@ -30,8 +30,6 @@ fetches the rows of
 queued tasks: so the network does not wait for slow tasks.
 """
 
-import hashlib
-import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,59 +39,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysm.core.protocol.names import natural
-from raysm.errors import InvalidInput
-from raysm.features.similarity.cluster.arithmetic.tiling import RowRun, shifted
-from raysm.features.similarity.cluster.layouts.shards import Shard
-from raysm.features.similarity.cluster.reading.matrix import Matrix, Source
-from raysm.features.similarity.cluster.tasks.context import Context, engine_cache_of
-from raysm.features.similarity.cluster.tasks.parts import Comparing, Part, TileTask, measured
+from raysm.features.similarity.cluster.reading.matrix import Matrix
+from raysm.features.similarity.cluster.shards import RowChunk
+from raysm.features.similarity.cluster.tasks import (
+    Comparing,
+    Context,
+    Part,
+    TileTask,
+    engine_cache_of,
+    measured,
+)
+from raysm.features.similarity.cluster.tiling import shifted
 from raysm.instance.work.blocks import LATER
 from raysm.instance.work.nodes import PlacedBlock
-from raysm.instance.work.row_blocks import RowBlock, TileBlock
-
-
-@dataclass(frozen=True, slots=True)
-class RowChunk:
-    """Consecutive rows of one instance, which are sent together and are one side of a task."""
-
-    host: str
-    start: int
-    """Its first row, counted among the instance's own rows."""
-    stop: int
-    runs: tuple[RowRun, ...]
-    """Their numbers in the matrix, rising; offsets count from the chunk's first row."""
-    origin: int = 0
-    """The place of the instance's own first row."""
-
-    @property
-    def range(self) -> RowBlock:
-        return RowBlock(self.origin + self.start, self.origin + self.stop)
-
-    @property
-    def rows(self) -> int:
-        return self.stop - self.start
-
-    @property
-    def in_order(self) -> bool:
-        """True if the places of its rows are their numbers."""
-        return len(self.runs) == 1 and self.runs[0].start == self.range.start
-
-    def numbers(self) -> NDArray[np.int64]:
-        return np.concatenate([np.arange(run.start, run.start + run.rows) for run in self.runs])
-
-    def numbers_of(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        return places if self.in_order else self.numbers()[places - self.range.start]
-
-    def __str__(self) -> str:
-        """Name it by its rows' numbers in the matrix, which do not depend on the instance that has them."""
-        first, last = self.runs[0].start, self.runs[-1].start + self.runs[-1].rows - 1
-        if len(self.runs) == 1:
-            return f"rows {first} to {last}"
-        # Digest the runs: with thousands of small files, their list would make every message and
-        # log line too long.
-        text = ",".join(f"{run.start}+{run.rows}" for run in self.runs)
-        return f"{self.rows} of rows {first} to {last} ({hashlib.sha256(text.encode()).hexdigest()[:16]})"
-
+from raysm.instance.work.row_blocks import TileBlock
 
 Brings = Literal["either", "queries", "matrix"]
 
@@ -170,19 +129,6 @@ def block_pairs(transfer: Transfer) -> Iterator[BlockPair]:
             )
         tile, self_join = TileBlock(left.range, right.range), transfer.brings == "either"
         yield BlockPair(tile=tile, self_join=self_join, host=transfer.host, left=left, right=right)
-
-
-def cut(shard: Shard, chunk_rows: int, origin: int = 0) -> tuple[RowChunk, ...]:
-    """Cut an instance's rows into chunks of nearly equal size; ``origin`` is the place of its first row."""
-    rows = shard.rows
-    count = math.ceil(rows / chunk_rows)
-    # Sizes differ by one row at most, so the last chunk is not a small rest.
-    edges = [rows * at // count for at in range(count + 1)] if count else [0]
-    ranges = [(start, stop) for start, stop in zip(edges, edges[1:], strict=False) if start < stop]
-    return tuple(
-        RowChunk(shard.host, start, stop, shard.portion(start, stop), origin)
-        for start, stop in ranges
-    )
 
 
 def rotate(shares: Mapping[str, Sequence[RowChunk]]) -> dict[str, list[Transfer]]:
@@ -395,13 +341,3 @@ def compare_pair(
     # Operands of the last remote chunk would keep its rows in the object store.
     engine_cache_of(context).drop_what_left()
     return measured(comparing.compare, context, pair)
-
-
-def portion(source: Source, chunk: RowChunk, dtype: np.dtype[Any]) -> Matrix:
-    """Return a chunk's rows, on the instance that has them; only these rows are pickled."""
-    own = source.open()
-    if own.rows < chunk.stop:
-        raise InvalidInput(
-            f"{chunk.host} has {own.rows} rows, and had more: its files changed while the job ran"
-        )
-    return own.portion(chunk.start, chunk.stop, dtype)

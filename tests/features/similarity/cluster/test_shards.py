@@ -3,15 +3,15 @@ import pyarrow as pa
 import pytest
 
 from raysm.errors import InstanceLost, InvalidInput
-from raysm.features.similarity.cluster.layouts.rows import ShardedRows
-from raysm.features.similarity.cluster.layouts.shards import (
+from raysm.features.similarity.cluster.layout import ShardedRows
+from raysm.features.similarity.cluster.reading.matrix import Place, Source
+from raysm.features.similarity.cluster.shards import (
     RowRun,
     ShardFile,
     ShardReport,
-    join,
-    report,
+    join_reports,
+    report_files,
 )
-from raysm.features.similarity.cluster.reading.matrix import Place, Source
 
 
 def a_file(name, rows, columns=4, dtype="float32", ids=None):
@@ -27,7 +27,7 @@ def reports(**files):
 
 def joined(**files):
     found = reports(**files)
-    return join(found, [one.host for one in found], Source(channel="matrix"))
+    return join_reports(found, [one.host for one in found], Source(channel="matrix"))
 
 
 def test_rows_are_in_the_natural_order_of_all_names_and_neighbours_on_one_instance_are_one_run():
@@ -84,7 +84,7 @@ def test_numbered_files_that_are_all_there_make_a_matrix():
 
 def test_an_instance_that_reports_nothing_is_missed():
     with pytest.raises(InstanceLost, match="algo-3"):
-        join(
+        join_reports(
             reports(algo_1=[a_file("a", 1)], algo_2=[]),
             ["algo-1", "algo-2", "algo-3"],
             Source(channel="matrix"),
@@ -94,7 +94,9 @@ def test_an_instance_that_reports_nothing_is_missed():
 def test_a_file_that_is_no_matrix_is_told_with_its_instance(tmp_path):
     (tmp_path / "a.npy").write_bytes(b"no")
     with pytest.raises(InvalidInput, match=r"algo-2.* a\.npy"):
-        report(Source(channel="matrix", place=Place(tmp_path, tmp_path / "scratch", "algo-2")))
+        report_files(
+            Source(channel="matrix", place=Place(tmp_path, tmp_path / "scratch", "algo-2"))
+        )
 
 
 ROWS = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)

@@ -26,8 +26,7 @@ from raysm.features.similarity.cluster.engines.protocol import unit_sum
 from raysm.features.similarity.cluster.engines.sparse import sparse_library, sparse_norms
 from raysm.features.similarity.cluster.kernels.build import Unavailable
 from raysm.features.similarity.cluster.reading.matrix import Matrix
-from raysm.features.similarity.cluster.tasks.context import Operand, RowShape, tile_rows
-from raysm.features.similarity.cluster.tasks.parts import Part
+from raysm.features.similarity.cluster.tasks import Operand, Part, RowShape, tile_rows
 from raysm.instance.work.row_blocks import RowBlock, row_blocks
 
 BLOCK_ROWS = 1 << 20

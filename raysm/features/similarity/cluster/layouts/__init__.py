@@ -1,1 +1,0 @@
-"""The layout of the rows over the instances, and the tasks that follow from it."""
