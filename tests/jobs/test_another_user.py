@@ -13,7 +13,7 @@ from raysm.core.client.job.handle import attach, token_of
 from raysm.core.client.service import Service
 from raysm.core.protocol.home import ServerRecord
 from raysm.errors import RaysmError, SessionEnded
-from raysm.features.dashboard.tunnel.dashboard import place_of as dashboard_place_of
+from raysm.features.dashboard.address import await_address
 from raysm.features.session.client.start import await_server
 from tests.support.another_user import needs_two_users, thief
 from tests.support.bootstraps import Cluster, request
@@ -99,7 +99,7 @@ def test_a_session_and_its_dashboard_send_no_token_to_who_has_their_ports_later(
         ).start()
         token = token_of(session.job).strip()
         assert session.run(abs, -3) == 3
-        ports = await_server(session.job)[1], dashboard_place_of(session.job).port
+        ports = await_server(session.job)[1], await_address(session.job).port
         with session.dashboard() as page, thief(*ports, greeting=SESSION_GREETING) as other:
             assert status_of(page.url) == 200
             # Where the instances have a loopback of their own, the other user has the ports of this

@@ -41,7 +41,7 @@ SPEEDS = (
 """Keys of all bytes and of bytes per second in Ray's answer, and the names of the metrics."""
 
 
-def samples_of(answer: Mapping[str, Any], time_s: float) -> list[Metric]:
+def parse_samples(answer: Mapping[str, Any], time_s: float) -> list[Metric]:
     nodes = [
         node for node in answer["data"]["summary"] if node.get("raylet", {}).get("state") == "ALIVE"
     ]
@@ -180,8 +180,8 @@ class Timeline:
         return {host: points for host, points in chosen.items() if points}
 
 
-def board(timeline: Timeline, since_s: float) -> list[Chart]:
-    """Return all charts of the Metrics tab: the workload's own metrics, then those of the instances."""
+def build_board(timeline: Timeline, since_s: float) -> list[Chart]:
+    """Return all charts of the Metrics tab: the workload's metrics, then those of the instances."""
     names = [
         name
         for name in timeline.names
@@ -194,7 +194,7 @@ def board(timeline: Timeline, since_s: float) -> list[Chart]:
     return [chart for chart in charts if chart.curves]
 
 
-def overview(timeline: Timeline, panel: str, since_s: float) -> list[Chart]:
+def build_overview(timeline: Timeline, panel: str, since_s: float) -> list[Chart]:
     if panel == "24":
         return [_chart(timeline, NODE_COUNT, "Node count", "", since_s)]
     if panel == "41":
@@ -243,13 +243,16 @@ def _mean(values: list[float]) -> float:
 def _aggregate(by_host: Mapping[str, Points], combine: Callable[[list[float]], float]) -> Points:
     times = [time_s for points in by_host.values() for time_s, _ in points]
     # At least one second, because the head reports each instance at most once a second.
-    begin, width = min(times), max(1.0, (max(times) - min(times)) / BUCKETS)
+    start_s = min(times)
+    width_s = max(1.0, (max(times) - start_s) / BUCKETS)
     buckets: dict[int, dict[str, list[float]]] = {}
     for host, points in by_host.items():
         for time_s, value in points:
-            buckets.setdefault(int((time_s - begin) / width), {}).setdefault(host, []).append(value)
+            buckets.setdefault(int((time_s - start_s) / width_s), {}).setdefault(host, []).append(
+                value
+            )
     return [
-        (begin + (number + 0.5) * width, combine([_mean(values) for values in hosts.values()]))
+        (start_s + (number + 0.5) * width_s, combine([_mean(values) for values in hosts.values()]))
         for number, hosts in sorted(buckets.items())
     ]
 
@@ -266,7 +269,10 @@ def parse_begin(text: str, now_s: float) -> float:
 
 
 def charts_site(name: str, timeline: Timeline, cache: Path) -> Answer:
-    """Return a handler that answers Ray's page in place of Grafana; ``cache`` is a folder for the chart library."""
+    """Return a handler that answers Ray's page in place of Grafana.
+
+    ``cache`` is a folder for the chart library.
+    """
     settings = {
         "grafanaHost": HOST,
         "grafanaOrgId": "1",
@@ -293,22 +299,17 @@ def charts_site(name: str, timeline: Timeline, cache: Path) -> Answer:
             key: values[-1] for key, values in parse_qs(request.rel_url.raw_query_string).items()
         }
         now_s = time.time()
-        begin_s, is_solo = (
-            parse_begin(query.get("from", ""), now_s),
-            path.startswith(f"{HOST}/d-solo/{BOARD}"),
-        )
+        begin_s = parse_begin(query.get("from", ""), now_s)
+        is_solo = path.startswith(f"{HOST}/d-solo/{BOARD}")
         if not is_solo and not path.startswith(f"{HOST}/d/{BOARD}"):
             return None
         if "data" in query:
-            charts = (
-                overview(timeline, query.get("panelId", ""), begin_s)
-                if is_solo
-                else board(timeline, begin_s)
-            )
-            width, columns = (
-                _number(query.get(name, ""), default)
-                for name, default in (("width", 600), ("columns", 1))
-            )
+            if is_solo:
+                charts = build_overview(timeline, query.get("panelId", ""), begin_s)
+            else:
+                charts = build_board(timeline, begin_s)
+            width = _parse_number(query.get("width", ""), 600)
+            columns = _parse_number(query.get("columns", ""), 1)
             # In a thread, because importing Altair takes two seconds.
             text = await asyncio.to_thread(
                 _spec, charts, min(timeline.start_s, now_s), width, columns, is_solo=is_solo
@@ -321,7 +322,7 @@ def charts_site(name: str, timeline: Timeline, cache: Path) -> Answer:
     return answer
 
 
-def _number(text: str, default: int) -> int:
+def _parse_number(text: str, default: int) -> int:
     return min(int(text), 4000) if text.isdecimal() and len(text) < 6 else default
 
 
@@ -368,11 +369,9 @@ def _library(cache: Path) -> str:
 
 def _page(title: str, theme: str, library: str, *, is_solo: bool) -> str:
     background, text = ("#1c2025", "#dcdcdc") if theme == "dark" else ("#fff", "#222")
-    links = (
-        ""
-        if is_solo
-        else "".join(f'<a href="#" data-from="{begin}">{shown}</a>' for shown, begin in RANGES)
-    )
+    links = ""
+    if not is_solo:
+        links = "".join(f'<a href="#" data-from="{begin}">{shown}</a>' for shown, begin in RANGES)
     try:
         check_plotting()
         note = "No values yet: the first come within seconds."

@@ -15,7 +15,7 @@ from raysm.cli.page import Browse, show_page
 from raysm.core.client.job.listing import find_job
 from raysm.core.client.service import Service
 from raysm.features.dashboard.dashboard import open_dashboard
-from raysm.features.dashboard.tunnel.opening import run_command
+from raysm.features.dashboard.tunnel.access import run_command
 
 
 def run(
@@ -38,7 +38,7 @@ LOOK_S = 5.0
 """Seconds between two checks that the job still runs; the tunnel ends with the job."""
 
 
-def run_entering(arguments: Arguments, console: Console, service: Service | None = None) -> int:
+def run_in_instance(arguments: Arguments, console: Console, service: Service | None = None) -> int:
     service = service or service_to_read(arguments)
     job = find_job(arguments.job, service)
     if arguments.command == "shell":

@@ -12,7 +12,7 @@ from raysm.core.client.settings import TARGETS
 
 # Strings, because the module imports what talks to the service.
 RUN = "raysm.features.dashboard.command:run"
-RUN_ENTERING = "raysm.features.dashboard.command:run_entering"
+RUN_IN_INSTANCE = "raysm.features.dashboard.command:run_in_instance"
 
 INSTANCE = re.compile(r"algo-\d+")
 
@@ -42,7 +42,7 @@ def add_shell(commands: Any) -> None:
         commands,
         "shell",
         "open a shell in an instance, or run a command there and return its exit code",
-        run=RUN_ENTERING,
+        run=RUN_IN_INSTANCE,
         is_scripted=True,
         usage="raysm shell JOB [options] [-- COMMAND]",
         family=Family.ENTER,
@@ -50,7 +50,7 @@ def add_shell(commands: Any) -> None:
         examples="raysm shell digits --instance algo-2 -- nvidia-smi",
     )
     add(shell, "JOB", JOB)
-    add_entered(shell)
+    add_instance_options(shell)
 
 
 def add_tunnel(commands: Any) -> None:
@@ -58,7 +58,7 @@ def add_tunnel(commands: Any) -> None:
         commands,
         "tunnel",
         "forward a port of this machine to a port of an instance while the job runs",
-        run=RUN_ENTERING,
+        run=RUN_IN_INSTANCE,
         family=Family.ENTER,
         before="token",
         examples="""\
@@ -69,10 +69,10 @@ raysm tunnel digits 6006 --local 6006""",
     add(tunnel, "PORT", "port on the instance's loopback, for example 8265", type=int)
     add(tunnel, "--local PORT", "port of this machine (default: any free one)", type=int, default=0)
     add(tunnel, "--json", "print JSON")
-    add_entered(tunnel)
+    add_instance_options(tunnel)
 
 
-def add_entered(command: argparse.ArgumentParser) -> None:
+def add_instance_options(command: argparse.ArgumentParser) -> None:
     add(command, "--instance HOST", "name of the instance, for example algo-2 (default: the head)")
     # --on takes an instance too, as in Python; no target is named like an instance.
     text = "local (default) or aws; --on algo-2 is --instance algo-2"

@@ -20,15 +20,15 @@ from raysm.core.protocol.connections import open_to_own
 from raysm.core.protocol.events import Metric, parse
 from raysm.core.protocol.web_relay import open_relay, relay
 from raysm.errors import InvalidRequest, NotDone, RaysmError
-from raysm.features.dashboard.charts import NODES, PRELOAD, Timeline, charts_site, samples_of
-from raysm.features.dashboard.tunnel.dashboard import (
-    Place,
+from raysm.features.dashboard.address import (
+    DashboardAddress,
     Say,
-    place_told,
-    tell,
-    waiting_for,
-    way_to,
+    describe_wait,
+    open_route,
+    read_address,
+    write_line,
 )
+from raysm.features.dashboard.charts import NODES, PRELOAD, Timeline, charts_site, parse_samples
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -58,8 +58,8 @@ class Route(Protocol):
         """``127.0.0.1:PORT``."""
 
 
-Way: TypeAlias = Callable[[], AbstractContextManager[Route]]
-OpenTunnel: TypeAlias = Callable[[Job, Place], AbstractContextManager[Route]]
+OpenRoute: TypeAlias = Callable[[], AbstractContextManager[Route]]
+OpenTunnel: TypeAlias = Callable[[Job, DashboardAddress], AbstractContextManager[Route]]
 
 
 class Watch:
@@ -73,12 +73,15 @@ class Watch:
 
     def __init__(self, job: Job) -> None:
         self.timeline = Timeline()
-        self.place: Place | None = None
+        self.place: DashboardAddress | None = None
         self.is_over = False
         self._stream = JobStream(job.chain)
 
     def read(self) -> list[Metric]:
-        """Read new lines of the log and return their metrics, which the caller adds by ``take``. Blocks."""
+        """Read new lines of the log and return their metrics, which the caller adds by ``take``.
+
+        It blocks, so the server calls it in a thread.
+        """
         events = [
             event
             for event in (parse(line.text) for line in self._stream.new_lines())
@@ -86,7 +89,7 @@ class Watch:
         ]
         for event in events:
             # The dashboard of a follow-up job has another address.
-            self.place = place_told(event) or self.place
+            self.place = read_address(event) or self.place
         self.is_over = self._stream.is_over
         return [event for event in events if isinstance(event, Metric)]
 
@@ -102,35 +105,52 @@ def open_dashboard(
     say: Say | None = None,
     tunnel: OpenTunnel | None = None,
 ) -> Page:
+    """Open Ray's dashboard of a running job at an address of this machine.
+
+    Args:
+        job: The job.
+        timeout: Seconds to wait for the dashboard's address; None waits without limit.
+        say: Called with lines for the user; None writes them to stderr.
+        tunnel: Opens the route to the head; None opens a tunnel.
+
+    Raises:
+        InvalidRequest: The job has ended.
+        NotDone: The job has no dashboard after ``timeout`` seconds.
+    """
     check_aiohttp()
-    say = say or tell
+    say = say or write_line
     watch = Watch(job)
     watch.take(watch.read())
     if not watch.is_over and watch.place is None and not job.done():
-        _wait_for_place(job, watch, timeout, say)
+        _wait_for_address(job, watch, timeout, say)
     if watch.is_over or job.done():
         raise InvalidRequest(
-            f"{job.name} has ended ({job.status}), and Ray's dashboard with it; raysm logs {job.name} and "
-            f"raysm metrics {job.name} show what it left"
+            f"{job.name} has ended ({job.status}), and Ray's dashboard with it; "
+            f"raysm logs {job.name} and raysm metrics {job.name} show what it left"
         )
     if started := job.describe().started:
         watch.timeline.start_s = min(watch.timeline.start_s, started.timestamp())
-    open_tunnel = tunnel or partial(way_to, say=say)
+    open_tunnel = tunnel or partial(open_route, say=say)
 
-    def way() -> AbstractContextManager[Route]:
+    def open_current_route() -> AbstractContextManager[Route]:
         # Looked up each time, because the dashboard of a follow-up job has another address.
         assert watch.place is not None, "waited for above"
         return open_tunnel(job, watch.place)
 
     # The token is read here, because the server's event loop must not wait for the service.
     site = partial(
-        dashboard_site, job.name, watch, way, token_of(job), job.service.home / "dashboard"
+        dashboard_site,
+        job.name,
+        watch,
+        open_current_route,
+        token_of(job),
+        job.service.home / "dashboard",
     )
     return Page(LocalServer(site, link=PRELOAD), f"Ray dashboard of {job.name}")
 
 
-def _wait_for_place(job: Job, watch: Watch, timeout: float | None, say: Say) -> None:
-    say(waiting_for(job))
+def _wait_for_address(job: Job, watch: Watch, timeout: float | None, say: Say) -> None:
+    say(describe_wait(job))
     deadline_s = None if timeout is None else time.monotonic() + timeout
     for pause_s in job.service.polling.pauses():
         watch.take(watch.read())
@@ -146,11 +166,19 @@ def _wait_for_place(job: Job, watch: Watch, timeout: float | None, say: Say) -> 
 
 @contextlib.asynccontextmanager
 async def dashboard_site(
-    name: str, watch: Watch, way: Way, token: str, cache: Path, *, look_s: float = LOOK_S
+    name: str,
+    watch: Watch,
+    open_to_head: OpenRoute,
+    token: str,
+    cache: Path,
+    *,
+    look_s: float = LOOK_S,
 ) -> AsyncIterator[Answer]:
-    """Yield a handler for the browser: charts, a page while the dashboard starts, and all else from the head."""
-    charts = charts_site(name, watch.timeline, cache)
+    """Yield a handler for the browser.
 
+    It serves the charts, a page while the dashboard starts, and everything else from the head.
+    """
+    charts = charts_site(name, watch.timeline, cache)
     is_waiting = False
 
     async def answer(request: "web.Request", path: str) -> "web.StreamResponse | None":
@@ -175,7 +203,7 @@ async def dashboard_site(
                 return _page(f"The dashboard of {name} cannot be reached: {error}", status=502)
         return await upstream.answer(request, with_query(request, path))
 
-    async with Upstream(way, token) as upstream:
+    async with Upstream(open_to_head, token) as upstream:
         tasks = [
             asyncio.create_task(_follow(name, watch, look_s)),
             asyncio.create_task(_sample(upstream, watch)),
@@ -204,13 +232,16 @@ async def _sample(upstream: "Upstream", watch: Watch) -> None:
         # Without an answer, or with an unknown form, there is nothing to draw; the rest of the page
         # still works.
         with contextlib.suppress(OSError, RaysmError, ValueError, KeyError, TypeError):
-            watch.take(samples_of(await upstream.read(NODES), time.time()))
+            watch.take(parse_samples(await upstream.read(NODES), time.time()))
         await asyncio.sleep(SAMPLE_S)
 
 
 class Upstream:
-    def __init__(self, way: Way, token: str) -> None:
-        self._way, self._token = way, token
+    """The route to the dashboard on the head, which is opened again when it breaks."""
+
+    def __init__(self, open_to_head: OpenRoute, token: str) -> None:
+        self._open_to_head = open_to_head
+        self._token = token
         self._lock = threading.Lock()
         self._open = contextlib.ExitStack()
         self._is_closed = False
@@ -232,12 +263,15 @@ class Upstream:
 
     async def connect(self) -> str:
         if self._opening is None or (self._opening.done() and _failed(self._opening)):
-            self._opening = asyncio.create_task(asyncio.to_thread(self._open_way))
+            self._opening = asyncio.create_task(asyncio.to_thread(self._open_route))
         # Several requests wait for one attempt, so the cancellation of one must not cancel it.
         return await asyncio.shield(self._opening)
 
     async def answer(self, request: "web.Request", key: str) -> "web.StreamResponse":
-        """Forward a request for ``key``, encoded path and query; answer with 502 if the head cannot be reached."""
+        """Forward a request for ``key``, its encoded path and query.
+
+        The answer is 502 if the head cannot be reached.
+        """
         # Other methods are sent once, because the request may have arrived before the connection
         # broke.
         tries = MAX_TRIES if request.method in ("GET", "HEAD") else 1
@@ -276,11 +310,11 @@ class Upstream:
             raise OSError(f"{key} is answered with {status}")
         return json.loads(content)
 
-    def _open_way(self) -> str:
-        way = self._way()
-        route = way.__enter__()
+    def _open_route(self) -> str:
+        manager = self._open_to_head()
+        route = manager.__enter__()
         with self._lock:
-            self._open.push(way)
+            self._open.push(manager)
             # The page may have been closed while the connection was being opened.
             if self._is_closed:
                 self._open.close()

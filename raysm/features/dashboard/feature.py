@@ -6,14 +6,14 @@ FEATURE = Feature(
     # For Ray, which looks for them where an address begins with raysm://.
     hooks=within(
         "raysm.features.dashboard",
-        tunnel__dashboard=["ClientBuilder", "get_job_submission_client_cluster_info"],
+        address=["ClientBuilder", "get_job_submission_client_cluster_info"],
     ),
     views={
         "access_on_aws": "raysm.features.dashboard.tunnel.plugin:PluginAccess",
         "open_dashboard": "raysm.features.dashboard.dashboard:open_dashboard",
-        "open_tunnel": "raysm.features.dashboard.tunnel.opening:open_tunnel",
-        "session_commands": "raysm.features.dashboard.tunnel.opening:session_commands",
-        "switch_remote_debugging": "raysm.features.dashboard.tunnel.opening:switch_remote_debugging",
+        "open_tunnel": "raysm.features.dashboard.tunnel.access:open_tunnel",
+        "session_commands": "raysm.features.dashboard.tunnel.access:session_commands",
+        "switch_remote_debugging": "raysm.features.dashboard.tunnel.access:switch_remote_debugging",
     },
     commands={
         "dashboard": "raysm.features.dashboard.command_arguments:add_dashboard",

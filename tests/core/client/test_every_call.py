@@ -13,7 +13,7 @@ from raysm.core.client.submit import submit
 from raysm.core.request import Cluster, MetricDefinition, Security
 from raysm.errors import ServiceError
 from raysm.features.account.case import Intent
-from raysm.features.dashboard.tunnel.opening import switch_remote_debugging
+from raysm.features.dashboard.tunnel.access import switch_remote_debugging
 from raysm.features.dashboard.tunnel.plugin import PluginAccess
 from raysm.features.grid.batch_job.controller_job import ControllerJob, send
 from raysm.features.grid.region import Region

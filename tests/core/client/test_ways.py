@@ -13,20 +13,20 @@ import raysm
 from raysm.core.client.submit import submit
 from raysm.core.protocol.events import State, line
 from raysm.errors import ForeignListener, InvalidRequest, NotDone
-from raysm.features.dashboard.tunnel.dashboard import (
+from raysm.features.dashboard.address import (
     SOON_S,
     ClientBuilder,
-    Place,
+    DashboardAddress,
+    await_address,
     get_job_submission_client_cluster_info,
-    place_of,
-    way_to,
+    open_route,
 )
 from raysm.features.script.request import Script
 from tests.support.another_user import needs_two_users, thief
 from tests.support.client_jobs import NOW_MS
 from tests.support.dashboard_head import Answer, Head, serving_head
 
-PLACE = Place(host="algo-1", port=8265, address="127.0.0.1:8265")
+PLACE = DashboardAddress(host="algo-1", port=8265, address="127.0.0.1:8265")
 
 
 def http_status(address):
@@ -41,8 +41,8 @@ def http_status(address):
 def test_a_processing_job_of_this_machine_is_reached_where_it_says(local, script):
     job = submit(Script(str(script)), on=local.service, kind="processing")
     with serving_head() as head:
-        place = Place(host="algo-1", port=head.port, address=head.address)
-        with way_to(job, place) as way:
+        place = DashboardAddress(host="algo-1", port=head.port, address=head.address)
+        with open_route(job, place) as way:
             assert http_status(way.address) == 401
 
 
@@ -51,14 +51,14 @@ def test_what_another_user_has_at_the_dashboards_port_later_hears_nothing(local,
     job = submit(Script(str(script)), on=local.service, kind="processing")
     with contextlib.ExitStack() as stack:
         with serving_head() as head:
-            place = Place(host="algo-1", port=head.port, address=head.address)
-            way = stack.enter_context(way_to(job, place))
+            place = DashboardAddress(host="algo-1", port=head.port, address=head.address)
+            way = stack.enter_context(open_route(job, place))
         other = stack.enter_context(thief(place.port))
         other.await_port(place.port)
         with pytest.raises((http.client.HTTPException, OSError)):
             http_status(way.address)
         with pytest.raises(ForeignListener, match="another user"):
-            stack.enter_context(way_to(job, place))
+            stack.enter_context(open_route(job, place))
         assert other.end() == ""
 
 
@@ -92,7 +92,7 @@ def test_a_dashboard_that_is_being_started_is_waited_for_and_that_is_said_once(j
     said = []
     with contextlib.closing(StartingHead()) as head:
         tunnelled = Tunnelled(job, head.address)
-        with way_to(tunnelled, PLACE, say=said.append) as way:
+        with open_route(tunnelled, PLACE, say=said.append) as way:
             assert (len(head.requests), way.address) == (2, head.address)
         assert tunnelled.tunnels == [(8265, "algo-1")]
     assert said == [
@@ -102,16 +102,16 @@ def test_a_dashboard_that_is_being_started_is_waited_for_and_that_is_said_once(j
 
 def test_one_that_does_not_come_up_in_time_is_said(job):
     with pytest.raises(NotDone, match=f"dashboard of {job.name}"):
-        way_to(Tunnelled(job, "127.0.0.1:9"), PLACE, limit_s=0).__enter__()
+        open_route(Tunnelled(job, "127.0.0.1:9"), PLACE, limit_s=0).__enter__()
 
 
 def test_the_dashboard_of_a_job_that_ends_meanwhile_is_waited_for_no_longer(job):
-    with way_to(Tunnelled(job, "127.0.0.1:9", looks=2), PLACE) as way:
+    with open_route(Tunnelled(job, "127.0.0.1:9", looks=2), PLACE) as way:
         assert way.address == "127.0.0.1:9"
 
 
 def test_a_job_that_does_not_run_is_refused_as_the_tunnel_says(job):
-    with pytest.raises(InvalidRequest, match="while it is Training"), way_to(job, PLACE):
+    with pytest.raises(InvalidRequest, match="while it is Training"), open_route(job, PLACE):
         pass
 
 
@@ -123,7 +123,7 @@ def announce(remote, job, port, time_ms=NOW_MS):
 def test_the_place_is_the_last_one_that_the_job_has_told(remote, job, capsys):
     announce(remote, job, 8265)
     announce(remote, job, 9265, NOW_MS + 1)
-    assert place_of(job) == Place(host="algo-1", port=9265, address="10.0.0.1:9265")
+    assert await_address(job) == DashboardAddress(host="algo-1", port=9265, address="10.0.0.1:9265")
     assert capsys.readouterr().err == ""
 
 

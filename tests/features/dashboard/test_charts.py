@@ -9,7 +9,13 @@ from types import SimpleNamespace
 import pytest
 
 from raysm.core.protocol.events import Metric
-from raysm.features.dashboard.charts import MAX_CURVES, Timeline, board, charts_site, samples_of
+from raysm.features.dashboard.charts import (
+    MAX_CURVES,
+    Timeline,
+    build_board,
+    charts_site,
+    parse_samples,
+)
 from tests.support.dashboard_head import NODE, NODES
 
 
@@ -97,7 +103,7 @@ def test_the_overview_has_its_two_charts(panel, title):
 
 
 def test_the_workloads_own_metrics_come_first_under_their_names():
-    loss, cpu = board(timeline(("cpu_percent", "algo-1", 1, 5.0), ("loss", "", 1, 3.0)), 0.0)
+    loss, cpu = build_board(timeline(("cpu_percent", "algo-1", 1, 5.0), ("loss", "", 1, 3.0)), 0.0)
     assert (loss.title, loss.unit, loss.from_zero, curves(loss)) == (
         "loss",
         "",
@@ -114,14 +120,14 @@ def test_the_workloads_own_metrics_come_first_under_their_names():
 
 def test_instances_are_ordered_by_number_and_many_are_summed_up():
     few = [("cpu_percent", f"algo-{number}", 1, 5.0) for number in (10, 2, 1)]
-    assert list(board(timeline(*few), 0.0)[0].curves) == ["algo-1", "algo-2", "algo-10"]
+    assert list(build_board(timeline(*few), 0.0)[0].curves) == ["algo-1", "algo-2", "algo-10"]
     count = 3 * MAX_CURVES
     many = [
         ("cpu_percent", f"algo-{number}", time_s, float(number))
         for number in range(count)
         for time_s in (0, 500)
     ]
-    (chart,) = board(timeline(*many), 0.0)
+    (chart,) = build_board(timeline(*many), 0.0)
     mean = (count - 1) / 2
     assert curves(chart) == {"highest": [count - 1] * 2, "mean": [mean] * 2, "lowest": [0, 0]}
 
@@ -131,7 +137,7 @@ def listed(*nodes):
 
 
 def values(answer):
-    return {(sample.host, sample.name): sample.value for sample in samples_of(answer, 100.0)}
+    return {(sample.host, sample.name): sample.value for sample in parse_samples(answer, 100.0)}
 
 
 def test_a_node_tells_its_cpu_memory_network_disk_and_store():

@@ -13,7 +13,7 @@ from raysm.core.client.job.handle import attach
 from raysm.core.client.service import Service
 from raysm.core.request import Local
 from raysm.errors import InvalidRequest
-from raysm.features.dashboard.tunnel.opening import DirectAccess, run_command
+from raysm.features.dashboard.tunnel.access import DirectAccess, run_command
 from raysm.features.dashboard.tunnel.terminal import Terminal
 from tests.support.echo import ECHO, exchange
 from tests.support.sagemaker_server import port_of, until
@@ -128,7 +128,7 @@ def test_a_command_ends_with_the_connection_of_its_client(server, service, echo,
         "stdin": os.devnull,
         "stdout": os.devnull,
     }
-    connection = access.ask("/raysm/jobs/us-east-1/echo/instances/algo-1/command", body)
+    connection = access.connect("/raysm/jobs/us-east-1/echo/instances/algo-1/command", body)
     until(beat.exists)
     connection.close()
 

@@ -1,4 +1,4 @@
-"""Tunnels and shells on AWS, carried by AWS's session-manager-plugin.
+"""Tunnels and shells on AWS, through AWS's session-manager-plugin.
 
 raysm starts the session by the API and gives its token to the plugin, as the AWS CLI does:
 https://docs.aws.amazon.com/systems-manager/latest/userguide/session-manager-working-with-install-plugin.html
@@ -20,7 +20,6 @@ from raysm.core.client.service import Service
 from raysm.core.client.tunnel import LOOPBACK, Tunnel
 from raysm.core.protocol.connections import connect_to_own
 from raysm.errors import MissingDependency, ServiceError
-from raysm.features.dashboard.tunnel.access import InstanceAccess
 from raysm.features.dashboard.tunnel.terminal import MarkedCommand, Terminal
 
 NAME = "session-manager-plugin"
@@ -46,12 +45,15 @@ AGENT_PAUSE_S = 1.0
 CONNECT_S = 10.0
 END_S = 5.0
 NOT_CONNECTED = (
-    "the agent of the instance has not come up: the job's role needs the four permissions of ssmmessages (raysm doctor "
-    "--policy role), and the agent complains in the log stream JOB/ALGO-N-TIME/ssm"
+    "the agent of the instance has not started: the job's role needs the four permissions of "
+    "ssmmessages (raysm doctor --policy role), and the agent reports errors in the log stream "
+    "JOB/ALGO-N-TIME/ssm"
 )
 
 
-class PluginAccess(InstanceAccess):
+class PluginAccess:
+    """Access to the instances of jobs on AWS; see ``InstanceAccess``."""
+
     def __init__(
         self,
         service: Service,
@@ -79,7 +81,8 @@ class PluginAccess(InstanceAccess):
         version = tuple(int(number) for number in re.findall(r"\d+", done.stdout))
         if version <= LAST_WITHOUT_VARIABLE:
             raise MissingDependency(
-                f"{path} has version {done.stdout.strip() or 'unknown'}, which shows the session's token to all users",
+                f"{path} has version {done.stdout.strip() or 'unknown'}, which shows the session's "
+                "token to all users",
                 remedy=f"install a newer one. {INSTALL}",
             )
         self._path = path
@@ -96,27 +99,28 @@ class PluginAccess(InstanceAccess):
         return tunnel
 
     def run(self, job: str, host: str, command: Sequence[str], terminal: Terminal) -> int:
-        marked = MarkedCommand(command, has_terminal=terminal.is_one)
+        marked = MarkedCommand(command, has_terminal=terminal.is_terminal)
         with self._session(
             job, host, "AWS-StartInteractiveCommand", {"command": [marked.line()]}
         ) as start:
             with contextlib.ExitStack() as ending:
 
                 def begin(slave: int) -> int:
-                    # A session of its own: Ctrl-C of the user's terminal comes as a key.
+                    # In a separate session: Ctrl-C of the user's terminal comes as a key.
                     process = start(stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
-                    ending.callback(_end, process)
-                    ended = _end_of(process)
+                    ending.callback(_stop, process)
+                    ended = _watch_end(process)
                     ending.callback(os.close, ended)
                     return ended
 
-                code = terminal.join(begin, marked.feed)
+                code = terminal.run(begin, marked.feed)
         if code:
             return code
         if marked.code is None:
             words = marked.preamble.decode(errors="replace").strip()
             raise ServiceError(
-                f"the session in {host} of {job} ended before the command did: {words or 'no reason given'}"
+                f"the session in {host} of {job} ended before the command did: "
+                f"{words or 'no reason given'}"
             )
         return marked.code
 
@@ -178,7 +182,10 @@ class PluginAccess(InstanceAccess):
 
 
 class _Forwarding:
-    """The plugin of a tunnel, started again once its session has ended: after an hour, 20 idle minutes, or a sleep."""
+    """The plugin of a tunnel, which is started again when its session has ended.
+
+    Sessions end after an hour, 20 idle minutes, or a sleep of the laptop.
+    """
 
     def __init__(self, start: Callable[[], "_Plugin"]) -> None:
         self._start = start
@@ -208,7 +215,7 @@ class _Forwarding:
 
 class _Plugin:
     def __init__(self, start: Callable[..., "subprocess.Popen[str]"]) -> None:
-        # A process group of its own: Ctrl-C ends raysm, which ends the plugin.
+        # In a separate process group: Ctrl-C ends raysm, which ends the plugin.
         self._process = start(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -246,7 +253,9 @@ class _Plugin:
         finally:
             timer.cancel()
         words = " ".join(line for line in lines if line)
-        raise ServiceError(f"{NAME} opened no port: {words or f'it said nothing for {OPEN_S:g} s'}")
+        raise ServiceError(
+            f"{NAME} opened no port: {words or f'it printed nothing for {OPEN_S:g} s'}"
+        )
 
     @property
     def is_running(self) -> bool:
@@ -257,13 +266,13 @@ class _Plugin:
         return connect_to_own(LOOPBACK, self._port, CONNECT_S)
 
     def close(self) -> None:
-        _end(self._process)
+        _stop(self._process)
         if self._reading is not None:
             self._reading.join()
         self._output.close()
 
 
-def _end(process: "subprocess.Popen[Any]") -> None:
+def _stop(process: "subprocess.Popen[Any]") -> None:
     process.terminate()
     try:
         process.wait(END_S)
@@ -272,7 +281,7 @@ def _end(process: "subprocess.Popen[Any]") -> None:
         process.wait()
 
 
-def _end_of(process: "subprocess.Popen[Any]") -> int:
+def _watch_end(process: "subprocess.Popen[Any]") -> int:
     reader, writer = os.pipe()
 
     def wait() -> None:

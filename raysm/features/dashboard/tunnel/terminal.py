@@ -78,21 +78,21 @@ SHELL = "if command -v bash >/dev/null 2>&1; then bash; else sh; fi"
 
 CHUNK_BYTES = 1 << 16
 QUIET_S = 0.5
-"""A background process of an ended command can hold the pseudo-terminal open for ever without
+"""A background process of an ended command can hold the pseudo-terminal open forever without
 writing to it."""
 
 
 class Terminal:
-    """Two descriptors of the user: a terminal, or pipes and files.
+    """The user's input and output: a terminal, or pipes and files.
 
     Attributes:
-        is_one: True where both are a terminal.
+        is_terminal: True if both are a terminal.
     """
 
     def __init__(self, stdin: int = 0, stdout: int = 1) -> None:
         self.stdin = stdin
         self.stdout = stdout
-        self.is_one = os.isatty(stdin) and os.isatty(stdout)
+        self.is_terminal = os.isatty(stdin) and os.isatty(stdout)
 
     def write(self, data: bytes) -> None:
         while data:
@@ -104,7 +104,7 @@ class Terminal:
 
     @contextlib.contextmanager
     def raw(self) -> Iterator[None]:
-        if not self.is_one:
+        if not self.is_terminal:
             yield
             return
         import termios
@@ -116,12 +116,16 @@ class Terminal:
         finally:
             termios.tcsetattr(self.stdin, termios.TCSADRAIN, before)
 
-    def join(self, start: Callable[[int], int], show: Callable[[bytes], bytes] = bytes) -> int:
-        """Run something in a new pseudo-terminal, with the user's keys as its input, and filter its output by ``show``.
+    def run(self, start: Callable[[int], int], show: Callable[[bytes], bytes] = bytes) -> int:
+        """Run a program in a new pseudo-terminal, with the user's keys as its input.
 
-        ``start`` is given the pseudo-terminal's other end, starts what runs there, and returns a
-        descriptor that is readable when that has ended. The result is 141 if the reader of the
-        output has gone, as for a command whose pipe broke; else 0.
+        Args:
+            start: Starts the program at the pseudo-terminal's other end, which is its argument, and
+                returns a descriptor that is readable when the program has ended.
+            show: Filters the output.
+
+        Returns:
+            141 if the reader of the output has gone, as for a command whose pipe broke; else 0.
         """
         master, slave = pty.openpty()
         with contextlib.ExitStack() as ending:
@@ -131,21 +135,21 @@ class Terminal:
             held = ending.enter_context(contextlib.ExitStack())
             held.callback(os.close, slave)
             # Without a terminal, output must come through unchanged.
-            if not self.is_one:
+            if not self.is_terminal:
                 tty.setraw(slave)
             ending.enter_context(self._same_size(master))
             ended = start(slave)
             ending.enter_context(self.raw())
             try:
-                self._copy(master, ended, show, let_go=held.close)
+                self._copy(master, ended, show, on_end=held.close)
             except BrokenPipeError:
                 return 128 + signal.SIGPIPE
         return 0
 
     def _copy(
-        self, master: int, ended: int, show: Callable[[bytes], bytes], let_go: Callable[[], None]
+        self, master: int, ended: int, show: Callable[[bytes], bytes], on_end: Callable[[], None]
     ) -> None:
-        sources = {master, ended, *({self.stdin} if self.is_one else ())}
+        sources = {master, ended, *({self.stdin} if self.is_terminal else ())}
         while True:
             ready = select.select(sources, [], [], None if ended in sources else QUIET_S)[0]
             if not ready:
@@ -166,11 +170,11 @@ class Terminal:
                 self.write(show(data))
             elif ended in ready:
                 sources -= {ended, self.stdin}
-                let_go()
+                on_end()
 
     @contextlib.contextmanager
     def _same_size(self, master: int) -> Iterator[None]:
-        if not self.is_one:
+        if not self.is_terminal:
             yield
             return
         import termios

@@ -35,27 +35,27 @@ ANSWERS = "dashboard"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class DashboardAddress:
     host: str
     port: int
     address: str
 
 
-def place_told(event: Event) -> Place | None:
+def read_address(event: Event) -> DashboardAddress | None:
     match event:
         case State(name=name, address=str(url), host=host) if name == ANSWERS:
             parts = urlsplit(url)
             return (
                 None
                 if parts.port is None
-                else Place(host=host, port=parts.port, address=parts.netloc)
+                else DashboardAddress(host=host, port=parts.port, address=parts.netloc)
             )
     return None
 
 
 Say: TypeAlias = Callable[[str], object]
 
-LIMIT_S = 60.0
+START_S = 60.0
 """Seconds from the first request to the first answer; on two busy cores it takes about ten."""
 PROBE_S = 0.3
 ANSWER_S = 20.0
@@ -65,39 +65,40 @@ SOON_S = 2.0
 """After so long without an answer, the user is told that the dashboard is being started."""
 
 
-def tell(text: str) -> None:
+def write_line(text: str) -> None:
     """Write a line to stderr: stdout is for the answer, ``ray list nodes --format json``."""
     sys.stderr.write(f"raysm: {visible(text)}\n")
     sys.stderr.flush()
 
 
-def waiting_for(job: Job) -> str:
+def describe_wait(job: Job) -> str:
     return f"{job.name} has no dashboard yet ({job.secondary_status or job.status}); waiting for it"
 
 
-def place_of(job: Job, *, say: Say = tell) -> Place:
-    stream, place = JobStream(job.chain), None
+def await_address(job: Job, *, say: Say = write_line) -> DashboardAddress:
+    stream = JobStream(job.chain)
+    place: DashboardAddress | None = None
     # The log of a job that has ended may have gigabytes.
     if not job.done():
         for line in stream.new_lines():
             # The last one: a driver that was started again has another port.
-            place = _place_in(line.text) or place
+            place = _find_address(line.text) or place
         if place is None:
-            say(waiting_for(job))
-            place = next(filter(None, (_place_in(line.text) for line in stream.follow())), None)
+            say(describe_wait(job))
+            place = next(filter(None, (_find_address(line.text) for line in stream.follow())), None)
     if place is None:
         raise InvalidRequest(f"{job.name} has ended ({job.status}), and its cluster with it")
     return place
 
 
-def _place_in(line: str) -> Place | None:
+def _find_address(line: str) -> DashboardAddress | None:
     event = parse(line)
-    return None if event is None else place_told(event)
+    return None if event is None else read_address(event)
 
 
 @contextlib.contextmanager
-def way_to(
-    job: Job, place: Place, *, limit_s: float = LIMIT_S, say: Say = tell
+def open_route(
+    job: Job, place: DashboardAddress, *, limit_s: float = START_S, say: Say = write_line
 ) -> Iterator["Tunnel"]:
     """Yield a tunnel to the dashboard, once the dashboard answers: the first request starts it."""
     with _tunnel(job, place) as tunnel:
@@ -105,7 +106,7 @@ def way_to(
         yield tunnel
 
 
-def _tunnel(job: Job, place: Place) -> "Tunnel":
+def _tunnel(job: Job, place: DashboardAddress) -> "Tunnel":
     if not job.service.target.is_billed:
         # Checked here too, since a client of the tunnel only sees that nothing answers.
         has_own_listener(place.address.rpartition(":")[0], place.port)
@@ -118,8 +119,8 @@ def _tunnel(job: Job, place: Place) -> "Tunnel":
     # The address is that of a line of the log, which the job's code can print too.
     if not _is_private(host):
         raise InvalidRequest(
-            f"the log of {job.name} names {place.address} as its dashboard, which is not on this machine: the job's "
-            "token was not sent there"
+            f"the log of {job.name} names {place.address} as its dashboard, which is not on this "
+            "machine: the job's token was not sent there"
         )
     # A tunnel checks for each connection which user's process listens.
     return Tunnel(lambda: connect_to_own(host, place.port, ANSWER_S))
@@ -133,20 +134,24 @@ def _is_private(host: str) -> bool:
 
 
 def _await_answer(job: Job, address: str, limit_s: float, say: Say) -> None:
-    deadline_s, is_told, answer_s = time.monotonic() + limit_s, False, SOON_S
+    deadline_s = time.monotonic() + limit_s
+    is_reported = False
+    answer_s = SOON_S
     while not _answers(address, answer_s):
         if job.done():
             # The caller's next request fails at once with a better message.
             return
-        if not is_told:
+        if not is_reported:
             # Only now: a dashboard that is up takes no wait.
             say(
                 f"waiting for the dashboard of {job.name} to answer: it starts at the first request"
             )
-            is_told, answer_s = True, ANSWER_S
+            is_reported = True
+            answer_s = ANSWER_S
         if time.monotonic() >= deadline_s:
             raise NotDone(
-                f"the dashboard of {job.name} has not come up within {limit_s:g} s; the job goes on"
+                f"the dashboard of {job.name} has not started within {limit_s:g} s; "
+                "the job keeps running"
             )
         time.sleep(PROBE_S)
 
@@ -186,9 +191,9 @@ def get_job_submission_client_cluster_info(
 
     try:
         job = find_job(unquote(address).strip("/"), connect(_target()))
-        place = place_of(job)
+        place = await_address(job)
         # Open until the end of the process: `ray job logs --follow` uses it for hours.
-        way = _open.enter_context(way_to(job, place))
+        way = _open.enter_context(open_route(job, place))
     except RaysmError as error:
         # Ray's commands show click's own errors on one line.
         click = sys.modules.get("click")
@@ -213,9 +218,9 @@ class ClientBuilder:
         # Ray's own maintainers point from it to the Jobs API:
         # https://docs.ray.io/en/latest/cluster/running-applications
         raise InvalidRequest(
-            f"ray.init('raysm://{name}') would be Ray Client, which the clusters of raysm do not run: submit a script "
-            f"(ray job submit --address raysm://{name} --working-dir . -- python train.py), or call functions in a "
-            "session of the cluster (raysm.Session)"
+            f"ray.init('raysm://{name}') would be Ray Client, which the clusters of raysm do not "
+            f"run: submit a script (ray job submit --address raysm://{name} --working-dir . -- "
+            "python train.py), or call functions in a session of the cluster (raysm.Session)"
         )
 
 

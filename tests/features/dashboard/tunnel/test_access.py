@@ -13,8 +13,8 @@ from raysm.core.client.submit import submit
 from raysm.core.client.targets.local import LocalConnection
 from raysm.core.request import Cluster, InstanceGroup, Local, Security
 from raysm.errors import InvalidRequest, MissingDependency, ServiceError
-from raysm.features.dashboard.tunnel.dashboard import Place, way_to
-from raysm.features.dashboard.tunnel.opening import (
+from raysm.features.dashboard.address import DashboardAddress, open_route
+from raysm.features.dashboard.tunnel.access import (
     open_tunnel,
     session_commands,
     switch_remote_debugging,
@@ -109,7 +109,7 @@ def test_a_dashboard_elsewhere_that_a_line_of_the_log_names_is_not_connected_to(
     job = submit(Script(str(script)), on=local.service, kind="processing")
     with (
         pytest.raises(InvalidRequest, match="not on this machine"),
-        way_to(job, Place(host="algo-1", port=80, address=address)),
+        open_route(job, DashboardAddress(host="algo-1", port=80, address=address)),
     ):
         pytest.fail("connected")
 
