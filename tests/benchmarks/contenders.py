@@ -229,7 +229,7 @@ def raysm_run(folder, engine):
     connect(folder)
     import pyarrow.parquet as pq
 
-    from raysm.features.similarity.cluster.reading.matrix import Place, Source
+    from raysm.features.similarity.cluster.reading.matrix import Location, Source
     from raysm.features.similarity.cluster.run import Folders
     from raysm.features.similarity.request import Similarity
     from raysm.features.similarity.runner import run
@@ -246,7 +246,9 @@ def raysm_run(folder, engine):
             manifest = run(
                 Similarity(**asked[job.kind]),
                 job="benchmark",
-                source=Source(channel="matrix", place=Place(path, work / "scratch", "algo-1")),
+                source=Source(
+                    channel="matrix", location=Location(path, work / "scratch", "algo-1")
+                ),
                 # As a training job has them: what is finished is kept for the next head, where that
                 # is worth it.
                 folders=Folders(result=work / "result", records=work / "records"),
@@ -279,7 +281,7 @@ def raysm_run(folder, engine):
 def gathering_run(path, job):
     """Merge simulated parts of top-k, and write the result: what the head does, without tasks."""
     from raysm.features.similarity.cluster.arithmetic.keys import TopKAccumulator
-    from raysm.features.similarity.cluster.output import write_neighbors
+    from raysm.features.similarity.cluster.modes.topk import write_neighbors
     from raysm.instance.work.row_blocks import RowBlock, row_blocks
 
     keys, target = np.load(path, mmap_mode="r"), path.with_name("gathered")

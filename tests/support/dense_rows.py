@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from raysm.features.similarity.cluster.arithmetic.keys import decode, encode
-from raysm.features.similarity.cluster.arithmetic.score import Tile, prepare, scaled
+from raysm.features.similarity.cluster.arithmetic.score import Tile, prepare, scale_rows
 from raysm.features.similarity.cluster.arithmetic.tight_clusters import find_clusters, unit_rows
 from raysm.features.similarity.cluster.engines.protocol import Best, Frame, unit_sum
 from tests.support.reference import neighbors, pairs, score_rows
@@ -53,7 +53,7 @@ def kinds_of_rows(seed=0, rows=150, columns=24):
 def tiles(rows, cuts=None, start=0):
     """Cut rows into tiles at ``cuts``, or not at all; the first has the number ``start``."""
     found = prepare(rows)
-    ready = scaled(rows, found.exponents)
+    ready = scale_rows(rows, found.exponents)
     cuts = cuts or [0, len(rows)]
     return [
         Tile(start=start + a, rows=ready[a:b], norms=found.norms[a:b])

@@ -57,4 +57,4 @@ def drained(queue, seed=0, again=lambda pair: ()):
         if pair is LATER or rng.random() < 0.4:
             finished = running.pop(rng.randrange(len(running)))
             done.append(finished)
-            queue.finished(finished, again(finished))
+            queue.finish(finished, again(finished))

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from raysm.features.similarity.cluster.modes.mode import OwnedRange
-from raysm.features.similarity.cluster.preparation import prepare_block, prepared
-from raysm.features.similarity.cluster.reading.matrix import Place, Source
+from raysm.features.similarity.cluster.preparation import make_operand, prepare_block
+from raysm.features.similarity.cluster.reading.matrix import Location, Source
 from raysm.features.similarity.cluster.run import Folders, Run
-from raysm.features.similarity.cluster.tasks import Context, RowShape, prepared_part
+from raysm.features.similarity.cluster.tasks import Context, RowShape, run_preparation
 from raysm.features.similarity.request import Similarity
 from raysm.instance.work.row_blocks import RowBlock
 
@@ -21,7 +21,7 @@ def saved(matrix, folder: Path) -> Source:
     folder.mkdir(parents=True, exist_ok=True)
     np.save(folder / "matrix.npy", matrix)
     return Source(
-        channel="matrix", place=Place(folder / "matrix.npy", folder / "scratch", "algo-1")
+        channel="matrix", location=Location(folder / "matrix.npy", folder / "scratch", "algo-1")
     )
 
 
@@ -39,7 +39,7 @@ def operand_of(source: Source, dtype=None):
     """Prepare the matrix as the head does; its rows are read as ``dtype``, or as their files have them."""
     shape = shape_of(source, dtype)
     block = RowBlock(0, shape.rows)
-    return prepared(shape, [(block, prepared_part(prepare_block, shape, block))])
+    return make_operand(shape, [(block, run_preparation(prepare_block, shape, block))])
 
 
 def context_of(source: Source) -> Context:

@@ -12,25 +12,25 @@ from raysm.features.similarity.cluster.modes.full import Full
 from raysm.features.similarity.cluster.modes.mode import OwnedRange
 from raysm.features.similarity.cluster.modes.threshold import Threshold
 from raysm.features.similarity.cluster.modes.topk import TopK
-from raysm.features.similarity.cluster.preparation import prepare_block, prepared
-from raysm.features.similarity.cluster.reading.columns import agreed
-from raysm.features.similarity.cluster.reading.matrix import Place, Source
+from raysm.features.similarity.cluster.preparation import make_operand, prepare_block
+from raysm.features.similarity.cluster.reading.columns import agree_on_features
+from raysm.features.similarity.cluster.reading.matrix import Location, Source
 from raysm.features.similarity.cluster.rotation import (
     Side,
     block_pairs,
     compare_pair,
-    rotate,
-    rotate_queries,
+    order_query_transfers,
+    order_transfers,
 )
 from raysm.features.similarity.cluster.shards import (
     Shard,
     join_reports,
-    portion,
+    read_chunk,
     report_files,
     split_shard,
 )
-from raysm.features.similarity.cluster.tasks import Context, RowShape, TileTask, prepared_part
-from raysm.features.similarity.cluster.tiling import RowOrder, RowRun, consecutive
+from raysm.features.similarity.cluster.tasks import Context, RowShape, TileTask, run_preparation
+from raysm.features.similarity.cluster.tiling import RowOrder, RowRun, find_runs
 from raysm.instance.work.row_blocks import RowBlock
 from tests.support.problems import save
 
@@ -43,9 +43,9 @@ class WholeOperand:
     def __init__(self, parts, problem, folder, channel, expected=None):
         """Save the files; they have the ``expected`` features of the matrix that they are compared with."""
         save(parts, folder / channel, problem.seed)
-        place = Place(folder / channel, folder / f"{channel}-scratch", HOSTS[0])
-        source = Source(channel=channel, selection=problem.selection, place=place)
-        source = replace(source, expected=agreed([source.features()], expected))
+        location = Location(folder / channel, folder / f"{channel}-scratch", HOSTS[0])
+        source = Source(channel=channel, selection=problem.selection, location=location)
+        source = replace(source, expected=agree_on_features([source.features()], expected))
         self.problem, self.sources = problem, dict.fromkeys(HOSTS, source)
         matrix = source.open()
         self.rows, self.columns, self.dtype = matrix.rows, matrix.columns, matrix.dtype
@@ -61,11 +61,13 @@ class WholeOperand:
         )
 
     def prepared(self, dtype):
-        cuts = tiling.row_cuts(RowBlock(0, self.rows), self.problem.block_rows)
+        cuts = tiling.split_rows(RowBlock(0, self.rows), self.problem.block_rows)
         shape = self.shape(dtype, HOSTS[0])
         return dict.fromkeys(
             HOSTS,
-            prepared(shape, [(cut, prepared_part(prepare_block, shape, cut)) for cut in cuts]),
+            make_operand(
+                shape, [(cut, run_preparation(prepare_block, shape, cut)) for cut in cuts]
+            ),
         )
 
     def side(self, brings, hosts):
@@ -89,11 +91,13 @@ class SpreadOperand(WholeOperand):
             save([part], folder / channel / host, problem.seed, number)
         for host in HOSTS:
             (folder / channel / host).mkdir(parents=True, exist_ok=True)
-            place = Place(folder / channel / host, folder / f"{channel}-{host}-scratch", host)
+            location = Location(folder / channel / host, folder / f"{channel}-{host}-scratch", host)
             self.sources[host] = Source(
-                channel=channel, selection=problem.selection, place=place, sharded=True
+                channel=channel, selection=problem.selection, location=location, sharded=True
             )
-        expected = agreed([source.features() for source in self.sources.values()], expected)
+        expected = agree_on_features(
+            [source.features() for source in self.sources.values()], expected
+        )
         self.sources = {
             host: replace(source, expected=expected) for host, source in self.sources.items()
         }
@@ -125,11 +129,11 @@ class SpreadOperand(WholeOperand):
     def prepared(self, dtype):
         """Return, by instance, the rows ready to be compared: each prepares its own."""
         parts = [
-            (block, prepared_part(prepare_block, self.shape(dtype, host), block))
+            (block, run_preparation(prepare_block, self.shape(dtype, host), block))
             for host, block in self.ranges.items()
             if block.rows
         ]
-        return {host: prepared(self.shape(dtype, host), parts) for host in HOSTS}
+        return {host: make_operand(self.shape(dtype, host), parts) for host in HOSTS}
 
     def chunks(self):
         return self._chunks(self.index.shards)
@@ -221,8 +225,7 @@ class Solver:
 
         def ask(numbers):
             known = [
-                owners[at].bounds(list(consecutive(numbers[some])))
-                for at, some in ranges.of(numbers)
+                owners[at].bounds(list(find_runs(numbers[some]))) for at, some in ranges.of(numbers)
             ]
             return np.concatenate(known)
 
@@ -231,7 +234,7 @@ class Solver:
                 owners[at].take(str(task), piece)
 
         try:
-            in_turn(self.tasks(), self.problem.at_once, lambda task: mode.informed(task, ask), take)
+            in_turn(self.tasks(), self.problem.at_once, lambda task: mode.add_hint(task, ask), take)
             keys = [
                 owner._keys(block.start, block.stop)
                 for owner, block in zip(owners, ranges, strict=True)
@@ -269,10 +272,10 @@ class Sharded(Solver):
         """Return the pairs of chunks, each for one instance."""
         matrix = self.operands[0]
         if self.context.self_join:
-            transfers = rotate(matrix.chunks())
+            transfers = order_transfers(matrix.chunks())
         else:
             # Those that have all rows of one channel compare them with their share of the other.
-            transfers = rotate_queries(
+            transfers = order_query_transfers(
                 self.operands[1].side("queries", HOSTS), matrix.side("matrix", HOSTS)
             )
         return [
@@ -287,7 +290,7 @@ class Sharded(Solver):
         remote, rows = pair.remote, None
         if remote is not None:
             operand = self.operands[-1 if remote is pair.left else 0]
-            rows = portion(operand.sources[remote.host], remote, self.context.matrix.dtype)
+            rows = read_chunk(operand.sources[remote.host], remote, self.context.matrix.dtype)
         return compare_pair(mode, contexts[pair.host], pair, rows).arrays
 
 

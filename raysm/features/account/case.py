@@ -93,7 +93,7 @@ class Intent:
         return 0 if self.cluster is None else self.cluster.size
 
 
-def intent_of(options: Mapping[str, Any]) -> Intent:
+def make_intent(options: Mapping[str, Any]) -> Intent:
     names = {item.name for item in fields(Intent)}
     return Intent(**{name: value for name, value in options.items() if name in names})
 

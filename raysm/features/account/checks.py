@@ -410,13 +410,13 @@ def examine(case: Case) -> Iterator[Finding]:
         if check.asks and not has_credentials:
             yield replace(unknown("could not look without credentials"), name=check.name)
             continue
-        for finding in carry_out(check, case):
+        for finding in run_check(check, case):
             if check.look is check_credentials:
                 has_credentials = finding.state is State.GOOD
             yield finding
 
 
-def carry_out(check: Check, case: Case) -> Iterator[Finding]:
+def run_check(check: Check, case: Case) -> Iterator[Finding]:
     """Yield the findings of a check; an error that stops it is its last finding.
 
     A refused question is no defect: many users may run jobs and may not ask IAM or Service Quotas

@@ -32,9 +32,9 @@ from raysm.core.request.programs import script_at
 from raysm.core.request.targets import INSTANCE_KINDS
 from raysm.errors import InvalidRequest
 from raysm.features.account import probe
-from raysm.features.account.case import Case, Finding, State, bad, good, intent_of
+from raysm.features.account.case import Case, Finding, State, bad, good, make_intent
 from raysm.features.account.checks import examine
-from raysm.features.account.permissions import ROLE, UNKNOWN_REPOSITORY, USER, names_of, policy
+from raysm.features.account.permissions import ROLE, UNKNOWN_REPOSITORY, USER, find_names, policy
 
 LOCAL_PACKAGES = ("ray", "pyarrow", "numpy", "moto")
 
@@ -101,7 +101,7 @@ def run(
     if arguments.policy is not None:
         if settings.on.kind != AWS.kind:
             raise InvalidRequest("--policy is about an account of AWS", remedy="add --on aws")
-        names = names_of(case_of(settings, settings.options(), connect))
+        names = find_names(make_case(settings, settings.options(), connect))
         document = json.dumps(policy(POLICIES[arguments.policy], names), indent=1)
         print(document)
         # The region and the account of an unknown image's repository come with the image.
@@ -123,7 +123,7 @@ def run(
         )
     findings = []
     is_aws = settings.on.kind == AWS.kind
-    for finding in examine(case_of(settings, options, connect)) if is_aws else local_checks():
+    for finding in examine(make_case(settings, options, connect)) if is_aws else local_checks():
         findings.append(finding)
         # Printed one by one, since checks on AWS take seconds each.
         if not arguments.json:
@@ -185,11 +185,11 @@ def status(findings: list[Finding]) -> int:
     return BAD if State.BAD in states else UNKNOWN if State.UNKNOWN in states else GOOD
 
 
-def case_of(
+def make_case(
     settings: Settings, options: Mapping[str, Any], connect: Callable[[Target], Service] = Service
 ) -> Case:
     """Return the case of a job on AWS, as far as files, flags and ``options`` describe it."""
     # The target below has a stand-in that must not be checked.
     role = settings.table(AWS.kind).get("role")
     plan = (lambda: prepared(settings).plan) if ("workload",) in settings else None
-    return Case(connect(settings.target(role=NO_ROLE)), intent_of(options), role=role, plan=plan)
+    return Case(connect(settings.target(role=NO_ROLE)), make_intent(options), role=role, plan=plan)

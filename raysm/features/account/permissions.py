@@ -93,7 +93,7 @@ def policy(grants: Iterable[Grant], names: Names) -> dict[str, Any]:
     """Return the policy that makes these grants, as far as a job with these names needs them."""
     statements = []
     for grant in grants:
-        resources = resources_of(grant, names)
+        resources = expand_resources(grant, names)
         if resources:
             statement: dict[str, Any] = {
                 "Sid": grant.purpose,
@@ -107,7 +107,7 @@ def policy(grants: Iterable[Grant], names: Names) -> dict[str, Any]:
     return {"Version": "2012-10-17", "Statement": statements}
 
 
-def resources_of(grant: Grant, names: Names) -> list[str]:
+def expand_resources(grant: Grant, names: Names) -> list[str]:
     """Return the ARNs of a grant, one for each combination of names; none if the job does not need it."""
     if grant.needs and not names.get(grant.needs):
         return []
@@ -156,7 +156,7 @@ def check_role(case: Case) -> Iterator[Finding]:
             )
         return
     # With the present statements: the command replaces the whole document.
-    whole = _quoted({**document, "Statement": [*statements, *own]})
+    whole = _quote({**document, "Statement": [*statements, *own]})
     change = f"aws iam update-assume-role-policy --role-name {name} --policy-document {whole}"
     yield bad(f"{SERVICE} may not assume {case.role}", change)
 
@@ -164,14 +164,14 @@ def check_role(case: Case) -> Iterator[Finding]:
 def check_role_policy(case: Case) -> Iterator[Finding]:
     if case.role is None:
         return
-    names = names_of(case)
+    names = find_names(case)
     findings: list[Finding] = []
     try:
         for grant in ROLE:
             # A grant about KMS keys by key: each has its own policy.
-            keys = resources_of(grant, names) if grant.purpose.endswith("Key") else []
+            keys = expand_resources(grant, names) if grant.purpose.endswith("Key") else []
             for one in [replace(grant, resources=(key,)) for key in keys] or [grant]:
-                findings += _of_role(case, case.role, one, names)
+                findings += _check_grant(case, case.role, one, names)
     except ServiceError as error:
         if error.code != MISSING:
             raise
@@ -181,15 +181,15 @@ def check_role_policy(case: Case) -> Iterator[Finding]:
     ]
 
 
-def _of_role(case: Case, role: str, grant: Grant, names: Names) -> Iterator[Finding]:
+def _check_grant(case: Case, role: str, grant: Grant, names: Names) -> Iterator[Finding]:
     account = case.service.account
     denials = list(_denials(case, role, [grant], names))
     for denied, text in denials:
         put = f"aws iam put-role-policy --role-name {_role_name(role)} --policy-name raysm-{grant.purpose}"
-        remedy = f"{put} --policy-document {_quoted(policy([denied], names))}"
+        remedy = f"{put} --policy-document {_quote(policy([denied], names))}"
         # A key's own policy may suffice, unless the key is another account's.
         may_suffice = text.endswith(OF_KEY) and grant.resources[0].split(":")[4] == account
-        admits = _admits(case, denied, "*", role) if may_suffice else False
+        admits = _key_policy_allows(case, denied, "*", role) if may_suffice else False
         if admits is None:
             yield unknown(f"the role may not {text}", remedy)
         elif not admits:
@@ -199,7 +199,7 @@ def _of_role(case: Case, role: str, grant: Grant, names: Names) -> Iterator[Find
     if (
         not denials
         and grant.purpose.endswith("Key")
-        and _admits(case, grant, "*", role, root, account) is False
+        and _key_policy_allows(case, grant, "*", role, root, account) is False
     ):
         yield unknown(
             f"the policy of {grant.resources[0]} allows the job nothing: it names neither the role nor the account",
@@ -207,7 +207,7 @@ def _of_role(case: Case, role: str, grant: Grant, names: Names) -> Iterator[Find
         )
 
 
-def _admits(case: Case, grant: Grant, *principals: str) -> bool | None:
+def _key_policy_allows(case: Case, grant: Grant, *principals: str) -> bool | None:
     """Return whether a key's own policy allows one of the principals a grant's actions; None if it is not known."""
     try:
         answer = case.call("kms", "get_key_policy", KeyId=grant.resources[0], PolicyName="default")
@@ -244,7 +244,7 @@ def check_caller(case: Case) -> Iterator[Finding]:
     if principal is None:
         yield unknown(f"IAM simulates no policies of {case.caller}")
         return
-    names = names_of(case)
+    names = find_names(case)
     grants = [
         grant
         for grant in USER
@@ -290,7 +290,7 @@ def _as_list(item: Any) -> list[Any]:
 
 
 def _creation(case: Case, name: str) -> str:
-    trusted = _quoted(trust(case.service.account))
+    trusted = _quote(trust(case.service.account))
     create = f"aws iam create-role --role-name {name} --assume-role-policy-document {trusted}"
     put = f"raysm doctor --on aws --policy role > role.json && aws iam put-role-policy --role-name {name}"
     return f"{create} && {put} --policy-name raysm --policy-document file://role.json"
@@ -300,7 +300,7 @@ def _role_name(arn: str) -> str:
     return arn.rpartition("/")[2]
 
 
-def _quoted(document: Mapping[str, Any]) -> str:
+def _quote(document: Mapping[str, Any]) -> str:
     return shlex.quote(json.dumps(document))
 
 
@@ -311,7 +311,8 @@ def _denials(
     # One call for each grant: IAM tries every action of a call on every one of its resources.
     for grant in grants:
         resources = [
-            one.replace("*", EXAMPLE) if one != "*" else "*" for one in resources_of(grant, names)
+            one.replace("*", EXAMPLE) if one != "*" else "*"
+            for one in expand_resources(grant, names)
         ]
         if not resources:
             continue
@@ -341,11 +342,11 @@ def _denials(
             # IAM does not simulate a key's own policy, which may admit the role or the user.
             rest = OF_KEY if grant.actions[0].startswith("kms:") else ""
             why = "a policy denies it" if is_explicit else f"no policy allows it{rest}"
-            text = f"{', '.join(actions)} on {', '.join(resources_of(grant, names))}: {why}"
+            text = f"{', '.join(actions)} on {', '.join(expand_resources(grant, names))}: {why}"
             yield replace(grant, actions=actions), text
 
 
-def names_of(case: Case) -> Names:
+def find_names(case: Case) -> Names:
     """Return the names of a case's things; a word in capitals for what only AWS knows and does not tell."""
     intent, security = case.intent, case.intent.security
     # Local data is uploaded into raysm's part of the bucket, which has its own line.

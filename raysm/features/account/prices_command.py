@@ -44,7 +44,7 @@ def run(arguments: Arguments, console: Console) -> None:
             if not arguments.json:
                 version = f"version {prices.version} of {prices.as_of}"
                 say(f"{region}: {len(prices.usd)} types, {version}, kept in {path}", console)
-    chosen = table_of(prices_of(services), arguments.type, arguments.regions)
+    chosen = select_prices(prices_of(services), arguments.type, arguments.regions)
     if not chosen:
         what, where = arguments.type or "any type", ", ".join(arguments.regions) or "any region"
         regions = ",".join(arguments.regions) or "us-east-1"
@@ -78,7 +78,7 @@ def run(arguments: Arguments, console: Console) -> None:
         say(f"new prices: raysm prices --refresh --on aws --regions {','.join(missing)}", console)
 
 
-def table_of(
+def select_prices(
     table: PriceTable, instance_type: str | None, regions: list[str]
 ) -> list[tuple[str, str, Price]]:
     """Return (region, type, price) of the chosen types and regions, where None or an empty list means all.

@@ -21,11 +21,11 @@ from raysm.errors import InvalidRequest
 from raysm.features.experiments.table import (
     Jobs,
     check_columns,
-    differing,
+    differing_columns,
+    format_value,
     jobs,
     metric_columns,
     parameter_columns,
-    shown,
 )
 
 EVERY = "*"
@@ -121,11 +121,11 @@ def _print_table(arguments: Arguments, service: Service, console: Console) -> No
             remedy=f"raysm jobs --contains {arguments.grid} --metrics reads them from the jobs",
         )
     columns = [
-        *_named(
+        *_select_columns(
             arguments.params,
-            differing(rows) if arguments.params == EVERY else parameter_columns(rows),
+            differing_columns(rows) if arguments.params == EVERY else parameter_columns(rows),
         ),
-        *_named(arguments.metrics, metric_columns(rows)),
+        *_select_columns(arguments.metrics, metric_columns(rows)),
     ]
     if arguments.sort:
         sorted_by = arguments.sort.removeprefix("-")
@@ -143,7 +143,7 @@ def _print_table(arguments: Arguments, service: Service, console: Console) -> No
         asked |= {"name", "status", (arguments.sort or "").removeprefix("-")}
         order = list(dict.fromkeys(["name", "status", *columns, *FACTS]))
         cells = {
-            name: [FACTS.get(name, name), *(_cell(shown(row, name), name) for row in rows)]
+            name: [FACTS.get(name, name), *(_cell(format_value(row, name), name) for row in rows)]
             for name in order
         }
         widths = {column: max(map(len, texts)) + len(GAP) for column, texts in cells.items()}
@@ -163,7 +163,7 @@ def _print_table(arguments: Arguments, service: Service, console: Console) -> No
             Console(stderr=True).print(Text(note), soft_wrap=True)
 
 
-def _named(chosen: str | None, names: Sequence[str]) -> list[str]:
+def _select_columns(chosen: str | None, names: Sequence[str]) -> list[str]:
     columns: list[str] = []
     for name in (chosen or "").split(","):
         matching = (

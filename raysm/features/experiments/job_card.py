@@ -312,7 +312,7 @@ def watch(job: Job, output: Output | None = None) -> JobWatch:
 
 
 @contextlib.contextmanager
-def shown_meanwhile(job: Job, output: Output | None = None) -> Iterator[None]:
+def show_meanwhile(job: Job, output: Output | None = None) -> Iterator[None]:
     """Show a live card of ``job`` while a notebook's cell waits for the job in the block; elsewhere show nothing.
 
     There is no second card while one is live, or if a cell waits again. An interrupted cell keeps

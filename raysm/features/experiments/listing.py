@@ -177,7 +177,7 @@ def parse_since(since: str | datetime | timedelta | None, now: datetime) -> date
     )
 
 
-def cache_of(service: Service) -> Cache:
+def open_cache(service: Service) -> Cache:
     where = f"{service.account}-{service.region}" if service.target.is_billed else "here"
     return Cache(service.home / "experiments" / f"{where}-{VERSION}.sqlite")
 
@@ -185,16 +185,16 @@ def cache_of(service: Service) -> Cache:
 def experiments(service: Service, choice: Choice) -> list[Experiment]:
     if choice.limit < 1:
         raise InvalidRequest(f"limit must be at least 1, got {choice.limit}")
-    cache = cache_of(service)
+    cache = open_cache(service)
     cached = cache.rows()
     # As many of each API as are wanted in all: the latest jobs may all belong to one API.
-    by_api = in_parallel(lambda api: list(_of_api(service, api, choice, cached, cache)), APIS)
+    by_api = in_parallel(lambda api: list(_list_api(service, api, choice, cached, cache)), APIS)
     rows = sorted(itertools.chain(*by_api), key=lambda row: row.created_s, reverse=True)
     return rows[: choice.limit]
 
 
 def with_trials(service: Service, rows: Iterable[Experiment]) -> list[Experiment]:
-    cache = cache_of(service)
+    cache = open_cache(service)
     kept, trials = cache.rows(), cache.trials()
 
     def trials_of(row: Experiment) -> Sequence[Experiment]:
@@ -210,7 +210,7 @@ def with_trials(service: Service, rows: Iterable[Experiment]) -> list[Experiment
     return [item for row, own in zip(every, of_each, strict=True) for item in (row, *own)]
 
 
-def _of_api(
+def _list_api(
     service: Service, api: JobApi, choice: Choice, cached: dict[str, Experiment], cache: Cache
 ) -> Iterator[Experiment]:
     left = choice.limit

@@ -68,7 +68,7 @@ class Mirror:
         self._end: End | None = None
         self._deadline_s = 0.0
         self._has_said = self._is_closed = False
-        self._place = _MlflowPlace(run) if place is None else place
+        self._place = _MlflowWriter(run) if place is None else place
         self._thread = threading.Thread(target=self._work, name=f"mirror of {run.job}", daemon=True)
         self._thread.start()
 
@@ -145,14 +145,14 @@ def legal_name(name: str) -> str:
     return ILLEGAL.sub("_", name)[:MAX_NAME]
 
 
-def _stored(value: Value) -> tuple[str, float | None, int, int]:
+def _as_stored(value: Value) -> tuple[str, float | None, int, int]:
     """Return a value as MLflow stores it, which can be compared: no NaN, and the largest float for an infinity."""
     name, number, time_ms, step = value
     largest = sys.float_info.max
     return name, None if math.isnan(number) else max(-largest, min(largest, number)), time_ms, step
 
 
-class _MlflowPlace:
+class _MlflowWriter:
     def __init__(self, run: MlflowRun) -> None:
         self._run = run
         self._client: Any = None
@@ -167,13 +167,13 @@ class _MlflowPlace:
 
         new = [
             value
-            for key, value in {_stored(value): value for value in values}.items()
+            for key, value in {_as_stored(value): value for value in values}.items()
             if key not in self._there
         ]
         for begin in range(0, len(new), MAX_METRICS):
             batch = new[begin : begin + MAX_METRICS]
             self._client.log_batch(self._id, metrics=[Entity(*value) for value in batch])
-            self._there.update(map(_stored, batch))
+            self._there.update(map(_as_stored, batch))
 
     def close(self, end: End) -> None:
         self._client.set_terminated(self._id, status=end)
@@ -200,7 +200,7 @@ class _MlflowPlace:
         else:
             client.set_tag(run.info.run_id, JOB_TAG, self._run.job)
         self._there = {
-            _stored((point.key, point.value, point.timestamp, point.step))
+            _as_stored((point.key, point.value, point.timestamp, point.step))
             for name in run.data.metrics
             for point in client.get_metric_history(run.info.run_id, name)
         }

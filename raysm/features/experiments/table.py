@@ -42,7 +42,7 @@ def parameter_columns(jobs: Iterable[Experiment]) -> list[str]:
     )
 
 
-def differing(jobs: Iterable[Experiment]) -> list[str]:
+def differing_columns(jobs: Iterable[Experiment]) -> list[str]:
     rows = list(jobs)
     names = parameter_columns(rows)
     return [
@@ -79,7 +79,7 @@ def check_columns(jobs: Sequence[Experiment], columns: Iterable[str]) -> None:
         )
 
 
-def order(jobs: Iterable[Experiment], column: str) -> list[Experiment]:
+def sort_rows(jobs: Iterable[Experiment], column: str) -> list[Experiment]:
     name = column.removeprefix("-")
     rows = list(jobs)
     missing = [row for row in rows if row.value(name) is None]
@@ -104,7 +104,7 @@ def _rank(value: Value) -> tuple[bool, float, Any]:
     return False, float(value or 0), natural("")
 
 
-def shown(job: Experiment, column: str) -> str:
+def format_value(job: Experiment, column: str) -> str:
     value = job.value(column)
     match column, value:
         case "cost_usd", _:
@@ -159,7 +159,7 @@ class Jobs(list[Experiment]):
         """
         if self:
             check_columns(self, [column.removeprefix("-")])
-        return Jobs(order(self, column), self._service)
+        return Jobs(sort_rows(self, column), self._service)
 
     def with_trials(self) -> "Jobs":
         """Return the jobs, each sweep followed by its trials as rows: ``digits-1/3`` is trial 3 of ``digits-1``.
@@ -193,7 +193,7 @@ class Jobs(list[Experiment]):
         lines = [f"<{len(self)} jobs>" if self else "<no jobs>"]
         for row in self[:MAX_ROWS]:
             # Short, because a repr also appears in tracebacks.
-            facts = (row.name, str(row.status), shown(row, "duration_s"), _words(row))
+            facts = (row.name, str(row.status), format_value(row, "duration_s"), _summarize(row))
             lines.append("  " + "  ".join(fact for fact in facts if fact))
         return visible("\n".join(lines + _more_line(self)))
 
@@ -288,9 +288,9 @@ def _flat(row: Experiment) -> dict[str, Any]:
     )
 
 
-def _words(row: Experiment) -> str:
+def _summarize(row: Experiment) -> str:
     params = [f"{name}={value}" for name, value in list(row.parameters.items())[:MAX_COLUMNS]]
-    metrics = [f"{name} {shown(row, name)}" for name in list(row.metrics)[:MAX_COLUMNS]]
+    metrics = [f"{name} {format_value(row, name)}" for name in list(row.metrics)[:MAX_COLUMNS]]
     return " ".join(params + metrics)
 
 
@@ -299,7 +299,7 @@ def _html_row(row: Experiment, columns: Sequence[str]) -> str:
     # The failure reason is a tooltip.
     why = f' title="{html.escape(row.message)}"' if row.message else ""
     status = f'<span style="color:{color};white-space:nowrap"{why}>● {html.escape(str(row.status))}</span>'
-    cells = "".join(f"<td>{html.escape(shown(row, column))}</td>" for column in columns)
+    cells = "".join(f"<td>{html.escape(format_value(row, column))}</td>" for column in columns)
     return f"<tr><td>{html.escape(row.name)}</td><td>{status}</td>{cells}</tr>"
 
 

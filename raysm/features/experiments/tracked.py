@@ -56,7 +56,7 @@ class Lines:
                 self._take(metric)
 
 
-def run_of(
+def make_run(
     payload: Payload, job: str = "", hyperparameters: Mapping[str, str] | None = None
 ) -> MlflowRun:
     request, texts = payload.request, hyperparameters or {}
@@ -81,7 +81,7 @@ def main(
     if mirror is None:
         here = environments.read()
         payload = payloads.load(here.payload)
-        mirror = Mirror(run_of(payload, here.job_name, here.hyperparameters), say=remark)
+        mirror = Mirror(make_run(payload, here.job_name, here.hyperparameters), say=remark)
         patterns = MetricPatterns((each.name, each.regex) for each in payload.request.metrics)
     child = subprocess.Popen(die_with_parent.wrap([*driver, *arguments]), stdout=subprocess.PIPE)
     stopped = threading.Event()

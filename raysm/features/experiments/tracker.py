@@ -85,7 +85,7 @@ class Tracker:
         return MlflowRun(uri=self.uri, experiment=project, job=chain.first, parameters=parameters)
 
 
-def tracker_of(chain: Chain, parameters: Mapping[str, Any] | None = None) -> Tracker | None:
+def get_tracker(chain: Chain, parameters: Mapping[str, Any] | None = None) -> Tracker | None:
     """Return the tracker of a job, started if this process has none; None if the job is not copied to this machine.
 
     If the ``parameters`` of the workload are None, its record has them.
@@ -101,16 +101,16 @@ def tracker_of(chain: Chain, parameters: Mapping[str, Any] | None = None) -> Tra
         return _trackers[key]
 
 
-def complete(chain: Chain, within_s: float = LAST_S) -> None:
+def complete_copy(chain: Chain, within_s: float = LAST_S) -> None:
     """Wait until the copy of a job that has ended is complete; warn after ``within_s`` seconds, and never raise."""
     with contextlib.suppress(RaysmError):
-        tracker = tracker_of(chain)
+        tracker = get_tracker(chain)
         if tracker is not None and not tracker.wait(within_s + chain.service.polling.late_s):
             text = "the copy of %s in %s is incomplete so far: raysm.attach(%r).wait() completes it"
             _log.warning(text, chain.first, tracker.uri, chain.first)
 
 
-def absolute_place(tracking: str, *, on: Target) -> str:
+def resolve_uri(tracking: str, *, on: Target) -> str:
     place = place_of(tracking)
     if place.is_of_service and isinstance(on, Local):
         raise InvalidRequest(

@@ -45,7 +45,13 @@ from raysm.core.protocol.job_api import api_of
 from raysm.core.request.workload import takes_calls
 from raysm.errors import MissingDependency, RaysmError
 from raysm.features.experiments import group_with_parent
-from raysm.features.experiments.listing import Choice, cache_of, experiments, read_job, with_trials
+from raysm.features.experiments.listing import (
+    Choice,
+    experiments,
+    open_cache,
+    read_job,
+    with_trials,
+)
 from raysm.features.experiments.mirror import JOB_TAG, legal_name
 
 VERSION = "1"
@@ -189,7 +195,7 @@ def _curves(service: Service, row: Experiment, job: str) -> Callable[[], Mapping
     def read() -> Mapping[str, Curve]:
         call = row.arn if _is_call(row) else None
         arn = row.arn if call is None else row.arn.rpartition("/")[0]
-        cached = cache_of(service).curves(arn, row.metrics, call)
+        cached = open_cache(service).curves(arn, row.metrics, call)
         # A call may have ended in a session that still runs, which is not cached.
         if cached or (row.ended_s is not None and call is None):
             return cached

@@ -63,7 +63,7 @@ def run(
     # The service may choose any of the types; each has its own time and price.
     for name in shape.types:
         is_local = name == LOCAL_TYPE
-        slots = (os.cpu_count() or 1) if is_local else shape.count * vcpus_of(name)
+        slots = (os.cpu_count() or 1) if is_local else shape.count * count_vcpus(name)
         if slots not in measured:
             # Instances on this machine share its cores, and need no network between them.
             instances = 1 if is_local else shape.count
@@ -116,7 +116,7 @@ def _rows(expected: "Estimate", shape: Cluster, instance_type: str) -> list[tupl
             "; its GPUs were not measured" if processor_of(instance_type) is Processor.GPU else ""
         )
         cores = (
-            f"{shape.count} x {vcpus_of(instance_type)} vCPUs of {instance_type}, each assumed to be as fast as a "
+            f"{shape.count} x {count_vcpus(instance_type)} vCPUs of {instance_type}, each assumed to be as fast as a "
             f"core of this machine{idle}; computed with {expected.engine}{gpus}"
         )
     return [*rows, ("cores", f"{expected.slots}: {cores}")]
@@ -145,7 +145,7 @@ def _as_json(expected: "Estimate") -> dict[str, Any]:
     return answer | {"phases_s": expected.phases_s, "total_s": expected.total_s}
 
 
-def vcpus_of(instance_type: str) -> int:
+def count_vcpus(instance_type: str) -> int:
     """Return the vCPUs of a type from its size: 4 for ``xlarge``, 36 for ``9xlarge``, 2 for smaller sizes."""
     size = SIZE.fullmatch(instance_type.rpartition(".")[2])
     return ODD_SIZES.get(instance_type, 4 * int(size[1] or 1) if size else 2)

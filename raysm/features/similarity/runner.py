@@ -2,7 +2,7 @@
 
 ``SimilarityRunner`` compiles the kernels while the cluster forms. Then ``run`` does the work:
 
-1. ``mode_of`` returns the mode that the request asks for.
+1. ``choose_mode`` returns the mode that the request asks for.
 2. ``load`` has every instance map its files, or convert them once, and returns the ``Layout``:
    where the rows lie. The mode then checks that these rows can give what is asked for.
 3. ``choose_engine`` says whether GPUs compute; on the CPU, each process probes which engine is the
@@ -50,12 +50,12 @@ from raysm.features.similarity.cluster.engines.choice import (
 )
 from raysm.features.similarity.cluster.engines.plain import PlainEngine
 from raysm.features.similarity.cluster.layout import Layout, compare, load
-from raysm.features.similarity.cluster.modes import mode_of
+from raysm.features.similarity.cluster.modes import choose_mode
 from raysm.features.similarity.cluster.modes.mode import Mode
 from raysm.features.similarity.cluster.owners import Collector
 from raysm.features.similarity.cluster.reading import files
 from raysm.features.similarity.cluster.reading.columns import Selection
-from raysm.features.similarity.cluster.reading.matrix import Described, Source, describe
+from raysm.features.similarity.cluster.reading.matrix import MatrixInfo, Source, describe
 from raysm.features.similarity.cluster.run import Folders, Report, Run
 from raysm.features.similarity.cluster.tasks import peak_memory_bytes
 from raysm.features.similarity.cluster.tiling import DENSE, GPU, SPARSE, Sizing
@@ -74,15 +74,15 @@ __all__ = ["SimilarityRunner", "folders_here"]
 
 def folders_here() -> Folders:
     """Return where this instance writes, if it owns rows of the result."""
-    return _folders_of(environments.read())
+    return _make_folders(environments.read())
 
 
-def _folders_of(environment: Environment) -> Folders:
-    lasting = environment.has_checkpoints
+def _make_folders(environment: Environment) -> Folders:
+    is_durable = environment.has_checkpoints
     return Folders(
         result=environment.paths.model,
-        records=environment.paths.records(lasting=lasting),
-        lasting=lasting,
+        records=environment.paths.records(lasting=is_durable),
+        is_durable=is_durable,
     )
 
 
@@ -90,7 +90,7 @@ class SimilarityRunner(Runner[Similarity]):
     def prepare(self) -> None:
         """Compile, and begin to digest what lies here whole: it takes seconds, and none needs the cluster."""
         for name in {MATRIX, QUERIES} & set(self.request.inputs) - self._spread():
-            files.begin_digest(Source(channel=name).here().channel)
+            files.start_digest(Source(channel=name).here().channel)
         compile_ahead()
 
     def run(self, address: str) -> None:
@@ -102,7 +102,7 @@ class SimilarityRunner(Runner[Similarity]):
         # one.
         ray.init(address=address, log_to_driver=False, configure_logging=False)
         leave_on_sigterm(self._clean)
-        folders = replace(_folders_of(self.environment), on_instance=folders_here)
+        folders = replace(_make_folders(self.environment), on_instance=folders_here)
         try:
             run(
                 self.workload,
@@ -174,7 +174,7 @@ def run(
     # macOS reports an infinite hard limit and then refuses it.
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    report, mode = Report(emit_event=emit_event), mode_of(workload)
+    report, mode = Report(emit_event=emit_event), choose_mode(workload)
     with report.phase("load"):
         layout = load(source, queries, small_bytes=workload.small_input_bytes)
     for rows in layout.operands:
@@ -205,7 +205,7 @@ def run(
         parts=workload.parts or 1,
     )
     if not mode.is_worth_keeping(layout.matrix, sizing.slots, min(sizing.parts, instances())):
-        folders = replace(folders, lasting=False)
+        folders = replace(folders, is_durable=False)
     with report.phase("prepare"):
         context, digests = layout.prepare(
             report, sparse=sparse, engine=engine, operand_rows=sizing.operand_rows
@@ -279,7 +279,7 @@ def _compute(
     return files
 
 
-def _describe_input(matrix: Described, sha256: str) -> dict[str, Any]:
+def _describe_input(matrix: MatrixInfo, sha256: str) -> dict[str, Any]:
     shape = {
         "sha256": sha256,
         "rows": matrix.rows,

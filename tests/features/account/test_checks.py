@@ -9,7 +9,7 @@ from botocore.exceptions import NoCredentialsError
 from raysm.core.request import Cluster, Input, InstanceGroup, Security
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.features.account.case import Intent, State, good
-from raysm.features.account.checks import Check, carry_out
+from raysm.features.account.checks import Check, run_check
 from tests.support import aws_account
 from tests.support.aws_account import BUCKET, ROLE
 from tests.support.sagemaker import ACCOUNT, IMAGE, REGION, SESSION, refusal
@@ -129,7 +129,7 @@ def test_without_a_new_enough_plugin_the_doctor_says_how_to_install_it(
 
 
 def carried_out(look):
-    return list(carry_out(Check(name="thing", look=look), None))
+    return list(run_check(Check(name="thing", look=look), None))
 
 
 def failing(error, *before):

@@ -14,8 +14,16 @@ from raysm.core.client.costs.prices import RegionPrices, save_prices
 from raysm.core.client.targets.endpoint import ensure
 from raysm.errors import InvalidRequest
 from raysm.features.account.case import State, bad, good, unknown
-from raysm.features.account.doctor_command import BAD, GOOD, POLICIES, UNKNOWN, case_of, run, status
-from raysm.features.account.permissions import names_of, policy
+from raysm.features.account.doctor_command import (
+    BAD,
+    GOOD,
+    POLICIES,
+    UNKNOWN,
+    make_case,
+    run,
+    status,
+)
+from raysm.features.account.permissions import find_names, policy
 from tests.support import aws_account, sagemaker
 from tests.support.homes import in_home
 from tests.support.pages import assert_printed, outputs
@@ -28,7 +36,7 @@ ON_AWS = ("--on", "aws", "--region", "eu-west-1", "--bucket", "b", "--image", IM
 
 def case(*words):
     settings = read_settings(parse(["doctor", *ON_AWS, *words]))
-    return case_of(settings, settings.options())
+    return make_case(settings, settings.options())
 
 
 @pytest.mark.parametrize(
@@ -63,7 +71,7 @@ def test_a_file_names_exactly_one_job(tmp_path):
     assert plan.request["EnableManagedSpotTraining"]
     assert plan.request["RoleArn"] == ROLE
     assert {"Tuning", "Controller", "Secrets"}.isdisjoint(
-        item["Sid"] for item in policy(POLICIES["user"], names_of(whole))["Statement"]
+        item["Sid"] for item in policy(POLICIES["user"], find_names(whole))["Statement"]
     )
 
 

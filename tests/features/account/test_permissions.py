@@ -11,7 +11,7 @@ import raysm
 from raysm.core.client.submit import prepare
 from raysm.core.request import Cluster, Input, Security
 from raysm.features.account.case import Intent, State
-from raysm.features.account.permissions import ROLE, USER, names_of, policy, trust
+from raysm.features.account.permissions import ROLE, USER, find_names, policy, trust
 from raysm.features.grid.filling import Template, preparing
 from raysm.features.grid.task import Attempt, Rules, Task
 from tests.reference.tables import placeholders
@@ -242,7 +242,7 @@ def test_a_case_has_its_own_names(account):
         pip_index=f"arn:aws:codeartifact:{REGION}:{ACCOUNT}:repository/ours/pypi",
         tracking=f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:mlflow-app/app-1",
     )
-    names = names_of(account.case(intent))
+    names = find_names(account.case(intent))
     assert names["bucket"] == (BUCKET,)
     assert names["role"] == (ROLE_ARN,)
     assert names["repository"] == (f"arn:aws:ecr:{REGION}:{ACCOUNT}:repository/raysm",)

@@ -19,7 +19,7 @@ from raysm.features.experiments.job_card import (
     MAX_BYTES,
     MIN_PAUSE_S,
     JobCard,
-    shown_meanwhile,
+    show_meanwhile,
     watch,
 )
 from raysm.features.script.request import Script
@@ -219,7 +219,7 @@ def test_outside_of_a_notebook_nothing_is_drawn_and_it_is_said_what_does_the_sam
     assert NOTEBOOKS[0] is MarimoOutput, "marimo's kernel may have a shell of IPython too"
     with pytest.raises(InvalidRequest, match=r"job\.logs\(follow=True\)"):
         output_here()
-    with shown_meanwhile(job):
+    with show_meanwhile(job):
         assert job.chain.first not in job_card._latest
 
 
@@ -237,31 +237,31 @@ class Cell(Screen):
 
 def test_a_cell_that_waits_shows_one_card_which_says_how_the_job_ended(remote, job):
     screen, again, later = Cell(1), Cell(1), Cell(2)
-    with pytest.raises(NotDone), shown_meanwhile(job, screen):
+    with pytest.raises(NotDone), show_meanwhile(job, screen):
         job.wait(0)
     assert len(screen.cards) == 1
-    with shown_meanwhile(job, again):
+    with show_meanwhile(job, again):
         # A second wait of the same cell, and a job that is watched already, get no card of their
         # own.
-        with shown_meanwhile(job, later):
+        with show_meanwhile(job, later):
             tell(remote, job, 1, "epoch 1")
             screen.wait_for("epoch 1")
         remote.sagemaker.end(job.name, "Completed")
     assert "Completed" in screen.cards[-1]
     assert again.cards == later.cards == []
-    with shown_meanwhile(job, later):
+    with show_meanwhile(job, later):
         pass
     assert later.cards == [], "the job has ended: there is nothing to wait for"
 
 
 def test_an_interrupted_cell_keeps_its_last_card(remote, job):
     first, second = Cell(1), Cell(2)
-    with pytest.raises(KeyboardInterrupt), shown_meanwhile(job, first):
+    with pytest.raises(KeyboardInterrupt), show_meanwhile(job, first):
         raise KeyboardInterrupt
     drawn = len(first.cards)
     assert job_card._latest[job.chain.first][1].wait(WITHIN_S)
     assert "InProgress" in first.cards[-1]
-    with shown_meanwhile(job, second):
+    with show_meanwhile(job, second):
         remote.sagemaker.end(job.name, "Completed")
     assert "Completed" in second.cards[-1]
     assert len(first.cards) <= drawn + 1

@@ -16,8 +16,8 @@ from raysm.features.experiments.listing import (
     Cache,
     Choice,
     Reading,
-    cache_of,
     experiments,
+    open_cache,
     parse_since,
     with_trials,
 )
@@ -168,7 +168,7 @@ def test_a_cost_that_was_not_known_is_told_once_its_price_is(remote, job, tmp_pa
 def test_accounts_and_homes_do_not_share_what_is_kept(remote, local, job):
     remote.sagemaker.end(job.name, "Completed")
     experiments(remote.service, Choice())
-    assert cache_of(remote.service)._path.name == "123456789012-eu-west-1-6.sqlite"
+    assert open_cache(remote.service)._path.name == "123456789012-eu-west-1-6.sqlite"
     assert experiments(local.service, Choice()) == []
 
 

@@ -12,10 +12,10 @@ from raysm.errors import InvalidRequest
 from raysm.features.experiments.table import (
     Jobs,
     check_columns,
+    format_value,
     jobs,
-    order,
     parameter_columns,
-    shown,
+    sort_rows,
 )
 from raysm.features.script.request import Script
 from raysm.testing import Answer
@@ -91,13 +91,13 @@ def test_jobs_whose_loss_became_nan_come_last_and_the_others_keep_their_order():
         *(row(name=name, metrics={"loss": summary(value)}) for name, value in values.items()),
     ]
     last = ["lost", "up", "down", "none"]
-    assert [each.name for each in order(rows, "loss")] == ["a", "b", "c", *last]
-    assert [each.name for each in order(rows, "-loss")] == ["c", "b", "a", *last]
+    assert [each.name for each in sort_rows(rows, "loss")] == ["a", "b", "c", *last]
+    assert [each.name for each in sort_rows(rows, "-loss")] == ["c", "b", "a", *last]
 
 
 def test_names_with_numbers_are_sorted_by_the_numbers():
     rows = [row(name=f"digits-1/{number}") for number in (10, 2, 1)]
-    assert [each.name for each in order(rows, "name")] == [
+    assert [each.name for each in sort_rows(rows, "name")] == [
         "digits-1/1",
         "digits-1/2",
         "digits-1/10",
@@ -108,7 +108,7 @@ def test_a_job_that_diverged_has_nan_as_its_last_value_and_is_marked_with_the_st
     train(0.1, 0.5, 0.31, math.nan)
     (diverged,) = jobs(fake)
     assert math.isnan(diverged.value("loss"))
-    assert shown(diverged, "loss") == "⚠ nan from step 2"
+    assert format_value(diverged, "loss") == "⚠ nan from step 2"
     assert diverged.as_dict()["metrics"]["loss"]["last"] == "NaN"
 
 
@@ -123,4 +123,4 @@ def test_a_job_that_diverged_has_nan_as_its_last_value_and_is_marked_with_the_st
     ],
 )
 def test_a_cost_is_unknown_where_nobody_knows_it(fields, text):
-    assert shown(row(**fields), "cost_usd") == text
+    assert format_value(row(**fields), "cost_usd") == text

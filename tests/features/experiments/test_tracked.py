@@ -21,7 +21,7 @@ from raysm.core.protocol.names import LABEL_HOST, LABEL_RANK, TUNING_OBJECTIVE
 from raysm.core.protocol.payload import Payload
 from raysm.core.request import JobRequest
 from raysm.errors import InvalidPayload, InvalidRequest
-from raysm.features.experiments.tracked import run_of
+from raysm.features.experiments.tracked import make_run
 from raysm.features.script.request import Script
 from raysm.features.sweep.request import ScriptSweep
 from raysm.features.sweep.space import loguniform
@@ -124,7 +124,7 @@ def test_the_run_is_that_of_the_request(tmp_path):
         hyperparameters={"depth": "3"},
         tracking="http://127.0.0.1:5000",
     )
-    run = run_of(
+    run = make_run(
         Payload(request=request, folder=tmp_path, token_file=tmp_path / "token", digest="")
     )
     assert (run.uri, run.experiment, run.job) == ("http://127.0.0.1:5000", "digits", "digits-1")
@@ -138,14 +138,16 @@ def test_each_trial_of_a_tuning_job_has_a_run_of_its_own_with_what_was_drawn_for
     request = JobRequest(name="sweep-1", workload=sweep, tracking="http://127.0.0.1:5000")
     payload = Payload(request=request, folder=tmp_path, token_file=tmp_path / "token", digest="")
     runs = [
-        run_of(payload, job, {TUNING_OBJECTIVE: "loss", "lr": lr, "sagemaker_program": "start.py"})
+        make_run(
+            payload, job, {TUNING_OBJECTIVE: "loss", "lr": lr, "sagemaker_program": "start.py"}
+        )
         for job, lr in (("tuned-001-a", "0.1"), ("tuned-002-b", "0.01"))
     ]
     assert [run.job for run in runs] == ["tuned-001-a", "tuned-002-b"]
     assert [run.parameters["lr"] for run in runs] == ["0.1", "0.01"]
     assert "sagemaker_program" not in runs[0].parameters
     # As one job, which has all trials, the sweep is one run.
-    assert run_of(payload, "sweep-1", {"lr": "0.1"}).job == "sweep-1"
+    assert make_run(payload, "sweep-1", {"lr": "0.1"}).job == "sweep-1"
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from raysm.core.protocol.job_api import TRAINING
 from raysm.core.protocol.names import TRACKING_TAG
 from raysm.core.request import Local
 from raysm.errors import InvalidRequest
-from raysm.features.experiments.tracker import absolute_place, complete, tracker_of
+from raysm.features.experiments.tracker import complete_copy, get_tracker, resolve_uri
 from raysm.features.script.request import Script
 from raysm.testing import Answer
 
@@ -76,7 +76,7 @@ def test_runs_parameters_and_metrics_are_those_of_raysms_own_record(train, place
         )
     # Who attaches and waits on another day writes nothing twice.
     attach(job.name, job.service).wait(WITHIN_S)
-    complete(job.chain)
+    complete_copy(job.chain)
     assert [each.data.metrics for each in runs(place, "digits")] == [run.data.metrics]
 
 
@@ -90,12 +90,12 @@ def test_a_copy_that_is_not_whole_in_time_is_told_and_completed_by_a_later_wait(
         fcntl.flock(another, fcntl.LOCK_EX)
         fake.answer("script", Answer(lines=[line(metric) for metric in METRICS]))
         chain = job.send().chain
-        complete(chain, within_s=0.1)
+        complete_copy(chain, within_s=0.1)
     assert (
         f"the copy of late in {place} is incomplete so far: raysm.attach('late').wait() completes it"
         in caplog.text
     )
-    complete(chain, WITHIN_S)
+    complete_copy(chain, WITHIN_S)
     assert [run.info.status for run in runs(place, "late")] == ["FINISHED"]
 
 
@@ -103,8 +103,8 @@ def test_a_relative_path_is_that_of_the_program_that_sent_the_job(
     fake, script, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    assert absolute_place("sqlite:///mlflow.db", on=Local()) == f"sqlite:///{tmp_path}/mlflow.db"
-    assert absolute_place("http://127.0.0.1:5000", on=Local()) == "http://127.0.0.1:5000"
+    assert resolve_uri("sqlite:///mlflow.db", on=Local()) == f"sqlite:///{tmp_path}/mlflow.db"
+    assert resolve_uri("http://127.0.0.1:5000", on=Local()) == "http://127.0.0.1:5000"
     prepared = prepare(Script("train.py"), on=fake, tracking="sqlite:///mlflow.db")
     assert prepared.request.tracking == f"sqlite:///{tmp_path}/mlflow.db"
 
@@ -133,4 +133,4 @@ def test_a_tag_that_is_no_file_of_this_machine_is_not_followed(fake, script, tag
     """Others may change the tags of a job."""
     job = submit(Script(str(script)), on=fake, kind="training")
     tagged = Chain(job.name, service=fake, api=TRAINING, tags={**job.tags, TRACKING_TAG: tag})
-    assert tracker_of(tagged) is None
+    assert get_tracker(tagged) is None

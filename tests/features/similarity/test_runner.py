@@ -21,10 +21,10 @@ from raysm.core.protocol.result import Manifest
 from raysm.core.request import Input, JobRequest
 from raysm.features.similarity.cluster.arithmetic.keys import encode
 from raysm.features.similarity.cluster.layout import load
-from raysm.features.similarity.cluster.output import write_pairs
+from raysm.features.similarity.cluster.modes.threshold import write_pairs
 from raysm.features.similarity.cluster.reading.columns import Selection
 from raysm.features.similarity.cluster.reading.files import digest
-from raysm.features.similarity.cluster.reading.matrix import Place, Source
+from raysm.features.similarity.cluster.reading.matrix import Location, Source
 from raysm.features.similarity.cluster.run import Folders
 from raysm.features.similarity.cluster.tasks import Part
 from raysm.features.similarity.request import Similarity
@@ -170,7 +170,7 @@ def test_top_k_leaves_a_table_and_a_manifest(ray_here, tmp_path):
     )
     assert Manifest.read(tmp_path / "result") == manifest
     assert manifest.instances == ("algo-1",)
-    assert manifest.inputs["matrix"]["sha256"] == digest(source.place.channel).result()
+    assert manifest.inputs["matrix"]["sha256"] == digest(source.location.channel).result()
     assert manifest.versions["raysm"] == raysm.__version__
     assert list(manifest.phases_s) == ["load", "prepare", "similarity", "gathering"]
     assert manifest.files[0].shape == (600, 4)
@@ -196,7 +196,7 @@ def test_a_small_matrix_is_computed_by_the_head_alone_and_a_larger_one_by_worker
         saved(ROWS, tmp_path / "small"),
         saved(np.ones((5000, 40), np.int8), tmp_path / "work"),
     )
-    size = small.place.channel.stat().st_size
+    size = small.location.channel.stat().st_size
     assert [load(small, small_bytes=limit).rows.computed_here for limit in (0, size - 1, size)] == [
         False,
         False,
@@ -248,7 +248,7 @@ def test_a_sparse_matrix_is_compared_by_its_elements(ray_here, tmp_path):
     folder.mkdir()
     scipy.sparse.save_npz(folder / "part-1.npz", first)
     scipy.sparse.save_npz(folder / "part-2.npz", second)
-    source = Source(channel="matrix", place=Place(folder, tmp_path / "scratch", "algo-1"))
+    source = Source(channel="matrix", location=Location(folder, tmp_path / "scratch", "algo-1"))
     manifest = go(source, tmp_path / "top", top_k=6, block_rows=70)
     assert manifest.engines == ("float32 sparse",)
     assert manifest.inputs["matrix"]["sparse"]
@@ -274,7 +274,7 @@ def with_ids(rows, ids, folder, channel="matrix"):
     return Source(
         channel=channel,
         selection=Selection(ids=("item",)),
-        place=Place(folder / "m.parquet", folder / "scratch", "algo-1"),
+        location=Location(folder / "m.parquet", folder / "scratch", "algo-1"),
     )
 
 
@@ -347,7 +347,7 @@ def test_queries_are_aligned_with_the_matrix_by_name_and_both_are_printed_first(
         path.parent.mkdir()
         pq.write_table(pa.table({"abc"[i]: ROWS[:5, i] for i in order}), path)
         places[channel] = Source(
-            channel=channel, place=Place(path, tmp_path / f"{channel}-scratch", "algo-1")
+            channel=channel, location=Location(path, tmp_path / f"{channel}-scratch", "algo-1")
         )
     go(places["matrix"], tmp_path, queries=places["queries"], full=True)
     scores = np.load(tmp_path / "result" / "similarity.npy")

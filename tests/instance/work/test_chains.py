@@ -16,7 +16,7 @@ from raysm.core.request import Cluster, Input, JobRequest
 from raysm.features.batch.cluster.formats import check_inputs, reader_of
 from raysm.features.batch.cluster.pieces import survey
 from raysm.features.grid.row import write_tables
-from raysm.features.similarity.cluster.output import write_ids
+from raysm.features.similarity.cluster.modes.full import write_ids
 from raysm.features.similarity.cluster.reading import files
 from raysm.features.similarity.cluster.reading.columns import Selection
 from raysm.features.similarity.cluster.reading.matrix import open_matrix

@@ -26,20 +26,20 @@ import numpy as np
 
 from raysm.core.request.codec import from_json, to_json
 from raysm.errors import RaysmError
-from raysm.features.similarity.cluster.modes import mode_of
+from raysm.features.similarity.cluster.modes import choose_mode
 from raysm.features.similarity.cluster.preparation import (
     compares_elements,
+    make_operand,
     prepare_block,
-    prepared,
 )
 from raysm.features.similarity.cluster.reading.columns import Selection
-from raysm.features.similarity.cluster.reading.matrix import Matrix, Place, Source, open_matrix
+from raysm.features.similarity.cluster.reading.matrix import Location, Matrix, Source, open_matrix
 from raysm.features.similarity.cluster.tasks import (
     Context,
     RowShape,
     TileTask,
-    engine_cache_of,
-    prepared_part,
+    get_engine_cache,
+    run_preparation,
 )
 from raysm.features.similarity.cluster.tiling import DENSE, SPARSE, Sizing
 from raysm.features.similarity.request import Similarity
@@ -129,7 +129,7 @@ def predict(
     shared_out: bool = False,
 ) -> Estimate:
     """Divide the work among so many cores with these rates."""
-    mode, rows = mode_of(workload), matrix.rows
+    mode, rows = choose_mode(workload), matrix.rows
     sizing = Sizing(
         limits=mode.limits,
         footprint=SPARSE if compares_elements(matrix) else DENSE,
@@ -169,28 +169,28 @@ def predict(
 def measure(path: str, scratch: str, asked: Any, rows: int, min_s: float) -> Rates:
     """Measure two blocks of ``rows`` from the beginning of the matrix, on one core."""
     workload: Similarity = from_json(Similarity, asked, "workload")
-    place = Place(Path(path), Path(scratch), "here")
-    source = Source(channel="matrix", selection=Selection.of(workload), place=place)
-    matrix, mode = source.open(), mode_of(workload)
+    location = Location(Path(path), Path(scratch), "here")
+    source = Source(channel="matrix", selection=Selection.of(workload), location=location)
+    matrix, mode = source.open(), choose_mode(workload)
     shape = RowShape(
         source=source,
         rows=matrix.rows,
         columns=matrix.columns,
         dtype=matrix.dtype,
-        ranges={place.host: RowBlock(0, matrix.rows)},
+        ranges={location.host: RowBlock(0, matrix.rows)},
         sparse=compares_elements(matrix),
     )
     # The two blocks stand for the whole matrix: the other rows are not read.
     block = RowBlock(0, 2 * rows)
     prepare_s = _seconds(lambda: prepare_block(shape, block), min_s)
-    part = prepared_part(prepare_block, shape, block)
-    context = Context(matrix=prepared(replace(shape, rows=block.rows), [(block, part)]))
-    cache = engine_cache_of(context)
+    part = run_preparation(prepare_block, shape, block)
+    context = Context(matrix=make_operand(replace(shape, rows=block.rows), [(block, part)]))
+    cache = get_engine_cache(context)
     above, beside = RowBlock(0, rows), RowBlock(rows, block.rows)
     task = TileTask(TileBlock(above, beside), self_join=not mode.in_strips)
     # Tasks know lower bounds of their rows for most of a run; here, those that each block finds
     # within itself.
-    task = replace(task, hint=mode.probed_hint(context, above, beside))
+    task = replace(task, hint=mode.probe_hint(context, above, beside))
     tile_s = _seconds(lambda: mode.compare(context, task), min_s)
     return Rates(engine=cache.engine.name, rows=block.rows / prepare_s, pairs=rows**2 / tile_s)
 

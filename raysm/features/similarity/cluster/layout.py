@@ -22,16 +22,16 @@ from raysm.features.similarity.cluster.modes.mode import Mode
 from raysm.features.similarity.cluster.owners import Collector
 from raysm.features.similarity.cluster.preparation import (
     compares_elements,
+    make_operand,
     prepare_block,
     prepare_blocks,
-    prepared,
 )
-from raysm.features.similarity.cluster.reading.columns import Features, agreed
+from raysm.features.similarity.cluster.reading.columns import Features, agree_on_features
 from raysm.features.similarity.cluster.reading.files import (
     digest,
     matrix_files,
 )
-from raysm.features.similarity.cluster.reading.matrix import Described, Matrix, Source
+from raysm.features.similarity.cluster.reading.matrix import Matrix, MatrixInfo, Source
 from raysm.features.similarity.cluster.rotation import (
     MAX_LEAVING,
     PairQueue,
@@ -39,8 +39,8 @@ from raysm.features.similarity.cluster.rotation import (
     Transfer,
     block_pairs,
     compare_pair,
-    rotate,
-    rotate_queries,
+    order_query_transfers,
+    order_transfers,
 )
 from raysm.features.similarity.cluster.run import Report
 from raysm.features.similarity.cluster.shards import (
@@ -48,7 +48,7 @@ from raysm.features.similarity.cluster.shards import (
     Shard,
     ShardedRows,
     features_here,
-    naming_instance,
+    name_instance_in_errors,
     send_chunk,
     split_shard,
 )
@@ -58,10 +58,16 @@ from raysm.features.similarity.cluster.tasks import (
     Part,
     RowShape,
     TileTask,
-    measured,
-    prepared_part,
+    run_preparation,
+    run_task,
 )
-from raysm.features.similarity.cluster.tiling import TILES_A_SLOT, RowOrder, RowRun, Sizing, shifted
+from raysm.features.similarity.cluster.tiling import (
+    TILES_A_SLOT,
+    RowOrder,
+    RowRun,
+    Sizing,
+    shift_tile,
+)
 from raysm.instance.log import remark
 from raysm.instance.work.blocks import LATER, map_blocks, map_here, task_slots
 from raysm.instance.work.nodes import answers, ask_every_node, cluster_nodes
@@ -90,7 +96,7 @@ class WholeRows:
         """Numbers and places of the rows, which are equal."""
         return RowOrder.identity(self.described.rows)
 
-    def as_type(self, dtype: np.dtype[Any]) -> Described:
+    def as_type(self, dtype: np.dtype[Any]) -> MatrixInfo:
         return self.described.as_type(dtype)
 
     def compares_elements(self) -> bool:
@@ -107,7 +113,7 @@ class WholeRows:
     def prepared_parts(self, shape: RowShape, name: str) -> Iterator[tuple[RowBlock, Part]]:
         run_blocks = map_here if self.computed_here else map_blocks
         blocks = prepare_blocks(shape, task_slots())
-        yield from run_blocks(partial(prepared_part, prepare_block, shape), blocks)
+        yield from run_blocks(partial(run_preparation, prepare_block, shape), blocks)
 
     def chunks(self, hosts: Mapping[str, int], chunk_rows: int) -> dict[str, tuple[RowChunk, ...]]:
         """Return all rows for each of those instances, in the chunks in which every instance has them."""
@@ -164,18 +170,18 @@ def _load_there(sources: Sequence[Source]) -> None:
     # Compile now, so that no task waits for the compiler.
     compile_ahead()
     for source in sources:
-        with naming_instance(source):
+        with name_instance_in_errors(source):
             source.open()
 
 
-def with_features(source: Source, expected: Features | None = None) -> Source:
+def add_features(source: Source, expected: Features | None = None) -> Source:
     """Return the source with the features, in their order, that its files and the matrix (``expected``) have."""
     found = (
         answers(ask_every_node(features_here, source).values())
         if source.sharded
         else [source.features()]
     )
-    return replace(source, expected=agreed(found, expected))
+    return replace(source, expected=agree_on_features(found, expected))
 
 
 LoadedRows: TypeAlias = WholeRows | ShardedRows
@@ -194,9 +200,9 @@ def load(matrix: Source, queries: Source | None = None, *, small_bytes: int = 0)
 
     Files of at most ``small_bytes`` may be for this process alone.
     """
-    sources = [with_features(matrix)]
+    sources = [add_features(matrix)]
     if queries is not None:
-        sources.append(with_features(queries, sources[0].expected))
+        sources.append(add_features(queries, sources[0].expected))
     unsharded = [source for source in sources if not source.sharded]
     whole = iter(load_everywhere(unsharded, small_bytes if unsharded == sources else 0))
     rows: list[LoadedRows] = [
@@ -244,11 +250,11 @@ class Layout:
         return np.result_type(*(rows.described.dtype for rows in self.operands))
 
     @functools.cached_property
-    def matrix(self) -> Described:
+    def matrix(self) -> MatrixInfo:
         return self.rows.as_type(self.dtype)
 
     @functools.cached_property
-    def queries(self) -> Described:
+    def queries(self) -> MatrixInfo:
         return self.matrix if self.other_queries is None else self.other_queries.as_type(self.dtype)
 
     @property
@@ -274,7 +280,9 @@ class Layout:
         for rows, name in zip(self.operands, ("the matrix", "the queries"), strict=False):
             shape = rows.shape(self.dtype, sparse=sparse)
             operands.append(
-                prepared(shape, _reported(report, rows.prepared_parts(shape, name)), name=name)
+                make_operand(
+                    shape, _report_parts(report, rows.prepared_parts(shape, name)), name=name
+                )
             )
         queries = None if self.self_join else operands[1]
         context = Context(
@@ -294,8 +302,8 @@ class Layout:
 
     def transfers(self, query_rows: int, matrix_rows: int) -> Mapping[str, list[Transfer]]:
         if self.other_queries is None:
-            return rotate(self.rows.chunks(self.slots, matrix_rows))
-        return rotate_queries(
+            return order_transfers(self.rows.chunks(self.slots, matrix_rows))
+        return order_query_transfers(
             self._side("queries", self.other_queries, query_rows),
             self._side("matrix", self.rows, matrix_rows),
         )
@@ -307,7 +315,7 @@ class Layout:
         )
 
 
-def _reported(
+def _report_parts(
     report: Report, parts: Iterator[tuple[RowBlock, Part]]
 ) -> Iterator[tuple[RowBlock, Part]]:
     for block, part in parts:
@@ -331,7 +339,7 @@ def compare(
         )
         for task, part in run(function, queue, record=collector.recorded):
             report.add(part)
-            if not queue.finished(task, collector.take(task, part)):
+            if not queue.finish(task, collector.take(task, part)):
                 reached += task.area
                 throttle.reach(min(rows, math.floor(rows * reached / whole)))
             # Free this part before the next one arrives.
@@ -370,7 +378,7 @@ def _dispatch_tiles(
 
 
 def compare_tile(comparing: Comparing, context: Context, task: TileTask) -> Part:
-    return measured(comparing.compare, context, task)
+    return run_task(comparing.compare, context, task)
 
 
 def _dispatch_pairs(layout: Layout, sizing: Sizing, context: Context) -> Dispatch:
@@ -395,7 +403,7 @@ def _dispatch_pairs(layout: Layout, sizing: Sizing, context: Context) -> Dispatc
             partial(send_chunk, sender.source, context.matrix.dtype),
             window=window,
             recorded=collector.recorded.__contains__,
-            informed=collector.informed,
+            add_hint=collector.add_hint,
         )
 
     tasks = [
@@ -421,17 +429,19 @@ class TileQueue(Iterator[Any]):
         """Return a tile, with what is known of it now; or ``LATER`` while a running one may still be given up."""
         if self._waiting:
             self._unfinished += 1
-            return self._collector.informed(self._waiting.popleft())
+            return self._collector.add_hint(self._waiting.popleft())
         if self._unfinished:
             return LATER
         raise StopIteration
 
-    def finished(self, task: TileTask, pieces: Sequence[TileBlock]) -> Sequence[TileTask]:
+    def finish(self, task: TileTask, pieces: Sequence[TileBlock]) -> Sequence[TileTask]:
         """Note that a task is done; return the tasks of the pieces to compute instead, if it was given up."""
         self._unfinished -= 1
         rows, columns = task.tile.rows.start, task.tile.columns.start
         # Drop the old hint: each piece gets a new one when it is dispatched.
-        again = [replace(task, tile=shifted(piece, rows, columns), hint=None) for piece in pieces]
+        again = [
+            replace(task, tile=shift_tile(piece, rows, columns), hint=None) for piece in pieces
+        ]
         # ``extendleft`` reverses the order.
         self._waiting.extendleft(reversed(again))
         return again

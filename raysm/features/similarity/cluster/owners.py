@@ -50,7 +50,7 @@ from raysm.features.similarity.cluster.tasks import (
     decode_part,
     encode_part,
 )
-from raysm.features.similarity.cluster.tiling import RowOrder, RowRun, consecutive
+from raysm.features.similarity.cluster.tiling import RowOrder, RowRun, find_runs
 from raysm.instance.work.gather import check_room
 from raysm.instance.work.nodes import cluster_nodes, inputs_of
 from raysm.instance.work.record import BlockRecord, occupied_bytes
@@ -157,7 +157,7 @@ class Owner:
     def _open_merger(self) -> RangeMerger:
         if self._merger is not None:
             return self._merger
-        order, folders, place = self._order, self._order.folders(), self._order.source.here()
+        order, folders, location = self._order, self._order.folders(), self._order.source.here()
         record: BlockRecord[Part] = BlockRecord(
             folders.records,
             order.depends_on,
@@ -165,9 +165,9 @@ class Owner:
             decode=decode_part,
             for_later=order.mode.for_later,
         )
-        merger = order.mode.merger(order.owned, folders.result, place.scratch, record)
-        is_kept = folders.lasting or merger.keeps_pieces
-        needs = [(folders.result, merger.result_bytes), (place.scratch, merger.scratch_bytes)]
+        merger = order.mode.merger(order.owned, folders.result, location.scratch, record)
+        is_kept = folders.is_durable or merger.keeps_pieces
+        needs = [(folders.result, merger.result_bytes), (location.scratch, merger.scratch_bytes)]
         try:
             # Check the room for all ranges of this instance: each alone might fit, but not all of
             # them together.
@@ -179,7 +179,7 @@ class Owner:
                 on_disks.append(
                     (folders.records, max(0, recorded_bytes - occupied_bytes(folders.records)))
                 )
-            check_room(on_disks, where=place.host)
+            check_room(on_disks, where=location.host)
         except NoRoom:
             merger.close()
             raise
@@ -193,7 +193,7 @@ def instance_folders(folders: Folders) -> Folders:
         return folders
     # The head alone decides whether records last: otherwise some instances might record and others
     # not.
-    return replace(folders.on_instance(), lasting=folders.lasting)
+    return replace(folders.on_instance(), is_durable=folders.is_durable)
 
 
 MAX_RESTARTS = 8
@@ -249,17 +249,17 @@ class Collector:
         # Ask for all tiles at once: the owners load what they recorded in parallel.
         self._look_for(tasks)
 
-    def informed(self, task: TileTask) -> TileTask:
+    def add_hint(self, task: TileTask) -> TileTask:
         """Return the task with what the head knows of its rows; tasks ask owners on other instances themselves."""
         if not self.is_local:
             return task
-        return self._mode.informed(
-            task, lambda numbers: self._owners[0].bounds(list(consecutive(numbers)))
+        return self._mode.add_hint(
+            task, lambda numbers: self._owners[0].bounds(list(find_runs(numbers)))
         )
 
     def take(self, task: TileTask, part: Part) -> Sequence[TileBlock]:
         """Note that a tile is done, and merge its part if it came here; return the pieces of one that was given up."""
-        again = self._mode.given_up(task, part.arrays)
+        again = self._mode.split_given_up(task, part.arrays)
         if not again and str(task) not in self._done:
             if self.is_local:
                 for _, piece in self._mode.split(task, part.arrays, self._ranges):
@@ -272,7 +272,7 @@ class Collector:
 
     def holds(self, task: TileTask) -> bool:
         # Pieces of a tile that was given up were not among the tasks at the start.
-        if str(task) not in self._asked and self._run.folders.lasting:
+        if str(task) not in self._asked and self._run.folders.is_durable:
             self._look_for([task])
         return str(task) in self._done
 
@@ -301,7 +301,7 @@ class Collector:
         if len(files) < len(self._ranges):
             self._look_for(tasks)
             return None
-        return (*files, *self._mode.write_beside(self._run.folders.result, ids))
+        return (*files, *self._mode.write_extra_files(self._run.folders.result, ids))
 
     def remove_records(self) -> None:
         self._ask("end", [()] * len(self._owners))
@@ -444,8 +444,8 @@ class Handover:
 
     def compare(self, context: Context, task: TileTask) -> Piece:
         """Do one task; return nothing, or the arrays that say that it was given up."""
-        arrays = self.mode.compare(context, self.mode.informed(task, self._bounds))
-        if self.mode.given_up(task, arrays):
+        arrays = self.mode.compare(context, self.mode.add_hint(task, self._bounds))
+        if self.mode.split_given_up(task, arrays):
             return arrays
         # Send all pieces at once, so that the owners merge in parallel. Then wait: otherwise tasks
         # would finish before their pieces are merged, and more and more pieces would fill the
@@ -456,7 +456,7 @@ class Handover:
 
     def _bounds(self, numbers: NDArray[np.int64]) -> NDArray[np.float32]:
         references = [
-            self.owners[at].bounds.remote(list(consecutive(numbers[some])))
+            self.owners[at].bounds.remote(list(find_runs(numbers[some])))
             for at, some in self.ranges.of(numbers)
         ]
         # A tile on the diagonal has no columns of its own to ask about.

@@ -15,7 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput
-from raysm.features.similarity.cluster.arithmetic.score import Norms, Rows, Tile, prepare, scaled
+from raysm.features.similarity.cluster.arithmetic.score import (
+    Norms,
+    Rows,
+    Tile,
+    prepare,
+    scale_rows,
+)
 from raysm.features.similarity.cluster.arithmetic.sparse_rows import SAMPLED, sparse_pays
 from raysm.features.similarity.cluster.arithmetic.tight_clusters import (
     find_clusters,
@@ -104,7 +110,7 @@ def _every(stride: int, start: int, rows: Rows, norms: Norms) -> Tile:
     """Return those of ``rows``, the first of which is at ``start``, whose places are multiples of ``stride``."""
     some = slice(-start % stride, None, stride)
     return Tile(
-        start=start, rows=scaled(rows[some], norms.exponents[some]), norms=norms.norms[some]
+        start=start, rows=scale_rows(rows[some], norms.exponents[some]), norms=norms.norms[some]
     )
 
 
@@ -131,7 +137,7 @@ def _arrays(parts: list[Norms], first: int, step: int) -> dict[str, NDArray[Any]
     }
 
 
-def prepared(
+def make_operand(
     shape: RowShape, parts: Iterable[tuple[RowBlock, Part]], *, name: str = "the matrix"
 ) -> Operand:
     rows = shape.rows

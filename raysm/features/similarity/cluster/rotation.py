@@ -46,10 +46,10 @@ from raysm.features.similarity.cluster.tasks import (
     Context,
     Part,
     TileTask,
-    engine_cache_of,
-    measured,
+    get_engine_cache,
+    run_task,
 )
-from raysm.features.similarity.cluster.tiling import shifted
+from raysm.features.similarity.cluster.tiling import shift_tile
 from raysm.instance.work.blocks import LATER
 from raysm.instance.work.nodes import PlacedBlock
 from raysm.instance.work.row_blocks import TileBlock
@@ -109,7 +109,7 @@ class BlockPair(TileTask, PlacedBlock):
     def __str__(self) -> str:
         # Use numbers of rows, and for a piece its position in the pair: names in a record must not
         # depend on places.
-        piece = shifted(self.tile, -self.left.range.start, -self.right.range.start)
+        piece = shift_tile(self.tile, -self.left.range.start, -self.right.range.start)
         is_whole = (piece.rows.rows, piece.columns.rows) == (self.left.rows, self.right.rows)
         return f"{self.left} with {self.right}" + ("" if is_whole else f": {piece}")
 
@@ -131,7 +131,7 @@ def block_pairs(transfer: Transfer) -> Iterator[BlockPair]:
         yield BlockPair(tile=tile, self_join=self_join, host=transfer.host, left=left, right=right)
 
 
-def rotate(shares: Mapping[str, Sequence[RowChunk]]) -> dict[str, list[Transfer]]:
+def order_transfers(shares: Mapping[str, Sequence[RowChunk]]) -> dict[str, list[Transfer]]:
     """Return the transfers of each instance, in the order of computation.
 
     First come the instance's own chunks, each with itself, which gives every row its first bound.
@@ -175,7 +175,7 @@ class Side:
     bytes: float = 0.0
 
 
-def rotate_queries(queries: Side, matrix: Side) -> dict[str, list[Transfer]]:
+def order_query_transfers(queries: Side, matrix: Side) -> dict[str, list[Transfer]]:
     staying, moving = (queries, matrix) if matrix.everywhere else (matrix, queries)
     if not (queries.everywhere or matrix.everywhere) and matrix.bytes < queries.bytes:
         staying, moving = queries, matrix
@@ -204,7 +204,7 @@ class _Arrival:
     waiting: deque[BlockPair]
     inputs: tuple[Any, ...]
     unfinished: int = 0
-    is_begun: bool = False
+    is_started: bool = False
 
 
 @dataclass(slots=True)
@@ -227,13 +227,13 @@ class PairQueue(Iterator[Any]):
         *,
         window: int = 2,
         recorded: Callable[[BlockPair], bool] = lambda pair: False,
-        informed: Callable[[BlockPair], Any] = lambda pair: pair,
+        add_hint: Callable[[BlockPair], Any] = lambda pair: pair,
     ) -> None:
         """Start with all transfers of each instance, in order.
 
         ``send`` puts a chunk's rows into Ray's object store, and returns the reference. ``window``
         is how many remote chunks an instance has room for at a time. If a pair's part is
-        ``recorded``, its rows need not travel. ``informed`` returns a pair with its ``hint`` when
+        ``recorded``, its rows need not travel. ``add_hint`` returns a pair with its ``hint`` when
         it is handed out.
         """
         # Two pairs for each slot, so that rows come while it computes, and the first pairs of new
@@ -244,7 +244,7 @@ class PairQueue(Iterator[Any]):
         }
         self._order = deque(self._hosts)
         self._window, self._max_leaving = window, MAX_LEAVING * window
-        self._send, self._recorded, self._informed = send, recorded, informed
+        self._send, self._recorded, self._add_hint = send, recorded, add_hint
         self._handed_out: dict[str, _Arrival] = {}
         self._away: Counter[str] = Counter()
         self.sent: Counter[str] = Counter()
@@ -270,7 +270,7 @@ class PairQueue(Iterator[Any]):
             return LATER
         raise StopIteration
 
-    def finished(self, task: BlockPair, pieces: Sequence[TileBlock] = ()) -> Sequence[BlockPair]:
+    def finish(self, task: BlockPair, pieces: Sequence[TileBlock] = ()) -> Sequence[BlockPair]:
         """Note that a pair is done; return the tasks of the pieces to compute instead, if it was given up."""
         # Look it up by name: the pair that was handed out is a copy, with inputs and a hint.
         queue, arrival = self._hosts[task.host], self._handed_out.pop(str(task))
@@ -278,7 +278,7 @@ class PairQueue(Iterator[Any]):
         arrival.unfinished -= 1
         rows, columns = task.tile.rows.start, task.tile.columns.start
         again = [
-            replace(task, tile=shifted(piece, rows, columns), inputs=(), hint=None)
+            replace(task, tile=shift_tile(piece, rows, columns), inputs=(), hint=None)
             for piece in pieces
         ]
         # The pieces come next, while their rows are here.
@@ -299,16 +299,16 @@ class PairQueue(Iterator[Any]):
         if queue.unfinished >= queue.slots:
             # Every slot has a pair, so prefer the first pair of a new chunk: its rows come
             # meanwhile.
-            arrival = next((one for one in waiting if one.inputs and not one.is_begun), arrival)
+            arrival = next((one for one in waiting if one.inputs and not one.is_started), arrival)
         if arrival is None:
             return None
         pair = arrival.waiting.popleft()
-        arrival.is_begun = True
+        arrival.is_started = True
         arrival.unfinished += 1
         queue.unfinished += 1
         self._handed_out[str(pair)] = arrival
-        informed: BlockPair = self._informed(pair)
-        return replace(informed, inputs=arrival.inputs)
+        hinted: BlockPair = self._add_hint(pair)
+        return replace(hinted, inputs=arrival.inputs)
 
     def _begin(self, queue: _HostQueue, transfer: Transfer) -> bool:
         """Send a transfer's rows, if they must travel; return False while there is no room for them."""
@@ -339,5 +339,5 @@ def compare_pair(
             0 if remote is None else remote.range.start, rows if comes else None
         )
     # Operands of the last remote chunk would keep its rows in the object store.
-    engine_cache_of(context).drop_what_left()
-    return measured(comparing.compare, context, pair)
+    get_engine_cache(context).drop_absent_operands()
+    return run_task(comparing.compare, context, pair)

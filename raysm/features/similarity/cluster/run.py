@@ -14,7 +14,7 @@ import raysm
 from raysm.core.protocol.events import State
 from raysm.core.request.codec import to_json
 from raysm.features.similarity.cluster.reading.columns import Ids
-from raysm.features.similarity.cluster.reading.matrix import Described
+from raysm.features.similarity.cluster.reading.matrix import MatrixInfo
 from raysm.features.similarity.cluster.tasks import Context, Part, decode_part, encode_part
 from raysm.features.similarity.request import Similarity
 from raysm.instance.work.blocks import Record
@@ -26,7 +26,7 @@ from raysm.instance.work.report import EmitEvent, ProgressThrottle
 class Folders:
     result: Path
     records: Path
-    lasting: bool = True
+    is_durable: bool = True
     """True if ``records`` outlives this head, as checkpoints do, and recording pays. Otherwise only
     pieces that do not fit into memory are recorded."""
     on_instance: Callable[[], "Folders"] | None = None
@@ -79,13 +79,13 @@ class Report:
 class Run:
     workload: Similarity
     folders: Folders
-    matrix: Described
-    other_queries: Described | None
+    matrix: MatrixInfo
+    other_queries: MatrixInfo | None
     digests: Mapping[str, str]
     context: Context
 
     @property
-    def queries(self) -> Described:
+    def queries(self) -> MatrixInfo:
         return self.other_queries or self.matrix
 
     @property

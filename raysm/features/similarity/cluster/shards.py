@@ -34,11 +34,11 @@ from raysm.features.similarity.cluster.preparation import by_elements, prepare_b
 from raysm.features.similarity.cluster.reading.columns import Features, type_name
 from raysm.features.similarity.cluster.reading.files import (
     file_digests,
-    in_thread,
     join_digests,
+    run_in_thread,
 )
-from raysm.features.similarity.cluster.reading.matrix import Described, Matrix, Source
-from raysm.features.similarity.cluster.tasks import Part, RowShape, prepared_part
+from raysm.features.similarity.cluster.reading.matrix import Matrix, MatrixInfo, Source
+from raysm.features.similarity.cluster.tasks import Part, RowShape, run_preparation
 from raysm.features.similarity.cluster.tiling import RowOrder, RowRun
 from raysm.instance import environment
 from raysm.instance.work.blocks import map_blocks
@@ -100,7 +100,7 @@ class OnHost(PlacedBlock):
 
 
 @contextmanager
-def naming_instance(source: Source) -> Iterator[None]:
+def name_instance_in_errors(source: Source) -> Iterator[None]:
     """Add the instance to errors of its files, because all instances have the same folders."""
     try:
         yield
@@ -108,10 +108,10 @@ def naming_instance(source: Source) -> Iterator[None]:
         raise InvalidInput(f"on {source.here().host}: {error}") from error
 
 
-# Not frozen, because the protocol ``Described`` has writable attributes.
+# Not frozen, because the protocol ``MatrixInfo`` has writable attributes.
 @dataclass(kw_only=True, slots=True)
 class ShardIndex:
-    """All files of a sharded matrix, as the head knows them: a ``Described`` like ``Matrix``, but without the rows."""
+    """All files of a sharded matrix, as the head knows them: a ``MatrixInfo`` like ``Matrix``, but without the rows."""
 
     source: Source
     rows: int
@@ -144,19 +144,19 @@ class ShardIndex:
 
 def report_files(source: Source) -> ShardReport:
     """Report this instance's files; convert those that cannot be mapped as they are."""
-    place = source.here()
+    location = source.here()
     if not source.has_files():
         # If there are fewer files than instances, some get none. ``join_reports`` raises an error if all
         # have none.
-        return ShardReport(host=place.host, files=())
-    with naming_instance(source):
+        return ShardReport(host=location.host, files=())
+    with name_instance_in_errors(source):
         matrix = source.open()
     files = tuple(
         ShardFile(name=name, rows=rows, columns=matrix.columns, dtype=dtype, ids=matrix.ids)
         for name, rows, dtype in matrix.files
     )
     return ShardReport(
-        host=place.host,
+        host=location.host,
         files=files,
         sparse=matrix.sparse,
         bytes=matrix.nbytes,
@@ -172,7 +172,7 @@ def _ids(source: Source, file: OnHost) -> pa.Array:
 
 
 def features_here(source: Source) -> Features | None:
-    with naming_instance(source):
+    with name_instance_in_errors(source):
         return source.features()
 
 
@@ -271,7 +271,7 @@ def _runs(
         offset = own[-1].offset + own[-1].rows if own else 0
         if own and own[-1].start + own[-1].rows == start:
             own[-1] = RowRun(own[-1].start, own[-1].offset, own[-1].rows + count)
-        # Leave out empty runs, at which the loop of ``portion`` would stop.
+        # Leave out empty runs, at which the loop of ``read_chunk`` would stop.
         elif count:
             own.append(RowRun(start, offset, count))
     return runs
@@ -336,7 +336,7 @@ def split_shard(shard: Shard, chunk_rows: int, origin: int = 0) -> tuple[RowChun
     )
 
 
-def portion(source: Source, chunk: RowChunk, dtype: np.dtype[Any]) -> Matrix:
+def read_chunk(source: Source, chunk: RowChunk, dtype: np.dtype[Any]) -> Matrix:
     """Return a chunk's rows, on the instance that has them; only these rows are pickled."""
     own = source.open()
     if own.rows < chunk.stop:
@@ -359,14 +359,14 @@ def send_chunk(source: Source, dtype: np.dtype[Any], chunk: RowChunk) -> Any:
     """
     # num_cpus=0: otherwise this task would wait behind tasks that compute, while the next ones wait
     # for its rows.
-    task = ray.remote(num_cpus=0, max_retries=3)(portion)
+    task = ray.remote(num_cpus=0, max_retries=3)(read_chunk)
     name = f"rows of {chunk.host}"
     return task.options(name=name, label_selector={LABEL_HOST: chunk.host}).remote(
         source, chunk, dtype
     )
 
 
-def _digest_of(index: ShardIndex, waiting: list[Any]) -> str:
+def _join_digests(index: ShardIndex, waiting: list[Any]) -> str:
     """Return the matrix's digest, that of the same files in one folder, from the answers of all instances."""
     # Use the order of names: the digest must not depend on which instance has which file.
     sums = dict(pair for answer in answers(waiting) for pair in answer)
@@ -426,7 +426,7 @@ class ShardedRows:
         ]
         return RowOrder.of([RowRun(run.start, start + run.offset, run.rows) for start, run in runs])
 
-    def as_type(self, dtype: np.dtype[Any]) -> Described:
+    def as_type(self, dtype: np.dtype[Any]) -> MatrixInfo:
         return replace(self.index, dtype=dtype)
 
     def compares_elements(self) -> bool:
@@ -458,13 +458,13 @@ class ShardedRows:
         """Return a future of the digest of the files, which is the same as if they were in one folder."""
         # Ask the instances now, so that they begin; the thread only waits for them.
         waiting = list(ask_every_node(_digests, self.source).values())
-        return in_thread(lambda: _digest_of(self.index, waiting))
+        return run_in_thread(lambda: _join_digests(self.index, waiting))
 
     def prepared_parts(self, shape: RowShape, name: str) -> Iterator[tuple[RowBlock, Part]]:
         """Prepare all rows on the instances that have them; a bad row is reported with its file."""
         first_bad = self.index.rows
         shards = {shard.host: shard for shard in self.index.shards}
-        for block, part in map_blocks(partial(prepared_part, _prepare, shape), self._host_rows()):
+        for block, part in map_blocks(partial(run_preparation, _prepare, shape), self._host_rows()):
             bad = int(part.arrays["first_bad"])
             if bad >= 0:
                 # Compare numbers, because the order of places differs from that of the matrix.

@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput
-from raysm.features.similarity.cluster.arithmetic.score import Rows, Tile, scaled
+from raysm.features.similarity.cluster.arithmetic.score import Rows, Tile, scale_rows
 from raysm.features.similarity.cluster.arithmetic.sparse_rows import SparseRows, SparseTile
 from raysm.features.similarity.cluster.arithmetic.tight_clusters import TightClusters
 from raysm.features.similarity.cluster.engines.choice import choose
 from raysm.features.similarity.cluster.engines.protocol import Engine, Frame, PreparedTile
-from raysm.features.similarity.cluster.reading.matrix import Matrix, Place, Source
+from raysm.features.similarity.cluster.reading.matrix import Location, Matrix, Source
 from raysm.instance.work.record import Buffers
 from raysm.instance.work.row_blocks import RowBlock, TileBlock
 
@@ -107,26 +107,26 @@ class RowShape:
     enough."""
 
     def open(self) -> ResidentRows:
-        place = self.source.here()
+        location = self.source.here()
         here = (
             RowBlock(0, self.rows)
             if self.ranges is None
-            else self.ranges.get(place.host, RowBlock(0, 0))
+            else self.ranges.get(location.host, RowBlock(0, 0))
         )
-        own = self.source.open(place) if here.rows or self.source.has_files() else None
+        own = self.source.open(location) if here.rows or self.source.has_files() else None
         shape = (0, 0) if own is None else (own.rows, own.columns)
         if self.ranges is None and shape != (self.rows, self.columns):
             raise InvalidInput(
-                f"the matrix on {place.host} has the shape {shape}, on the head ({self.rows}, {self.columns}); every "
-                "instance needs the whole matrix (FullyReplicated)"
+                f"the matrix on {location.host} has the shape {shape}, on the head "
+                f"({self.rows}, {self.columns}); every instance needs the whole matrix (FullyReplicated)"
             )
         if shape[0] != here.rows:
             raise InvalidInput(
-                f"{place.host} has {shape[0]} rows, and had {here.rows}: its files changed while the job ran"
+                f"{location.host} has {shape[0]} rows, and had {here.rows}: its files changed while the job ran"
             )
-        # The place is part of the cache key: in tests, one process may act as several instances in
+        # The location is part of the cache key: in tests, one process may act as several instances in
         # turn.
-        return _resident(self.source, place, here.start, self.dtype, empty=not here.rows)
+        return _resident(self.source, location, here.start, self.dtype, empty=not here.rows)
 
 
 # Cached here and not in ``RowShape``: each task may bring its own copy of that, but a process
@@ -135,9 +135,9 @@ class RowShape:
 # switches contexts.
 @functools.lru_cache(maxsize=4)
 def _resident(
-    source: Source, place: Place, start: int, dtype: np.dtype[Any], *, empty: bool
+    source: Source, location: Location, start: int, dtype: np.dtype[Any], *, empty: bool
 ) -> ResidentRows:
-    return ResidentRows(None if empty else source.open(place).as_type(dtype), start)
+    return ResidentRows(None if empty else source.open(location).as_type(dtype), start)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,7 +160,7 @@ class Operand(RowShape):
             return SparseTile(start=start, rows=sparse, norms=self.norms[start:stop])
         rows = resident.read(start, stop)
         # Without exponents they stay views of the mapped file, which take no memory of the task.
-        rows = scaled(rows, exponents) if len(exponents) else rows
+        rows = scale_rows(rows, exponents) if len(exponents) else rows
         return Tile(start=start, rows=rows, norms=self.norms[start:stop])
 
 
@@ -254,7 +254,7 @@ class EngineCache:
             operand.nbytes + _copied_bytes(operand.tile) for operand in self._operands.values()
         )
 
-    def drop_what_left(self) -> None:
+    def drop_absent_operands(self) -> None:
         """Drop operands whose rows can no longer be read here: they would keep a remote chunk in memory."""
         resident = {True: self.context.queries.open(), False: self.context.matrix.open()}
         self._operands = {
@@ -273,7 +273,7 @@ _caches: dict[str, EngineCache] = {}
 """This process's cache, by its context's token; it has at most one entry."""
 
 
-def engine_cache_of(context: Context) -> EngineCache:
+def get_engine_cache(context: Context) -> EngineCache:
     if context.token not in _caches:
         # Free the memory of an earlier context.
         _caches.clear()
@@ -348,22 +348,22 @@ class Part:
     """Names of the engines that computed it; empty if it needed none."""
 
 
-def measured(
+def run_task(
     function: Callable[[Context, Any], Mapping[str, NDArray[Any]]], context: Context, block: Any
 ) -> Part:
     """Run ``function(context, block)``, which compares rows; return its arrays with time, memory and engine."""
-    part = _timed(function, context, block, context.host)
+    part = _time_call(function, context, block, context.host)
     name = engine_name(context)
     return replace(part, engines=(name,) if name else ())
 
 
-def prepared_part(
+def run_preparation(
     function: Callable[[RowShape, Any], Mapping[str, NDArray[Any]]], shape: RowShape, block: Any
 ) -> Part:
-    return _timed(function, shape, block, shape.source.here().host)
+    return _time_call(function, shape, block, shape.source.here().host)
 
 
-def _timed(
+def _time_call(
     function: Callable[..., Mapping[str, NDArray[Any]]], argument: Any, block: Any, host: str
 ) -> Part:
     begin = time.perf_counter()

@@ -13,7 +13,7 @@ instance's rows are one range, within which the numbers rise.
 
 **The number of blocks** is a compromise. A tile costs as much as its pairs, plus a fixed cost of its
 rows (reading, quantising, sending keys), so few large tiles are better; but all slots must be busy
-until the end. ``blocks_for`` tries the numbers of blocks that give each slot ``TILES_A_SLOT`` tiles
+until the end. ``choose_block_count`` tries the numbers of blocks that give each slot ``TILES_A_SLOT`` tiles
 or somewhat more, and returns the one with the least idle time.
 
 **Memory** bounds a tile: an operand takes at most ``OPERAND_BYTES``, and a task returns at most
@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 
 from raysm.core.protocol.store import put
 from raysm.features.similarity.cluster.engines.sparse import ALL_LISTED, SEGMENT_ROWS
-from raysm.features.similarity.cluster.reading.matrix import Described
+from raysm.features.similarity.cluster.reading.matrix import MatrixInfo
 from raysm.instance.work.record import BlockRecord
 from raysm.instance.work.row_blocks import RowBlock, TileBlock, row_blocks
 
@@ -84,7 +84,7 @@ class RowOrder:
                 yield RowRun(low, run.offset + low - run.start, high - low)
 
 
-def consecutive(numbers: NDArray[np.int64]) -> Iterator[RowRun]:
+def find_runs(numbers: NDArray[np.int64]) -> Iterator[RowRun]:
     """Yield runs of consecutive numbers among rising ``numbers``; offsets are indices of ``numbers``."""
     if not len(numbers):
         return
@@ -99,8 +99,8 @@ def rectangles(
     rows: NDArray[np.int64], columns: NDArray[np.int64]
 ) -> Iterator[tuple[TileBlock, slice, slice]]:
     """Yield (block, slice of ``rows``, slice of ``columns``) for each rectangle of consecutive rows and columns."""
-    beside = list(consecutive(columns))
-    for above in consecutive(rows):
+    beside = list(find_runs(columns))
+    for above in find_runs(rows):
         for right in beside:
             block = TileBlock(
                 RowBlock(above.start, above.start + above.rows),
@@ -133,7 +133,7 @@ def rounds_in_halves(blocks: int, slots: int) -> int:
     return each + 2 * rounds + last
 
 
-def blocks_for(slots: int, rows: int, least_rows: int, max_tile_rows: int) -> int:
+def choose_block_count(slots: int, rows: int, least_rows: int, max_tile_rows: int) -> int:
     """Return the number of blocks into which to cut ``rows`` rows, for the triangle on ``slots`` slots.
 
     If possible, blocks have at least ``least_rows`` rows, and each slot has ``TILES_A_SLOT`` full
@@ -154,12 +154,12 @@ def blocks_for(slots: int, rows: int, least_rows: int, max_tile_rows: int) -> in
 
 def triangle(rows: int, block_rows: int) -> Iterator[TileBlock]:
     """Yield the tiles of the pairs of rows, each unordered pair in one: the diagonal, then line by line."""
-    yield from cut(TileBlock(RowBlock(0, rows), RowBlock(0, rows)), block_rows)
+    yield from split_tile(TileBlock(RowBlock(0, rows), RowBlock(0, rows)), block_rows)
 
 
-def cut(tile: TileBlock, block_rows: int) -> Iterator[TileBlock]:
+def split_tile(tile: TileBlock, block_rows: int) -> Iterator[TileBlock]:
     """Cut a tile of the triangle into tiles of at most ``block_rows`` rows and columns."""
-    above, beside = row_cuts(tile.rows, block_rows), row_cuts(tile.columns, block_rows)
+    above, beside = split_rows(tile.rows, block_rows), split_rows(tile.columns, block_rows)
     if tile.rows != tile.columns:
         yield from (TileBlock(rows, columns) for rows in above for columns in beside)
         return
@@ -168,14 +168,14 @@ def cut(tile: TileBlock, block_rows: int) -> Iterator[TileBlock]:
         yield from (TileBlock(rows, columns) for columns in above[at + 1 :])
 
 
-def shifted(tile: TileBlock, rows: int, columns: int) -> TileBlock:
+def shift_tile(tile: TileBlock, rows: int, columns: int) -> TileBlock:
     return TileBlock(
         RowBlock(tile.rows.start + rows, tile.rows.stop + rows),
         RowBlock(tile.columns.start + columns, tile.columns.stop + columns),
     )
 
 
-def row_cuts(block: RowBlock, rows: int) -> list[RowBlock]:
+def split_rows(block: RowBlock, rows: int) -> list[RowBlock]:
     return [
         RowBlock(block.start + one.start, block.start + one.stop)
         for one in row_blocks(block.rows, rows)
@@ -209,7 +209,7 @@ SIZES = "block-rows"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Footprint:
-    max_rows: Callable[[Described], int]
+    max_rows: Callable[[MatrixInfo], int]
     min_rows: int
     """Fewest rows of a block: for smaller ones the fixed cost of a task would matter."""
     open_ended_rows: int | None = None
@@ -229,7 +229,7 @@ DENSE = Footprint(
 """A core that compares dense rows."""
 
 
-def _sparse_rows(matrix: Described) -> int:
+def _sparse_rows(matrix: MatrixInfo) -> int:
     """Return how many sparse rows an operand may have, with the lists of its columns."""
     each = matrix.elements / matrix.rows
     lists, own = 4 * min(matrix.columns, ALL_LISTED), 8 * each
@@ -268,8 +268,8 @@ class PartLimits:
 class Sizing:
     limits: PartLimits
     footprint: Footprint
-    queries: Described
-    matrix: Described
+    queries: MatrixInfo
+    matrix: MatrixInfo
     self_join: bool
     slots: int
     block_rows: int | None = None
@@ -308,7 +308,7 @@ class Sizing:
             TILES_A_SLOT * self.slots,
         )
         if self.self_join:
-            blocks = blocks_for(self.slots, self.matrix.rows, least, most)
+            blocks = choose_block_count(self.slots, self.matrix.rows, least, most)
             return (math.ceil(self.matrix.rows / blocks),)
         # Queries are cut first, which leaves nothing to merge; if they are few, the matrix too, to
         # keep all slots busy.
@@ -348,7 +348,7 @@ class Sizing:
         if self.block_rows:
             return sizes
         path, most = record.folder / SIZES, max(self.max_block_rows, self.limits.rows or 0)
-        # A run that ended while it wrote this file leaves a torn one, but has recorded nothing
+        # A run that ended while it wrote this file leaves an incomplete one, but has recorded nothing
         # under its sizes yet.
         with suppress(OSError, ValueError):
             kept = tuple(int(text) for text in path.read_text(encoding="ascii").split())

@@ -58,9 +58,9 @@ class Wrapped(RangeMerger):
         self.merger.close()
 
 
-def owner_of(folder, mode=None, *, lasting=True, on_instance=1):
+def owner_of(folder, mode=None, *, is_durable=True, on_instance=1):
     """Return an owner of all rows, with the folders that one before it had."""
-    folders = Folders(result=folder / "result", records=folder / "records", lasting=lasting)
+    folders = Folders(result=folder / "result", records=folder / "records", is_durable=is_durable)
     return Owner(
         OwnerOrder(
             owned=owned_ranges(RANGES, 90)[0],
@@ -111,16 +111,16 @@ def test_an_owner_that_is_started_again_holds_what_the_one_before_it_recorded(tm
 
 def test_an_owner_without_lasting_records_starts_with_nothing(tmp_path, pieces):
     names = list(pieces)
-    with closing(owner_of(tmp_path, lasting=False)) as first:
+    with closing(owner_of(tmp_path, is_durable=False)) as first:
         first.take(names[0], pieces[names[0]])
         assert not (tmp_path / "records").exists()
-    with closing(owner_of(tmp_path, lasting=False)) as second:
+    with closing(owner_of(tmp_path, is_durable=False)) as second:
         assert second.hold(names) == [False] * 3
 
 
 def test_the_pieces_of_pairs_are_kept_to_be_merged_even_where_records_do_not_last(tmp_path):
     mode, context = Threshold(np.float32(0.3)), context_of(saved(ROWS, tmp_path))
-    with closing(owner_of(tmp_path, mode, lasting=False)) as owner:
+    with closing(owner_of(tmp_path, mode, is_durable=False)) as owner:
         for task in (TileTask(tile, True) for tile in triangle(90, 45)):
             for _, piece in mode.split(task, mode.compare(context, task), RANGES):
                 owner.take(str(task), piece)
@@ -133,17 +133,17 @@ def test_the_pieces_of_pairs_are_kept_to_be_merged_even_where_records_do_not_las
     assert not any((tmp_path / "records").rglob("*"))
 
 
-@pytest.mark.parametrize("lasting", [True, False])
-def test_a_piece_that_comes_twice_is_merged_once(tmp_path, pieces, lasting):
-    with closing(owner_of(tmp_path, lasting=lasting)) as owner:
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_a_piece_that_comes_twice_is_merged_once(tmp_path, pieces, is_durable):
+    with closing(owner_of(tmp_path, is_durable=is_durable)) as owner:
         for name in [*pieces, *pieces]:
             owner.take(name, pieces[name])
             owner.hold([name])
         assert_written(owner, tmp_path, list(pieces))
 
 
-@pytest.mark.parametrize("lasting", [True, False])
-def test_an_owner_whose_merge_failed_merges_everything_again(tmp_path, pieces, lasting):
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_an_owner_whose_merge_failed_merges_everything_again(tmp_path, pieces, is_durable):
     made = []
 
     class FailsOnce(Wrapped):
@@ -157,13 +157,13 @@ def test_an_owner_whose_merge_failed_merges_everything_again(tmp_path, pieces, l
         return made[-1]
 
     names = list(pieces)
-    with closing(owner_of(tmp_path, Other(make), lasting=lasting)) as owner:
+    with closing(owner_of(tmp_path, Other(make), is_durable=is_durable)) as owner:
         owner.take(names[0], pieces[names[0]])
         with pytest.raises(OSError, match="the disk failed"):
             owner.take(names[1], pieces[names[1]])
         assert made[0].closed
         # Only what is recorded can be merged again without being sent again.
-        assert owner.hold(names) == [lasting, lasting, False]
+        assert owner.hold(names) == [is_durable, is_durable, False]
         for name in names:
             owner.take(name, pieces[name])
         assert_written(owner, tmp_path, names)
@@ -247,7 +247,7 @@ def test_room_for_records_is_needed_only_where_pieces_are_recorded(tmp_path):
     class Large(Wrapped):
         recorded_bytes = 1 << 60
 
-    with closing(owner_of(tmp_path / "none", Other(Large), lasting=False)) as owner:
+    with closing(owner_of(tmp_path / "none", Other(Large), is_durable=False)) as owner:
         assert owner.hold([]) == []
     with pytest.raises(NoRoom):
-        owner_of(tmp_path / "lasting", Other(Large)).hold([])
+        owner_of(tmp_path / "is_durable", Other(Large)).hold([])

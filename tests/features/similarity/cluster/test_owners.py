@@ -36,12 +36,14 @@ class Stopped(Exception):
     """Stands for the end of a head in the middle of the work."""
 
 
-def go(folder, ranges, emit_event=lambda event: None, *, queries=None, lasting=True, **workload):
+def go(folder, ranges, emit_event=lambda event: None, *, queries=None, is_durable=True, **workload):
     return run(
         Similarity(parts=ranges, **workload),
         job="job",
         source=saved(ROWS, folder),
-        folders=Folders(result=folder / "result", records=folder / "records", lasting=lasting),
+        folders=Folders(
+            result=folder / "result", records=folder / "records", is_durable=is_durable
+        ),
         emit_event=emit_event,
         queries=queries,
     )
@@ -162,7 +164,7 @@ def test_a_head_that_ends_leaves_no_owner_and_the_next_finds_what_they_recorded(
 
 def test_an_owner_of_pairs_that_is_killed_finds_what_it_had(ray_here, tmp_path):
     manifest = go(
-        tmp_path, 2, at_rows(300, end_an_owner), lasting=False, threshold=0.5, block_rows=100
+        tmp_path, 2, at_rows(300, end_an_owner), is_durable=False, threshold=0.5, block_rows=100
     )
     assert [file.name for file in manifest.files] == [
         f"pairs/part-{at:05d}-of-00002.parquet" for at in range(2)
@@ -200,7 +202,7 @@ def test_an_owner_without_records_that_is_killed_has_its_tiles_computed_again(ra
         told.append(event)
         killing(event)
 
-    manifest = go(tmp_path, 2, emit_event, lasting=False, full=True, block_rows=100)
+    manifest = go(tmp_path, 2, emit_event, is_durable=False, full=True, block_rows=100)
     assert np.array_equal(all_scores(tmp_path, manifest), score_rows(ROWS, range(600)))
     assert (
         sum(

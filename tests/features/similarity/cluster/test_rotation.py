@@ -15,10 +15,10 @@ from raysm.features.similarity.cluster.rotation import (
     PairQueue,
     Side,
     block_pairs,
-    rotate,
-    rotate_queries,
+    order_query_transfers,
+    order_transfers,
 )
-from raysm.features.similarity.cluster.shards import Shard, portion, split_shard
+from raysm.features.similarity.cluster.shards import Shard, read_chunk, split_shard
 from raysm.features.similarity.cluster.tasks import TileTask
 from raysm.features.similarity.cluster.tiling import RowRun
 from raysm.instance.work.blocks import LATER
@@ -32,7 +32,7 @@ KINDS = kinds_of_rows(rows=90)
 
 def test_a_portion_is_pickled_without_the_rows_beside_it(tmp_path):
     source = saved(KINDS["float32"], tmp_path)
-    some = portion(source, SimpleNamespace(start=10, stop=30), np.dtype(np.float64))
+    some = read_chunk(source, SimpleNamespace(start=10, stop=30), np.dtype(np.float64))
     assert (some.rows, some.dtype) == (20, np.float64)
     np.testing.assert_array_equal(some.read(0, 20), KINDS["float32"][10:30].astype(np.float64))
 
@@ -40,7 +40,7 @@ def test_a_portion_is_pickled_without_the_rows_beside_it(tmp_path):
 def test_rows_that_went_away_while_the_job_ran_are_told_with_the_instance(tmp_path):
     source = saved(KINDS["float32"], tmp_path)
     with pytest.raises(InvalidInput, match="algo-3 .* 90 rows"):
-        portion(source, SimpleNamespace(start=80, stop=91, host="algo-3"), np.dtype(np.float32))
+        read_chunk(source, SimpleNamespace(start=80, stop=91, host="algo-3"), np.dtype(np.float32))
 
 
 ROWS = [
@@ -52,7 +52,7 @@ ROWS = [
 
 
 def queue_of(given, slots, store=None, **more):
-    transfers = rotate(given)
+    transfers = order_transfers(given)
     return PairQueue(
         transfers, dict(zip(given, slots, strict=True)), store or Store(), **more
     ), transfers
@@ -103,9 +103,9 @@ def test_the_pieces_of_a_tile_that_is_given_up_come_next_and_lie_within_it():
     queue = TileQueue(
         [TileTask(tile, True), TileTask(other, True)],
         {},
-        SimpleNamespace(informed=lambda task: task),
+        SimpleNamespace(add_hint=lambda task: task),
     )
-    queue.finished(
+    queue.finish(
         next(queue), [TileBlock(RowBlock(0, 20), RowBlock(*cut)) for cut in ((0, 12), (12, 30))]
     )
     found = [next(queue) for _ in range(3)]
@@ -118,7 +118,7 @@ def test_the_pieces_of_a_tile_that_is_given_up_come_next_and_lie_within_it():
     # One that is computed may still be given up.
     assert next(queue) is LATER
     for task in found:
-        queue.finished(task, ())
+        queue.finish(task, ())
     assert list(queue) == []
 
 
@@ -135,7 +135,7 @@ def random_shares():
 )
 def test_every_two_chunks_meet_once_where_one_of_them_lies(rows):
     given, met = shares(rows), Counter()
-    for host, transfers in rotate(given).items():
+    for host, transfers in order_transfers(given).items():
         coming = [transfer.chunk for transfer in transfers if not transfer.at_home]
         assert len(coming) == len(set(coming))
         for transfer in transfers:
@@ -150,7 +150,7 @@ def test_every_two_chunks_meet_once_where_one_of_them_lies(rows):
 
 @pytest.mark.parametrize(("count", "each"), [(3, 8000), (5, 16000), (2, 6000), (4, 14000)])
 def test_the_half_ring_sends_about_half_of_all_rows_to_each(count, each):
-    transfers = rotate(shares([8000] * count, chunk_rows=1000))
+    transfers = order_transfers(shares([8000] * count, chunk_rows=1000))
     # Of an even ring, one of two opposites sends all of its rows, the other half of them.
     assert sum(sent_rows(transfers).values()) == each * count
 
@@ -183,7 +183,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_every_query_is_compared_with_every_row_once_where_one_of_them_is(case):
     queries, matrix, asked, rows = CASES[case]
-    transfers = rotate_queries(queries, matrix)
+    transfers = order_query_transfers(queries, matrix)
     pairs = [
         pair for there in transfers.values() for transfer in there for pair in block_pairs(transfer)
     ]

@@ -4,7 +4,7 @@ import pytest
 
 from raysm.errors import InstanceLost, InvalidInput
 from raysm.features.similarity.cluster.layout import ShardedRows
-from raysm.features.similarity.cluster.reading.matrix import Place, Source
+from raysm.features.similarity.cluster.reading.matrix import Location, Source
 from raysm.features.similarity.cluster.shards import (
     RowRun,
     ShardFile,
@@ -95,7 +95,7 @@ def test_a_file_that_is_no_matrix_is_told_with_its_instance(tmp_path):
     (tmp_path / "a.npy").write_bytes(b"no")
     with pytest.raises(InvalidInput, match=r"algo-2.* a\.npy"):
         report_files(
-            Source(channel="matrix", place=Place(tmp_path, tmp_path / "scratch", "algo-2"))
+            Source(channel="matrix", location=Location(tmp_path, tmp_path / "scratch", "algo-2"))
         )
 
 

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 
 from raysm.errors import InvalidInput
-from raysm.features.similarity.cluster.preparation import prepare_block, prepared
-from raysm.features.similarity.cluster.reading.matrix import Place, Source
+from raysm.features.similarity.cluster.preparation import make_operand, prepare_block
+from raysm.features.similarity.cluster.reading.matrix import Location, Source
 from raysm.features.similarity.cluster.shards import report_files
 from raysm.features.similarity.cluster.tasks import (
     KEPT_BYTES,
     Context,
     RowShape,
-    prepared_part,
+    run_preparation,
     tile_rows,
 )
 from raysm.instance.work.row_blocks import RowBlock
@@ -40,7 +40,7 @@ def test_an_instance_whose_files_have_no_rows_reports_them_and_has_none_to_read(
     (tmp_path / "share").mkdir()
     np.save(tmp_path / "share" / "part-3.npy", np.empty((0, 2)))
     source = Source(
-        channel="matrix", sharded=True, place=Place(tmp_path / "share", tmp_path, "algo-3")
+        channel="matrix", sharded=True, location=Location(tmp_path / "share", tmp_path, "algo-3")
     )
     assert [(file.name, file.rows, file.columns) for file in report_files(source).files] == [
         ("part-3.npy", 0, 2)
@@ -52,8 +52,8 @@ COLUMNS = 8192
 
 
 def ready(shape, blocks):
-    return prepared(
-        shape, [(block, prepared_part(prepare_block, shape, block)) for block in blocks]
+    return make_operand(
+        shape, [(block, run_preparation(prepare_block, shape, block)) for block in blocks]
     )
 
 
@@ -88,14 +88,14 @@ import sys
 from pathlib import Path
 import numpy as np
 from raysm.instance.work.row_blocks import RowBlock
-from raysm.features.similarity.cluster.tasks import engine_cache_of
-from raysm.features.similarity.cluster.reading.matrix import Place, Source
+from raysm.features.similarity.cluster.tasks import get_engine_cache
+from raysm.features.similarity.cluster.reading.matrix import Location, Source
 from raysm.features.similarity.cluster.tasks import peak_memory_bytes
 from raysm.features.similarity.cluster.tiling import triangle
 from raysm.features.similarity.cluster.modes.topk import TileBounds, TopK
 from raysm.features.similarity.cluster.tasks import TileTask
 from tests.support.similarity import context_of
-source = Source(channel="matrix", place=Place(Path(sys.argv[1]), Path("unused"), "algo-1"))
+source = Source(channel="matrix", location=Location(Path(sys.argv[1]), Path("unused"), "algo-1"))
 context = context_of(source)
 def run(tile):
     lower_bounds = np.full(context.matrix.rows, -np.inf, dtype=np.float32)
@@ -107,7 +107,7 @@ for tile in triangle(40, 20):
 before = peak_memory_bytes()
 for tile in triangle(context.matrix.rows, 8000):
     run(tile)
-print(peak_memory_bytes() - before, engine_cache_of(context).held_bytes)
+print(peak_memory_bytes() - before, get_engine_cache(context).held_bytes)
 """
 
 HEIGHT, WIDTH = 24_000, 512

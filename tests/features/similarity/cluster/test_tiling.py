@@ -99,7 +99,7 @@ def measured(path, workload):
 @pytest.mark.parametrize("workload", [{"top_k": 3}, {"full": True}])
 def test_a_few_tiles_of_the_matrix_itself_are_measured(workload, tmp_path):
     source = saved(np.random.default_rng(0).standard_normal((900, 16)), tmp_path)
-    found = measured(source.place.channel, Similarity(**workload))
+    found = measured(source.location.channel, Similarity(**workload))
     assert found.engine
     assert list(found.phases_s) == ["prepare", "similarity", "gathering"]
     assert 0 < found.phases_s["similarity"] < 10
@@ -118,7 +118,7 @@ def test_a_matrix_that_cannot_be_measured_says_why(tmp_path):
     rows[3, 3] = np.nan
     source = saved(rows, tmp_path)
     with pytest.raises(RaysmError, match="matrix.npy .*row 3 "):
-        measured(source.place.channel, Similarity(top_k=3))
+        measured(source.location.channel, Similarity(top_k=3))
 
 
 def test_the_work_is_multiplied_with_the_rates(tmp_path):

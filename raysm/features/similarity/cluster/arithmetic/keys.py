@@ -61,7 +61,7 @@ class TopKAccumulator:
         # Rows before the first new key, and behind the last, need no disk.
         first, last = int(rows[0]), int(rows[-1]) + 1
         best = self.read(block.start + first, block.start + last)
-        join(best, counts[first:last], keys)
+        merge_keys(best, counts[first:last], keys)
         self.lower_bounds[block.start + first : block.start + last] = decode(best[:, -1])[0]
         with full_disk_is_no_room(self._folder / "best"):
             # Inverted: a hole of the sparse file then reads as ``EMPTY_KEY``.
@@ -86,7 +86,9 @@ class TopKAccumulator:
             data = data[self._file.write(data) :]
 
 
-def join(best: NDArray[np.uint64], counts: NDArray[np.uint32], keys: NDArray[np.uint64]) -> None:
+def merge_keys(
+    best: NDArray[np.uint64], counts: NDArray[np.uint32], keys: NDArray[np.uint64]
+) -> None:
     """Merge into ``best[n, k]`` the ``counts[n]`` keys of each row, given one row after the other, each row sorted."""
     rows = np.flatnonzero(counts)
     most = int(counts.max(initial=0))

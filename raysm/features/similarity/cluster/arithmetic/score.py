@@ -70,7 +70,7 @@ class Norms:
     none."""
 
 
-def scaled(rows: Rows, exponents: NDArray[np.int16]) -> Rows:
+def scale_rows(rows: Rows, exponents: NDArray[np.int16]) -> Rows:
     """Return rows[n, D] multiplied by 2**-exponents; the same array if all exponents are 0."""
     if not exponents.any():
         return rows
@@ -87,7 +87,7 @@ def prepare(rows: Rows) -> Norms:
         bad = ~np.isfinite(largest)
         binary = np.frexp(np.where(bad, 1.0, largest))[1]
         exponents = np.where(np.abs(binary) > EXTREME, binary, 0).astype(np.int16)
-        rows = scaled(rows, exponents)
+        rows = scale_rows(rows, exponents)
     with np.errstate(invalid="ignore", over="ignore"):
         squares = _dots(rows, rows)
     bad |= ~np.isfinite(squares)
@@ -104,12 +104,12 @@ def least_score(threshold: float) -> np.float32:
 def pair_scores(
     left: Rows, right: Rows, left_norms: NDArray[np.float64], right_norms: NDArray[np.float64]
 ) -> NDArray[np.float32]:
-    """Return scores[n] of the pairs (left[i], right[i]), both rows[n, D] as ``scaled`` returns them."""
+    """Return scores[n] of the pairs (left[i], right[i]), both rows[n, D] as ``scale_rows`` returns them."""
     # Adding 0 turns a negative zero, which keys cannot order, into a positive one.
-    return quotient(_dots(left, right), left_norms * right_norms).astype(np.float32) + np.float32(0)
+    return divide(_dots(left, right), left_norms * right_norms).astype(np.float32) + np.float32(0)
 
 
-def quotient(dots: NDArray[np.float64], norms: NDArray[np.float64]) -> NDArray[np.float64]:
+def divide(dots: NDArray[np.float64], norms: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return dots / norms, with 0 for zero norms; it overwrites ``dots``."""
     # Divide by 1 instead of 0, which would make NumPy warn: the dots of a zero row are 0.
     return np.divide(dots, np.where(norms == 0, 1.0, norms), out=dots)
@@ -161,7 +161,7 @@ def float32_bound(columns: int) -> float:
     return _g(columns + 8, 2.0**-24)
 
 
-def below(scores: NDArray[np.float32], bound: float) -> NDArray[np.float32]:
+def lower_bound_of_product(scores: NDArray[np.float32], bound: float) -> NDArray[np.float32]:
     """Return float32 numbers strictly below scores - bound: a product above them may reach the score."""
     exact = scores.astype(np.float64) - bound
     # Rounding to float32 may have gone up, by half a step at most: one step down makes up for it.
@@ -172,14 +172,14 @@ def exact_scores(left: Tile, right: Tile) -> NDArray[np.float32]:
     """Return scores[n, m], by the definition, of all rows of two tiles."""
     first, second = left.rows.astype(np.float64), right.rows.astype(np.float64)
     norms = left.norms[:, None] * right.norms[None, :]
-    quotients = quotient(first @ second.T, norms)
+    quotients = divide(first @ second.T, norms)
     bound = 2 * _g(first.shape[1] + 8, 2.0**-53)
-    scores, ambiguous = _rounded(quotients, bound)
+    scores, ambiguous = _round_to_float32(quotients, bound)
     if len(ambiguous) > MANY_AMBIGUOUS * scores.size:
-        common = quotient(np.abs(first) @ np.abs(second).T, norms)
+        common = divide(np.abs(first) @ np.abs(second).T, norms)
         # The computed sum of absolute values is itself off by a relative g(D, v): twice the bound
         # covers it.
-        scores, ambiguous = _rounded(quotients, np.multiply(common, 2 * bound, out=common))
+        scores, ambiguous = _round_to_float32(quotients, np.multiply(common, 2 * bound, out=common))
     # Free the copies: pairs are scored from the tiles' own rows.
     del first, second
     # Limit the pairs of one step, because both rows of each pair are copied.
@@ -193,7 +193,7 @@ def exact_scores(left: Tile, right: Tile) -> NDArray[np.float32]:
     return scores
 
 
-def _rounded(
+def _round_to_float32(
     quotients: NDArray[np.float64], bound: float | NDArray[np.float64]
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Round to float32; return that, and the flat positions at which the bound admits another result."""

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from raysm.features.similarity.cluster.arithmetic.score import Rows
 
-MOST_COLUMNS = 1 << 31
+MAX_COLUMNS = 1 << 31
 DENSE_GAIN = 1500
 """Elements that a dense product handles in the time of one element of a sparse product;
 measured."""
@@ -149,7 +149,7 @@ def sparse_pays(rows: SparseRows, matrix_rows: int) -> bool:
     For each two rows, the first takes only the columns that both have. ``rows`` are a sample of the
     N rows.
     """
-    if not len(rows) or rows.columns >= MOST_COLUMNS:
+    if not len(rows) or rows.columns >= MAX_COLUMNS:
         return False
     indices = rows.own().indices
     share = len(rows) * min(1.0, SAMPLED / max(1, len(indices))) / matrix_rows

@@ -22,8 +22,8 @@ and costs little."""
 SAMPLE_BYTES = 8 << 20
 """Most bytes of the sample as float32: all of it is sent to the head."""
 
-LEAST_ROWS = 4
-MOST_CLUSTERS = 64
+MIN_ROWS = 4
+MAX_CLUSTERS = 64
 """Most clusters: every row is compared with all centres, which would take time with more."""
 
 SCALES = 4.0 ** np.arange(-9, -1)
@@ -41,7 +41,7 @@ NEAREST_ELEMENTS = 1 << 17
 """Elements of the rows that are compared with all centres at once: their copies stay in the
 second-level cache."""
 
-LEAST_PAIRS = 1 / 256
+MIN_PAIRS = 1 / 256
 """Least share of pairs within clusters among all pairs: below it, scoring them costs less than a
 second product."""
 
@@ -104,13 +104,13 @@ def find_clusters(units: NDArray[np.float32], centre: NDArray[np.float64]) -> Ti
     # alike.
     y = units - centre
     lengths = np.einsum("nd,nd->n", y, y)
-    if len(units) < LEAST_ROWS or not lengths.any():
+    if len(units) < MIN_ROWS or not lengths.any():
         return None
     spread = float(lengths.mean())
     single = (y / np.sqrt(spread)).astype(np.float32)
     squares = np.einsum("nd,nd->n", single, single)
     distances = squares[:, None] + squares - 2 * (single @ single.T)
-    enough = LEAST_PAIRS * len(units) ** 2
+    enough = MIN_PAIRS * len(units) ** 2
     # Test this first, because nearly every matrix fails it: for a small run the rest would take
     # noticeable time.
     if np.count_nonzero(distances <= SCALES[-1]) - len(units) < enough:
@@ -137,10 +137,10 @@ def _members(distances: NDArray[np.float32]) -> list[NDArray[np.int64]]:
         if scale == SCALES[-1]:
             # At the widest scale, clusters need not be whole.
             around, whole = near, np.ones_like(whole)
-        while len(clusters) < MOST_CLUSTERS:
+        while len(clusters) < MAX_CLUSTERS:
             sizes = np.where(free & whole, np.count_nonzero(near & free, axis=1), 0)
             leader = int(sizes.argmax())
-            if sizes[leader] < LEAST_ROWS:
+            if sizes[leader] < MIN_ROWS:
                 break
             # Include the rows within twice the distance: the cluster may be somewhat larger than
             # the scale.

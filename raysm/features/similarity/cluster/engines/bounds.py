@@ -93,7 +93,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-MOST_COLUMNS = 1 << 20
+MAX_COLUMNS = 1 << 20
 
 
 def largest_integer(columns: int, bits: int) -> int:

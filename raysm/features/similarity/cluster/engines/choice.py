@@ -99,14 +99,14 @@ def choose(
         for bits, instructions in candidates:
             if (
                 not instructions.runs_on(this_machine())
-                or rows.rows.shape[1] < instructions.least_columns
+                or rows.rows.shape[1] < instructions.min_columns
             ):
                 continue
             # Check the name before making the engine, which may run the compiler.
             if word not in kind_name(bits, instructions).lower():
                 continue
             try:
-                engines.append(_compiled(bits, instructions, rows, frame))
+                engines.append(_make_compiled(bits, instructions, rows, frame))
                 break
             except Unavailable as error:
                 reason = str(error)
@@ -135,7 +135,9 @@ def compile_ahead() -> None:
                 continue
 
 
-def _compiled(bits: int, instructions: InstructionSet, rows: Tile, frame: Frame) -> CompiledEngine:
+def _make_compiled(
+    bits: int, instructions: InstructionSet, rows: Tile, frame: Frame
+) -> CompiledEngine:
     columns = rows.rows.shape[1]
     as_it_is = CompiledEngine(bits, instructions, columns, mixed=False)
     if bits == 32:

@@ -156,7 +156,7 @@ class CompiledEngine:
         with large elements better.
         """
         # Rows are padded to whole groups of 4 bytes, int8 rows by up to three elements.
-        if columns > bounds.MOST_COLUMNS or (
+        if columns > bounds.MAX_COLUMNS or (
             element < 32 and bounds.largest_integer(columns + 3, element) < 127
         ):
             raise Unavailable(f"{ELEMENTS[element]} sums of {columns} products may overflow")

@@ -102,7 +102,7 @@ TOP = np.uint64(1 << 63)
 # same order ----------
 
 
-def encoded(scores: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+def encode_keys(scores: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
     """Return keys that rise as scores fall, then as indices rise; scores float32 without NaN or negative zero."""
     bits = scores.view(torch.int32).to(torch.int64)
     # The conversion extended the sign: only the lower 32 bits are the score's.
@@ -110,7 +110,7 @@ def encoded(scores: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
     return (falling - 2**31) * 2**32 + indices
 
 
-def decoded(keys: torch.Tensor) -> torch.Tensor:
+def decode_keys(keys: torch.Tensor) -> torch.Tensor:
     falling = (keys >> 32) + 2**31
     bits = torch.where(falling >= 2**31, falling - 2**32, ~falling & 0x7FFFFFFF)
     return torch.where(keys == LAST_KEY, -torch.inf, bits.to(torch.int32).view(torch.float32))
@@ -165,13 +165,13 @@ def row_sums(values: torch.Tensor) -> torch.Tensor:
 # -------------------------------------------------------------------------------------------------------
 
 
-def rounded_up(values: torch.Tensor) -> torch.Tensor:
+def round_up(values: torch.Tensor) -> torch.Tensor:
     """Round float64 numbers to float16 numbers that are not smaller; the margin is twice the rounding error."""
     return (values + values.abs() * 2.0**-10 + 2.0**-24).to(torch.float16)
 
 
-def rounded_down(values: torch.Tensor) -> torch.Tensor:
-    return -rounded_up(-values)
+def round_down(values: torch.Tensor) -> torch.Tensor:
+    return -round_up(-values)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -257,11 +257,11 @@ def make_panel(tile: Tile, frame: Frame, device: torch.device) -> Panel:
     length = (lengths + lost) * (1 + 2.0**-30) + slop
     error = (lost + slop + 2 * growth * length) * (1 + 4 * growth)
     beta = shift + 2 * growth * shift.abs() + slop
-    cheap[:, columns] = rounded_up(error * scale)
-    cheap[:, columns + 1] = rounded_up(length * scale)
+    cheap[:, columns] = round_up(error * scale)
+    cheap[:, columns + 1] = round_up(length * scale)
     first = (beta * scale).to(torch.float16)
     # Round only the second piece up: it includes the rounding error of the first.
-    second = rounded_up((beta * scale - first) / PIECE)
+    second = round_up((beta * scale - first) / PIECE)
     cheap[:, columns + 2], cheap[:, columns + 3] = first, second
     cheap[:, columns + 4], cheap[:, columns + 5] = scale, PIECE * scale
     # Use the rounded values, which are those that products see.
@@ -289,7 +289,7 @@ limits."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cut:
-    """A tile in panels of one size: the value of ``PreparedTile.prepared``."""
+    """A tile in panels of one size: the value of ``PreparedTile.make_operand``."""
 
     frame: Frame
     parts: tuple[Tile, ...]
@@ -317,7 +317,7 @@ class DeviceBest:
 
     def take(self, rows: torch.Tensor, scores: torch.Tensor, numbers: torch.Tensor) -> None:
         """Merge scored pairs: rows, and the numbers of their neighbors."""
-        new = encoded(scores, numbers)
+        new = encode_keys(scores, numbers)
         better = (new < self.keys[rows, -1]) & (scores >= self.bounds[rows])
         rows, new = rows[better], new[better]
         if not len(rows):
@@ -350,7 +350,7 @@ class PanelBest:
         A pair with the score t has a quotient of at least t less half a step, which is below 2**-23
         t + 2**-149.
         """
-        kth = decoded(self.keys[:, -1])
+        kth = decode_keys(self.keys[:, -1])
         least = torch.maximum(kth, self.bounds).to(torch.float64)
         scaled = (least - least.abs() * 2.0**-23 - 2.0**-149 - squared) * (
             panel.scale * other.scale
@@ -361,7 +361,7 @@ class PanelBest:
         closed = self._unserved | ((kth >= 1) & behind)
         # Clamp to the least finite number, so that the row itself, with -inf in the product, never
         # passes.
-        limits = rounded_down(torch.where(least.isinf(), -torch.inf, scaled)).clamp_(min=LEAST)
+        limits = round_down(torch.where(least.isinf(), -torch.inf, scaled)).clamp_(min=LEAST)
         return torch.where(closed, torch.inf, limits)
 
     def seed(self, near: torch.Tensor, panel: Panel, other: Panel, squared: float) -> None:
@@ -397,7 +397,7 @@ class CudaEngine:
         An engine may use ``free_bytes``, or what the device has free. A product with more
         ``survivors`` overflows.
         """
-        if columns > bounds.MOST_COLUMNS or not 0 < bounds.device_growth(columns) <= 1 / 8:
+        if columns > bounds.MAX_COLUMNS or not 0 < bounds.device_growth(columns) <= 1 / 8:
             raise Unavailable(f"the sum of {columns} products of a GPU may be too far off")
         self._device = torch.device(device)
         if self._device.type == "cuda":
@@ -559,7 +559,7 @@ class CudaEngine:
         scaled = torch.tensor(
             [least * above.scale * beside.scale], dtype=torch.float64, device=self._device
         )
-        limit = rounded_down(scaled).clamp_(min=LEAST).expand(len(above))
+        limit = round_down(scaled).clamp_(min=LEAST).expand(len(above))
 
         def limits(rows: slice, columns: slice) -> tuple[torch.Tensor, None]:
             return limit[rows], None

@@ -45,7 +45,7 @@ class PlainEngine:
         *,
         same: bool,
     ) -> None:
-        for i, above, j, beside, scores in _scored(left.tile, right.tile):
+        for i, above, j, beside, scores in _score_parts(left.tile, right.tile):
             first, last = (
                 max(above.start, beside.start),
                 min(above.start + len(above), beside.start + len(beside)),
@@ -63,7 +63,7 @@ class PlainEngine:
         self, left: DenseSide, right: DenseSide, threshold: np.float32, *, same: bool
     ) -> Pairs:
         found = []
-        for i, above, _, beside, scores in _scored(left.tile, right.tile):
+        for i, above, _, beside, scores in _score_parts(left.tile, right.tile):
             chosen = scores >= threshold
             if same:
                 # Keep pairs with row < neighbor.
@@ -73,11 +73,13 @@ class PlainEngine:
         return Pairs.of(found, len(left))
 
     def scores(self, left: Tile, right: Tile, out: NDArray[Any]) -> None:
-        for i, above, j, beside, scores in _scored(left, right):
+        for i, above, j, beside, scores in _score_parts(left, right):
             out[i : i + len(above), j : j + len(beside)] = scores
 
 
-def _scored(left: Tile, right: Tile) -> Iterator[tuple[int, Tile, int, Tile, NDArray[np.float32]]]:
+def _score_parts(
+    left: Tile, right: Tile
+) -> Iterator[tuple[int, Tile, int, Tile, NDArray[np.float32]]]:
     """Yield the parts of two tiles, where each begins, and the scores of all their pairs."""
     step = max(1, min(math.isqrt(ENTRIES), ROW_BYTES // (8 * left.rows.shape[1])))
     for i in range(0, len(left), step):

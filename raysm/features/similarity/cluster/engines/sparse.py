@@ -32,8 +32,8 @@ from raysm.errors import InvalidInput
 from raysm.features.similarity.cluster.arithmetic.score import (
     EXTREME,
     Norms,
-    below,
     float32_bound,
+    lower_bound_of_product,
     prepare,
 )
 from raysm.features.similarity.cluster.arithmetic.sparse_rows import SparseRows, SparseTile
@@ -111,7 +111,7 @@ FUNCTIONS: dict[str, list[Any]] = {
 WRONG_COLUMNS = -2
 
 
-def _checked(result: int, function: Any, arguments: tuple[Any, ...]) -> int:
+def _check_result(result: int, function: Any, arguments: tuple[Any, ...]) -> int:
     if result == WRONG_COLUMNS:
         raise InvalidInput(
             f"sparse rows have columns that do not rise from 0 to at most {arguments[0].columns - 1}: "
@@ -123,7 +123,7 @@ def _checked(result: int, function: Any, arguments: tuple[Any, ...]) -> int:
 
 
 @functools.cache
-def _loaded(candidates: tuple[InstructionSet, ...]) -> Any:
+def _load(candidates: tuple[InstructionSet, ...]) -> Any:
     reason = Unavailable("no instructions")
     for instructions in candidates:
         try:
@@ -137,13 +137,13 @@ def _loaded(candidates: tuple[InstructionSet, ...]) -> Any:
     check_sizes(functions, RowsStructure, ColumnsStructure, BestStructure)
     for name, arguments in FUNCTIONS.items():
         function = getattr(functions, name)
-        function.argtypes, function.restype, function.errcheck = arguments, Integer, _checked
+        function.argtypes, function.restype, function.errcheck = arguments, Integer, _check_result
     return functions
 
 
 def sparse_library(columns: int, candidates: tuple[InstructionSet, ...] = SPARSE_FOR) -> Any:
     """Return the compiled ``sparse.c``; raise ``Unavailable`` if it sums in another order than NumPy."""
-    functions = _loaded(candidates)
+    functions = _load(candidates)
     if not sums_as_numpy(functions, columns):
         raise Unavailable(
             f"NumPy {np.__version__} sums rows of {columns} elements in another order"
@@ -157,7 +157,7 @@ def address(array: NDArray[Any]) -> int:
     return int(array.ctypes.data)
 
 
-def described_rows(
+def describe_rows(
     rows: SparseRows,
     data: NDArray[np.float64],
     norms: NDArray[np.float64],
@@ -174,7 +174,7 @@ def described_rows(
     ), arrays
 
 
-def described_best(
+def describe_best(
     best: Best, rows: slice, bound: float
 ) -> tuple[BestStructure, tuple[NDArray[Any], ...]]:
     keys, lower_bounds = best.keys[rows], best.lower_bounds[rows]
@@ -206,7 +206,7 @@ def sums_as_numpy(library: Any, columns: int) -> bool:
 def sums_of_squares(library: Any, rows: SparseRows) -> NDArray[np.float64]:
     """Return each row's sum of squares, added in the order that the definition adds a row's D products in."""
     squares = np.zeros(len(rows))
-    described, _kept = described_rows(
+    described, _kept = describe_rows(
         rows, rows.data.astype(np.float64), squares, np.empty(0, dtype=np.float32), 0
     )
     library.sparse_squares(described, address(squares))
@@ -299,7 +299,7 @@ class SparseEngine:
         # Now no product of two elements vanishes, and no touched sum looks untouched.
         small = np.abs(unit) < SMALLEST
         unit[small] = np.copysign(SMALLEST, unit[small])
-        described, arrays = described_rows(
+        described, arrays = describe_rows(
             rows, data, np.ascontiguousarray(norms), unit, start + first_row
         )
         columns, lists = self._columns(described, rows, unit)
@@ -343,11 +343,11 @@ class SparseEngine:
             # A tile with itself compares each two segments once: no pair may be offered to a Best
             # twice.
             for beside in right.prepared.segments[i if once else 0 :]:
-                mine, arrays = described_best(best_left, above.numbers, bound)
+                mine, arrays = describe_best(best_left, above.numbers, bound)
                 theirs, others = (
                     (None, ())
                     if best_right is None
-                    else described_best(best_right, beside.numbers, bound)
+                    else describe_best(best_right, beside.numbers, bound)
                 )
                 # A copy, which the kernel advances past finished rows; it needs ``first`` for the
                 # ends of columns.
@@ -380,7 +380,7 @@ class SparseEngine:
         self, left: SparseSide, right: SparseSide, threshold: np.float32
     ) -> Iterator[PairColumns]:
         bound = float32_bound(min(left.prepared.most, right.prepared.most))
-        cut = float(below(np.array([threshold], dtype=np.float32), bound)[0])
+        cut = float(lower_bound_of_product(np.array([threshold], dtype=np.float32), bound)[0])
         for above in left.prepared.segments:
             for beside in right.prepared.segments:
                 # The kernel begins a row only if all its pairs would fit, so it needs room for at

@@ -66,7 +66,7 @@ class InstructionSet:
     """The processor's name for ARM compilers; x86-64 compilers use the flags."""
     allowed: Callable[[], bool] = lambda: True
     """Asks the kernel to allow the instructions; called only if the processor has the flags."""
-    least_columns: int = 1
+    min_columns: int = 1
 
     def runs_on(self, machine: str) -> bool:
         return self.machine in (None, machine)
@@ -86,16 +86,16 @@ AVX2 = InstructionSet("AVX2", ("avx2", "fma", "f16c"))
 AVX512 = InstructionSet("AVX-512", (*AVX2.flags, "avx512f", "avx512bw", "avx512dq", "avx512vl"))
 VNNI = InstructionSet("AVX-512 VNNI", (*AVX512.flags, "avx512_vnni"))
 AMX = InstructionSet(
-    "AMX", (*VNNI.flags, "amx_tile", "amx_int8"), allowed=_tiles_allowed, least_columns=32
+    "AMX", (*VNNI.flags, "amx_tile", "amx_int8"), allowed=_tiles_allowed, min_columns=32
 )
 """Rows are padded to 64 bytes: shorter ones would be mostly zeros, and exceed the memory that
 ``sizing`` plans."""
 
 DOT = InstructionSet(
-    "NEON dot", ("asimddp",), machine=ARM, architecture="armv8.2-a+dotprod", least_columns=8
+    "NEON dot", ("asimddp",), machine=ARM, architecture="armv8.2-a+dotprod", min_columns=8
 )
 """Every Graviton that SageMaker has, from the second on; rows are padded to 16 bytes, as above."""
-NEON = InstructionSet("NEON", ("asimd",), machine=ARM, architecture="armv8-a", least_columns=2)
+NEON = InstructionSet("NEON", ("asimd",), machine=ARM, architecture="armv8-a", min_columns=2)
 
 
 @functools.cache
@@ -206,7 +206,7 @@ MAKE_S = 300.0
 
 
 def find(recipe: Recipe, folder: Path = FOLDER) -> Path | None:
-    path = folder / _name(recipe, this_machine())
+    path = folder / _file_name(recipe, this_machine())
     return path if path.is_file() else None
 
 
@@ -276,16 +276,16 @@ def compiler_for(target: str) -> str | None:
     )
 
 
-def _name(recipe: Recipe, target: str) -> str:
+def _file_name(recipe: Recipe, target: str) -> str:
     return f"{target}-{recipe.digest(target)}.so"
 
 
 def _make_one(compiler: str, folder: Path, target: str, recipe: Recipe) -> Path:
-    path = folder / _name(recipe, target)
+    path = folder / _file_name(recipe, target)
     # Keep it, so that another ``pip install`` of the same tree takes only seconds.
     if not path.is_file():
-        # Renamed when it is whole: the process would be killed by SIGBUS in a torn one.
-        beside = path.with_suffix(".torn")
+        # Renamed when it is complete: the process would be killed by SIGBUS in an incomplete one.
+        beside = path.with_suffix(".incomplete")
         # ``-lm`` must follow the source: with --as-needed, linkers drop libraries that no earlier
         # file needs.
         command = [compiler, *recipe.options, *LEAN, str(recipe.source), "-o", str(beside), "-lm"]
@@ -320,7 +320,7 @@ def library(recipe: Recipe, *, folder: Path | None = None, carried: Path = FOLDE
         except OSError:
             pass  # it was linked with another C library; compile one here
     named = environment.inherited().get(names.KERNELS)
-    return _compiled(recipe, folder or (Path(named) if named else kernels_folder()))
+    return _compile_library(recipe, folder or (Path(named) if named else kernels_folder()))
 
 
 def check_sizes(functions: ctypes.CDLL, *structures: type[ctypes.Structure]) -> None:
@@ -335,14 +335,14 @@ def check_sizes(functions: ctypes.CDLL, *structures: type[ctypes.Structure]) -> 
             )
 
 
-def _compiled(recipe: Recipe, folder: Path) -> ctypes.CDLL:
+def _compile_library(recipe: Recipe, folder: Path) -> ctypes.CDLL:
     compiler = compiler_for(this_machine())
     if compiler is None:
         raise Unavailable("no C compiler")
     # The name depends on source, options, machine and compiler.
     name = f"{recipe.digest(this_machine(), compiler, _version(compiler))}.so"
     try:
-        path = _checked(folder) / name
+        path = _private_folder(folder) / name
         if not path.exists():
             _compile([compiler, *recipe.options, str(recipe.source)], path)
         # This fails if the temporary folder is mounted noexec.
@@ -351,7 +351,7 @@ def _compiled(recipe: Recipe, folder: Path) -> ctypes.CDLL:
         raise Unavailable(f"the compiled kernels cannot be kept or loaded: {error}") from error
 
 
-def _checked(folder: Path) -> Path:
+def _private_folder(folder: Path) -> Path:
     """Return the folder, creating it if needed; refuse one that other users can write, who could run code here."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)

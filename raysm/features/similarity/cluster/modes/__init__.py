@@ -10,8 +10,10 @@ from raysm.features.similarity.cluster.modes.topk import TopK
 from raysm.features.similarity.request import Similarity
 
 MODES: list[type[Mode]] = [TopK, Threshold, Full]
-"""The first mode whose ``asked_by`` accepts a request handles it."""
+"""The first mode whose ``from_workload`` accepts a request handles it."""
 
 
-def mode_of(workload: Similarity) -> Mode:
-    return next(mode for mode in (kind.asked_by(workload) for kind in MODES) if mode is not None)
+def choose_mode(workload: Similarity) -> Mode:
+    return next(
+        mode for mode in (kind.from_workload(workload) for kind in MODES) if mode is not None
+    )

@@ -15,7 +15,7 @@ brought back, no task is recorded (``Full.is_worth_keeping``).
 
 A piece has the scores of a rectangle: ``rows`` and ``columns``, the numbers of both, rising, and
 ``scores[rows, columns]``. The piece of a mirrored tile also has its mirror image, as
-``mirrored_rows`` and so on.
+``mirrored_rows`` and so on. The matrix has no columns for ids, so they are in files of their own.
 """
 
 from collections import defaultdict
@@ -26,29 +26,36 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from raysm.core.protocol.result import IDS, QUERY_IDS, ResultFile
 from raysm.core.protocol.store import Unfinished, sha256_of
-from raysm.features.similarity.cluster import output
 from raysm.features.similarity.cluster.modes.mode import (
+    GROUP_ROWS,
     Mode,
     OwnedRange,
     Piece,
     RangeMerger,
     Ranges,
     numbers_of,
+    required_schema,
+    searched_columns,
 )
 from raysm.features.similarity.cluster.reading.arrays import header
-from raysm.features.similarity.cluster.reading.columns import Ids
-from raysm.features.similarity.cluster.reading.matrix import Described
-from raysm.features.similarity.cluster.tasks import Context, Part, TileTask, engine_cache_of
+from raysm.features.similarity.cluster.reading.columns import Ids, as_array
+from raysm.features.similarity.cluster.reading.matrix import MatrixInfo
+from raysm.features.similarity.cluster.tasks import Context, Part, TileTask, get_engine_cache
 from raysm.features.similarity.cluster.tiling import PartLimits, Sizing, rectangles
 from raysm.features.similarity.request import Similarity
 from raysm.instance.work.disk import Stream
 from raysm.instance.work.gather import ArrayFile
+from raysm.instance.work.parquet import write_parquet
 from raysm.instance.work.record import BlockRecord
 from raysm.instance.work.row_blocks import RowBlock, TileBlock, row_blocks
+
+SIMILARITY = "similarity"
+"""Name of the result: of its one file, without a suffix, or of the folder of its parts."""
 
 TILE_SIDE = 2048
 """Most rows and columns of a tile: each entry is sent as 4 bytes."""
@@ -76,7 +83,7 @@ class Full(Mode):
     dtype: Literal["float32", "float16"]
 
     @classmethod
-    def asked_by(cls, workload: Similarity) -> Self | None:
+    def from_workload(cls, workload: Similarity) -> Self | None:
         return cls(workload.dtype) if workload.full else None
 
     @property
@@ -84,7 +91,7 @@ class Full(Mode):
         """All scores of a tile are sent; ``tiles`` cuts strips that fit into a part."""
         return PartLimits(rows=TILE_SIDE)
 
-    def is_worth_keeping(self, matrix: Described, slots: int, writers: int = 1) -> bool:
+    def is_worth_keeping(self, matrix: MatrixInfo, slots: int, writers: int = 1) -> bool:
         """See ``Mode``: the cost of a score grows with the elements of a row; the cost of recording it does not."""
         score_s = matrix.elements / matrix.rows * SCORE_S / slots
         return score_s > np.dtype(self.dtype).itemsize * KEPT_BYTE_S / writers
@@ -125,15 +132,15 @@ class Full(Mode):
         kind = _Strips if owned.in_strips else _Tiles
         return kind(owned, np.dtype(self.dtype), folder)
 
-    def write_beside(self, folder: Path, ids: Ids | None) -> tuple[ResultFile, ...]:
+    def write_extra_files(self, folder: Path, ids: Ids | None) -> tuple[ResultFile, ...]:
         if ids is None:
             return ()
-        columns = output.write_ids(folder / IDS, ids.neighbors)
+        columns = write_ids(folder / IDS, ids.neighbors)
         # The ids of the rows too, if they differ.
         return (
             (columns,)
             if ids.queries is None
-            else (columns, output.write_ids(folder / QUERY_IDS, ids.queries))
+            else (columns, write_ids(folder / QUERY_IDS, ids.queries))
         )
 
 
@@ -141,7 +148,7 @@ def full_tile(
     context: Context, dtype: Literal["float32", "float16"], tile: TileBlock
 ) -> NDArray[np.float32] | NDArray[np.float16]:
     """Return scores[rows, columns] of the tile; float16 is the float32 score, rounded."""
-    cache = engine_cache_of(context)
+    cache = get_engine_cache(context)
     left, first = cache.tile(tile.rows, queries=True), tile.columns.start
     scores = np.empty((len(left), tile.columns.rows), dtype=dtype)
     for cut in row_blocks(tile.columns.rows, context.operand_rows or max(1, tile.columns.rows)):
@@ -164,10 +171,10 @@ class _Merger(RangeMerger):
         self.result_bytes = self.recorded_bytes = (
             len(self._head) + self._rows.rows * self._row_bytes
         )
-        target = owned.path(folder, output.SIMILARITY, ".npy")
+        target = owned.path(folder, SIMILARITY, ".npy")
         # Remove the temporary file of an owner of this range that was killed on this instance.
-        for torn in target.parent.glob(f".{target.name}.*"):
-            torn.unlink(missing_ok=True)
+        for incomplete in target.parent.glob(f".{target.name}.*"):
+            incomplete.unlink(missing_ok=True)
         # Not in the scratch folder: a rename from one mount to another copies the file, even on the
         # same disk.
         self._target, self._file = target, Unfinished(target)
@@ -179,7 +186,7 @@ class _Merger(RangeMerger):
         if self._placed is None:
             sha256 = self._finish()
             self._file.place()
-            name = str(self._owned.path(Path(), output.SIMILARITY, ".npy"))
+            name = str(self._owned.path(Path(), SIMILARITY, ".npy"))
             self._placed = ResultFile(
                 name=name,
                 shape=(self._rows.rows, self._columns),
@@ -236,3 +243,16 @@ class _Tiles(_Merger):
         with suppress(OSError):
             self._array.close()
         self._file.remove()
+
+
+def write_ids(path: Path, ids: pa.Array) -> ResultFile:
+    """Write row and id into a file of their own, for the full matrix, which names its rows by number alone."""
+    schema = required_schema(("row", "id"), {"row": pa.int64(), "id": ids.type})
+    groups = (
+        [
+            as_array(np.arange(start, min(start + GROUP_ROWS, len(ids)))),
+            ids.slice(start, GROUP_ROWS),
+        ]
+        for start in range(0, len(ids), GROUP_ROWS)
+    )
+    return write_parquet(path, schema, groups, statistics=searched_columns(schema))

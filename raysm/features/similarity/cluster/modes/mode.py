@@ -1,4 +1,8 @@
-"""The interface of modes: what a task returns, how it is split among owners, and how an owner writes its rows."""
+"""The interface of modes: what a task returns, how owners share it, and how an owner writes its rows.
+
+The sizes of row groups depend only on the request and the rows, so that the bytes of the result do
+not depend on blocks or instances.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -7,17 +11,21 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from raysm.core.protocol.result import ResultFile
 from raysm.features.similarity.cluster import tiling
 from raysm.features.similarity.cluster.reading.columns import Ids
-from raysm.features.similarity.cluster.reading.matrix import Described
+from raysm.features.similarity.cluster.reading.matrix import MatrixInfo
 from raysm.features.similarity.cluster.tasks import Context, Part, TileTask
 from raysm.features.similarity.cluster.tiling import PartLimits, RowRun, Sizing
 from raysm.features.similarity.request import Similarity
 from raysm.instance.work.record import BlockRecord
 from raysm.instance.work.row_blocks import RowBlock, TileBlock
+
+GROUP_ROWS = 1 << 20
+"""Most rows of a row group of the result's tables."""
 
 Piece: TypeAlias = Mapping[str, NDArray[Any]]
 """An owner's share of a tile's result: arrays by name, which refer to rows by their numbers in the
@@ -86,7 +94,7 @@ class OwnedRange:
         """Return where its file of the result lies below ``folder``."""
         return folder / stem / f"{self.part}{suffix}" if self.part else folder / f"{stem}{suffix}"
 
-    def described(self, file: ResultFile, stem: str) -> ResultFile:
+    def describe(self, file: ResultFile, stem: str) -> ResultFile:
         """Return the file's entry in the manifest, with its folder if it is one of several."""
         if not self.part:
             return file
@@ -140,17 +148,17 @@ class Mode(ABC):
 
     @classmethod
     @abstractmethod
-    def asked_by(cls, workload: Similarity) -> Self | None:
+    def from_workload(cls, workload: Similarity) -> Self | None:
         """Return the mode if the request asks for it, else None."""
 
     @property
     @abstractmethod
     def limits(self) -> PartLimits: ...
 
-    def check(self, queries: Described, matrix: Described, *, self_join: bool) -> None:  # noqa: B027
+    def check(self, queries: MatrixInfo, matrix: MatrixInfo, *, self_join: bool) -> None:  # noqa: B027
         """Raise ``InvalidInput`` if these rows cannot give what is asked for; most modes accept any rows."""
 
-    def is_worth_keeping(self, matrix: Described, slots: int, writers: int = 1) -> bool:
+    def is_worth_keeping(self, matrix: MatrixInfo, slots: int, writers: int = 1) -> bool:
         """Return whether reading a recorded part is faster than computing it again, as it is for small parts.
 
         ``writers`` is the number of owners that keep parts, each on its own disk.
@@ -170,11 +178,11 @@ class Mode(ABC):
         """Cut the rows into ranges of about equal work for the owners, the same on any cluster."""
         return Ranges.even(rows, count)
 
-    def informed(self, task: TileTask, ask: AskBounds) -> TileTask:
+    def add_hint(self, task: TileTask, ask: AskBounds) -> TileTask:
         """Return the task with a hint of what owners know of its rows; most modes need none."""
         return task
 
-    def probed_hint(self, context: Context, above: RowBlock, beside: RowBlock) -> Any:
+    def probe_hint(self, context: Context, above: RowBlock, beside: RowBlock) -> Any:
         """Return the hint for a tile of two blocks that ``estimate`` measures; most modes need none."""
         return None
 
@@ -182,7 +190,7 @@ class Mode(ABC):
     def compare(self, context: Context, task: TileTask) -> dict[str, NDArray[Any]]:
         """Do one task in a process that can read the rows of its tile; return the arrays of its part."""
 
-    def given_up(self, task: TileTask, arrays: Piece) -> Sequence[TileBlock]:
+    def split_given_up(self, task: TileTask, arrays: Piece) -> Sequence[TileBlock]:
         """Return the tiles to compute instead of a tile that was given up, in rows counted from its first."""
         return ()
 
@@ -196,7 +204,7 @@ class Mode(ABC):
     ) -> RangeMerger:
         """Start to merge a range, in the process of its owner; ``record`` has its pieces if it ``keeps_pieces``."""
 
-    def write_beside(self, folder: Path, ids: Ids | None) -> tuple[ResultFile, ...]:
+    def write_extra_files(self, folder: Path, ids: Ids | None) -> tuple[ResultFile, ...]:
         """Write, on the head, the files of the result beside those of the ranges; most modes have none."""
         return ()
 
@@ -212,3 +220,18 @@ def served_numbers(task: TileTask) -> tuple[NDArray[np.int64], NDArray[np.int64]
     """Return the numbers of a tile's rows, and those of its columns if it is mirrored (else none)."""
     rows, columns = numbers_of(task)
     return rows, columns if task.mirrored else columns[:0]
+
+
+# ---- tables of the result
+
+
+def required_schema(order: Sequence[str], types: Mapping[str, pa.DataType]) -> pa.Schema:
+    # No value is ever missing, and for required columns Parquet stores no definition levels.
+    return pa.schema(
+        [pa.field(name, types[name], nullable=False) for name in order if name in types]
+    )
+
+
+def searched_columns(schema: pa.Schema) -> list[str]:
+    """Return the columns by which a reader looks for rows; statistics of the others would exclude no row group."""
+    return [name for name in ("row", "id") if name in schema.names]

@@ -6,35 +6,51 @@ belongs to the owner of its row; in a self-join, the row is the one with the low
 
 The number of pairs of a tile is unknown in advance. A task gives up a tile as soon as it finds more
 pairs than it may return; the tile is then computed again in smaller pieces.
+
+The result, ``pairs.parquet``, has ``row``, ``neighbor`` and ``similarity``, sorted by row and
+neighbor. If a column names the rows, it also has ``id`` and ``neighbor_id``.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from raysm.core.protocol.result import ResultFile
-from raysm.features.similarity.cluster import output, tiling
+from raysm.features.similarity.cluster import tiling
 from raysm.features.similarity.cluster.arithmetic.score import least_score
 from raysm.features.similarity.cluster.engines.protocol import Pairs, pair_order
 from raysm.features.similarity.cluster.modes.mode import (
+    GROUP_ROWS,
     Mode,
     OwnedRange,
     Piece,
     RangeMerger,
     Ranges,
+    required_schema,
+    searched_columns,
     served_numbers,
 )
-from raysm.features.similarity.cluster.reading.columns import Ids
-from raysm.features.similarity.cluster.tasks import Context, Part, TileTask, engine_cache_of
+from raysm.features.similarity.cluster.reading.columns import Ids, as_array, take_ids
+from raysm.features.similarity.cluster.tasks import Context, Part, TileTask, get_engine_cache
 from raysm.features.similarity.cluster.tiling import PART_BYTES, PartLimits
 from raysm.features.similarity.request import Similarity
-from raysm.instance.work.gather import check_room
+from raysm.instance.work.gather import check_room, regroup
+from raysm.instance.work.parquet import write_parquet
 from raysm.instance.work.record import BlockRecord
 from raysm.instance.work.row_blocks import RowBlock, TileBlock
+
+PAIRS = "pairs"
+"""Name of the result: of its one file, without a suffix, or of the folder of its parts."""
+
+PAIR_BYTES = 20
+
+PairChunk: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
+"""Rows, neighbors and similarities of consecutive pairs."""
 
 MAX_PAIRS = PART_BYTES // 8
 """Most pairs of one part: a neighbor and a score take 8 bytes."""
@@ -50,7 +66,7 @@ class Threshold(Mode):
     least: np.float32
 
     @classmethod
-    def asked_by(cls, workload: Similarity) -> Self | None:
+    def from_workload(cls, workload: Similarity) -> Self | None:
         # Not ``np.float32(threshold)``: float32(0.9) is below 0.9, so that pairs below the
         # threshold would be reported.
         return None if workload.threshold is None else cls(least_score(workload.threshold))
@@ -67,9 +83,9 @@ class Threshold(Mode):
     def compare(self, context: Context, task: TileTask) -> dict[str, NDArray[Any]]:
         """Return the pairs of a tile, or only ``overflowed`` if there are more than a task may return."""
         arrays = threshold_tile(context, self.least, task.tile)
-        return arrays if "overflowed" in arrays else _numbered(context, task, arrays)
+        return arrays if "overflowed" in arrays else _number_pairs(context, task, arrays)
 
-    def given_up(self, task: TileTask, arrays: Piece) -> Sequence[TileBlock]:
+    def split_given_up(self, task: TileTask, arrays: Piece) -> Sequence[TileBlock]:
         if "overflowed" not in arrays:
             return ()
         return list(
@@ -111,11 +127,11 @@ def threshold_tile(
     They are arrays as in ``Pairs``; or only ``overflowed`` if there are more than ``MAX_PAIRS`` and
     the tile can be cut into ``pieces``.
     """
-    cache = engine_cache_of(context)
+    cache = get_engine_cache(context)
     # Hold all operands here: every line needs them, and the cache drops the oldest if they are
     # large.
-    right = [cache.operand(panel) for panel in tiling.row_cuts(tile.columns, PANEL_ROWS)]
-    above = tiling.row_cuts(tile.rows, PANEL_ROWS)
+    right = [cache.operand(panel) for panel in tiling.split_rows(tile.columns, PANEL_ROWS)]
+    above = tiling.split_rows(tile.rows, PANEL_ROWS)
     found: list[tuple[RowBlock, Pairs]] = []
     total = 0
     for panel in above:
@@ -151,11 +167,11 @@ def _part(panel: RowBlock, pairs: Pairs, first: int) -> tuple[NDArray[Any], ...]
 
 def pieces(tile: TileBlock) -> Iterator[TileBlock]:
     """Cut an overflowed tile by its columns into tiles of at most ``MAX_PAIRS`` entries, or of one column."""
-    for panel in tiling.row_cuts(tile.columns, max(1, MAX_PAIRS // tile.rows.rows)):
+    for panel in tiling.split_rows(tile.columns, max(1, MAX_PAIRS // tile.rows.rows)):
         yield TileBlock(tile.rows, panel)
 
 
-def _numbered(
+def _number_pairs(
     context: Context, task: TileTask, arrays: dict[str, NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
     """Return a tile's pairs with the numbers of their rows, sorted by them."""
@@ -195,29 +211,27 @@ class _Merger(RangeMerger):
         self._pairs = 0
 
     def take(self, name: str, piece: Piece) -> None:
-        """Note a piece, unless it is empty: ``merged_pairs`` needs the first and last row of each."""
+        """Note a piece, unless it is empty: ``merge_pairs`` needs the first and last row of each."""
         if len(piece["rows"]):
             self._with_pairs.append(name)
             self._pairs += len(piece["neighbors"])
 
     def write(self, ids: Ids | None, on_rows: Callable[[int], None]) -> ResultFile:
         check_room(
-            [(self._folder, int(self._pairs * output.pair_bytes(ids)))],
+            [(self._folder, int(self._pairs * pair_bytes(ids)))],
             where="the owner of these rows",
         )
-        chunks = merged_pairs(self._record, self._with_pairs, self._owned.rows, on_rows)
-        file = output.write_pairs(
-            self._owned.path(self._folder, output.PAIRS, ".parquet"), chunks, ids
-        )
-        return self._owned.described(file, output.PAIRS)
+        chunks = merge_pairs(self._record, self._with_pairs, self._owned.rows, on_rows)
+        file = write_pairs(self._owned.path(self._folder, PAIRS, ".parquet"), chunks, ids)
+        return self._owned.describe(file, PAIRS)
 
 
-def merged_pairs(
+def merge_pairs(
     record: BlockRecord[Part], names: Sequence[str], rows: RowBlock, on_rows: Callable[[int], None]
-) -> Iterator[output.PairChunk]:
+) -> Iterator[PairChunk]:
     """Merge the recorded pieces of these rows; yield their pairs sorted by row and neighbor.
 
-    It yields about ``PAIRS_GROUP`` pairs at a time. Only one piece is open at a time, and only the
+    It yields about ``GROUP_ROWS`` pairs at a time. Only one piece is open at a time, and only the
     pairs to be merged
     are copied out of it: a large matrix has more pieces than a process may have open files.
     """
@@ -231,12 +245,7 @@ def merged_pairs(
     start = rows.start
     while start < rows.stop:
         full = (
-            int(
-                np.searchsorted(
-                    before, before[start - rows.start] + output.PAIRS_GROUP, side="right"
-                )
-            )
-            - 1
+            int(np.searchsorted(before, before[start - rows.start] + GROUP_ROWS, side="right")) - 1
         )
         # All pairs of a row stay together.
         stop = min(max(start + 1, rows.start + full), rows.stop)
@@ -266,3 +275,38 @@ def _pairs_between(
     row = np.repeat(arrays["rows"][low:high], counts)
     # Copies, so that the piece's file is closed on return: a view would keep it open.
     return row, arrays["neighbors"][some].copy(), arrays["similarities"][some].copy()
+
+
+# ---- the table
+
+
+def pair_bytes(ids: Ids | None) -> float:
+    return PAIR_BYTES if ids is None else PAIR_BYTES + ids.row_bytes + ids.neighbor_bytes
+
+
+def write_pairs(path: Path, chunks: Iterable[PairChunk], ids: Ids | None = None) -> ResultFile:
+    named = {} if ids is None else {"id": ids.rows.type, "neighbor_id": ids.neighbors.type}
+    schema = required_schema(
+        ("row", "id", "neighbor", "neighbor_id", "similarity"),
+        {"row": pa.int64(), "neighbor": pa.int64(), "similarity": pa.float32()} | named,
+    )
+    size = max(1, int(GROUP_ROWS * PAIR_BYTES / pair_bytes(ids)))
+
+    def groups() -> Iterator[list[pa.Array]]:
+        # Regroup them: the chunks keep a row's pairs together, and so differ in length.
+        for rows, neighbors, similarities in regroup(chunks, size):
+            columns = {
+                "row": as_array(rows),
+                "neighbor": as_array(neighbors),
+                "similarity": as_array(similarities),
+            }
+            if ids is not None:
+                columns |= {
+                    "id": take_ids(ids.rows, rows),
+                    "neighbor_id": take_ids(ids.neighbors, neighbors),
+                }
+            yield [columns[name] for name in schema.names]
+
+    return write_parquet(
+        path, schema, groups(), units=("pairs",), statistics=searched_columns(schema)
+    )

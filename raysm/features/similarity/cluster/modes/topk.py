@@ -6,6 +6,10 @@ has them one row after the other, each row's sorted. A tile of two different blo
 also has the keys of its columns: ``column_counts`` and ``column_keys``. A piece names its rows by
 runs of consecutive numbers, ``starts`` and ``lengths``: a block of rows is one run, or a few if its
 files lie on different instances.
+
+The result, ``neighbors.parquet``, has one row for each row of the matrix: ``row``, ``neighbors`` and
+``similarities``, a fixed-size list of k each, the best first. If a column names the rows, ``id`` is
+next to ``row``, and ``neighbor_ids`` next to the neighbors. It is written in bounded memory.
 """
 
 import math
@@ -16,11 +20,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from raysm.core.protocol.result import ResultFile
 from raysm.errors import InvalidInput
-from raysm.features.similarity.cluster import output, tiling
+from raysm.features.similarity.cluster import tiling
 from raysm.features.similarity.cluster.arithmetic.keys import (
     EMPTY_KEY,
     INDEX_BITS,
@@ -31,27 +36,40 @@ from raysm.features.similarity.cluster.arithmetic.keys import (
 )
 from raysm.features.similarity.cluster.engines.protocol import Best
 from raysm.features.similarity.cluster.modes.mode import (
+    GROUP_ROWS,
     AskBounds,
     Mode,
     OwnedRange,
     Piece,
     RangeMerger,
     Ranges,
+    required_schema,
+    searched_columns,
     served_numbers,
 )
-from raysm.features.similarity.cluster.reading.columns import Ids
-from raysm.features.similarity.cluster.reading.matrix import Described
+from raysm.features.similarity.cluster.reading.columns import Ids, as_array, take_ids
+from raysm.features.similarity.cluster.reading.matrix import MatrixInfo
 from raysm.features.similarity.cluster.tasks import (
     Context,
     EngineCache,
     Part,
     TileTask,
-    engine_cache_of,
+    get_engine_cache,
 )
-from raysm.features.similarity.cluster.tiling import PART_BYTES, PartLimits, RowRun, consecutive
+from raysm.features.similarity.cluster.tiling import PART_BYTES, PartLimits, RowRun, find_runs
 from raysm.features.similarity.request import Similarity
+from raysm.instance.work.parquet import write_parquet
 from raysm.instance.work.record import BlockRecord
 from raysm.instance.work.row_blocks import RowBlock, TileBlock
+
+NEIGHBORS = "neighbors"
+"""Name of the result: of its one file, without a suffix, or of the folder of its parts."""
+
+GROUP_BYTES = 16 << 20
+"""Size of a row group of ``neighbors.parquet``, if ids are as long as their mean."""
+
+STEP_KEYS = 1 << 15
+"""Keys that are decoded at a time: they and the decoded values stay in a core's cache."""
 
 Side: TypeAlias = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint64]]
 """numbers[n] of rows, rising; counts[n] of their keys; and the keys."""
@@ -74,7 +92,7 @@ class TopK(Mode):
     k: int
 
     @classmethod
-    def asked_by(cls, workload: Similarity) -> Self | None:
+    def from_workload(cls, workload: Similarity) -> Self | None:
         return None if workload.top_k is None else cls(workload.top_k)
 
     @property
@@ -82,7 +100,7 @@ class TopK(Mode):
         """A part holds up to k keys of 8 bytes for each of its rows, and for as many columns."""
         return PartLimits(rows=max(1, PART_BYTES // (16 * self.k)), joins=True)
 
-    def check(self, queries: Described, matrix: Described, *, self_join: bool) -> None:
+    def check(self, queries: MatrixInfo, matrix: MatrixInfo, *, self_join: bool) -> None:
         # A row is not its own neighbor.
         most = matrix.rows - 1 if self_join else matrix.rows
         if self.k > most:
@@ -90,7 +108,7 @@ class TopK(Mode):
                 f"{self.k:,} neighbors of each row: the matrix has {matrix.rows:,} rows; ask for at most {most:,}"
             )
 
-    def informed(self, task: TileTask, ask: AskBounds) -> TileTask:
+    def add_hint(self, task: TileTask, ask: AskBounds) -> TileTask:
         """Return the task with the lower bounds of its rows, and of its columns if it is mirrored."""
         rows, columns = (
             ask(numbers) if len(numbers) else np.empty(0, dtype=np.float32)
@@ -98,7 +116,7 @@ class TopK(Mode):
         )
         return replace(task, hint=TileBounds(rows, columns))
 
-    def probed_hint(self, context: Context, above: RowBlock, beside: RowBlock) -> TileBounds:
+    def probe_hint(self, context: Context, above: RowBlock, beside: RowBlock) -> TileBounds:
         bounds = []
         for block in (above, beside):
             found = self.compare(context, TileTask(TileBlock(block, block), self_join=True))
@@ -111,7 +129,7 @@ class TopK(Mode):
         return TileBounds(*bounds)
 
     def compare(self, context: Context, task: TileTask) -> dict[str, NDArray[Any]]:
-        cache, tile, bounds = engine_cache_of(context), task.tile, task.hint
+        cache, tile, bounds = get_engine_cache(context), task.tile, task.hint
         once = context.self_join and tile.rows == tile.columns
         cuts = _Cuts(cache, context.operand_rows)
         best = Best.empty(cuts.norms(tile.rows, queries=True), self.k, bounds and bounds.row_bounds)
@@ -125,16 +143,16 @@ class TopK(Mode):
             for columns, second in theirs[at:] if once else theirs:
                 left, right = cache.operand(rows, queries=True), cache.operand(columns)
                 cache.engine.topk(left, right, first, second, same=context.self_join)
-        counts, keys = _reaching(best)
+        counts, keys = _keys_within_bounds(best)
         found: dict[str, NDArray[Any]] = {
             "counts": counts,
-            "keys": _with_numbers(keys, task, task.column_numbers),
+            "keys": _replace_places(keys, task, task.column_numbers),
         }
         if task.mirrored:
-            counts, keys = _reaching(other)
+            counts, keys = _keys_within_bounds(other)
             found |= {
                 "column_counts": counts,
-                "column_keys": _with_numbers(keys, task, task.row_numbers),
+                "column_keys": _replace_places(keys, task, task.row_numbers),
             }
         return found
 
@@ -147,7 +165,7 @@ class TopK(Mode):
         for at, sides in pieces.items():
             # Find runs on each side alone: the rows and columns of a tile may overlap, but have
             # separate keys.
-            runs = [run for numbers, _, _ in sides for run in consecutive(numbers)]
+            runs = [run for numbers, _, _ in sides for run in find_runs(numbers)]
             piece = {
                 "starts": np.array([run.start for run in runs], dtype=np.int64),
                 "lengths": np.array([run.rows for run in runs], dtype=np.int64),
@@ -162,7 +180,7 @@ class TopK(Mode):
         return _Merger(self.k, owned, folder, scratch)
 
 
-def _with_numbers(
+def _replace_places(
     keys: NDArray[np.uint64],
     task: TileTask,
     numbers: Callable[[NDArray[np.int64]], NDArray[np.int64]],
@@ -182,7 +200,7 @@ class _Cuts:
 
     def of(self, block: RowBlock) -> list[RowBlock]:
         count = math.ceil(block.rows / (self.max_rows or max(1, block.rows)))
-        return tiling.row_cuts(block, math.ceil(block.rows / max(1, count)))
+        return tiling.split_rows(block, math.ceil(block.rows / max(1, count)))
 
     def norms(self, block: RowBlock, *, queries: bool = False) -> NDArray[np.float64]:
         return np.concatenate(
@@ -197,7 +215,7 @@ class _Cuts:
             yield cut, None if best is None else Best(best.keys[rows], best.lower_bounds[rows])
 
 
-def _reaching(best: Best) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
+def _keys_within_bounds(best: Best) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
     # Compare with the last key of that score: a neighbor that ties with the bound may be among the
     # k by its lower index.
     last = encode(best.lower_bounds, np.full(len(best.lower_bounds), 0xFFFFFFFF))
@@ -241,9 +259,9 @@ class _Merger(RangeMerger):
             row, key = row + length, key + keys
 
     def write(self, ids: Ids | None, on_rows: Callable[[int], None]) -> ResultFile:
-        path = self._owned.path(self._folder, output.NEIGHBORS, ".parquet")
-        file = output.write_neighbors(path, self._owned.rows, self._keys, self._k, on_rows, ids)
-        return self._owned.described(file, output.NEIGHBORS)
+        path = self._owned.path(self._folder, NEIGHBORS, ".parquet")
+        file = write_neighbors(path, self._owned.rows, self._keys, self._k, on_rows, ids)
+        return self._owned.describe(file, NEIGHBORS)
 
     def close(self) -> None:
         self._accumulator.close()
@@ -255,3 +273,85 @@ class _Merger(RangeMerger):
         zero = self._owned.zero_rows[low:high]
         keys[zero - start] = zero_row_keys(zero, self._k, same=self._owned.self_join)
         return keys
+
+
+# ---- the table
+
+
+def write_neighbors(
+    path: Path,
+    rows: RowBlock,
+    keys: Callable[[int, int], NDArray[np.uint64]],
+    k: int,
+    on_rows: Callable[[int], None] = lambda rows: None,
+    ids: Ids | None = None,
+) -> ResultFile:
+    """Write the neighbors of some rows; ``keys`` returns keys[stop - start, k] of rows start to stop, the best first.
+
+    It calls ``on_rows`` with the number of further rows that are written.
+    """
+    # An int64 and a float32 for each neighbor, and the row's own number.
+    row_bytes = 12 * k + 8 + (0 if ids is None else ids.row_bytes + k * ids.neighbor_bytes)
+    size = max(1, min(GROUP_ROWS, int(GROUP_BYTES / row_bytes)))
+    named = (
+        {} if ids is None else {"id": ids.rows.type, "neighbor_ids": _list(ids.neighbors.type, k)}
+    )
+    schema = required_schema(
+        ("row", "id", "neighbors", "neighbor_ids", "similarities"),
+        {
+            "row": pa.int64(),
+            "neighbors": _list(pa.int64(), k),
+            "similarities": _list(pa.float32(), k),
+        }
+        | named,
+    )
+
+    def groups() -> Iterator[list[pa.Array]]:
+        for start in range(rows.start, rows.stop, size):
+            stop = min(start + size, rows.stop)
+            neighbors, similarities = _decode_in_steps(keys, start, stop, k)
+            columns = {
+                "row": as_array(np.arange(start, stop)),
+                "neighbors": _lists(as_array(neighbors), schema, "neighbors"),
+                "similarities": _lists(as_array(similarities), schema, "similarities"),
+            }
+            if ids is not None:
+                columns["id"] = ids.rows.slice(start, stop - start)
+                columns["neighbor_ids"] = _lists(
+                    take_ids(ids.neighbors, neighbors), schema, "neighbor_ids"
+                )
+            yield [columns[name] for name in schema.names]
+            # The writer asks for the next group once this one has left for the disk.
+            on_rows(stop - start)
+
+    return write_parquet(
+        path,
+        schema,
+        groups(),
+        inner=(k,),
+        units=("rows", "neighbors"),
+        statistics=searched_columns(schema),
+    )
+
+
+def _decode_in_steps(
+    keys: Callable[[int, int], NDArray[np.uint64]], start: int, stop: int, k: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return neighbors[n * k] and scores[n * k], made in steps that stay in the cache."""
+    neighbors, scores = (
+        np.empty((stop - start, k), dtype=np.int64),
+        np.empty((stop - start, k), dtype=np.float32),
+    )
+    step = max(1, STEP_KEYS // k)
+    for at in range(start, stop, step):
+        some = slice(at - start, min(at + step, stop) - start)
+        scores[some], neighbors[some] = decode(keys(at, min(at + step, stop)))
+    return neighbors.ravel(), scores.ravel()
+
+
+def _list(kind: pa.DataType, k: int) -> pa.DataType:
+    return pa.list_(pa.field("item", kind, nullable=False), k)
+
+
+def _lists(values: pa.Array, schema: pa.Schema, name: str) -> pa.Array:
+    return pa.FixedSizeListArray.from_arrays(values, type=schema.field(name).type)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput
-from raysm.features.similarity.cluster.arithmetic.sparse_rows import MOST_COLUMNS
+from raysm.features.similarity.cluster.arithmetic.sparse_rows import MAX_COLUMNS
 from raysm.instance.work.disk import map_file
 
 
@@ -220,9 +220,9 @@ def _sparse_shape(archive: zipfile.ZipFile, path: Path) -> tuple[int, ...]:
             f"{path.name}: a CSR matrix has two dimensions, its shape member is {layout.dtype} of shape {layout.shape}"
         )
     rows, columns = np.frombuffer(data, dtype=layout.dtype).tolist()
-    if rows < 0 or not 0 <= columns <= MOST_COLUMNS:
+    if rows < 0 or not 0 <= columns <= MAX_COLUMNS:
         raise InvalidInput(
-            f"{path.name} has the shape ({rows}, {columns}); a CSR matrix has at most {MOST_COLUMNS} columns"
+            f"{path.name} has the shape ({rows}, {columns}); a CSR matrix has at most {MAX_COLUMNS} columns"
         )
     return rows, columns
 

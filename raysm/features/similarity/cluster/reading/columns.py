@@ -68,7 +68,7 @@ class Selection:
                     + hint
                 )
             raise InvalidInput(
-                f"{file} has no column {listed(missing)}; its columns are {listed(names)}{hint}"
+                f"{file} has no column {quote_names(missing)}; its columns are {quote_names(names)}{hint}"
             )
         for name in self.named:
             if counts[name] > 1:
@@ -106,8 +106,8 @@ class Features:
             _difference(self.names, expected.names),
         )
         if lacking or unexpected:
-            parts = [f"lacks {listed(lacking)}"] if lacking else []
-            parts += [f"also has {listed(unexpected)}"] if unexpected else []
+            parts = [f"lacks {quote_names(lacking)}"] if lacking else []
+            parts += [f"also has {quote_names(unexpected)}"] if unexpected else []
             raise InvalidInput(
                 f"{self.file} does not have the columns of {expected.file}: it {' and '.join(parts)}; rename the "
                 f"columns, or choose the same features of all files with {option('columns')}"
@@ -123,7 +123,7 @@ class Features:
         if twice:
             raise InvalidInput(
                 f"{self.file} has the columns of {expected.file} in another order, and several are named "
-                f"{listed(twice)}; give each column its own name"
+                f"{quote_names(twice)}; give each column its own name"
             )
         at = {name: i for i, name in enumerate(self.names)}
         return [at[name] for name in expected.names]
@@ -139,7 +139,9 @@ class Features:
         return ", ".join(names) if len(names) <= 4 else f"{names[0]} ... {names[-1]}"
 
 
-def agreed(found: Iterable[Features | None], expected: Features | None = None) -> Features | None:
+def agree_on_features(
+    found: Iterable[Features | None], expected: Features | None = None
+) -> Features | None:
     """Return the features that all files of a channel must have, in their order; None if no file has names.
 
     A file with scalar columns decides before a file with one list column, whose elements have no
@@ -156,7 +158,7 @@ def is_row_index(name: str) -> bool:
     return ROW_INDEX.fullmatch(name) is not None
 
 
-def listed(names: Iterable[str]) -> str:
+def quote_names(names: Iterable[str]) -> str:
     shown = list(names)
     return ", ".join(map(repr, shown[:SHOWN])) + (
         f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
@@ -193,7 +195,7 @@ def stored_id_type(file: str, column: str, kind: pa.DataType) -> pa.DataType:
     Dictionaries become the type of their values. Text and bytes become Arrow's *large* types, whose
     offsets fit row groups of any size.
     """
-    converted = _converted(kind)
+    converted = _stored_type(kind)
     if converted is None:
         raise InvalidInput(
             f"{file}: the id column {column!r} holds {kind}; an id is a number, text, bytes, a date or a time: convert "
@@ -206,16 +208,16 @@ def type_name(kind: pa.DataType | None) -> str:
     return {pa.large_string(): "text", pa.large_binary(): "bytes"}.get(kind, str(kind))
 
 
-def _converted(kind: pa.DataType) -> pa.DataType | None:
+def _stored_type(kind: pa.DataType) -> pa.DataType | None:
     if isinstance(kind, pa.BaseExtensionType):
         # Keep an extension type if its storage needs no conversion: UUIDs are UUIDs in the result.
         return (
             kind
-            if _converted(kind.storage_type) == kind.storage_type
-            else _converted(kind.storage_type)
+            if _stored_type(kind.storage_type) == kind.storage_type
+            else _stored_type(kind.storage_type)
         )
     if pa.types.is_dictionary(kind):
-        return _converted(kind.value_type)
+        return _stored_type(kind.value_type)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.large_string()
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
@@ -225,7 +227,7 @@ def _converted(kind: pa.DataType) -> pa.DataType | None:
 
 def convert_ids(ids: pa.Array) -> pa.Array:
     """Return the ids of one batch in the type that ``stored_id_type`` returns."""
-    kind = _converted(ids.type)
+    kind = _stored_type(ids.type)
     if isinstance(ids, pa.ExtensionArray) and kind != ids.type:
         return convert_ids(ids.storage)
     if isinstance(ids, pa.DictionaryArray):

@@ -23,8 +23,8 @@ from raysm.features.similarity.cluster.reading.columns import (
     NO_SELECTION,
     Features,
     Selection,
-    agreed,
-    listed,
+    agree_on_features,
+    quote_names,
     type_name,
 )
 from raysm.features.similarity.cluster.reading.tables import Table, describe_table, read_table
@@ -70,7 +70,7 @@ class DataFile(NamedTuple):
     """None: an array, whose columns have no names."""
 
 
-def described_files(path: Path, selection: Selection = NO_SELECTION) -> list[DataFile]:
+def describe_files(path: Path, selection: Selection = NO_SELECTION) -> list[DataFile]:
     """Describe the files of ``matrix_files``; refuse columns that an array has no names for, and ids of two types."""
     files = []
     for name, file in matrix_files(path):
@@ -91,13 +91,13 @@ def described_files(path: Path, selection: Selection = NO_SELECTION) -> list[Dat
     for name, kind in kinds:
         if kind != kinds[0][1]:
             raise InvalidInput(
-                f"the ids ({listed(selection.ids)}) of {name} are {type_name(kind)}, those of {kinds[0][0]} are "
+                f"the ids ({quote_names(selection.ids)}) of {name} are {type_name(kind)}, those of {kinds[0][0]} are "
                 f"{type_name(kinds[0][1])}; write all files with one type (ids of a CSV are text)"
             )
     return files
 
 
-def features_of(files: Sequence[DataFile]) -> Features | None:
+def find_features(files: Sequence[DataFile]) -> Features | None:
     """Return the features of the first file with named features, else of the first with a list column, else None."""
     named = [
         replace(file.table.features, file=file.name)
@@ -124,8 +124,8 @@ def peek(
     rows: int | None = 0
     columns: int | None = None
     first = ""
-    files = described_files(path, selection)
-    expected = agreed([features_of(files)], expected)
+    files = describe_files(path, selection)
+    expected = agree_on_features([find_features(files)], expected)
     for file in files:
         if file.table is not None:
             file.table.ordered(expected)
@@ -232,17 +232,19 @@ def _first_rows(file: Path, selection: Selection) -> NDArray[Any] | None:
 # ---------------------------------
 
 _started_digests: dict[Path, "Future[str]"] = {}
-"""Digests that ``begin_digest`` has started and ``digest`` has not taken yet."""
+"""Digests that ``start_digest`` has started and ``digest`` has not taken yet."""
 
 
-def begin_digest(path: Path) -> None:
-    _started_digests[path] = in_thread(lambda: join_digests(file_digests(path)))
+def start_digest(path: Path) -> None:
+    _started_digests[path] = run_in_thread(lambda: join_digests(file_digests(path)))
 
 
 def digest(path: Path) -> "Future[str]":
     """Return a future of the SHA-256 of a file, or of a folder as ``join_digests`` makes it."""
     # Each started digest is used once: the file may have changed by the next call.
-    return _started_digests.pop(path, None) or in_thread(lambda: join_digests(file_digests(path)))
+    return _started_digests.pop(path, None) or run_in_thread(
+        lambda: join_digests(file_digests(path))
+    )
 
 
 def file_digests(path: Path) -> list[tuple[str, str]]:
@@ -261,7 +263,7 @@ def join_digests(sums: Sequence[tuple[str, str]]) -> str:
     ).hexdigest()
 
 
-def in_thread(make: Callable[[], str]) -> "Future[str]":
+def run_in_thread(make: Callable[[], str]) -> "Future[str]":
     """Call ``make()`` in a thread; return a future of its value."""
     future: Future[str] = Future()
 

@@ -36,12 +36,12 @@ from raysm.features.similarity.cluster.reading.columns import (
     NO_SELECTION,
     Features,
     Selection,
-    listed,
+    quote_names,
 )
 from raysm.features.similarity.cluster.reading.files import (
     ARRAYS,
-    described_files,
-    features_of,
+    describe_files,
+    find_features,
     suffix,
 )
 from raysm.instance import environment
@@ -57,7 +57,7 @@ DATA, INDICES, INDPTR, SHAPE = "data.npy", "indices.npy", "indptr.npy", "shape.n
 its ids, if any."""
 
 
-def converted(
+def convert_file(
     file: Path, scratch: Path, selection: Selection, expected: Features | None = None
 ) -> Path:
     """Return the folder with the file's arrays; convert the file if it does not exist yet.
@@ -157,7 +157,7 @@ def _dense(rows: NDArray[Any] | SparseRows) -> Rows:
     return rows.dense() if isinstance(rows, SparseRows) else rows
 
 
-class Described(Protocol):
+class MatrixInfo(Protocol):
     """A matrix without its rows: a ``Matrix`` here, or a ``ShardIndex`` of sharded files."""
 
     rows: int
@@ -177,7 +177,7 @@ class Described(Protocol):
     def id_batches(self) -> Iterator[pa.Array]: ...
 
 
-def describe(matrix: Described, selection: Selection, features: Features | None) -> str:
+def describe(matrix: MatrixInfo, selection: Selection, features: Features | None) -> str:
     """Describe a matrix for the log: ``3,000 rows x 32 columns (f0 ... f31), float64``."""
     if features is not None:
         names = f" ({features.describe(matrix.columns)})"
@@ -187,9 +187,9 @@ def describe(matrix: Described, selection: Selection, features: Features | None)
         names = ""
     text = f"{matrix.rows:,} rows x {matrix.columns:,} columns{names}, {matrix.dtype}"
     if selection.ids:
-        text += f"; named by {listed(selection.ids)}"
+        text += f"; named by {quote_names(selection.ids)}"
     if features is not None and features.left_out:
-        text += f"; left out: {listed(features.left_out)}"
+        text += f"; left out: {quote_names(features.left_out)}"
     return text
 
 
@@ -326,14 +326,14 @@ def open_matrix(
     parts: list[NDArray[Any] | SparseRows] = []
     id_files: list[Path] = []
     # Describe all files before converting any of them, which may take minutes.
-    files = described_files(path, selection)
-    expected = expected or features_of(files)
+    files = describe_files(path, selection)
+    expected = expected or find_features(files)
     for _, file, _ in files:
-        array = _mapped_as_it_is(file) if suffix(file) == ".npy" else None
+        array = _map_unconverted(file) if suffix(file) == ".npy" else None
         if array is not None:
             parts.append(array)
             continue
-        folder = converted(file, scratch, selection, expected)
+        folder = convert_file(file, scratch, selection, expected)
         parts.append(_open_converted(folder))
         if selection.ids:
             id_files.append(folder / IDS)
@@ -343,7 +343,7 @@ def open_matrix(
     return matrix
 
 
-def _mapped_as_it_is(file: Path) -> NDArray[Any] | None:
+def _map_unconverted(file: Path) -> NDArray[Any] | None:
     try:
         array = map_array(file)
     except Unmappable:
@@ -362,7 +362,7 @@ def _open_converted(folder: Path) -> NDArray[Any] | SparseRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     channel: Path
     scratch: Path
     host: str
@@ -377,25 +377,25 @@ class Source:
     names."""
     sharded: bool = False
     """True if each instance has only its share of the files."""
-    place: Place | None = None
+    location: Location | None = None
     """Its folders; None asks the instance's own environment, as jobs do."""
 
-    def here(self) -> Place:
-        if self.place is not None:
-            return self.place
+    def here(self) -> Location:
+        if self.location is not None:
+            return self.location
         instance = environment.read()
         paths = instance.paths
-        return Place(
+        return Location(
             paths.channel(self.channel), paths.scratch / self.channel, instance.current_host
         )
 
-    def open(self, place: Place | None = None) -> Matrix:
-        """Map the matrix of this instance, at ``place`` if the caller knows it already; a process maps it once."""
-        return _open(place or self.here(), self.selection, self.expected, is_share=self.sharded)
+    def open(self, location: Location | None = None) -> Matrix:
+        """Map the matrix of this instance, at ``location`` if the caller knows it already; a process maps it once."""
+        return _open(location or self.here(), self.selection, self.expected, is_share=self.sharded)
 
     def features(self) -> Features | None:
         return (
-            features_of(described_files(self.here().channel, self.selection))
+            find_features(describe_files(self.here().channel, self.selection))
             if self.has_files()
             else None
         )
@@ -410,8 +410,8 @@ class Source:
 # A process opens two matrices: the matrix and the queries.
 @functools.lru_cache(maxsize=2)
 def _open(
-    place: Place, selection: Selection, expected: Features | None, *, is_share: bool
+    location: Location, selection: Selection, expected: Features | None, *, is_share: bool
 ) -> Matrix:
     return open_matrix(
-        place.channel, place.scratch, selection, expected=expected, is_share=is_share
+        location.channel, location.scratch, selection, expected=expected, is_share=is_share
     )

@@ -24,7 +24,7 @@ from raysm.features.similarity.cluster.reading.columns import (
     id_type,
     is_row_index,
     join_ids,
-    listed,
+    quote_names,
     stored_id_type,
 )
 from raysm.instance.work.csv_files import delimiter_of, open_csv
@@ -149,7 +149,9 @@ def _too_many_columns(path: Path) -> InvalidInput:
     )
 
 
-def _chosen(names: Sequence[str], selection: Selection, index: Sequence[str]) -> tuple[int, ...]:
+def _choose_features(
+    names: Sequence[str], selection: Selection, index: Sequence[str]
+) -> tuple[int, ...]:
     """Return the positions of the features: the named columns, or all but ids, excluded ones and pandas' ``index``."""
     if selection.columns is not None:
         chosen = set(selection.columns)
@@ -179,7 +181,7 @@ def _check_nulls(
         if not done and column.null_count == len(column) > 1:
             where = f"none of the first {len(column):,} rows has a value"
         others = [other for other, _ in missing[1:]]
-        more = f"; values are missing in {listed(others)} too" if others else ""
+        more = f"; values are missing in {quote_names(others)} too" if others else ""
         remedy = "fill it, or leave out the row" if name in ids else _fill(name)
         raise InvalidInput(f"{file}: column {name!r}, {where}; {remedy}{more}")
 
@@ -259,9 +261,11 @@ def _csv_table(path: Path, selection: Selection) -> Table:
             f"{option(selection.option, selection.named[0])}"
         )
     selection.check(path.name, names, _delimiter_hint(path, names))
-    positions = _chosen(names, selection, index=())
+    positions = _choose_features(names, selection, index=())
     if not positions:
-        raise InvalidInput(f"{path.name} has no feature columns; its columns are {listed(names)}")
+        raise InvalidInput(
+            f"{path.name} has no feature columns; its columns are {quote_names(names)}"
+        )
     chosen = tuple(names[i] for i in positions)
     if has_header and selection.columns is None:
         _refuse_row_index(path, chosen)
@@ -355,7 +359,7 @@ def _csv_error(path: Path, table: Table, reason: str) -> InvalidInput:
             remedy = remedy or f"; if the value is missing, {_fill(name)}"
         remedy = remedy or (_id_or_exclude(name) if table.header_lines else "")
         if others := [other for other in table.texts if other != name]:
-            remedy += f"; not numbers either: {listed(others)}"
+            remedy += f"; not numbers either: {quote_names(others)}"
     return InvalidInput(f"{path.name}: {reason}{remedy}")
 
 
@@ -388,9 +392,11 @@ def _parquet_table(path: Path, selection: Selection) -> Table:
         name: stored_id_type(path.name, name, schema.field(name).type) for name in selection.ids
     }
     index = _pandas_index(schema)
-    positions = _chosen(names, selection, index)
+    positions = _choose_features(names, selection, index)
     if not positions:
-        raise InvalidInput(f"{path.name} has no feature columns; its columns are {listed(names)}")
+        raise InvalidInput(
+            f"{path.name} has no feature columns; its columns are {quote_names(names)}"
+        )
     fields = [schema.field(i) for i in positions]
     kinds = pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean
     texts = [
@@ -398,7 +404,7 @@ def _parquet_table(path: Path, selection: Selection) -> Table:
     ]
     if texts:
         name, others = texts[0].name, [field.name for field in texts[1:]]
-        more = f"; not numbers either: {listed(others)}" if others else ""
+        more = f"; not numbers either: {quote_names(others)}" if others else ""
         raise InvalidInput(
             f"{path.name}: column {name!r} holds {texts[0].type}, not numbers{_id_or_exclude(name)}{more}"
         )
@@ -406,7 +412,7 @@ def _parquet_table(path: Path, selection: Selection) -> Table:
     if len(lists) > 1 or (lists and len(fields) > 1 and selection.columns is None):
         name, others = lists[0].name, [field.name for field in fields if field is not lists[0]]
         raise InvalidInput(
-            f"{path.name} has the list column {name!r} and also {listed(others)}; choose the features: "
+            f"{path.name} has the list column {name!r} and also {quote_names(others)}; choose the features: "
             f"{option('columns', name)} takes the list alone, with names of columns of numbers those too"
         )
     if selection.columns is None and not lists:
@@ -516,7 +522,7 @@ def _read_parquet(path: Path, selection: Selection, expected: Features | None) -
                         # Booleans are single bits in Arrow, so they need a copy.
                         piece = column.to_numpy(zero_copy_only=False)
                     pieces.append(piece)
-                rows = _joined(pieces, table.dtype)
+                rows = _join_pieces(pieces, table.dtype)
                 if not (done or length) and selection.columns is None:
                     _refuse_counting(path, table, positions, rows)
                 yield Batch(rows, join_ids({table.names[i]: columns[i] for i in ids}))
@@ -538,7 +544,7 @@ def _batch_rows(table: Table, metadata: Any) -> int:
     return max(1, min(65536, BATCH_BYTES // (8 * width)))
 
 
-def _joined(pieces: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[Any]:
+def _join_pieces(pieces: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[Any]:
     if len(pieces) == 1 and pieces[0].ndim == 2:
         return pieces[0]
     widths = [1 if piece.ndim == 1 else piece.shape[1] for piece in pieces]

@@ -22,14 +22,14 @@ from raysm.features.similarity.cluster.arithmetic.score import (
     least_score,
     pair_scores,
     prepare,
-    scaled,
+    scale_rows,
 )
 from raysm.features.similarity.cluster.arithmetic.sparse_rows import SparseRows, sparse_pays
 from raysm.features.similarity.cluster.tiling import (
     RowOrder,
     RowRun,
-    blocks_for,
-    consecutive,
+    choose_block_count,
+    find_runs,
     rectangle,
     rectangles,
     triangle,
@@ -41,7 +41,7 @@ from tests.support.reference import score_rows
 
 def tile(rows):
     found = prepare(rows)
-    return Tile(start=0, rows=scaled(rows, found.exponents), norms=found.norms)
+    return Tile(start=0, rows=scale_rows(rows, found.exponents), norms=found.norms)
 
 
 def float32_errors(rows):
@@ -139,7 +139,7 @@ def test_scores_are_those_of_the_definition(name):
     found = prepare(rows)
     expected = score_rows(rows, range(len(rows)))
     i, j = (index.ravel() for index in np.indices(expected.shape))
-    ready = scaled(rows, found.exponents)
+    ready = scale_rows(rows, found.exponents)
     scores = pair_scores(ready[i], ready[j], found.norms[i], found.norms[j])
     assert np.array_equal(scores, expected.ravel())
 
@@ -150,7 +150,7 @@ def test_a_cosine_of_float64_rows_survives_every_magnitude(exponent, other):
     rows = np.array([[3.0, 4.0, 0.0], [4.0, 3.0, 0.0]])
     rows = np.ldexp(rows, np.array([[exponent], [other]]))
     found = prepare(rows)
-    ready = scaled(rows, found.exponents)
+    ready = scale_rows(rows, found.exponents)
     assert pair_scores(ready[:1], ready[1:], found.norms[:1], found.norms[1:])[0] == np.float32(
         0.96
     )
@@ -226,7 +226,7 @@ def time_in_halves(blocks, slots):
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 8, 31, 64, 333, 1000])
 def test_slots_have_equal_work_to_the_end(slots):
-    blocks = blocks_for(slots, 10_000_000, 256, 20_000)
+    blocks = choose_block_count(slots, 10_000_000, 256, 20_000)
     # A triangle of blocks is as much work as its square of half tiles.
     assert time_in_halves(blocks, slots) * slots <= 1.04 * blocks**2
 
@@ -240,7 +240,7 @@ def test_slots_have_equal_work_to_the_end(slots):
 def test_blocks_have_at_most_as_many_rows_as_memory_allows_and_not_fewer_than_are_worth_it(
     slots, rows, least, most
 ):
-    blocks = blocks_for(slots, rows, least, most)
+    blocks = choose_block_count(slots, rows, least, most)
     assert math.ceil(rows / blocks) <= most
     assert blocks == math.ceil(rows / most) or rows // blocks >= least or blocks == 1
 
@@ -252,7 +252,7 @@ NUMBERS = st.lists(st.integers(0, 40), unique=True).map(
 
 @given(numbers=NUMBERS)
 def test_runs_of_consecutive_numbers_have_each_number_at_its_index(numbers):
-    runs = list(consecutive(numbers))
+    runs = list(find_runs(numbers))
     found = [(run.offset + at, run.start + at) for run in runs for at in range(run.rows)]
     assert found == list(enumerate(numbers.tolist()))
     # No two runs could be one.

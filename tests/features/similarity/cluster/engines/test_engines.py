@@ -83,7 +83,7 @@ def test_scores_of_every_length_are_numpys_to_the_last_bit(columns, dtype):
     assert np.array_equal(out, score_rows(rows, range(7)))
 
 
-@pytest.mark.parametrize("columns", [1, 2, 3, 64, 1000, 1 << 17, bounds.MOST_COLUMNS])
+@pytest.mark.parametrize("columns", [1, 2, 3, 64, 1000, 1 << 17, bounds.MAX_COLUMNS])
 def test_sums_of_products_of_the_largest_integers_fit_into_32_bits_and_larger_ones_would_not(
     columns,
 ):
@@ -111,7 +111,7 @@ def test_no_float32_sum_of_products_is_further_off_than_its_bound(columns):
     assert (np.abs(summed - exact) <= bounds.growth(columns) * sizes).all()
 
 
-@pytest.mark.parametrize("columns", [30, 1000, bounds.MOST_COLUMNS])
+@pytest.mark.parametrize("columns", [30, 1000, bounds.MAX_COLUMNS])
 def test_a_float32_sum_that_loses_every_product_but_the_first_is_within_its_bound(columns):
     row = np.full(columns, 2.0**-12, dtype=np.float32)
     row[0] = 1

@@ -9,7 +9,7 @@ from raysm.features.similarity.cluster.modes.full import Full
 from raysm.features.similarity.cluster.modes.mode import Ranges
 from raysm.features.similarity.cluster.modes.threshold import MAX_PAIRS, pieces, threshold_tile
 from raysm.features.similarity.cluster.tasks import TileTask
-from raysm.features.similarity.cluster.tiling import row_cuts, triangle
+from raysm.features.similarity.cluster.tiling import split_rows, triangle
 from raysm.instance.work.row_blocks import RowBlock, TileBlock
 from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import score_rows
@@ -23,7 +23,7 @@ def written(folder, ranges, *, in_strips):
     """Have tasks fill the files of these ranges; return them."""
     context = context_of(saved(KINDS["float32"], folder))
     if in_strips:
-        cuts = [rows for block in ranges for rows in row_cuts(block, 25)]
+        cuts = [rows for block in ranges for rows in split_rows(block, 25)]
         tasks = [TileTask(TileBlock(rows, RowBlock(0, 90)), False) for rows in cuts]
     else:
         tasks = [TileTask(tile, True) for tile in triangle(90, 40)]

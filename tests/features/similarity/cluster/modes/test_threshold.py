@@ -6,9 +6,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from raysm.features.similarity.cluster.modes.mode import Ranges
-from raysm.features.similarity.cluster.modes.threshold import MAX_PAIRS, Threshold, merged_pairs
-from raysm.features.similarity.cluster.output import PAIRS_GROUP
+from raysm.features.similarity.cluster.modes.mode import GROUP_ROWS, Ranges
+from raysm.features.similarity.cluster.modes.threshold import MAX_PAIRS, Threshold, merge_pairs
 from raysm.features.similarity.cluster.tasks import Part, TileTask, decode_part, encode_part
 from raysm.features.similarity.cluster.tiling import triangle
 from raysm.instance.work.record import BlockRecord
@@ -80,19 +79,19 @@ def test_queries_have_pairs_with_rows_whose_numbers_are_lower(tmp_path):
 
 def test_the_pieces_of_a_tile_with_too_many_pairs_cover_it_counted_from_its_first_row():
     task = TileTask(TileBlock(RowBlock(100, 4100), RowBlock(5000, 9200)), True)
-    found = MODE.given_up(task, {"overflowed": np.array([MAX_PAIRS + 1])})
+    found = MODE.split_given_up(task, {"overflowed": np.array([MAX_PAIRS + 1])})
     assert {piece.rows for piece in found} == {RowBlock(0, 4000)}
     assert [
         row for piece in found for row in range(piece.columns.start, piece.columns.stop)
     ] == list(range(4200))
     assert all(4000 * piece.columns.rows <= MAX_PAIRS for piece in found)
-    assert MODE.given_up(task, {"rows": np.empty(0, np.uint32)}) == ()
+    assert MODE.split_given_up(task, {"rows": np.empty(0, np.uint32)}) == ()
 
 
 def merged(record, names, rows):
     """Return the chunks of the merged pairs, and how many rows were reported as done."""
     done = []
-    chunks = list(merged_pairs(record, names, rows, done.append))
+    chunks = list(merge_pairs(record, names, rows, done.append))
     return chunks, sum(done)
 
 
@@ -122,12 +121,12 @@ def test_pieces_are_merged_in_groups_without_losing_a_row_at_the_edge_of_a_group
     assert np.array_equal(found[2], np.tile(scores, 100))
     assert done == 100
     # As many rows in each group as fit into it.
-    fit = PAIRS_GROUP // each
+    fit = GROUP_ROWS // each
     assert [len(chunk[0]) // each for chunk in chunks] == [fit, 100 - fit]
 
 
 def test_a_row_with_more_pairs_than_a_group_is_merged_at_once(tmp_path):
-    record, many = record_in(tmp_path), PAIRS_GROUP + 3
+    record, many = record_in(tmp_path), GROUP_ROWS + 3
     counts = np.array([2, many, 1], dtype=np.uint32)
     neighbors = np.concatenate([np.arange(count, dtype=np.uint32) for count in counts.tolist()])
     keep(

@@ -8,7 +8,7 @@ import pytest
 
 from raysm.features.similarity.cluster.modes.mode import Ranges
 from raysm.features.similarity.cluster.modes.topk import TopK
-from raysm.features.similarity.cluster.tasks import TileTask, engine_cache_of
+from raysm.features.similarity.cluster.tasks import TileTask, get_engine_cache
 from raysm.instance.work.row_blocks import RowBlock, TileBlock
 from tests.support.dense_rows import expected_keys, kinds_of_rows
 from tests.support.similarity import context_of, owned_ranges, saved
@@ -32,7 +32,7 @@ def test_a_task_prepares_no_more_rows_at_a_time_than_memory_allows_in_cuts_of_ab
     tmp_path,
 ):
     context = replace(context_of(saved(ROWS, tmp_path)), operand_rows=25)
-    cache = engine_cache_of(context)
+    cache = get_engine_cache(context)
     cache.engine = Noting(cache.engine)
     found = TopK(3).compare(context, TileTask(TileBlock(RowBlock(0, 90), RowBlock(0, 90)), True))
     assert cache.engine.prepared == [23, 23, 23, 21]

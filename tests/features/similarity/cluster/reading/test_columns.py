@@ -12,13 +12,9 @@ import pytest
 
 from raysm.errors import InvalidInput
 from raysm.features.similarity.cluster.arithmetic.keys import encode
-from raysm.features.similarity.cluster.output import (
-    NEIGHBORS,
-    PAIRS,
-    write_ids,
-    write_neighbors,
-    write_pairs,
-)
+from raysm.features.similarity.cluster.modes.full import write_ids
+from raysm.features.similarity.cluster.modes.threshold import PAIRS, write_pairs
+from raysm.features.similarity.cluster.modes.topk import NEIGHBORS, write_neighbors
 from raysm.features.similarity.cluster.reading.columns import Ids, Selection
 from raysm.features.similarity.cluster.reading.files import peek
 from raysm.features.similarity.cluster.reading.matrix import describe, open_matrix
