@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from raysm.features.batch.result import Batch, BatchResult
     from raysm.features.experiments.table import Jobs, jobs
     from raysm.features.grid.batch_job.controller_job import ControllerJob
-    from raysm.features.grid.row import GridRow
-    from raysm.features.grid.rows.databases import Query
+    from raysm.features.grid.grid_row import GridRow
     from raysm.features.grid.shards import shards
+    from raysm.features.grid.sources.databases import Query
     from raysm.features.grid.task import Rules
     from raysm.features.grid.views.grid import Grid
     from raysm.features.grid.views.handle import GridHandle, attach_grid

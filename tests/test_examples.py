@@ -229,7 +229,8 @@ def campaigns(folder):
     code = (
         "import sys; sys.path.insert(0, 'examples/grid'); import run; from pathlib import Path;"
         "from raysm import Query;"
-        "from raysm.features.grid.rows.source import source_of; from raysm.features.grid.rows.columns import tasks_of;"
+        "from raysm.features.grid.sources.source import source_of;"
+        "from raysm.features.grid.sources.columns import tasks_of;"
         "query = Query(run.QUERY, on=str(run.make(Path(sys.argv[1]))), params=run.PARAMS);"
         "[print(task.key, task.region, task.parameters['lr']) for task in tasks_of(source_of(query).read(100))]"
     )

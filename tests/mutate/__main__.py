@@ -1,4 +1,4 @@
-"""``python3 -m tests.mutate raysm.features.grid.placing``: break a module in one place at a time, and run its tests.
+"""``python3 -m tests.mutate raysm.features.grid.placement``: break a module in one place at a time, and run its tests.
 
 Each change is a mutant. A mutant that fails a test is killed; one that passes all tests survives
 and
@@ -223,7 +223,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python3 -m tests.mutate", description=__doc__.splitlines()[0]
     )
-    parser.add_argument("module", help="such as raysm.features.grid.placing")
+    parser.add_argument("module", help="such as raysm.features.grid.placement")
     parser.add_argument(
         "tests", nargs="*", help="files, folders or tests (default: the folder of tests beside it)"
     )

@@ -13,7 +13,7 @@ from raysm.core.protocol.paths import Paths
 from raysm.features.account.checks import CHECKS
 from raysm.features.account.permissions import ROLE, USER, Grant, policy, trust
 from raysm.features.grid import endings
-from raysm.features.grid.rows.columns import COLUMNS
+from raysm.features.grid.sources.columns import COLUMNS
 from raysm.instance import environment
 from raysm.instance.variables import user_variables
 from tests.support.bootstraps import request, write_training

@@ -19,7 +19,7 @@ from raysm.errors import JobNotFound, ServiceError
 from raysm.features.grid.controller import Controller
 from raysm.features.grid.database import LeaseLost
 from raysm.features.grid.limiter import Limiter, Rate
-from raysm.features.grid.place import Offer, Place
+from raysm.features.grid.market import Offer, Place
 from raysm.features.grid.placement import Cheapest
 from raysm.features.grid.region import Listed, Page
 from raysm.features.grid.store import Store

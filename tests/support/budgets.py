@@ -2,7 +2,7 @@
 
 import random
 
-from raysm.features.grid.place import Offer, Place
+from raysm.features.grid.market import Offer, Place
 from raysm.features.grid.placement import Cheapest
 from raysm.features.grid.task import Rules, Task
 from tests.support.grid_world import CAPACITY_ERROR, Behaviour, overlaps

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from itertools import chain
 
-from raysm.features.grid.place import Offer, Place
+from raysm.features.grid.grid_row import TROUBLES_FIRST, rows_of
+from raysm.features.grid.market import Offer, Place
 from raysm.features.grid.placement import Cheapest
-from raysm.features.grid.row import TROUBLES_FIRST, rows_of
 from raysm.features.grid.snapshot import snapshot
 from raysm.features.grid.task import Rules, Task
 from raysm.features.grid.views.report import report_page

@@ -11,8 +11,8 @@ from raysm.core.request import Limits, Local
 from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.plan import planned
-from raysm.features.grid.rows.source import source_of
 from raysm.features.grid.running import open_running
+from raysm.features.grid.sources.source import source_of
 from raysm.features.grid.task import Rules
 from raysm.features.script.request import Script
 from tests.support.homes import serving

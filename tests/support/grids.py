@@ -2,7 +2,7 @@
 
 from raysm.features.grid.controller import Controller
 from raysm.features.grid.limiter import Limiter, Rate
-from raysm.features.grid.place import Offer, Place
+from raysm.features.grid.market import Offer, Place
 from raysm.features.grid.placement import Cheapest
 from raysm.features.grid.sending import left_regions
 from raysm.features.grid.store import Store

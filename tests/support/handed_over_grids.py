@@ -12,7 +12,7 @@ from raysm.features.grid.batch_job.handover import take_up
 from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.plan import Known, Planned, plan_grid
-from raysm.features.grid.rows.source import source_of
+from raysm.features.grid.sources.source import source_of
 from raysm.features.grid.task import Rules
 from raysm.features.script.request import Script
 from tests.support.homes import in_home

@@ -8,7 +8,7 @@ from collections import Counter
 
 from raysm.features.grid.endings import Verdict, parse_quota
 from raysm.features.grid.limiter import Limiter
-from raysm.features.grid.place import Market, Place, Quota, place_of
+from raysm.features.grid.market import Market, Place, Quota, place_of
 from raysm.features.grid.store import Store
 from raysm.features.grid.task import Attempt, AttemptState
 

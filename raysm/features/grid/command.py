@@ -28,13 +28,13 @@ from raysm.features.grid.batch_job.handover import exit_code, take_up
 from raysm.features.grid.endings import brief
 from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridFile, GridRequest, read_grid_file
+from raysm.features.grid.grid_row import KEY, GridRow, check_state
 from raysm.features.grid.local_grids import SentController, grid_names, only_grid
 from raysm.features.grid.plan import Planned, planned
-from raysm.features.grid.row import KEY, GridRow, check_state
-from raysm.features.grid.rows.databases import Query
-from raysm.features.grid.rows.source import MAX_ROWS, Source, source_of
 from raysm.features.grid.running import Running, open_running
 from raysm.features.grid.snapshot import snapshot
+from raysm.features.grid.sources.databases import Query
+from raysm.features.grid.sources.source import MAX_ROWS, Source, source_of
 from raysm.features.grid.store import path_of
 from raysm.features.grid.task import Rules, TaskState
 from raysm.features.grid.views.handle import GridHandle, attach_grid

@@ -10,7 +10,7 @@ from typing import Any
 from raysm.core.client.job.description import Description
 from raysm.features.grid.capacity import back_off_region, learn_quota, record_refusal, record_start
 from raysm.features.grid.endings import Verdict, ending, same_reason
-from raysm.features.grid.records import GridRecord, TaskRecord
+from raysm.features.grid.schema import GridRecord, TaskRecord
 from raysm.features.grid.store import Store
 from raysm.features.grid.task import Attempt, AttemptState, TaskState, most_billed_s
 

@@ -1,23 +1,36 @@
-"""One step of a grid: look at its jobs, and send the next ones.
+"""One step of a grid: look at its jobs, choose the rows that get a job now, and send them.
 
 A step gets only the time; all state is in the store. A step may be killed at any point: the next
 one, in any process, continues from the store.
 """
 
-from collections.abc import Mapping
+import heapq
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
+from raysm.core.request.durations import duration
 from raysm.features.grid import sending
-from raysm.features.grid.capacity import back_off_region
+from raysm.features.grid.capacity import back_off_region, last_refusal, read_market
 from raysm.features.grid.conclusion import brake
 from raysm.features.grid.database import this_process
+from raysm.features.grid.endings import region_of_checkpoints
 from raysm.features.grid.limiter import Limiter
+from raysm.features.grid.market import Choice, Offer
 from raysm.features.grid.placement import Cheapest, Forecast
-from raysm.features.grid.placing import Placing
-from raysm.features.grid.records import GridRecord
 from raysm.features.grid.region import Guard, Region, RegionApi, RegionUnavailable
+from raysm.features.grid.schema import GridRecord, TaskRecord
 from raysm.features.grid.store import Store
 from raysm.features.grid.sweep import GAUGE_S, Gauge, Sweep
+from raysm.features.grid.task import (
+    MAX_RUNTIME_S,
+    Attempt,
+    AttemptState,
+    Task,
+    TaskState,
+    most_billed_s,
+)
 
 SHORTEST_S = 0.25
 """Shortest pause between two steps. With 0.05, a region with 20 calls a second needed a step per
@@ -26,6 +39,14 @@ call, and 100,000 rows took twice as long."""
 LONGEST_S = 10.0
 """Longest pause between two steps: the lease must be renewed, and the user's commands must be
 read."""
+
+PROBE_S = 120.0
+"""Seconds that a first job must run before more are sent: most errors of a program show within
+them."""
+
+MAX_SENT = 100
+"""Most jobs of one step: more than an account's rate allows, and few enough that a step does not
+read all rows."""
 
 
 class Controller:
@@ -93,9 +114,8 @@ class Controller:
             # The region's attempts keep their slots, and nothing new is sent there.
             with self.store.database.transaction("silent"):
                 why = error.reason
-                why = (
-                    sending.unanswered_note(self.store, region, why) if region in self.left else why
-                )
+                if region in self.left:
+                    why = sending.unanswered_note(self.store, region, why)
                 back_off_region(self.store, region, why, now)
 
     def _grid_or_pause(self, now: float) -> GridRecord:
@@ -108,13 +128,13 @@ class Controller:
         return self.store.grid()
 
     def _place(self, now: float) -> float | None:
-        placing = Placing(
+        placer = Placer(
             self.store, self._placement, self._forecast, self._limiter, self._regions, now
         )
-        sending.send(self.store, self._api, placing.intend(), now)
-        if placing.over_budget and not self.store.open_count() and not self.store.is_watching(now):
-            self.store.change_grid("paused", now, why=placing.over_budget)
-        return placing.again_s
+        sending.send(self.store, self._api, placer.intend(), now)
+        if placer.over_budget and not self.store.open_count() and not self.store.is_watching(now):
+            self.store.change_grid("paused", now, why=placer.over_budget)
+        return placer.again_s
 
     def _end_or_wait(self, grid: GridRecord, moments: list[float], now: float) -> float | None:
         if not self.store.open_count() and not self.store.is_watching(now):
@@ -129,3 +149,223 @@ class Controller:
                 moments.append(max(due_s, now + self._limiter.wait_s(name, operation, now)))
         # Not 0, which would be a busy loop.
         return max(SHORTEST_S, min(moments) - now)
+
+
+class Placer:
+    """Choose the rows that get a job in one step, and their places.
+
+    Rows come by priority, within slots, token buckets, quotas and the budget.
+
+    Attributes:
+        over_budget: Why the budget allows no further job; empty if it does.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        placement: Cheapest,
+        forecast: Forecast,
+        limiter: Limiter,
+        regions: list[str],
+        now: float,
+    ) -> None:
+        self._store = store
+        self._placement = placement
+        self._limiter = limiter
+        self._now = now
+        self._grid = store.grid()
+        current = read_market(store, limiter, regions, now)
+        needs_price = self._grid.rules.budget_usd is not None
+        self._market = replace(
+            current, needs_price=needs_price, outlook=forecast.outlook(store, now)
+        )
+        self._in_use = Counter(self._market.in_use)
+        self._taken = 0
+        self._regions = regions
+        self._cost = store.money(now).worst_usd
+        # Times when rows that found no place may find one.
+        self._again_s: list[float] = []
+        self.over_budget = ""
+
+    @property
+    def again_s(self) -> float | None:
+        return min(self._again_s, default=None)
+
+    def intend(self) -> list[tuple[Task, Attempt]]:
+        """Store an intent for each row that has room, in one transaction.
+
+        Returns:
+            The rows with their attempts, which are to be sent.
+        """
+        rules = self._grid.rules
+        limit = rules.brake if self._is_probing() else rules.parallel
+        room = min(MAX_SENT, min(limit, rules.parallel) - self._store.open_count())
+        with self._limiter.together():
+            chosen = [] if room < 1 else list(self._choose_rows(room))
+        if len(chosen) == MAX_SENT:
+            self._again_s.append(self._now)
+        if not chosen:
+            return []
+        with self._store.database.transaction("intents", durable=True):
+            # A user may have corrected a row since it was read: it is placed in the next step.
+            unchanged = (
+                (record, offer)
+                for record, offer in chosen
+                if self._store.task(record.task.key) == record
+            )
+            return [(record.task, self._keep(record, offer)) for record, offer in unchanged]
+
+    def _is_probing(self) -> bool:
+        """Whether only a few jobs are sent yet, to see whether the program runs at all."""
+        if not self._grid.rules.brake or self._grid.goes_on:
+            return False
+        return not self._store.has_run(("OK", "TIME"), self._now - PROBE_S)
+
+    def _choose_rows(self, room: int) -> Iterator[tuple[TaskRecord, Offer]]:
+        closed: set[str] = set()
+        # One row more than there are calls: it finds out when the next call may be made.
+        calls = sum(self._limiter.calls(region, "create", self._now) for region in self._regions)
+        for shape, record in self._merge_by_priority(min(room, calls + 1)):
+            if shape in closed or self.over_budget:
+                continue
+            choice = self._choose_place(record)
+            if choice.offer is not None:
+                yield record, choice.offer
+                room -= 1
+                if room < 1:
+                    return
+            elif choice.again_s is not None and not self._is_hopeless(choice):
+                # All rows of a shape wait for the same places.
+                closed.add(shape)
+                self._again_s.append(choice.again_s)
+            else:
+                self._give_up(record, choice)
+
+    def _merge_by_priority(self, room: int) -> Iterator[tuple[str, TaskRecord]]:
+        """Yield the first waiting rows of all shapes by priority."""
+
+        def worth(item: tuple[str, TaskRecord]) -> tuple[float, float, int]:
+            task = item[1].task
+            return -task.priority, -(task.expected_s or 0.0), task.position
+
+        rows = [
+            [(shape, record) for record in self._store.waiting(shape, self._now, room)]
+            for shape in self._store.shapes()
+        ]
+        return heapq.merge(*rows, key=worth)
+
+    def _choose_place(self, record: TaskRecord) -> Choice:
+        task = record.task
+        attempts = self._store.attempts(task.key) if record.attempts else []
+        region = region_of_checkpoints(attempts)
+        if region is not None:
+            task = replace(task, region=region)
+            if region not in self._regions:
+                removed = (
+                    f"its checkpoints are in {task.region}, which was removed from the grid; "
+                    f"to continue there, raysm grid retry {self._grid.name}, "
+                    "and raysm grid run with that region"
+                )
+                return Choice(reasons={"nowhere": removed})
+        market = self._market
+        if self._taken:
+            outlook = replace(market.outlook, waiting=market.outlook.waiting - self._taken)
+            market = replace(market, in_use=self._in_use, outlook=outlook)
+        choice = self._placement.choose(task, attempts, market, self._now)
+        if choice.offer is None:
+            return choice
+        return self._admit(record, choice, choice.offer)
+
+    def _admit(self, record: TaskRecord, choice: Choice, offer: Offer) -> Choice:
+        """Return the choice, if the region's token bucket and the budget admit it."""
+        task = record.task
+        place = offer.place
+        now = self._now
+        count = task.count or offer.count
+        max_runtime_s = task.max_runtime_s or MAX_RUNTIME_S
+        budget = self._grid.rules.budget_usd
+        price = offer.most_usd_per_hour
+        usd = 0.0 if price is None else price * count * most_billed_s(max_runtime_s) / 3600
+        if budget is not None and price is not None and self._cost + usd > budget:
+            self.over_budget = (
+                f"the budget of ${budget:,.2f} does not allow a further job: "
+                f"row {task.key!r} may take ${usd:,.2f} "
+                f"({duration(max_runtime_s)} at most in {place}), and "
+                f"${max(0.0, budget - self._cost):,.2f} are left; "
+                "raise --budget, lower --max-runtime, or stop"
+            )
+            return Choice(
+                again_s=now + 60, reasons={str(place): "the budget does not allow a job now"}
+            )
+        if not self._limiter.take(place.region, "create", now):
+            until_s = now + max(self._limiter.wait_s(place.region, "create", now), 1e-3)
+            self._market = replace(
+                self._market, closed={**self._market.closed, place.region: until_s}
+            )
+            # Another region may have a call left.
+            return self._choose_place(record)
+        self._in_use[place] += count
+        self._taken += 1
+        self._cost += usd
+        return choice
+
+    def _keep(self, record: TaskRecord, offer: Offer) -> Attempt:
+        task = record.task
+        grid = self._grid
+        number = record.attempts + 1
+        # In 1 of 200 grids of 100,000 rows two keys share a hash: the second one takes the next
+        # number.
+        while self._store.attempt(grid.job_name(task, number)) is not None:
+            number += 1
+        attempt = Attempt(
+            task=task.key,
+            number=number,
+            name=grid.job_name(task, number),
+            region=offer.place.region,
+            instance_type=offer.place.instance_type,
+            count=task.count or offer.count,
+            spot=offer.place.spot,
+            state=AttemptState.INTENDED,
+            intended_s=self._now,
+            max_runtime_s=task.max_runtime_s or MAX_RUNTIME_S,
+            usd_per_hour=offer.most_usd_per_hour,
+            choice=offer.choice,
+            price_version=offer.price_version,
+        )
+        self._store.insert(attempt)
+        self._store.move_task(
+            task.key, TaskState.WAITING, TaskState.PLACED, self._now, attempts=number, reason=""
+        )
+        return attempt
+
+    def _is_hopeless(self, choice: Choice) -> bool:
+        """Whether no place has taken a job for ``Rules.give_up_s``."""
+        # Not the row's own wait, which is long if other rows come first.
+        return (
+            bool(choice.stuck)
+            and self._now - max(choice.stuck.values()) > self._grid.rules.give_up_s
+        )
+
+    def _give_up(self, record: TaskRecord, choice: Choice) -> None:
+        state = TaskState.IMPOSSIBLE
+        reasons = choice.reasons
+        if choice.stuck:
+            # Reasons are counted by their text, so they leave out how long each backoff lasts.
+            state = TaskState.FAILED
+            reasons = {str(place): last_refusal(self._store, place) for place in choice.stuck}
+        reason = (
+            "; ".join(f"{place}: {why}" for place, why in reasons.items())
+            or "the grid has no places"
+        )
+        if choice.stuck:
+            hours = self._grid.rules.give_up_s / 3600
+            reason = (
+                f"given up: for {hours:g} h no place took a job ({reason}); "
+                "give more types or regions, or wait"
+            )
+        with self._store.database.transaction(state.value):
+            self._store.move_task(
+                record.task.key, TaskState.WAITING, state, self._now, reason=reason
+            )
+        # The next waiting row was not read yet.
+        self._again_s.append(self._now)

@@ -16,7 +16,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.features.grid.records import FROM_13, SCHEMA, TRIGGERS, VERSION
+from raysm.features.grid.schema import FROM_13, SCHEMA, TRIGGERS, VERSION
 
 
 class Turns:

@@ -24,9 +24,9 @@ from raysm.core.protocol.store import put_first
 from raysm.core.request import Cluster, Input, Limits, MetricDefinition, Target, Workload
 from raysm.core.request.job import check_channels, hyperparameter_text
 from raysm.errors import InvalidRequest, did_you_mean
-from raysm.features.grid.place import Place, place_of
-from raysm.features.grid.records import GridRecord
+from raysm.features.grid.market import Place, place_of
 from raysm.features.grid.region import Prepare, token_of
+from raysm.features.grid.schema import GridRecord
 from raysm.features.grid.task import Attempt, Task, Value
 
 # -- texts with columns in braces

@@ -36,9 +36,9 @@ from raysm.core.request.codec import from_json
 from raysm.errors import InvalidRequest
 from raysm.features.grid.filling import Template, check_names
 from raysm.features.grid.local_grids import read_target
-from raysm.features.grid.rows.columns import REGION, tasks_of
-from raysm.features.grid.rows.databases import Query
-from raysm.features.grid.rows.source import MAX_ROWS, Source, source_again, source_of
+from raysm.features.grid.sources.columns import REGION, tasks_of
+from raysm.features.grid.sources.databases import Query
+from raysm.features.grid.sources.source import MAX_ROWS, Source, source_again, source_of
 from raysm.features.grid.store import Store, path_of
 from raysm.features.grid.task import Rules, Task
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from raysm.core.client.costs.prices import PriceTable
 from raysm.core.protocol.service_model import knows_preferences
 from raysm.core.request.cluster import MAX_TYPES
-from raysm.features.grid.place import (
+from raysm.features.grid.market import (
     NO_PRICE,
     OUTPACED,
     OUTPACED_S,

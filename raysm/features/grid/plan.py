@@ -25,7 +25,7 @@ from raysm.core.request.durations import duration
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.features.grid.filling import Services
 from raysm.features.grid.grid_request import GridRequest, check_types
-from raysm.features.grid.place import Market, Offer, Place, Quota
+from raysm.features.grid.market import Market, Offer, Place, Quota
 from raysm.features.grid.placement import (
     Cheapest,
     CostRate,

@@ -17,7 +17,7 @@ from raysm.core.request import AWS
 from raysm.errors import InvalidRequest
 from raysm.features.grid.capacity import market_in_use
 from raysm.features.grid.local_grids import grid_names, opened
-from raysm.features.grid.place import Place, Quota
+from raysm.features.grid.market import Place, Quota
 from raysm.features.grid.plan import read_quotas
 
 

@@ -28,14 +28,14 @@ from raysm.features.grid.controller import SHORTEST_S, Controller
 from raysm.features.grid.database import naming_file
 from raysm.features.grid.filling import Services, preparing, secret_of
 from raysm.features.grid.grid_request import MAX_NAMED, GridRequest, join
+from raysm.features.grid.grid_row import make_table, write_back
 from raysm.features.grid.limiter import Limiter
 from raysm.features.grid.local_grids import GridTarget, keep_target, read_target
 from raysm.features.grid.placement import offers_of, placement_of
 from raysm.features.grid.plan import Planned, ReadyGrid, places_of
 from raysm.features.grid.region import Prepare, Region
-from raysm.features.grid.row import make_table, write_back
-from raysm.features.grid.rows.databases import Database, database_of
 from raysm.features.grid.sending import left_regions
+from raysm.features.grid.sources.databases import Database, database_of
 from raysm.features.grid.store import Store, path_of
 from raysm.features.grid.sweep import FREE_S, GAUGE_S
 from raysm.features.grid.task import Attempt, Task

@@ -9,7 +9,7 @@ from typing import Any
 
 from raysm.core.protocol.instance_types import gpu_count
 from raysm.core.request.cluster import LOCAL_TYPE
-from raysm.features.grid.place import Place
+from raysm.features.grid.market import Place
 from raysm.features.grid.store import Money, Store
 from raysm.features.grid.task import TaskState
 

@@ -18,7 +18,7 @@ from raysm.core.request.codec import to_json
 from raysm.errors import InvalidRequest
 from raysm.features.grid.database import Database, LeaseLost
 from raysm.features.grid.endings import region_of_checkpoints
-from raysm.features.grid.records import (
+from raysm.features.grid.schema import (
     Event,
     GridRecord,
     TaskRecord,

@@ -12,7 +12,7 @@ from raysm.features.grid.capacity import (
 )
 from raysm.features.grid.endings import ENDINGS, Verdict
 from raysm.features.grid.limiter import Limiter, Rate
-from raysm.features.grid.place import Place, Quota
+from raysm.features.grid.market import Place, Quota
 from raysm.features.grid.task import Attempt, AttemptState
 
 PLACE = Place(region="r", instance_type="ml.m5.large")

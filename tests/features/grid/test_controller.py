@@ -8,12 +8,11 @@ import pytest
 
 from raysm.features.grid.capacity import set_quota
 from raysm.features.grid.conclusion import conclude
-from raysm.features.grid.controller import Controller
+from raysm.features.grid.controller import Controller, Placer
 from raysm.features.grid.endings import ENDINGS, Verdict
 from raysm.features.grid.limiter import Rate
-from raysm.features.grid.place import Offer, Place, Quota
+from raysm.features.grid.market import Offer, Place, Quota
 from raysm.features.grid.placement import Cheapest, Forecast
-from raysm.features.grid.placing import Placing
 from raysm.features.grid.store import Store
 from raysm.features.grid.task import AttemptState, Rules, Task
 from tests.support.budgets import USER, budget_used
@@ -23,7 +22,7 @@ from tests.support.grids import FAST, TYPE, Bench
 
 def intended(bench):
     bench.store.database.take_lease("me", bench.clock.now)
-    placing = Placing(
+    placer = Placer(
         bench.store,
         bench.placement,
         Forecast(),
@@ -31,7 +30,7 @@ def intended(bench):
         list(bench.regions),
         bench.clock.now,
     )
-    return placing, [attempt.task for _, attempt in placing.intend()]
+    return placer, [attempt.task for _, attempt in placer.intend()]
 
 
 def warm(bench):

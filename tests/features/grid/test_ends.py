@@ -18,7 +18,7 @@ from raysm.features.grid.endings import (
     same_reason,
     shortened,
 )
-from raysm.features.grid.place import Offer, Place
+from raysm.features.grid.market import Offer, Place
 from raysm.features.grid.placement import Cheapest
 from raysm.features.grid.running import Running
 from raysm.features.grid.store import Store

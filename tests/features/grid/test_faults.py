@@ -14,10 +14,10 @@ from raysm.features.grid.capacity import set_quota
 from raysm.features.grid.database import LeaseLost
 from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest
-from raysm.features.grid.place import Offer, Place, Quota
+from raysm.features.grid.market import Offer, Place, Quota
 from raysm.features.grid.placement import Cheapest, offers_of
 from raysm.features.grid.plan import plan_grid
-from raysm.features.grid.rows.source import source_of
+from raysm.features.grid.sources.source import source_of
 from raysm.features.grid.task import Rules, Task
 from raysm.features.script.request import Script
 from tests.support.grid_world import CAPACITY_ERROR, Behaviour

@@ -10,7 +10,7 @@ import pytest
 from raysm.core.request import AWS, Input, MetricDefinition
 from raysm.errors import InvalidRequest
 from raysm.features.grid.filling import Template, check_names, fill, preparing, secret_of, with_rate
-from raysm.features.grid.place import Place
+from raysm.features.grid.market import Place
 from raysm.features.grid.store import Store
 from raysm.features.grid.task import Attempt, Rules, Task
 from raysm.features.script.request import Script

@@ -9,7 +9,7 @@ from raysm.core.request import Local
 from raysm.errors import InvalidRequest
 from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest, extend, read_grid_file
-from raysm.features.grid.rows.source import source_of
+from raysm.features.grid.sources.source import source_of
 from raysm.features.grid.store import Store
 from raysm.features.grid.task import AGAIN, Rules, TaskState
 from raysm.features.script.request import Script

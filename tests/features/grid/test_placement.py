@@ -6,7 +6,7 @@ import random
 import pytest
 
 from raysm.core.request.cluster import MAX_TYPES
-from raysm.features.grid.place import NO_PRICE, Market, Offer, Outlook, Place, Quota
+from raysm.features.grid.market import NO_PRICE, Market, Offer, Outlook, Place, Quota
 from raysm.features.grid.placement import Cheapest, Estimates, Forecast, transfer_usd, usd_per_gb
 from raysm.features.grid.task import Attempt, AttemptState, Rules, Task, TaskState
 from tests.support.grid_world import Behaviour

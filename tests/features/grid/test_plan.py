@@ -15,10 +15,10 @@ from raysm.core.request import AWS, Cluster, Limits, Local
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest
-from raysm.features.grid.place import Market, Offer, Place, Quota
+from raysm.features.grid.market import Market, Offer, Place, Quota
 from raysm.features.grid.placement import WAIT_S, Cheapest
 from raysm.features.grid.plan import ask_quotas, assign, plan_grid, planned, quota_place
-from raysm.features.grid.rows.source import source_of
+from raysm.features.grid.sources.source import source_of
 from raysm.features.grid.task import STOP_S, Rules, Task
 from raysm.features.script.request import Script
 from raysm.local.scenario import Market as LocalMarket

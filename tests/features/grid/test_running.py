@@ -15,12 +15,12 @@ from raysm.features.grid.controller import SHORTEST_S
 from raysm.features.grid.database import this_process
 from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest
-from raysm.features.grid.place import Place, Quota
+from raysm.features.grid.market import Place, Quota
 from raysm.features.grid.plan import Known, Planned, ReadyGrid, plan_grid
-from raysm.features.grid.rows.databases import Query
-from raysm.features.grid.rows.source import source_of
 from raysm.features.grid.running import Running, open_running, stop_grid
 from raysm.features.grid.snapshot import snapshot
+from raysm.features.grid.sources.databases import Query
+from raysm.features.grid.sources.source import source_of
 from raysm.features.grid.store import Store, path_of
 from raysm.features.grid.task import Rules
 from raysm.features.script.request import Script

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.features.grid.row import rows_of
+from raysm.features.grid.grid_row import rows_of
 from raysm.features.grid.snapshot import snapshot
 from raysm.features.grid.task import Rules
 from tests.support.grid_world import Behaviour

@@ -12,10 +12,10 @@ import pytest
 from raysm.core.request.codec import to_json
 from raysm.core.request.job import NAME_PATTERN
 from raysm.errors import InvalidRequest, ServiceError
-from raysm.features.grid import records
+from raysm.features.grid import schema
 from raysm.features.grid.capacity import read_market
 from raysm.features.grid.database import Database, LeaseLost, StoreFailed, naming_file
-from raysm.features.grid.records import grid_record
+from raysm.features.grid.schema import grid_record
 from raysm.features.grid.store import Store, path_of
 from raysm.features.grid.task import Attempt, Rules, Task, TaskState
 from tests.support.budgets import USER
@@ -214,10 +214,8 @@ def test_a_full_disk_is_named_with_what_to_do(database):
 
 
 def test_tables_of_another_version_are_left_alone(tmp_path, database):
-    database.connection.execute(f"PRAGMA user_version = {records.VERSION + 1}")
-    with pytest.raises(
-        InvalidRequest, match=f"version {records.VERSION + 1}, .* {records.VERSION};"
-    ):
+    database.connection.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+    with pytest.raises(InvalidRequest, match=f"version {schema.VERSION + 1}, .* {schema.VERSION};"):
         Database(tmp_path / "g.db")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from raysm.core.client.job.description import Description, Status
 from raysm.core.protocol.job_api import TRAINING
-from raysm.features.grid.row import rows_of
+from raysm.features.grid.grid_row import rows_of
 from raysm.features.grid.snapshot import snapshot
 from raysm.features.grid.sweep import PAUSE_S, keep_last_rate
 from raysm.features.grid.task import Attempt, AttemptState, Rules, Task

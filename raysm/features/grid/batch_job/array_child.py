@@ -26,10 +26,10 @@ from raysm.errors import InvalidRequest, JobNotFound
 from raysm.features.grid.batch_job.grid_secret import Parameter, share_secret
 from raysm.features.grid.filling import Services, is_tag_of, preparing
 from raysm.features.grid.grid_request import GridRequest
+from raysm.features.grid.grid_row import GridRow
 from raysm.features.grid.plan import own_region, reaching
-from raysm.features.grid.records import GridRecord, prefix_of
-from raysm.features.grid.row import GridRow
 from raysm.features.grid.running import identity_of
+from raysm.features.grid.schema import GridRecord, prefix_of
 from raysm.features.grid.store import path_of
 from raysm.features.grid.task import Attempt, Task, TaskState
 

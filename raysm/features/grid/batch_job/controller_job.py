@@ -19,8 +19,8 @@ from raysm.features.grid.filling import Services
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.local_grids import GridTarget, SentController, keep_target, read_target
 from raysm.features.grid.plan import Planned
-from raysm.features.grid.rows.databases import database_of, kept_name, variable_of
 from raysm.features.grid.running import open_running, written_to
+from raysm.features.grid.sources.databases import database_of, kept_name, variable_of
 from raysm.features.grid.store import path_of
 
 MAX_ATTEMPTS = 10

@@ -32,8 +32,8 @@ from raysm.features.grid.batch_job.state import STATE, Folder, read_copy
 from raysm.features.grid.filling import Services, Template
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.plan import Known, Planned, ReadyGrid, places_of
-from raysm.features.grid.rows.source import source_again, source_of
 from raysm.features.grid.running import Running, identity_of, open_running
+from raysm.features.grid.sources.source import source_again, source_of
 from raysm.features.grid.task import Rules, TaskState
 
 FORMAT = 1

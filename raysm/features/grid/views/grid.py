@@ -19,9 +19,9 @@ from raysm.features.grid.batch_job.controller_job import ControllerJob, send
 from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.plan import planned
-from raysm.features.grid.rows.source import MAX_ROWS, source_of
 from raysm.features.grid.running import open_running
 from raysm.features.grid.snapshot import snapshot
+from raysm.features.grid.sources.source import MAX_ROWS, source_of
 from raysm.features.grid.task import Rules
 from raysm.features.grid.views.handle import GridHandle
 from raysm.features.grid.views.text import ShownPlan, ShownSnapshot, shown_plan, shown_snapshot

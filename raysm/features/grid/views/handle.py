@@ -24,8 +24,7 @@ from raysm.features.grid.batch_job.state import Folder, leave_command, read_copy
 from raysm.features.grid.database import naming_file
 from raysm.features.grid.filling import Services
 from raysm.features.grid.grid_request import extend
-from raysm.features.grid.local_grids import grid_names, opened, read_target
-from raysm.features.grid.row import (
+from raysm.features.grid.grid_row import (
     KEY,
     TROUBLES_FIRST,
     GridRow,
@@ -35,9 +34,10 @@ from raysm.features.grid.row import (
     rows_of,
     write_tables,
 )
-from raysm.features.grid.rows.source import MAX_ROWS, source_of
+from raysm.features.grid.local_grids import grid_names, opened, read_target
 from raysm.features.grid.running import GridStop, stop_grid
 from raysm.features.grid.snapshot import snapshot
+from raysm.features.grid.sources.source import MAX_ROWS, source_of
 from raysm.features.grid.store import Store, path_of
 from raysm.features.grid.task import AGAIN, TaskState
 from raysm.features.grid.views.report import report_page

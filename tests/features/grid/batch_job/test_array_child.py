@@ -11,7 +11,7 @@ from raysm.core.client.storage.s3 import Storage
 from raysm.core.protocol.home import VARIABLE
 from raysm.errors import InvalidRequest
 from raysm.features.grid.batch_job.array_child import RowJobs, slice_of
-from raysm.features.grid.rows.source import source_again, source_of
+from raysm.features.grid.sources.source import source_again, source_of
 from raysm.features.grid.task import Task
 from tests.support.embedded_grids import EmbeddedGrid, embedded
 

@@ -2,7 +2,7 @@
 
 from html.parser import HTMLParser
 
-from raysm.features.grid.row import GridRow
+from raysm.features.grid.grid_row import GridRow
 from raysm.features.grid.task import TaskState
 from raysm.features.grid.views.report import MAX_ROWS_SHOWN, report_page
 from tests.features.grid.views.test_text import view

@@ -1,6 +1,6 @@
 """A grid on a terminal."""
 
-from raysm.features.grid.place import Place
+from raysm.features.grid.market import Place
 from raysm.features.grid.plan import Assigned, GridPlan, PlannedPlace
 from raysm.features.grid.snapshot import Block, RegionView, Snapshot
 from raysm.features.grid.store import Money

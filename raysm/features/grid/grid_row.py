@@ -13,8 +13,8 @@ from raysm.core.client.results.result import Result
 from raysm.core.client.service import Service
 from raysm.errors import InvalidRequest, used_by
 from raysm.features.grid.endings import brief, shortened
-from raysm.features.grid.records import TaskRecord
-from raysm.features.grid.rows.databases import Database, Execute
+from raysm.features.grid.schema import TaskRecord
+from raysm.features.grid.sources.databases import Database, Execute
 from raysm.features.grid.store import Store
 from raysm.features.grid.task import TaskState, Value
 

@@ -9,9 +9,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from raysm.errors import InvalidRequest, MissingDependency, ServiceError
-from raysm.features.grid.rows.columns import tasks_of
-from raysm.features.grid.rows.databases import Query, bound, check_query, database_of, kept_name
-from raysm.features.grid.rows.source import source_again, source_of
+from raysm.features.grid.sources.columns import tasks_of
+from raysm.features.grid.sources.databases import Query, bound, check_query, database_of, kept_name
+from raysm.features.grid.sources.source import source_again, source_of
 
 SEED = "SELECT campaign AS key, region, uri AS input_data, lr FROM drives WHERE day >= :since ORDER BY campaign"
 

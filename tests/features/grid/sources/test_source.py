@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from raysm.errors import InvalidRequest
-from raysm.features.grid.rows.columns import COLUMNS, Table, plain, tasks_of
-from raysm.features.grid.rows.databases import Query
-from raysm.features.grid.rows.source import (
+from raysm.features.grid.sources.columns import COLUMNS, Table, plain, tasks_of
+from raysm.features.grid.sources.databases import Query
+from raysm.features.grid.sources.source import (
     FileSource,
     Frame,
     QuerySource,

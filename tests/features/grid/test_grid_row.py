@@ -16,6 +16,7 @@ from raysm.core.protocol.result import MANIFEST, Manifest, ResultFile
 from raysm.core.request import AWS, Local
 from raysm.core.request.codec import to_json
 from raysm.errors import InvalidConfig, InvalidRequest, ServiceError
+from raysm.features.grid.grid_row import COLUMNS, TABLE, make_table, row_result, write_back
 from raysm.features.grid.local_grids import (
     GridTarget,
     SentController,
@@ -24,8 +25,7 @@ from raysm.features.grid.local_grids import (
     opened,
     read_target,
 )
-from raysm.features.grid.row import COLUMNS, TABLE, make_table, row_result, write_back
-from raysm.features.grid.rows.databases import database_of
+from raysm.features.grid.sources.databases import database_of
 from raysm.features.grid.store import Store, folder, path_of
 from raysm.features.grid.task import AGAIN, Attempt, AttemptState, Rules, Task, TaskState
 from raysm.testing import Answer, FakeSageMaker

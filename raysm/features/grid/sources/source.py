@@ -18,8 +18,8 @@ from raysm.core.client.service import Service
 from raysm.core.client.storage.s3 import Storage
 from raysm.core.request import Local, Target
 from raysm.errors import InvalidRequest, used_by
-from raysm.features.grid.rows.columns import Table, plain
-from raysm.features.grid.rows.databases import Query, database_of, kept_name
+from raysm.features.grid.sources.columns import Table, plain
+from raysm.features.grid.sources.databases import Query, database_of, kept_name
 
 __all__ = ["MAX_ROWS", "Source", "source_again", "source_of"]
 

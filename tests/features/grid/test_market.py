@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.features.grid.place import Market, Place, Quota
+from raysm.features.grid.market import Market, Place, Quota
 
 EAST = Place(region="us-east-1", instance_type="ml.m5.large")
 
