@@ -40,7 +40,7 @@ REALLY = {
     "README.md": "int(page.neighbors.num_rows == 1797 and page.total == sum(i * i for i in range(100)))",
     "docs/guides/session-notebook.md": "page.value",
     "docs/guides/session.md": "int(page.losses == [1 / 0.1, 1 / 0.2])",
-    "docs/guides/map-blocks.md": "page.rows // 1_000_000",
+    "docs/guides/script.md": "page.rows // 1_000_000",
 }
 """Pages whose Python is run on the embedded SageMaker, each with what is 1 then."""
 
