@@ -79,6 +79,11 @@ TRIALS = {
         f"{ROWS}raysm grid plan train.py --sql duckdb:// \"SELECT * FROM 'rows.csv'\" -- --lr '{{lr}}'",
         runs_jobs=False,
     ),
+    "dev": Trial(
+        'cd "$CLONE" && python3 -m pytest -q -n 2 -p no:cacheprovider tests/core/request tests/features/grid/rows'
+        " tests/features/script/test_request.py",
+        runs_jobs=False,
+    ),
     "docs": Trial(
         'cp -r "$CLONE"/{docs,raysm,zensical.toml} . && zensical build --strict', runs_jobs=False
     ),

@@ -9,7 +9,6 @@ import types
 
 import cloudpickle
 import pytest
-import torch
 
 from raysm.core.client.source.function import pickled_call, pickled_value
 from raysm.core.client.source.package import late_source, own_modules, package_of, unpicklable_part
@@ -18,6 +17,8 @@ from raysm.features.script.request import Script
 from raysm.features.training.client import DataParallel
 from raysm.features.training.request import TrainLoop
 from tests.support.kinds import imported_from
+
+torch = pytest.importorskip("torch")
 
 
 def double(number):
