@@ -6,8 +6,8 @@ FEATURE = Feature(
     names=within(
         "raysm.features.grid",
         batch_job__controller_job=["ControllerJob"],
-        row=["GridRow"],
-        rows__databases=["Query"],
+        grid_row=["GridRow"],
+        sources__databases=["Query"],
         shards=["shards"],
         task=["Rules"],
         views__grid=["Grid"],
