@@ -70,9 +70,9 @@ class WholeOperand:
             ),
         )
 
-    def side(self, brings, hosts):
+    def side(self, moves, hosts):
         shards = [Shard(host=host, runs=(RowRun(0, 0, self.rows),), bytes=0) for host in hosts]
-        return Side(brings=brings, shares=self._chunks(shards), everywhere=True)
+        return Side(moves=moves, shares=self._chunks(shards), everywhere=True)
 
     def _chunks(self, shards):
         origins, size = getattr(self, "starts", {}), self.problem.block_rows
@@ -138,8 +138,8 @@ class SpreadOperand(WholeOperand):
     def chunks(self):
         return self._chunks(self.index.shards)
 
-    def side(self, brings, hosts):
-        return Side(brings=brings, shares=self.chunks(), everywhere=False, bytes=float(self.rows))
+    def side(self, moves, hosts):
+        return Side(moves=moves, shares=self.chunks(), everywhere=False, bytes=float(self.rows))
 
 
 class Solver:

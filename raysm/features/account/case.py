@@ -52,7 +52,7 @@ def unknown(text: str, remedy: str = "") -> Finding:
 
 
 def one_suffices(choices: Sequence[Sequence[Finding]]) -> Iterator[Finding]:
-    """Yield the findings of several choices, those of choices worse than the best one as not needed."""
+    """Yield the findings of all choices; only those of the best choices are needed."""
     gravity = (State.GOOD, State.UNKNOWN, State.BAD)
     worst = [
         max((gravity.index(finding.state) for finding in findings), default=0)
@@ -66,7 +66,10 @@ def one_suffices(choices: Sequence[Sequence[Finding]]) -> Iterator[Finding]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Intent:
-    """The job as far as it is known; the rest has a request's defaults. Its fields are options of ``raysm.submit``."""
+    """The job as far as it is known; the rest has a request's defaults.
+
+    Its fields are options of ``raysm.submit``.
+    """
 
     kind: str = TRAINING.kind
     cluster: Cluster | None = None
@@ -156,7 +159,7 @@ class Case:
         return self.caller.split(":")[1]
 
     def note_key(self, place: str, answer: Mapping[str, Any]) -> None:
-        """Remember the KMS key that an answer of S3 names, unless it is AWS's own, which every role may use."""
+        """Remember the KMS key that an answer of S3 names, unless the key is AWS's own."""
         key = answer.get("SSEKMSKeyId")
         if not key:
             return

@@ -1,4 +1,7 @@
-"""Checks before a job is sent to AWS. They follow AWS's documentation; none of them was run on AWS."""
+"""Checks before a job is sent to AWS. They follow AWS's documentation.
+
+None of them was run on AWS.
+"""
 
 import re
 import secrets
@@ -34,7 +37,7 @@ REGION = re.compile(r"[a-z]{2,}(-[a-z]+)+-\d+")
 
 
 def check_endpoints(case: Case) -> Iterator[Finding]:
-    """Yield whether calls go to AWS: AWS_ENDPOINT_URL, left in a shell, silently sends them elsewhere."""
+    """Yield whether calls go to AWS: AWS_ENDPOINT_URL silently sends them elsewhere."""
     urls = {name: str(case.service.client(name).meta.endpoint_url) for name in SERVICES}
     strange = {
         name: url
@@ -47,7 +50,8 @@ def check_endpoints(case: Case) -> Iterator[Finding]:
     shown = ", ".join(f"{name} to {url}" for name, url in strange.items())
     yield bad(
         f"calls do not go to AWS: {shown}",
-        "unset AWS_ENDPOINT_URL AWS_ENDPOINT_URL_SAGEMAKER AWS_ENDPOINT_URL_S3, and endpoint_url of the profile",
+        "unset AWS_ENDPOINT_URL AWS_ENDPOINT_URL_SAGEMAKER AWS_ENDPOINT_URL_S3, and endpoint_url "
+        "of the profile",
     )
 
 
@@ -103,7 +107,10 @@ def check_types(case: Case) -> Iterator[Finding]:
 
 
 def check_quotas(case: Case) -> Iterator[Finding]:
-    """Yield whether the account's quotas suffice. They count all jobs of the account, also those that run already."""
+    """Yield whether the account's quotas suffice.
+
+    They count all jobs of the account, also those that run already.
+    """
     intent, kind = case.intent, f"{case.api.kind} job"
     if not intent.size:
         yield unknown(
@@ -168,7 +175,8 @@ def check_plan(case: Case) -> Iterator[Finding]:
     if case.intent.size:
         hours = case.intent.size * case.intent.limits.max_runtime_s / 3600
         yield good(
-            f"a job with these options takes up to {hours:,.1f} instance-hours; --max-runtime limits the time"
+            f"a job with these options takes up to {hours:,.1f} instance-hours; --max-runtime "
+            "limits the time"
         )
 
 
@@ -182,12 +190,13 @@ def check_tunnel(case: Case) -> Iterator[Finding]:
         yield bad(error.problem, error.remedy, needed=False)
         return
     yield good(
-        "AWS's session-manager-plugin is installed: tunnels, shells and dashboards of jobs can be opened"
+        "AWS's session-manager-plugin is installed: tunnels, shells and dashboards of jobs can be "
+        "opened"
     )
 
 
 def check_bucket(case: Case) -> Iterator[Finding]:
-    """Yield whether the bucket exists in the job's region and can be written, by writing a small object."""
+    """Yield whether the bucket is in the job's region, and can be written, by a small object."""
     name = case.bucket.name
     region = Storage(case.service).bucket_region(name)
     if region is None and case.bucket.is_named:
@@ -217,7 +226,10 @@ def _check_lifecycle(case: Case) -> Finding:
         rule["Status"] == "Enabled" and "AbortIncompleteMultipartUpload" in rule for rule in rules
     ):
         return good(f"{case.bucket.name} removes the parts of uploads that were cut off")
-    remedy = "add AbortIncompleteMultipartUpload to its lifecycle: the command stands in docs/explanation/security.md"
+    remedy = (
+        "add AbortIncompleteMultipartUpload to its lifecycle: the command stands in "
+        "docs/explanation/security.md"
+    )
     return bad(
         f"{case.bucket.name} keeps, and bills, the parts of uploads that were cut off",
         remedy,
@@ -235,7 +247,10 @@ def _try_writing(case: Case) -> Finding:
         if error.is_transient:
             raise
         with_key = f", or to use the key {key}" if key else ""
-        remedy = f"have s3:PutObject on its prefix raysm/ allowed to you{with_key}: raysm doctor --policy user"
+        remedy = (
+            f"have s3:PutObject on its prefix raysm/ allowed to you{with_key}: raysm doctor "
+            "--policy user"
+        )
         return bad(f"{case.bucket.name} cannot be written: {error.problem}", remedy)
     if key is None:
         case.note_key("bucket_key", answer)
@@ -271,7 +286,10 @@ def _check_input(case: Case, channel: str, uri: str) -> Finding:
     if region is None:
         return bad(f"{channel}: there is no bucket {bucket}", "check its name")
     if region != case.region:
-        copy = f"aws s3 sync {uri} s3://BUCKET-IN-{case.region}/ --source-region {region} --region {case.region}"
+        copy = (
+            f"aws s3 sync {uri} s3://BUCKET-IN-{case.region}/ --source-region {region} "
+            f"--region {case.region}"
+        )
         return bad(f"{channel}: {bucket} is in {region}, the job runs in {case.region}", copy)
     # One key is enough: a listing of millions would take minutes.
     objects = case.call("s3", "list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=1).get(
@@ -287,7 +305,7 @@ def _check_input(case: Case, channel: str, uri: str) -> Finding:
         if not error.code.startswith(DENIALS):
             raise
         return unknown(
-            f"{channel}: {uri} exists; whether a KMS key encrypts it cannot be told: {error.problem}"
+            f"{channel}: {uri} exists; whether a KMS key encrypts it is not known: {error.problem}"
         )
     return good(f"{channel}: {uri}")
 
@@ -325,7 +343,8 @@ def check_image(case: Case) -> Iterator[Finding]:
         text = f"{uri} has no Ray, and security.isolation leaves no way to install it"
         yield bad(
             text,
-            "name an image that has it (raysm image prints how to build one), or add its wheels: --wheel",
+            "name an image that has it (raysm image prints how to build one), or add its wheels: "
+            "--wheel",
         )
     repository = registry_in(uri)
     if repository is None:
@@ -430,6 +449,9 @@ def run_check(check: Check, case: Case) -> Iterator[Finding]:
     except ServiceError as error:
         text, remedy = " ".join(error.problem.split()), error.remedy
         if error.code.startswith(DENIALS):
-            remedy = "ask someone who may, or add the doctor's own permissions: raysm doctor --policy user"
+            remedy = (
+                "ask someone who may, or add the doctor's own permissions: raysm doctor "
+                "--policy user"
+            )
         shown = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
         yield replace(unknown(f"could not look: {shown}", remedy), name=check.name)

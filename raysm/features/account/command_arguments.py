@@ -22,7 +22,10 @@ raysm doctor
 raysm doctor --on aws --role arn:aws:iam::123456789012:role/jobs --instance-type ml.g5.12xlarge --instances 4""",
     )
     add_flags(command, COMMON)
-    text = "check the job of this request file, .json or .toml, as --dry-run --json prints it; flags override it"
+    text = (
+        "check the job of this request file, .json or .toml, as --dry-run --json prints it; "
+        "flags override it"
+    )
     add(command, "--for FILE", text, dest="request", type=Path)
     text = (
         "print the IAM policy for the user who sends jobs, or for the jobs' role, and check nothing"

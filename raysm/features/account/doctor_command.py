@@ -1,4 +1,4 @@
-"""``raysm doctor``: check what a job needs, here or on AWS, print IAM policies, and send a small job with ``--run``."""
+"""``raysm doctor``: check what a job needs, print IAM policies, send a small job."""
 
 import importlib
 import importlib.metadata
@@ -62,7 +62,10 @@ def local_checks() -> Iterator[Finding]:
 def train_check(
     load: Callable[[], object] = lambda: importlib.import_module("ray.train"),
 ) -> Finding:
-    """Check that ``load`` can import Ray Train: it needs torch, pandas and others, which the extra ``train`` brings."""
+    """Check that ``load`` can import Ray Train.
+
+    It needs torch, pandas and others, which the extra ``train`` brings.
+    """
     try:
         load()
     except ImportError as error:
@@ -162,13 +165,15 @@ def _run_job(service: Service, options: dict[str, Any], console: Console, *, agr
         usd = (price or 0.0) * (RUN_MAX_S + cluster.keep_alive_s) / 3600
         if usd > RUN_MAX_USD:
             raise InvalidRequest(
-                f"a trial may cost at most {dollars(RUN_MAX_USD)}, and this one could cost {dollars(usd)}",
+                f"a trial may cost at most {dollars(RUN_MAX_USD)}, and this one could cost "
+                f"{dollars(usd)}",
                 remedy="name a cheaper --instance-type, or fewer --instances",
             )
         if price is None or not agreed:
             if not sys.stdin.isatty():
                 raise InvalidRequest(
-                    "no terminal to ask whether to send the job: add --yes, which needs a known price"
+                    "no terminal to ask whether to send the job: add --yes, which needs a known "
+                    "price"
                 )
             if input("send this job? [y/N] ").strip().lower() not in ("y", "yes"):
                 raise InvalidRequest("no job was sent")

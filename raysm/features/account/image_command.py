@@ -1,4 +1,4 @@
-"""``raysm image``: print the commands that build an image for jobs on AWS, and push it to Amazon ECR."""
+"""``raysm image``: print the commands that build an image for AWS and push it to Amazon ECR."""
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.console import Console

@@ -1,4 +1,4 @@
-"""Checks of a job's VPC: whether its subnets lead to S3, and whether its instances can reach each other.
+"""Checks of a job's VPC: its subnets lead to S3, and its instances can reach each other.
 
 Containers and channels use the subnets, not the image and the log. Instances have no public address
 there: an internet gateway does not help
@@ -29,7 +29,7 @@ ENCRYPTED = (("udp", 500), ("50", None))
 
 
 def check_subnets(case: Case) -> Iterator[Finding]:
-    """Yield whether each subnet has addresses for the instances, and a way to S3 and to a package index."""
+    """Yield whether each subnet has enough addresses, and a way to S3 and a package index."""
     if not case.intent.security.subnets:
         return
     try:
@@ -94,7 +94,10 @@ def _check_routes(
     if others:
         yield unknown(f"{name} leads out by {others[0]}, behind which the doctor does not see")
         return
-    make = f"aws ec2 create-vpc-endpoint --vpc-id {subnet['VpcId']} --region {case.region} --service-name"
+    make = (
+        f"aws ec2 create-vpc-endpoint --vpc-id {subnet['VpcId']} --region {case.region} "
+        "--service-name"
+    )
     if _has_endpoint("s3", case.region, table, endpoints):
         yield good(f"{name} reaches S3 by an endpoint")
     else:
@@ -104,8 +107,10 @@ def _check_routes(
         )
     if intent.security.remote_debug and not _has_endpoint(AGENT, case.region, table, endpoints):
         yield bad(
-            f"{name} has no way to {AGENT}: tunnels, shells and the dashboard of the job would not work",
-            f"{make} com.amazonaws.{case.region}.{AGENT} --vpc-endpoint-type Interface --subnet-ids {name} "
+            f"{name} has no way to {AGENT}: tunnels, shells and the dashboard of the job would "
+            "not work",
+            f"{make} com.amazonaws.{case.region}.{AGENT} --vpc-endpoint-type Interface "
+            f"--subnet-ids {name} "
             "--private-dns-enabled",
             needed=False,
         )
@@ -119,19 +124,22 @@ def _check_routes(
     )
     if has_own:
         yield unknown(
-            f"{name} has no way out: the package index {intent.pip_index} has to be in the VPC or beside it"
+            f"{name} has no way out: the package index {intent.pip_index} has to be in the VPC or "
+            "beside it"
         )
     elif has_index:
         yield good(f"{name} reaches the package index {intent.pip_index} by endpoints")
     elif missing:
         yield bad(
             f"{name} has no way to a package index, and {', '.join(missing)} must be installed",
-            "name an image that has them (raysm image prints how to build one), or let the packages travel: "
+            "name an image that has them (raysm image prints how to build one), or let the "
+            "packages travel: "
             "--wheel FILE",
         )
     else:
         yield unknown(
-            f"{name} has no way to a package index: the image has to bring Ray, or it travels as wheels"
+            f"{name} has no way to a package index: the image has to bring Ray, or it travels as "
+            "wheels"
         )
 
 
@@ -181,13 +189,14 @@ def check_groups(case: Case) -> Iterator[Finding]:
             continue
         yield bad(
             f"{', '.join(ids)} do not allow {', '.join(closed)} {word} each other",
-            f"aws ec2 authorize-security-group-{direction} --group-id {ids[0]} --region {case.region} "
+            f"aws ec2 authorize-security-group-{direction} --group-id {ids[0]} --region "
+            f"{case.region} "
             f"--ip-permissions 'IpProtocol=-1,UserIdGroupPairs=[{{GroupId={ids[0]}}}]'",
         )
 
 
 def _is_about(rule: Item, groups: Sequence[str], networks: Sequence[ipaddress.IPv4Network]) -> bool:
-    """Return whether a rule allows all members of the groups: by group, or by the subnets' addresses."""
+    """Return whether a rule allows all members of the groups, by group or by address."""
     if any(pair.get("GroupId") in groups for pair in rule.get("UserIdGroupPairs", ())):
         return True
     ranges = [

@@ -79,7 +79,10 @@ ROLE = _read("role")
 
 
 def trust(account: str) -> dict[str, Any]:
-    """Return the trust policy of the job's role; the condition keeps other accounts' jobs from being a way to it."""
+    """Return the trust policy of the job's role.
+
+    The condition keeps other accounts' jobs from being a way to it.
+    """
     statement: dict[str, Any] = {
         "Effect": "Allow",
         "Principal": {"Service": SERVICE},
@@ -108,7 +111,10 @@ def policy(grants: Iterable[Grant], names: Names) -> dict[str, Any]:
 
 
 def expand_resources(grant: Grant, names: Names) -> list[str]:
-    """Return the ARNs of a grant, one for each combination of names; none if the job does not need it."""
+    """Return the ARNs of a grant, one for each combination of names.
+
+    There are none if the job does not need the grant.
+    """
     if grant.needs and not names.get(grant.needs):
         return []
     found: dict[str, None] = {}
@@ -150,7 +156,10 @@ def check_role(case: Case) -> Iterator[Finding]:
         yield good(f"{case.role}, which {SERVICE} may assume")
         if not any(f"aws:Source{key}" in json.dumps(trusting) for key in ("Account", "Arn")):
             # https://docs.aws.amazon.com/sagemaker/latest/dg/security-confused-deputy-prevention.html
-            condition = f'add to that statement of its trust policy: "Condition": {json.dumps(own[0]["Condition"])}'
+            condition = (
+                'add to that statement of its trust policy: "Condition": '
+                f"{json.dumps(own[0]['Condition'])}"
+            )
             yield bad(
                 f"{SERVICE} may assume {case.role} for other accounts, too", condition, needed=False
             )
@@ -185,7 +194,10 @@ def _check_grant(case: Case, role: str, grant: Grant, names: Names) -> Iterator[
     account = case.service.account
     denials = list(_denials(case, role, [grant], names))
     for denied, text in denials:
-        put = f"aws iam put-role-policy --role-name {_role_name(role)} --policy-name raysm-{grant.purpose}"
+        put = (
+            f"aws iam put-role-policy --role-name {_role_name(role)} --policy-name "
+            f"raysm-{grant.purpose}"
+        )
         remedy = f"{put} --policy-document {_quote(policy([denied], names))}"
         # A key's own policy may suffice, unless the key is another account's.
         may_suffice = text.endswith(OF_KEY) and grant.resources[0].split(":")[4] == account
@@ -202,13 +214,17 @@ def _check_grant(case: Case, role: str, grant: Grant, names: Names) -> Iterator[
         and _key_policy_allows(case, grant, "*", role, root, account) is False
     ):
         yield unknown(
-            f"the policy of {grant.resources[0]} allows the job nothing: it names neither the role nor the account",
+            f"the policy of {grant.resources[0]} allows the job nothing: it names neither the "
+            "role nor the account",
             f"have {role} added to it, unless the key has a grant for the role",
         )
 
 
 def _key_policy_allows(case: Case, grant: Grant, *principals: str) -> bool | None:
-    """Return whether a key's own policy allows one of the principals a grant's actions; None if it is not known."""
+    """Return whether a key's own policy allows one of the principals a grant's actions.
+
+    Return None if it is not known.
+    """
     try:
         answer = case.call("kms", "get_key_policy", KeyId=grant.resources[0], PolicyName="default")
     except ServiceError:  # not allowed to ask, or only an alias is known
@@ -253,8 +269,8 @@ def check_caller(case: Case) -> Iterator[Finding]:
     denied = list(_denials(case, principal, grants, names))
     for grant, text in denied:
         statement = json.dumps(policy([grant], names))
-        tell = unknown if text.endswith(OF_KEY) else bad
-        yield tell(
+        report = unknown if text.endswith(OF_KEY) else bad
+        yield report(
             f"you may not {text}", f"have this added to the policies of {principal}: {statement}"
         )
     if not denied:
@@ -292,7 +308,10 @@ def _as_list(item: Any) -> list[Any]:
 def _creation(case: Case, name: str) -> str:
     trusted = _quote(trust(case.service.account))
     create = f"aws iam create-role --role-name {name} --assume-role-policy-document {trusted}"
-    put = f"raysm doctor --on aws --policy role > role.json && aws iam put-role-policy --role-name {name}"
+    put = (
+        "raysm doctor --on aws --policy role > role.json && aws iam put-role-policy "
+        f"--role-name {name}"
+    )
     return f"{create} && {put} --policy-name raysm --policy-document file://role.json"
 
 
@@ -307,7 +326,7 @@ def _quote(document: Mapping[str, Any]) -> str:
 def _denials(
     case: Case, principal: str, grants: Iterable[Grant], names: Names
 ) -> Iterator[tuple[Grant, str]]:
-    """Yield grants with the actions that a user or role (by its ARN) may not do, and a text about them."""
+    """Yield grants with the actions that a principal may not do, and a sentence about them."""
     # One call for each grant: IAM tries every action of a call on every one of its resources.
     for grant in grants:
         resources = [
@@ -347,7 +366,10 @@ def _denials(
 
 
 def find_names(case: Case) -> Names:
-    """Return the names of a case's things; a word in capitals for what only AWS knows and does not tell."""
+    """Return the names of a case's things.
+
+    A word in capitals stands for what only AWS knows and does not report.
+    """
     intent, security = case.intent, case.intent.security
     # Local data is uploaded into raysm's part of the bucket, which has its own line.
     inputs = [
@@ -416,7 +438,7 @@ def find_names(case: Case) -> Names:
 
 
 def _uris(case: Case, source: Input) -> tuple[str, ...]:
-    """Return the prefixes that the job reads of an input: of a manifest its own, and that of its objects."""
+    """Return the prefixes that the job reads of an input, those of a manifest's objects too."""
     if not source.manifest:
         return (source.uri,)
     return (source.uri, _ask(lambda: manifest_at(source.uri, Storage(case.service)).prefix, ""))

@@ -27,7 +27,8 @@ def run(arguments: Arguments, console: Console) -> None:
     if arguments.refresh:
         if has_scenario:
             raise InvalidRequest(
-                "--refresh fetches AWS's prices, but the embedded SageMaker has those of its scenario",
+                "--refresh fetches AWS's prices, but the embedded SageMaker has those of its "
+                "scenario",
                 remedy="drop --refresh, or add --on aws",
             )
         if not arguments.regions:
@@ -81,7 +82,7 @@ def run(arguments: Arguments, console: Console) -> None:
 def select_prices(
     table: PriceTable, instance_type: str | None, regions: list[str]
 ) -> list[tuple[str, str, Price]]:
-    """Return (region, type, price) of the chosen types and regions, where None or an empty list means all.
+    """Return (region, type, price) of the chosen types and regions; None or [] means all.
 
     For one type, the cheapest region comes first.
     """

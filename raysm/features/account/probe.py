@@ -19,7 +19,8 @@ def describe(host: str, channel: str) -> str:
     free = shutil.disk_usage(os.environ.get("SM_MODEL_DIR", "/")).free
     python = ".".join(map(str, sys.version_info[:3]))
     return (
-        f"{host}: Python {python}, Ray {ray.__version__}, {os.cpu_count()} cores, {memory / 2**30:.1f} GiB of memory, "
+        f"{host}: Python {python}, Ray {ray.__version__}, {os.cpu_count()} cores, "
+        f"{memory / 2**30:.1f} GiB of memory, "
         f"{free / 2**30:.0f} GiB free, host name {socket.gethostname()}, user {os.getuid()}, "
         f"/tmp {'noexec' if os.statvfs('/tmp').f_flag & os.ST_NOEXEC else 'exec'}, "
         f"empty files {'arrive' if Path(channel, EMPTY).exists() else 'are left out'}"

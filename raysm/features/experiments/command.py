@@ -159,7 +159,10 @@ def _print_table(arguments: Arguments, service: Service, console: Console) -> No
             console.print(Text(line, style="" if number else "bold"), soft_wrap=True)
         hidden = [FACTS.get(column, column) for column in order if column not in fitting]
         if hidden:
-            note = f"not shown: {', '.join(hidden)}; --params NAMES and --metrics NAMES choose columns, --json has all"
+            note = (
+                f"not shown: {', '.join(hidden)}; --params NAMES and --metrics NAMES choose "
+                "columns, --json has all"
+            )
             Console(stderr=True).print(Text(note), soft_wrap=True)
 
 
@@ -179,6 +182,9 @@ def _cell(text: str, column: str) -> str:
 
 def _print_more(arguments: Arguments, count: int) -> None:
     if count > arguments.limit:
-        more = f"these are the latest {arguments.limit}; for more: raysm jobs --limit {2 * arguments.limit}"
+        more = (
+            f"these are the latest {arguments.limit}; for more: raysm jobs --limit "
+            f"{2 * arguments.limit}"
+        )
         # stderr: a program may read the list from stdout.
         Console(stderr=True).print(more, highlight=False)

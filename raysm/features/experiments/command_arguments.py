@@ -41,7 +41,10 @@ raysm jobs --project digits --params lr,batch --metrics loss:min --sort loss:min
         "show these parameters as columns: lr,batch; without names, those that differ between jobs"
     )
     add(jobs, "--params NAMES", text, nargs="?", const="*")
-    text = "show these metrics as columns: loss (its last value), loss:min, loss:max; without names, all"
+    text = (
+        "show these metrics as columns: loss (its last value), loss:min, loss:max; without "
+        "names, all"
+    )
     add(jobs, "--metrics NAMES", text, nargs="?", const="*")
     # The help shows the equals sign, because argparse would take -auc for an option.
     add(jobs, "--sort COLUMN", "sort by lr, loss, cost_usd …; --sort=-auc puts the highest first")
@@ -52,7 +55,8 @@ def add_ui(commands: Any) -> None:
     ui = add_command(
         commands,
         "ui",
-        "compare all jobs, trials, sessions' calls and grid rows in the browser, with MLflow's pages",
+        "compare all jobs, trials, sessions' calls and grid rows in the browser, with MLflow's "
+        "pages",
         run="raysm.features.experiments.ui_command:run",
         family=Family.JOBS,
         before="stop",

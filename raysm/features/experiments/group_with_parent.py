@@ -1,4 +1,4 @@
-"""Run a command that ends, with all that it started, when its parent ends: ``python group_with_parent.py COMMAND …``.
+"""Run a command that ends, with its children, when its parent ends.
 
 Standard input is a pipe whose other end only the parent has, so it closes however the parent ends,
 or when the parent wants the end. ``die_with_parent`` ends one process alone. This program, the
@@ -20,7 +20,7 @@ END_S = 5.0
 
 
 def wrap(command: Sequence[str]) -> list[str]:
-    """Return the command line that runs ``command`` so that it ends once standard input is closed."""
+    """Return a command line that runs ``command`` until standard input is closed."""
     # -I -S: Python then starts in 15 ms, because it does not read the packages of a virtual
     # environment.
     return [sys.executable, "-I", "-S", __file__, *command]

@@ -1,4 +1,4 @@
-"""The card of a job as HTML, and the thread that redraws it in a notebook until the job has ended."""
+"""The card of a job as HTML, and the thread that redraws it until the job has ended."""
 
 import contextlib
 import html
@@ -171,7 +171,8 @@ def _clean(text: str) -> str:
 def _bar(phase: tuple[float, str]) -> str:
     share, sentence = phase
     return (
-        f'<div style="margin:4px 0"><div style="background:rgba(128,128,128,.25);border-radius:3px;height:8px">'
+        '<div style="margin:4px 0"><div '
+        'style="background:rgba(128,128,128,.25);border-radius:3px;height:8px">'
         f'<div style="background:#0072b2;border-radius:3px;height:8px;width:{100 * share:.1f}%"></div></div>'
         f'<span style="{SMALL}">{html.escape(sentence[:160])}</span></div>'
     )
@@ -296,7 +297,9 @@ _latest: dict[str, tuple[object, JobWatch]] = {}
 
 
 def watch(job: Job, output: Output | None = None) -> JobWatch:
-    """Show a card of ``job`` below the cell and redraw it until the job has ended; later cells run meanwhile.
+    """Show a card of ``job`` below the cell and redraw it until the job has ended.
+
+    Later cells run meanwhile.
 
     Args:
         job: The job.
@@ -313,10 +316,10 @@ def watch(job: Job, output: Output | None = None) -> JobWatch:
 
 @contextlib.contextmanager
 def show_meanwhile(job: Job, output: Output | None = None) -> Iterator[None]:
-    """Show a live card of ``job`` while a notebook's cell waits for the job in the block; elsewhere show nothing.
+    """Show a live card of ``job`` while a notebook's cell waits for the job in the block.
 
-    There is no second card while one is live, or if a cell waits again. An interrupted cell keeps
-    the last card.
+    Elsewhere show nothing. There is no second card while one is live, or if a cell waits again. An
+    interrupted cell keeps the last card.
     """
     output = output or next((kind() for kind in NOTEBOOKS if kind.is_here()), Output())
     cell = output.cell

@@ -130,7 +130,10 @@ MAX_LISTED = 1_000_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """A filter for the jobs of a table; None and an empty ``status`` take all, ``limit`` the latest ones."""
+    """A filter for the jobs of a table.
+
+    None and an empty ``status`` take all jobs; ``limit`` takes the latest ones.
+    """
 
     project: str | None = None
     task: str | None = None
@@ -173,7 +176,8 @@ def parse_since(since: str | datetime | timedelta | None, now: datetime) -> date
         # A time without a zone is in this machine's zone.
         return datetime.fromisoformat(since.strip()).astimezone(UTC)
     raise InvalidRequest(
-        f"since is a time, 2026-11-01 or 2026-11-01T12:00, or how long ago, 12h, 7d or 1w; got {since!r}"
+        "since is a time, 2026-11-01 or 2026-11-01T12:00, or how long ago, 12h, 7d or 1w; got "
+        f"{since!r}"
     )
 
 

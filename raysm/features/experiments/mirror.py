@@ -49,7 +49,10 @@ class MlflowRun:
 
 
 class Mirror:
-    """Writes one job's run, every few seconds, in a thread of its own; any thread may use it, and it never raises."""
+    """Writes one job's run, every few seconds, in its own thread.
+
+    Any thread may use it, and it never raises.
+    """
 
     def __init__(
         self,
@@ -91,14 +94,18 @@ class Mirror:
             )
 
     def close(self, end: End, within_s: float) -> bool:
-        """Write the missing values and the final state; return False if that fails for ``within_s`` seconds."""
+        """Write the missing values and the final state.
+
+        Return False if that fails for ``within_s`` seconds.
+        """
         self._deadline_s = time.monotonic() + within_s
         self._end = end
         self._ending.set()
         self._thread.join(within_s + REQUEST_S)
         if not self._is_closed:
             self._say(
-                f"{self.missing:,} values of {self._run.job} are not in {self._run.uri}, which cannot be written"
+                f"{self.missing:,} values of {self._run.job} are not in {self._run.uri}, which "
+                "cannot be written"
             )
         return self._is_closed
 
@@ -135,7 +142,8 @@ class Mirror:
                     )
                 )
                 self._say(
-                    f"metrics cannot be mirrored to {self._run.uri} just now, the job goes on: {text}"
+                    f"metrics cannot be mirrored to {self._run.uri} just now, the job goes on: "
+                    f"{text}"
                 )
             return False
         return True
@@ -146,7 +154,7 @@ def legal_name(name: str) -> str:
 
 
 def _as_stored(value: Value) -> tuple[str, float | None, int, int]:
-    """Return a value as MLflow stores it, which can be compared: no NaN, and the largest float for an infinity."""
+    """Return a value as MLflow stores it: None for NaN, the largest float for infinity."""
     name, number, time_ms, step = value
     largest = sys.float_info.max
     return name, None if math.isnan(number) else max(-largest, min(largest, number)), time_ms, step

@@ -69,12 +69,14 @@ def check_columns(jobs: Sequence[Experiment], columns: Iterable[str]) -> None:
             continue
         if f"{SPACE}{column}" in every:
             raise InvalidRequest(
-                f"{column!r} is a parameter of a sweep's trials, and these jobs only have its range, {SPACE}{column}; "
+                f"{column!r} is a parameter of a sweep's trials, and these jobs only have its "
+                f"range, {SPACE}{column}; "
                 "add the trials: with_trials(), or raysm jobs --trials"
             )
         names = ", ".join(sorted(every - {*FACTS})) or "none"
         raise InvalidRequest(
-            f"no job has the parameter or metric {column!r}; there are {names}, and a metric can be followed by "
+            f"no job has the parameter or metric {column!r}; there are {names}, and a metric can "
+            "be followed by "
             f":{', :'.join(WHICH)}"
         )
 
@@ -298,7 +300,10 @@ def _html_row(row: Experiment, columns: Sequence[str]) -> str:
     color = COLORS.get(row.status, "#1565c0")
     # The failure reason is a tooltip.
     why = f' title="{html.escape(row.message)}"' if row.message else ""
-    status = f'<span style="color:{color};white-space:nowrap"{why}>● {html.escape(str(row.status))}</span>'
+    status = (
+        f'<span style="color:{color};white-space:nowrap"{why}>● '
+        f"{html.escape(str(row.status))}</span>"
+    )
     cells = "".join(f"<td>{html.escape(format_value(row, column))}</td>" for column in columns)
     return f"<tr><td>{html.escape(row.name)}</td><td>{status}</td>{cells}</tr>"
 

@@ -1,4 +1,4 @@
-"""``python -m raysm.features.experiments.tracked``: the driver, with a copy of its metrics in MLflow.
+"""Run the driver with a copy of its metrics in MLflow (``python -m`` this module).
 
 It runs the driver as its child, passes on its output and its signals, writes the metrics in the
 output to the job's MLflow run, and ends as the driver does. Errors of MLflow do not end the job.
@@ -63,7 +63,7 @@ def make_run(
     assert request.tracking is not None, "the bootstrap has asked"
     name, parameters = request.name, {**request.hyperparameters, **request.workload.parameters}
     if TUNING_OBJECTIVE in texts:
-        # All trials of a tuning job travel with the same payload: by its name they would be one
+        # All trials of a tuning job have the same payload: by its name they would be one
         # run.
         name = job
         parameters |= {

@@ -1,4 +1,4 @@
-"""The copy of a job's metrics in an MLflow file of this machine, written by the process that follows the job.
+"""The copy of a job's metrics in an MLflow file, written by the process that follows the job.
 
 The job's tag names the file, so any process that waits for the job completes the copy: if the
 program ended before its job, the next ``raysm.attach(name).wait()`` does.
@@ -86,9 +86,10 @@ class Tracker:
 
 
 def get_tracker(chain: Chain, parameters: Mapping[str, Any] | None = None) -> Tracker | None:
-    """Return the tracker of a job, started if this process has none; None if the job is not copied to this machine.
+    """Return the tracker of a job, started if this process has none.
 
-    If the ``parameters`` of the workload are None, its record has them.
+    Return None if the job is not copied to this machine. If the ``parameters`` of the workload are None,
+    its record has them.
     """
     uri = chain.tags.get(TRACKING_TAG)
     # Others may change a tag: MLflow would connect to any server that it names.
@@ -102,7 +103,10 @@ def get_tracker(chain: Chain, parameters: Mapping[str, Any] | None = None) -> Tr
 
 
 def complete_copy(chain: Chain, within_s: float = LAST_S) -> None:
-    """Wait until the copy of a job that has ended is complete; warn after ``within_s`` seconds, and never raise."""
+    """Wait until the copy of a job that has ended is complete.
+
+    Warn after ``within_s`` seconds, and never raise.
+    """
     with contextlib.suppress(RaysmError):
         tracker = get_tracker(chain)
         if tracker is not None and not tracker.wait(within_s + chain.service.polling.late_s):
@@ -114,7 +118,8 @@ def resolve_uri(tracking: str, *, on: Target) -> str:
     place = place_of(tracking)
     if place.is_of_service and isinstance(on, Local):
         raise InvalidRequest(
-            f"tracking={tracking!r} is managed MLflow, which only AWS has: for jobs on this machine give a file, "
+            f"tracking={tracking!r} is managed MLflow, which only AWS has: for jobs on this "
+            "machine give a file, "
             "'sqlite:///mlflow.db', or the address of an MLflow server"
         )
     if not place.is_here:

@@ -71,7 +71,8 @@ STATUS |= dict.fromkeys((Status.IN_PROGRESS, Status.STOPPING), "RUNNING")
 # MLflow compiles schemas and draws in workers. It loads nothing from other sites and sends them no
 # telemetry.
 POLICY = (
-    "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; worker-src 'self' blob:; object-src 'none'; "
+    "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; worker-src 'self' blob:; "
+    "object-src 'none'; "
     "base-uri 'none'"
 )
 
@@ -106,7 +107,10 @@ def run(
     began_s = time.monotonic()
     found = records(service, arguments.limit)
     count = store.update(found)
-    said = f"{len(found):,} runs, {count:,} of them new or changed, in {time.monotonic() - began_s:.1f} s"
+    said = (
+        f"{len(found):,} runs, {count:,} of them new or changed, in "
+        f"{time.monotonic() - began_s:.1f} s"
+    )
     errors.print(f"{said}; starting MLflow", highlight=False)
     ended = threading.Event()
     with interruptible() as interrupts, open_mlflow(store) as url:
@@ -144,12 +148,18 @@ class Record:
 
     @property
     def digest(self) -> str:
-        """A hash of the row and of ``VERSION``; if it differs from MLflow's copy, the run is written again."""
+        """A hash of the row and of ``VERSION``.
+
+        If it differs from MLflow's copy, the run is written again.
+        """
         return hashlib.sha256(f"{VERSION} {self.row.as_json()}".encode()).hexdigest()[:32]
 
 
 def records(service: Service, limit: int = 1000) -> list[Record]:
-    """Return the latest jobs with the trials of sweeps, and the latest rows of each grid; ``limit`` of both."""
+    """Return the latest jobs with the trials of sweeps, and the latest rows of each grid.
+
+    ``limit`` applies to both.
+    """
     jobs = with_trials(service, experiments(service, Choice(limit=limit)))
     of_calls = {job.arn.rpartition("/")[0] for job in jobs if _is_call(job)}
     rows: dict[str, Experiment] = {}
@@ -274,10 +284,12 @@ class MlflowStore:
         end_ms = None if row.ended_s is None else int(row.ended_s * 1000)
         uri = f"{artifacts}/{run}/artifacts"
         database.execute(
-            "INSERT INTO runs (run_uuid, name, source_type, source_name, entry_point_name, user_id, status, start_time,"
+            "INSERT INTO runs (run_uuid, name, source_type, source_name, entry_point_name, "
+            "user_id, status, start_time,"
             " end_time, source_version, lifecycle_stage, artifact_uri, experiment_id)"
             " VALUES (?, ?, 'JOB', 'raysm', '', '', ?, ?, ?, '', 'active', ?, ?)"
-            " ON CONFLICT (run_uuid) DO UPDATE SET status = excluded.status, start_time = excluded.start_time,"
+            " ON CONFLICT (run_uuid) DO UPDATE SET status = excluded.status, start_time = "
+            "excluded.start_time,"
             " end_time = excluded.end_time",
             (
                 run,
@@ -331,7 +343,7 @@ def _run_id(name: str) -> str:
 def _points(
     row: Experiment, curves: Mapping[str, Curve]
 ) -> Iterator[tuple[str, float, int, int, bool]]:
-    """Yield (name, value, milliseconds since the epoch, step, is NaN) for each value of each metric, in order."""
+    """Yield (name, value, milliseconds since 1970, step, is NaN) for each value, in order."""
     end_s = row.ended_s or row.started_s or row.created_s
     known: dict[str, Sequence[tuple[int | None, float, float]]] = {
         name: [(summary.step, end_s, summary.last)] for name, summary in row.metrics.items()
@@ -399,7 +411,10 @@ def _note(record: Record) -> str:
 
 @contextlib.contextmanager
 def open_mlflow(store: MlflowStore) -> Iterator[str]:
-    """Serve MLflow's pages at a secret address of this machine while the block runs; yield the address."""
+    """Serve MLflow's pages at a secret address of this machine while the block runs.
+
+    Yield the address.
+    """
     with contextlib.ExitStack() as stack:
         # A short path: that of a Unix socket has at most 107 bytes.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="raysm-")))

@@ -114,7 +114,8 @@ raysm similarity vectors.npy --top-k 10 --instances 16 --estimate --instance-typ
     )
     add_flags(command, FLAGS, Similarity)
     text = (
-        "give each instance only its share of MATRIX's files (ShardedByS3Key); for the files of the queries: "
+        "give each instance only its share of MATRIX's files (ShardedByS3Key); for the files of "
+        "the queries: "
         "--set inputs.queries.distribution=ShardedByS3Key"
     )
     add(command, "--sharded", text)

@@ -1,4 +1,4 @@
-"""``raysm demo``: run a job on the embedded SageMaker with data of the package, and show a part of its result."""
+"""``raysm demo``: run a job on the embedded SageMaker with data of the package."""
 
 import csv
 import gzip
@@ -34,8 +34,10 @@ def run(arguments: Arguments, console: Console) -> None:
         else f"{arguments.instances} emulated instances"
     )
     say(
-        f"{len(labels):,} pictures of handwritten digits come with raysm. A job of {instances} forms one Ray cluster "
-        f"on this\nmachine, and finds the {TOP_K} most similar other pictures of each: exactly, by their cosine.",
+        f"{len(labels):,} pictures of handwritten digits come with raysm. A job of {instances} "
+        "forms one Ray cluster "
+        f"on this\nmachine, and finds the {TOP_K} most similar other pictures of each: exactly, "
+        "by their cosine.",
         console,
     )
     inputs, cluster = {"matrix": DATA / "digits.csv.gz"}, Cluster(count=arguments.instances)
@@ -61,7 +63,8 @@ def run(arguments: Arguments, console: Console) -> None:
     )
     print_result(console, result, workload=Similarity.kind, times=times)
     say(
-        "\nThe same for your own matrix:  raysm similarity FILE --top-k 10 --instances 2 --output out/",
+        "\nThe same for your own matrix:  raysm similarity FILE --top-k 10 --instances 2 --output "
+        "out/",
         console,
     )
 

@@ -1,4 +1,4 @@
-"""``raysm similarity --estimate``: estimate time and cost of a job from a few tiles measured on this machine."""
+"""``raysm similarity --estimate``: estimate time and cost from a few measured tiles."""
 
 import json
 import os
@@ -83,7 +83,10 @@ def run(
         rows += [("or", name)] if rows else []
         rows += _rows(expected, shape, name)
         if price is not None and usd is not None:
-            money = f"{dollars(usd)} while it computes: {shape.count} x {price}; starts and transfers are billed too"
+            money = (
+                f"{dollars(usd)} while it computes: {shape.count} x {price}; starts and "
+                "transfers are billed too"
+            )
             rows.append(("money", money))
         elif is_billed:
             rows.append(("money", f"unknown: no price of {name} is at hand; give --price-per-hour"))
@@ -100,7 +103,10 @@ def _rows(expected: "Estimate", shape: Cluster, instance_type: str) -> list[tupl
     phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in expected.phases_s.items())
     result = "one file, merged by the head"
     if expected.parts > 1:
-        result = f"{expected.parts} files, each of a range of rows that an instance owns, merges and writes"
+        result = (
+            f"{expected.parts} files, each of a range of rows that an instance owns, merges "
+            "and writes"
+        )
     rows = [
         ("time", f"{expected.total_s:.1f} s once the cluster is formed ({phases})"),
         ("result", result),
@@ -110,13 +116,17 @@ def _rows(expected: "Estimate", shape: Cluster, instance_type: str) -> list[tupl
     verb = "has" if expected.tasks == 1 else "have"
     idle = f"; only {expected.tasks} of them {verb} work" if expected.tasks < expected.slots else ""
     if instance_type == LOCAL_TYPE:
-        cores = f"this machine's{idle}; computed with {expected.engine}; --instance-type estimates for another"
+        cores = (
+            f"this machine's{idle}; computed with {expected.engine}; --instance-type "
+            "estimates for another"
+        )
     else:
         gpus = (
             "; its GPUs were not measured" if processor_of(instance_type) is Processor.GPU else ""
         )
         cores = (
-            f"{shape.count} x {count_vcpus(instance_type)} vCPUs of {instance_type}, each assumed to be as fast as a "
+            f"{shape.count} x {count_vcpus(instance_type)} vCPUs of {instance_type}, each assumed "
+            "to be as fast as a "
             f"core of this machine{idle}; computed with {expected.engine}{gpus}"
         )
     return [*rows, ("cores", f"{expected.slots}: {cores}")]
@@ -146,6 +156,6 @@ def _as_json(expected: "Estimate") -> dict[str, Any]:
 
 
 def count_vcpus(instance_type: str) -> int:
-    """Return the vCPUs of a type from its size: 4 for ``xlarge``, 36 for ``9xlarge``, 2 for smaller sizes."""
+    """Return the vCPUs of a type from its size: 4 for ``xlarge``, 36 for ``9xlarge``."""
     size = SIZE.fullmatch(instance_type.rpartition(".")[2])
     return ODD_SIZES.get(instance_type, 4 * int(size[1] or 1) if size else 2)

@@ -20,7 +20,8 @@ def _instead(given: list[str]) -> str:
     if given != ["top_k", "threshold"]:
         return ""
     return (
-        "for the most similar rows above a threshold, give top_k (--top-k) alone, and filter its result: "
+        "for the most similar rows above a threshold, give top_k (--top-k) alone, and filter its "
+        "result: "
         "result.pairs() has one row for each neighbor, with its similarity"
     )
 
@@ -107,7 +108,8 @@ class Similarity(Workload):
                 )
         if self.columns is not None and self.exclude_columns:
             raise InvalidRequest(
-                "Similarity: give columns or exclude_columns, not both: the first names all features"
+                "Similarity: give columns or exclude_columns, not both: the first names all "
+                "features"
             )
         if self.columns == ():
             raise InvalidRequest("Similarity: columns is empty; name the features, or drop columns")
@@ -115,7 +117,8 @@ class Similarity(Workload):
         twice = next((name for name, count in Counter(named).items() if count > 1), None)
         if twice is not None:
             raise InvalidRequest(
-                f"Similarity: the options name the column {twice!r} twice; a column either names rows (id_column), is "
+                f"Similarity: the options name the column {twice!r} twice; a column either names "
+                "rows (id_column), is "
                 "a feature (columns), or is neither (exclude_columns)"
             )
         real = (int, float)

@@ -1,4 +1,4 @@
-"""The result of a similarity on this machine: one file, or parts that together are one table or one array."""
+"""The result of a similarity on this machine: one file, or parts of one table or array."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -131,13 +131,17 @@ class StackedRows:
         return self.shape[0]
 
     def __getitem__(self, key: Any) -> Any:
-        """Return rows as NumPy would: by a number, a slice, a mask or numbers; columns by one number or a slice."""
+        """Return rows as NumPy would: by a number, a slice, a mask or numbers.
+
+        Columns by one number or a slice.
+        """
         import numpy as np
 
         rows, columns = key if isinstance(key, tuple) and len(key) == 2 else (key, slice(None))
         if not isinstance(columns, int | np.integer | slice):
             raise IndexError(
-                f"columns must be a number or a slice, got {columns!r}; write scores[rows][:, columns]"
+                f"columns must be a number or a slice, got {columns!r}; write scores[rows][:, "
+                "columns]"
             )
         # NumPy resolves any kind of index here, and raises its own errors.
         numbers = np.arange(len(self))[rows]

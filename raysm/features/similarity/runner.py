@@ -1,4 +1,4 @@
-"""The similarity of all rows, on the head: from the channels ``matrix`` and ``queries`` to the manifest.
+"""The similarity of all rows, on the head: from the channels to the manifest.
 
 ``SimilarityRunner`` compiles the kernels while the cluster forms. Then ``run`` does the work:
 
@@ -88,7 +88,10 @@ def _make_folders(environment: Environment) -> Folders:
 
 class SimilarityRunner(Runner[Similarity]):
     def prepare(self) -> None:
-        """Compile, and begin to digest what lies here whole: it takes seconds, and none needs the cluster."""
+        """Compile, and start to digest the channels that are complete here.
+
+        It takes seconds, and none needs the cluster.
+        """
         for name in {MATRIX, QUERIES} & set(self.request.inputs) - self._spread():
             files.start_digest(Source(channel=name).here().channel)
         compile_ahead()
@@ -148,7 +151,7 @@ class SimilarityRunner(Runner[Similarity]):
 
 
 MAX_ROWS = 1 << 32
-"""Indices travel as 32 bits; N * N scores of more rows are beyond any cluster."""
+"""Indices are sent as 32 bits; N * N scores of more rows are beyond any cluster."""
 
 
 def run(
@@ -161,7 +164,7 @@ def run(
     queries: Source | None = None,
     engine: str | None = None,
 ) -> Manifest:
-    """Compute the similarity on the connected Ray cluster and leave the result in ``folders.result``.
+    """Compute the similarity on the connected Ray cluster, into ``folders.result``.
 
     ``queries`` look for neighbors in the matrix; None: its own rows do. ``engine`` is a word of the
     name of the engine to use, or ``cuda``; None uses the GPUs if they can compute this, and
@@ -179,7 +182,8 @@ def run(
         layout = load(source, queries, small_bytes=workload.small_input_bytes)
     for rows in layout.operands:
         remark(
-            f"{rows.source.channel}: {describe(rows.described, rows.source.selection, rows.source.expected)}"
+            f"{rows.source.channel}: "
+            f"{describe(rows.described, rows.source.selection, rows.source.expected)}"
         )
     # Before the rows are prepared, which reads all of them.
     _check(mode, layout)
@@ -236,7 +240,8 @@ def _check(mode: Mode, layout: Layout) -> None:
     matrix, queries = layout.matrix, layout.queries
     if queries.columns != matrix.columns:
         raise InvalidInput(
-            f"the queries have {queries.columns} columns, the matrix has {matrix.columns}; both need the same columns"
+            f"the queries have {queries.columns} columns, the matrix has {matrix.columns}; both "
+            "need the same columns"
         )
     mode.check(queries, matrix, self_join=layout.self_join)
     for rows in (matrix.rows, queries.rows):
@@ -379,7 +384,8 @@ def choose_engine(
         if pairs * columns < CORE_RATE * cores * GPU_START_S:
             say(
                 report,
-                f"the CPUs compute, and need less time than the {GPU_START_S} s that GPUs take to start",
+                f"the CPUs compute, and need less time than the {GPU_START_S} s that GPUs take to "
+                "start",
             )
             return None
     # Ask the instances last, and only if nothing else rules GPUs out: each imports torch to answer.

@@ -98,7 +98,7 @@ def estimate(
     shared_out: bool = False,
     min_s: float = MIN_S,
 ) -> Estimate:
-    """Measure a few tiles of the matrix at ``path`` on this machine, and predict the whole on ``slots`` equal cores.
+    """Measure a few tiles of the matrix at ``path`` here, and predict the job on ``slots`` cores.
 
     It measures on ``processes`` cores at once, by default on all of this machine. ``shared_out``:
     each of the ``instances`` has a share of the rows, not all.
@@ -155,7 +155,7 @@ def predict(
         tasks=sizing.tasks,
         phases_s={
             "prepare": rows / rates.rows / slots,
-            # Scores are written, and rows travel, while others are compared.
+            # Scores are written, and rows are sent, while others are compared.
             "similarity": max(
                 similarity_s, full_bytes / DISK_BYTES_S / writers, coming_bytes / NETWORK_BYTES_S
             ),

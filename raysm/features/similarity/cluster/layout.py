@@ -1,8 +1,9 @@
-"""Which instance has which rows; split all pairs of rows into tasks, dispatch them, collect the parts.
+"""Which instance has which rows.
 
-If every instance has all rows (FullyReplicated, ``WholeRows``), they are loaded everywhere at once,
-and any free slot takes the next task. For rows of a channel that is sharded over the instances, see
-``shards`` and ``rotation``.
+Split all pairs of rows into tasks, dispatch them, collect the parts. If every instance has all rows
+(FullyReplicated, ``WholeRows``), they are loaded everywhere at once, and any free slot takes the
+next task. For rows of a channel that is sharded over the instances, see ``shards`` and
+``rotation``.
 """
 
 import functools
@@ -107,7 +108,10 @@ class WholeRows:
         return RowShape(source=self.source, rows=rows, columns=columns, dtype=dtype, sparse=sparse)
 
     def digest(self) -> "Future[str]":
-        """Return a future of the digest of the files; it may have been started while the cluster formed."""
+        """Return a future of the digest of the files.
+
+        It may have been started while the cluster formed.
+        """
         return digest(self.source.here().channel)
 
     def prepared_parts(self, shape: RowShape, name: str) -> Iterator[tuple[RowBlock, Part]]:
@@ -175,7 +179,7 @@ def _load_there(sources: Sequence[Source]) -> None:
 
 
 def add_features(source: Source, expected: Features | None = None) -> Source:
-    """Return the source with the features, in their order, that its files and the matrix (``expected``) have."""
+    """Return the source with the features, in order, of its files and of the matrix."""
     found = (
         answers(ask_every_node(features_here, source).values())
         if source.sharded
@@ -308,11 +312,9 @@ class Layout:
             self._side("matrix", self.rows, matrix_rows),
         )
 
-    def _side(self, brings: Any, rows: LoadedRows, chunk_rows: int) -> Side:
+    def _side(self, moves: Any, rows: LoadedRows, chunk_rows: int) -> Side:
         shares, size = rows.chunks(self.slots, chunk_rows), rows.described.rows * rows.row_bytes
-        return Side(
-            brings=brings, shares=shares, everywhere=isinstance(rows, WholeRows), bytes=size
-        )
+        return Side(moves=moves, shares=shares, everywhere=isinstance(rows, WholeRows), bytes=size)
 
 
 def _report_parts(
@@ -358,7 +360,7 @@ class Dispatch:
     compare: Callable[..., Part]
     """Compares a task, given ``Comparing`` and the ``Context``, in the task's process."""
     sender: LoadedRows
-    """The rows that travel, if any do."""
+    """The rows that are sent, if any are."""
 
 
 def _dispatch_tiles(
@@ -385,12 +387,9 @@ def _dispatch_pairs(layout: Layout, sizing: Sizing, context: Context) -> Dispatc
     """Dispatch pairs of chunks, each to the instance that has at least one of them."""
     rows, window = chunk_limits(layout, sizing)
     transfers = layout.transfers(*rows)
-    # Only one of the two channels travels.
+    # The rows of only one of the two channels are sent.
     moving = {
-        transfer.brings
-        for there in transfers.values()
-        for transfer in there
-        if not transfer.at_home
+        transfer.moves for there in transfers.values() for transfer in there if not transfer.at_home
     }
     sender = (layout.other_queries or layout.rows) if "queries" in moving else layout.rows
 
@@ -426,7 +425,10 @@ class TileQueue(Iterator[Any]):
         self._unfinished = 0
 
     def __next__(self) -> Any:
-        """Return a tile, with what is known of it now; or ``LATER`` while a running one may still be given up."""
+        """Return a tile, with what is known of it now.
+
+        Or ``LATER`` while a running one may still be given up.
+        """
         if self._waiting:
             self._unfinished += 1
             return self._collector.add_hint(self._waiting.popleft())
@@ -435,7 +437,7 @@ class TileQueue(Iterator[Any]):
         raise StopIteration
 
     def finish(self, task: TileTask, pieces: Sequence[TileBlock]) -> Sequence[TileTask]:
-        """Note that a task is done; return the tasks of the pieces to compute instead, if it was given up."""
+        """Note that a task is done; return the pieces to compute instead if it was given up."""
         self._unfinished -= 1
         rows, columns = task.tile.rows.start, task.tile.columns.start
         # Drop the old hint: each piece gets a new one when it is dispatched.
@@ -448,7 +450,7 @@ class TileQueue(Iterator[Any]):
 
 
 def chunk_limits(layout: Layout, sizing: Sizing) -> tuple[tuple[int, int], int]:
-    """Return the most rows of a chunk of the queries and of the matrix, and the most remote chunks of an instance.
+    """Return the most rows of a chunk, and the most remote chunks of an instance.
 
     A chunk has as many rows as these limits allow: the most rows of a task; ``TILES_A_SLOT`` pairs
     of chunks for each slot; and room for two chunks for each slot in half of the smallest object
@@ -457,7 +459,7 @@ def chunk_limits(layout: Layout, sizing: Sizing) -> tuple[tuple[int, int], int]:
     query_share, matrix_share = layout.operands[-1].largest_share, layout.operands[0].largest_share
     wanted = max(3, 2 * max(layout.slots.values()))
     each = [rows.row_bytes for rows in layout.operands]
-    # If every instance has all rows of one side, nothing travels.
+    # If every instance has all rows of one side, nothing is sent.
     row_bytes = max(each) if min(each) else 0.0
     room_bytes = min(rows.store_bytes for rows in layout.operands) / 2 / (1 + MAX_LEAVING)
     if sizing.block_rows:

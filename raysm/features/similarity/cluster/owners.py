@@ -1,4 +1,4 @@
-"""The owners of the result: each merges the pieces of one range of rows, and writes the range's file.
+"""The owners of the result: each merges the pieces of a range of rows, and writes its file.
 
 If there is one range, the head is its owner: parts come to it and are merged there. If there are
 several, each belongs to a Ray actor on an instance. Tasks then send each piece to its owner
@@ -74,7 +74,7 @@ class OwnerOrder:
 
 class Owner:
     def __init__(self, order: OwnerOrder) -> None:
-        """Open nothing yet: an error here would end the actor for good, and callers would not see it."""
+        """Open nothing yet: an error here would end the actor, unseen by callers."""
         self._order = order
         self._lock = threading.Lock()
         self._merger: RangeMerger | None = None
@@ -82,7 +82,10 @@ class Owner:
         self._held: set[str] = set()
 
     def hold(self, names: Sequence[str]) -> list[bool]:
-        """Merge the pieces of these tiles that an earlier owner recorded; return which tiles' pieces are here."""
+        """Merge the pieces of these tiles that an earlier owner recorded.
+
+        Return which tiles' pieces are here.
+        """
         with self._lock:
             merger = self._open_merger()
             # Load one after the other: together, the pieces of a large range are many times what
@@ -122,7 +125,7 @@ class Owner:
         ids: Ids | None,
         on_rows: Callable[[int], None] = lambda rows: None,
     ) -> ResultFile | None:
-        """Write the range; None: it lacks the piece of one of these tiles, because the owner was started again."""
+        """Write the range; return None if it lacks the piece of one of these tiles."""
         with self._lock:
             merger = self._open_merger()
             return merger.write(ids, on_rows) if self._held.issuperset(names) else None
@@ -250,7 +253,10 @@ class Collector:
         self._look_for(tasks)
 
     def add_hint(self, task: TileTask) -> TileTask:
-        """Return the task with what the head knows of its rows; tasks ask owners on other instances themselves."""
+        """Return the task with what the head knows of its rows.
+
+        Tasks ask owners on other instances themselves.
+        """
         if not self.is_local:
             return task
         return self._mode.add_hint(
@@ -258,7 +264,10 @@ class Collector:
         )
 
     def take(self, task: TileTask, part: Part) -> Sequence[TileBlock]:
-        """Note that a tile is done, and merge its part if it came here; return the pieces of one that was given up."""
+        """Note that a tile is done, and merge its part if it came here.
+
+        Return the pieces of one that was given up.
+        """
         again = self._mode.split_given_up(task, part.arrays)
         if not again and str(task) not in self._done:
             if self.is_local:
@@ -277,7 +286,7 @@ class Collector:
         return str(task) in self._done
 
     def gather(self, throttle: ProgressThrottle) -> tuple[ResultFile, ...] | None:
-        """Have every range written; None: an owner was lost, and its tiles must be computed again (see ``holds``)."""
+        """Have every range written; return None if an owner was lost with its tiles."""
         tasks = list(self._done.values())
         # An owner that was started again first loads its records, so that those tiles need not be
         # computed.
@@ -317,7 +326,10 @@ class Collector:
                 ray.kill(owner)
 
     def _ask(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Call a method of each owner with its own arguments, all at the same time; return the answers."""
+        """Call a method of each owner with its own arguments, all at the same time.
+
+        Return the answers.
+        """
         if self.is_local:
             return [getattr(self._owners[0], method)(*arguments[0])]
         return _wait_for(
@@ -435,7 +447,10 @@ def _start_owners(orders: Sequence[OwnerOrder]) -> list[Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Handover:
-    """Compares as its mode does, and sends each owner its piece of the result. It is sent to the tasks."""
+    """Compares as its mode does, and sends each owner its piece of the result.
+
+    It is sent to the tasks.
+    """
 
     mode: Mode
     ranges: Ranges

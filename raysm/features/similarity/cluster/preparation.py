@@ -1,4 +1,4 @@
-"""Prepare the rows before any two are compared: norms, checks for NaN and infinity, centre and clusters of all rows.
+"""Prepare the rows before any two are compared: norms, checks, centre and clusters.
 
 The rows are prepared in share-nothing blocks. Blocks are cut into steps whose size depends only on
 the number of
@@ -45,12 +45,12 @@ improve quantising."""
 
 
 def compares_elements(matrix: Matrix) -> bool:
-    """Return whether the rows of this matrix are compared by the columns that they share, and not by dense products."""
+    """Return whether the rows are compared by shared columns, and not by dense products."""
     return matrix.sparse and by_elements(matrix, matrix.rows)
 
 
 def by_elements(matrix: Matrix, rows: int) -> bool:
-    """Return whether rows like these, of a matrix of ``rows``, are compared by the columns that they share."""
+    """Return whether rows like these, of ``rows`` rows, are compared by shared columns."""
     some = max(1, min(matrix.rows, SAMPLED * matrix.rows // max(1, matrix.elements)))
     if not sparse_pays(matrix.read_sparse(0, some), rows):
         return False
@@ -107,7 +107,7 @@ def prepare_block(shape: RowShape, block: RowBlock) -> dict[str, NDArray[Any]]:
 
 
 def _every(stride: int, start: int, rows: Rows, norms: Norms) -> Tile:
-    """Return those of ``rows``, the first of which is at ``start``, whose places are multiples of ``stride``."""
+    """Return those of ``rows``, from ``start`` on, whose places are multiples of ``stride``."""
     some = slice(-start % stride, None, stride)
     return Tile(
         start=start, rows=scale_rows(rows[some], norms.exponents[some]), norms=norms.norms[some]
@@ -156,7 +156,8 @@ def make_operand(
     # comes first.
     if first_bad < rows:
         raise InvalidInput(
-            f"row {first_bad} of {name} (counted from 0) holds NaN or infinity, the first such row; replace it"
+            f"row {first_bad} of {name} (counted from 0) holds NaN or infinity, the first such "
+            "row; replace it"
         )
     # Sparse rows have no centre, which would be as long as a dense row.
     centre, clusters = np.empty(0), None

@@ -1,4 +1,4 @@
-"""The rotation of sharded rows: which chunks travel to which instance, and in which order.
+"""The rotation of sharded rows: which chunks are sent to which instance, and in which order.
 
 A share is cut into *chunks* of consecutive rows. Every unordered pair of chunks, and each chunk
 with itself, is compared once, on an instance that has at least one of the two. A *transfer* is a
@@ -54,7 +54,7 @@ from raysm.instance.work.blocks import LATER
 from raysm.instance.work.nodes import PlacedBlock
 from raysm.instance.work.row_blocks import TileBlock
 
-Brings = Literal["either", "queries", "matrix"]
+Moving = Literal["either", "queries", "matrix"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Transfer:
     """The chunk that comes, or one of the instance's own."""
     partners: tuple[RowChunk, ...]
     """They include ``chunk`` if it is compared with itself."""
-    brings: Brings = "either"
+    moves: Moving = "either"
 
     @property
     def at_home(self) -> bool:
@@ -115,19 +115,22 @@ class BlockPair(TileTask, PlacedBlock):
 
 
 def block_pairs(transfer: Transfer) -> Iterator[BlockPair]:
-    """Yield the pairs of a transfer: queries left and the matrix right; in a self-join, in the order of places."""
+    """Yield the pairs of a transfer: queries left and the matrix right.
+
+    In a self-join, in the order of places.
+    """
     for own in transfer.partners:
-        if transfer.brings == "either":
+        if transfer.moves == "either":
             # Sort, so that a pair has the same name in the record whichever of the two chunks
-            # travels.
+            # is sent.
             left, right = sorted(
                 (transfer.chunk, own), key=lambda chunk: (natural(chunk.host), chunk.start)
             )
         else:
             left, right = (
-                (transfer.chunk, own) if transfer.brings == "queries" else (own, transfer.chunk)
+                (transfer.chunk, own) if transfer.moves == "queries" else (own, transfer.chunk)
             )
-        tile, self_join = TileBlock(left.range, right.range), transfer.brings == "either"
+        tile, self_join = TileBlock(left.range, right.range), transfer.moves == "either"
         yield BlockPair(tile=tile, self_join=self_join, host=transfer.host, left=left, right=right)
 
 
@@ -168,7 +171,7 @@ def order_transfers(shares: Mapping[str, Sequence[RowChunk]]) -> dict[str, list[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Side:
-    brings: Brings
+    moves: Moving
     shares: Mapping[str, Sequence[RowChunk]]
     """The chunks of each instance; if every instance has all rows, each has all chunks."""
     everywhere: bool
@@ -188,7 +191,7 @@ def order_query_transfers(queries: Side, matrix: Side) -> dict[str, list[Transfe
         sources = [host] if moving.everywhere else [*hosts[at:], *hosts[:at]]
         coming = [chunk for source in sources for chunk in moving.shares[source]]
         transfers[host] += [
-            Transfer(host, chunk, tuple(own), moving.brings) for chunk in coming if own
+            Transfer(host, chunk, tuple(own), moving.moves) for chunk in coming if own
         ]
     return transfers
 
@@ -233,7 +236,7 @@ class PairQueue(Iterator[Any]):
 
         ``send`` puts a chunk's rows into Ray's object store, and returns the reference. ``window``
         is how many remote chunks an instance has room for at a time. If a pair's part is
-        ``recorded``, its rows need not travel. ``add_hint`` returns a pair with its ``hint`` when
+        ``recorded``, its rows need not be sent. ``add_hint`` returns a pair with its ``hint`` when
         it is handed out.
         """
         # Two pairs for each slot, so that rows come while it computes, and the first pairs of new
@@ -271,7 +274,7 @@ class PairQueue(Iterator[Any]):
         raise StopIteration
 
     def finish(self, task: BlockPair, pieces: Sequence[TileBlock] = ()) -> Sequence[BlockPair]:
-        """Note that a pair is done; return the tasks of the pieces to compute instead, if it was given up."""
+        """Note that a pair is done; return the pieces to compute instead if it was given up."""
         # Look it up by name: the pair that was handed out is a copy, with inputs and a hint.
         queue, arrival = self._hosts[task.host], self._handed_out.pop(str(task))
         queue.unfinished -= 1
@@ -311,7 +314,10 @@ class PairQueue(Iterator[Any]):
         return replace(hinted, inputs=arrival.inputs)
 
     def _begin(self, queue: _HostQueue, transfer: Transfer) -> bool:
-        """Send a transfer's rows, if they must travel; return False while there is no room for them."""
+        """Send a transfer's rows, if they must be sent.
+
+        Return False while there is no room for them.
+        """
         pairs = deque(block_pairs(transfer))
         inputs: tuple[Any, ...] = ()
         if not transfer.at_home and not all(map(self._recorded, pairs)):

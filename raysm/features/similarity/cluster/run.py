@@ -110,7 +110,10 @@ class Run:
         return BlockRecord(self.folders.records, depends_on, encode=encode_part, decode=decode_part)
 
     def ids(self) -> Ids | None:
-        """Bring the ids of the rows to this process, once all is computed; None if the user named no id column."""
+        """Fetch the ids of the rows, once all is computed.
+
+        It is None if the user named no id column.
+        """
         if self.matrix.ids is None or self.queries.ids is None:
             return None
         neighbors = pa.concat_arrays(list(self.matrix.id_batches()))

@@ -111,7 +111,7 @@ def name_instance_in_errors(source: Source) -> Iterator[None]:
 # Not frozen, because the protocol ``MatrixInfo`` has writable attributes.
 @dataclass(kw_only=True, slots=True)
 class ShardIndex:
-    """All files of a sharded matrix, as the head knows them: a ``MatrixInfo`` like ``Matrix``, but without the rows."""
+    """All files of a sharded matrix, as the head knows them: a ``MatrixInfo`` without rows."""
 
     source: Source
     rows: int
@@ -179,7 +179,9 @@ def features_here(source: Source) -> Features | None:
 def join_reports(
     reports: Sequence[ShardReport], hosts: Sequence[str], source: Source
 ) -> ShardIndex:
-    """Join the reports of all instances; ``hosts`` are the instances among which the service divided the files.
+    """Join the reports of all instances.
+
+    ``hosts`` are the instances among which the service divided the files.
 
     Raises:
         InstanceLost: An instance has not reported: its rows would be missing.
@@ -191,7 +193,8 @@ def join_reports(
     # input.
     if missing := sorted(set(hosts) - {one.host for one in reports}, key=natural):
         raise InstanceLost(
-            f"{', '.join(missing)} did not report any files of the channel {channel!r}, which is sharded: its rows are "
+            f"{', '.join(missing)} did not report any files of the channel {channel!r}, which is "
+            "sharded: its rows are "
             "nowhere else; start the job again, with all its instances"
         )
     owner_of: dict[str, str] = {}
@@ -202,14 +205,17 @@ def join_reports(
         for file in one.files:
             if file.name in files:
                 raise InvalidInput(
-                    f"{file.name} lies on {owner_of[file.name]} and on {one.host}: of a ShardedByS3Key channel each "
-                    f"file lies on one instance; rename one of them, or make the channel {channel!r} FullyReplicated"
+                    f"{file.name} lies on {owner_of[file.name]} and on {one.host}: of a "
+                    "ShardedByS3Key channel each "
+                    "file lies on one instance; rename one of them, or make the channel "
+                    f"{channel!r} FullyReplicated"
                 )
             owner_of[file.name], files[file.name] = one.host, file
     names = sorted(files, key=natural)
     if not names:
         raise InvalidInput(
-            f"the channel {channel!r} holds no files on any instance; put the rows of the matrix there"
+            f"the channel {channel!r} holds no files on any instance; put the rows of the matrix "
+            "there"
         )
     # Only the names (``part-3-of-10``) can show that a file is missing, because each instance knows
     # only its own files.
@@ -222,14 +228,16 @@ def join_reports(
         first_number = 0 if 0 in there else 1
         if absent := set(range(first_number, first_number + count)) - there:
             raise InvalidInput(
-                f"no instance has file {min(absent)} of {before}*-of-{count}{after} ({len(absent)} of {count} are "
+                f"no instance has file {min(absent)} of {before}*-of-{count}{after} "
+                f"({len(absent)} of {count} are "
                 "missing); bring them, or rename the files if they are all there are"
             )
     first = files[names[0]]
     for name in names:
         if files[name].columns != first.columns:
             raise InvalidInput(
-                f"{name} has {files[name].columns} columns, {first.name} has {first.columns}; all need the same columns"
+                f"{name} has {files[name].columns} columns, {first.name} has {first.columns}; all "
+                "need the same columns"
             )
         if files[name].ids != first.ids:
             raise InvalidInput(
@@ -313,18 +321,24 @@ class RowChunk:
         return places if self.in_order else self.numbers()[places - self.range.start]
 
     def __str__(self) -> str:
-        """Name it by its rows' numbers in the matrix, which do not depend on the instance that has them."""
+        """Name it by its rows' numbers, which do not depend on the instance that has them."""
         first, last = self.runs[0].start, self.runs[-1].start + self.runs[-1].rows - 1
         if len(self.runs) == 1:
             return f"rows {first} to {last}"
         # Digest the runs: with thousands of small files, their list would make every message and
         # log line too long.
         text = ",".join(f"{run.start}+{run.rows}" for run in self.runs)
-        return f"{self.rows} of rows {first} to {last} ({hashlib.sha256(text.encode()).hexdigest()[:16]})"
+        return (
+            f"{self.rows} of rows {first} to {last} "
+            f"({hashlib.sha256(text.encode()).hexdigest()[:16]})"
+        )
 
 
 def split_shard(shard: Shard, chunk_rows: int, origin: int = 0) -> tuple[RowChunk, ...]:
-    """Cut an instance's rows into chunks of nearly equal size; ``origin`` is the place of its first row."""
+    """Split an instance's rows into chunks of nearly equal size.
+
+    ``origin`` is the place of its first row.
+    """
     rows = shard.rows
     count = math.ceil(rows / chunk_rows)
     # Sizes differ by one row at most, so the last chunk is not a small rest.
@@ -353,9 +367,9 @@ BLOCKS_A_SLOT = 2
 
 
 def send_chunk(source: Source, dtype: np.dtype[Any], chunk: RowChunk) -> Any:
-    """Put a chunk's rows into Ray's object store, on the instance that has them; return the reference.
+    """Put a chunk's rows into Ray's object store, on the instance that has them.
 
-    If the object is lost, Ray makes it again there.
+    Return the reference. If the object is lost, Ray makes it again there.
     """
     # num_cpus=0: otherwise this task would wait behind tasks that compute, while the next ones wait
     # for its rows.
@@ -367,14 +381,15 @@ def send_chunk(source: Source, dtype: np.dtype[Any], chunk: RowChunk) -> Any:
 
 
 def _join_digests(index: ShardIndex, waiting: list[Any]) -> str:
-    """Return the matrix's digest, that of the same files in one folder, from the answers of all instances."""
+    """Return the matrix's digest, as of one folder, from the answers of all instances."""
     # Use the order of names: the digest must not depend on which instance has which file.
     sums = dict(pair for answer in answers(waiting) for pair in answer)
     if silent := {
         host for name, host in zip(index.names, index.hosts, strict=True) if name not in sums
     }:
         raise InstanceLost(
-            f"{', '.join(sorted(silent, key=natural))} went away while its files were digested; start the job again"
+            f"{', '.join(sorted(silent, key=natural))} went away while its files were digested; "
+            "start the job again"
         )
     return join_digests([(name, sums[name]) for name in index.names])
 
@@ -385,7 +400,10 @@ def _digests(source: Source) -> list[tuple[str, str]]:
 
 
 class ShardedRows:
-    """The rows of a channel, each on one instance; ``described`` is ``index``, as ``WholeRows`` names it."""
+    """The rows of a channel, each on one instance.
+
+    ``described`` is ``index``, as ``WholeRows`` names it.
+    """
 
     computed_here: ClassVar[bool] = False
 
@@ -407,7 +425,8 @@ class ShardedRows:
             # coordinates.
             if shard.rows and not self.slots[shard.host]:
                 raise InvalidRequest(
-                    f"{shard.rows} rows of the channel {source.channel!r} lie on {shard.host}, which only coordinates; "
+                    f"{shard.rows} rows of the channel {source.channel!r} lie on {shard.host}, "
+                    "which only coordinates; "
                     "let the head compute, or make the channel FullyReplicated"
                 )
         self.store_bytes: float = min(
@@ -420,7 +439,7 @@ class ShardedRows:
 
     @property
     def order(self) -> RowOrder:
-        """Numbers and places of the rows: the first instance's rows have the first places, then come the second's."""
+        """Numbers and places of the rows; the first instance's rows have the first places."""
         runs = [
             (self._starts[shard.host], run) for shard in self.index.shards for run in shard.runs
         ]
@@ -430,7 +449,10 @@ class ShardedRows:
         return replace(self.index, dtype=dtype)
 
     def compares_elements(self) -> bool:
-        """Return whether rows are compared by their elements; the instance with the most rows decides."""
+        """Return whether rows are compared by their elements.
+
+        The instance with the most rows decides.
+        """
         # One instance decides for all, because all rows must be prepared alike.
         largest = max(self.index.shards, key=lambda shard: shard.rows)
         block = OnHost(largest.host, self._range(largest.host, 0, largest.rows))
@@ -455,7 +477,7 @@ class ShardedRows:
         return RowBlock(self._starts[host] + start, self._starts[host] + stop)
 
     def digest(self) -> "Future[str]":
-        """Return a future of the digest of the files, which is the same as if they were in one folder."""
+        """Return a future of the digest of the files, as if they were in one folder."""
         # Ask the instances now, so that they begin; the thread only waits for them.
         waiting = list(ask_every_node(_digests, self.source).values())
         return run_in_thread(lambda: _join_digests(self.index, waiting))
@@ -475,7 +497,8 @@ class ShardedRows:
         # block comes first.
         if first_bad < self.index.rows:
             raise InvalidInput(
-                f"row {first_bad} of {name} (counted from 0) holds NaN or infinity, the first such row "
+                f"row {first_bad} of {name} (counted from 0) holds NaN or infinity, the first "
+                "such row "
                 f"({self.index.file_of(first_bad)}); replace it"
             )
 

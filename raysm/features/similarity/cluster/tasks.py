@@ -38,7 +38,10 @@ class ResidentRows:
     """The rows that this process can read, by their places."""
 
     def __init__(self, matrix: Matrix | None, start: int) -> None:
-        """Start with the instance's own rows, whose places begin at ``start``; None: it has no rows."""
+        """Start with the instance's own rows, whose places begin at ``start``; None.
+
+        It has no rows.
+        """
         self._held = [] if matrix is None else [(start, matrix)]
         self._remote: list[tuple[int, Matrix]] = []
 
@@ -52,7 +55,10 @@ class ResidentRows:
         return self._find(block.start, block.stop) is not None
 
     def some(self, rows: int) -> RowBlock | None:
-        """Return the places of up to ``rows`` readable rows, own ones before remote ones; None if there are none."""
+        """Return the places of up to ``rows`` readable rows, own ones before remote ones.
+
+        Return None if there are none.
+        """
         for start, matrix in (*self._held, *self._remote):
             return RowBlock(start, start + min(rows, matrix.rows))
         return None
@@ -75,7 +81,8 @@ class ResidentRows:
         holding = self._find(start, stop)
         if holding is None:
             raise InvalidInput(
-                f"the rows at the places {start} to {stop - 1} are not on this instance; its files changed while the "
+                f"the rows at the places {start} to {stop - 1} are not on this instance; its "
+                "files changed while the "
                 "job ran: start it again"
             )
         return holding
@@ -118,11 +125,13 @@ class RowShape:
         if self.ranges is None and shape != (self.rows, self.columns):
             raise InvalidInput(
                 f"the matrix on {location.host} has the shape {shape}, on the head "
-                f"({self.rows}, {self.columns}); every instance needs the whole matrix (FullyReplicated)"
+                f"({self.rows}, {self.columns}); every instance needs the whole matrix "
+                "(FullyReplicated)"
             )
         if shape[0] != here.rows:
             raise InvalidInput(
-                f"{location.host} has {shape[0]} rows, and had {here.rows}: its files changed while the job ran"
+                f"{location.host} has {shape[0]} rows, and had {here.rows}: its files changed "
+                "while the job ran"
             )
         # The location is part of the cache key: in tests, one process may act as several instances in
         # turn.
@@ -166,7 +175,10 @@ class Operand(RowShape):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Context:
-    """The facts that are the same for all tasks of one run; Ray sends them once to each instance."""
+    """The facts that are the same for all tasks of one run.
+
+    Ray sends them once to each instance.
+    """
 
     matrix: Operand
     other_queries: Operand | None = None
@@ -255,7 +267,10 @@ class EngineCache:
         )
 
     def drop_absent_operands(self) -> None:
-        """Drop operands whose rows can no longer be read here: they would keep a remote chunk in memory."""
+        """Drop operands whose rows can no longer be read here.
+
+        They would keep a remote chunk in memory.
+        """
         resident = {True: self.context.queries.open(), False: self.context.matrix.open()}
         self._operands = {
             key: operand
@@ -288,7 +303,7 @@ def engine_name(context: Context) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TileTask:
-    """A tile that any instance can compute: every instance has all rows, so their places are their numbers.
+    """A tile that any instance can compute; the places of rows are their numbers.
 
     Its ``str`` names it in messages and in the record, without the hint, which differs from run to
     run.
@@ -303,18 +318,18 @@ class TileTask:
 
     @property
     def mirrored(self) -> bool:
-        """True if the tile serves its columns too: in a self-join, all tiles but those on the diagonal do."""
+        """True if the tile serves its columns too, as tiles off the diagonal of a self-join do."""
         return self.self_join and self.tile.rows != self.tile.columns
 
     @property
     def area(self) -> float:
-        """The work, in pairs; a block with itself counts each unordered pair once, and a row with itself half."""
+        """The work, in pairs; a block with itself counts each unordered pair once."""
         entries = self.tile.rows.rows * self.tile.columns.rows
         return entries / 2 if self.self_join and not self.mirrored else entries
 
     @property
     def in_order(self) -> bool:
-        """True if the places of its rows and columns are their numbers, so that nothing has to be renumbered."""
+        """True if the places of its rows and columns are their numbers."""
         return True
 
     def row_numbers(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -328,10 +343,13 @@ class TileTask:
 
 
 class Comparing(Protocol):
-    """The interface that tasks call: a mode, or ``Handover``, which sends a mode's results to the owners."""
+    """The interface that tasks call: a mode, or ``Handover``, which sends to the owners."""
 
     def compare(self, context: Context, task: TileTask) -> Mapping[str, NDArray[Any]]:
-        """Do one task in a process that can read the rows of its tile; return the arrays for the head."""
+        """Do one task in a process that can read the rows of its tile.
+
+        Return the arrays for the head.
+        """
         ...
 
 
@@ -351,7 +369,10 @@ class Part:
 def run_task(
     function: Callable[[Context, Any], Mapping[str, NDArray[Any]]], context: Context, block: Any
 ) -> Part:
-    """Run ``function(context, block)``, which compares rows; return its arrays with time, memory and engine."""
+    """Run ``function(context, block)``, which compares rows.
+
+    Return its arrays with time, memory and engine.
+    """
     part = _time_call(function, context, block, context.host)
     name = engine_name(context)
     return replace(part, engines=(name,) if name else ())

@@ -1,10 +1,11 @@
-"""Split all pairs of rows into tiles, each pair in exactly one; sizes of tiles; numbers and places of rows.
+"""Split all pairs of rows into tiles, each pair in exactly one; sizes of tiles.
 
-The similarity is symmetric, so with ``n`` blocks of rows only the tiles (I, J) with I <= J are
-computed: each gives results for the rows of both blocks. A tile on the diagonal has half as many
-pairs as the others, so the work is that of n * n / 2 full tiles. Slots take tiles from one list as
-they become free. The diagonal comes first: with little work it gives every row a first bound, and
-the later tiles, all of one size, let the slots end at about the same time.
+Numbers and places of rows. The similarity is symmetric, so with ``n`` blocks of rows only the tiles
+(I, J) with I <= J are computed: each gives results for the rows of both blocks. A tile on the
+diagonal has half as many pairs as the others, so the work is that of n * n / 2 full tiles. Slots
+take tiles from one list as they become free. The diagonal comes first: with little work it gives
+every row a first bound, and the later tiles, all of one size, let the slots end at about the same
+time.
 
 **Numbers and places.** Results refer to rows by their *numbers* in the matrix, tasks by their
 *places*. If every instance has all rows, places are numbers. If the matrix is sharded, the rows of
@@ -85,7 +86,10 @@ class RowOrder:
 
 
 def find_runs(numbers: NDArray[np.int64]) -> Iterator[RowRun]:
-    """Yield runs of consecutive numbers among rising ``numbers``; offsets are indices of ``numbers``."""
+    """Yield runs of consecutive numbers among rising ``numbers``.
+
+    Offsets are indices of ``numbers``.
+    """
     if not len(numbers):
         return
     edges = np.concatenate(
@@ -98,7 +102,7 @@ def find_runs(numbers: NDArray[np.int64]) -> Iterator[RowRun]:
 def rectangles(
     rows: NDArray[np.int64], columns: NDArray[np.int64]
 ) -> Iterator[tuple[TileBlock, slice, slice]]:
-    """Yield (block, slice of ``rows``, slice of ``columns``) for each rectangle of consecutive rows and columns."""
+    """Yield (block, slice of rows, slice of columns) for each consecutive rectangle."""
     beside = list(find_runs(columns))
     for above in find_runs(rows):
         for right in beside:
@@ -118,7 +122,7 @@ TILES_A_SLOT = 8
 
 
 def rounds_in_halves(blocks: int, slots: int) -> int:
-    """Return the time of ``slots`` equally fast slots for the triangle of ``blocks`` blocks, in units of half a tile.
+    """Return the time of ``slots`` slots for a triangle of ``blocks`` blocks, in half tiles.
 
     The first free slot takes the next tile: first ``blocks`` half tiles on the diagonal, then the
     full tiles.
@@ -134,7 +138,7 @@ def rounds_in_halves(blocks: int, slots: int) -> int:
 
 
 def choose_block_count(slots: int, rows: int, least_rows: int, max_tile_rows: int) -> int:
-    """Return the number of blocks into which to cut ``rows`` rows, for the triangle on ``slots`` slots.
+    """Return the number of blocks into which to split ``rows`` rows, for ``slots`` slots.
 
     If possible, blocks have at least ``least_rows`` rows, and each slot has ``TILES_A_SLOT`` full
     tiles.
@@ -153,7 +157,7 @@ def choose_block_count(slots: int, rows: int, least_rows: int, max_tile_rows: in
 
 
 def triangle(rows: int, block_rows: int) -> Iterator[TileBlock]:
-    """Yield the tiles of the pairs of rows, each unordered pair in one: the diagonal, then line by line."""
+    """Yield the tiles of all unordered pairs of rows: the diagonal, then line by line."""
     yield from split_tile(TileBlock(RowBlock(0, rows), RowBlock(0, rows)), block_rows)
 
 
@@ -183,7 +187,7 @@ def split_rows(block: RowBlock, rows: int) -> list[RowBlock]:
 
 
 def rectangle(rows: int, columns: int, block_rows: int, block_columns: int) -> Iterator[TileBlock]:
-    """Yield the tiles of all rows with all columns of another matrix, so that every row gets a first bound early."""
+    """Yield the tiles of all rows with all rows of another matrix, early ones for every row."""
     above = row_blocks(rows, block_rows)
     for beside in row_blocks(columns, block_columns):
         for rows_above in above:
@@ -286,7 +290,7 @@ class Sizing:
 
     @property
     def max_block_rows(self) -> int:
-        """The most rows of a task; one with more than ``operand_rows`` does several tiles and returns one part."""
+        """The most rows of a task; with more than ``operand_rows``, it does several tiles."""
         most = self.operand_rows
         if not (self.limits.rows and self.limits.joins and self.footprint.joins):
             return most
@@ -295,7 +299,10 @@ class Sizing:
         return max(most, min(enough, self.limits.rows))
 
     def tile_rows(self, record: BlockRecord[Any]) -> tuple[int, int]:
-        """Return how many rows of the queries, and of the matrix, one tile has; in a self-join equally many."""
+        """Return how many rows of the queries, and of the matrix, one tile has.
+
+        In a self-join equally many.
+        """
         sizes = self._kept(record, self._tile_rows())
         return sizes[0], sizes[-1]
 
@@ -320,7 +327,7 @@ class Sizing:
         return rows, min(most, max(math.ceil(self.matrix.rows / beside), least))
 
     def strip_rows(self, record: BlockRecord[Any], row_bytes: int) -> int:
-        """Return how many rows a strip has: one task computes all columns of them, ``row_bytes`` for each row."""
+        """Return how many rows a strip has, of which a task computes all columns."""
         most = min(self.operand_rows, max(1, PART_BYTES // row_bytes))
         if self.block_rows:
             return min(self.block_rows, most)

@@ -155,16 +155,16 @@ def test_the_half_ring_sends_about_half_of_all_rows_to_each(count, each):
     assert sum(sent_rows(transfers).values()) == each * count
 
 
-def spread(brings, rows):
-    return Side(brings=brings, shares=shares(rows), everywhere=False, bytes=float(sum(rows)))
+def spread(moves, rows):
+    return Side(moves=moves, shares=shares(rows), everywhere=False, bytes=float(sum(rows)))
 
 
-def whole(brings, rows):
+def whole(moves, rows):
     chunks = {
         host: split_shard(Shard(host=host, runs=(RowRun(0, 0, rows),), bytes=0), 1000)
         for host in HOSTS
     }
-    return Side(brings=brings, shares=chunks, everywhere=True)
+    return Side(moves=moves, shares=chunks, everywhere=True)
 
 
 CASES = {

@@ -23,7 +23,10 @@ NO_SCORE = np.uint32(2**32 - 1)
 
 
 def encode(scores: NDArray[np.float32], indices: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return keys that rise as scores fall, then as indices rise; without NaN or negative zero, indices below 2**32."""
+    """Return keys that rise as scores fall, then as indices rise.
+
+    Scores have no NaN and no negative zero; indices are below 2**32.
+    """
     bits = scores.view(np.uint32)
     # Positive floats rise with their bits, negative ones fall; this reverses both.
     falling = np.where(bits & SIGN, bits, ~bits & ~SIGN)
@@ -89,7 +92,7 @@ class TopKAccumulator:
 def merge_keys(
     best: NDArray[np.uint64], counts: NDArray[np.uint32], keys: NDArray[np.uint64]
 ) -> None:
-    """Merge into ``best[n, k]`` the ``counts[n]`` keys of each row, given one row after the other, each row sorted."""
+    """Merge ``counts[n]`` sorted keys of each row, one row after the other, into ``best[n, k]``."""
     rows = np.flatnonzero(counts)
     most = int(counts.max(initial=0))
     new = np.full((len(rows), most), EMPTY_KEY, dtype=np.uint64)
@@ -100,7 +103,7 @@ def merge_keys(
 
 
 def zero_row_keys(rows: NDArray[np.int64], k: int, *, same: bool) -> NDArray[np.uint64]:
-    """Return keys[n, k] of zero rows: the lowest indices but, if ``same``, their own, with the score 0."""
+    """Return keys[n, k] of zero rows: the lowest indices (if ``same``, not their own), score 0."""
     lowest = np.broadcast_to(np.arange(k), (len(rows), k))
     # Skip the row's own number.
     others = lowest + (lowest >= rows[:, None]) if same else lowest

@@ -1,6 +1,6 @@
-"""The definition of the answer; everything else in this package only decides which pairs are scored.
+"""The definition of the answer.
 
-For rows x_i, taken as float64:
+Everything else in this package only decides which pairs are scored. For rows x_i, taken as float64:
 
 - D(i, j) is the sum of the products x_i[c] * x_j[c]: each product rounded to float64, then summed
   by ``numpy.sum`` over one contiguous row. The order of that sum depends only on the length of the
@@ -9,7 +9,7 @@ For rows x_i, taken as float64:
 - score(i, j) = float32(D(i, j) / (n_i * n_j)), and 0 if a norm is 0. There is no negative zero.
 
 float64 rows whose largest element lies outside 2**-400 … 2**400 are first multiplied by a power of
-two that brings it into [0.5, 1). That is exact for every element that matters (those that underflow
+two that moves it into [0.5, 1). That is exact for every element that matters (those that underflow
 are 2**-600 of the largest), it does not change the cosine, and it keeps the products and norms of
 such rows from overflowing or vanishing.
 
@@ -96,7 +96,7 @@ def prepare(rows: Rows) -> Norms:
 
 
 def least_score(threshold: float) -> np.float32:
-    """Return the smallest float32 that is not below the threshold: a score reaches either both or neither."""
+    """Return the smallest float32 that is not below the threshold."""
     nearest = np.float32(threshold)
     return nearest if float(nearest) >= threshold else np.nextafter(nearest, np.float32(np.inf))
 
@@ -104,7 +104,7 @@ def least_score(threshold: float) -> np.float32:
 def pair_scores(
     left: Rows, right: Rows, left_norms: NDArray[np.float64], right_norms: NDArray[np.float64]
 ) -> NDArray[np.float32]:
-    """Return scores[n] of the pairs (left[i], right[i]), both rows[n, D] as ``scale_rows`` returns them."""
+    """Return scores[n] of the pairs (left[i], right[i]), both scaled rows[n, D]."""
     # Adding 0 turns a negative zero, which keys cannot order, into a positive one.
     return divide(_dots(left, right), left_norms * right_norms).astype(np.float32) + np.float32(0)
 
@@ -162,7 +162,7 @@ def float32_bound(columns: int) -> float:
 
 
 def lower_bound_of_product(scores: NDArray[np.float32], bound: float) -> NDArray[np.float32]:
-    """Return float32 numbers strictly below scores - bound: a product above them may reach the score."""
+    """Return float32 numbers strictly below scores - bound, for a filter of products."""
     exact = scores.astype(np.float64) - bound
     # Rounding to float32 may have gone up, by half a step at most: one step down makes up for it.
     return np.nextafter(exact.astype(np.float32), np.float32(-np.inf))
@@ -196,6 +196,6 @@ def exact_scores(left: Tile, right: Tile) -> NDArray[np.float32]:
 def _round_to_float32(
     quotients: NDArray[np.float64], bound: float | NDArray[np.float64]
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Round to float32; return that, and the flat positions at which the bound admits another result."""
+    """Round to float32; also return the flat positions where the bound admits another result."""
     scores = (quotients + bound).astype(np.float32) + np.float32(0)
     return scores, np.flatnonzero((quotients - bound).astype(np.float32) != scores)

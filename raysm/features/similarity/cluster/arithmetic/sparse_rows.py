@@ -1,4 +1,4 @@
-"""Sparse rows (CSR), as a file has them or in canonical form: columns rise without duplicates, no zeros are stored."""
+"""Sparse rows (CSR), as a file has them or in canonical form (rising columns, no zeros)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +30,10 @@ class SparseRows:
     columns: int
 
     def canonical(self) -> "SparseRows":
-        """Return the same rows in canonical form; duplicate entries are summed in their own type, as SciPy does."""
+        """Return the same rows in canonical form.
+
+        Duplicate entries are summed in their own type, as SciPy does.
+        """
         own = self.own()
         indices, data, columns = own.indices, own.data, own.columns
         starts = own.begins.astype(np.int64)
@@ -144,7 +147,7 @@ class SparseTile:
 
 
 def sparse_pays(rows: SparseRows, matrix_rows: int) -> bool:
-    """Return whether comparing all rows of a matrix by their elements is cheaper than by dense products.
+    """Return whether comparing rows by their elements is cheaper than by dense products.
 
     For each two rows, the first takes only the columns that both have. ``rows`` are a sample of the
     N rows.

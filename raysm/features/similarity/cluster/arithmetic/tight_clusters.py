@@ -56,7 +56,7 @@ class TightClusters:
         return len(self.radii)
 
     def nearest(self, tile: Tile, centre: NDArray[np.float64]) -> NDArray[np.int32]:
-        """Return places[n] of a tile's rows: the nearest of the centres, or -1 if ``centre`` itself is nearer."""
+        """Return places[n] of a tile's rows: the nearest centre, or -1 if ``centre`` is nearer."""
         # With y = u - centre, compare |y|**2 - |y - offset|**2, for which float32 is precise
         # enough.
         offsets = self.centres - centre
@@ -98,7 +98,10 @@ def _unit_products(tile: Tile, across: NDArray[np.float32]) -> NDArray[np.float3
 
 
 def find_clusters(units: NDArray[np.float32], centre: NDArray[np.float64]) -> TightClusters | None:
-    """Find tight clusters that pay among some unit rows[n, D] of a matrix; None if there are none."""
+    """Find tight clusters that pay among some unit rows[n, D] of a matrix.
+
+    Return None if there are none.
+    """
     units = units[units.any(axis=1)]
     # Subtract the centre first: float32 would lose the differences between units that are nearly
     # alike.

@@ -97,7 +97,7 @@ MAX_COLUMNS = 1 << 20
 
 
 def largest_integer(columns: int, bits: int) -> int:
-    """Return the largest absolute value of elements of so many bits whose products can be summed in 32 bits.
+    """Return the largest integer of so many bits whose products can be summed in 32 bits.
 
     With 8 bits, one side holds q + 128, up to 255; the sums begin with its correction, -128 times
     the sum of a row.
@@ -109,13 +109,19 @@ def largest_integer(columns: int, bits: int) -> int:
 
 
 def growth(columns: int) -> float:
-    """Return the error of a float32 sum of products, relative to the product of the norms; see above."""
+    """Return the error of a float32 sum of products, relative to the product of the norms.
+
+    See above.
+    """
     terms = (columns + 8) * 2.0**-24
     return terms / (1 - terms)
 
 
 def device_growth(columns: int) -> float:
-    """Return the error of a GPU's sum of products, relative to the sum of their absolute values; see above."""
+    """Return the error of a GPU's sum of products, relative to the sum of their absolute values.
+
+    See above.
+    """
     # More than D terms, because each row has six further columns.
     terms = (columns + 16) * 2.0**-22
     return terms / (1 - terms)

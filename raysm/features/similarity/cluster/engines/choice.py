@@ -69,10 +69,11 @@ def choose(
     forced: str | None = None,
     integers: Candidates = INTEGERS,
 ) -> Engine[Any]:
-    """Return the engine for a matrix; a short probe on some hundred of its rows, the ``sample``, finds the fastest.
+    """Return the engine for a matrix.
 
-    ``forced`` is a word of the engine's name, such as ``float32``, or ``cuda``, which no probe
-    chooses. InvalidRequest if no engine of this machine has it.
+    A short probe on some hundred of its rows, the ``sample``, finds the fastest. ``forced`` is a
+    word of the engine's name, such as ``float32``, or ``cuda``, which no probe chooses.
+    It raises ``InvalidRequest`` if no engine of this machine has it.
     """
     if isinstance(sample, SparseTile):
         try:
@@ -125,7 +126,7 @@ def choose(
 
 
 def compile_ahead() -> None:
-    """Compile the libraries that ``choose`` tries on this machine, so that no task waits for the compiler."""
+    """Compile the libraries that ``choose`` tries here, so that no task waits for the compiler."""
     for candidates in (INTEGERS, FLOATS):
         for element, instructions in candidates:
             try:

@@ -1,4 +1,4 @@
-"""The engines made of ``dense.c``: cheap products with a filter in the same loop, and scores as NumPy computes them.
+"""The engines made of ``dense.c``: cheap products with a filter, and scores equal to NumPy's.
 
 **Memory** of a side of n rows, beside the rows: 2 n D' bytes times the element's size (rows are
 laid out once as left and once as right side; D' is D rounded up to whole 4 bytes, with NEON to
@@ -150,10 +150,10 @@ class CompiledEngine:
     def __init__(
         self, element: int, instructions: InstructionSet, columns: int, *, mixed: bool
     ) -> None:
-        """Load kernels for elements of 8, 16 or 32 bits, if their scores are NumPy's; else raise ``Unavailable``.
+        """Load kernels for elements of 8, 16 or 32 bits, if their scores are NumPy's.
 
-        ``mixed`` multiplies all rows by one orthogonal matrix first: integers then represent rows
-        with large elements better.
+        Otherwise raise ``Unavailable``. ``mixed`` multiplies all rows by one orthogonal matrix first:
+        integers then represent rows with large elements better.
         """
         # Rows are padded to whole groups of 4 bytes, int8 rows by up to three elements.
         if columns > bounds.MAX_COLUMNS or (
@@ -200,7 +200,10 @@ class CompiledEngine:
     def _form(
         self, side: _Side, form: _Form, centres: NDArray[np.float64]
     ) -> tuple[NDArray[Any], ...]:
-        """Allocate a form for the side's rows about these centres; return the arrays that it points to."""
+        """Allocate a form for the side's rows about these centres.
+
+        Return the arrays that it points to.
+        """
         n, size = side.n, side.groups
         cheap = _aligned(_round_up(n, self._library.pack_rows()), size)
         finer = _aligned(n, size) if self._element == 8 else np.empty(0, dtype=np.int32)
@@ -340,7 +343,7 @@ def _round_up(n: int, step: int) -> int:
 
 
 def _aligned(rows: int, columns: int) -> NDArray[np.int32]:
-    """Return zeros[rows, columns] that begin at a cache line: 64-byte loads across two lines take twice as long."""
+    """Return zeros[rows, columns] that begin at a cache line, since loads across two are slow."""
     # Zeros, because the kernels fill in only the rows, but multiply the padding too.
     room = np.zeros(rows * columns + LINE, dtype=np.int32)
     start = -room.ctypes.data // room.itemsize % LINE
@@ -381,7 +384,8 @@ def _best(best: Best) -> _Best:
         or len(keys) != len(lower_bounds)
     ):
         raise ValueError(
-            f"a Best holds keys uint64[n, k] and lower_bounds float32[n], got {keys.dtype} and {lower_bounds.dtype}"
+            f"a Best holds keys uint64[n, k] and lower_bounds float32[n], got {keys.dtype} and "
+            f"{lower_bounds.dtype}"
         )
     return _Best(keys=keys.ctypes.data, lower_bounds=lower_bounds.ctypes.data, k=keys.shape[1])
 
@@ -403,10 +407,10 @@ def _scores(
 
 @functools.cache
 def _check(library: ctypes.CDLL, lengths: tuple[int, ...]) -> None:
-    """Compare the kernels' scores with NumPy's; raise ``Unavailable`` if this NumPy sums in another order.
+    """Compare the kernels' scores with NumPy's.
 
-    The products of each pair of rows cancel each other except for rounding errors, so that any
-    other order shows.
+    Raise ``Unavailable`` if this NumPy sums in another order. The products of each pair of rows
+    cancel each other except for rounding errors, so that any other order shows.
     """
     rng = np.random.default_rng(0)
     for columns in lengths:

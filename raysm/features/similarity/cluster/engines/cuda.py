@@ -1,4 +1,4 @@
-"""The engine of a GPU: float16 products, a filter, exact scores and the merging of keys, all in torch.
+"""The engine of a GPU: float16 products, a filter, exact scores and merged keys, in torch.
 
 A tile is cut into *panels* of one size. A panel is made from the host's rows when it is needed, and
 made again if it was dropped meanwhile, so tiles and the matrix may be larger than the GPU's memory.
@@ -103,7 +103,10 @@ TOP = np.uint64(1 << 63)
 
 
 def encode_keys(scores: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-    """Return keys that rise as scores fall, then as indices rise; scores float32 without NaN or negative zero."""
+    """Return keys that rise as scores fall, then as indices rise.
+
+    Scores are float32 without NaN or negative zero.
+    """
     bits = scores.view(torch.int32).to(torch.int64)
     # The conversion extended the sign: only the lower 32 bits are the score's.
     falling = torch.where(bits < 0, bits & 0xFFFFFFFF, ~bits & 0x7FFFFFFF)
@@ -123,7 +126,7 @@ def decode_keys(keys: torch.Tensor) -> torch.Tensor:
 def pair_scores(
     left: torch.Tensor, right: torch.Tensor, left_norms: torch.Tensor, right_norms: torch.Tensor
 ) -> torch.Tensor:
-    """Return scores[n], float32, of the pairs (left[i], right[i]), rows[n, D] of any float type, norms[n] float64."""
+    """Return scores[n], float32, of the pairs (left[i], right[i]) of rows[n, D] of any float type."""
     dots = row_sums(left.to(torch.float64) * right.to(torch.float64))
     norms = left_norms * right_norms
     zero = norms == 0
@@ -166,7 +169,10 @@ def row_sums(values: torch.Tensor) -> torch.Tensor:
 
 
 def round_up(values: torch.Tensor) -> torch.Tensor:
-    """Round float64 numbers to float16 numbers that are not smaller; the margin is twice the rounding error."""
+    """Round float64 numbers to float16 numbers that are not smaller.
+
+    The margin is twice the rounding error.
+    """
     return (values + values.abs() * 2.0**-10 + 2.0**-24).to(torch.float16)
 
 
@@ -223,7 +229,7 @@ def _float_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def make_panel(tile: Tile, frame: Frame, device: torch.device) -> Panel:
-    """Copy some rows of the host to the device, and prepare them for products as ``bounds`` says."""
+    """Copy rows to the device, and prepare them for products as ``bounds`` says."""
     # A copy: mapped rows are read-only, and torch warns of a tensor that would share them.
     rows = torch.from_numpy(np.array(tile.rows, dtype=_float_type(tile.rows.dtype))).to(device)
     norms = torch.from_numpy(np.array(tile.norms, dtype=np.float64)).to(device)
@@ -300,7 +306,7 @@ class Cut:
 
 
 class DeviceBest:
-    """The best of all rows of one or two tiles, on the device: keys[n, k], less 2**63, and bounds[n] of ``Best``."""
+    """The best of one or two tiles, on the device: keys[n, k], less 2**63, and bounds[n]."""
 
     def __init__(self, bests: Sequence[Best], device: torch.device) -> None:
         self.keys = torch.from_numpy(
@@ -345,7 +351,7 @@ class PanelBest:
         self._unseeded = bool((self.bounds == -torch.inf).any())
 
     def limits(self, panel: Panel, other: Panel, squared: float, first: int = 0) -> torch.Tensor:
-        """Return limits[n], float16, for the panel's products with rows of the other panel from ``first`` on.
+        """Return limits[n], float16, for products with the other panel's rows from ``first`` on.
 
         A pair with the score t has a quotient of at least t less half a step, which is below 2**-23
         t + 2**-149.
@@ -365,7 +371,7 @@ class PanelBest:
         return torch.where(closed, torch.inf, limits)
 
     def seed(self, near: torch.Tensor, panel: Panel, other: Panel, squared: float) -> None:
-        """Raise the bounds to what a product near[n, m] shows that each row's k-th best score reaches."""
+        """Raise the bounds to the k-th best score that a product near[n, m] shows for each row."""
         k = self.keys.shape[1]
         if not self._unseeded or near.shape[1] <= k:
             return
@@ -499,7 +505,7 @@ class CudaEngine:
         squared: float,
         same: bool,
     ) -> None:
-        """Compare two panels, and merge the pairs that may be among the best of their rows or columns."""
+        """Compare two panels; merge the pairs that may be among the best of a row or column."""
         near = self._product(above, beside, same)
         mine.seed(near[:, : len(beside)], above, beside, squared)
         if theirs is not None:
@@ -591,7 +597,10 @@ class CudaEngine:
     def _survivors(
         self, near: torch.Tensor, limits: Limits, rows: slice, columns: slice
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield rows and columns of the entries that reach ``limits(rows, columns)``; if there are many, in parts."""
+        """Yield rows and columns of the entries that reach ``limits(rows, columns)``.
+
+        If there are many, yield them in parts.
+        """
         height, width = rows.stop - rows.start, columns.stop - columns.start
         step = width // GROUP
         groups = near[rows, columns].view(height, GROUP, step)
@@ -645,7 +654,7 @@ class CudaEngine:
 
 
 def _order(above: Cut, beside: Cut, diagonal: bool) -> Iterator[tuple[int, int]]:
-    """Yield pairs of panels, back and forth, so that a line begins with the panels that the last one ended with."""
+    """Yield pairs of panels, back and forth, so that a line begins where the last one ended."""
     for i in range(len(above.parts)):
         columns = range(i if diagonal else 0, len(beside.parts))
         for j in columns if i % 2 == 0 or diagonal else reversed(columns):
@@ -653,7 +662,7 @@ def _order(above: Cut, beside: Cut, diagonal: bool) -> Iterator[tuple[int, int]]
 
 
 def _multiply(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:
-    """Write the products of all rows of two float16 matrices, summed in float32 and rounded once to float16."""
+    """Write the products of two float16 matrices, summed in float32 and rounded once."""
     if left.device.type == "cuda":
         torch.mm(left, right.T, out=out)
     else:
@@ -665,7 +674,7 @@ def _multiply(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> Non
 
 
 def cuda_engine(columns: int) -> CudaEngine:
-    """Return the engine of this process's GPU; raise ``Unavailable`` if there is none that can be used."""
+    """Return the engine of this process's GPU; raise ``Unavailable`` if none can be used."""
     try:
         if not torch.cuda.is_available():
             raise Unavailable(f"torch {torch.__version__} finds no GPU that it can use")
@@ -678,7 +687,7 @@ def cuda_engine(columns: int) -> CudaEngine:
 
 @functools.cache
 def _check_products(device: torch.device, columns: int) -> None:
-    """Check, with sums that cancel, that the errors of the device's products are as small as ``bounds`` assumes."""
+    """Check that the errors of the device's products are as small as ``bounds`` assumes."""
     width = -(-columns // 8) * 8
     half = torch.from_numpy(np.random.default_rng(1).standard_normal((2, 64, -(-width // 2)))).to(
         torch.float16
@@ -704,7 +713,7 @@ def _check_products(device: torch.device, columns: int) -> None:
 
 @functools.cache
 def _check_scores(device: torch.device, length: int) -> None:
-    """Compare the device's scores with NumPy's, for products that cancel each other except for rounding errors."""
+    """Compare the device's scores with NumPy's, for products that nearly cancel each other."""
     rng = np.random.default_rng(length)
     half = rng.standard_normal((2, 8, length - length // 2))
     left, right = np.concatenate([half, half * [[[1.0]], [[-1.0]]]], axis=2)[

@@ -1,4 +1,4 @@
-"""The engine that needs only NumPy: float64 products by its BLAS. It always works, and is several times slower.
+"""The engine that needs only NumPy: float64 products by its BLAS, several times slower.
 
 Every score comes from ``exact_scores``: a float64 product of whole tiles, and the definition if
 rounding leaves the score open. So there is no filter whose bound would need a proof.
@@ -90,7 +90,10 @@ def _score_parts(
 
 
 def _merge(best: Best, some: slice, scores: NDArray[np.float32], start: int) -> None:
-    """Merge scores[n, m] into the best of some rows; ``start`` is the number of the first of the m rows."""
+    """Merge scores[n, m] into the best of some rows.
+
+    ``start`` is the number of the first of the m rows.
+    """
     keys, lower_bounds = best.keys[some], best.lower_bounds[some]
     least = np.maximum(decode(keys[:, -1])[0], lower_bounds)
     better = np.flatnonzero((scores.max(axis=1) >= least) & (lower_bounds < np.inf))

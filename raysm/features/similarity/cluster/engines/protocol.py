@@ -1,4 +1,4 @@
-"""The protocol of engines: an engine compares two tiles of rows, fast, and answers as ``score`` defines.
+"""The protocol of engines: an engine compares two tiles, fast, and answers as ``score`` defines.
 
 An engine uses cheap products, with a proven bound on their error, to find the pairs that may be
 among the answers, and scores those by the definition. So every engine gives the same answers, bit
@@ -22,7 +22,10 @@ T = TypeVar("T", Tile, SparseTile)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Frame:
-    """The origin about which all tiles of a matrix are multiplied. It affects the speed, never the answer."""
+    """The origin about which all tiles of a matrix are multiplied.
+
+    It affects the speed, never the answer.
+    """
 
     centre: NDArray[np.float64]
     """centre[D]: approximately the mean of all rows divided by their norms; zeros are allowed."""
@@ -35,7 +38,10 @@ class Frame:
 
 
 def unit_sum(tile: Tile) -> NDArray[np.float64]:
-    """Return sum[D] of the tile's rows divided by their norms; the sums of all tiles over N are ``Frame.centre``."""
+    """Return sum[D] of the tile's rows divided by their norms.
+
+    The sums of all tiles over N are ``Frame.centre``.
+    """
     # A zero row has no direction, and adds nothing to the mean.
     inverse = np.divide(1.0, tile.norms, out=np.zeros(len(tile)), where=tile.norms != 0)
     total = np.zeros(tile.rows.shape[1])
@@ -78,7 +84,10 @@ class Best:
     def empty(
         cls, norms: NDArray[np.float64], k: int, lower_bounds: NDArray[np.float32] | None = None
     ) -> "Best":
-        """Return a best without any keys; zero rows look for none, as theirs are always the lowest indices."""
+        """Return a best without any keys.
+
+        Zero rows look for none, as theirs are always the lowest indices.
+        """
         bounds = (
             np.full(len(norms), -np.inf, dtype=np.float32)
             if lower_bounds is None
@@ -125,7 +134,10 @@ def pair_order(rows: NDArray[Any], neighbors: NDArray[Any]) -> NDArray[np.int64]
 
 
 class Engine(Protocol[T]):
-    """Compares tiles, both of dense rows or both of sparse ones. One thread of one process uses it at a time."""
+    """Compares tiles, both of dense rows or both of sparse ones.
+
+    One thread of one process uses it at a time.
+    """
 
     @property
     def name(self) -> str:
@@ -164,9 +176,12 @@ class Engine(Protocol[T]):
     def pairs(
         self, left: PreparedTile[T], right: PreparedTile[T], threshold: np.float32, *, same: bool
     ) -> Pairs:
-        """Return the pairs with a score of at least ``threshold``; with ``same`` only those with row < neighbor."""
+        """Return the pairs with a score of at least ``threshold``.
+
+        With ``same``, return only those with row < neighbor.
+        """
         ...
 
     def scores(self, left: T, right: T, out: NDArray[Any]) -> None:
-        """Write the score of every left with every right row into out[n, m], float32, or float16 rounded from it."""
+        """Write the scores of all rows into out[n, m], float32, or float16 rounded from it."""
         ...

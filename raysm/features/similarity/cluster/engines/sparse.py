@@ -62,7 +62,7 @@ Integer = ctypes.c_int64
 
 # These structures must match sparse.c field by field; their sizes are compared when it is loaded.
 class RowsStructure(ctypes.Structure):
-    """Rows of a side: their count, the number of the first, the columns, and pointers to their arrays."""
+    """Rows of a side: count, number of the first, columns, and pointers to their arrays."""
 
     _fields_ = [(name, Integer) for name in ("count", "start", "columns")] + [
         (name, Array) for name in ("begins", "indices", "unit", "data", "norms")
@@ -114,7 +114,8 @@ WRONG_COLUMNS = -2
 def _check_result(result: int, function: Any, arguments: tuple[Any, ...]) -> int:
     if result == WRONG_COLUMNS:
         raise InvalidInput(
-            f"sparse rows have columns that do not rise from 0 to at most {arguments[0].columns - 1}: "
+            "sparse rows have columns that do not rise from 0 to at most "
+            f"{arguments[0].columns - 1}: "
             "their file has changed since it was checked, or is damaged"
         )
     if result < 0:
@@ -142,7 +143,10 @@ def _load(candidates: tuple[InstructionSet, ...]) -> Any:
 
 
 def sparse_library(columns: int, candidates: tuple[InstructionSet, ...] = SPARSE_FOR) -> Any:
-    """Return the compiled ``sparse.c``; raise ``Unavailable`` if it sums in another order than NumPy."""
+    """Return the compiled ``sparse.c``.
+
+    Raise ``Unavailable`` if it sums in another order than NumPy.
+    """
     functions = _load(candidates)
     if not sums_as_numpy(functions, columns):
         raise Unavailable(
@@ -204,7 +208,7 @@ def sums_as_numpy(library: Any, columns: int) -> bool:
 
 
 def sums_of_squares(library: Any, rows: SparseRows) -> NDArray[np.float64]:
-    """Return each row's sum of squares, added in the order that the definition adds a row's D products in."""
+    """Return each row's sum of squares, added in the order of the definition."""
     squares = np.zeros(len(rows))
     described, _kept = describe_rows(
         rows, rows.data.astype(np.float64), squares, np.empty(0, dtype=np.float32), 0
@@ -264,7 +268,10 @@ class SparseEngine:
         all_listed: int = ALL_LISTED,
         instructions: tuple[InstructionSet, ...] = SPARSE_FOR,
     ) -> None:
-        """Load ``sparse.c``, compiled for the first ``instructions`` of this machine; else raise ``Unavailable``."""
+        """Load ``sparse.c``, compiled for the first ``instructions`` of this machine.
+
+        Otherwise raise ``Unavailable``.
+        """
         self._segment_rows = segment_rows
         self._lists_all = columns <= all_listed
         self._library = sparse_library(columns, instructions)
@@ -436,7 +443,7 @@ class SparseEngine:
 
 
 def sparse_norms(rows: SparseRows) -> Norms:
-    """Compute the same as ``score.prepare`` for the dense form of these rows, but from their elements."""
+    """Compute from the elements what ``score.prepare`` computes for dense rows."""
     library = sparse_library(rows.columns)
     own = rows.own()
     exponents = _exponents(own) if own.dtype == np.float64 else np.zeros(len(own), dtype=np.int16)

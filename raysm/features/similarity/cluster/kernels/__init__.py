@@ -1,4 +1,4 @@
-"""The C files of the similarity, and how they become libraries: prebuilt in a wheel, or compiled on the instance.
+"""The C files of the similarity, and how they become libraries.
 
 These modules need only the standard library: wheels are built in environments without other
 packages.

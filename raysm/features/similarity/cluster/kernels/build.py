@@ -1,4 +1,4 @@
-"""How the C files become libraries: their recipes, and libraries of the wheel or compiled at run time.
+"""How the C files become libraries: recipes, and libraries from a wheel or the compiler.
 
 A ``Recipe`` has the source, the instructions of the processor, and the compiler's options, and a
 digest of all that its library depends on, except the compiler.
@@ -171,7 +171,10 @@ class Recipe:
         return (*OPTIONS, *EXACT, *self.instructions.options, *self.more)
 
     def digest(self, machine: str, *beside: str) -> str:
-        """Return a digest of what the library depends on, for a file's name; ``beside`` are further texts."""
+        """Return a digest of what the library depends on, for a file's name.
+
+        ``beside`` are further strings.
+        """
         # The machine counts, because the baseline's options are the same on all machines.
         identity = hashlib.sha256("\0".join([*self.options, machine, *beside]).encode())
         # Include every header, and sort them: folders list files in any order, but a wheel's
@@ -215,10 +218,10 @@ def make(
     machines: Iterable[str] = (X86, ARM),
     recipes_of: Callable[[str], Iterable[Recipe]] = all_recipes,
 ) -> dict[str, int]:
-    """Make all libraries for those machines that have a compiler here; return how many each machine has.
+    """Make all libraries for those machines that have a compiler here.
 
-    Libraries of these recipes that exist already are kept, and all others in ``folder`` are
-    removed.
+    Return how many each machine has. Libraries of these recipes that exist already are kept, and
+    all others in ``folder`` are removed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     counts: dict[str, int] = {}
@@ -303,7 +306,10 @@ class Unavailable(Exception):
 
 @functools.cache
 def library(recipe: Recipe, *, folder: Path | None = None, carried: Path = FOLDER) -> ctypes.CDLL:
-    """Return a library, prebuilt in ``carried`` or compiled into ``folder``; ``Unavailable`` if it cannot run here."""
+    """Return a library, prebuilt in ``carried`` or compiled into ``folder``.
+
+    ``Unavailable`` if it cannot run here.
+    """
     # A compiler also makes code that this processor cannot run: it would kill the process by
     # SIGILL.
     if not recipe.instructions.runs_on(this_machine()):
@@ -330,7 +336,8 @@ def check_sizes(functions: ctypes.CDLL, *structures: type[ctypes.Structure]) -> 
     for structure, size in zip(structures, theirs, strict=True):
         if ctypes.sizeof(structure) != size:
             raise AssertionError(
-                f"{structure.__name__} has {ctypes.sizeof(structure)} bytes, but {size} in the kernels: "
+                f"{structure.__name__} has {ctypes.sizeof(structure)} bytes, but {size} in the "
+                "kernels: "
                 "their fields must be the same"
             )
 
@@ -352,7 +359,10 @@ def _compile_library(recipe: Recipe, folder: Path) -> ctypes.CDLL:
 
 
 def _private_folder(folder: Path) -> Path:
-    """Return the folder, creating it if needed; refuse one that other users can write, who could run code here."""
+    """Return the folder, creating it if needed.
+
+    Refuse one that other users can write, who could run code here.
+    """
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         # Not stat, which would follow a link that another user put there.
@@ -376,7 +386,7 @@ def _version(compiler: str) -> str:
 
 
 def _compile(command: list[str], path: Path) -> None:
-    """Compile into a temporary file, then rename it: several tasks of an instance may do so at the same time."""
+    """Compile into a temporary file, then rename it: several tasks may compile at once."""
     handle, beside = tempfile.mkstemp(suffix=".so", prefix=".", dir=path.parent)
     os.close(handle)
     try:

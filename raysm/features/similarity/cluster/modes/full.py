@@ -11,7 +11,7 @@ The file grows in the folder of the result, which is uploaded once, at the end. 
 checkpoints, the service would upload it again after each change. So if records last, each finished
 task is a file of its own there, which never changes. That writes each score twice, but without it a
 job starts over when its head is lost. If the cluster computes a score faster than it could be
-brought back, no task is recorded (``Full.is_worth_keeping``).
+downloaded again, no task is recorded (``Full.is_worth_keeping``).
 
 A piece has the scores of a rectangle: ``rows`` and ``columns``, the numbers of both, rising, and
 ``scores[rows, columns]``. The piece of a mirrored tile also has its mirror image, as
@@ -66,7 +66,7 @@ columns."""
 
 KEPT_BYTE_S = 8e-9
 """Seconds that a byte of a recorded part costs: it is written once now, and once more when the
-service brings it back. A general-purpose volume (gp2), all that SageMaker has beside instances' own
+service downloads it again. A general-purpose volume (gp2), all that SageMaker has beside instances' own
 disks, takes 250 MB/s at
 most: https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html."""
 
@@ -92,12 +92,18 @@ class Full(Mode):
         return PartLimits(rows=TILE_SIDE)
 
     def is_worth_keeping(self, matrix: MatrixInfo, slots: int, writers: int = 1) -> bool:
-        """See ``Mode``: the cost of a score grows with the elements of a row; the cost of recording it does not."""
+        """See ``Mode``: the cost of a score grows with the elements of a row.
+
+        The cost of recording it does not.
+        """
         score_s = matrix.elements / matrix.rows * SCORE_S / slots
         return score_s > np.dtype(self.dtype).itemsize * KEPT_BYTE_S / writers
 
     def tiles(self, sizing: Sizing, record: BlockRecord[Any]) -> list[TileTask]:
-        """Return strips of whole rows, top down, of all ranges in turn. Each pair is computed twice."""
+        """Return strips of whole rows, top down, of all ranges in turn.
+
+        Each pair is computed twice.
+        """
         most = sizing.strip_rows(record, sizing.matrix.rows * np.dtype(self.dtype).itemsize)
         columns = RowBlock(0, sizing.matrix.rows)
         ranges = Ranges.even(sizing.queries.rows, sizing.parts)
@@ -246,7 +252,7 @@ class _Tiles(_Merger):
 
 
 def write_ids(path: Path, ids: pa.Array) -> ResultFile:
-    """Write row and id into a file of their own, for the full matrix, which names its rows by number alone."""
+    """Write row and id into a separate file, because the full matrix has only numbers."""
     schema = required_schema(("row", "id"), {"row": pa.int64(), "id": ids.type})
     groups = (
         [

@@ -1,4 +1,4 @@
-"""The interface of modes: what a task returns, how owners share it, and how an owner writes its rows.
+"""The interface of modes: what a task returns, how owners share it, and how they write it.
 
 The sizes of row groups depend only on the request and the rows, so that the bytes of the result do
 not depend on blocks or instances.
@@ -48,7 +48,7 @@ class Ranges:
 
     @classmethod
     def falling(cls, rows: int, count: int) -> "Ranges":
-        """Cut rows into ranges of about equally many pairs, if each row has a pair with every later row."""
+        """Split rows into ranges of about equally many pairs of a row and a later one."""
         count = max(1, min(count, rows))
         # The first x of N rows have (N**2 - (N - x)**2) / 2 pairs.
         edges = [rows - round(rows * (1 - at / count) ** 0.5) for at in range(count)]
@@ -105,7 +105,10 @@ class OwnedRange:
 
 
 class RangeMerger(ABC):
-    """Merges the pieces of one range while tiles are computed. Its owner always closes it in the end."""
+    """Merges the pieces of one range while tiles are computed.
+
+    Its owner always closes it in the end.
+    """
 
     keeps_pieces: ClassVar[bool] = False
     """True if ``write`` reads the pieces from the record, so that the owner must record all of
@@ -127,7 +130,10 @@ class RangeMerger(ABC):
 
     @abstractmethod
     def write(self, ids: Ids | None, on_rows: Callable[[int], None]) -> ResultFile:
-        """Write its file, calling ``on_rows`` with further rows written; a second call returns the same file."""
+        """Write its file, calling ``on_rows`` with further rows written.
+
+        A second call returns the same file.
+        """
 
     def close(self) -> None:  # noqa: B027
         ...
@@ -156,10 +162,13 @@ class Mode(ABC):
     def limits(self) -> PartLimits: ...
 
     def check(self, queries: MatrixInfo, matrix: MatrixInfo, *, self_join: bool) -> None:  # noqa: B027
-        """Raise ``InvalidInput`` if these rows cannot give what is asked for; most modes accept any rows."""
+        """Raise ``InvalidInput`` if these rows cannot give what is asked for.
+
+        Most modes accept any rows.
+        """
 
     def is_worth_keeping(self, matrix: MatrixInfo, slots: int, writers: int = 1) -> bool:
-        """Return whether reading a recorded part is faster than computing it again, as it is for small parts.
+        """Return whether reading a recorded part is faster than computing it again.
 
         ``writers`` is the number of owners that keep parts, each on its own disk.
         """
@@ -183,29 +192,41 @@ class Mode(ABC):
         return task
 
     def probe_hint(self, context: Context, above: RowBlock, beside: RowBlock) -> Any:
-        """Return the hint for a tile of two blocks that ``estimate`` measures; most modes need none."""
+        """Return the hint for a tile of two blocks that ``estimate`` measures.
+
+        Most modes need none.
+        """
         return None
 
     @abstractmethod
     def compare(self, context: Context, task: TileTask) -> dict[str, NDArray[Any]]:
-        """Do one task in a process that can read the rows of its tile; return the arrays of its part."""
+        """Do one task in a process that can read the rows of its tile.
+
+        Return the arrays of its part.
+        """
 
     def split_given_up(self, task: TileTask, arrays: Piece) -> Sequence[TileBlock]:
-        """Return the tiles to compute instead of a tile that was given up, in rows counted from its first."""
+        """Return the tiles to compute instead of one that was given up, counted from its first row."""
         return ()
 
     @abstractmethod
     def split(self, task: TileTask, arrays: Piece, ranges: Ranges) -> Iterator[tuple[int, Piece]]:
-        """Yield (range, piece) for each range that the tile has rows of, also if nothing was found for the range."""
+        """Yield (range, piece) for each range that the tile has rows of, even an empty piece."""
 
     @abstractmethod
     def merger(
         self, owned: OwnedRange, folder: Path, scratch: Path, record: BlockRecord[Part]
     ) -> RangeMerger:
-        """Start to merge a range, in the process of its owner; ``record`` has its pieces if it ``keeps_pieces``."""
+        """Start to merge a range, in the process of its owner.
+
+        ``record`` has its pieces if it ``keeps_pieces``.
+        """
 
     def write_extra_files(self, folder: Path, ids: Ids | None) -> tuple[ResultFile, ...]:
-        """Write, on the head, the files of the result beside those of the ranges; most modes have none."""
+        """Write, on the head, the files of the result beside those of the ranges.
+
+        Most modes have none.
+        """
         return ()
 
 
@@ -233,5 +254,8 @@ def required_schema(order: Sequence[str], types: Mapping[str, pa.DataType]) -> p
 
 
 def searched_columns(schema: pa.Schema) -> list[str]:
-    """Return the columns by which a reader looks for rows; statistics of the others would exclude no row group."""
+    """Return the columns by which a reader looks for rows.
+
+    Statistics of the others would exclude no row group.
+    """
     return [name for name in ("row", "id") if name in schema.names]

@@ -1,8 +1,9 @@
-"""Threshold: all pairs that are similar enough. Owners record pieces, and merge them when all are there.
+"""Threshold: all pairs that are similar enough.
 
-A part and a piece name pairs by numbers: ``rows[u]``, rising, the ``counts[u]`` of their pairs, and
-``neighbors[n]`` and ``similarities[n]`` of one row after the other, neighbors rising. A pair
-belongs to the owner of its row; in a self-join, the row is the one with the lower number.
+Owners record pieces, and merge them when all are there. A part and a piece name pairs by numbers:
+``rows[u]``, rising, the ``counts[u]`` of their pairs, and ``neighbors[n]`` and ``similarities[n]``
+of one row after the other, neighbors rising. A pair belongs to the owner of its row; in a
+self-join, the row is the one with the lower number.
 
 The number of pairs of a tile is unknown in advance. A task gives up a tile as soon as it finds more
 pairs than it may return; the tile is then computed again in smaller pieces.
@@ -76,7 +77,7 @@ class Threshold(Mode):
         return PartLimits(open_ended=True)
 
     def ranges(self, rows: int, count: int, *, self_join: bool) -> Ranges:
-        """Cut the rows into ranges with about equally many pairs, assuming that pairs are spread evenly."""
+        """Split the rows into ranges with about equally many pairs, if they are spread evenly."""
         # In a self-join the first row may have a pair with any other, and the last has none.
         return Ranges.falling(rows, count) if self_join else Ranges.even(rows, count)
 
@@ -122,10 +123,10 @@ class Threshold(Mode):
 def threshold_tile(
     context: Context, threshold: np.float32, tile: TileBlock
 ) -> dict[str, NDArray[Any]]:
-    """Return the tile's pairs with a score of at least ``threshold``; in a self-join, those with row < neighbor.
+    """Return the tile's pairs with a score of at least ``threshold``.
 
-    They are arrays as in ``Pairs``; or only ``overflowed`` if there are more than ``MAX_PAIRS`` and
-    the tile can be cut into ``pieces``.
+    In a self-join, those with row < neighbor. They are arrays as in ``Pairs``; or only
+    ``overflowed`` if there are more than ``MAX_PAIRS`` and the tile can be cut into ``pieces``.
     """
     cache = get_engine_cache(context)
     # Hold all operands here: every line needs them, and the cache drops the oldest if they are
@@ -166,7 +167,7 @@ def _part(panel: RowBlock, pairs: Pairs, first: int) -> tuple[NDArray[Any], ...]
 
 
 def pieces(tile: TileBlock) -> Iterator[TileBlock]:
-    """Cut an overflowed tile by its columns into tiles of at most ``MAX_PAIRS`` entries, or of one column."""
+    """Split an overflowed tile by columns into tiles of at most ``MAX_PAIRS`` entries."""
     for panel in tiling.split_rows(tile.columns, max(1, MAX_PAIRS // tile.rows.rows)):
         yield TileBlock(tile.rows, panel)
 
@@ -201,7 +202,10 @@ def _number_pairs(
 
 
 class _Merger(RangeMerger):
-    """Notes which recorded pieces have pairs; ``write`` then merges about one row group of pairs at a time."""
+    """Notes which recorded pieces have pairs.
+
+    ``write`` then merges about one row group of pairs at a time.
+    """
 
     keeps_pieces: ClassVar[bool] = True
 

@@ -78,7 +78,10 @@ Side: TypeAlias = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint64
 # eq=False, because comparing arrays yields an array.
 @dataclass(frozen=True, slots=True, eq=False)
 class TileBounds:
-    """Lower bounds of the k-th best score of each row, known when the tile is dispatched; they change no answer."""
+    """Lower bounds of the k-th best score of each row, known when the tile is dispatched.
+
+    They change no answer.
+    """
 
     row_bounds: NDArray[np.float32]
     column_bounds: NDArray[np.float32]
@@ -105,7 +108,8 @@ class TopK(Mode):
         most = matrix.rows - 1 if self_join else matrix.rows
         if self.k > most:
             raise InvalidInput(
-                f"{self.k:,} neighbors of each row: the matrix has {matrix.rows:,} rows; ask for at most {most:,}"
+                f"{self.k:,} neighbors of each row: the matrix has {matrix.rows:,} rows; ask for "
+                f"at most {most:,}"
             )
 
     def add_hint(self, task: TileTask, ask: AskBounds) -> TileTask:
@@ -185,7 +189,10 @@ def _replace_places(
     task: TileTask,
     numbers: Callable[[NDArray[np.int64]], NDArray[np.int64]],
 ) -> NDArray[np.uint64]:
-    """Replace places by numbers in the keys; both rise together within a tile, so ties keep their order."""
+    """Replace places by numbers in the keys.
+
+    Both rise together within a tile, so ties keep their order.
+    """
     if task.in_order:
         return keys
     return (keys & ~INDEX_BITS) | numbers((keys & INDEX_BITS).astype(np.int64)).astype(np.uint64)
@@ -286,9 +293,10 @@ def write_neighbors(
     on_rows: Callable[[int], None] = lambda rows: None,
     ids: Ids | None = None,
 ) -> ResultFile:
-    """Write the neighbors of some rows; ``keys`` returns keys[stop - start, k] of rows start to stop, the best first.
+    """Write the neighbors of some rows.
 
-    It calls ``on_rows`` with the number of further rows that are written.
+    ``keys`` returns keys[stop - start, k] of rows start to stop, the best first. It calls
+    ``on_rows`` with the number of further rows that are written.
     """
     # An int64 and a float32 for each neighbor, and the row's own number.
     row_bytes = 12 * k + 8 + (0 if ids is None else ids.row_bytes + k * ids.neighbor_bytes)

@@ -1,1 +1,1 @@
-"""Files into rows: arrays, tables, archives and CSR matrices become one ``Matrix``, with ids and a digest."""
+"""Files into rows: arrays, tables, archives and CSR matrices become one ``Matrix``."""

@@ -83,7 +83,8 @@ def read_header(stream: BinaryIO, where: str) -> ArrayLayout:
         ) from error
     if dtype.hasobject:
         raise InvalidInput(
-            f"{where} holds Python objects, which raysm never unpickles; save numbers (float32, say)"
+            f"{where} holds Python objects, which raysm never unpickles; save numbers (float32, "
+            "say)"
         )
     if dtype.kind not in REAL_KINDS or dtype.itemsize > 8:
         raise InvalidInput(f"{where} holds {dtype}; a matrix is of float16/32/64, integers or bool")
@@ -102,7 +103,7 @@ class Unmappable(InvalidInput):
 
 
 def read_layout(path: Path, dimensions: int = 2) -> ArrayLayout:
-    """Read what a file's header says, and compare it with the file's size and the number of dimensions."""
+    """Read a file's header; compare it with the file's size and the number of dimensions."""
     with path.open("rb") as stream:
         layout = read_header(stream, path.name)
     shape, dtype = layout.shape, layout.dtype
@@ -114,7 +115,8 @@ def read_layout(path: Path, dimensions: int = 2) -> ArrayLayout:
     available = path.stat().st_size - layout.offset
     if available < size:
         raise InvalidInput(
-            f"{path.name} is truncated: {shape} of {dtype} need {size} bytes, it has {available}; write it again"
+            f"{path.name} is truncated: {shape} of {dtype} need {size} bytes, it has {available}; "
+            "write it again"
         )
     return layout
 
@@ -140,7 +142,7 @@ def map_array(path: Path, dimensions: int = 2) -> NDArray[Any]:
 def write_rows(
     path: Path, row_shape: tuple[int, ...], dtype: np.dtype[Any], pieces: Iterable[NDArray[Any]]
 ) -> None:
-    """Write pieces[n, *row_shape] as one C-ordered ``.npy`` of this machine's byte order, which kernels need."""
+    """Write pieces[n, *row_shape] as one C-ordered ``.npy`` of this machine's byte order."""
     dtype, count = dtype.newbyteorder("="), 0
     with path.open("wb") as file:
         # Room for the header, which is written last: the number of rows is known only then.
@@ -171,7 +173,7 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _members(archive: zipfile.ZipFile, path: Path) -> tuple[str, ...]:
-    """Return the names of the arrays: ``SPARSE_MEMBERS`` of ``scipy.sparse.save_npz``, or one dense array."""
+    """Return the names of the arrays: ``SPARSE_MEMBERS``, or one dense array."""
     members = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
     if {"format", "shape"} <= set(members):
         with archive.open("format.npy") as stream:
@@ -217,18 +219,20 @@ def _sparse_shape(archive: zipfile.ZipFile, path: Path) -> tuple[int, ...]:
         or layout.dtype.kind not in "iu"
     ):
         raise InvalidInput(
-            f"{path.name}: a CSR matrix has two dimensions, its shape member is {layout.dtype} of shape {layout.shape}"
+            f"{path.name}: a CSR matrix has two dimensions, its shape member is {layout.dtype} of "
+            f"shape {layout.shape}"
         )
     rows, columns = np.frombuffer(data, dtype=layout.dtype).tolist()
     if rows < 0 or not 0 <= columns <= MAX_COLUMNS:
         raise InvalidInput(
-            f"{path.name} has the shape ({rows}, {columns}); a CSR matrix has at most {MAX_COLUMNS} columns"
+            f"{path.name} has the shape ({rows}, {columns}); a CSR matrix has at most "
+            f"{MAX_COLUMNS} columns"
         )
     return rows, columns
 
 
 def extract_archive(path: Path, folder: Path) -> None:
-    """Write the archive's arrays into ``folder``: ``rows.npy``, or ``data``, ``indices``, ``indptr`` and ``shape``."""
+    """Write the archive's arrays into ``folder``: ``rows.npy``, or the arrays of CSR."""
     with _archive(path) as archive:
         members = _members(archive, path)
         if members != SPARSE_MEMBERS:

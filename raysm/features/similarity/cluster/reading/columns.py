@@ -55,7 +55,10 @@ class Selection:
         return "id_column" if self.ids else "columns" if self.columns else "exclude_columns"
 
     def check(self, file: str, names: Sequence[str], hint: str = "") -> None:
-        """Refuse names that are not among a table's columns, or are there twice; ``hint`` ends the message."""
+        """Refuse names that are not among a table's columns, or are there twice.
+
+        ``hint`` ends the message.
+        """
         counts = Counter(names)
         optional = self.exclude if self.may_lack_excluded else ()
         missing = [name for name in self.named if name not in counts and name not in optional]
@@ -68,7 +71,8 @@ class Selection:
                     + hint
                 )
             raise InvalidInput(
-                f"{file} has no column {quote_names(missing)}; its columns are {quote_names(names)}{hint}"
+                f"{file} has no column {quote_names(missing)}; its columns are "
+                f"{quote_names(names)}{hint}"
             )
         for name in self.named:
             if counts[name] > 1:
@@ -109,12 +113,14 @@ class Features:
             parts = [f"lacks {quote_names(lacking)}"] if lacking else []
             parts += [f"also has {quote_names(unexpected)}"] if unexpected else []
             raise InvalidInput(
-                f"{self.file} does not have the columns of {expected.file}: it {' and '.join(parts)}; rename the "
+                f"{self.file} does not have the columns of {expected.file}: it "
+                f"{' and '.join(parts)}; rename the "
                 f"columns, or choose the same features of all files with {option('columns')}"
             )
         if self.list_column != expected.list_column:
             raise InvalidInput(
-                f"the list column of {self.file} is {self.list_column!r}, that of {expected.file} is "
+                f"the list column of {self.file} is {self.list_column!r}, that of {expected.file} "
+                "is "
                 f"{expected.list_column!r}; write both tables alike"
             )
         if self.names == expected.names:
@@ -122,7 +128,8 @@ class Features:
         twice = [name for name, count in Counter(self.names).items() if count > 1]
         if twice:
             raise InvalidInput(
-                f"{self.file} has the columns of {expected.file} in another order, and several are named "
+                f"{self.file} has the columns of {expected.file} in another order, and several "
+                "are named "
                 f"{quote_names(twice)}; give each column its own name"
             )
         at = {name: i for i, name in enumerate(self.names)}
@@ -142,10 +149,11 @@ class Features:
 def agree_on_features(
     found: Iterable[Features | None], expected: Features | None = None
 ) -> Features | None:
-    """Return the features that all files of a channel must have, in their order; None if no file has names.
+    """Return the features that all files of a channel must have, in their order.
 
-    A file with scalar columns decides before a file with one list column, whose elements have no
-    names. ``expected`` are the features of the matrix that these rows are compared with.
+    Return None if no file has names. A file with scalar columns decides before a file with one list
+    column, whose elements have no names. ``expected`` are the features of the matrix that these
+    rows are compared with.
     """
     named = (one for one in found if one is not None)
     own = min(named, key=lambda one: (one.is_one_list, natural(one.file)), default=None)
@@ -198,7 +206,8 @@ def stored_id_type(file: str, column: str, kind: pa.DataType) -> pa.DataType:
     converted = _stored_type(kind)
     if converted is None:
         raise InvalidInput(
-            f"{file}: the id column {column!r} holds {kind}; an id is a number, text, bytes, a date or a time: convert "
+            f"{file}: the id column {column!r} holds {kind}; an id is a number, text, bytes, a "
+            "date or a time: convert "
             "the column, or name another one"
         )
     return converted
@@ -241,7 +250,10 @@ def id_type(types: Mapping[str, pa.DataType]) -> pa.DataType | None:
 
 
 def join_ids(columns: Mapping[str, pa.Array]) -> pa.Array | None:
-    """Return the ids[n] of one batch that these columns make together; None if there are no columns."""
+    """Return the ids[n] of one batch that these columns make together.
+
+    None if there are no columns.
+    """
     converted = [convert_ids(column) for column in columns.values()]
     if len(converted) > 1:
         return pa.StructArray.from_arrays(converted, names=list(columns))
@@ -253,14 +265,17 @@ def take_ids(ids: pa.Array, numbers: NDArray[np.int64]) -> pa.Array:
 
 
 def as_array(values: NDArray[Any]) -> pa.Array:
-    """Return numbers[n] as an Arrow array: ``pa.array`` would first import pandas where it is installed."""
+    """Return numbers[n] as an Arrow array; ``pa.array`` would import pandas first."""
     return pa.Array.from_buffers(
         pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)]
     )
 
 
 def _mean_bytes(ids: pa.Array) -> float:
-    """Return the mean bytes of an id in a Parquet file; it depends on the values alone, not on how they are chunked."""
+    """Return the mean bytes of an id in a Parquet file.
+
+    It depends on the values alone, not on how they are chunked.
+    """
     if isinstance(ids, pa.StructArray):
         return sum(map(_mean_bytes, ids.flatten()))
     values = ids.storage if isinstance(ids, pa.ExtensionArray) else ids

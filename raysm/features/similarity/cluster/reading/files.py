@@ -43,7 +43,10 @@ def suffix(path: Path) -> str | None:
 
 
 def matrix_files(path: Path) -> list[tuple[str, Path]]:
-    """List a channel's files as (name, path), in natural order; names that begin with ``.`` or ``_`` are skipped."""
+    """List a channel's files as (name, path), in natural order.
+
+    Names that begin with ``.`` or ``_`` are skipped.
+    """
     if not path.exists():
         raise InvalidInput(
             f"{path} does not exist; give a file, a folder, s3://…, or job:NAME/model"
@@ -54,7 +57,8 @@ def matrix_files(path: Path) -> list[tuple[str, Path]]:
     for name, file in files:
         if suffix(file) is None:
             raise InvalidInput(
-                f"{name} cannot be read as a matrix; supported are {', '.join(SUFFIXES)}: convert it, or move it away"
+                f"{name} cannot be read as a matrix; supported are {', '.join(SUFFIXES)}: convert "
+                "it, or move it away"
             )
         if file.stat().st_size == 0:
             raise InvalidInput(
@@ -71,7 +75,10 @@ class DataFile(NamedTuple):
 
 
 def describe_files(path: Path, selection: Selection = NO_SELECTION) -> list[DataFile]:
-    """Describe the files of ``matrix_files``; refuse columns that an array has no names for, and ids of two types."""
+    """Describe the files of ``matrix_files``.
+
+    Refuse columns that an array has no names for, and ids of two types.
+    """
     files = []
     for name, file in matrix_files(path):
         if suffix(file) not in ARRAYS:
@@ -80,7 +87,8 @@ def describe_files(path: Path, selection: Selection = NO_SELECTION) -> list[Data
         if selection.named:
             column = selection.named[0]
             raise InvalidInput(
-                f"the columns of {file.name} have no names, so there is no column {column!r}; save the rows as CSV or "
+                f"the columns of {file.name} have no names, so there is no column {column!r}; "
+                "save the rows as CSV or "
                 f"Parquet (matrix and queries), or drop {option(selection.option, column)}"
             )
         files.append(DataFile(name, file, None))
@@ -91,14 +99,15 @@ def describe_files(path: Path, selection: Selection = NO_SELECTION) -> list[Data
     for name, kind in kinds:
         if kind != kinds[0][1]:
             raise InvalidInput(
-                f"the ids ({quote_names(selection.ids)}) of {name} are {type_name(kind)}, those of {kinds[0][0]} are "
+                f"the ids ({quote_names(selection.ids)}) of {name} are {type_name(kind)}, those "
+                f"of {kinds[0][0]} are "
                 f"{type_name(kinds[0][1])}; write all files with one type (ids of a CSV are text)"
             )
     return files
 
 
 def find_features(files: Sequence[DataFile]) -> Features | None:
-    """Return the features of the first file with named features, else of the first with a list column, else None."""
+    """Return the features of the first file with named features, else with a list column."""
     named = [
         replace(file.table.features, file=file.name)
         for file in files
@@ -146,7 +155,8 @@ def peek(
         # The number is None for lists whose length only reading reveals.
         if columns is not None and file_columns not in (None, columns):
             raise InvalidInput(
-                f"{file.name} has {file_columns} columns, {first} has {columns}; all files need the same columns"
+                f"{file.name} has {file_columns} columns, {first} has {columns}; all files need "
+                "the same columns"
             )
         if columns is None and file_columns is not None:
             first, columns = file.name, file_columns
@@ -187,11 +197,13 @@ def check_inputs(workload: Similarity, inputs: Mapping[str, Path | None]) -> Non
         most = count if QUERIES in inputs else count - 1
         if workload.top_k > most:
             raise InvalidInput(
-                f"{workload.top_k:,} neighbors of each row: {matrix} has {count:,} rows; ask for at most {most:,}"
+                f"{workload.top_k:,} neighbors of each row: {matrix} has {count:,} rows; ask for "
+                f"at most {most:,}"
             )
     if None not in (shape.columns, width) and shape.columns != width:
         raise InvalidInput(
-            f"{queries} has {width} columns, {matrix} has {shape.columns}; both need the same columns"
+            f"{queries} has {width} columns, {matrix} has {shape.columns}; both need the same "
+            "columns"
         )
     for path, chosen in ((matrix, selection), (queries, of_queries)):
         if path is not None:
@@ -212,12 +224,16 @@ def check_inputs(workload: Similarity, inputs: Mapping[str, Path | None]) -> Non
                 if bad.any():
                     row = int(np.argmax(bad))
                     raise InvalidInput(
-                        f"row {row} of {name} (counted from 0) holds NaN or infinity, the first such row; replace it"
+                        f"row {row} of {name} (counted from 0) holds NaN or infinity, the first "
+                        "such row; replace it"
                     )
 
 
 def _first_rows(file: Path, selection: Selection) -> NDArray[Any] | None:
-    """Return the first rows[n, D] of a file; None for an archive, which would have to be unpacked."""
+    """Return the first rows[n, D] of a file.
+
+    None for an archive, which would have to be unpacked.
+    """
     kind = suffix(file)
     if kind == ".npz":
         return None
@@ -252,7 +268,7 @@ def file_digests(path: Path) -> list[tuple[str, str]]:
 
 
 def join_digests(sums: Sequence[tuple[str, str]]) -> str:
-    """Return the digest of a matrix: its only file's, or that of the lines ``<sha256>  <name>`` of all files in order.
+    """Return the digest of a matrix: its only file's, or of lines ``<sha256>  <name>``, in order.
 
     It does not depend on which instances have the files.
     """

@@ -133,7 +133,8 @@ def _write_table(
     )
     if columns is None:
         raise InvalidInput(
-            f"{file.name} has no rows, and so no list tells the number of columns; remove it from the input"
+            f"{file.name} has no rows, and so no list tells the number of columns; remove it from "
+            "the input"
         )
     whole = itertools.chain([] if first is None else [first], batches)
     if table.ids is None:
@@ -211,7 +212,8 @@ class Matrix:
             # The client compares widths too, but only of files on its machine.
             if part.shape[1] != self.columns:
                 raise InvalidInput(
-                    f"{name} has {part.shape[1]} columns, {names[0]} has {self.columns}; all need the same columns"
+                    f"{name} has {part.shape[1]} columns, {names[0]} has {self.columns}; all need "
+                    "the same columns"
                 )
         self._starts = np.cumsum([0, *(part.shape[0] for part in parts)])
         self.rows = int(self._starts[-1])
@@ -268,7 +270,10 @@ class Matrix:
                 yield low - start, name, part[low - begin : high - begin]
 
     def portion(self, start: int, stop: int, dtype: np.dtype[Any] | None = None) -> "Matrix":
-        """Return rows start to stop as a matrix of their own, without ids; its arrays are views until it is pickled."""
+        """Return rows start to stop as a matrix of their own, without ids.
+
+        Its arrays are views until it is pickled.
+        """
         found = [
             (rows.own() if isinstance(rows, SparseRows) else rows, name)
             for _, name, rows in self._between(start, stop)
@@ -318,8 +323,9 @@ def open_matrix(
     expected: Features | None = None,
     is_share: bool = False,
 ) -> Matrix:
-    """Map the matrix at ``path``; files that cannot be mapped as they are, are first converted into ``scratch``, once.
+    """Map the matrix at ``path``.
 
+    Files that cannot be mapped as they are, are first converted into ``scratch``, once.
     ``expected`` are the features in their order; None: those of the first file with names. Only an
     instance's share of a matrix (``is_share``) may have no rows.
     """
@@ -390,7 +396,10 @@ class Source:
         )
 
     def open(self, location: Location | None = None) -> Matrix:
-        """Map the matrix of this instance, at ``location`` if the caller knows it already; a process maps it once."""
+        """Map the matrix of this instance, at ``location`` if the caller knows it already.
+
+        A process maps it once.
+        """
         return _open(location or self.here(), self.selection, self.expected, is_share=self.sharded)
 
     def features(self) -> Features | None:

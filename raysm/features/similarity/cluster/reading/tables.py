@@ -73,13 +73,16 @@ class Table:
     """Features of a CSV with text in the first row."""
 
     def ordered(self, expected: Features | None) -> list[int]:
-        """Return the positions of the features in the order of another table's; refuse a table with other features."""
+        """Return the positions of the features in the order of another table's.
+
+        Refuse a table with other features.
+        """
         order = None if self.features is None or expected is None else self.features.order(expected)
         return list(self.positions) if order is None else [self.positions[at] for at in order]
 
 
 def describe_table(path: Path, selection: Selection = NO_SELECTION) -> Table:
-    """Describe a table from the first line of a CSV or TSV, or from the metadata of a Parquet file."""
+    """Describe a table from the first line of a CSV, or the metadata of a Parquet file."""
     return (_parquet_table if path.name.lower().endswith(".parquet") else _csv_table)(
         path, selection
     )
@@ -106,7 +109,7 @@ def _id_or_exclude(column: str) -> str:
 
 
 def _refuse_row_index(path: Path, names: Sequence[str]) -> None:
-    """Refuse features with names that programs give to row numbers and IDs, which would silently pass for data."""
+    """Refuse features with names that programs give to row numbers and IDs."""
     found = next((name for name in names if is_row_index(name)), None)
     if found is not None:
         raise _row_index(path, found, "rename it or ")
@@ -115,7 +118,7 @@ def _refuse_row_index(path: Path, names: Sequence[str]) -> None:
 def _refuse_counting(
     path: Path, table: Table, positions: Sequence[int], rows: NDArray[Any]
 ) -> None:
-    """Refuse a feature whose first rows count by one, as row numbers (0, 1, 2) and IDs (1001, 1002) do."""
+    """Refuse a feature whose first rows count by one, as row numbers and IDs do."""
     if len(rows) < MIN_COUNTED or rows.dtype.kind == "b":
         return
     with np.errstate(all="ignore"):
@@ -124,8 +127,10 @@ def _refuse_counting(
             if rows[0, at] % 1 == 0 and np.all(np.diff(rows[:, at]) == 1):
                 if not table.header_lines and table.features is None:
                     raise InvalidInput(
-                        f"{path.name} has no header line, and its column {at} counts its rows ({rows[0, at]:g}, "
-                        f"{rows[1, at]:g} …); leave it out (pandas: index=False), or write a header line, and choose "
+                        f"{path.name} has no header line, and its column {at} counts its rows "
+                        f"({rows[0, at]:g}, "
+                        f"{rows[1, at]:g} …); leave it out (pandas: index=False), or write a "
+                        "header line, and choose "
                         f"the features with {option('columns')}"
                     )
                 raise _row_index(path, table.names[positions[at]], "")
@@ -135,24 +140,27 @@ def _row_index(path: Path, name: str, rename: str) -> InvalidInput:
     how_to_write = (
         "pandas writes no index with to_parquet(…, index=False)"
         if path.name.lower().endswith(".parquet")
-        else "pandas writes no index with to_csv(…, index=False), R with write.csv(…, row.names = FALSE)"
+        else "pandas writes no index with to_csv(…, index=False), R with write.csv(…, row.names = "
+        "FALSE)"
     )
     return InvalidInput(
-        f"{path.name}: the column {name!r} looks like a row index or an ID, not like a feature{_id_or_exclude(name)}; "
+        f"{path.name}: the column {name!r} looks like a row index or an ID, not like a "
+        f"feature{_id_or_exclude(name)}; "
         f"if it is a feature, {rename}list all features with {option('columns')}. {how_to_write}"
     )
 
 
 def _too_many_columns(path: Path) -> InvalidInput:
     return InvalidInput(
-        f"{path.name} has more than {MAX_COLUMNS:,} columns; save the matrix as .npy, or as Parquet with one list"
+        f"{path.name} has more than {MAX_COLUMNS:,} columns; save the matrix as .npy, or as "
+        "Parquet with one list"
     )
 
 
 def _choose_features(
     names: Sequence[str], selection: Selection, index: Sequence[str]
 ) -> tuple[int, ...]:
-    """Return the positions of the features: the named columns, or all but ids, excluded ones and pandas' ``index``."""
+    """Return the positions of the features: named columns, or all but ids and excluded ones."""
     if selection.columns is not None:
         chosen = set(selection.columns)
         return tuple(i for i, name in enumerate(names) if name in chosen)
@@ -167,7 +175,10 @@ def _check_nulls(
     done: int,
     header_lines: int | None = None,
 ) -> None:
-    """Refuse missing values, and name every column of this batch that has some; a CSV counts lines, as Arrow does."""
+    """Refuse missing values, and name every column of this batch that has some.
+
+    A CSV counts lines, as Arrow does.
+    """
     # Pairs, because two columns may have the same name.
     missing = [(name, column) for name, column in columns if column.null_count]
     for name, column in missing:
@@ -247,7 +258,8 @@ def _csv_table(path: Path, selection: Selection) -> Table:
     has_header = counted or not all(map(_is_number, first))
     if not has_header and len(first) > 2 and counts:
         raise InvalidInput(
-            f"{path.name}: the first line, {', '.join(first[:3])} …, may be a header or a row; write a header line of "
+            f"{path.name}: the first line, {', '.join(first[:3])} …, may be a header or a row; "
+            "write a header line of "
             "names, or save the matrix as .npy"
         )
     names = (
@@ -257,7 +269,8 @@ def _csv_table(path: Path, selection: Selection) -> Table:
     )
     if selection.named and not has_header:
         raise InvalidInput(
-            f"{path.name} has no header line, so no column {selection.named[0]!r}; write a header line, or drop "
+            f"{path.name} has no header line, so no column {selection.named[0]!r}; write a header "
+            "line, or drop "
             f"{option(selection.option, selection.named[0])}"
         )
     selection.check(path.name, names, _delimiter_hint(path, names))
@@ -406,14 +419,17 @@ def _parquet_table(path: Path, selection: Selection) -> Table:
         name, others = texts[0].name, [field.name for field in texts[1:]]
         more = f"; not numbers either: {quote_names(others)}" if others else ""
         raise InvalidInput(
-            f"{path.name}: column {name!r} holds {texts[0].type}, not numbers{_id_or_exclude(name)}{more}"
+            f"{path.name}: column {name!r} holds {texts[0].type}, not "
+            f"numbers{_id_or_exclude(name)}{more}"
         )
     lists = [field for field in fields if _is_list(field.type)]
     if len(lists) > 1 or (lists and len(fields) > 1 and selection.columns is None):
         name, others = lists[0].name, [field.name for field in fields if field is not lists[0]]
         raise InvalidInput(
-            f"{path.name} has the list column {name!r} and also {quote_names(others)}; choose the features: "
-            f"{option('columns', name)} takes the list alone, with names of columns of numbers those too"
+            f"{path.name} has the list column {name!r} and also {quote_names(others)}; choose the "
+            "features: "
+            f"{option('columns', name)} takes the list alone, with names of columns of numbers "
+            "those too"
         )
     if selection.columns is None and not lists:
         _refuse_row_index(path, [field.name for field in fields])
@@ -460,7 +476,10 @@ def _element(kind: pa.DataType) -> pa.DataType:
 
 
 def _width(path: Path, field: pa.Field, metadata: Any, scalars: int) -> int | None:
-    """Return the columns of a matrix with a list column; None if the lists must be read to know their length."""
+    """Return the columns of a matrix with a list column.
+
+    None if the lists must be read to know their length.
+    """
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         chunks = (group.column(i) for i in range(group.num_columns))
         values = sum(
@@ -474,7 +493,8 @@ def _width(path: Path, field: pa.Field, metadata: Any, scalars: int) -> int | No
             values > MAX_LIST and values % group.num_rows
         ):
             raise InvalidInput(
-                f"{path.name}: column {field.name!r} holds {values:,} numbers in {group.num_rows:,} lists; each list "
+                f"{path.name}: column {field.name!r} holds {values:,} numbers in "
+                f"{group.num_rows:,} lists; each list "
                 f"is one row of the matrix, all of one length, at most {MAX_LIST:,}"
             )
     size = getattr(_storage(field.type), "list_size", None)
@@ -569,7 +589,8 @@ def _list_rows(file: str, name: str, column: Any, done: int, expected: int | Non
     wrong = np.flatnonzero(lengths != length)
     if len(wrong):
         raise InvalidInput(
-            f"{file}: column {name!r}, row {done + int(wrong[0])}: {int(lengths[wrong[0]])} numbers, not {length}"
+            f"{file}: column {name!r}, row {done + int(wrong[0])}: {int(lengths[wrong[0]])} "
+            f"numbers, not {length}"
         )
     # Not column.values, which also has the lists outside this batch.
     values = column.flatten()
