@@ -17,8 +17,8 @@ from raysm.core.protocol.events import State
 from raysm.core.protocol.loop_thread import LoopThread, bound_to_this_loop
 from raysm.core.protocol.result import ResultFile, described_file, own_manifest
 from raysm.errors import ClusterNotFormed, ForeignListener, InvalidRequest
+from raysm.instance import control
 from raysm.instance import lifecycle as life
-from raysm.instance import wire
 from raysm.instance.address import LOOPBACK, find_own_address, is_loopback, own_port_answers
 from raysm.instance.children import Children
 from raysm.instance.control import HeadControl, MessageReceived, Report
@@ -120,7 +120,7 @@ class Head:
         for task in self._tasks:
             task.cancel()
         self._watcher.stop()
-        self._network.call(self._control.tell_all, wire.encode(life.JobEnded(status.headline)))
+        self._network.call(self._control.tell_all, control.encode(life.JobEnded(status.headline)))
         if self._ray:
             self._ray.kill()
         # Both at once, because workers end their Ray meanwhile, and all instances must end within
@@ -147,12 +147,12 @@ class Head:
     def _on_report(self, report: Report) -> None:
         match report:
             case MessageReceived(host, message):
-                match wire.decode(message, wire.TO_HEAD, host):
-                    case wire.OutputsClaimed(keys=keys, size_bytes=size_bytes):
+                match control.decode(message, control.TO_HEAD, host):
+                    case control.OutputsClaimed(keys=keys, size_bytes=size_bytes):
                         # Workers ask this after the end is decided, when the queue is not read any
                         # more.
                         self._answer_claim(host, keys, size_bytes)
-                    case wire.FileLeft(name, size_bytes, sha256):
+                    case control.FileLeft(name, size_bytes, sha256):
                         self._files_left.append(described_file(name, size_bytes, sha256))
                     # An unknown kind of message, for example of a later version of raysm.
                     case None:
@@ -178,7 +178,9 @@ class Head:
         if self._described is not None:
             undescribed = [key for key in keys if key not in taken and key not in self._described]
             wait_s += size_bytes / DIGEST_BYTES_PER_S
-        self._control.tell(host, wire.encode(life.OutputsTaken(tuple(taken), tuple(undescribed))))
+        self._control.tell(
+            host, control.encode(life.OutputsTaken(tuple(taken), tuple(undescribed)))
+        )
         self._farewell_until_s = max(self._farewell_until_s, time.monotonic() + wait_s)
 
     async def _probe_gcs(self) -> None:
@@ -207,7 +209,7 @@ class Head:
                     self._network.call(
                         self._control.tell,
                         host,
-                        wire.encode(life.Invited(self._instance.ports.gcs)),
+                        control.encode(life.Invited(self._instance.ports.gcs)),
                     )
             case life.StartDriver():
                 self._driver = self._start_driver(None)

@@ -24,8 +24,7 @@ from raysm.errors import MissingDependency
 from raysm.instance import resources
 from raysm.instance.address import LOOPBACK
 from raysm.instance.children import Child, Children, descendants
-from raysm.instance.environment import Environment
-from raysm.instance.hosts import Host
+from raysm.instance.environment import Environment, Host
 from raysm.instance.ray_internals import END_OF_LOG, ENDED, REMAINING
 
 LATER = ""

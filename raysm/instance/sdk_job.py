@@ -18,8 +18,7 @@ from raysm.core.protocol.seal import verify
 from raysm.core.protocol.store import read_json
 from raysm.core.request import Cluster, Input, InstanceGroup, JobRequest, Workload
 from raysm.core.request.codec import from_json
-from raysm.instance.environment import Environment
-from raysm.instance.hosts import ConfigValue
+from raysm.instance.environment import ConfigValue, Environment
 
 DISTRIBUTED = "distributed.json"
 SOURCE_CODE = "sourcecode.json"

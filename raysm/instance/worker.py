@@ -14,7 +14,7 @@ from raysm.core.protocol.control_line import MAX_LINE, ProtocolError, TokenRefus
 from raysm.core.protocol.loop_thread import LoopThread, bound_to_this_loop
 from raysm.core.protocol.store import remove_unfinished, sha256_of
 from raysm.errors import InvalidPayload
-from raysm.instance import control, wire
+from raysm.instance import control
 from raysm.instance import lifecycle as life
 from raysm.instance.address import (
     LOOPBACK,
@@ -82,7 +82,7 @@ class Worker:
         if is_alone:
             self._cancel_tasks()
         if self._control and status.reason and not is_alone:
-            self._network.call(self._control.tell, wire.encode(life.Lost("", status.reason)))
+            self._network.call(self._control.tell, control.encode(life.Lost("", status.reason)))
         if self._ray:
             self._ray.kill()
         await self._children.end_all(0.0)
@@ -112,7 +112,7 @@ class Worker:
         # One question at a time, because the head drops a worker that has too many bytes in its
         # queue.
         for keys in in_pieces(files):
-            line.tell(wire.encode(wire.OutputsClaimed("", tuple(keys), size_bytes)))
+            line.tell(control.encode(control.OutputsClaimed("", tuple(keys), size_bytes)))
             answer = await self._await_answer()
             if answer is None:
                 break
@@ -134,10 +134,10 @@ class Worker:
             # a stop.
             with contextlib.suppress(OSError):
                 digest = await asyncio.to_thread(sha256_of, path)
-                file = wire.FileLeft(
+                file = control.FileLeft(
                     path.relative_to(paths.model).as_posix(), path.stat().st_size, digest
                 )
-                self._network.call(line.tell, wire.encode(file))
+                self._network.call(line.tell, control.encode(file))
 
     async def _await_answer(self) -> life.OutputsTaken | None:
         """Return None if the head is lost or does not answer in time."""
@@ -173,7 +173,7 @@ class Worker:
             case life.TellHead(reason, for_good):
                 assert self._control is not None
                 event = life.Lost("", reason) if for_good else life.RayLost("", reason)
-                self._network.call(self._control.tell, wire.encode(event))
+                self._network.call(self._control.tell, control.encode(event))
             case _:
                 raise AssertionError(f"{decision} is for heads")
 
@@ -208,7 +208,7 @@ class Worker:
     def _on_report(self, report: control.Report) -> None:
         match report:
             case MessageReceived(_, message):
-                if event := wire.decode(message, wire.TO_WORKER):
+                if event := control.decode(message, control.TO_WORKER):
                     self._inbox.put(event)
             case _:
                 self._inbox.put(report)

@@ -2,15 +2,22 @@
 
 import asyncio
 import contextlib
+import json
 import time
 from dataclasses import replace
 
 import pytest
 
-from raysm.core.protocol.control_line import MAX_LINE, TokenRefused
+from raysm.core.protocol.control_line import (
+    MAX_LINE,
+    TokenRefused,
+)
+from raysm.core.protocol.paths import Paths
 from raysm.instance import control
+from raysm.instance import lifecycle as life
 from raysm.instance.control import HeadControl, Identity, MessageReceived, Refused
 from raysm.instance.lifecycle import Joined, Left, Lost, Mismatch
+from raysm.instance.outputs import PIECE, in_pieces, read_outputs
 
 TOKEN = b"a secret of this test"
 IDENTITY = Identity(payload="p", python="3.11.7", ray="2.60.0", raysm="0.1")
@@ -346,3 +353,62 @@ def test_a_worker_that_falls_silent_is_lost_after_the_silence_that_is_allowed():
             worker._peer.line.close()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "event",
+    [life.Invited(6379), life.JobEnded("ValueError: no"), life.OutputsTaken(("a", "b"), ("c",))],
+)
+def test_a_worker_reads_what_the_head_writes(event):
+    assert control.decode(json.loads(json.dumps(control.encode(event))), control.TO_WORKER) == event
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        life.RayLost("algo-2", "restart 1 of 3"),
+        life.Lost("algo-2", "Ray on algo-2 ended"),
+        control.OutputsClaimed("algo-2", ("a", "b"), 7),
+        control.FileLeft("a/b.pt", 7, "0f"),
+    ],
+)
+def test_the_head_reads_what_a_worker_writes_and_knows_whose_it_is(event):
+    message = json.loads(json.dumps(control.encode(event)))
+    assert control.decode(message | {"host": "algo-3"}, control.TO_HEAD, "algo-2") == event
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"kind": "hello again"},
+        {"kind": "Invited"},
+        {"kind": "Invited", "port": "6379"},
+        {"kind": "OutputsTaken", "keys": "a"},
+        {"kind": "Lost", "reason": 7},
+        {"kind": "FileLeft", "name": "a"},
+    ],
+)
+def test_what_is_not_known_or_has_another_form_is_passed_over(message):
+    assert control.decode(message, control.TO_WORKER) is None
+    assert control.decode(message, control.TO_HEAD, "algo-2") is None
+
+
+def test_a_reason_of_any_length_and_script_fits_one_line():
+    assert (
+        len(json.dumps(control.encode(life.JobEnded("\N{GRINNING FACE}" * 5000)))) < MAX_LINE - 100
+    )
+
+
+def test_the_keys_that_are_asked_about_at_a_time_fit_one_line_and_so_does_the_answer(tmp_path):
+    paths = Paths(tmp_path)
+    paths.model.mkdir()
+    for number in range(PIECE + 1):
+        (paths.model / f"{number}").touch()
+    pieces = list(in_pieces(read_outputs(paths)))
+    assert [len(keys) for keys in pieces] == [PIECE, 1]
+    half = PIECE // 2
+    for message in (
+        control.encode(control.OutputsClaimed("", tuple(pieces[0]), 2**62)),
+        control.encode(life.OutputsTaken(tuple(pieces[0][:half]), tuple(pieces[0][half:]))),
+    ):
+        assert len(json.dumps(message)) < MAX_LINE - 100

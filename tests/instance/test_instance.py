@@ -2,7 +2,10 @@
 
 import asyncio
 import dataclasses
+import os
 import socket
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +13,17 @@ import psutil
 import pytest
 
 import raysm
-from raysm.core.protocol import events
+from raysm import JobRequest, Similarity
+from raysm.core.protocol import events, payload
+from raysm.core.protocol.paths import Paths
+from raysm.core.request import Input
 from raysm.errors import ClusterNotFormed, InvalidConfig
+from raysm.instance.environment import read_resource_config
 from raysm.instance.exit_status import STOPPED, ExitStatus
 from raysm.instance.head import Head
-from raysm.instance.hosts import read_resource_config
 from raysm.instance.worker import Worker
-from tests.support.bootstraps import Cluster, live, request
+from tests.support.bootstraps import Cluster, live, request, write_training
+from tests.support.payloads import pack_payload
 
 
 @pytest.mark.parametrize("cluster", [{"coordinator_only": True}, {"min_instances": 2}])
@@ -163,3 +170,49 @@ def test_a_control_port_is_open_to_other_machines_only_if_they_have_instances(
 
     assert live(Head, instance, watch).stopped
     assert f"listens at {address}\n" in capfd.readouterr().out
+
+
+BARE = "from raysm.instance.supervisor import main; sys.exit(main())"
+
+
+def bootstrapped(base, *arguments, damage=lambda paths: None):
+    """Run the bootstrap of an instance; return what it left as the reason, and its stderr."""
+    paths = write_training(base, "algo-1", ["algo-1"])
+    request = JobRequest(
+        name="a-job", workload=Similarity(top_k=3), inputs={"matrix": Input("s3://bucket/key")}
+    )
+    pack_payload(request, paths.payload)
+    damage(paths)
+    ended = subprocess.run(
+        [sys.executable, *arguments],
+        env=os.environ | {"SAGEMAKER_BASE_DIR": str(base)},
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert ended.returncode == 2
+    return Paths(base).failure.read_text(), ended.stderr
+
+
+def test_a_malformed_file_is_one_clear_line_and_exit_two(tmp_path):
+    for name in ("payload", "config"):
+        reason, log = bootstrapped(
+            tmp_path / name,
+            "-m",
+            "raysm.instance",
+            damage=lambda paths, name=name: (
+                paths.payload / "digests.json" if name == "payload" else paths.resource_config
+            ).write_bytes(b"[]"),
+        )
+        assert reason
+        assert "\n" not in reason
+        assert "Traceback" not in reason
+        assert "inside raysm" not in reason
+        assert log == f"raysm: {reason}\n"
+
+
+def test_an_image_without_ray_says_so(tmp_path):
+    # Without site-packages, and with raysm alone: an image in which nothing is installed.
+    paths = [str(Path(payload.__file__).parents[2])]
+    reason, _ = bootstrapped(tmp_path, "-S", "-c", f"import sys; sys.path[:0] = {paths!r}\n{BARE}")
+    assert reason.startswith("the package 'ray' is not installed in this image")

@@ -19,7 +19,7 @@ from raysm.core.protocol.paths import Paths
 from raysm.core.protocol.result import MANIFEST, Manifest, described_file
 from raysm.features.script.request import Script
 from raysm.features.similarity.request import Similarity
-from raysm.instance import control, scratch, wire
+from raysm.instance import control, scratch
 from raysm.instance.environment import base_paths
 from raysm.instance.head import FAREWELL_S
 from raysm.instance.lifecycle import JobEnded, Lost, OutputsTaken
@@ -171,7 +171,7 @@ async def join_as_worker(cluster):
         with contextlib.suppress(OSError):
             return await control.join(
                 lambda: asyncio.open_connection(
-                    "127.0.0.1", cluster.ports["control"], limit=wire.MAX_LINE
+                    "127.0.0.1", cluster.ports["control"], limit=control.MAX_LINE
                 ),
                 token=instance.payload.token(),
                 host="algo-2",
@@ -192,14 +192,14 @@ async def describe_slowly(cluster, name, digest):
         while True:
             report = await received.get()
             assert not isinstance(report, Lost), report
-            if isinstance(event := wire.decode(report.message, wire.TO_WORKER), kind):
+            if isinstance(event := control.decode(report.message, control.TO_WORKER), kind):
                 return event
 
     await receive(JobEnded)
-    worker.tell(wire.encode(wire.OutputsClaimed("", (model_key(name),), 100 << 30)))
+    worker.tell(control.encode(control.OutputsClaimed("", (model_key(name),), 100 << 30)))
     assert (await receive(OutputsTaken)).undescribed == (model_key(name),)
     await asyncio.sleep(FAREWELL_S + 1)
-    worker.tell(wire.encode(wire.FileLeft(name, 100 << 30, digest)))
+    worker.tell(control.encode(control.FileLeft(name, 100 << 30, digest)))
     await worker.leave()
     await running
 

@@ -1,6 +1,7 @@
 """Run a script or a pickled function in the driver."""
 
 import atexit
+import functools
 import os
 import shlex
 import signal
@@ -20,11 +21,10 @@ from raysm.errors import InvalidRequest
 from raysm.features.script.request import PickledFunction, Script
 from raysm.instance.exit_status import exit_by_signal
 from raysm.instance.log import remark
-from raysm.instance.work.command_line import command_line
 from raysm.instance.work.failure import failure_of, pickled_value, unpickled
 from raysm.instance.work.folders import fill_folders, keep_new_files, make_state_folder
 from raysm.instance.work.forks import ending_forks
-from raysm.instance.work.joined_ray import join
+from raysm.instance.work.program import command_line
 from raysm.instance.work.runner import Runner, naming_what_is_missing
 
 
@@ -134,3 +134,49 @@ def _value(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
         if failure_of(error) is not None:
             raise
         return None
+
+
+OF_A_NEW_CLUSTER = (
+    *("num_cpus", "num_gpus", "resources", "labels", "object_store_memory", "local_mode"),
+    *("_system_config", "_enable_object_reconstruction", "_node_name"),
+)
+"""Arguments of ``ray.init`` that describe a cluster to start; Ray refuses them on an existing
+one."""
+WITHOUT_EFFECT = {"ignore_reinit_error", "include_dashboard", "dashboard_host", "dashboard_port"}
+"""Arguments that change nothing for a process that has joined."""
+
+
+def join(address: str) -> None:
+    """Join the cluster at ``address``; later calls of ``ray.init`` join the same one again.
+
+    A call with other options, such as ``runtime_env`` or ``namespace``, joins anew with these.
+    """
+    import ray
+
+    init = ray.init
+    context = init(address=address)
+
+    @functools.wraps(init)
+    def init_again(*args: Any, **options: Any) -> Any:
+        nonlocal context
+        asked_address = args[0] if args else options.pop("address", None)
+        left_out = {
+            name: value
+            for name, value in options.items()
+            if name in OF_A_NEW_CLUSTER and value is not None and value is not False
+        }
+        if asked_address not in (None, "auto", address):
+            left_out["address"] = asked_address
+        if left_out:
+            named = ", ".join(f"{name}={value!r}" for name, value in left_out.items())
+            remark(
+                f"ray.init joins the job's cluster, which has its own resources: {named} is left out"
+            )
+        options = {name: value for name, value in options.items() if name not in OF_A_NEW_CLUSTER}
+        if ray.is_initialized() and options.keys() <= WITHOUT_EFFECT:
+            return context
+        ray.shutdown()
+        context = init(address=address, **options)
+        return context
+
+    ray.init = init_again

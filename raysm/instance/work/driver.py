@@ -7,10 +7,14 @@ failure record if the workload failed.
 
 import contextlib
 import gc
+import importlib.util
 import logging
 import sys
 from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 
 from raysm.core.protocol import payload as payloads
 from raysm.core.protocol.payload import Payload
@@ -24,7 +28,6 @@ from raysm.instance.exit_status import exception_beside
 from raysm.instance.ray_imports import import_ray_lean
 from raysm.instance.work.failure import failure_of, pickled_exception
 from raysm.instance.work.runner import keep_pickle, load_runner, note_beginning
-from raysm.instance.work.train_storage import set_default_storage
 
 
 def main(arguments: Sequence[str] = ()) -> int:
@@ -94,6 +97,43 @@ def _record(failure: Failure, raised: BaseException | None, record: Path) -> Non
                 keep_pickle(exception_beside(record), content, EXCEPTION)
     with contextlib.suppress(OSError):
         failure.write(record)  # last, so that its reader finds the exception too
+
+
+TRAIN_CONSTANTS = "ray.train.constants"
+"""The module with Ray Train's default storage, for which Ray has no setting."""
+
+
+def set_default_storage(uri: str) -> None:
+    """Make ``uri`` the default ``storage_path`` of Ray Train and Ray Tune; call it before they are imported.
+
+    Ray's own default, ``~/ray_results``, is a folder of one instance. With several instances Ray
+    Train refuses the first checkpoint: "Unable to set up cluster storage".
+    """
+    sys.meta_path.insert(0, _TrainConstantsFinder(uri))
+
+
+class _TrainConstantsFinder(MetaPathFinder):
+    """Finds the module of Ray's constants once, and changes the constant right after the module's import."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != TRAIN_CONSTANTS:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                run(module)
+                vars(module)["DEFAULT_STORAGE_PATH"] = self._uri
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from raysm.errors import InvalidRequest, MissingDependency
 from raysm.instance.gcs_state import pending_socket, watch_pending
 from raysm.instance.pending_requests import UnmetRequests, observe
 from raysm.instance.work import report, runner
+from raysm.instance.work.program import read_lines, start_program
 from raysm.instance.work.runner import load_runner
-from raysm.instance.work.script_process import lines_of, started
 from tests.support.driving import payload_of
 from tests.support.waiting import until
 
@@ -231,7 +231,7 @@ FOREVER = "\nimport time\nprint('there')\ntime.sleep(600)"
 
 
 def test_it_is_there_no_more_behind_its_block_and_neither_is_what_it_started(tmp_path):
-    with started([sys.executable, "-c", CHILD + FOREVER], tmp_path) as process:
+    with start_program([sys.executable, "-c", CHILD + FOREVER], tmp_path) as process:
         child = psutil.Process(int(process.stdout.readline()))
         assert process.stdout.readline() == "there\n"
     assert process.returncode is not None
@@ -242,16 +242,16 @@ def test_it_is_there_no_more_behind_its_block_and_neither_is_what_it_started(tmp
 def test_its_lines_end_with_it_though_what_it_started_holds_its_output_open(tmp_path, session):
     left = f"subprocess.Popen(['sleep', '600'], start_new_session={session})"
     code = f"import subprocess; print({left}.pid); print('end', end='')"
-    with started([sys.executable, "-c", code], tmp_path) as process:
-        pid, last = lines_of(process, drain_s=0.1)
+    with start_program([sys.executable, "-c", code], tmp_path) as process:
+        pid, last = read_lines(process, drain_s=0.1)
         assert (last, process.wait()) == ("end\n", 0)
     psutil.Process(int(pid)).kill() if session else None
 
 
 def test_its_lines_come_as_it_writes_them_wherever_they_are_cut(tmp_path):
     code = "import os; [os.write(1, piece) for piece in (b'a', b'b\\r', b'\\nc\\xc3', b'\\xa9\\n\\xff\\n')]; input()"
-    with started([sys.executable, "-c", code], tmp_path) as process:
-        lines = lines_of(process)
+    with start_program([sys.executable, "-c", code], tmp_path) as process:
+        lines = read_lines(process)
         assert [next(lines) for _ in range(3)] == ["ab\n", "c\u00e9\n", "\ufffd\n"]
 
 
@@ -261,8 +261,8 @@ os.environ[{TRIAL!r}] = {str(tmp_path)!r}
 for step in range(2):
     print(f"\\r{{step}}%| 0/2 [00:00", end="", file=sys.stderr, flush=True)
     raysm.report(loss=step)"""
-    with started([sys.executable, "-c", code], tmp_path) as process:
-        found = [report.parse(line) for line in lines_of(process)]
+    with start_program([sys.executable, "-c", code], tmp_path) as process:
+        found = [report.parse(line) for line in read_lines(process)]
     assert [each.metrics for each in found if each is not None] == [{"loss": 0}, {"loss": 1}]
 
 

@@ -125,7 +125,7 @@ def check_inputs(workload: BatchInference, inputs: Mapping[str, Path | None]) ->
         )
     kind = format_of(names, channel) if workload.read is None else workload.read
     if kind == "csv":
-        from raysm.instance.work.csv_files import (
+        from raysm.instance.work.table_files import (
             check_delimiter,  # it imports Arrow, which other formats do not need here
         )
 

@@ -33,9 +33,8 @@ from raysm.features.batch.cluster.columns import (
 )
 from raysm.features.batch.cluster.files import objects
 from raysm.features.batch.cluster.formats import Columns, Span
-from raysm.instance.work.csv_files import check_delimiter, open_csv
 from raysm.instance.work.file_names import is_gzipped
-from raysm.instance.work.parquet_files import open_parquet
+from raysm.instance.work.table_files import check_delimiter, open_csv, open_parquet
 
 CSV_BLOCK_BYTES = 16 << 20
 """Bytes of a CSV file that are parsed at a time: no record may be longer."""

@@ -29,12 +29,17 @@ from raysm.features.sweep.cluster.head_files import download, upload
 from raysm.features.sweep.request import FunctionSweep, ScriptSweep, SweepWorkload
 from raysm.instance import environment
 from raysm.instance.environment import Environment
-from raysm.instance.work.command_line import command_line
 from raysm.instance.work.failure import unpickled
 from raysm.instance.work.folders import fill_folders
 from raysm.instance.work.forks import ending_forks
+from raysm.instance.work.program import (
+    TAIL_LINES,
+    command_line,
+    describe_end,
+    read_lines,
+    start_program,
+)
 from raysm.instance.work.report import RESTORED, Listener, Report, listening, parse, report_of
-from raysm.instance.work.script_process import TAIL_LINES, headline, lines_of, started
 
 MODEL = "model"
 TRACEBACK_CHARACTERS = 4000
@@ -210,8 +215,8 @@ def run_script(run: TrialRun) -> None:
     arguments = arguments_of(run.assignment.params, fill_folders(workload.args, run.here))
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     words = command_line(workload.script, arguments, source=source, is_command=workload.command)
-    with started(words, source) as process:
-        for line in lines_of(process):
+    with start_program(words, source) as process:
+        for line in read_lines(process):
             report = parse(line)
             if report is None:
                 sys.stdout.write(line)
@@ -224,7 +229,7 @@ def run_script(run: TrialRun) -> None:
                     shutil.rmtree(report.checkpoint, ignore_errors=True)
         status = process.wait()
     if status:
-        reason = headline(status, tail)
+        reason = describe_end(status, tail)
         for name in run.assignment.params:
             # argparse's error; click and others word theirs otherwise.
             if "_" in name and f"unrecognized arguments: {_flag(name)}" in reason:

@@ -27,9 +27,8 @@ from raysm.features.similarity.cluster.reading.columns import (
     quote_names,
     stored_id_type,
 )
-from raysm.instance.work.csv_files import delimiter_of, open_csv
 from raysm.instance.work.file_names import is_gzipped
-from raysm.instance.work.parquet_files import unknown_type
+from raysm.instance.work.table_files import find_delimiter, open_csv, unknown_type
 
 BATCH_BYTES = 16 << 20
 MAX_COLUMNS = 100_000
@@ -208,7 +207,7 @@ def _fill(column: str) -> str:
 def _delimiter_hint(path: Path, names: Sequence[str]) -> str:
     # Programs in other languages write semicolons: then the whole line is one column.
     return (
-        f"; one column was found: its delimiter must be {delimiter_of(path.name)!r}"
+        f"; one column was found: its delimiter must be {find_delimiter(path.name)!r}"
         if len(names) == 1
         else ""
     )
@@ -239,7 +238,7 @@ def _csv_table(path: Path, selection: Selection) -> Table:
     try:
         # utf-8-sig drops a byte order mark, which would become part of the first name.
         with cast(TextIO, opened(path, "rt", encoding="utf-8-sig", newline="")) as stream:
-            records = csv.reader(_lines(path, stream), delimiter=delimiter_of(path.name))
+            records = csv.reader(_lines(path, stream), delimiter=find_delimiter(path.name))
             first = next(records, [])
             lines = records.line_num
             row = next(records, [])

@@ -61,9 +61,9 @@ from raysm.instance import die_with_parent, environment
 from raysm.instance.environment import Environment
 from raysm.instance.ray_internals import BACKPRESSURE, spare_options, spare_pydantic
 from raysm.instance.work import folders
-from raysm.instance.work.command_line import command_line
 from raysm.instance.work.folders import fill_folders
 from raysm.instance.work.nodes import Node, only_on
+from raysm.instance.work.program import command_line
 from raysm.instance.work.runner import Runner, naming_what_is_missing
 
 END_GRACE_S = 2.0

@@ -7,7 +7,7 @@ import pytest
 
 from raysm.core.protocol import script_main
 from raysm.instance import die_with_parent
-from raysm.instance.work.command_line import command_line
+from raysm.instance.work.program import command_line
 
 PYTHON = [sys.executable, script_main.__file__]
 

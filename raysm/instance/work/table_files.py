@@ -1,7 +1,7 @@
-"""Open CSV and TSV files, by the same rules for every workload.
+"""Open users' tables, CSV, TSV and Parquet, by the same rules for every workload.
 
-The delimiter follows from the name, and a quoted value may hold line breaks, as the client's check
-of the first lines reads them too.
+A CSV file's delimiter follows from its name, and a quoted value may contain line breaks. The client
+checks the first lines of its inputs by the same rules.
 """
 
 import gzip
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 
 from raysm.errors import InvalidInput
 from raysm.instance.work.file_names import is_gzipped
@@ -18,7 +19,7 @@ MAX_LINE = 1 << 20
 """Characters of a line that are looked at for its delimiter."""
 
 
-def delimiter_of(name: str) -> str:
+def find_delimiter(name: str) -> str:
     return "\t" if name.lower().removesuffix(".gz").endswith(".tsv") else ","
 
 
@@ -28,7 +29,7 @@ def check_delimiter(path: Path) -> None:
     Raises:
         InvalidInput: The message names the delimiter that was found, and the remedy.
     """
-    delimiter, opener = delimiter_of(path.name), gzip.open if is_gzipped(path.name) else open
+    delimiter, opener = find_delimiter(path.name), gzip.open if is_gzipped(path.name) else open
     try:
         with opener(path, "rt", encoding="utf-8-sig", errors="replace") as file:
             header, row = file.readline(MAX_LINE), file.readline(MAX_LINE)
@@ -72,7 +73,30 @@ def open_csv(
             use_threads=False,
         ),
         parse_options=pa_csv.ParseOptions(
-            delimiter=delimiter_of(path.name), newlines_in_values=True
+            delimiter=find_delimiter(path.name), newlines_in_values=True
         ),
         convert_options=convert,
+    )
+
+
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """Open a file; the caller closes it.
+
+    Raises:
+        InvalidInput: It is no Parquet file, is not complete, or has a column of a type that Arrow
+            does not know.
+    """
+    try:
+        return pq.ParquetFile(path)
+    except pa.ArrowNotImplementedError as error:
+        raise unknown_type(path, error) from error
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InvalidInput(f"{path} cannot be read as Parquet: {error}") from error
+
+
+def unknown_type(name: object, error: Exception) -> InvalidInput:
+    """Return the error for a complete file with a type that Arrow lacks: Polars writes integers of 128 bits."""
+    return InvalidInput(
+        f"{name} has a column of a type that pyarrow {pa.__version__} cannot read: {error}",
+        remedy="write that column with another type, Int64 or Float64 for example",
     )

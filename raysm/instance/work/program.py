@@ -1,4 +1,4 @@
-"""Run a script as a process of its own, which ends with its parent: read its lines, and describe its failure."""
+"""Run the user's program as a process that ends with its parent: its command line, its output, its failure."""
 
 import contextlib
 import math
@@ -10,8 +10,28 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from raysm.core.protocol import script_main
 from raysm.core.protocol.events import ProgressLines
+from raysm.core.protocol.source import interpreter
 from raysm.instance import die_with_parent, environment
+
+
+def command_line(program: str, args: Sequence[str], *, source: Path, is_command: bool) -> list[str]:
+    """Return the words that start a program.
+
+    Args:
+        program: A script by its path inside ``source``, or a command.
+        args: The arguments.
+        source: The folder with the user's source.
+        is_command: True for a command, which the system finds by ``PATH``, or by a path in the
+            working folder.
+    """
+    if is_command:
+        return [program, *args]
+    script = source / program
+    before = interpreter(script)
+    return [*before, str(script), *args] if before else script_main.command(str(script), args)
+
 
 TAIL_LINES = 30
 DRAIN_S = 2.0
@@ -20,7 +40,7 @@ CHUNK = 65536
 
 
 @contextlib.contextmanager
-def started(command: Sequence[str], folder: Path) -> Iterator["subprocess.Popen[str]"]:
+def start_program(command: Sequence[str], folder: Path) -> Iterator["subprocess.Popen[str]"]:
     """Start a program, with its output and its errors as one stream; kill it, if it still runs, at the end."""
     process = subprocess.Popen(
         # A raylet that kills the worker would otherwise leave the script running, with its GPU.
@@ -33,13 +53,13 @@ def started(command: Sequence[str], folder: Path) -> Iterator["subprocess.Popen[
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        # A group of its own, so that ``kill`` reaches what it has started, and not the worker.
+        # A group of its own, so that ``kill`` reaches what it has start_program, and not the worker.
         start_new_session=True,
     )
     try:
         yield process
     finally:
-        # Also if the script has ended by itself, because processes that it started must end with
+        # Also if the script has ended by itself, because processes that it start_program must end with
         # it.
         kill(process)
         process.wait()
@@ -47,7 +67,7 @@ def started(command: Sequence[str], folder: Path) -> Iterator["subprocess.Popen[
             process.stdout.close()
 
 
-def lines_of(process: "subprocess.Popen[str]", drain_s: float = DRAIN_S) -> Iterator[str]:
+def read_lines(process: "subprocess.Popen[str]", drain_s: float = DRAIN_S) -> Iterator[str]:
     """Yield a program's lines until it has ended, not until its output ends: background processes may keep it open."""
     assert process.stdout is not None
     descriptor = process.stdout.fileno()
@@ -74,7 +94,7 @@ def kill(process: "subprocess.Popen[str]") -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def headline(status: int, tail: Sequence[str]) -> str:
+def describe_end(status: int, tail: Sequence[str]) -> str:
     ended = (
         f"the script ended with {status}"
         if status > 0
