@@ -10,8 +10,7 @@ import pytest
 
 from raysm.cli.arguments import parse
 from raysm.cli.console import Console
-from raysm.core.client.job.description import Description, SecondaryStatus, Status
-from raysm.core.client.job.text import html as job_html
+from raysm.core.client.job.description import Description, SecondaryStatus, Status, render_html
 from raysm.core.client.results.result import Result
 from raysm.core.client.submit import submit
 from raysm.core.client.views.charts import Chart, Plot, time_charts
@@ -135,7 +134,7 @@ OWN_SCRIPT = ("metrics tab", "page of an ended job")
 """Pages that have a script of raysm's."""
 
 PLACES = {
-    "job": lambda: job_html(JOB, Local()),
+    "job": lambda: render_html(JOB, Local()),
     "job's card": job_card,
     "session's card": lambda: session_view.render_card(
         EVIL, state(job=EVIL, ends_why=EVIL, closing=EVIL), EVIL

@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from raysm.cli.options import COMMON, add_flags, add_reading
+from raysm.cli.options import COMMON, add_flags, add_reading, add_request
 from raysm.cli.parser import Family, Parser, add, add_command, seconds
-from raysm.cli.sending_arguments import add_request
 
 # A string, because these modules import what talks to the service.
 JOBS = "raysm.cli.jobs:run"

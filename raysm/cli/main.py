@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         stdout was gone and the job was stopped.
     """
     if argv is not None:
-        from raysm.cli.command import run
+        from raysm.cli.arguments import run
 
         return run(argv)
     _open_closed_streams()
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     set_exit_status = leave_at_once_after_exit_handlers()
     status = 1
     try:
-        from raysm.cli.command import run
+        from raysm.cli.arguments import run
 
         status = run(None)
     except SystemExit as error:

@@ -34,7 +34,7 @@ from raysm.core.client.service import connect
 from raysm.core.client.settings import Settings, absolute, packaged_options
 from raysm.core.client.storage.s3 import file_path
 from raysm.core.client.submit import Prepared, prepare
-from raysm.core.client.targets.endpoint import answering
+from raysm.core.client.targets.local import find_server
 from raysm.core.protocol.names import WORKLOAD_TAG
 from raysm.core.request import Cluster
 from raysm.core.request.codec import to_json
@@ -257,7 +257,7 @@ def run(arguments: Arguments, console: rich.console.Console) -> int | None:
         settings = read_settings(arguments)
         service = connect(settings.target())
         # Now, because preparing the first job of a machine and starting its server take seconds.
-        if not (arguments.dry_run or service.target.is_billed or answering(service.home)):
+        if not (arguments.dry_run or service.target.is_billed or find_server(service.home)):
             say_aside(
                 "waiting: preparing the job, and starting the embedded SageMaker of this machine"
             )

@@ -19,8 +19,13 @@ from raysm.cli.arguments import Arguments
 from raysm.core.client.job.listing import find_job, jobs
 from raysm.core.client.job.removal import check, descriptions, removable, remove, usage
 from raysm.core.client.service import connect
-from raysm.core.client.targets import endpoint
-from raysm.core.client.targets.checked_http import CheckedConnection
+from raysm.core.client.targets.connection import CheckedConnection
+from raysm.core.client.targets.local import (
+    active_jobs,
+    ensure_server,
+    find_server,
+    is_server_locked,
+)
 from raysm.core.protocol import own_socket
 from raysm.core.protocol.home import (
     ServerRecord,
@@ -46,7 +51,7 @@ def run(arguments: Arguments, console: Console) -> None:
     if arguments.verb == "up":
         if arguments.scenario is not None:
             _set_scenario(folder, Path(arguments.scenario))
-        variables = _client_variables(endpoint.ensure(folder).url, folder)
+        variables = _client_variables(ensure_server(folder).url, folder)
         if arguments.export:
             # print, because console would wrap and color what a shell reads.
             print(
@@ -57,8 +62,8 @@ def run(arguments: Arguments, console: Console) -> None:
         else:
             _print_answer(arguments, console, {"running": True, "home": str(folder)} | variables)
     elif arguments.verb == "down":
-        record = endpoint.answering(folder)
-        active = [] if record is None else endpoint.active_jobs(record)
+        record = find_server(folder)
+        active = [] if record is None else active_jobs(record)
         if active and not arguments.force:
             # A program gets the list, and also the exit status of the error.
             if arguments.json:
@@ -104,7 +109,7 @@ def _set_scenario(folder: Path, path: Path) -> None:
         raise InvalidRequest(f"the scenario {path} cannot be read: {error}") from None
     scenario, place = parse(text, str(path)), scenario_file(folder)
     # Compare values: a new comment does not make another scenario.
-    if endpoint.answering(folder) is not None and scenario != read(place):
+    if find_server(folder) is not None and scenario != read(place):
         raise InvalidRequest(
             f"the embedded SageMaker of {folder} runs with another scenario; end it first: raysm local down"
         )
@@ -114,7 +119,7 @@ def _set_scenario(folder: Path, path: Path) -> None:
 
 def _status() -> dict[str, Any]:
     folder = home()
-    record, running = ServerRecord.read(folder), endpoint.answering(folder)
+    record, running = ServerRecord.read(folder), find_server(folder)
     if running is None:
         answer: dict[str, Any] = {"running": False, "home": str(folder)}
         if record is not None:
@@ -198,9 +203,9 @@ def _end_server(folder: Path, record: ServerRecord | None) -> bool:
     """End the server of a home; return whether one answered. No server writes into the home when this returns."""
     deadline_s = time.monotonic() + END_S
     # A server that has the lock but no record is starting, or is ending and still saves its data.
-    while record is None and endpoint.is_locked(folder):
+    while record is None and is_server_locked(folder):
         _wait(deadline_s, f"the embedded SageMaker of {folder}")
-        record = endpoint.answering(folder)
+        record = find_server(folder)
     if record is None:
         return False
     try:
@@ -235,7 +240,7 @@ def _is_running(pid: int) -> bool:
 
 
 def _interrupt(name: str) -> str:
-    record = endpoint.answering(home())
+    record = find_server(home())
     if record is None:
         raise ServiceError(
             "the embedded SageMaker does not run, so there is no job to interrupt; see raysm local status"

@@ -55,9 +55,9 @@ def main():
         os.environ[VARIABLE] = str(home)
         begin_s = time.time()
         raysm.Local()
-        from raysm.core.client.targets import endpoint
+        from raysm.core.client.targets.local import ensure_server
 
-        endpoint.ensure(home)
+        ensure_server(home)
         print(f"start of the embedded SageMaker: {time.time() - begin_s:.2f} s")
         calls, ways, directs = [], [], []
         for number in range(arguments.runs):

@@ -14,7 +14,7 @@ import pytest
 
 from raysm.core.client.job.handle import Job, attach
 from raysm.core.client.submit import submit
-from raysm.core.client.targets.endpoint import ensure
+from raysm.core.client.targets.local import ensure_server
 from raysm.core.client.views.server import Page
 from raysm.core.request import Cluster
 from raysm.features.script.request import Script
@@ -90,7 +90,7 @@ class Clusters:
 @pytest.fixture(scope="session")
 def home(home):
     """The home of all tests, whose server runs more instances at a time than this machine may have cores."""
-    ensure(home, command=(sys.executable, "-m", "raysm.local.server", "--cores", str(CORES)))
+    ensure_server(home, command=(sys.executable, "-m", "raysm.local.server", "--cores", str(CORES)))
     return home
 
 

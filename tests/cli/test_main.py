@@ -15,7 +15,7 @@ import pytest
 
 from raysm.cli.main import main
 from raysm.core.client.job.handle import attach
-from raysm.core.client.targets import endpoint
+from raysm.core.client.targets.local import find_server
 from raysm.features.similarity import demo_command as demo
 from tests.support import reference
 from tests.support.homes import in_home
@@ -312,7 +312,7 @@ def test_ctrl_c_stops_the_job_and_all_its_instances(tmp_path, home, command):
     name = next(line.split()[1] for line in said.splitlines() if line.startswith("job "))
     assert said.splitlines()[-1] == f"stopped; raysm rm {name} removes it"
     assert json.loads(command("status", name, "--json")[1])["status"] == "Stopped"
-    server = psutil.Process(endpoint.answering(home).pid)
+    server = psutil.Process(find_server(home).pid)
     assert [
         child
         for child in server.children(recursive=True)

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 import raysm
-from raysm.core.client.targets import endpoint
+from raysm.core.client.targets.local import find_server
 from tests.support.leftovers import assert_nothing_left
 from tests.support.processes import await_watched, inside, one
 from tests.support.waiting import until, until_line
@@ -138,7 +138,7 @@ def submitted(folder, silence_s):
 def bootstraps(home, job):
     """Return the pid of each instance's bootstrap, by host."""
     found = {}
-    for process in psutil.Process(endpoint.answering(home).pid).children(recursive=True):
+    for process in psutil.Process(find_server(home).pid).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended, as short helpers do
             if (
                 "/raysm/start.py" in str(process.cmdline())
@@ -163,9 +163,7 @@ def running(home, folder, silence_s=LONG_SILENCE_S):
         job.cancel()
         job.wait(ENDS_S)
     until(lambda: not any(psutil.pid_exists(pid) for pid in everything), 120)
-    assert_nothing_left(
-        home / "jobs" / "training" / job.name / "work", endpoint.answering(home).pid
-    )
+    assert_nothing_left(home / "jobs" / "training" / job.name / "work", find_server(home).pid)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -7,7 +7,7 @@ import pytest
 
 import raysm
 from raysm.core.client.job.description import Status
-from raysm.core.client.targets import endpoint
+from raysm.core.client.targets.local import find_server
 from raysm.core.protocol.home import scenario_file
 from raysm.errors import ServiceError
 from raysm.features.training.cluster.model_file import MODEL_FILE
@@ -116,7 +116,7 @@ def test_a_loop_whose_spot_capacity_is_taken_ends_with_the_weights_of_an_undistu
 
 
 def interrupt(home, name):
-    connection = http.client.HTTPConnection("127.0.0.1", endpoint.answering(home).port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", find_server(home).port, timeout=30)
     connection.request("POST", f"/raysm/jobs/{name}/interrupt")
     answer = connection.getresponse()
     assert json.loads(answer.read()) == {"interrupted": name}

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import raysm
-from raysm.core.client.targets import endpoint
+from raysm.core.client.targets.local import find_server
 from raysm.features.similarity.cluster.tiling import SIZES
 from tests.support import reference
 from tests.support.waiting import until
@@ -33,7 +33,7 @@ for host in ("algo-1", "algo-2"):
 
 
 def post(home, path):
-    connection = http.client.HTTPConnection("127.0.0.1", endpoint.answering(home).port, timeout=120)
+    connection = http.client.HTTPConnection("127.0.0.1", find_server(home).port, timeout=120)
     connection.request("POST", path, headers={"X-Raysm": "1"})
     answer = connection.getresponse()
     body = answer.read()

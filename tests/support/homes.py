@@ -6,7 +6,7 @@ import signal
 
 import psutil
 
-from raysm.core.client.targets import endpoint
+from raysm.core.client.targets.local import find_server
 from raysm.core.protocol.home import ServerRecord
 from tests.support.waiting import until
 
@@ -30,7 +30,7 @@ def end(folder, number=signal.SIGTERM, within_s=90.0):
     os.kill(record.pid, number)
     gone, alive = psutil.wait_procs(everything, timeout=within_s)
     assert not alive, f"still there {within_s:.0f} s after the server's end: {alive}"
-    until(lambda: endpoint.answering(folder) is None, within_s)
+    until(lambda: find_server(folder) is None, within_s)
 
 
 @contextlib.contextmanager

@@ -249,6 +249,21 @@ class Service:
         return self.call("sagemaker", xform_name(operation), **parameters)
 
 
+def list_quotas(service: Service) -> Iterator[dict[str, Any]]:
+    """Yield SageMaker's quotas in the service's region, the account's own before AWS's defaults.
+
+    Service Quotas does not list quotas of the account that were never changed, so the defaults are
+    needed; they must not replace the account's
+    (https://docs.aws.amazon.com/general/latest/gr/sagemaker.html). There are thousands: a caller
+    that has found its own stops reading.
+    """
+    for operation in ("list_service_quotas", "list_aws_default_service_quotas"):
+        for page in service.pages(
+            "service-quotas", operation, ServiceCode="sagemaker", MaxResults=100
+        ):
+            yield from page["Quotas"]
+
+
 def services_in(target: Target, regions: Sequence[str]) -> list[Service]:
     """Return a service for each region, or that of the target if none is named."""
     if not regions:

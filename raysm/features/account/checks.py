@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from raysm.core import features
 from raysm.core.client.checks import instance_types
 from raysm.core.client.images import has_ray, registry_in
-from raysm.core.client.quotas import listed_quotas
+from raysm.core.client.service import list_quotas
 from raysm.core.client.storage.s3 import Storage, file_path, split
 from raysm.core.client.targets.aws import AWS_HOSTS
 from raysm.core.protocol.service_model import may_be_newer
@@ -139,7 +139,7 @@ def check_quotas(case: Case) -> Iterator[Finding]:
     }
     names = {*common, *(name for needs in choices for name in needs)}
     quotas: dict[str, dict[str, Any]] = {}
-    for quota in listed_quotas(case.service):
+    for quota in list_quotas(case.service):
         if quota["QuotaName"] in names:
             # The values that apply to the account come before AWS's defaults.
             quotas.setdefault(quota["QuotaName"], quota)

@@ -24,7 +24,7 @@ from raysm.core.client.costs.prices import usd_per_hour
 from raysm.core.client.service import Service
 from raysm.core.client.settings import Settings
 from raysm.core.client.submit import prepare
-from raysm.core.client.targets import endpoint
+from raysm.core.client.targets.local import find_server
 from raysm.core.protocol.home import home, private_folder
 from raysm.core.request import AWS, Cluster, Limits, Target
 from raysm.core.request.cluster import LOCAL_TYPE
@@ -47,7 +47,7 @@ def local_checks() -> Iterator[Finding]:
         lacks = bad("not installed", "python3 -m pip install 'raysm[local]'")
         yield replace(good(importlib.metadata.version(name)) if is_there else lacks, name=name)
     yield train_check()
-    record = endpoint.answering(home())
+    record = find_server(home())
     yield replace(
         good(record.url if record else f"starts when needed (home {home()})"), name="server"
     )

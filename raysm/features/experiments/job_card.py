@@ -11,8 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from raysm.core.client.costs.bill import bill_of, dollars, usd_so_far
-from raysm.core.client.job import text as job_repr
-from raysm.core.client.job.description import Description, Status
+from raysm.core.client.job.description import Description, Status, render_html, render_text
 from raysm.core.client.job.experiment import goal_of
 from raysm.core.client.job.handle import Job
 from raysm.core.client.logs.rendering import Phase, marked_value, sentence
@@ -105,7 +104,7 @@ class JobCard:
             'job.status; job.progress(); job.metrics("loss"); job.plot("loss"); job.cost()\n'
             "job.logs(follow=True); job.result(); job.stop()"
         )
-        head = [job_repr.html(job, self._target, now_s), facts_html(self._facts(job, usd))]
+        head = [render_html(job, self._target, now_s), facts_html(self._facts(job, usd))]
         details = [*map(_bar, self._sentences()), self._charts(), _usage(self._usage)]
         log = html.escape("\n".join(self._lines))
         foot = [
@@ -121,7 +120,7 @@ class JobCard:
     def text(self, job: Description, usd: float | None, now_s: float) -> str:
         facts = [f"{label}: {text}" for label, text in self._facts(job, usd)]
         sentences = [sentence for _, sentence in self._sentences()]
-        return "\n".join([job_repr.text(job, self._target, now_s), *facts, *sentences])
+        return "\n".join([render_text(job, self._target, now_s), *facts, *sentences])
 
     def _sentences(self) -> list[tuple[float, str]]:
         return [

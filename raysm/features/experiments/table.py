@@ -9,9 +9,8 @@ from typing import Any
 
 from raysm.core import features
 from raysm.core.client.costs.bill import dollars
-from raysm.core.client.job.description import Status
+from raysm.core.client.job.description import COLORS, Status
 from raysm.core.client.job.experiment import FACTS, Experiment, Value
-from raysm.core.client.job.text import COLORS
 from raysm.core.client.logs.rendering import marked_value, metric_value
 from raysm.core.client.service import Service, connect
 from raysm.core.protocol.names import natural

@@ -14,8 +14,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from raysm.core.client.costs.prices import OLD_DAYS, PriceTable, prices_of
-from raysm.core.client.quotas import listed_quotas
-from raysm.core.client.service import Service
+from raysm.core.client.service import Service, list_quotas
 from raysm.core.protocol.names import counted
 from raysm.core.protocol.service_model import knows_preferences
 from raysm.core.protocol.source import source_of
@@ -470,7 +469,7 @@ def read_quotas(
             for spot in markets
         }
     quotas: dict[Place, Quota] = {}
-    for listed in listed_quotas(service):
+    for listed in list_quotas(service):
         place = quota_place(listed["QuotaName"], service.region)
         if place is not None and (wanted is None or place in wanted):
             # The account's own quota is listed first.

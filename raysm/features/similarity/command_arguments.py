@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from raysm.cli.options import Flag, add_flags
+from raysm.cli.options import SENDING, SUBMIT, Flag, add_flags, add_sending, required
 from raysm.cli.parser import Family, add, add_command
-from raysm.cli.sending_arguments import SENDING, SUBMIT, add_sending, required
 from raysm.features.similarity.request import MATRIX, Similarity
 
 

@@ -3,9 +3,8 @@
 import argparse
 from typing import Any
 
-from raysm.cli.options import SOURCE, Flag
+from raysm.cli.options import SOURCE, Flag, add_script_command, add_sending, missing_script
 from raysm.cli.parser import add
-from raysm.cli.sending_arguments import add_script_command, add_sending, missing_script
 from raysm.features.sweep.request import ScriptSweep, Search
 
 SWEEP = (

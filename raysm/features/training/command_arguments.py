@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from raysm.cli.options import IN_STATE, METRIC, SOURCE, Flag
-from raysm.cli.sending_arguments import add_script_command, add_sending
+from raysm.cli.options import IN_STATE, METRIC, SOURCE, Flag, add_script_command, add_sending
 from raysm.features.training.request import TorchScript
 
 FLAGS = (

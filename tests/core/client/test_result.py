@@ -18,8 +18,13 @@ import pytest
 from pyarrow import compute
 
 from raysm.core.client.job.handle import attach
-from raysm.core.client.results.pickles import Unverified, read_pickle
-from raysm.core.client.results.result import earlier_result, manifest_of, read_as
+from raysm.core.client.results.result import (
+    Unverified,
+    earlier_result,
+    manifest_of,
+    read_as,
+    read_pickle,
+)
 from raysm.core.client.storage.s3 import file_path
 from raysm.core.client.submit import submit
 from raysm.core.protocol.events import Digest, line

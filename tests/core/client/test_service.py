@@ -16,7 +16,8 @@ from botocore.config import Config
 from raysm import __version__
 from raysm.core.client.plan import plan
 from raysm.core.client.service import Service, translated
-from raysm.core.client.targets import endpoint
+from raysm.core.client.targets import local
+from raysm.core.client.targets.local import ensure_server, find_server
 from raysm.core.protocol.home import ServerRecord, lock_file, log_file
 from raysm.core.protocol.job_api import TRAINING
 from raysm.core.request import Cluster, JobRequest, Local
@@ -191,7 +192,7 @@ STAND_IN = """
 def home(tmp_path):
     yield tmp_path / "home"
     # Not who the record names: a test writes numbers of processes into it that are anybody's.
-    for process in endpoint._started:
+    for process in local._started:
         process.kill()
         process.wait(60)
 
@@ -205,15 +206,15 @@ def test_all_that_start_a_server_find_the_same_and_its_record_alone_is_not_belie
 ):
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "")
-    assert endpoint.answering(home) is None
+    assert find_server(home) is None
     with concurrent.futures.ThreadPoolExecutor() as pool:
         found = {
             item.result()
-            for item in [pool.submit(endpoint.ensure, home, command=stand_in()) for _ in range(3)]
+            for item in [pool.submit(ensure_server, home, command=stand_in()) for _ in range(3)]
         }
     assert (home / "starts").read_text() == "x"
     record = ServerRecord.read(home)
-    assert found == {record} == {endpoint.ensure(home, command=("/nonsense",))}
+    assert found == {record} == {ensure_server(home, command=("/nonsense",))}
     # Neither credentials nor a proxy are needed.
     service = Service(Local(home=str(home)))
     assert (service.client("s3").meta.endpoint_url, service.region) == (
@@ -221,19 +222,19 @@ def test_all_that_start_a_server_find_the_same_and_its_record_alone_is_not_belie
         "us-east-1",
     )
     dataclasses.replace(record, pid=record.pid + 1).write(home)
-    assert endpoint.answering(home) is None  # another process answers there
+    assert find_server(home) is None  # another process answers there
     record.write(home)
-    assert endpoint.answering(home) == record
+    assert find_server(home) == record
     lock_file(home).unlink()
     lock_file(home).touch()
-    assert endpoint.answering(home) is None  # no process holds the lock
+    assert find_server(home) is None  # no process holds the lock
 
 
 def test_a_server_does_not_import_from_the_folder_of_its_caller(home, tmp_path, monkeypatch):
     (tmp_path / "standin.py").write_text("raise SystemExit('imported from the caller')")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ServiceError, match="No module named standin"):
-        endpoint.ensure(home, command=(sys.executable, "-m", "standin"))
+        ensure_server(home, command=(sys.executable, "-m", "standin"))
 
 
 def test_a_server_is_started_again_where_the_old_one_was_just_ending(home):
@@ -241,7 +242,7 @@ def test_a_server_is_started_again_where_the_old_one_was_just_ending(home):
     with lock_file(home).open("wb") as old:
         fcntl.flock(old, fcntl.LOCK_EX)
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            found = pool.submit(endpoint.ensure, home, command=stand_in())
+            found = pool.submit(ensure_server, home, command=stand_in())
             until(
                 lambda: log_file(home).exists() and "another one" in log_file(home).read_text(), 90
             )
@@ -252,12 +253,12 @@ def test_a_server_is_started_again_where_the_old_one_was_just_ending(home):
 def test_a_server_that_ends_at_its_start_says_why(home):
     command = (sys.executable, "-c", "import sys; sys.exit('no disk')")
     with pytest.raises(ServiceError, match=r"(?s)ended with 1.*server\.log.*no disk"):
-        endpoint.ensure(home, command=command)
+        ensure_server(home, command=command)
 
 
 def test_a_server_of_another_version_is_not_used(home):
     with pytest.raises(ServiceError, match=r"raysm 0\.0\.1.*raysm local down"):
-        endpoint.ensure(home, command=stand_in("0.0.1"))
+        ensure_server(home, command=stand_in("0.0.1"))
 
 
 @pytest.mark.long

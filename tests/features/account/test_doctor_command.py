@@ -11,7 +11,7 @@ from rich.console import Console
 from raysm.cli.arguments import parse
 from raysm.cli.config import read_settings
 from raysm.core.client.costs.prices import RegionPrices, save_prices
-from raysm.core.client.targets.endpoint import ensure
+from raysm.core.client.targets.local import ensure_server
 from raysm.errors import InvalidRequest
 from raysm.features.account.case import State, bad, good, unknown
 from raysm.features.account.doctor_command import (
@@ -128,7 +128,7 @@ def test_an_endpoint_that_is_left_in_the_shell_is_found_and_all_else_is_looked_a
     home, monkeypatch, capsys
 ):
     variables = {
-        "AWS_ENDPOINT_URL": ensure(home).url,
+        "AWS_ENDPOINT_URL": ensure_server(home).url,
         "AWS_ACCESS_KEY_ID": "a",
         "AWS_SECRET_ACCESS_KEY": "b",
     }

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from raysm.core.client.targets import endpoint
+from raysm.core.client.targets.local import ensure_server
 from raysm.core.protocol.callers import user_of
 from raysm.local.server.http_server import HttpServer, UnixHttpServer, _Handler, unix_listener
 from tests.support.homes import end, serving
@@ -106,7 +106,7 @@ def test_another_user_is_refused_on_the_socket_too_whatever_its_modes():
 def test_a_home_with_a_path_too_long_for_a_socket_is_served_by_a_socket_elsewhere(tmp_path):
     home = tmp_path / ("h" * 100)
     with serving(home):
-        record = endpoint.ensure(home)
+        record = ensure_server(home)
         path = Path(record.socket)
         assert not path.is_relative_to(home)
         assert path.parent.stat().st_mode & 0o777 == 0o700
@@ -115,10 +115,10 @@ def test_a_home_with_a_path_too_long_for_a_socket_is_served_by_a_socket_elsewher
 
 def test_a_server_leaves_no_socket_and_removes_that_of_a_killed_one(tmp_path):
     with serving(tmp_path) as home:
-        killed = endpoint.ensure(home)
+        killed = ensure_server(home)
         end(home, signal.SIGKILL)
         assert Path(killed.socket).exists()
-        new = endpoint.ensure(home)
+        new = ensure_server(home)
         assert [str(path) for path in home.glob("*.sock")] == [new.socket]
     assert list(home.glob("*.sock")) == []
 

@@ -1,4 +1,4 @@
-"""Describe's answer about a job as one frozen value, for Training and Processing.
+"""Describe's answer about a job as one frozen value, for Training and Processing, and its short descriptions.
 
 An unknown status is UNKNOWN, with a warning and never an error: AWS adds some from time to time.
 """
@@ -7,12 +7,16 @@ import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 from raysm.core.client.plan import outputs
 from raysm.core.protocol.job_api import JobApi, settled
+from raysm.core.protocol.terminal_text import visible
+from raysm.core.request import Target
+from raysm.core.request.cluster import LOCAL_TYPE
+from raysm.core.request.durations import duration
 
 WRAPPED = re.compile(r"AlgorithmError: (.*?)(?:\s*, exit code: (\d+))?", re.DOTALL)
 """A failure file's text as the service wraps it, from public reports of real jobs; the service cuts
@@ -172,3 +176,62 @@ def _instances(api: JobApi, answer: Mapping[str, Any]) -> tuple[tuple[str, int],
     return tuple(
         (group.get("InstanceType", "?"), group.get("InstanceCount", 0)) for group in groups
     )
+
+
+COLORS = {Status.COMPLETED: "#2e7d32", Status.FAILED: "#c62828", Status.STOPPED: "#616161"}
+
+
+def render_text(job: Description, target: Target, now_s: float | None = None) -> str:
+    line = f"<raysm job {job.name}: {' · '.join(words for words in _words(job, target, now_s) if words)}>"
+    more = job.reason or (job.message if job.secondary is SecondaryStatus.PENDING else "")
+    return visible(f"{line}\n{more}" if more else line)
+
+
+def render_html(job: Description, target: Target, now_s: float | None = None) -> str:
+    # Imported here: its table of entities takes 2 ms, and only a notebook needs it.
+    import html as markup
+
+    color = COLORS.get(job.status, "#1565c0")
+    name = f"<b>{markup.escape(job.name)}</b>"
+    link = target.console_link(job.arn, job.api.console_page, job.name)
+    if link:
+        # Without noopener, the console's page could control the notebook's.
+        name = f'<a href="{markup.escape(link)}" target="_blank" rel="noopener">{name}</a>'
+    status, *rest = _words(job, target, now_s)
+    parts = [
+        f'<span style="color:{color}">●</span> {name} <span style="color:{color}">{markup.escape(status)}</span>',
+        markup.escape(" · ".join(words for words in rest if words)),
+    ]
+    if job.message and not job.status.is_terminal:
+        parts.append(markup.escape(visible(job.message)))
+    if job.reason:
+        parts.append(
+            f'<pre style="white-space:pre-wrap">{markup.escape(visible(job.reason))}</pre>'
+        )
+    return f"<div>{'<br>'.join(parts)}</div>"
+
+
+def _words(job: Description, target: Target, now_s: float | None) -> list[str]:
+    step = job.secondary.value
+    status = f"{job.status} ({step})" if step and step != job.status.value else str(job.status)
+    instances = " + ".join(
+        f"{count} local instance{'' if count == 1 else 's'}"
+        if kind == LOCAL_TYPE
+        else f"{count} × {kind}"
+        for kind, count in job.instances
+    )
+    return [status, instances, _duration(job, now_s), target.describe()]
+
+
+def _duration(job: Description, now_s: float | None) -> str:
+    # A job that waits for capacity has no start; one that was stopped before its start took no
+    # time.
+    begin = job.started or (None if job.status.is_terminal else job.created)
+    if begin is None:
+        return ""
+    end = job.ended or (datetime.now(UTC) if now_s is None else datetime.fromtimestamp(now_s, UTC))
+    if begin.tzinfo is None:
+        end = end.replace(tzinfo=None)
+    # This clock may be behind the service's.
+    spent = duration(max(0, round((end - begin).total_seconds())))
+    return spent if job.started else f"sent {spent} ago"

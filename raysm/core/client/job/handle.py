@@ -18,9 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from raysm.core import features
-from raysm.core.client.job import text as job_repr
 from raysm.core.client.job.chain import Chain, TransientErrors, is_follow_up, next_name
-from raysm.core.client.job.description import Description, SecondaryStatus, Status, outputs_of, read
+from raysm.core.client.job.description import (
+    Description,
+    SecondaryStatus,
+    Status,
+    outputs_of,
+    read,
+    render_html,
+    render_text,
+)
 from raysm.core.client.plan import chosen_types
 from raysm.core.client.service import Service, connect
 from raysm.core.client.storage.payload import payload_uri
@@ -646,10 +653,10 @@ class Job:
         )
 
     def __repr__(self) -> str:
-        return job_repr.text(self._glance(), self.service.target)
+        return render_text(self._glance(), self.service.target)
 
     def _repr_html_(self) -> str:
-        return job_repr.html(self._glance(), self.service.target)
+        return render_html(self._glance(), self.service.target)
 
     def _glance(self) -> Description:
         """Return the job's current description, or the last known one, because a repr must not raise."""

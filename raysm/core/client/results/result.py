@@ -1,22 +1,34 @@
-"""Results of jobs: folders, values and exceptions."""
+"""Results of jobs: folders, values and exceptions.
+
+Unpickling runs code, and people who may write to a job's outputs could replace a pickle there. They
+cannot write into the job's log, where the driver has put the digest, so each pickle is compared with
+it first. A local job's outputs lie in raysm's home, to which only its owner may write: they are read
+as they are.
+"""
 
 import contextlib
+import hashlib
 import html
 import json
 import logging
+import os
 import pickle
 import pkgutil
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from raysm.core.client.job.chain import Chain
 from raysm.core.client.job.records import task_of
-from raysm.core.client.results.pickles import Unverified, read_pickle
-from raysm.core.client.storage.s3 import Storage, file_path, leads_out
+from raysm.core.client.logs.stream import STREAM
+from raysm.core.client.service import Service
+from raysm.core.client.storage.s3 import Storage, file_path, in_parallel, leads_out
 from raysm.core.client.units import check_python
+from raysm.core.protocol.events import MARK as EVENT_MARK
+from raysm.core.protocol.events import Digest, parse
 from raysm.core.protocol.home import private_folder
 from raysm.core.protocol.modules import needs_module
 from raysm.core.protocol.result import (
@@ -31,6 +43,7 @@ from raysm.core.protocol.result import (
 )
 from raysm.core.protocol.store import put
 from raysm.core.protocol.terminal_text import visible
+from raysm.core.protocol.trust import is_trusted_owner
 from raysm.core.request.codec import from_json
 from raysm.core.request.workload import built_in_kind
 from raysm.errors import (
@@ -51,6 +64,15 @@ ARCHIVE = "model.tar.gz"
 
 MAX_FAILURE_BYTES = 16 << 20
 """Most bytes of a failure with its traceback that are read."""
+
+MAX_PAGES = 20
+"""Pages of a stream that are searched, from its end: the digest is among the job's last lines."""
+
+OF_TASK = re.compile(r"\([^()]*\bpid=")
+"""What Ray puts before each line of a task or an actor."""
+
+LOOK_S = 1.0
+"""Pause between two looks for lines that may still arrive."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -394,3 +416,121 @@ def with_remedy(error: BaseException, remedy: str) -> BaseException:
     # remedy.
     failed.remedy = remedy
     return failed
+
+
+class Unverified(ServiceError):
+    """A pickle differs from its digest in the job's log, or the log has none; nothing of it was read."""
+
+
+def read_pickle(uri: str, name: str, chain: Chain, *, unverified: bool) -> bytes | None:
+    """Return the pickle at ``uri``, whose digest the log has under ``name``; None if there is no such object.
+
+    Raises:
+        Unverified: Its digest differs; or the log has none, unless ``unverified`` is True.
+    """
+    service = chain.service
+    if _is_in_home(uri, service):
+        return _read_own(file_path(uri))
+    content = Storage(service).read(uri)
+    if content is None:
+        return None
+    actual = hashlib.sha256(content).hexdigest()
+    expected = _digest_in_log(chain, name, actual)
+    if expected is None and not unverified:
+        raise Unverified(
+            f"{uri} was not read: it is a pickle, which can run code here, and the log of {chain.name} has no digest "
+            "of it: the lines have expired, the job's role may not write a log, or an earlier raysm ran the job",
+            remedy="if only people whom you trust may write there, read it all the same: raysm result "
+            f"{chain.name} --unverified (in Python: result(unverified=True))",
+        )
+    if expected not in (None, actual):
+        raise Unverified(
+            f"{uri} was not read: it is not what {chain.name} has written, whose digest is in the job's log; find out "
+            "who may write to the bucket, and run the job again"
+        )
+    return content
+
+
+def _is_in_home(uri: str, service: Service) -> bool:
+    return not uri.startswith("s3://") and file_path(uri).resolve().is_relative_to(
+        service.home.resolve()
+    )
+
+
+def _read_own(path: Path) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            # A user who may write a folder above the home can put another folder in its place.
+            if not is_trusted_owner(os.fstat(file.fileno())):
+                raise Unverified(
+                    f"{path} was not read: it belongs to another user, and as a pickle it can run code here",
+                    remedy="set RAYSM_HOME to a folder below which no other user may write, and run the job again",
+                )
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def _digest_in_log(chain: Chain, name: str, actual: str) -> str | None:
+    """Return the last digest of a file in the log of the last job; wait for ``actual`` while lines may arrive."""
+    deadline_s = time.monotonic() + chain.late_s()
+    while True:
+        found = _last_digest(chain, name)
+        if found == actual or time.monotonic() >= deadline_s:
+            return found
+        time.sleep(LOOK_S)
+
+
+def _last_digest(chain: Chain, name: str) -> str | None:
+    service, group = chain.service, chain.api.log_group
+    try:
+        pages = service.pages(
+            "logs",
+            "describe_log_streams",
+            token="nextToken",
+            logGroupName=group,
+            logStreamNamePrefix=f"{chain.name}/",
+        )
+        streams = [
+            stream["logStreamName"] for page in pages for stream in page.get("logStreams", ())
+        ]
+        # Only the head writes digests, but the service does not say which instance that is.
+        of_instances = [
+            one for one in streams if STREAM.fullmatch(one.removeprefix(f"{chain.name}/"))
+        ]
+        found = in_parallel(
+            lambda stream: _digest_in_stream(service, group, stream, name), of_instances
+        )
+    except ServiceError as error:
+        if error.code == "ResourceNotFoundException":  # the log has expired, or there never was one
+            return None
+        raise
+    # By the log's times: those in an event may be someone else's.
+    _, latest = max(filter(None, found), default=(0, None))
+    return latest
+
+
+def _digest_in_stream(
+    service: Service, group: str, stream: str, name: str
+) -> tuple[int, str] | None:
+    """Return the last digest of a file in a stream, after its time in milliseconds."""
+    for event in _backwards(service, group, stream):
+        message = event["message"]
+        # A task may print data that others have written, and Ray may pass its lines on after the
+        # driver's digest.
+        is_of_task = OF_TASK.search(message.partition(EVENT_MARK)[0]) is not None
+        match parse(message):
+            case Digest() as digest if digest.file == name and not is_of_task:
+                return event["timestamp"], digest.sha256
+    return None
+
+
+def _backwards(service: Service, group: str, stream: str) -> Iterator[Mapping[str, Any]]:
+    query = {"logGroupName": group, "logStreamName": stream}
+    for _ in range(MAX_PAGES):
+        page = service.call("logs", "get_log_events", startFromHead=False, **query)
+        yield from reversed(page.get("events", ()))
+        following = page.get("nextBackwardToken")
+        if following is None or following == query.get("nextToken"):
+            return
+        query["nextToken"] = following

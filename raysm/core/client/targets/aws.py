@@ -8,7 +8,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from raysm.core.client.images import with_image
-from raysm.core.client.targets.checked_http import send_through
 from raysm.core.client.targets.connection import (
     SET_REGION,
     Bucket,
@@ -16,6 +15,7 @@ from raysm.core.client.targets.connection import (
     Connection,
     Polling,
     client_options,
+    send_through,
 )
 from raysm.core.protocol import own_socket
 from raysm.core.protocol.home import ServerRecord, home

@@ -5,7 +5,9 @@ A further target is its class in ``raysm.core.request.targets``, a ``Connection`
 """
 
 import abc
+import http.client
 import pkgutil
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from typing import Any, TypeAlias
 from raysm import __version__
 from raysm.core.protocol.home import Clock
 from raysm.core.request import JobRequest, Target
-from raysm.errors import InvalidRequest
+from raysm.errors import ForeignListener, InvalidRequest
 
 CONNECTIONS = {
     "aws": "raysm.core.client.targets.aws:AWSConnection",
@@ -28,6 +30,13 @@ MAX_LOG_PAUSE_S = 20.0
 """Longest pause between two looks at the log of a job with many instances."""
 
 Clients: TypeAlias = Callable[[str], Any]
+
+Connect: TypeAlias = Callable[[float | None], socket.socket]
+"""Given a timeout in seconds, returns a connection to a checked process, or raises OSError, as
+ForeignListener is."""
+
+ADDRESS = "http://localhost"
+"""The address in requests over a Unix socket. Nothing connects to it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,3 +165,67 @@ def client_options(*, repeats: bool = True, **more: Any) -> Any:
     return Config(
         retries=retries, user_agent_extra=f"raysm/{__version__}", max_pool_connections=32, **more
     )
+
+
+class CheckedConnection(http.client.HTTPConnection):
+    def __init__(self, connect: Connect, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._connect = connect
+
+    def connect(self) -> None:
+        self.sock = self._connect(self.timeout)
+        self.sock.settimeout(self.timeout)
+
+
+def send_through(client: Any, connect: Connect) -> None:
+    """Make a boto3 client send all requests over connections from ``connect``, with its timeouts and retries."""
+    config = client.meta.config
+    session = _make_session(
+        connect, (config.connect_timeout, config.read_timeout), config.max_pool_connections
+    )
+    client.meta.events.register("before-send", lambda request, **_: session.send(request))
+
+
+def _make_session(connect: Connect, timeout: tuple[float, float], max_connections: int) -> Any:
+    from botocore.awsrequest import AWSHTTPConnection, AWSHTTPConnectionPool
+    from botocore.httpsession import URLLib3Session
+    from urllib3.exceptions import NewConnectionError
+
+    class CheckedAWSConnection(AWSHTTPConnection):  # type: ignore[misc]
+        def connect(self) -> None:
+            try:
+                self.sock = connect(self.timeout)
+            except ForeignListener:
+                raise
+            except OSError as error:
+                # botocore retries this error, and LocalConnection starts a server.
+                raise NewConnectionError(self, str(error)) from error
+            self.sock.settimeout(self.timeout)
+
+    class Pool(AWSHTTPConnectionPool):  # type: ignore[misc]
+        ConnectionCls = CheckedAWSConnection
+
+    class Session(URLLib3Session):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(timeout=timeout, max_pool_connections=max_connections)
+            # Without a class for https, so that no request takes another way.
+            self._manager.pool_classes_by_scheme = {"http": Pool}
+
+        def send(self, request: Any) -> Any:
+            try:
+                return super().send(request)
+            except Exception as error:
+                foreign = _foreign_in(error)
+                if foreign is None:
+                    raise
+                # botocore has wrapped it in an error that hides its message, and that would be
+                # retried.
+                raise foreign from None
+
+    return Session()
+
+
+def _foreign_in(error: BaseException | None) -> ForeignListener | None:
+    while error is not None and not isinstance(error, ForeignListener):
+        error = error.__context__
+    return error

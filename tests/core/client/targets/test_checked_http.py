@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from raysm.core.client.service import Service
-from raysm.core.client.targets import endpoint
+from raysm.core.client.targets.local import ensure_server, find_server
 from raysm.core.protocol.home import ServerRecord
 from raysm.core.protocol.job_api import TRAINING
 from raysm.core.request import AWS, Local
@@ -41,7 +41,7 @@ def test_what_listens_later_at_the_port_of_a_server_is_sent_nothing_and_not_beli
         record.write(home)
         with thief(record.port, greeting=status_answer(record)) as other:
             other.await_port(record.port)
-            assert endpoint.answering(home) is None
+            assert find_server(home) is None
             assert kept.connection.wait_for_change("job", 1, 0.1, 2.0) in (0, 1)
             assert list(kept.summaries(TRAINING, limit=1)) == []
             assert list(Service(Local(home=str(home))).summaries(TRAINING, limit=1)) == []
@@ -77,7 +77,7 @@ def test_a_client_of_aws_reaches_the_server_of_its_home_by_the_servers_socket(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
     with serving(tmp_path / "home") as home:
-        record = endpoint.ensure(home)
+        record = ensure_server(home)
         monkeypatch.setenv("RAYSM_HOME", str(home))
         monkeypatch.setenv("AWS_ENDPOINT_URL", record.url)
         service = Service(AWS(role=ROLE, region="us-east-1"))
@@ -92,8 +92,8 @@ def test_a_client_of_aws_reaches_the_server_of_its_home_by_the_servers_socket(
 
 def test_a_server_of_an_older_raysm_without_a_socket_is_found_to_be_ended_but_not_used(tmp_path):
     with serving(tmp_path / "home") as home:
-        record = dataclasses.replace(endpoint.ensure(home), socket="")
+        record = dataclasses.replace(ensure_server(home), socket="")
         record.write(home)
-        assert endpoint.answering(home) == record
+        assert find_server(home) == record
         with pytest.raises(ServiceError, match="raysm local down"):
-            endpoint.ensure(home)
+            ensure_server(home)
