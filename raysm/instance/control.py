@@ -20,6 +20,7 @@ from time import monotonic as clock
 from typing import Any
 
 from raysm.core.protocol.control_line import (
+    CLIENT,
     HANDSHAKE_TIMEOUT_S,
     MAX_LINE,
     Line,
@@ -27,6 +28,7 @@ from raysm.core.protocol.control_line import (
     TokenRefused,
     greet_head,
     greet_worker,
+    send_text,
 )
 from raysm.core.request.codec import from_json, to_json
 from raysm.errors import InvalidRequest
@@ -144,8 +146,11 @@ class HeadControl:
         report: Callable[[Report], None],
         silence_s: float,
         beat_s: float = BEAT_S,
+        answer: Callable[[Message], Awaitable[str]] | None = None,
     ) -> None:
         self._token, self._identity, self._report = token, identity, report
+        # Answers the question of a client that has the job's token; it runs in this channel's loop.
+        self._answer = answer
         self._expected = frozenset(hosts)
         self._beat_s, self._silence_s = beat_s, silence_s
         self._peers: dict[str, _Peer] = {}
@@ -257,6 +262,11 @@ class HeadControl:
     ) -> _Peer | None:
         host, line = await greet_worker(reader, writer, self._token)
         hello = await asyncio.wait_for(line.receive(), HANDSHAKE_TIMEOUT_S)
+        if host == CLIENT and self._answer is not None:
+            # It is no stranger any more: its answer may take seconds.
+            self._strangers.pop(writer, None)
+            await send_text(line, await self._answer(hello))
+            return None
         reason = None
         if host not in self._expected:
             reason = f"{host[:80]!r} is no worker of this job"
@@ -377,8 +387,27 @@ class FileLeft:
     sha256: str
 
 
-TO_WORKER = (life.Invited, life.JobEnded, life.OutputsTaken)
-TO_HEAD = (life.RayLost, life.Lost, OutputsClaimed, FileLeft)
+@dataclass(frozen=True, slots=True)
+class StacksWanted:
+    """A question of the head: the stacks of a worker's processes. It is not an event."""
+
+    number: int
+    """Of the question; answers to an earlier one are dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class StacksPart:
+    """A part of a worker's answer to ``StacksWanted``. It is not an event."""
+
+    host: str
+    number: int
+    text: str
+    """A piece of ``raysm.core.protocol.stacks.pack``'s."""
+    is_last: bool
+
+
+TO_WORKER = (life.Invited, life.JobEnded, life.OutputsTaken, StacksWanted)
+TO_HEAD = (life.RayLost, life.Lost, OutputsClaimed, FileLeft, StacksPart)
 
 
 def encode(value: Any) -> Message:

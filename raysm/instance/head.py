@@ -9,8 +9,8 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from raysm.core.protocol.connections import check_listener
 from raysm.core.protocol.events import State
@@ -31,6 +31,10 @@ from raysm.instance.membership import Membership, Rules
 from raysm.instance.outputs import Owners, complete_manifest, model_key, read_outputs
 from raysm.instance.pending_requests import UnmetRequests, WaitingRequests, observe
 from raysm.instance.ray_node import RayNode
+
+if TYPE_CHECKING:
+    from raysm.core.protocol.stacks import ProcessStack
+    from raysm.instance.stacks import Collection
 
 END_GRACE_S = 0.6
 """Seconds that a driver and its processes have to end by themselves once the job is over."""
@@ -61,7 +65,10 @@ class Head:
             hosts=self._rules.hosts[1:],
             report=bound_to_this_loop(self._on_report),
             silence_s=instance.cluster.silence_s,
+            answer=self._answer_client,
         )
+        self._loop = asyncio.get_running_loop()
+        self._stacks: Collection | None = None
         self._ray: RayNode | None = None
         self._driver: DriverRun | None = None
         self._owners: Owners | None = None
@@ -154,6 +161,9 @@ class Head:
                         self._answer_claim(host, keys, size_bytes)
                     case control.FileLeft(name, size_bytes, sha256):
                         self._files_left.append(described_file(name, size_bytes, sha256))
+                    case control.StacksPart() as part:
+                        if self._stacks is not None:
+                            self._stacks.take(part)
                     # An unknown kind of message, for example of a later version of raysm.
                     case None:
                         pass
@@ -161,6 +171,28 @@ class Head:
                         self._inbox.put(event)
             case _:
                 self._inbox.put(report)
+
+    async def _answer_client(self, question: Mapping[str, Any]) -> str:
+        """Answer a question of a client on the user's machine, in the loop of the control channel."""
+        from raysm.core.protocol.stacks import pack
+
+        if question.get("kind") != "stacks":
+            return ""
+        reading = asyncio.run_coroutine_threadsafe(self.read_stacks(), self._loop)
+        processes: list[ProcessStack] = await asyncio.wrap_future(reading)
+        return pack(processes)
+
+    async def read_stacks(self) -> "list[ProcessStack]":
+        """Return the Python stacks of the processes of all instances."""
+        # Imported when it is needed, because every start of an instance waits for imports.
+        from raysm.instance.stacks import Collection
+
+        if self._stacks is None:
+            self._stacks = Collection(self._instance.name, self._tell_all)
+        return await self._stacks.read(self._control.joined)
+
+    def _tell_all(self, message: control.Message) -> None:
+        self._network.call(self._control.tell_all, message)
 
     def _answer_claim(self, host: str, keys: Sequence[str], size_bytes: int) -> None:
         paths = self._instance.environment.paths
@@ -278,6 +310,10 @@ class Head:
         self._spawn(self._watch_requests())
         named = self._instance.environment.addresses.get(self._instance.name, address)
         shown = LOOPBACK if is_loopback(named) else address
+        control = self._instance.ports.control
+        emit_event(
+            State(name="control", host=self._instance.name, address=f"http://{shown}:{control}")
+        )
         # The dashboard's process starts at the first request to its port, where this instance
         # already listens.
         port = self._instance.ports.dashboard

@@ -9,6 +9,7 @@ imports only the standard library, because a runtime environment may have anothe
 import builtins
 import contextlib
 import importlib
+import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -18,6 +19,20 @@ from typing import Any
 
 RARE = ("requests", "jsonschema", "yaml", "tqdm", "tqdm.auto", "wcwidth")
 USAGE = "ray._common.usage.usage_lib"
+
+
+WORKERS = ("default_worker.py", "setup_worker.py")
+"""Ray's programs that run tasks and actors."""
+
+
+def show_stacks(role: str) -> None:
+    """Let ``raysm stacks`` see this process; see ``stack_signal``."""
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    path = os.path.join(folder, "core", "protocol", "stack_signal.py")
+    loader = importlib.machinery.SourceFileLoader("raysm_stack_signal", path)
+    module = types.ModuleType(loader.name)
+    loader.exec_module(module)
+    module.register(role)
 
 
 class Later(types.ModuleType):
@@ -80,6 +95,8 @@ def main(arguments: list[str]) -> None:
     import_ray_lean()
     program = arguments[0]
     sys.argv[:] = arguments
+    if os.path.basename(program) in WORKERS:
+        show_stacks("worker")
     # Unless -P was given, this program's folder comes first, whose modules no import of Ray may
     # find.
     if sys.path[:1] == [os.path.dirname(os.path.abspath(__file__))]:

@@ -208,10 +208,24 @@ class Worker:
     def _on_report(self, report: control.Report) -> None:
         match report:
             case MessageReceived(_, message):
-                if event := control.decode(message, control.TO_WORKER):
-                    self._inbox.put(event)
+                match control.decode(message, control.TO_WORKER):
+                    case control.StacksWanted(number):
+                        self._spawn(self._send_stacks, number)
+                    case None:
+                        pass
+                    case event:
+                        self._inbox.put(event)
             case _:
                 self._inbox.put(report)
+
+    async def _send_stacks(self, number: int) -> None:
+        # Imported when it is needed, because every start of an instance waits for imports.
+        from raysm.instance.stacks import parts_of
+
+        assert self._control is not None
+        parts = await asyncio.to_thread(lambda: list(parts_of(self._instance.name, number)))
+        for part in parts:
+            self._network.call(self._control.tell, control.encode(part))
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         head, addresses = self._instance.head, self._instance.environment.addresses

@@ -30,6 +30,10 @@ MAX_LINE = 8 * 1024
 """Maximum bytes of one line from an authenticated peer; also the limit of every stream, to bound
 its memory."""
 HANDSHAKE_TIMEOUT_S = 10.0
+CLIENT = "client"
+"""The host name of a client on the user's machine, which asks one question."""
+PART = 6 * 1024
+"""Characters of an answer in one line; a line also has its MAC and its JSON."""
 
 
 class ProtocolError(ClusterError):
@@ -177,3 +181,38 @@ def _object(text: bytes) -> dict[str, Any]:
     if not isinstance(message, dict):
         raise ProtocolError("a line is not a JSON object")
     return message
+
+
+async def ask_head(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    token: bytes,
+    question: dict[str, Any],
+) -> str:
+    """Ask a head something as a client, and return its answer.
+
+    Raises:
+        ProtocolError: What listens there is no head, or one that knows no such question.
+        TokenRefused: It has another token.
+        OSError: The connection was lost.
+    """
+    line = await greet_head(reader, writer, token, CLIENT)
+    line.send(question)
+    parts = []
+    while True:
+        match await line.receive():
+            case {"kind": "part", "text": str(text)}:
+                parts.append(text)
+            case {"kind": "end"}:
+                return "".join(parts)
+            case message:
+                raise ProtocolError(str(message.get("reason", "the head does not answer")))
+
+
+async def send_text(line: Line, text: str) -> None:
+    """Send an answer of any length to ``ask_head``; ``text`` is ASCII."""
+    for begin in range(0, len(text), PART):
+        line.send({"kind": "part", "text": text[begin : begin + PART]})
+        await line.drain()
+    line.send({"kind": "end"})
+    await line.drain()

@@ -36,8 +36,8 @@ class State:
     kind: ClassVar[str] = "state"
 
     name: str
-    """``joined`` (one more instance), ``formed``, ``dashboard`` (its port is open), ``running``,
-    ``gathering``, ``lost`` (an instance), ``rejoined``, ``stopping``, ``done``, ``failed``; readers
+    """``joined`` (one more instance), ``formed``, ``control`` and ``dashboard`` (their ports are
+    open), ``running``, ``gathering``, ``lost`` (an instance), ``rejoined``, ``stopping``, ``done``, ``failed``; readers
     must accept unknown names."""
     host: str = ""
     """The instance of the event."""
@@ -48,7 +48,8 @@ class State:
     total: int | None = None
     """Instances requested, for ``joined`` and ``formed``."""
     address: str | None = None
-    """The dashboard's URL, for ``dashboard``."""
+    """The URL of the dashboard or of the head's control channel, for ``dashboard`` and
+    ``control``."""
     time_s: float = field(default_factory=time.time)
     """Seconds since the epoch."""
 

@@ -175,7 +175,17 @@ def _try_each(files: Sequence[Any], method: str) -> None:
             getattr(file, method)()
 
 
+def show_stacks(role: str) -> None:
+    """Let ``raysm stacks`` see this process; see ``stack_signal``, which is loaded by its path too."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stack_signal.py")
+    loader = importlib.machinery.SourceFileLoader("raysm_stack_signal", path)
+    module = types.ModuleType(loader.name)
+    loader.exec_module(module)
+    module.register(role)
+
+
 if __name__ == "__main__":
+    show_stacks("script")
     sys.meta_path.insert(0, KeepGroups())
     set_exit_status = leave_at_once_after_exit_handlers()
     exit_status = main(sys.argv[1:])

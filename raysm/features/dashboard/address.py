@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 
 ANSWERS = "dashboard"
+CONTROL = "control"
+"""Name of the event that says where the head's control channel is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,9 +43,10 @@ class DashboardAddress:
     address: str
 
 
-def read_address(event: Event) -> DashboardAddress | None:
+def read_address(event: Event | None, name: str = ANSWERS) -> DashboardAddress | None:
+    """Return the address in an event of this name; None for another event."""
     match event:
-        case State(name=name, address=str(url), host=host) if name == ANSWERS:
+        case State(name=found, address=str(url), host=host) if found == name:
             parts = urlsplit(url)
             return (
                 None
@@ -101,12 +104,12 @@ def open_route(
     job: Job, place: DashboardAddress, *, limit_s: float = START_S, say: Say = write_line
 ) -> Iterator["Tunnel"]:
     """Yield a tunnel to the dashboard, once the dashboard answers: the first request starts it."""
-    with _tunnel(job, place) as tunnel:
+    with tunnel_to(job, place) as tunnel:
         _await_answer(job, tunnel.address, limit_s, say)
         yield tunnel
 
 
-def _tunnel(job: Job, place: DashboardAddress) -> "Tunnel":
+def tunnel_to(job: Job, place: DashboardAddress) -> "Tunnel":
     if not job.service.target.is_billed:
         # Checked here too, since a client of the tunnel only sees that nothing answers.
         has_own_listener(place.address.rpartition(":")[0], place.port)
@@ -119,8 +122,8 @@ def _tunnel(job: Job, place: DashboardAddress) -> "Tunnel":
     # The address is that of a line of the log, which the job's code can print too.
     if not _is_private(host):
         raise InvalidRequest(
-            f"the log of {job.name} names {place.address} as its dashboard, which is not on this "
-            "machine: the job's token was not sent there"
+            f"the log of {job.name} names {place.address} as an address of its head, which is "
+            "not on this machine: the job's token was not sent there"
         )
     # A tunnel checks for each connection which user's process listens.
     return Tunnel(lambda: connect_to_own(host, place.port, ANSWER_S))

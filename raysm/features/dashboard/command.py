@@ -1,9 +1,10 @@
-"""The commands that stay open: ``raysm dashboard``, ``tunnel`` and ``shell``."""
+"""The commands ``raysm dashboard``, ``tunnel``, ``shell`` and ``stacks``."""
 
 import json
 import threading
 import webbrowser
 from collections.abc import Callable
+from dataclasses import asdict
 
 from rich.console import Console
 
@@ -14,7 +15,9 @@ from raysm.cli.jobs import find_to_read
 from raysm.cli.page import Browse, show_page
 from raysm.core.client.job.listing import find_job
 from raysm.core.client.service import Service
+from raysm.core.protocol.terminal_text import visible
 from raysm.features.dashboard.dashboard import open_dashboard
+from raysm.features.dashboard.stacks import read_stacks
 from raysm.features.dashboard.tunnel.access import run_command
 
 
@@ -62,3 +65,14 @@ def run_in_instance(arguments: Arguments, console: Console, service: Service | N
         while not job.done():
             pause.wait(LOOK_S)
     return 0
+
+
+def run_stacks(arguments: Arguments, console: Console, service: Service | None = None) -> None:
+    """Print the stacks of ``arguments.job``, the odd ones first, or all of them as JSON."""
+    stacks = read_stacks(find_job(arguments.job, service or service_to_read(arguments)))
+    if arguments.json:
+        print(json.dumps([asdict(process) for process in stacks.processes]))
+        return
+    # Unwrapped and as it is: a line of a stack may be long, and may contain brackets.
+    for line in str(stacks).splitlines():
+        print(visible(line))

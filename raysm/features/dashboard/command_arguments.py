@@ -13,6 +13,7 @@ from raysm.core.client.settings import TARGETS
 # Strings, because the module imports what talks to the service.
 RUN = "raysm.features.dashboard.command:run"
 RUN_IN_INSTANCE = "raysm.features.dashboard.command:run_in_instance"
+RUN_STACKS = "raysm.features.dashboard.command:run_stacks"
 
 INSTANCE = re.compile(r"algo-\d+")
 
@@ -51,6 +52,21 @@ def add_shell(commands: Any) -> None:
     )
     add(shell, "JOB", JOB)
     add_instance_options(shell)
+
+
+def add_stacks(commands: Any) -> None:
+    stacks = add_command(
+        commands,
+        "stacks",
+        "show the line at which each process of a running job stands, on all instances",
+        run=RUN_STACKS,
+        family=Family.ENTER,
+        before="token",
+        examples="raysm stacks digits",
+    )
+    add(stacks, "JOB", JOB)
+    add(stacks, "--json", "print JSON")
+    add_target(stacks)
 
 
 def add_tunnel(commands: Any) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 from raysm.core.protocol import payload as payloads
+from raysm.core.protocol import stack_signal
 from raysm.core.protocol.payload import Payload
 from raysm.core.protocol.result import EXCEPTION, Failure
 from raysm.core.protocol.script_main import leave_at_once_after_exit_handlers
@@ -140,6 +141,7 @@ if __name__ == "__main__":
     # First, because exit handlers are called in reverse order: those of Ray and of the user's code
     # run before this one.
     set_exit_status = leave_at_once_after_exit_handlers()
+    stack_signal.register("driver")
     exit_status = main(sys.argv[1:])
     set_exit_status(exit_status)
     sys.exit(exit_status)

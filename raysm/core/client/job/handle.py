@@ -511,6 +511,18 @@ class Job:
         """
         return features.view("open_dashboard")(self, timeout=timeout)
 
+    def stacks(self) -> Any:
+        """Return the line at which each busy Python process of the running job stands, on all instances.
+
+        The job's processes go on meanwhile. ``.sentence`` says who waits where and who is
+        elsewhere, ``.groups`` has equal stacks together, and ``print`` shows all of it.
+
+        Raises:
+            InvalidRequest: The job has ended, or its workload has not begun.
+            ServiceError: The head did not answer within 30 s.
+        """
+        return features.view("read_stacks")(self)
+
     def plot(self, *names: str, log: bool = False, size: tuple[int, int] = (640, 200)) -> Any:
         """Return charts of metrics on one time axis, which a notebook shows; ``.save("loss.png")`` writes it.
 

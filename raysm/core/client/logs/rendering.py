@@ -188,8 +188,8 @@ def marked_value(value: float, not_finite_from: str = "") -> str:
 def sentence(event: events.State) -> str:
     """Return a state in words, an unknown one by its name; empty if users need not see it."""
     counted = f"{event.count} of {event.total} instances" if event.count is not None else ""
-    if event.name == "dashboard":
-        # Its address asks for the job's token: `raysm dashboard` opens it.
+    if event.name in ("dashboard", "control"):
+        # Their addresses ask for the job's token: `raysm dashboard` and `raysm stacks` have it.
         return ""
     texts = {
         "joined": f"{event.host} joined: {counted}",

@@ -1,0 +1,60 @@
+"""Let the bootstrap read the Python stacks of this process: ``raysm stacks``.
+
+On a signal, faulthandler writes the stacks of all threads into a file in memory. It needs neither
+the GIL nor the program, which may be stuck. The bootstrap finds the file by its name in
+``/proc/PID/fd``, so a process that has closed it, or replaced itself by another program, is never
+signalled: the signal would end it.
+
+Imports only the standard library, because scripts load it by its path. Linux only.
+"""
+
+import contextlib
+import faulthandler
+import os
+import signal
+import sys
+
+SIGNAL = int(signal.SIGRTMIN) + 6 if sys.platform == "linux" else 0
+"""A real-time signal, because programs use SIGUSR1 and SIGUSR2 themselves."""
+NAME = "raysm-stacks"
+MAX_ROLE = 100
+
+_hooks: list[bool] = []
+
+
+def register(role: str = "") -> None:
+    """Let the stacks of this process, and of those that it forks, be read.
+
+    Args:
+        role: What the process does, ``rank 3``; it replaces that of an earlier call.
+    """
+    if sys.platform != "linux":
+        return
+    # Without memory or descriptors, the program must run all the same.
+    with contextlib.suppress(OSError, RuntimeError):
+        earlier = find_file(os.getpid())
+        file = os.memfd_create(f"{NAME}:{role[:MAX_ROLE]}")
+        import fcntl
+
+        # The reader empties the file before each signal.
+        fcntl.fcntl(file, fcntl.F_SETFL, os.O_RDWR | os.O_APPEND)
+        faulthandler.register(SIGNAL, file=file, all_threads=True)
+        if earlier is not None:
+            os.close(earlier[0])
+        if not _hooks:
+            _hooks.append(True)
+            # A forked child has its parent's file until it has its own.
+            os.register_at_fork(after_in_child=lambda: register("forked"))
+
+
+def find_file(pid: int) -> tuple[int, str] | None:
+    """Return the descriptor of a process's file and the process's role; None without such a file."""
+    folder = f"/proc/{pid}/fd"
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                target = os.readlink(f"{folder}/{name}")
+                if target.startswith(f"/memfd:{NAME}:"):
+                    role = target.removeprefix(f"/memfd:{NAME}:").removesuffix(" (deleted)")
+                    return int(name), role
+    return None

@@ -1,0 +1,229 @@
+"""Read the Python stacks of this instance's processes, twice, to see which stand still.
+
+Each process of raysm's registers faulthandler for a signal (``raysm.core.protocol.stack_signal``).
+It needs no ptrace and no package.
+"""
+
+import asyncio
+import contextlib
+import linecache
+import os
+import re
+import sysconfig
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import raysm
+from raysm.core.protocol.control_line import PART
+from raysm.core.protocol.stack_signal import SIGNAL, find_file
+from raysm.core.protocol.stacks import APART_S, Frame, ProcessStack, Thread, pack, parse, unpack
+from raysm.instance.children import descendants
+from raysm.instance.control import Message, StacksPart, StacksWanted, encode
+from raysm.instance.exit_status import OWN_CODE
+
+WRITE_S = 2.0
+"""Seconds that a process has to write its stacks; a stopped one writes none."""
+POLL_S = 0.01
+QUIET_POLLS = 3
+"""Polls without growth after which a file is complete."""
+IDLE = "ray::IDLE"
+"""The title of a Ray worker without a task."""
+MAX_PROCESSES = 200
+
+STOPPED = {"T": "stopped by a signal (SIGSTOP)", "t": "stopped by a debugger"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    text: str
+    cpu_s: float
+    state: str
+
+
+def read_stacks(host: str, apart_s: float = APART_S) -> list[ProcessStack]:
+    """Return the stacks of all busy Python processes below this one. Blocks for two samples."""
+    files = {
+        pid: found
+        for pid in descendants(os.getpid())[:MAX_PROCESSES]
+        if _title(pid) != IDLE and (found := find_file(pid)) and _catches_signal(pid)
+    }
+    first = _sample({pid: found[0] for pid, found in files.items()})
+    began_s = time.monotonic()
+    time.sleep(apart_s)
+    second = _sample({pid: found[0] for pid, found in files.items()})
+    seconds = time.monotonic() - began_s
+    return [
+        _describe(host, pid, files[pid][1], first[pid], second[pid], seconds)
+        for pid in files
+        if pid in first and pid in second
+    ]
+
+
+def _describe(
+    host: str, pid: int, role: str, first: _Sample, second: _Sample, seconds: float
+) -> ProcessStack:
+    process = ProcessStack(host=host, pid=pid, role=_role(pid, role))
+    if second.state in STOPPED:
+        return replace(process, problem=STOPPED[second.state])
+    if not second.text:
+        return replace(process, problem=f"not answering (state {second.state})")
+    threads = parse(second.text)
+    return replace(
+        process,
+        threads=tuple(_explain(thread) for thread in threads),
+        is_still=threads[:1] == parse(first.text)[:1],
+        busy=max(0.0, second.cpu_s - first.cpu_s) / seconds,
+    )
+
+
+def _role(pid: int, role: str) -> str:
+    """Return a process's role; torchrun's agents give their ranks in a variable."""
+    with contextlib.suppress(OSError, ValueError):
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            for word in file.read().split(b"\0"):
+                if role == "script" and word.startswith(b"RANK="):
+                    return f"rank {int(word[5:])}"
+    title = _title(pid)
+    if title.startswith("ray::") and role == "worker":
+        return title.removeprefix("ray::")
+    return role or "process"
+
+
+def _title(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().partition(b"\0")[0].decode(errors="replace").strip()
+    return ""
+
+
+def _catches_signal(pid: int) -> bool:
+    """Return whether the signal would not end a process, which may have replaced itself by another program."""
+    with contextlib.suppress(OSError, ValueError):
+        with open(f"/proc/{pid}/status") as file:
+            for line in file:
+                if line.startswith("SigCgt:"):
+                    return bool(int(line.split()[1], 16) >> (SIGNAL - 1) & 1)
+    return False
+
+
+def _sample(files: dict[int, int]) -> dict[int, _Sample]:
+    """Return a sample of each process that still exists, by its pid; ``files`` has the descriptors."""
+    waiting: dict[int, tuple[int, int]] = {}
+    for pid, file in files.items():
+        with contextlib.suppress(OSError):
+            os.truncate(f"/proc/{pid}/fd/{file}", 0)
+            if _catches_signal(pid):
+                os.kill(pid, SIGNAL)
+                waiting[pid] = (0, 0)
+    until_s = time.monotonic() + WRITE_S
+    while waiting and time.monotonic() < until_s:
+        time.sleep(POLL_S)
+        for pid, (size, quiet) in list(waiting.items()):
+            try:
+                now = os.stat(f"/proc/{pid}/fd/{files[pid]}").st_size
+            except OSError:
+                del waiting[pid]
+                continue
+            waiting[pid] = (now, quiet + 1 if now == size and now > 0 else 0)
+            if waiting[pid][1] >= QUIET_POLLS:
+                del waiting[pid]
+    samples = {}
+    for pid, file in files.items():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            with open(f"/proc/{pid}/fd/{file}", "rb") as content:
+                text = content.read().decode(errors="replace")
+            with open(f"/proc/{pid}/stat", "rb") as content:
+                fields = content.read().rpartition(b")")[2].split()
+            ticks = int(fields[11]) + int(fields[12])
+            cpu_s = ticks / os.sysconf("SC_CLK_TCK")
+            samples[pid] = _Sample(text, cpu_s, fields[0].decode())
+    return samples
+
+
+def _explain(thread: Thread) -> Thread:
+    """Mark the frames of the user's code, and add their lines."""
+    return replace(thread, frames=tuple(_explain_frame(frame) for frame in thread.frames))
+
+
+def _explain_frame(frame: Frame) -> Frame:
+    if not _is_own(frame.file):
+        return frame
+    linecache.checkcache(frame.file)
+    return replace(
+        frame, is_own=True, source=linecache.getline(frame.file, frame.line).strip()[:200]
+    )
+
+
+_LIBRARIES = tuple(
+    os.path.join(os.path.realpath(folder), "")
+    for folder in {
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        os.path.dirname(os.__file__),
+        os.path.dirname(raysm.__file__),
+    }
+)
+
+
+def _is_own(file: str) -> bool:
+    return (
+        not file.startswith("<")
+        and re.search(OWN_CODE, file) is None
+        and not os.path.realpath(file).startswith(_LIBRARIES)
+        and "-packages/" not in file
+    )
+
+
+# -- all instances
+
+
+ANSWER_S = 5.0
+"""Seconds that the workers have to answer; a slower one is named, and not waited for."""
+
+
+def parts_of(host: str, number: int) -> Iterator[StacksPart]:
+    """Yield a worker's answer to ``StacksWanted``. Blocks for the samples first."""
+    text = pack(read_stacks(host))
+    for begin in range(0, len(text), PART):
+        yield StacksPart(host, number, text[begin : begin + PART], begin + PART >= len(text))
+
+
+class Collection:
+    """The stacks of all instances, collected at the head; its methods are called in the head's loop."""
+
+    def __init__(self, host: str, tell_all: Callable[[Message], None]) -> None:
+        self._host, self._tell_all = host, tell_all
+        self._number = 0
+        self._parts: defaultdict[str, list[str]] = defaultdict(list)
+        self._answered: dict[str, list[ProcessStack]] = {}
+        self._reading = asyncio.Lock()
+
+    async def read(self, workers: Iterable[str]) -> list[ProcessStack]:
+        """Return the stacks of the head and of ``workers``; one that does not answer has a problem."""
+        async with self._reading:
+            self._number += 1
+            self._parts.clear()
+            self._answered.clear()
+            expected = sorted(workers)
+            self._tell_all(encode(StacksWanted(self._number)))
+            until_s = time.monotonic() + APART_S + ANSWER_S
+            found = await asyncio.to_thread(read_stacks, self._host)
+            while not self._answered.keys() >= set(expected) and time.monotonic() < until_s:
+                await asyncio.sleep(0.02)
+            for host in expected:
+                missing = ProcessStack(
+                    host=host, pid=0, role="instance", problem=f"silent for {ANSWER_S:g} s"
+                )
+                found += self._answered.get(host, [missing])
+            return found
+
+    def take(self, part: StacksPart) -> None:
+        """Add a part of a worker's answer."""
+        if part.number != self._number:
+            return
+        self._parts[part.host].append(part.text)
+        if part.is_last:
+            # A worker of the same job, and so of the same version, sends no other text.
+            with contextlib.suppress(ValueError):
+                self._answered[part.host] = unpack("".join(self._parts.pop(part.host)))

@@ -1,0 +1,111 @@
+"""Stacks: what processes wait for, which are alike, and the sentence about them."""
+
+import pytest
+
+from raysm.core.protocol.stacks import (
+    Frame,
+    ProcessStack,
+    Thread,
+    group,
+    lines_of,
+    pack,
+    parse,
+    sentence,
+    unpack,
+)
+
+C10D = "/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+DUMP = """\
+Thread 0x00007f01 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 327 in wait
+  File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap
+
+Current thread 0x00007f02 (most recent call first):
+  File "/app/data.py", line 17 in load
+  File "<frozen importlib._bootstrap>", line 241 in _call_with_frames_removed
+  File "/app/train.py", line 41 in <module>
+"""
+
+
+def own(file, line, source=""):
+    return Frame(file=file, line=line, function="f", is_own=True, source=source)
+
+
+def rank(number, *frames, **facts):
+    threads = (Thread(frames=frames, is_main=True),) if frames else ()
+    return ProcessStack(
+        host="algo-1", pid=100 + number, role=f"rank {number}", threads=threads, **facts
+    )
+
+
+def waiting(number):
+    return rank(
+        number,
+        Frame(file=C10D, line=3000, function="all_reduce"),
+        Frame(file=C10D.replace("distributed_c10d", "c10d_logger"), line=80, function="wrapper"),
+        own("/app/train.py", 41),
+    )
+
+
+def test_dump_becomes_threads_with_the_main_thread_first():
+    main, other = parse(DUMP)
+    assert main.is_main
+    assert [(frame.place, frame.function) for frame in main.frames] == [
+        ("data.py:17", "load"),
+        ("train.py:41", "<module>"),
+    ]
+    assert not other.is_main
+
+
+def test_dump_that_was_cut_off_has_the_frames_that_it_has():
+    assert parse(DUMP[:200])[0].frames
+    assert parse("") == ()
+
+
+def test_sentence_names_who_waits_in_a_collective_and_the_line_of_the_odd_one():
+    ranks = [waiting(0), rank(1, own("/app/data.py", 17, "time.sleep(9)")), waiting(2), waiting(3)]
+    assert sentence(group(ranks)) == (
+        "ranks 0, 2, 3 wait in all_reduce (train.py:41); rank 1 is in `time.sleep(9)` (data.py:17)"
+    )
+
+
+def test_odd_stack_is_shown_first():
+    ranks = [waiting(0), waiting(1), rank(2, own("/app/data.py", 17))]
+    assert [each.names for each in group(ranks)] == ["rank 2", "ranks 0, 1"]
+    assert next(lines_of(group(ranks))).startswith("rank 2 is in")
+
+
+def test_stopped_process_is_named_with_its_state():
+    ranks = [waiting(0), rank(1, problem="stopped by a signal (SIGSTOP)")]
+    assert "rank 1 is stopped by a signal (SIGSTOP)" in sentence(group(ranks))
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "words"),
+    [
+        ("/lib/python3.11/queue.py", "get", "waits for a queue (train.py:41)"),
+        ("/lib/python3.11/threading.py", "wait", "waits for a lock (train.py:41)"),
+        ("/lib/site-packages/ray/_private/worker.py", "get", "waits in ray.get (train.py:41)"),
+        ("/lib/python3.11/socket.py", "readinto", "waits for the network (train.py:41)"),
+        ("/lib/site-packages/torch/utils/data/dataloader.py", "_get_data", "waits for the data loader (train.py:41)"),
+        (C10D, "new_group", "forms a process group (train.py:41)"),
+    ],
+)  # fmt: skip
+def test_library_call_above_the_users_line_says_what_is_waited_for(file, function, words):
+    process = rank(0, Frame(file=file, line=1, function=function), own("/app/train.py", 41))
+    assert group([process])[0].act == words
+
+
+def test_thread_that_runs_the_users_code_is_looked_at_before_an_idle_main_thread():
+    idle = Thread(frames=(Frame(file=C10D, line=1, function="main_loop"),), is_main=True)
+    busy = Thread(frames=(own("/app/loop.py", 5, "step()"),))
+    process = ProcessStack(host="algo-2", pid=9, role="worker", threads=(idle, busy))
+    assert sentence(group([process])) == "worker 9 on algo-2 is in `step()` (loop.py:5)"
+
+
+def test_packed_stacks_are_the_same_after_the_way():
+    processes = [waiting(0), rank(1, problem="silent for 5 s")]
+    assert unpack(pack(processes)) == processes
+    assert pack(processes).isascii()
+    with pytest.raises(ValueError, match="not the stacks"):
+        unpack("no stacks")

@@ -1,0 +1,93 @@
+"""Stacks of this instance's processes, which write them on a signal: also stuck, forked and stopped ones."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from raysm.core.protocol import script_main
+from raysm.core.protocol.stack_signal import find_file
+from raysm.instance.stacks import read_stacks
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and memfd")
+
+
+@contextlib.contextmanager
+def running(tmp_path, code, **environment):
+    """Run a script as a rank does; it must print a line when it stands."""
+    script = tmp_path / "loop.py"
+    script.write_text(code)
+    process = subprocess.Popen(
+        script_main.command(str(script), []),
+        stdout=subprocess.PIPE,
+        env={**os.environ, **environment},
+        start_new_session=True,
+    )
+    try:
+        process.stdout.readline()
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+
+
+def stacks_of(process):
+    return [each for each in read_stacks("algo-1", 0.2) if each.pid == process.pid]
+
+
+def test_rank_that_holds_the_gil_in_an_endless_call_shows_its_line(tmp_path):
+    code = "import re\nprint(1, flush=True)\nre.match('(a+)+$', 'a' * 60 + 'b')  # endless\n"
+    with running(tmp_path, code, RANK="3") as process:
+        [stack] = stacks_of(process)
+    assert stack.rank == 3
+    assert stack.thread.own_frame.source.endswith("# endless")
+    assert stack.is_still
+    assert stack.busy > 0.05
+
+
+def test_loop_over_several_lines_is_not_still(tmp_path):
+    body = "".join(f"    x = sum(range(2000)) + {number}\n" for number in range(200))
+    with running(tmp_path, f"print(1, flush=True)\nwhile True:\n{body}") as process:
+        stacks = [stacks_of(process)[0] for _ in range(5)]
+    # By chance, two samples may show the same line.
+    assert not all(stack.is_still for stack in stacks)
+
+
+def test_stopped_process_is_named_as_stopped(tmp_path):
+    with running(tmp_path, "import time\nprint(1, flush=True)\ntime.sleep(99)\n") as process:
+        os.kill(process.pid, signal.SIGSTOP)
+        [stack] = stacks_of(process)
+        os.kill(process.pid, signal.SIGCONT)
+    assert "SIGSTOP" in stack.problem
+
+
+def test_forked_child_has_a_stack_of_its_own(tmp_path):
+    code = (
+        "import os, time\n"
+        "if os.fork():\n    os.wait()\n"
+        "else:\n    print(1, flush=True)\n    time.sleep(99)  # in the child\n"
+    )
+    with running(tmp_path, code) as process:
+        stacks = {each.pid: each for each in read_stacks("algo-1", 0.2)}
+    sources = [stack.thread.own_frame.source for stack in stacks.values() if stack.thread]
+    assert "os.wait()" in sources
+    assert "time.sleep(99)  # in the child" in sources
+    assert process.pid in stacks
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os\nos.execv('/bin/sh', ['sh', '-c', 'echo 1; sleep 99; true'])\n",
+        "import os, time\nos.closerange(3, 200)\nprint(1, flush=True)\ntime.sleep(99)\n",
+    ],
+)
+def test_process_that_replaced_itself_or_closed_the_file_is_not_signalled(tmp_path, code):
+    with running(tmp_path, code) as process:
+        assert find_file(process.pid) is None
+        assert stacks_of(process) == []
+        assert process.poll() is None
