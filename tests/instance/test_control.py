@@ -8,10 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from raysm.core.protocol.control_line import (
-    MAX_LINE,
-    TokenRefused,
-)
+from raysm.core.protocol.control_line import MAX_LINE, PART, TokenRefused, ask_head
 from raysm.core.protocol.paths import Paths
 from raysm.instance import control
 from raysm.instance import lifecycle as life
@@ -49,7 +46,12 @@ class Reports:
 
 @contextlib.asynccontextmanager
 async def head(
-    hosts=("algo-2", "algo-3"), identity=IDENTITY, beat_s=BEAT_S, silence_s=SILENCE_S, token=TOKEN
+    hosts=("algo-2", "algo-3"),
+    identity=IDENTITY,
+    beat_s=BEAT_S,
+    silence_s=SILENCE_S,
+    token=TOKEN,
+    answer=None,
 ):
     reports = Reports()
     server = HeadControl(
@@ -59,6 +61,7 @@ async def head(
         report=reports,
         silence_s=silence_s,
         beat_s=beat_s,
+        answer=answer,
     )
     await server.start("127.0.0.1", 0)
     try:
@@ -412,3 +415,40 @@ def test_the_keys_that_are_asked_about_at_a_time_fit_one_line_and_so_does_the_an
         control.encode(life.OutputsTaken(tuple(pieces[0][:half]), tuple(pieces[0][half:]))),
     ):
         assert len(json.dumps(message)) < MAX_LINE - 100
+
+
+async def ask(server, token=TOKEN):
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=MAX_LINE)
+    try:
+        return await ask_head(reader, writer, token, {"kind": "stacks"})
+    finally:
+        writer.close()
+
+
+def test_client_with_the_token_is_answered_in_any_length_and_is_no_worker():
+    text = "0123456789" * PART
+
+    async def answer(question):
+        assert question["kind"] == "stacks"
+        return text
+
+    async def run():
+        async with head(answer=answer) as (server, reports):
+            assert await ask(server) == text
+            assert server.joined == frozenset()
+            assert reports.all == []
+
+    asyncio.run(run())
+
+
+def test_client_without_the_token_is_refused():
+    async def answer(question):
+        raise AssertionError(question)
+
+    async def run():
+        async with head(answer=answer) as (server, _):
+            with pytest.raises(TokenRefused):
+                await ask(server, b"another token")
+            assert server.refused == 1
+
+    asyncio.run(run())

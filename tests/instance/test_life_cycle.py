@@ -40,7 +40,7 @@ def test_a_job_that_succeeds_ends_everywhere_with_zero(tmp_path):
         cluster.start().wait_for("user code runs")
         assert set(cluster.wait().values()) == {0}
         names = [state.name for state in cluster.states()]
-        assert names == ["joined", "joined", "joined", "formed", "dashboard", "done"]
+        assert names == ["joined", "joined", "joined", "formed", "control", "dashboard", "done"]
         assert [state.count for state in cluster.states()][:4] == [1, 2, 3, 3]
         assert not any(cluster.failure(host) for host in cluster.hosts)
 
