@@ -80,7 +80,7 @@ TRIALS = {
         runs_jobs=False,
     ),
     "dev": Trial(
-        'cd "$CLONE" && python3 -m pytest -q -n 2 -p no:cacheprovider tests/core/request tests/features/grid/rows'
+        'cd "$CLONE" && python3 -m pytest -q -n 2 -p no:cacheprovider tests/core/request tests/features/grid/sources'
         " tests/features/script/test_request.py",
         runs_jobs=False,
     ),
