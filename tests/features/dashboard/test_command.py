@@ -120,7 +120,7 @@ def test_a_tunnel_is_told_and_ends_with_its_job(server):
         ) as second:
             shown = second.stdout.readline()
             second.kill()
-        assert_printed(*outputs("guides/dashboard-tunnels.md"), shown)
+        assert_printed(outputs("guides/dashboard-tunnels.md")[0], shown)
         assert told == {"job": "echo", "address": f"127.0.0.1:{local}", "port": local}
         assert exchange(("127.0.0.1", local), b"abc") == b"abc"
         server.sm.stop_training_job(TrainingJobName="echo")
