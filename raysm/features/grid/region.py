@@ -152,7 +152,11 @@ first are slow."""
 
 
 class RegionUnavailable(Exception):
-    """A region gave no usable answer: its token bucket was empty, or the call was throttled or failed."""
+    """A region gave no usable answer: its token bucket was empty, or the call was throttled or failed.
+
+    Attributes:
+        reason: Why the call failed; empty if the region has only no token for it, or throttled it.
+    """
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)

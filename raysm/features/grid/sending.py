@@ -193,17 +193,23 @@ def ask_to_stop(store: Store, api: RegionApi, now: float) -> float | None:
         for attempt in attempts:
             try:
                 _ask(store, api, attempt, now)
-            except RegionUnavailable:
-                # Otherwise the next step would be a sweep's, 10 s later, and would leave most
-                # tokens unused.
-                waits.append(now + api.limiter.wait_s(region, "stop", now))
+            except RegionUnavailable as error:
+                # A region that does not answer is asked again in the next sweep: each call may
+                # wait for a minute, and the other regions with it.
+                if not error.reason:
+                    waits.append(now + api.limiter.wait_s(region, "stop", now))
+                return
 
     def ask_strays(region: str, strays: list[tuple[str, str]]) -> None:
         for _, name in strays:
-            with contextlib.suppress(RegionUnavailable, ServiceError):
+            try:
                 api.ask(region, "stop", now, operator.methodcaller("stop", name))
-                with store.database.transaction("stray asked"):
-                    store.change_stray(name, asked_s=now)
+            except RegionUnavailable:
+                return
+            except ServiceError:
+                continue
+            with store.database.transaction("stray asked"):
+                store.change_stray(name, asked_s=now)
 
     due = (
         each

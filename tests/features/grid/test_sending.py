@@ -194,6 +194,18 @@ def test_a_stop_that_has_no_effect_is_repeated(tmp_path):
     assert one.states() == {"stopped": 1}
 
 
+def test_a_region_that_does_not_answer_is_asked_for_one_stop_in_each_sweep(tmp_path):
+    region = {"us-east-1": Behaviour(run_s=100_000)}
+    one = Bench(tmp_path, rows=20, regions=region, rules=Rules(brake=0, parallel=20))
+    one.run_until(lambda: len(one.store.open_attempts()) == 20)
+    began_s = one.clock.now
+    one.regions["us-east-1"].behaviour.silent = ((began_s, began_s + 600),)
+    one.store.change_grid("stopping", began_s, fenced=False)
+    one.points.clear()
+    one.run_until(lambda: one.clock.now > began_s + 500)
+    assert 10 <= one.points.count("before stop") <= 60
+
+
 def test_a_stop_of_an_orphaned_job_that_has_no_effect_is_repeated(tmp_path):
     one = Bench(tmp_path, rows=1, regions={"us-east-1": Behaviour()})
     one.step()
