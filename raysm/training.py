@@ -9,12 +9,11 @@ import torch
 
 from raysm.features.training.cluster.checkpoint.checkpoints import Checkpoints
 from raysm.features.training.cluster.degrees import Parallel
-from raysm.features.training.cluster.evaluation import evaluate
 from raysm.features.training.cluster.loop.learning_rate import scale
 from raysm.features.training.cluster.loop.sampler import batches, epochs
 from raysm.features.training.cluster.loop.session import current
 from raysm.features.training.cluster.model_file import save_model
-from raysm.features.training.cluster.prepare import prepare, step
+from raysm.features.training.cluster.prepare import evaluate, prepare, step
 
 __all__ = [
     "Checkpoints",

@@ -1,11 +1,13 @@
-"""Make a plain model and its optimizer train together over all workers."""
+"""Make a plain model and its optimizer train together over all workers; step and evaluate it."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, get_args
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
+from torch.utils.data import Dataset, default_collate
 
 from raysm.errors import InvalidRequest
 from raysm.features.training.cluster.checkpoint.checkpoints import Checkpoints, attach
@@ -14,6 +16,7 @@ from raysm.features.training.cluster.engines.mean_loss import Divisor, Loss, Mea
 from raysm.features.training.cluster.loop import learning_rate
 from raysm.features.training.cluster.loop.batch import seed_all
 from raysm.features.training.cluster.loop.learning_rate import check_scheduler
+from raysm.features.training.cluster.loop.sampler import one_pass
 from raysm.features.training.cluster.loop.session import current
 from raysm.features.training.cluster.measure import measure
 from raysm.features.training.cluster.parallel.blocks import Blocks, check_compiler
@@ -212,3 +215,60 @@ def step(batch: Any) -> float:
         raise InvalidRequest("training.step was called before training.prepare")
     loss: float = trainer.step(batch)
     return loss
+
+
+def evaluate(
+    dataset: Dataset[Any] | Sequence[Any],
+    *,
+    batch_size: int,
+    metrics: Mapping[str, Callable[[Any, Any], Any]] | None = None,
+    loader_workers: int = 0,
+    collate: Callable[[list[Any]], Any] = default_collate,
+) -> dict[str, float]:
+    """Return the loss, and other metrics, of the model as it is now: exact means over a data set.
+
+    The mean is over rows, or over what a divisor counts. Every worker must call it. The workers
+    share the rows, and each row counts once. It computes in evaluation mode and in the precision of
+    the training, and changes neither random numbers nor running averages nor the position in the
+    data. Replicas whose batch norms have averages of their own use those of the first, which
+    checkpoints keep. ::
+
+        for epoch in training.epochs(10):
+            for batch in training.batches(dataset, batch_size=256):
+                training.step(batch)
+            means = training.evaluate(validation, batch_size=1024, metrics={"accuracy": accuracy})
+            training.report(**{f"validation_{name}": value for name, value in means.items()})
+
+    Args:
+        dataset: Has ``len()`` and ``[row]``, and is the same on every instance; read in its own
+            order.
+        batch_size: Rows over all workers at a time, any number.
+        metrics: Name -> (output, target) -> the mean over the rows that it gets, one number; or the
+            pair (mean, what it divides by), as for the accuracy over tokens that are no padding.
+        loader_workers: Processes of each worker that read ahead; 0 reads in the worker itself.
+        collate: Makes a batch of samples, as for ``training.batches``.
+
+    Returns:
+        ``loss``, by the loss and divisor of ``training.prepare``, and each metric, by name; the
+        same on every worker.
+
+    Raises:
+        InvalidRequest: ``prepare`` has not been called, a number is out of range, a metric is
+            called ``loss``, or does not return one number.
+        InvalidInput: What the mean of the loss or of a metric divides by adds up to 0.
+    """
+    session = current()
+    if session.trainer is None:
+        raise InvalidRequest("training.evaluate was called before training.prepare")
+    metrics = metrics or {}
+    # Checked before the first batch: one of two values with one name would be lost, after minutes
+    # of computing.
+    if "loss" in metrics:
+        raise InvalidRequest(
+            "training.evaluate: 'loss' is that of training.prepare, and returned in any case; name the metric otherwise"
+        )
+    batches = one_pass(
+        session, dataset, batch_size=batch_size, loader_workers=loader_workers, collate=collate
+    )
+    found: dict[str, float] = session.trainer.evaluate(batches, metrics)
+    return found

@@ -9,9 +9,8 @@ from torch.utils.data import TensorDataset
 from raysm import training
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.features.training.cluster.degrees import Parallel
-from raysm.features.training.cluster.evaluation import evaluate
 from raysm.features.training.cluster.loop import session as sessions
-from raysm.features.training.cluster.prepare import prepare
+from raysm.features.training.cluster.prepare import evaluate, prepare
 
 
 def parts():

@@ -1,7 +1,7 @@
 """Checkpoints of a training: saved in the background, resumed from the newest whole one, and saved on SIGTERM.
 
 Each instance has the files of its own workers. ``manifest`` says when a checkpoint is whole,
-``shards`` writes and reads it, ``transfer`` brings files that an instance lacks.
+``shards`` writes and reads it, and fetches files that an instance lacks.
 """
 
 import atexit
@@ -38,7 +38,7 @@ from raysm.features.training.cluster.checkpoint.manifest import (
     remove,
     step_of,
 )
-from raysm.features.training.cluster.checkpoint.transfer import CheckpointTransfer
+from raysm.features.training.cluster.checkpoint.shards import CheckpointTransfer
 from raysm.features.training.cluster.loop.batch import (
     capture_state,
     restore_state,

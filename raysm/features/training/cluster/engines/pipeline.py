@@ -24,11 +24,17 @@ from torch.utils import _pytree as pytree
 
 from raysm.errors import InvalidInput
 from raysm.features.training.cluster.degrees import Parallel
-from raysm.features.training.cluster.engines.full_model import Metric, autocast, no_sums, sums
+from raysm.features.training.cluster.engines.full_model import (
+    Metric,
+    autocast,
+    no_sums,
+    normed_by_averages,
+    sums,
+    without_trace,
+)
 from raysm.features.training.cluster.engines.gradients import add_up, average
 from raysm.features.training.cluster.engines.mean_loss import MeanLoss, zero_of
 from raysm.features.training.cluster.loop.batch import inputs_and_target, on_device, rows_of
-from raysm.features.training.cluster.loop.batch_norms import normed_by_averages, without_trace
 from raysm.features.training.cluster.loop.session import Session
 
 

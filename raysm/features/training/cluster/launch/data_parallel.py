@@ -16,7 +16,7 @@ from ray.exceptions import RayActorError, RayError
 from raysm.core.protocol.names import LABEL_HOST
 from raysm.core.protocol.payload import Payload
 from raysm.errors import RayFailed, WorkerFailed
-from raysm.features.training.cluster.launch import state
+from raysm.features.training.cluster.launch import state_folders
 from raysm.features.training.cluster.launch.failure_attribution import (
     Failure,
     as_refusal,
@@ -110,8 +110,10 @@ class _Loop:
         if number == 0 and self._launch.environment.has_checkpoints:
             paths = self._launch.environment.paths
             # The loop may save files there itself, beside the checkpoints of raysm.training.
-            if differences := state.describe_restored(paths, [item.node.host for item in places]):
-                say(f"{differences}. {state.RISK}")
+            if differences := state_folders.describe_restored(
+                paths, [item.node.host for item in places]
+            ):
+                say(f"{differences}. {state_folders.RISK}")
         error = self._fit(places, number)
         self._relay.drain()
         if self._stop.asked:

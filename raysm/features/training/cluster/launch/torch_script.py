@@ -28,7 +28,7 @@ from raysm.core.protocol.events import line
 from raysm.core.protocol.machine import others_first
 from raysm.core.protocol.payload import Payload
 from raysm.errors import InvalidRequest, WorkerFailed
-from raysm.features.training.cluster.launch import state
+from raysm.features.training.cluster.launch import state_folders
 from raysm.features.training.cluster.launch.failure_attribution import (
     CAUSE_S,
     Failure,
@@ -117,15 +117,15 @@ class Agent:
             port: int = probe.getsockname()[1]
             return port
 
-    def digest_state(self) -> state.State:
-        return state.digest_state(_state_folder())
+    def digest_state(self) -> state_folders.State:
+        return state_folders.digest_state(_state_folder())
 
     def read_state(self, names: Collection[str]) -> Iterator[tuple[str, bytes]]:
         yield from folders.read_pieces(_state_folder(), names)
 
-    def copy_state(self, agent: ActorHandle, of_rank_0: state.State) -> None:
+    def copy_state(self, agent: ActorHandle, of_rank_0: state_folders.State) -> None:
         """Make this instance's state folder equal to that of rank 0, which ``agent`` reads."""
-        names = state.remove_others(_state_folder(), of_rank_0)
+        names = state_folders.remove_others(_state_folder(), of_rank_0)
         if names:
             stream = agent.read_state.options(
                 num_returns="streaming",
@@ -360,11 +360,12 @@ class _Script:
         found = self._call_all(places, [agent.digest_state.remote() for agent in agents])
         of_rank_0, *others = found
         states = {item.node.host: of_place for item, of_place in zip(places, found, strict=True)}
-        differences = state.describe_differences(states)
+        differences = state_folders.describe_differences(states)
         if not self._workload.share_state:
             if differences:
                 say(
-                    f"{differences}. {state.RISK}, or add --share-state, which copies rank 0's to the other instances"
+                    f"{differences}. {state_folders.RISK}, or add --share-state, which copies "
+                    "rank 0's to the other instances"
                 )
             return
         if differences and not of_rank_0:

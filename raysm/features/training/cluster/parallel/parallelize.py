@@ -24,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 
 from raysm.errors import InvalidRequest
 from raysm.features.training.cluster.degrees import Layout, Parallel
-from raysm.features.training.cluster.engines.full_model import FullModel
+from raysm.features.training.cluster.engines.full_model import FullModel, averages_kept
 from raysm.features.training.cluster.engines.mean_loss import MeanLoss
 from raysm.features.training.cluster.engines.pipeline import (
     Pipeline,
@@ -32,7 +32,6 @@ from raysm.features.training.cluster.engines.pipeline import (
     Stage,
     stage_numbers,
 )
-from raysm.features.training.cluster.loop.batch_norms import averages_kept
 from raysm.features.training.cluster.loop.session import Session
 from raysm.features.training.cluster.parallel.blocks import Blocks, block_names, compile_blocks
 from raysm.features.training.cluster.parallel.optimizers import Groups, check_placed

@@ -26,10 +26,9 @@ from torch.optim import Optimizer
 
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.features.training.cluster.degrees import Layout, Parallel
-from raysm.features.training.cluster.engines.full_model import Engine
+from raysm.features.training.cluster.engines.full_model import Engine, averages_of_first, no_sums
 from raysm.features.training.cluster.engines.gradients import clip
 from raysm.features.training.cluster.engines.mean_loss import MeanLoss
-from raysm.features.training.cluster.evaluation import evaluation, means
 from raysm.features.training.cluster.loop.batch import (
     capture_state,
     inputs_and_target,
@@ -300,6 +299,57 @@ class Trainer(RankModel):
             dist.recv(received, owner, group=group)
             return received
         return None
+
+
+@contextmanager
+def evaluation(
+    model: nn.Module, replicas: "Sequence[dist.ProcessGroup]", device: torch.device
+) -> Iterator[None]:
+    """Compute without gradients, in evaluation mode, like the model that a checkpoint would keep."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        devices = [device] if device.type == "cuda" else []
+        # Layers that also draw random numbers in evaluation mode must not change what the training
+        # draws next.
+        with torch.no_grad(), torch.random.fork_rng(devices), averages_of_first(model, replicas):
+            yield
+    finally:
+        # One by one: modules that the user keeps in evaluation mode, such as a frozen part, stay in
+        # it.
+        for module, training in modes.items():
+            module.training = training
+
+
+def means(
+    session: Session,
+    engine: Engine,
+    batches: Iterable[Any],
+    metrics: Mapping[str, Callable[[Any, Any], Any]],
+) -> dict[str, float]:
+    """Return each metric's mean over all rows; every rank must call it, with equally many batches."""
+    functions = list(metrics.values())
+    total = no_sums(functions)
+    for batch in batches:
+        slice_sums = engine.measure(batch, functions)
+        # A rank without a row of its own computes a row of another rank.
+        if session.share is None or session.share > 0:
+            total += slice_sums
+    if session.cpu_group is not None:
+        # Sums and counts in one message, in float64: the mean is then exact however the rows lie
+        # over the ranks.
+        dist.all_reduce(total, group=session.cpu_group)
+    empty = [
+        name for name, (_, divisor) in zip(metrics, total.tolist(), strict=True) if divisor == 0
+    ]
+    if empty:
+        raise InvalidInput(
+            f"training.evaluate: {empty[0]} has no mean, since what it divides by adds up to 0"
+        )
+    return {
+        name: value / divisor
+        for name, (value, divisor) in zip(metrics, total.tolist(), strict=True)
+    }
 
 
 @contextmanager

@@ -36,7 +36,7 @@ from raysm.features.training.cluster.checkpoint.manifest import (
     parse_manifest,
     read_manifests,
 )
-from raysm.features.training.cluster.checkpoint.transfer import FileTransfer, plan_transfers
+from raysm.features.training.cluster.checkpoint.shards import FileTransfer, plan_transfers
 from raysm.features.training.cluster.loop import session as sessions
 from tests.support.waiting import until
 

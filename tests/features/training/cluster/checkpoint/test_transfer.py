@@ -6,7 +6,7 @@ import pytest
 
 from raysm.core.protocol.store import sha256_of
 from raysm.features.training.cluster.checkpoint.manifest import FileRecord
-from raysm.features.training.cluster.checkpoint.transfer import CHUNK_BYTES
+from raysm.features.training.cluster.checkpoint.shards import CHUNK_BYTES
 from tests.support.transfers import fetched
 
 

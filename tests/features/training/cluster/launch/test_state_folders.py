@@ -5,7 +5,7 @@ import json
 import pytest
 
 from raysm.core.protocol.paths import Paths
-from raysm.features.training.cluster.launch.state import (
+from raysm.features.training.cluster.launch.state_folders import (
     BLOCK_BYTES,
     MAX_BLOCKS,
     describe_differences,
