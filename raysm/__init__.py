@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from raysm.features.grid.task import Rules
     from raysm.features.grid.views.grid import Grid
     from raysm.features.grid.views.handle import GridHandle, attach_grid
-    from raysm.features.script.client import Function
-    from raysm.features.script.remote import remote
+    from raysm.features.script.client import Function, remote
     from raysm.features.script.request import Script
     from raysm.features.session.client.calls import as_completed, gather, progress
     from raysm.features.session.client.handle import Session

@@ -54,7 +54,7 @@ TIES = {
     # The doctor also checks what the embedded SageMaker needs; no feature is behind this.
     "features/account/doctor_command.py": {"local"},
     # For type checkers alone: inside of a session a remote function returns one of its calls.
-    "features/script/remote.py": {"features.session"},
+    "features/script/client.py": {"features.session"},
     # A trial of several workers is a training: it uses the training's group of workers.
     "features/sweep/cluster/group.py": {"features.training"},
 }

@@ -7,9 +7,9 @@ from raysm.core.client.source.package import package_of
 from raysm.core.protocol import payload
 from raysm.core.protocol.paths import Paths
 from raysm.core.request import Input, JobRequest
+from raysm.features.batch import runner
 from raysm.features.batch.cluster import predict
-from raysm.features.batch.cluster import run as batch_run
-from raysm.features.batch.cluster.run import run_batch
+from raysm.features.batch.runner import run_batch
 from tests.support.payloads import pack_payload
 
 
@@ -37,7 +37,7 @@ def run(
     workload, events = pack(batch, base, channel, distribution), []
     pickled = Paths(base).payload / payload.FUNCTION
     with mock.patch.object(
-        batch_run, "map_blocks", in_this_process if here else batch_run.map_blocks
+        runner, "map_blocks", in_this_process if here else runner.map_blocks
     ):
         return run_batch(
             workload, channel, pickled, events.append, result=result, records=records

@@ -28,7 +28,7 @@ class BatchInference(PickledWorkload):
     """
 
     kind: ClassVar[str] = "batch"
-    runner: ClassVar[str] = "raysm.features.batch.cluster.run:BatchRunner"
+    runner: ClassVar[str] = "raysm.features.batch.runner:BatchRunner"
     reader: ClassVar[str] = "raysm.features.batch.result:BatchResult"
     label: ClassVar[str] = "the batch inference"
     keeps: ClassVar[str] = "the predictions"

@@ -7,9 +7,7 @@ FEATURE = Feature(
         "script": "raysm.features.script.request:Script",
         "function": "raysm.features.script.request:PickledFunction",
     },
-    names=within(
-        "raysm.features.script", client=["Function"], remote=["remote"], request=["Script"]
-    ),
+    names=within("raysm.features.script", client=["Function", "remote"], request=["Script"]),
     commands={"run": "raysm.features.script.command_arguments:add_run"},
     views={
         "script": "raysm.features.script.request:Script",

@@ -1,5 +1,5 @@
 """Sweeps: many trials of a function or script in one job, or in a tuning job of SageMaker.
 
-``client.py`` is what users hold, ``cluster/run.py`` runs a sweep in the job, ``tuning.py`` sends
+``client.py`` is what users hold, ``runner.py`` runs a sweep in the job, ``tuning.py`` sends
 tuning jobs.
 """

@@ -146,7 +146,7 @@ class SweepWorkload(Workload):
             other.
     """
 
-    runner: ClassVar[str] = "raysm.features.sweep.cluster.runner:SweepRunner"
+    runner: ClassVar[str] = "raysm.features.sweep.runner:SweepRunner"
     reader: ClassVar[str] = "raysm.features.sweep.client:SweepResult"
     label: ClassVar[str] = "the sweep"
     keeps: ClassVar[str] = "the table of its trials, and what the best one left"

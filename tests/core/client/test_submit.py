@@ -16,8 +16,7 @@ from raysm.core.protocol import payload
 from raysm.core.protocol.result import FAILURE
 from raysm.core.request import Cluster, Input, Limits, Local, Security
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound
-from raysm.features.script.client import Function
-from raysm.features.script.remote import remote
+from raysm.features.script.client import Function, remote
 from raysm.features.script.request import Script
 from raysm.features.similarity.request import Similarity
 from raysm.features.sweep.client import Sweep

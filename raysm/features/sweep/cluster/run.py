@@ -16,9 +16,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from raysm.core.protocol.events import DIVERGED, Event, Metric, Progress, Trial, best_of
 from raysm.errors import InvalidRequest, TrialFailed
-from raysm.features.sweep.cluster.head_files import serve_files
 from raysm.features.sweep.cluster.study import Entry, Population, Study
-from raysm.features.sweep.cluster.trial import Assignment, Message, TrialActor
+from raysm.features.sweep.cluster.trial import Assignment, Message, TrialActor, serve_files
 from raysm.features.sweep.request import Pbt, SweepWorkload
 from raysm.instance.work.failure import how_process_ended
 from raysm.instance.work.nodes import Node, tasks_at_once

@@ -16,8 +16,8 @@ from raysm.core.protocol.result import Manifest
 from raysm.errors import InvalidRequest
 from raysm.features.sweep.cluster import run as runs
 from raysm.features.sweep.cluster.run import TrialSize, trials_at_once
-from raysm.features.sweep.cluster.runner import as_launched
 from raysm.features.sweep.cluster.study import Study
+from raysm.features.sweep.runner import as_launched
 from tests.support.driving import drive
 from tests.support.sweeps import pack, run
 

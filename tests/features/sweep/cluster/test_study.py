@@ -15,12 +15,20 @@ import raysm
 from raysm.core.protocol.events import BEST, TABLE, TRIALS, Trial, Trials
 from raysm.core.protocol.paths import Paths
 from raysm.errors import InvalidRequest, TrialFailed
-from raysm.features.sweep.cluster.head_files import HeadFiles, download, serve_files, upload
 from raysm.features.sweep.cluster.run import Outcome
-from raysm.features.sweep.cluster.runner import summary_of, write_result
 from raysm.features.sweep.cluster.study import Entry, Population, Study, drawing_by
-from raysm.features.sweep.cluster.trial import TrialRun, arguments_of, metrics_of, run_script
+from raysm.features.sweep.cluster.trial import (
+    HeadFiles,
+    TrialRun,
+    arguments_of,
+    download,
+    metrics_of,
+    run_script,
+    serve_files,
+    upload,
+)
 from raysm.features.sweep.request import Earlier, FunctionSweep, ScriptSweep
+from raysm.features.sweep.runner import summary_of, write_result
 from raysm.instance.work.folders import PIECE_BYTES
 from raysm.instance.work.report import Report, parse, report_line, report_of
 from tests.support.sweeps import run

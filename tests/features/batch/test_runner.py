@@ -34,9 +34,9 @@ from raysm.features.batch.cluster.predict import (
     predictor_of,
     table_of,
 )
-from raysm.features.batch.cluster.run import Gathered, record_of
 from raysm.features.batch.cluster.tables import Parquet
 from raysm.features.batch.request import BatchInference
+from raysm.features.batch.runner import Gathered, record_of
 from tests.support.batches import run
 from tests.support.pages import outputs
 
