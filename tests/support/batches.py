@@ -36,9 +36,7 @@ def run(
     """Run a ``raysm.Batch`` over ``base``'s channel, ``here`` or in Ray; return the outcome and the events."""
     workload, events = pack(batch, base, channel, distribution), []
     pickled = Paths(base).payload / payload.FUNCTION
-    with mock.patch.object(
-        runner, "map_blocks", in_this_process if here else runner.map_blocks
-    ):
+    with mock.patch.object(runner, "map_blocks", in_this_process if here else runner.map_blocks):
         return run_batch(
             workload, channel, pickled, events.append, result=result, records=records
         ), events
