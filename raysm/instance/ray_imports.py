@@ -8,13 +8,14 @@ imports only the standard library, because a runtime environment may have anothe
 
 import builtins
 import contextlib
+import functools
 import importlib
 import importlib.machinery
 import importlib.util
 import os
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 RARE = ("requests", "jsonschema", "yaml", "tqdm", "tqdm.auto", "wcwidth")
@@ -33,6 +34,44 @@ def show_stacks(role: str) -> None:
     module = types.ModuleType(loader.name)
     loader.exec_module(module)
     module.register(role)
+
+
+class NameRanks:
+    """Put this into ``sys.meta_path``: a process that makes torch's process group then has its rank as its role.
+
+    Ray Train makes the group in its workers, and users make it in actors of their own.
+    """
+
+    name = "torch.distributed.distributed_c10d"
+
+    def find_spec(self, name: str, path: Any, *_: Any) -> Any:
+        if name != self.name:
+            return None
+        sys.meta_path.remove(self)
+        spec: Any = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_wrap(module: types.ModuleType) -> None:
+                execute(module)
+                module.__dict__["init_process_group"] = _naming(module.init_process_group)
+
+            spec.loader.exec_module = execute_and_wrap
+        return spec
+
+
+def _naming(init: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``init_process_group`` with the process's role set first, because ranks may hang in it."""
+
+    @functools.wraps(init)
+    def init_process_group(*args: Any, **named: Any) -> Any:
+        rank = named.get("rank", -1)
+        known = str(rank) if rank != -1 else os.environ.get("RANK", "")  # noqa: TID251 - torch reads it too
+        if known.isdigit():
+            show_stacks(f"rank {known}")
+        return init(*args, **named)
+
+    return init_process_group
 
 
 class Later(types.ModuleType):
@@ -97,6 +136,7 @@ def main(arguments: list[str]) -> None:
     sys.argv[:] = arguments
     if os.path.basename(program) in WORKERS:
         show_stacks("worker")
+        sys.meta_path.insert(0, NameRanks())
     # Unless -P was given, this program's folder comes first, whose modules no import of Ray may
     # find.
     if sys.path[:1] == [os.path.dirname(os.path.abspath(__file__))]:

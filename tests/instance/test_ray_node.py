@@ -286,6 +286,43 @@ def test_an_error_in_the_program_ends_it_as_without_this(folder):
     assert subprocess.run(command, check=False).returncode == 7
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and memfd")
+@pytest.mark.parametrize(
+    ("call", "variables", "role"),
+    [
+        ("rank=3", {}, "rank 3"),
+        ("", {"RANK": "2"}, "rank 2"),
+        ("rank=1, world_size=2", {"RANK": "0"}, "rank 1"),
+        ("", {}, "worker"),
+    ],
+)
+def test_worker_that_makes_a_process_group_is_named_by_its_rank(tmp_path, call, variables, role):
+    packages = {
+        "torch/__init__.py": "",
+        "torch/distributed/__init__.py": "from torch.distributed.distributed_c10d import *\n",
+        "torch/distributed/distributed_c10d.py": FAKE_GROUP,
+        "default_worker.py": f"import torch.distributed as dist\ndist.init_process_group({call})\n",
+    }
+    for name, text in packages.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    command = [sys.executable, ray_imports.__file__, str(tmp_path / "default_worker.py")]
+    environ = {**os.environ, **variables}
+    out = subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout
+    assert out.strip() == role
+
+
+FAKE_GROUP = """\
+import os
+
+from raysm.core.protocol.stack_signal import find_file
+
+
+def init_process_group(backend=None, rank=-1, world_size=-1):
+    print(find_file(os.getpid())[1])
+"""
+
+
 def test_a_worker_its_setup_in_second_place_and_the_log_monitor_are_run_by_it():
     setup, worker = (
         "/ray/_private/workers/setup_worker.py",

@@ -15,6 +15,7 @@ import ray
 import torch.distributed as dist
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from raysm.core.protocol import stack_signal
 from raysm.errors import WorkerFailed
 from raysm.features.sweep.cluster.trial import Assignment, TrialRun, begin_in, call, trial_folder
 from raysm.features.sweep.request import FunctionSweep
@@ -118,6 +119,7 @@ def _watch(running: list[Any], others: list[Any], failures: list[WorkerFailed]) 
 
 class _Worker:
     def run(self, member: _Member) -> None:
+        stack_signal.register(f"trial {member.assignment.number}, rank {member.rank}")
         instance = environment.read()
         with trial_folder(instance, f"{member.assignment.number}-rank-{member.rank}") as folder:
             begin_in(folder, member.assignment, member.seed)

@@ -26,7 +26,7 @@ from typing import Any
 
 import ray
 
-from raysm.core.protocol import payload
+from raysm.core.protocol import payload, stack_signal
 from raysm.core.protocol.names import TRIAL
 from raysm.core.protocol.payload import read_request
 from raysm.errors import InvalidRequest, TrialFailed, WorkerFailed
@@ -211,6 +211,8 @@ class TrialRun:
 
 def run_trial(assignment: Assignment, deliver: Callable[[Message], None]) -> Message:
     host = ""
+    # The process of the trial before has its number until now.
+    stack_signal.register(f"trial {assignment.number}")
     try:
         instance = environment.read()
         host = instance.current_host

@@ -24,7 +24,7 @@ import torch.distributed as dist
 from ray import train
 from ray.train.torch import get_device, prepare_model
 
-from raysm.core.protocol import payload
+from raysm.core.protocol import payload, stack_signal
 from raysm.core.protocol.machine import go_first
 from raysm.errors import WorkerFailed
 from raysm.features.training.cluster.launch.failure_attribution import (
@@ -103,6 +103,7 @@ class _Worker:
 
     def run(self) -> None:
         spec = self._spec
+        stack_signal.register(f"rank {self._rank}")
         instance = environment.read()
         variables = torchrun_variables(self._place, self._local_rank, spec.group, spec.threads)
         # Ray Train's own values count instances by IP address, by which instances of one machine
