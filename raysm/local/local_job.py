@@ -28,13 +28,12 @@ from raysm.core.protocol.paths import DEFAULT_BASE, Paths
 from raysm.core.protocol.result import SERVICE_REASON
 from raysm.core.protocol.store import files_below
 from raysm.errors import RaysmError
-from raysm.local import channels
 from raysm.local.checkpoints import CheckpointSync
 from raysm.local.instance_files import InstanceFiles
 from raysm.local.instances import Instance, InstanceSpec, Site, open_site
 from raysm.local.job_spec import JobSpec, Patience
 from raysm.local.logs import LogPump
-from raysm.local.preparing import Preparation, find_opt_ml
+from raysm.local.preparation import Preparation, find_opt_ml, relink, resolve_channels
 from raysm.local.scenario import Scenario
 
 WATCH_S = 2.0
@@ -180,7 +179,7 @@ class LocalJob:
         if self._site is not None:
             raise RaysmError(f"the job {self.spec.name} was started before; make another LocalJob")
         # First, while there is nothing to clean up.
-        entries = channels.resolve(self.spec)
+        entries = resolve_channels(self.spec)
         self._site = open_site(self._kind, self._image)
         try:
             self._site.check(self._scenario)
@@ -341,7 +340,7 @@ class LocalJob:
         # them are found.
         if self._opt_ml_is_own:
             for host in self._instances:
-                channels.relink(self.paths(host).base, DEFAULT_BASE)
+                relink(self.paths(host).base, DEFAULT_BASE)
         self._finish_logs(self._keep_checkpoints())
         return exits.outcome(
             self.reason, stopped=stopped, started_s=self._started_s, ended_s=self._now_s()

@@ -17,11 +17,11 @@ from raysm.core.protocol.paths import Paths
 from raysm.core.protocol.result import SERVICE_REASON
 from raysm.errors import InvalidInput
 from raysm.local import scenario
-from raysm.local.channels import SMALL_BYTES
 from raysm.local.checkpoints import FolderStore
 from raysm.local.instance_files import InstanceFiles
 from raysm.local.job_spec import Channel, Checkpoints, JobSpec, Patience, number_hosts
 from raysm.local.local_job import Exits, LocalJob
+from raysm.local.preparation import SMALL_BYTES
 from raysm.local.scenario import Scenario
 from tests.support.leftovers import assert_nothing_left
 

@@ -12,9 +12,9 @@ from raysm.core.protocol.source import Source
 from raysm.core.request import Cluster, JobRequest
 from raysm.features.script.request import Script
 from raysm.features.training.request import TorchScript
-from raysm.local.channels import local_path
 from raysm.local.job_spec import Channel, JobSpec, number_hosts
 from raysm.local.local_job import LocalJob
+from raysm.local.preparation import local_path
 from tests.support.payloads import pack_payload
 
 FORMING_S = 180.0

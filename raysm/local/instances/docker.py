@@ -23,7 +23,7 @@ from raysm.core.protocol.paths import DEFAULT_BASE
 from raysm.core.protocol.store import make_folder, put
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.instances.base import HOST_NAME, Instance, InstanceSpec, Site, Visit, open_to_all
-from raysm.local.instances.kept import Keeper, KeptInstance, end_all
+from raysm.local.instances.kept_instance import Keeper, KeptInstance, end_all
 
 LABEL = "io.raysm.owner"
 """Label of containers and networks: the process that made them."""

@@ -31,7 +31,7 @@ from pathlib import Path
 from raysm.core.protocol.paths import DEFAULT_BASE, kernels_folder
 from raysm.errors import InvalidRequest
 from raysm.local.instances.base import HOST_NAME, Instance, InstanceSpec, Site, open_to_all
-from raysm.local.instances.kept import Keeper, KeptInstance, end_all
+from raysm.local.instances.kept_instance import Keeper, KeptInstance, end_all
 from raysm.local.instances.network import (
     INTERFACE,
     MAX_INSTANCES,
@@ -40,8 +40,7 @@ from raysm.local.instances.network import (
     connect_inside,
     missing_for_namespaces,
 )
-from raysm.local.instances.opt import OPT, Mount, make_mount_point, own_opt
-from raysm.local.instances.process import overlays
+from raysm.local.instances.process import OPT, Mount, make_mount_point, overlays, own_opt
 
 TMP, SHM = Path("/tmp"), Path("/dev/shm")
 

@@ -38,7 +38,7 @@ from raysm.core.protocol.packages import default_index
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.instances import kernel
 from raysm.local.instances.base import HOST_NAME, to_loopback
-from raysm.local.instances.kept import Keeper
+from raysm.local.instances.kept_instance import Keeper
 from raysm.local.scenario import Scenario
 
 T = TypeVar("T")

@@ -8,6 +8,8 @@ chooses those of every node.
 Root mounts in a mount namespace. Another user does so in a user namespace, which keeps the user's
 id, shows files of other users as ``nobody``'s, and has no ``sudo``. Where neither is allowed, as on
 macOS or in most containers, ``/opt/ml`` is this machine's, and the log names the lines that use it.
+Nothing is made in this machine's ``/opt``: a folder of the instance is mounted over it, which has
+the instance's ``ml`` and this machine's other entries.
 
 ``pip install`` in a job leaves the user's Python environment as it was, and the job can import what
 it installed. If the user may mount (root on Linux), each instance gets an overlay over the
@@ -38,8 +40,7 @@ from raysm.core.protocol.paths import kernels_folder
 from raysm.core.protocol.store import make_folder
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.instances.base import Instance, InstanceSpec, Link, Site
-from raysm.local.instances.kept import SCRIPT, Keeper, KeptInstance, end_all
-from raysm.local.instances.opt import OPT, Mount, own_opt
+from raysm.local.instances.kept_instance import SCRIPT, Keeper, KeptInstance, end_all
 
 ADDRESS = "127.0.0.1"
 LOOPBACK_S = 5.0
@@ -52,6 +53,40 @@ listens on it."""
 PREFIX = "raysm-job-"
 """Prefix of the names of temporary folders; earlier versions of raysm remove those named
 ``raysm-PID-…``."""
+
+
+Mount = tuple[str, str, str, str]
+"""Kind (``bind``, ``bind_if_possible``, ``bind_readonly``, ``noexec``, ``overlay``, ``mkdir``, or a
+file system's type), source, target, options."""
+
+OPT = Path("/opt")
+
+
+def own_opt(opt: Path, staging: Path, ml: Sequence[Mount]) -> list[Mount]:
+    """Make the folder ``staging``; return the mounts that replace ``opt`` by it, ``ml`` among them."""
+    staging.mkdir()
+    mounts: list[Mount] = []
+    for entry in sorted(entry for entry in opt.iterdir() if entry.name != "ml"):
+        target = staging / entry.name
+        if entry.is_symlink():
+            # mount would follow the link.
+            target.symlink_to(os.readlink(entry))
+            continue
+        make_mount_point(entry, target, within=staging)
+        # An entry that cannot be mounted, such as a broken network drive, must not keep every job
+        # from starting.
+        mounts.append(("bind_if_possible", str(entry), str(target), ""))
+    (staging / "ml").mkdir()
+    return [*mounts, *ml, ("bind", str(staging), str(opt), "")]
+
+
+def make_mount_point(source: Path, target: Path, within: Path) -> None:
+    """Make ``target`` a folder or a file, as ``source`` is, below the existing folder ``within``."""
+    if source.is_dir():
+        make_folder(target, within)
+    else:
+        make_folder(target.parent, within)
+        target.touch()
 
 
 def check_loopback() -> None:

@@ -1,19 +1,27 @@
 """moto's services (S3, CloudWatch, STS, IAM and others): one WSGI application, and boto3 clients for the server itself.
 
-The clients need no socket: botocore calls the application in the caller's thread. The functions at
-the end use parts of moto that are not its public interface; ``tests/local/server/test_app.py`` uses
-each of them.
+The clients need no socket: botocore calls the application in the caller's thread. The functions
+after ``MotoServices`` use parts of moto that are not its public interface;
+``tests/local/server/test_app.py`` uses each of them.
+
+moto's S3 is in memory. A server writes each bucket to a file when it ends, and reads the files when
+it starts. A server that is killed leaves the files of the previous end. Of raysm's own bucket, only
+the payloads that a follow-up job needs are kept.
 """
 
 import contextlib
 import functools
 import io
 import json
+import logging
+import pickle
 import re
 import threading
+import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote_to_bytes, urlsplit
 from xml.sax.saxutils import escape
@@ -22,6 +30,9 @@ from moto.core import DEFAULT_ACCOUNT_ID
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from raysm.core.protocol.botocore_session import settingless_session
+from raysm.core.protocol.names import LOCAL_BUCKET, MAX_RESTARTS_TAG, RESTART_TAG
+from raysm.core.protocol.store import replacing
+from raysm.local.server.records import JobRecord
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -208,3 +219,82 @@ def _s3_backends() -> Any:
     from moto.s3.models import s3_backends
 
     return s3_backends
+
+
+UNREADABLE = "unreadable"
+LOG = logging.getLogger(__name__)
+
+
+def _folder(home: Path) -> Path:
+    # By version: moto's classes may change.
+    return home / "s3" / VERSION
+
+
+def _restarts_left(record: JobRecord) -> int:
+    # A user may write anything into tags.
+    with contextlib.suppress(ValueError):
+        return int(record.tags.get(MAX_RESTARTS_TAG, "0")) - int(record.tags.get(RESTART_TAG, "0"))
+    return 0
+
+
+def _prefixes_to_keep(records: Iterable[JobRecord]) -> tuple[str, ...]:
+    prefixes: set[str] = set()
+    for record in records:
+        if record.secondary == "MaxRuntimeExceeded" and _restarts_left(record) > 0:
+            for channel in record.request.get("InputDataConfig") or []:
+                uri = str((channel["DataSource"].get("S3DataSource") or {}).get("S3Uri"))
+                bucket, _, key = uri.removeprefix("s3://").partition("/")
+                if _is_own(bucket):
+                    prefixes.add(key)
+    return tuple(prefixes)
+
+
+def _is_own(bucket: str) -> bool:
+    return bucket == LOCAL_BUCKET or bucket.startswith(f"{LOCAL_BUCKET}-")
+
+
+def save_buckets(home: Path, records: Iterable[JobRecord]) -> None:
+    """Write every bucket of the server of ``home``, which ends: objects that are not kept are removed."""
+    prefixes = _prefixes_to_keep(records)
+    present = buckets()
+    folder = _folder(home)
+    if folder.is_dir():
+        for path in folder.iterdir():
+            if path.name not in present:
+                # The bucket was deleted.
+                path.unlink()
+    for name, bucket in present.items():
+        if _is_own(name):
+            for key in [key for key in bucket.keys if not key.startswith(prefixes)]:
+                bucket.keys.pop(key)
+        with (
+            replacing(folder / name, mode=0o600, within=folder.parent) as beside,
+            beside.open("wb") as file,
+        ):
+            pickle.dump(bucket, file, protocol=5)
+
+
+def restore_buckets(home: Path) -> None:
+    """Read the buckets of the previous server; a file that cannot be read is logged and moved away."""
+    folder = _folder(home)
+    for other in folder.parent.iterdir() if folder.parent.is_dir() else ():
+        if other.name not in (folder.name, UNREADABLE) and other.is_dir() and any(other.iterdir()):
+            LOG.warning(
+                "%s holds buckets that moto %s wrote, which moto %s does not read",
+                other,
+                other.name,
+                folder.name,
+            )
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        try:
+            with path.open("rb") as file:
+                bucket = pickle.load(file)  # a file of this home
+        except Exception as error:  # unpickling runs the code of moto's classes
+            unreadable = folder.with_name(UNREADABLE)
+            unreadable.mkdir(exist_ok=True)
+            aside = path.rename(unreadable / f"{path.name}-{time.time_ns()}")
+            LOG.warning(
+                "the bucket %s could not be read (%r); its file is %s now", path.name, error, aside
+            )
+            continue
+        add_bucket(path.name, bucket)

@@ -18,10 +18,10 @@ from botocore.exceptions import ClientError
 from raysm.core.protocol.job_api import InputManifest
 from raysm.core.protocol.store import make_folder, replacing
 from raysm.errors import InvalidInput, InvalidRequest
-from raysm.local.channels import local_path
 from raysm.local.checkpoints import CheckpointStore, FolderStore
 from raysm.local.instance_files import InstanceFiles
 from raysm.local.local_job import LocalJob
+from raysm.local.preparation import local_path
 from raysm.local.server.definitions import Definition, Output, Source
 from raysm.local.server.moto_services import MotoServices
 

@@ -3,7 +3,7 @@
 ::
 
     HOME/jobs/training/NAME/record.json     the request, the statuses and their times, the outcome
-    HOME/jobs/training/NAME/streams/        its logs (``log_files``)
+    HOME/jobs/training/NAME/streams/        its logs (``log_service``)
     HOME/jobs/training/NAME/work/           what its instances need while they live
     HOME/jobs/processing/NAME/…             the same
     HOME/jobs/training@REGION/NAME/…        a job in another region than the default one

@@ -35,7 +35,7 @@ from raysm.local.server.job_status import (
     ended,
     failure_reason,
 )
-from raysm.local.server.log_files import LogWriter, MetricScanner
+from raysm.local.server.log_service import LogWriter, MetricScanner
 from raysm.local.server.market import INSUFFICIENT, draw_interruption_s
 from raysm.local.server.objects import bring, exit_message, upload, upload_order
 from raysm.local.server.records import JobRecord

@@ -1,19 +1,32 @@
-"""The server process: one for each home. Clients find it by its record; it ends when it is idle."""
+"""The server process: one for each home. Clients find it by its record; it ends when it is idle.
+
+It listens on TCP and on a Unix socket, with a thread for each connection, and takes connections of
+this user alone.
+"""
 
 import contextlib
 import fcntl
 import logging
 import os
+import resource
 import shutil
 import signal
+import socket
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from moto.moto_server.werkzeug_app import MotoRequestHandler
+from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
 from raysm import __version__
+from raysm.core.protocol import own_socket
+from raysm.core.protocol.callers import LOOPBACK, is_from_our_user, refusal, refuse
 from raysm.core.protocol.home import (
     Clock,
     ServerRecord,
@@ -26,19 +39,116 @@ from raysm.core.protocol.store import put
 from raysm.errors import InvalidRequest
 from raysm.local.job_spec import REGION
 from raysm.local.scenario import read
-from raysm.local.server import s3_snapshot
 from raysm.local.server.app import App
 from raysm.local.server.batch import BatchService
 from raysm.local.server.console import Console, Entering
 from raysm.local.server.faults import Faults
-from raysm.local.server.http_server import HttpServer, UnixHttpServer, unix_listener
 from raysm.local.server.log_service import LogService
 from raysm.local.server.market import MarketService, Stock
-from raysm.local.server.moto_services import ACCOUNT, MotoServices
+from raysm.local.server.moto_services import ACCOUNT, MotoServices, restore_buckets, save_buckets
 from raysm.local.server.objects import Objects
 from raysm.local.server.operations import Operations
 from raysm.local.server.records import Records
 from raysm.local.server.services import Cores, Services
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+HEADERS_S = 20.0
+QUEUE = 1024
+"""Connections that wait until they are accepted: on a Unix socket a client cannot wait for room in
+the queue."""
+MAX_FILES = 65536
+"""Soft limit of open files: each job and each waiting client needs some."""
+
+REFUSAL = b'{"__type": "AccessDeniedException", "message": "the embedded SageMaker answers only its own user"}'
+REFUSED = refusal(REFUSAL, "application/x-amz-json-1.1")
+
+
+class _Handler(MotoRequestHandler):  # type: ignore[misc]
+    protocol_version = "HTTP/1.1"
+    timeout = HEADERS_S
+
+    def parse_request(self) -> bool:
+        is_good: bool = super().parse_request()
+        self.connection.settimeout(None)
+        return is_good
+
+    def log(self, type: str, message: str, *args: object) -> None:
+        """Log no request."""
+
+
+class HttpServer(ThreadedWSGIServer):
+    """Answers each request in its own thread, because a request may wait until a job ends.
+
+    Connections of other users are refused at once: silent ones would use up the open files.
+    """
+
+    def __init__(
+        self, port: int, app: "WSGIApplication", handler: type[WSGIRequestHandler] = _Handler
+    ) -> None:
+        super().__init__(LOOPBACK, port, app, handler)
+        _allow_files(MAX_FILES)
+
+    def verify_request(self, request: object, client_address: object) -> bool:
+        """Keep a connection of this user or of root; refuse others."""
+        assert isinstance(request, socket.socket)
+        if self.is_trusted(request, client_address):
+            return True
+        refuse(request, REFUSED)
+        return False
+
+    def is_trusted(self, connection: socket.socket, client: object) -> bool:
+        assert isinstance(client, tuple)
+        return is_from_our_user(client, self.server_port)
+
+
+class UnixHttpServer(HttpServer):
+    """The same on a Unix socket, which raysm's own clients use: there they can check who listens."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        app: "WSGIApplication",
+        handler: type[WSGIRequestHandler] = _Handler,
+    ) -> None:
+        # werkzeug makes a copy of the socket. With a path it would make one, and exit if that
+        # fails.
+        ThreadedWSGIServer.__init__(self, "unix://", 0, app, handler, fd=listener.fileno())
+        _allow_files(MAX_FILES)
+
+    def is_trusted(self, connection: socket.socket, client: object) -> bool:
+        return own_socket.is_trusted(own_socket.peer_user(connection))
+
+
+@contextlib.contextmanager
+def unix_listener(folder: Path, name: str) -> Iterator[tuple[socket.socket, Path]]:
+    """Yield a listening Unix socket to which only this user may connect, and its path.
+
+    The path is in ``folder``, or in a temporary folder if that has a path of more than about 100
+    bytes, or lies in a file system without sockets.
+    """
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+        path = folder / name
+        try:
+            listener.bind(str(path))
+        except OSError:
+            path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="raysm-")), name)
+            listener.bind(str(path))
+        stack.callback(path.unlink, missing_ok=True)
+        # Before it listens, so that no other user is in its queue.
+        path.chmod(0o600)
+        listener.listen(QUEUE)
+        yield listener, path
+
+
+def _allow_files(count: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft != resource.RLIM_INFINITY and soft < files:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+
 
 LOST = "InternalServerError: the embedded SageMaker that ran the job was killed; its instances ended with it"
 POLL_S = 0.5
@@ -127,7 +237,7 @@ def serve(options: Options) -> None:
             shutil.rmtree(
                 records.folder(job.api, job.name, job.region) / "work", ignore_errors=True
             )
-        s3_snapshot.restore(options.home)
+        restore_buckets(options.home)
         moto = MotoServices()
         cores = Cores(options.cores)
         services = Services(
@@ -209,4 +319,4 @@ def serve(options: Options) -> None:
                         title,
                     )
                 # Last, because jobs and answers in flight may put objects.
-                s3_snapshot.save(options.home, records.all())
+                save_buckets(options.home, records.all())

@@ -16,10 +16,10 @@ from werkzeug.wrappers import Response
 from raysm.core.protocol.job_api import APIS, PROCESSING, TRAINING
 from raysm.core.protocol.service_model import service_model
 from raysm.local.scenario import Scenario
-from raysm.local.server.answers import describe, summarize
 from raysm.local.server.app import App
 from raysm.local.server.faults import MAX_REQUEST, Faults
 from raysm.local.server.moto_services import MotoServices, simulate_policy
+from raysm.local.server.operations import describe, summarize
 from raysm.local.server.records import JobRecord
 from raysm.local.server.services import Cores
 from tests.support.api_requests import processing_parameters, training_parameters

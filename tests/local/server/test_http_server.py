@@ -17,7 +17,7 @@ import pytest
 
 from raysm.core.client.targets.local import ensure_server
 from raysm.core.protocol.callers import user_of
-from raysm.local.server.http_server import HttpServer, UnixHttpServer, _Handler, unix_listener
+from raysm.local.server.serving import HttpServer, UnixHttpServer, _Handler, unix_listener
 from tests.support.homes import end, serving
 from tests.support.strangers import needs_two_users, run_by_another_user, running_as_another_user
 

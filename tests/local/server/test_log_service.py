@@ -7,8 +7,7 @@ import time
 import pytest
 
 from raysm.core.protocol.job_api import TRAINING
-from raysm.local.server.log_files import MetricScanner, backwards, read
-from raysm.local.server.log_service import LogService
+from raysm.local.server.log_service import LogService, MetricScanner, backwards, read
 from raysm.local.server.records import JobRecord, Records
 from raysm.local.server.validation import ApiError
 from tests.support.sagemaker_server import TRAINING_LOGS

@@ -16,9 +16,8 @@ from raysm.core.protocol.file_uri import uri_of
 from raysm.core.protocol.names import LOCAL_BUCKET, MAX_RESTARTS_TAG, RESTART_TAG
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.local.instance_files import MEMORY, InstanceFiles
-from raysm.local.server import s3_snapshot
 from raysm.local.server.definitions import Definition, Output, Source
-from raysm.local.server.moto_services import MotoServices, buckets
+from raysm.local.server.moto_services import MotoServices, buckets, restore_buckets, save_buckets
 from raysm.local.server.objects import Objects, bring, collect, upload, upload_order
 from raysm.local.server.records import JobRecord
 from tests.support.odd_names import NOT_UTF8, ODD_NAMES, ONLY_FILES, contents, read_all, write_all
@@ -378,20 +377,20 @@ def record(channel, secondary="MaxRuntimeExceeded", restarts="1", restart="0"):
 )
 def test_of_raysms_own_bucket_only_what_a_follow_up_job_reads_is_kept(s3, tmp_path, job, kept):
     put(s3, LOCAL_BUCKET, payload=b"x", data=b"y")
-    s3_snapshot.save(tmp_path, [job])
+    save_buckets(tmp_path, [job])
     clear(s3)
-    s3_snapshot.restore(tmp_path)
+    restore_buckets(tmp_path)
     assert keys(s3, LOCAL_BUCKET) == kept
 
 
 def test_a_file_that_cannot_be_read_is_put_aside_and_told(s3, tmp_path, caplog):
     put(s3, "mine", model=b"weights")
-    s3_snapshot.save(tmp_path, [])
+    save_buckets(tmp_path, [])
     clear(s3)
     (path,) = (file for file in (tmp_path / "s3").rglob("mine"))
     path.write_bytes(b"torn")
     with caplog.at_level(logging.WARNING):
-        s3_snapshot.restore(tmp_path)
+        restore_buckets(tmp_path)
     assert buckets() == {}
     assert "the bucket mine could not be read" in caplog.text
     (aside,) = (tmp_path / "s3" / "unreadable").iterdir()
@@ -403,7 +402,7 @@ def test_buckets_of_another_moto_are_left_and_told(s3, tmp_path, caplog):
     (tmp_path / "s3" / "4.0.0").mkdir(parents=True)
     (tmp_path / "s3" / "4.0.0" / "mine").write_bytes(b"of another time")
     with caplog.at_level(logging.WARNING):
-        s3_snapshot.restore(tmp_path)
+        restore_buckets(tmp_path)
     assert "holds buckets that moto 4.0.0 wrote" in caplog.text
     assert (tmp_path / "s3" / "4.0.0" / "mine").exists()
 
@@ -411,5 +410,5 @@ def test_buckets_of_another_moto_are_left_and_told(s3, tmp_path, caplog):
 def test_a_home_that_was_deleted_is_not_made_anew_by_its_buckets(s3, tmp_path):
     put(s3, "mine", model=b"weights")
     with pytest.raises(FileNotFoundError):
-        s3_snapshot.save(tmp_path / "gone", [])
+        save_buckets(tmp_path / "gone", [])
     assert not (tmp_path / "gone").exists()

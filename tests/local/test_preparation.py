@@ -8,10 +8,17 @@ import pytest
 
 from raysm.core.protocol.job_api import PROCESSING
 from raysm.errors import InvalidInput, InvalidRequest
-from raysm.local.channels import SMALL_BYTES, Entry, hand_over, local_path, relink, resolve
 from raysm.local.instances.process import ProcessSite
 from raysm.local.job_spec import Channel, JobSpec, number_hosts
-from raysm.local.preparing import write_files
+from raysm.local.preparation import (
+    SMALL_BYTES,
+    Entry,
+    hand_over,
+    local_path,
+    relink,
+    resolve_channels,
+    write_files,
+)
 from raysm.local.scenario import Capacity, Container, Scenario
 
 HOSTS = ("algo-1", "algo-2", "algo-3")
@@ -19,7 +26,7 @@ HOSTS = ("algo-1", "algo-2", "algo-3")
 
 def resolved(source, count=3, **fields):
     channel = Channel(name="c", source=source, **fields)
-    return resolve(
+    return resolve_channels(
         JobSpec(name="x", groups=number_hosts(("g", "t", count)), command=(), channels=(channel,))
     )
 
