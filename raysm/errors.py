@@ -171,6 +171,10 @@ class WorkerFailed(RaysmError):
         return type(self), parts
 
 
+class MetricDiverged(RaysmError):
+    """A metric became NaN or infinite, and the job ends at that, as ``stop_on_nan`` asks."""
+
+
 class TrialFailed(RaysmError):
     """A trial of a sweep failed, or all of them did; the message is about the first one.
 

@@ -288,6 +288,12 @@ METRIC = Flag(
     "metric in the printed lines: the first group of REGEX; repeatable",
 )
 
+STOP_ON_NAN = Flag(
+    "--stop-on-nan METRIC",
+    "stop_on_nan",
+    "end the job once this metric is NaN or infinite, without time to save that state",
+)
+
 
 def add_flags(parser: Any, flags: Iterable[Flag], workload: type[Workload] | None = None) -> None:
     """Add flags to a command; ``workload`` is the kind that it sends, whose options flags may name."""

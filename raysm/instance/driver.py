@@ -40,9 +40,14 @@ class DriverRun:
         children: Children,
         address: str | None,
         report: Callable[[DriverEnded], None],
+        on_lines: Callable[[bytes], None],
     ) -> None:
-        """Start the driver; with None as the cluster's address, it waits for ``go``."""
+        """Start the driver; with None as the cluster's address, it waits for ``go``.
+
+        Threads call ``on_lines`` with complete lines of its output, after these are in the log.
+        """
         self._instance = instance
+        self._on_lines = on_lines
         self._exit = contextlib.ExitStack()
         # The instance's own folder, because a killed head must leave no files in a /tmp that others
         # may share.
@@ -84,8 +89,12 @@ class DriverRun:
         while chunk := os.read(source.fileno(), CHUNK):
             if target == STDERR:
                 self._tail = (self._tail + chunk)[-TAIL_BYTES:]
-            copy_to_log(target, lines.feed(chunk))
-        copy_to_log(target, lines.rest())
+            self._log(target, lines.feed(chunk))
+        self._log(target, lines.rest())
+
+    def _log(self, target: int, lines: bytes) -> None:
+        copy_to_log(target, lines)
+        self._on_lines(lines)
 
     def go(self, address: str) -> None:
         self._child.send_line(address)

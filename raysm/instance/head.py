@@ -16,12 +16,13 @@ from raysm.core.protocol.connections import check_listener
 from raysm.core.protocol.events import State
 from raysm.core.protocol.loop_thread import LoopThread, bound_to_this_loop
 from raysm.core.protocol.result import ResultFile, described_file, own_manifest
-from raysm.errors import ClusterNotFormed, ForeignListener, InvalidRequest
+from raysm.errors import ClusterNotFormed, ForeignListener, InvalidRequest, MetricDiverged
 from raysm.instance import control
 from raysm.instance import lifecycle as life
 from raysm.instance.address import LOOPBACK, find_own_address, is_loopback, own_port_answers
 from raysm.instance.children import Children
 from raysm.instance.control import HeadControl, MessageReceived, Report
+from raysm.instance.divergence import DivergenceWatch
 from raysm.instance.driver import DriverRun
 from raysm.instance.exit_status import STOPPED, ExitStatus
 from raysm.instance.gcs_state import NodeWatcher, nodes_socket, pending_socket, watch_pending
@@ -43,6 +44,9 @@ FAREWELL_S = 3.0
 DIGEST_BYTES_PER_S = 50e6
 """The speed at which the slowest worker computes digests, for the head's timeout."""
 PROBE_S = 0.02
+OWN_END_S = 10.0
+"""Seconds that a program has to end by itself once it has reported the value at which the job ends;
+it then knows more about the reason, such as the last checkpoint."""
 
 
 class Head:
@@ -266,6 +270,9 @@ class Head:
             case Exception():
                 # The driver recorded its failure before this cause came, but has not exited yet.
                 status = self._driver.own_exit_status() if self._driver else None
+                if self._driver and isinstance(cause, MetricDiverged):
+                    # SIGTERM would make a script save the diverged state over its last checkpoint.
+                    self._driver.kill()
                 if status is None:
                     raise cause
                 return status
@@ -342,7 +349,14 @@ class Head:
             self._inbox.put(life.Failed(error))
 
     def _start_driver(self, address: str | None) -> DriverRun:
-        return DriverRun(self._instance, self._children, address, self._inbox.put)
+        watch = DivergenceWatch(self._instance.request, remark, self._end_at_divergence)
+        return DriverRun(self._instance, self._children, address, self._inbox.put, watch.look)
+
+    def _end_at_divergence(self, sentence: str, is_reported: bool) -> None:
+        """End the job; called in a thread that copies the driver's output."""
+        failed = life.Failed(MetricDiverged(sentence))
+        wait_s = OWN_END_S if is_reported else 0.0
+        self._loop.call_soon_threadsafe(self._loop.call_later, wait_s, self._inbox.put, failed)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.create_task(work))

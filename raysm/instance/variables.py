@@ -166,6 +166,8 @@ def user_variables(
     variables = {name: value for name, value in texts.items() if _fits(name, value)}
     if environment.has_checkpoints:
         variables[names.STATE] = str(environment.paths.state(environment.current_host))
+    if request.stop_on_nan is not None:
+        variables[names.STOP_ON_NAN] = request.stop_on_nan
     return variables
 
 

@@ -36,6 +36,7 @@ def chosen(*argv, on="local"):
         (["--hyperparameter", "empty="], ("hyperparameters", "empty"), ""),
         (["--set", "hyperparameters_as_args=sdk2"], ("hyperparameters_as_args",), "sdk2"),
         (["--metric", "loss=loss=(.*)"], ("metrics",), [{"name": "loss", "regex": "loss=(.*)"}]),
+        (["--stop-on-nan", "loss"], ("stop_on_nan",), "loss"),
         (["--set", "cluster.volume_gb=100"], ("cluster", "volume_gb"), 100),
         (["--set", "security.subnets=['subnet-1']"], ("security", "subnets"), ["subnet-1"]),
         (["--set", "hyperparameters.lr=0.1"], ("hyperparameters", "lr"), "0.1"),

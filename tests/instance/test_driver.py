@@ -36,7 +36,9 @@ def run(cluster, look, address="10.0.0.1:6379", go=None):
     async def scenario():
         children = Children()
         ended = asyncio.get_running_loop().create_future()
-        driver = DriverRun(cluster.prepare("algo-1"), children, address, ended.set_result)
+        driver = DriverRun(
+            cluster.prepare("algo-1"), children, address, ended.set_result, lambda lines: None
+        )
         try:
             if go:
                 driver.go(go)

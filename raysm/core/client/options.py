@@ -49,6 +49,7 @@ class SubmitOptions(TypedDict, total=False):
             spells them as the SageMaker SDK 2 does: ``True``, ``None``, ``-n``.
         tags: Tags of the job.
         metrics: Metrics that the service finds in the log.
+        stop_on_nan: A metric that ends the job once a value of it is NaN or infinite.
         requirements: Packages that every instance installs with pip before it joins.
         pip_index: Where pip gets them: an address without a password, or the ARN of a CodeArtifact
             repository.
@@ -73,6 +74,7 @@ class SubmitOptions(TypedDict, total=False):
     hyperparameters_as_args: AsArguments
     tags: Mapping[str, str] | None
     metrics: Sequence[MetricDefinition]
+    stop_on_nan: str | None
     requirements: Sequence[str]
     pip_index: str | None
     wheels: Sequence[str | Path]

@@ -84,9 +84,19 @@ class Metric:
     """The instance that it describes; empty for the job."""
     step: int | None = None
     """Training step; None if there is none."""
+    rank: int | None = None
+    """The rank that a value is of, for values that are not finite and those that are found in a
+    worker's printed lines; None elsewhere."""
     call: int | None = None
     """The number of the session's call that reported it; None for a job without calls."""
     time_s: float = field(default_factory=time.time)
+
+
+def describe_not_finite(metric: Metric) -> str:
+    """Return a value that is not finite in words: ``loss is nan at step 12 on rank 2``."""
+    step = "" if metric.step is None else f" at step {metric.step}"
+    rank = "" if metric.rank is None else f" on rank {metric.rank}"
+    return f"{metric.name} is {metric.value}{step}{rank}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

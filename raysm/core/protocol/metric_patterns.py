@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from raysm.core.protocol.events import Event, Metric
 
+RANK = re.compile(r"\[rank (\d+)\] ")
+"""What the relay of a training puts before each line of a worker."""
+
 
 class MetricPatterns:
     """The metric definitions of a job; Python's ``re`` cannot compile all expressions that the service takes."""
@@ -37,7 +40,9 @@ class MetricPatterns:
             # A definition that matches raysm's own events lets CloudWatch have the metric; its
             # value is known already.
             if not (isinstance(event, Metric) and event.name == name):
-                yield Metric(name=name, value=value, time_s=time_s)
+                label = RANK.match(text)
+                rank = None if label is None else int(label[1])
+                yield Metric(name=name, value=value, rank=rank, time_s=time_s)
 
 
 def patterns_of(answer: Mapping[str, object]) -> MetricPatterns:

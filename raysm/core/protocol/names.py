@@ -80,6 +80,8 @@ NOT_KEPT = "not all checkpoints were kept"
 disk."""
 VISIBLE_GPUS = "RAYSM_VISIBLE_GPUS"
 """Set if the instance has CUDA_VISIBLE_DEVICES: its value, which Ray changes for its workers."""
+STOP_ON_NAN = "RAYSM_STOP_ON_NAN"
+"""Set if the job ends when a metric becomes NaN or infinite: the metric's name."""
 TRIAL = "RAYSM_TRIAL"
 """Set for a trial of a sweep: the trial's folder on its instance, which is removed after the
 trial."""

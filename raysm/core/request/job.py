@@ -176,6 +176,9 @@ class JobRequest:
         processing_lacks="metric definitions",
     )
     """Metrics that the service finds in the log."""
+    stop_on_nan: str | None = optional(None, result=False)
+    """A metric: once a value of it is NaN or infinite, the job fails with the step and the rank,
+    and user code gets no time to save. None only says in the log which metric became so."""
     requirements: tuple[str, ...] = optional((), result=True)
     """Packages that every instance installs with pip before it joins."""
     # Every index has the same packages.
@@ -269,6 +272,10 @@ class JobRequest:
         if without and len(without) < len(self.inputs):
             raise InvalidRequest(
                 f"the channel {without[0]!r} names no instance groups while others do; SageMaker takes all or none"
+            )
+        if self.stop_on_nan is not None and not self.workload.reports_metrics:
+            raise InvalidRequest(
+                f"stop_on_nan={self.stop_on_nan!r}: {self.workload.label} reports no metrics of the job; drop it"
             )
         # "not 0 < x" also refuses NaN, for which every comparison is false.
         if self.grace_s is not None and not 0 < self.grace_s <= 120:

@@ -294,6 +294,9 @@ class Workload:
     ends without the mark was left by user code with ``os._exit(0)``, and the job fails."""
     fails_on_unmet_requests: ClassVar[bool] = True
     """True if the job fails when Ray waits too long for resources that no instance has."""
+    reports_metrics: ClassVar[bool] = False
+    """True if user code reports or prints metrics of the job, so that ``stop_on_nan`` may name
+    one."""
     names_waiting_requests: ClassVar[bool] = False
     """True if the log names Ray requests that wait for long for what others hold: for kinds whose
     user code asks."""

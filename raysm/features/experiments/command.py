@@ -177,7 +177,9 @@ def _select_columns(chosen: str | None, names: Sequence[str]) -> list[str]:
 
 
 def _cell(text: str, column: str) -> str:
-    return text if column in FACTS or len(text) <= MAX_CELL else f"{text[: MAX_CELL - 1]}…"
+    # The mark of a metric that is not finite ends with the step and the rank.
+    is_complete = column in FACTS or text.startswith("⚠") or len(text) <= MAX_CELL
+    return text if is_complete else f"{text[: MAX_CELL - 1]}…"
 
 
 def _print_more(arguments: Arguments, count: int) -> None:

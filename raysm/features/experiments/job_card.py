@@ -2,17 +2,16 @@
 
 import contextlib
 import html
-import math
 import re
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from raysm.core.client.costs.bill import bill_of, dollars, usd_so_far
 from raysm.core.client.job.description import Description, Status, render_html, render_text
-from raysm.core.client.job.experiment import goal_of
+from raysm.core.client.job.experiment import Divergences, goal_of
 from raysm.core.client.job.handle import Job
 from raysm.core.client.logs.rendering import Phase, marked_value, sentence
 from raysm.core.client.logs.stream import FOLLOW_S, JobStream
@@ -53,8 +52,7 @@ class JobCard:
         self._phases: dict[str, tuple[Phase, Progress]] = {}
         self._curves: dict[str, list[tuple[float, float]]] = {}
         self._first_s: dict[str, float] = {}
-        self._counts: Counter[str] = Counter()
-        self._not_finite_from: dict[str, str] = {}
+        self._diverged = Divergences()
         self._usage: dict[str, dict[str, float]] = {}
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
 
@@ -87,12 +85,7 @@ class JobCard:
             (metric.time_s - first_s if metric.step is None else float(metric.step), metric.value)
         )
         thin(points, MAX_POINTS)
-        self._counts[name] += 1
-        if math.isfinite(metric.value):
-            self._not_finite_from.pop(name, None)
-        else:
-            where = f"value {self._counts[name]}" if metric.step is None else f"step {metric.step}"
-            self._not_finite_from.setdefault(name, where)
+        self._diverged.add(metric)
 
     def html(self, job: Description, usd: float | None, now_s: float, trouble: str = "") -> str:
         # The date, because a card may stay in a notebook for years.
@@ -144,7 +137,7 @@ class JobCard:
             cost = dollars(usd) if job.status.is_terminal else f"about {dollars(usd)} so far"
         facts.append(("cost", cost))
         return facts + [
-            (name, marked_value(points[-1][1], self._not_finite_from.get(name, "")))
+            (name, marked_value(*(self._diverged.first(name) or (points[-1][1], ""))))
             for name, points in self._chosen()[:6]
         ]
 

@@ -21,6 +21,7 @@ from raysm.core.client.job import records
 from raysm.core.client.job.description import Description, Status, read
 from raysm.core.client.job.experiment import (
     Curve,
+    Divergences,
     Experiment,
     Summary,
     curves_of,
@@ -306,7 +307,9 @@ def read_job(service: Service, api: JobApi, name: str) -> Reading | None:
         or []
     )
     curves = curves_of(metrics)
-    row = _row(service, description, tags, record, curves)
+    diverged = Divergences(metrics)
+    summaries = {name: summary_of(curve, diverged.first(name)) for name, curve in curves.items()}
+    row = _row(service, description, tags, record, summaries)
     of_calls = call_rows(row, calls, metrics)
     is_late = row.ended_s is not None and time.time() - row.ended_s < service.polling.late_s
     return Reading(
@@ -328,7 +331,7 @@ def _row(
     description: Description,
     tags: Mapping[str, str],
     record: records.Record | None,
-    curves: Mapping[str, Curve],
+    summaries: Mapping[str, Summary],
 ) -> Experiment:
     answer = description.answer
     given = answer.get("HyperParameters", {})
@@ -358,7 +361,7 @@ def _row(
         workload=tags.get(WORKLOAD_TAG),
         first=tags.get(FIRST_TAG),
         parameters={**hyperparameters, **({} if record is None else record.parameters)},
-        metrics=metrics | {name: summary_of(curve) for name, curve in curves.items()},
+        metrics={**metrics, **summaries},
         instances=description.instances,
         created_s=_seconds(description.created) or 0.0,
         started_s=_seconds(description.started),

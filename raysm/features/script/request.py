@@ -24,6 +24,7 @@ class Script(Program):
     keeps: ClassVar[str] = (
         "what the script writes into the folder $SM_MODEL_DIR or into its working folder"
     )
+    reports_metrics: ClassVar[bool] = True
     names_waiting_requests: ClassVar[bool] = True
 
     drop_files: bool = False
@@ -43,6 +44,7 @@ class PickledFunction(PickledWorkload):
     runner: ClassVar[str] = "raysm.features.script.runner:FunctionRunner"
     label: ClassVar[str] = "a function"
     keeps: ClassVar[str] = "the value of the function"
+    reports_metrics: ClassVar[bool] = True
     names_waiting_requests: ClassVar[bool] = True
     wrapper: ClassVar[Wrapper | None] = Wrapper("function", "raysm.Function(fn, *args, **kwargs)")
     returns_value: ClassVar[bool] = True

@@ -2,12 +2,21 @@
 
 from typing import Any
 
-from raysm.cli.options import IN_STATE, METRIC, SOURCE, Flag, add_script_command, add_sending
+from raysm.cli.options import (
+    IN_STATE,
+    METRIC,
+    SOURCE,
+    STOP_ON_NAN,
+    Flag,
+    add_script_command,
+    add_sending,
+)
 from raysm.features.training.request import TorchScript
 
 FLAGS = (
     *SOURCE,
     METRIC,
+    STOP_ON_NAN,
     IN_STATE,
     Flag(
         "--share-state",

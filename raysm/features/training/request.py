@@ -51,6 +51,7 @@ class TorchScript(Program):
     keeps: ClassVar[str] = KEEPS
     packages: ClassVar[tuple[str, ...]] = ("torch",)
     extra: ClassVar[str | None] = "train"
+    reports_metrics: ClassVar[bool] = True
     preloads: ClassVar[tuple[str, ...]] = ("raysm.features.training.cluster.launch.torch_script",)
     ray_variables: ClassVar[Mapping[str, str]] = RAY_VARIABLES
     wants_all_cpus_at_once: ClassVar[bool] = True
@@ -113,6 +114,7 @@ class TrainLoop(PickledWorkload):
     # The last is Ray Train's.
     packages: ClassVar[tuple[str, ...]] = ("cloudpickle", "torch", "safetensors", "pyarrow")
     extra: ClassVar[str | None] = "train"
+    reports_metrics: ClassVar[bool] = True
     ray_variables: ClassVar[Mapping[str, str]] = RAY_VARIABLES
     # raysm's own relay sends the output of the workers.
     log_monitor: ClassVar[bool] = False

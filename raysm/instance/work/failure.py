@@ -22,6 +22,7 @@ from raysm.errors import (
     InvalidConfig,
     InvalidPayload,
     InvalidRequest,
+    MetricDiverged,
     TrialFailed,
     WorkerFailed,
 )
@@ -69,7 +70,7 @@ def failure_of(error: BaseException) -> Failure | None:
         case SystemExit():
             return _failure_of_exit(error, user_frames)
         # No line of code is to blame, so no traceback helps.
-        case InvalidRequest() | InvalidConfig() | InstanceLost():
+        case InvalidRequest() | InvalidConfig() | InstanceLost() | MetricDiverged():
             return Failure(
                 error_type=_name_of(error), message=str(error), exit_code=error.exit_status
             )

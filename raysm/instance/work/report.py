@@ -2,18 +2,19 @@
 
 import contextlib
 import json
+import math
 import secrets
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from raysm.core.protocol.events import Event, Metric, Progress, line
-from raysm.core.protocol.names import TRIAL
+from raysm.core.protocol.events import Event, Metric, Progress, describe_not_finite, line
+from raysm.core.protocol.names import STOP_ON_NAN, TRIAL
 from raysm.core.request.codec import AnyFloat, from_json, to_json
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidRequest, MetricDiverged
 from raysm.instance import environment
 from raysm.instance.variables import RAYS_JOB
 
@@ -23,8 +24,8 @@ def report(
 ) -> None:
     """Report metrics, which ``job.metrics()`` and ``raysm metrics JOB`` then show.
 
-    Works in a script and in a function; in a torchrun script only rank 0's metrics count. A Ray
-    task returns its
+    Works in a script and in a function; in a torchrun script only rank 0's metrics count, and the
+    first NaN or infinite value of each other rank. A Ray task returns its
     figures to its caller, which reports them: Ray may merge the lines of its workers. Outside of a
     job, and in a program that ``ray job submit`` sent, metrics are printed for people.
 
@@ -39,17 +40,24 @@ def report(
     Raises:
         InvalidRequest: There is no metric, a metric is not a number, the step is not a whole
             number, or the checkpoint is not a folder.
+        MetricDiverged: A value of the metric of the job's ``stop_on_nan`` is not finite; do not
+            catch it, because the job ends.
     """
     if not metrics:
         raise InvalidRequest("report takes metrics by name, report(loss=0.25), and got none")
     values, step = numbers(metrics), None if step is None else _whole(step)
     variables = environment.inherited()
+    rank = variables.get("RANK")
+    trial_folder, take = variables.get(TRIAL), listener()
+    is_trial = take is not None or bool(trial_folder)
     # All ranks of a torchrun script run the same lines; several values for a step would make the
     # curve jump.
-    if variables.get("RANK", "0") != "0":
-        return
-    trial_folder, take = variables.get(TRIAL), listener()
-    if take is not None or trial_folder:
+    if rank not in (None, "0"):
+        values = {} if is_trial else _first_not_finite(values)
+        if not values:
+            return
+    diverged = None
+    if is_trial:
         report_made = report_of(values, step, checkpoint)
         if take is not None:
             take(report_made)
@@ -57,12 +65,16 @@ def report(
         lines = [report_line(report_made, Path(str(trial_folder)))]
     # A job of Ray's own prints into Ray's log, which only people read.
     elif RAYS_JOB not in variables and environment.base_paths(variables).resource_config.exists():
-        lines = event_lines(values, step)
+        metrics_made = metrics_of(values, step, None if rank is None else int(rank))
+        lines = [line(metric) for metric in metrics_made]
+        diverged = find_diverged(metrics_made, variables)
     else:
         lines = [text_line(values, step)]
     # One write, so that another process that shares this output cannot cut a line in two.
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
+    if diverged is not None:
+        raise MetricDiverged(describe_not_finite(diverged))
 
 
 def restored() -> Path | None:
@@ -80,13 +92,42 @@ def numbers(metrics: Mapping[str, object]) -> dict[str, float]:
     return {name: _number(name, value) for name, value in metrics.items()}
 
 
-def event_lines(values: Mapping[str, float], step: int | None) -> list[str]:
-    """Return metrics as event lines of a job's log, all with the same time."""
+def metrics_of(
+    values: Mapping[str, float], step: int | None, rank: int | None = None
+) -> list[Metric]:
+    """Return values as metrics, all with the same time; those that are not finite name the rank."""
     now_s = time.time()
     return [
-        line(Metric(name=name, value=value, step=step, time_s=now_s))
+        Metric(
+            name=name,
+            value=value,
+            step=step,
+            rank=None if math.isfinite(value) else rank,
+            time_s=now_s,
+        )
         for name, value in values.items()
     ]
+
+
+def find_diverged(metrics: Iterable[Metric], variables: Mapping[str, str]) -> Metric | None:
+    """Return the value that is not finite of the metric at which this job ends; None without one."""
+    name = variables.get(STOP_ON_NAN)
+    found = (each for each in metrics if each.name == name and not math.isfinite(each.value))
+    return next(found, None)
+
+
+_said: set[str] = set()
+"""Metrics of which this process, whose rank is not 0, has reported a value that is not finite."""
+
+
+def _first_not_finite(values: Mapping[str, float]) -> dict[str, float]:
+    first = {
+        name: value
+        for name, value in values.items()
+        if not math.isfinite(value) and name not in _said
+    }
+    _said.update(first)
+    return first
 
 
 def text_line(values: Mapping[str, float], step: int | None) -> str:

@@ -12,6 +12,7 @@ from raysm.core.request.codec import from_json, to_json
 from raysm.core.request.job import JobRequest
 from raysm.errors import InvalidRequest
 from raysm.features.script.request import Script
+from raysm.features.similarity.request import Similarity
 from raysm.instance.variables import user_variables
 from tests.instance.test_variables import told
 
@@ -126,3 +127,14 @@ def test_on_spot_capacity_user_code_has_less_of_the_two_minutes_so_that_what_it_
 def test_a_grace_that_sagemaker_does_not_give_is_refused(grace_s):
     with pytest.raises(InvalidRequest, match="grace_s"):
         JobRequest(name="a", workload=Script("a.py"), grace_s=grace_s)
+
+
+def test_a_metric_that_ends_the_job_is_refused_where_user_code_reports_none():
+    assert JobRequest(name="job", workload=Script("a.py"), stop_on_nan="loss").stop_on_nan == "loss"
+    with pytest.raises(InvalidRequest, match="'loss'.*the similarity"):
+        JobRequest(
+            name="job",
+            workload=Similarity(top_k=1),
+            inputs={"matrix": Input("s3://a/m.npy")},
+            stop_on_nan="loss",
+        )

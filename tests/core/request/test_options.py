@@ -104,6 +104,7 @@ CHOICES = {
     "hyperparameters_as_args": (BASE, dataclasses.replace(BASE, hyperparameters_as_args=True)),
     "tags": (BASE, dataclasses.replace(BASE, tags={"team": "a"})),
     "metrics": (BASE, dataclasses.replace(BASE, metrics=(MetricDefinition("loss", "(.*)"),))),
+    "stop_on_nan": (BASE, dataclasses.replace(BASE, stop_on_nan="loss")),
     "requirements": (BASE, dataclasses.replace(BASE, requirements=("tqdm",))),
     "pip_index": (BASE, dataclasses.replace(BASE, pip_index="https://host/simple")),
     "checkpoint_uri": (BASE, dataclasses.replace(BASE, checkpoint_uri="s3://b/ck")),

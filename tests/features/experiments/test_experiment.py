@@ -12,6 +12,7 @@ from raysm.core.client.costs.bill import bill_of, usd_so_far
 from raysm.core.client.job.description import Status, read
 from raysm.core.client.job.experiment import (
     MAX_POINTS,
+    Divergences,
     Experiment,
     curves_of,
     goal_of,
@@ -79,6 +80,26 @@ def test_an_infinity_is_neither_the_lowest_nor_the_highest():
 def test_a_summary_says_from_which_step_the_value_is_not_finite(steps, values, begin):
     summary = summary_of([(step, 1.0, value) for step, value in zip(steps, values, strict=True)])
     assert summary.not_finite_from == begin
+
+
+@pytest.mark.parametrize(
+    ("values", "first"),
+    [
+        ([(1, None, 0.5), (1, 2, math.nan), (2, None, 0.4)], "step 1 on rank 2"),
+        ([(1, 2, math.nan), (1, 0, math.nan)], "step 1 on rank 2"),
+        ([(3, 0, math.nan), (4, None, 0.5)], None),
+        ([(None, 0, 0.5), (None, 1, math.inf), (None, 1, 0.5)], None),
+        ([(None, 0, 0.5), (None, 1, math.inf), (None, 0, 0.5)], "value 2 on rank 1"),
+    ],
+)
+def test_a_rank_that_has_diverged_stays_so_until_it_reports_a_finite_value_itself(values, first):
+    metrics = [
+        Metric(name="loss", step=step, rank=rank, value=value) for step, rank, value in values
+    ]
+    diverged = Divergences(metrics).first("loss")
+    assert (diverged and diverged[1]) == first
+    summary = summary_of(curves_of(metrics)["loss"], diverged)
+    assert math.isfinite(summary.last) == (first is None)
 
 
 def test_in_few_points_a_curve_still_breaks_where_a_value_is_nan():

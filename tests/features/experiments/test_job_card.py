@@ -102,6 +102,10 @@ def test_a_card_says_from_which_step_a_metric_is_not_finite():
         *(Metric(name="loss", value=value, step=step) for step, value in enumerate(values))
     )
     assert "⚠ inf from step 3" in text_of(html)
+    of_rank = drawn(
+        Metric(name="loss", value=math.nan, step=3, rank=2), Metric(name="loss", value=0.4, step=4)
+    )
+    assert "⚠ nan from step 3 on rank 2" in text_of(of_rank)
     assert "⚠" not in text_of(
         drawn(*(Metric(name="loss", value=value) for value in (math.nan, 0.5)))
     )

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -43,8 +44,8 @@ class Summary:
     count: int
     step: int | None = None
     not_finite_from: str = ""
-    """Where the NaN or infinite values at the end begin, ``step 3``, or ``value 3`` without steps;
-    else empty."""
+    """Where the NaN or infinite values at the end begin, ``step 3``, ``step 3 on rank 2``, or
+    ``value 3`` without steps; else empty."""
 
     def best(self, goal: Goal | None) -> float | None:
         return {"min": self.lowest, "max": self.highest, None: None}[goal]
@@ -82,18 +83,58 @@ def curves_of(metrics: Iterable[Metric]) -> dict[str, Curve]:
     return {name: list(points.values()) for name, points in curves.items()}
 
 
-def summary_of(curve: Curve) -> Summary:
+class Divergences:
+    """Where the metrics of a job became NaN or infinite, as far as they have not become finite again.
+
+    A rank other than 0 reports only its first such value, so only that rank's own later values say
+    that it has recovered.
+    """
+
+    def __init__(self, metrics: Iterable[Metric] = ()) -> None:
+        self._counts: Counter[str] = Counter()
+        self._found: dict[str, dict[int, tuple[float, str]]] = {}
+        for metric in metrics:
+            self.add(metric)
+
+    def add(self, metric: Metric) -> None:
+        if metric.host:
+            return
+        self._counts[metric.name] += 1
+        by_rank = self._found.setdefault(metric.name, {})
+        if math.isfinite(metric.value):
+            by_rank.pop(metric.rank or 0, None)
+            return
+        rank = metric.rank or 0
+        if rank in by_rank:
+            by_rank[rank] = metric.value, by_rank[rank][1]
+            return
+        number = self._counts[metric.name]
+        where = f"value {number}" if metric.step is None else f"step {metric.step}"
+        if metric.rank is not None:
+            where += f" on rank {metric.rank}"
+        by_rank[rank] = metric.value, where
+
+    def first(self, name: str) -> tuple[float, str] | None:
+        """Return the last value that is not finite, and where these begin: ``step 3 on rank 2``; None without one."""
+        return next(iter(self._found.get(name, {}).values()), None)
+
+
+def summary_of(curve: Curve, diverged: tuple[float, str] | None = None) -> Summary:
+    """Return the summary of a curve; ``diverged`` is what ``Divergences.first`` says of it."""
     step, _, last = curve[-1]
     # NaN has no order: as the first value it would be both the lowest and the highest. No infinity
     # is the best value.
     values = [value for _, _, value in curve if math.isfinite(value)] or [last]
+    begin = not_finite_from(curve)
+    if diverged is not None:
+        last, begin = diverged
     return Summary(
         last=last,
         lowest=min(values),
         highest=max(values),
         count=len(curve),
         step=step,
-        not_finite_from=not_finite_from(curve),
+        not_finite_from=begin,
     )
 
 

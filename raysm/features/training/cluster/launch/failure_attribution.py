@@ -9,13 +9,16 @@ import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from raysm.errors import InvalidInput, InvalidRequest, WorkerFailed
+from raysm.errors import InvalidInput, InvalidRequest, MetricDiverged, RaysmError, WorkerFailed
 from raysm.instance.exit_status import signal_name
 
 HEADER = "Traceback (most recent call last):"
 EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<text>.*))?$")
-OWN = {f"{kind.__module__}.{kind.__name__}": kind for kind in (InvalidRequest, InvalidInput)}
-"""raysm's own refusals: a retry would fail in the same way."""
+OWN: dict[str, type[RaysmError]] = {
+    f"{kind.__module__}.{kind.__name__}": kind
+    for kind in (InvalidRequest, InvalidInput, MetricDiverged)
+}
+"""raysm's own errors after which a retry would fail in the same way."""
 LAST_LINES = 5
 USAGE_ERROR = re.compile(r"\S+: error: ")
 
@@ -92,7 +95,7 @@ def _evidence(failure: Failure) -> int:
     return KILLED if failure.error.exit_code > 128 else BY_ITSELF
 
 
-def as_refusal(error: WorkerFailed) -> InvalidRequest | None:
+def as_refusal(error: WorkerFailed) -> RaysmError | None:
     kind = OWN.get(error.error_type)
     return kind(error.text) if kind is not None else None
 

@@ -14,12 +14,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from raysm.core.protocol.events import line
 from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.features.training.cluster.loop.position import Position
 from raysm.features.training.request import Precision
 from raysm.instance import environment
 from raysm.instance.work import report
-from raysm.instance.work.report import event_lines, numbers, text_line
+from raysm.instance.work.report import metrics_of, numbers, text_line
 
 
 class Observer:
@@ -117,7 +118,8 @@ class Session:
         if take is not None:
             take(report.report_of(values, step, None))
             return
-        lines = event_lines(values, step) if self.in_job else [text_line(values, step)]
+        metrics_made = metrics_of(values, step, self.rank)
+        lines = [line(each) for each in metrics_made] if self.in_job else [text_line(values, step)]
         print("\n".join(lines), flush=True)  # noqa: T201 - metrics travel in the log
 
     def say(self, text: str) -> None:
