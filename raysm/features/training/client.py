@@ -66,7 +66,8 @@ class DataParallel(PickledCall):
                 "DataParallel:", train_loop, arguments, {}, "must take one argument, the config"
             )
         super().__init__(train_loop, arguments, {})
-        self.train_loop, self.config = train_loop, config
+        self.train_loop = train_loop
+        self.config = config
         # Created now, so that a number out of its range is refused where it is written.
         self._workload = TrainLoop(
             name=name_of(train_loop),

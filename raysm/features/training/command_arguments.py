@@ -31,8 +31,8 @@ FLAGS = (
     Flag(
         "--spawns",
         "workload.spawns",
-        "start the script once per instance; it starts its own worker processes, and {rank}, {world_size}, "
-        "{master_addr} and {master_port} in its arguments are filled in",
+        "start the script once per instance; it starts its own worker processes, and {rank}, "
+        "{world_size}, {master_addr} and {master_port} in its arguments are filled in",
     ),
     Flag(
         "--worker-restarts N",
@@ -46,7 +46,8 @@ def add_train(commands: Any) -> None:
     command = add_script_command(
         commands,
         "train",
-        "run a script written for torchrun, or a command, unchanged, on all instances; rank 0's model is the result",
+        "run a script written for torchrun, or a command, unchanged, on all instances; rank 0's "
+        "model is the result",
         TorchScript,
         FLAGS,
         examples="""\

@@ -83,8 +83,8 @@ class TorchScript(Program):
         check_counts("TorchScript", 0, max_restarts=self.max_restarts)
         if self.spawns and self.workers_per_instance not in (None, 1):
             raise InvalidRequest(
-                "TorchScript: spawns means one worker for each instance, which starts the others itself; drop "
-                f"workers_per_instance={self.workers_per_instance}, or spawns"
+                "TorchScript: spawns means one worker for each instance, which starts the others "
+                f"itself; drop workers_per_instance={self.workers_per_instance}, or spawns"
             )
 
     @property

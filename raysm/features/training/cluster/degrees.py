@@ -91,8 +91,9 @@ class Layout:
         for host, count in Counter(hosts).items():
             if workers_per_instance not in (None, count):
                 raise InvalidRequest(
-                    f"Parallel: workers_per_instance={workers_per_instance}, but {host} runs {count}; start the job "
-                    f"with --workers-per-instance {workers_per_instance}, or change the field"
+                    f"Parallel: workers_per_instance={workers_per_instance}, but {host} runs "
+                    f"{count}; start the job with --workers-per-instance {workers_per_instance}, "
+                    "or change the field"
                 )
         for group in self.groups("tensor"):
             # Two sums per layer and pass over the network would cost more than a second instance
@@ -102,8 +103,9 @@ class Layout:
                 # The degree must fit the smallest instance.
                 fewest = min(Counter(hosts).values())
                 raise InvalidRequest(
-                    f"tensor={self.tensor}: these ranks would cut tensors over several instances ({where}), which "
-                    f"talk within every layer; choose a tensor degree that divides the {fewest} workers of an instance"
+                    f"tensor={self.tensor}: these ranks would cut tensors over several instances "
+                    f"({where}), which talk within every layer; choose a tensor degree that "
+                    f"divides the {fewest} workers of an instance"
                 )
 
     def map(self, hosts: Sequence[str]) -> str:
@@ -199,12 +201,14 @@ class Parallel:
             for name in ("microbatches", "stages_per_worker"):
                 if getattr(self, name) is not None:
                     raise InvalidRequest(
-                        f"Parallel: {name} belongs to a pipeline: set pipeline above 1, or leave it out"
+                        f"Parallel: {name} belongs to a pipeline: set pipeline above 1, or leave "
+                        "it out"
                     )
             return
         if self.schedule != "interleaved" and self.stages_per_worker not in (None, 1):
             raise InvalidRequest(
-                f"Parallel: stages_per_worker > 1 needs schedule='interleaved', got {self.schedule!r}"
+                "Parallel: stages_per_worker > 1 needs schedule='interleaved', got "
+                f"{self.schedule!r}"
             )
         if self.schedule == "interleaved" and self.stages_per_worker == 1:
             raise InvalidRequest(
@@ -214,13 +218,14 @@ class Parallel:
         # Torch would raise only in the first step, after all weights were read and cut.
         if self.schedule == "1f1b" and count < self.pipeline:
             raise InvalidRequest(
-                f"Parallel: microbatches={count} is below pipeline={self.pipeline}: 1f1b keeps a micro-batch in each "
-                "stage; use more, or schedule='gpipe'"
+                f"Parallel: microbatches={count} is below pipeline={self.pipeline}: 1f1b keeps a "
+                "micro-batch in each stage; use more, or schedule='gpipe'"
             )
         # Torch's schedule goes round the workers in whole rounds.
         if self.schedule == "interleaved" and count % self.pipeline:
             raise InvalidRequest(
-                f"Parallel: microbatches={count} is no multiple of pipeline={self.pipeline}, as interleaved needs it"
+                f"Parallel: microbatches={count} is no multiple of pipeline={self.pipeline}, as "
+                "interleaved needs it"
             )
 
     @staticmethod
@@ -272,8 +277,8 @@ class Parallel:
         if workers % total or (whole and workers != total):
             rule = "must equal" if whole else "must divide"
             raise InvalidRequest(
-                f"Parallel: {shown} is {total}, which {rule} the number of workers, {workers}; change a degree or the "
-                "workers"
+                f"Parallel: {shown} is {total}, which {rule} the number of workers, {workers}; "
+                "change a degree or the workers"
             )
         resolved = {
             name: workers // total if degree is None else degree for name, degree in degrees.items()
@@ -287,8 +292,8 @@ class Parallel:
         # schedule.
         if count > 1 and batch_size % (slices * count):
             raise InvalidRequest(
-                f"batch_size={batch_size} over {slices} data ranks and microbatches={count} leaves no whole rows; "
-                f"make it a multiple of {slices * count}, or change microbatches"
+                f"batch_size={batch_size} over {slices} data ranks and microbatches={count} leaves "
+                f"no whole rows; make it a multiple of {slices * count}, or change microbatches"
             )
 
 
@@ -317,8 +322,9 @@ def fields_from_smdistributed(options: Mapping[str, Any]) -> dict[str, Any]:
         return {"workers_per_instance": workers}
     if "partitions" in flat or "pipeline_parallel_degree" in flat:
         raise InvalidRequest(
-            "smdistributed: these are options of version 1 of the library; set the fields of training.Parallel instead "
-            "(pipeline, tensor, shard, microbatches, placement, schedule)"
+            "smdistributed: these are options of version 1 of the library; set the fields of "
+            "training.Parallel instead (pipeline, tensor, shard, microbatches, placement, "
+            "schedule)"
         )
     fields = {
         # 0 is the whole cluster, or what tensor parallelism leaves of it.

@@ -47,7 +47,8 @@ FOUND = {
 IDLE_PERCENT = 57.5
 """Processors below it are far from busy."""
 
-LONG_STEPS, LONG_S = 100, 60.0
+LONG_STEPS = 100
+LONG_S = 60.0
 """A shorter run gets no advice, only the share."""
 
 
@@ -150,7 +151,8 @@ class Measuring(Observer):
         atexit.unregister(self.on_end)  # else the interpreter keeps the whole session until its end
         if self._usage is not None:
             self._usage.__exit__(None, None, None)
-        total, session = self._total, self._session
+        total = self._total
+        session = self._session
         if session.rank != 0 or not total["steps"]:
             return
         last = session.position.steps
@@ -196,7 +198,8 @@ class Measuring(Observer):
             and self._session.rank == 0
             and TRIAL not in environment.inherited()
         ):
-            recent, self._recent = self._recent, defaultdict(float)
+            recent = self._recent
+            self._recent = defaultdict(float)
             for name, value in _per_step(recent).items() if recent["steps"] else ():
                 emit_event(Metric(name=name, value=round(value, 6), step=step))
 
@@ -220,7 +223,8 @@ class _Span:
     __slots__ = ("_begin_s", "_kind", "_measuring")
 
     def __init__(self, measuring: Measuring, kind: str) -> None:
-        self._measuring, self._kind = measuring, kind
+        self._measuring = measuring
+        self._kind = kind
 
     def __enter__(self) -> None:
         self._begin_s = time.perf_counter()

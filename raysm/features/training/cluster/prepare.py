@@ -93,7 +93,8 @@ def prepare(
     Raises:
         InvalidRequest: The parts do not fit together; nothing has been changed.
     """
-    session, parallel = current(), parallel or Parallel()
+    session = current()
+    parallel = parallel or Parallel()
     if session.trainer is not None:
         raise InvalidRequest("training.prepare was called already; one process trains one model")
     precision = precision or session.precision
@@ -103,7 +104,8 @@ def prepare(
     layout = parallel.layout(session.world_size)
     layout.check_hosts(session.hosts, parallel.workers_per_instance)
     # Before anything is cut: afterwards no rank knows all names, or which group a parameter was in.
-    names, groups = tuple(model.state_dict()), names_of_groups(optimizer, model)
+    names = tuple(model.state_dict())
+    groups = names_of_groups(optimizer, model)
     mean_loss = MeanLoss(loss, divisor)
     parallelizer = Parallelizer(
         session=session,
@@ -162,7 +164,8 @@ def _check(
 ) -> None:
     if divisor is not None and not callable(divisor):
         raise InvalidRequest(
-            f"divisor is a {type(divisor).__name__}; it must be a function of the target that returns a number, or None"
+            f"divisor is a {type(divisor).__name__}; it must be a function of the target that "
+            "returns a number, or None"
         )
     if precision not in get_args(Precision):
         raise InvalidRequest(f"precision is {precision!r}; it must be 'fp32' or 'bf16'")
@@ -176,14 +179,15 @@ def _check(
         raise InvalidRequest(f"accumulate is {accumulate!r}; it must be a whole number from 1")
     if accumulate > 1 and parallel.pipeline > 1:
         raise InvalidRequest(
-            f"accumulate={accumulate}: a pipeline adds up the gradients of its micro-batches already; leave it out, and"
-            f" give Parallel more of them (microbatches is {parallel.microbatch_count})"
+            f"accumulate={accumulate}: a pipeline adds up the gradients of its micro-batches "
+            "already; leave it out, and give Parallel more of them (microbatches is "
+            f"{parallel.microbatch_count})"
         )
     if compiles and parallel.tensor > 1:
         # Compiled code would not run the hooks that cut and gather tensors inside a block.
         raise InvalidRequest(
-            f"compile=True with tensor={parallel.tensor}: blocks whose tensors are cut are not compiled; leave"
-            " compile out, or cut by shard or pipeline"
+            f"compile=True with tensor={parallel.tensor}: blocks whose tensors are cut are not "
+            "compiled; leave compile out, or cut by shard or pipeline"
         )
     if scheduler is not None:
         check_scheduler(scheduler, optimizer)
@@ -265,7 +269,8 @@ def evaluate(
     # of computing.
     if "loss" in metrics:
         raise InvalidRequest(
-            "training.evaluate: 'loss' is that of training.prepare, and returned in any case; name the metric otherwise"
+            "training.evaluate: 'loss' is that of training.prepare, and returned in any case; name "
+            "the metric otherwise"
         )
     batches = one_pass(
         session, dataset, batch_size=batch_size, loader_workers=loader_workers, collate=collate

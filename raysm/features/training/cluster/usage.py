@@ -51,7 +51,8 @@ def read_counters() -> Counters:
     whole = [io for name, io in disks.items() if (Path("/sys/block") / name / "device").exists()]
     machine = read(psutil.virtual_memory)
     total, available = (machine.total, machine.available) if machine is not None else (0, 0)
-    used, limit = memory_used(), memory_limit()
+    used = memory_used()
+    limit = memory_limit()
     return {
         "time_s": time.monotonic(),
         "cpu_busy_s": sum(seconds.values()) - seconds.get("idle", 0.0) - seconds.get("iowait", 0.0),
@@ -127,9 +128,14 @@ class Usage:
         interval_s: float = INTERVAL_S,
         emit_every_s: float = EMIT_EVERY_S,
     ) -> None:
-        self._host, self._emit_event, self._say, self._has_gpus = host, emit_event, say, has_gpus
-        self._read, self._open_gpus = read, open_gpus
-        self._interval_s, self._emit_every_s = interval_s, emit_every_s
+        self._host = host
+        self._emit_event = emit_event
+        self._say = say
+        self._has_gpus = has_gpus
+        self._read = read
+        self._open_gpus = open_gpus
+        self._interval_s = interval_s
+        self._emit_every_s = emit_every_s
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="raysm-usage", daemon=True)
         self._recent: list[Mapping[str, float]] = []
@@ -195,12 +201,14 @@ class Usage:
     def _say_unknown(self, reason: Exception) -> None:
         if self._has_gpus:
             self._say(
-                f"how busy the GPUs of {self._host} are stays unknown: {reason}; nvidia-ml-py reads it"
+                f"how busy the GPUs of {self._host} are stays unknown: {reason}; nvidia-ml-py "
+                "reads it"
             )
         self._has_gpus = False  # once is enough
 
     def _emit(self) -> None:
-        recent, self._recent = self._recent, []
+        recent = self._recent
+        self._recent = []
         for name in dict.fromkeys(name for usage in recent for name in usage):
             values = [usage[name] for usage in recent if name in usage]
             self._emit_event(

@@ -82,7 +82,8 @@ class Checkpoints:
         check_counts("Checkpoints", 1, every_steps=self.every_steps, keep=self.keep)
         if self.best is not None and (len(self.best) != 2 or self.best[1] not in ("min", "max")):
             raise InvalidRequest(
-                f"Checkpoints: best is a metric and 'min' or 'max', ('loss', 'min'), got {self.best!r}"
+                "Checkpoints: best is a metric and 'min' or 'max', ('loss', 'min'), got "
+                f"{self.best!r}"
             )
 
 
@@ -111,7 +112,10 @@ class Checkpointing(Observer):
     def __init__(
         self, session: Session, trainer: Trainer, config: Checkpoints, folder: Path
     ) -> None:
-        self._session, self._trainer, self._config, self._folder = session, trainer, config, folder
+        self._session = session
+        self._trainer = trainer
+        self._config = config
+        self._folder = folder
         # A group of its own: saving in the background communicates while the training does.
         group = dist.new_group(backend="gloo") if session.cpu_group is not None else None
         self._group = group
@@ -165,8 +169,9 @@ class Checkpointing(Observer):
             path = self._folder.absolute() / name / min(lacking_of[name])
             more = len(lacking_of[name]) - 1
             self._session.say(
-                f"the checkpoint of step {step_of(name)} is incomplete or damaged; it is not used and is removed:"
-                f" no intact copy of {path}{f' and {more} more files' if more else ''} was found"
+                f"the checkpoint of step {step_of(name)} is incomplete or damaged; it is not used "
+                "and is removed: no intact copy of "
+                f"{path}{f' and {more} more files' if more else ''} was found"
             )
         if newer and not resumed_step:
             self._session.say(
@@ -187,7 +192,8 @@ class Checkpointing(Observer):
             # Raised on every rank, because the others would wait for one that left alone.
             if problem:
                 raise InvalidRequest(
-                    f"a checkpoint cannot be read: {problem}; use the raysm that made it, or another folder"
+                    f"a checkpoint cannot be read: {problem}; use the raysm that made it, or "
+                    "another folder"
                 )
             by_name |= found
         # Sorted by step before time: clocks of instances may differ by more than the time between
@@ -206,7 +212,9 @@ class Checkpointing(Observer):
         }
 
     def _load(self, manifest: Manifest, has: Mapping[str, set[str]]) -> None:
-        session, trainer, folder = self._session, self._trainer, self._folder / manifest.name
+        session = self._session
+        trainer = self._trainer
+        folder = self._folder / manifest.name
         layout = str(trainer.layout)
         # The metadata first: it says where every tensor is, and so which files this rank needs.
         moved = self._exchange.fetch(folder, {shards.METADATA}, has, manifest.files)
@@ -222,13 +230,13 @@ class Checkpointing(Observer):
         moved += self._exchange.fetch(folder, self._planned(state, folder), has, manifest.files)
         shards.load(state, folder, group=self._group)
         trainer.load(state)
-        position, order = session.position, manifest.order
-        position.steps, position.epoch, position.offset = (
-            manifest.step,
-            manifest.epoch,
-            manifest.offset,
-        )
-        position.order, position.batch_before = order, order.batch_size if order else None
+        position = session.position
+        order = manifest.order
+        position.steps = manifest.step
+        position.epoch = manifest.epoch
+        position.offset = manifest.offset
+        position.order = order
+        position.batch_before = order.batch_size if order else None
         session.reported |= manifest.reported
         if is_same_layout:
             own_state = state[RANDOM][session.rank]
@@ -250,18 +258,22 @@ class Checkpointing(Observer):
             else "remove that folder to start"
         )
         session.say(
-            f"goes on from the checkpoint of step {manifest.step}{where}, with its learning rate; it is in"
-            f" {self._folder.absolute()}: {afresh} afresh"
+            f"goes on from the checkpoint of step {manifest.step}{where}, with its learning rate; "
+            f"it is in {self._folder.absolute()}: {afresh} afresh"
         )
         if not is_same_layout:
             session.say(
-                f"warning: it was saved by {manifest.workers} workers ({manifest.layout}), now there are"
-                f" {session.world_size} ({layout}): the order of the data stays, the workers' random numbers begin anew"
+                f"warning: it was saved by {manifest.workers} workers ({manifest.layout}), now "
+                f"there are {session.world_size} ({layout}): the order of the data stays, the "
+                "workers' random numbers begin anew"
             )
 
     def _planned(self, state: dict[str, Any], folder: Path) -> set[str]:
         """Return the files that this rank needs, after all ranks have checked that the checkpoint is of this model."""
-        problem, needed, entries, saved_keys = "", set[str](), set[str](), set[str]()
+        problem = ""
+        needed = set[str]()
+        entries = set[str]()
+        saved_keys = set[str]()
         try:
             needed, entries, saved_keys = shards.plan(state, folder)
         except InvalidRequest as error:
@@ -275,8 +287,8 @@ class Checkpointing(Observer):
             problems = [f"it has {min(unread)}, which they do not have"]
         if problems:
             raise InvalidRequest(
-                f"the checkpoint {folder} is not that of this model and optimizer: {problems[0]}; give another folder"
-                " to Checkpoints, or the model that it was made of"
+                f"the checkpoint {folder} is not that of this model and optimizer: {problems[0]}; "
+                "give another folder to Checkpoints, or the model that it was made of"
             )
         return needed
 
@@ -318,8 +330,8 @@ class Checkpointing(Observer):
         self._settle()
         newest_step = self._whole[-1].step if self._whole else 0
         self._session.say(
-            f"received SIGTERM: stopped after step {step}, the newest whole checkpoint is that of step {newest_step}"
-            f" ({time.monotonic() - begun_s:.1f} s after the step)"
+            f"received SIGTERM: stopped after step {step}, the newest whole checkpoint is that of "
+            f"step {newest_step} ({time.monotonic() - begun_s:.1f} s after the step)"
         )
         # This exit status tells a launcher that it is a stop and not a failure.
         raise SystemExit(128 + signal.SIGTERM)
@@ -347,7 +359,8 @@ class Checkpointing(Observer):
             self._saving = manifest, future
 
     def _manifest(self, step: int, loss: float) -> Manifest:
-        session, best = self._session, self._config.best
+        session = self._session
+        best = self._config.best
         value = None
         if best is not None:
             value = loss if best[0] == "loss" else session.reported.get(best[0])
@@ -369,7 +382,8 @@ class Checkpointing(Observer):
 
     def _settle(self) -> None:
         """Wait for the checkpoint that is being written; one that fails does not end the training."""
-        saving, self._saving = self._saving, None
+        saving = self._saving
+        self._saving = None
         if saving is None:
             return
         manifest, future = saving

@@ -81,7 +81,8 @@ def step_of(name: str) -> int:
 def parse_manifest(data: Any, where: str) -> Manifest:
     if isinstance(data, dict) and data.get("format", FORMAT) != FORMAT:
         raise InvalidConfig(
-            f"{where} has format {data['format']!r}, this raysm reads {FORMAT}: use the one that wrote it"
+            f"{where} has format {data['format']!r}, this raysm reads {FORMAT}: use the one that "
+            "wrote it"
         )
     try:
         manifest = from_json(Manifest, data, where)

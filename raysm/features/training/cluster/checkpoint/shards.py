@@ -95,10 +95,8 @@ def save(
     they are on disk.
     """
     _hush_single_process(group)
-    writer, planner = (
-        _DigestingWriter(folder, complete),
-        DefaultSavePlanner(dedup_save_to_lowest_rank=True),
-    )
+    writer = _DigestingWriter(folder, complete)
+    planner = DefaultSavePlanner(dedup_save_to_lowest_rank=True)
     saving = async_save(
         state, storage_writer=writer, planner=planner, process_group=group, async_stager=staging
     )
@@ -112,7 +110,8 @@ class _Written(list[WriteResult]):
 class _DigestingWriter(FileSystemWriter):
     def __init__(self, folder: Path, complete: Callable[[Mapping[str, FileRecord]], None]) -> None:
         super().__init__(folder)
-        self._folder, self._complete = folder, complete
+        self._folder = folder
+        self._complete = complete
 
     def write_data(
         self, plan: SavePlan, planner: SavePlanner
@@ -201,9 +200,9 @@ class _LoadPlanner(DefaultLoadPlanner):
                 torch.load(value, weights_only=True)
         except pickle.UnpicklingError as error:
             raise InvalidRequest(
-                f"the checkpoint's {read_item.dest_index.fqn} holds an object that may run code when it is read: "
-                f"{error}. If you trust the checkpoint, call torch.serialization.add_safe_globals([…]) with its class "
-                "before training.prepare"
+                f"the checkpoint's {read_item.dest_index.fqn} holds an object that may run code "
+                f"when it is read: {error}. If you trust the checkpoint, call "
+                "torch.serialization.add_safe_globals([…]) with its class before training.prepare"
             ) from error
         value.seek(0)
         super().load_bytes(read_item, value)
@@ -228,8 +227,9 @@ class _MetadataUnpickler(pickle.Unpickler):
         if is_dtype or (module, name) in METADATA_CLASSES:
             return super().find_class(module, name)
         raise InvalidRequest(
-            f"the checkpoint's {METADATA} names {module}.{name}, which torch does not write there: it was tampered "
-            "with, or another version of torch wrote it; remove the checkpoint, or continue with that version"
+            f"the checkpoint's {METADATA} names {module}.{name}, which torch does not write there: "
+            "it was tampered with, or another version of torch wrote it; remove the checkpoint, or "
+            "continue with that version"
         )
 
 
@@ -286,7 +286,9 @@ class CheckpointTransfer:
     """Messages between all ranks; every rank must call each method."""
 
     def __init__(self, rank: int, hosts: Sequence[str], group: "dist.ProcessGroup | None") -> None:
-        self._rank, self._hosts, self._group = rank, tuple(hosts), group
+        self._rank = rank
+        self._hosts = tuple(hosts)
+        self._group = group
         # One rank writes for its instance: two would write the same file at the same time.
         self._leaders = {host: self._hosts.index(host) for host in dict.fromkeys(self._hosts)}
 

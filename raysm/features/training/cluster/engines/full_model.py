@@ -46,7 +46,8 @@ def _number(metric: Metric, value: Any) -> float:
     if torch.is_tensor(value):
         if value.numel() != 1:
             raise InvalidRequest(
-                f"training.evaluate: {_name(metric)} returned a tensor of shape {tuple(value.shape)}; return one number"
+                f"training.evaluate: {_name(metric)} returned a tensor of shape "
+                f"{tuple(value.shape)}; return one number"
             )
         return float(value.item())
     # Numbers of NumPy and of scikit-learn's functions are taken as they are.
@@ -103,8 +104,9 @@ class FullModel:
         unused = [name for name, parameter in self.averaged.items() if parameter.grad is None]
         if unused:
             raise InvalidRequest(
-                f"the loss does not depend on {', '.join(unused)}, whose gradients DDP waits for: freeze them by "
-                "requires_grad_(False) before prepare, or train by Parallel(shard=…), which does not wait"
+                f"the loss does not depend on {', '.join(unused)}, whose gradients DDP waits for: "
+                "freeze them by requires_grad_(False) before prepare, or train by "
+                "Parallel(shard=…), which does not wait"
             )
         # All ranks of a tensor group have the same loss; the sum over all ranks must have it once.
         return loss if self.counts else torch.zeros_like(loss)

@@ -49,7 +49,8 @@ class MeanLoss:
     """
 
     def __init__(self, loss: Loss, divisor: Divisor | None = None) -> None:
-        self._loss, self.divisor = loss, divisor
+        self._loss = loss
+        self.divisor = divisor
         self.is_checked = False
         self.is_uneven = False
 
@@ -58,7 +59,8 @@ class MeanLoss:
             return self._loss(output, target)
         self.is_checked = True
         tensors = _tensors((output, target))
-        random, versions = capture_state(), [tensor._version for tensor in tensors]
+        random = capture_state()
+        versions = [tensor._version for tensor in tensors]
         loss = self._loss(output, target)
         # A loss that draws random numbers or changes its arguments differs in each call.
         if random == capture_state() and versions == [tensor._version for tensor in tensors]:

@@ -67,12 +67,14 @@ class Stage(nn.Module):
     ) -> None:
         super().__init__()
         self.part = part
-        self._device, self._precision = device, precision
+        self._device = device
+        self._precision = precision
         self.expects_trial = False
         """A new ``PipelineStage`` makes the next call, on uninitialised memory, to learn shapes."""
 
     def forward(self, *inputs: Any) -> Any:
-        is_trial, self.expects_trial = self.expects_trial, False
+        is_trial = self.expects_trial
+        self.expects_trial = False
         with without_trace(self.part, self._device) if is_trial else contextlib.nullcontext():
             with autocast(self._device, self._precision):
                 return self.part(*inputs)
@@ -123,11 +125,16 @@ class Pipeline:
             raise InvalidInput(
                 f"schedule='interleaved' gets wrong gradients from torch {version}; use a newer one"
             )
-        self._loss, self._session, self._precision = loss, session, precision
-        self._modules, self._parallel, self._rank = modules, parallel, rank
+        self._loss = loss
+        self._session = session
+        self._precision = precision
+        self._modules = modules
+        self._parallel = parallel
+        self._rank = rank
         self._parameters = [parameter for module in modules for parameter in module.parameters()]
         self._numbers = stage_numbers(parallel, rank.place)
-        self._is_first, self._is_last = 0 in self._numbers, parallel.stages - 1 in self._numbers
+        self._is_first = 0 in self._numbers
+        self._is_last = parallel.stages - 1 in self._numbers
         self._schedules: dict[tuple[int, int], Any] = {}
         self._forward_schedules: dict[tuple[int, int], Any] = {}
         self._full_rows: int | None = None
@@ -166,7 +173,8 @@ class Pipeline:
         microbatch_rows = -(
             -max(rows, self._session.slice_rows or 0) // self._parallel.microbatch_count
         )
-        total, first = no_sums(metrics), 0
+        total = no_sums(metrics)
+        first = 0
         for count, size in runs(rows, microbatch_rows, self._parallel):
             numbers = torch.arange(first, first + count * size)
             kind = count, size
@@ -256,15 +264,18 @@ class Pipeline:
             self._full_rows = self._session.slice_rows or rows
             if self._full_rows % count:
                 raise InvalidInput(
-                    f"a slice of {self._full_rows} rows does not divide into microbatches={count}; change one of both"
+                    f"a slice of {self._full_rows} rows does not divide into microbatches={count}; "
+                    "change one of both"
                 )
         if rows > self._full_rows:
             raise InvalidInput(
-                f"a slice has {rows} rows, the first one had {self._full_rows}: batches may not become larger"
+                f"a slice has {rows} rows, the first one had {self._full_rows}: batches may not "
+                "become larger"
             )
         return self._full_rows
 
 
 def _rows(value: Any, rows: torch.Tensor) -> Any:
-    first, count = int(rows[0]), len(rows)
+    first = int(rows[0])
+    count = len(rows)
     return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor[first : first + count], value)

@@ -103,8 +103,10 @@ def run_data_parallel(workload: TrainLoop, payload: Payload, environment: Enviro
 
 class _Loop:
     def __init__(self, workload: TrainLoop, launch: Launch) -> None:
-        self._workload, self._launch = workload, launch
-        self._relay, self._stop = launch.relay, launch.stop
+        self._workload = workload
+        self._launch = launch
+        self._relay = launch.relay
+        self._stop = launch.stop
 
     def attempt(self, places: tuple[Place, ...], number: int) -> None:
         if number == 0 and self._launch.environment.has_checkpoints:
@@ -251,7 +253,10 @@ def _failure(error: Exception, places: tuple[Place, ...]) -> Exception:
         if isinstance(cause, RayActorError):
             host = next(item.node.host for item in places if rank in item.ranks)
             # Ray Train does not pass on how the process ended.
-            text = "its process ended: most likely memory was short; else it crashed, was killed, or left by os._exit"
+            text = (
+                "its process ended: most likely memory was short; else it crashed, was killed, or "
+                "left by os._exit"
+            )
             return WorkerFailed(rank, host, text, "", "", 137)
     failures = [
         failed for failed in error.worker_failures.values() if isinstance(failed, LoopFailed)

@@ -27,9 +27,9 @@ CAUSE_S = 5.0
 its connections."""
 
 LOST_PEER = re.compile(
-    r"connection (was )?(likely )?(closed|reset|aborted)|broken pipe|socket (is )?closed|caused pair closure"
-    r"|got 0 bytes|remote (process|rank)|nccl communicator was aborted|collective operation timeout"
-    r"|timed out waiting \d+ ?ms for (recv|send)",
+    r"connection (was )?(likely )?(closed|reset|aborted)|broken pipe|socket (is )?closed"
+    r"|caused pair closure|got 0 bytes|remote (process|rank)|nccl communicator was aborted"
+    r"|collective operation timeout|timed out waiting \d+ ?ms for (recv|send)",
     re.IGNORECASE,
 )
 """Messages of gloo, NCCL and torch's store when the other end of a connection is gone."""
@@ -74,7 +74,10 @@ def blame_early_end(error: WorkerFailed, ended_well: Iterable[tuple[int, str]]) 
     if early is None or not is_consequence(error):
         return error
     rank, host = early
-    what = f"ended with 0 before rank {error.rank} on {error.host}, which then failed by {error.error_type}"
+    what = (
+        f"ended with 0 before rank {error.rank} on {error.host}, which then failed by "
+        f"{error.error_type}"
+    )
     return WorkerFailed(rank, host, what, error.text, error.remote_traceback, error.exit_code)
 
 

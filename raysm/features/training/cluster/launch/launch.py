@@ -75,7 +75,8 @@ def train(
             again = f" (attempt {number + 1})" if number else ""
             processors = "GPUs" if places[0].gpus else "CPUs"
             say(
-                f"training{again}: {workers} worker{'s' if workers > 1 else ''} on {processors}: {shown}"
+                f"training{again}: {workers} worker{'s' if workers > 1 else ''} on {processors}: "
+                f"{shown}"
             )
             try:
                 attempt(places, number)
@@ -95,8 +96,8 @@ def train(
                         error.nodes, lost_ids, nodes, sleep
                     ):
                         raise InstanceLost(
-                            f"{error}; to go on after such a loss, allow max_restarts of the workers, or "
-                            "Cluster(on_instance_loss='continue')"
+                            f"{error}; to go on after such a loss, allow max_restarts of the "
+                            "workers, or Cluster(on_instance_loss='continue')"
                         ) from error
                 say(f"{error}; all workers are started again")
             number += 1
@@ -208,7 +209,8 @@ def launch_training(
 ) -> None:
     # Read before Ray sets it for this process.
     threads = inherited().get("OMP_NUM_THREADS", "")
-    model, begun_s = environment.paths.model, time.monotonic()
+    model = environment.paths.model
+    begun_s = time.monotonic()
     with Stop() as stop:
         # "auto" is the cluster of RAY_ADDRESS; the token is at RAY_AUTH_TOKEN_PATH.
         ray.init(address=address, log_to_driver=False, configure_logging=False)
@@ -269,7 +271,8 @@ def download_model(node: Node, head: Environment, say: Callable[[str], None]) ->
             raise InstanceLost(f"{node.host} lost, and rank 0's model with it") from error
     if outputs:
         say(
-            f"the result also has the files that rank 0 left in its working folder: {', '.join(outputs)}"
+            "the result also has the files that rank 0 left in its working folder: "
+            f"{', '.join(outputs)}"
         )
 
 

@@ -63,7 +63,9 @@ class WorkerSpec:
 
 class LoopFailed(Exception):
     def __init__(self, at_s: float, error: WorkerFailed, stopped: bool) -> None:
-        self.at_s, self.error, self.stopped = at_s, error, stopped
+        self.at_s = at_s
+        self.error = error
+        self.stopped = stopped
         super().__init__(at_s, error, stopped)
 
     def __str__(self) -> str:
@@ -167,15 +169,20 @@ class _Worker:
         # The user's traceback begins after the frames of this file.
         while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
             frames = frames.tb_next
-        kind, text, trace, code = type(error).__qualname__, str(error), "", 1
+        kind = type(error).__qualname__
+        text = str(error)
+        trace = ""
+        code = 1
         if isinstance(error, SystemExit):
             # sys.exit(0) ends a loop well, as it does a script.
             if error.code in (None, 0):
                 return None
             code = error.code if isinstance(error.code, int) else 1
-            kind, text = f"exit code {code}", "" if isinstance(error.code, int) else str(error.code)
+            kind = f"exit code {code}"
+            text = "" if isinstance(error.code, int) else str(error.code)
         elif isinstance(error, EndedEarly):
-            kind, text = text, ""
+            kind = text
+            text = ""
         else:
             if type(error).__module__ != "builtins":
                 kind = f"{type(error).__module__}.{kind}"
@@ -201,7 +208,9 @@ COLLECTIVE = (
 """Files of torch in whose functions a process waits for the others; the last is the backward
 pass."""
 
-ENDED, FIRST, AHEAD = "ended", "first", "ahead"
+ENDED = "ended"
+FIRST = "first"
+AHEAD = "ahead"
 
 
 class EndedEarly(Exception):
@@ -212,7 +221,8 @@ class Endings:
     """The ends of all ranks' loops, in the store of torch's process group."""
 
     def __init__(self, session: Session, say: Callable[[str], None]) -> None:
-        self._session, self._say = session, say
+        self._session = session
+        self._say = say
         self._store: Any = None
         if session.world_size > 1:
             # Kept here, because rank 0 has the store's server, and its loop may end the group.
@@ -278,7 +288,8 @@ class Endings:
         return [(rank, self._session.hosts[rank])]
 
     def _watch(self) -> None:
-        session, stuck = self._session, self._stuck
+        session = self._session
+        stuck = self._stuck
         while not self._over.wait(POLL_S):
             with contextlib.suppress(dist.DistError):
                 if not self._store.check([FIRST]):
@@ -310,7 +321,8 @@ class _Stuck:
     def look(self) -> str | None:
         """Return where the thread waits, if it has done so for ``STUCK_S`` and nothing computes."""
         frame = sys._current_frames().get(self._thread)
-        now_s, cpu_s = time.monotonic(), time.process_time()
+        now_s = time.monotonic()
+        cpu_s = time.process_time()
         if frame is None or not frame.f_code.co_filename.endswith(COLLECTIVE) or self._is_running():
             self._seen = None
             return None
@@ -320,7 +332,9 @@ class _Stuck:
         if group not in (None, dist.group.WORLD):
             return None
         if place != self._seen:
-            self._seen, self._since_s, self._cpu_s = place, now_s, cpu_s
+            self._seen = place
+            self._since_s = now_s
+            self._cpu_s = cpu_s
         if now_s - self._since_s < STUCK_S or cpu_s - self._cpu_s > STUCK_S / 2:
             return None
         return f"has waited in {frame.f_code.co_name} for {STUCK_S:.0f} s"

@@ -21,7 +21,8 @@ from raysm.core.protocol.connections import connect_to_own
 from raysm.core.protocol.events import ProgressLines, parse
 from raysm.instance.log import copy_to_log
 
-OUT, ERROR = 1, 2
+OUT = 1
+ERROR = 2
 """The two streams of a worker, by their file descriptors."""
 
 AGENT = 3

@@ -48,8 +48,9 @@ def place(
         # Training on its CPUs would cost as much per hour, and be noticed hours later.
         if GPU_TYPE.match(node.instance_type) and not node.gpus:
             raise InvalidRequest(
-                f"{node.host} is an {node.instance_type}, but shows no GPU: take an image with CUDA (locally: a "
-                "machine with a GPU), and check CUDA_VISIBLE_DEVICES; to train on CPUs take an instance type without"
+                f"{node.host} is an {node.instance_type}, but shows no GPU: take an image with "
+                "CUDA (locally: a machine with a GPU), and check CUDA_VISIBLE_DEVICES; to train on "
+                "CPUs take an instance type without"
             )
     # DDP waits for the slowest: one CPU instance would hold all GPUs up.
     with_gpus = [node for node in able if node.gpus]
@@ -62,7 +63,8 @@ def place(
     for node, count in zip(chosen, counts, strict=False):
         if with_gpus and not spawns and count > node.gpus:
             raise InvalidRequest(
-                f"{count} workers are asked for, and each needs a GPU, but {node.host} has {counted(node.gpus, 'GPU')}"
+                f"{count} workers are asked for, and each needs a GPU, but {node.host} has "
+                f"{counted(node.gpus, 'GPU')}"
             )
     places: list[Place] = []
     first = 0
@@ -88,8 +90,8 @@ def _counts(
         instances, rest = divmod(workers, per_instance)
         if rest or instances > most:
             raise InvalidRequest(
-                f"workers={workers} with workers_per_instance={per_instance} needs {workers / per_instance:g} "
-                f"instances, and {most} can train; drop one of the two"
+                f"workers={workers} with workers_per_instance={per_instance} needs "
+                f"{workers / per_instance:g} instances, and {most} can train; drop one of the two"
             )
         return [per_instance] * instances
     if workers is None:
@@ -99,7 +101,8 @@ def _counts(
         return [count for count in (share + (index < rest) for index in range(most)) if count]
     if workers > sum(gpus):
         raise InvalidRequest(
-            f"workers={workers}, but the instances have {counted(sum(gpus), 'GPU')} in all; each worker needs one"
+            f"workers={workers}, but the instances have {counted(sum(gpus), 'GPU')} in all; each "
+            "worker needs one"
         )
     counts: list[int] = []
     while workers:
@@ -130,7 +133,8 @@ class Group:
 def torchrun_variables(
     place: Place, local_rank: int, group: Group, threads: int | None = None
 ) -> dict[str, str]:
-    rank, size = str(place.first_rank + local_rank), str(group.world_size)
+    rank = str(place.first_rank + local_rank)
+    size = str(group.world_size)
     # An even share: as many threads as CPUs in each worker would slow all of them, and torchrun's 1
     # wastes CPUs.
     share = max(1, place.node.cpus // max(place.workers, place.gpus))

@@ -64,7 +64,10 @@ def describe_differences(states: Mapping[str, State]) -> str | None:
     if not parts:
         return None
     has = f"has {_named(of_rank_0)}" if of_rank_0 else "has none"
-    return f"not all instances start from the same state: {first} (rank 0) {has}, {listed(parts, MAX_NAMED)}"
+    return (
+        f"not all instances start from the same state: {first} (rank 0) {has}, "
+        f"{listed(parts, MAX_NAMED)}"
+    )
 
 
 def describe_restored(paths: Paths, hosts: Sequence[str]) -> str | None:

@@ -290,8 +290,10 @@ def run_torch_script(
 
 class _Script:
     def __init__(self, workload: TorchScript, launch: Launch) -> None:
-        self._workload, self._launch = workload, launch
-        self._relay, self._stop = launch.relay, launch.stop
+        self._workload = workload
+        self._launch = launch
+        self._relay = launch.relay
+        self._stop = launch.stop
         self._grace_s = grace_of_workers(launch.payload.request.chosen_grace_s)
         self._agents: dict[str, ActorHandle] = {}
 

@@ -20,7 +20,8 @@ def inputs_and_target(batch: Any) -> tuple[tuple[Any, ...], Any]:
     # A dict has no order in which its values could be arguments.
     if not isinstance(batch, (tuple, list)) or len(batch) < 2:
         raise InvalidInput(
-            f"training.step takes (input, …, target), got a {type(batch).__name__}; give a tuple of tensors"
+            f"training.step takes (input, …, target), got a {type(batch).__name__}; give a tuple "
+            "of tensors"
         )
     return tuple(batch[:-1]), batch[-1]
 
@@ -41,7 +42,8 @@ def rows_of(batch: Any) -> int:
     # A tensor with other rows, such as one number for the whole batch, would get a wrong weight.
     if not shapes or len({shape[:1] for shape in shapes}) > 1 or not shapes[0]:
         raise InvalidInput(
-            f"a batch's rows are its tensors' first dimension, got shapes {shapes}: give each tensor an entry per row"
+            f"a batch's rows are its tensors' first dimension, got shapes {shapes}: give each "
+            "tensor an entry per row"
         )
     return shapes[0][0]
 
@@ -68,7 +70,9 @@ def _cut(batch: Any, begin: int, stop: int) -> Any:
 
 class Reader(Dataset[Any]):
     def __init__(self, dataset: Any, seed: int, collate: Callable[[list[Any]], Any]) -> None:
-        self._dataset, self._seed, self._collate = dataset, seed, collate
+        self._dataset = dataset
+        self._seed = seed
+        self._collate = collate
         self._reads_slices = hasattr(dataset, "__getitems__")
         # Plain tensors draw nothing, and are cut in one go: row by row takes a hundred times as
         # long.
@@ -187,7 +191,8 @@ def _cpu_state() -> _State:
 
 
 def _are_equal(one: _State, other: _State) -> bool:
-    (python, drawn, tensor), (other_python, other_drawn, other_tensor) = one, other
+    (python, drawn, tensor) = one
+    (other_python, other_drawn, other_tensor) = other
     has_drawn = python != other_python or pickle.dumps(drawn) != pickle.dumps(other_drawn)
     return not has_drawn and torch.equal(tensor, other_tensor)
 

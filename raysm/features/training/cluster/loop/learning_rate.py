@@ -63,13 +63,16 @@ def scale(
             raise InvalidRequest(f"training.scale: {name}={value} must be at least 1")
     if lr <= 0 or warmup_epochs < 0:
         raise InvalidRequest(
-            f"training.scale: lr={lr} must be greater than 0, and warmup_epochs={warmup_epochs} at least 0"
+            f"training.scale: lr={lr} must be greater than 0, and warmup_epochs={warmup_epochs} at "
+            "least 0"
         )
     # A float with attributes: optimizers and schedulers take nothing else, and ``prepare``
     # recognises it.
     rate = ScaledRate(lr)
-    rate.base_batch, rate.warmup_epochs = base_batch, warmup_epochs
-    rate.batch, rate.steps_per_epoch = batch, steps_per_epoch
+    rate.base_batch = base_batch
+    rate.warmup_epochs = warmup_epochs
+    rate.batch = batch
+    rate.steps_per_epoch = steps_per_epoch
     return rate
 
 
@@ -88,7 +91,8 @@ def attach(session: Session, optimizer: Optimizer) -> "Rate":
 
 class Rate(Observer):
     def __init__(self, session: Session, optimizer: Optimizer) -> None:
-        self._session, self._optimizer = session, optimizer
+        self._session = session
+        self._optimizer = optimizer
         self._is_announced = False
         self._own: list[float] = []
         self._scaled: dict[int, ScaledRate] = {}
@@ -111,8 +115,10 @@ class Rate(Observer):
             self._optimizer.register_step_post_hook(self._restore)
 
     def _say(self) -> None:
-        session, ranks = self._session, self._session.data_ranks
-        order, before = session.position.order, session.position.batch_before
+        session = self._session
+        ranks = self._session.data_ranks
+        order = session.position.order
+        before = session.position.batch_before
         rates = ", ".join(
             f"{rate:g}"
             for rate in dict.fromkeys(float(g["lr"]) for g in self._optimizer.param_groups)
@@ -132,8 +138,8 @@ class Rate(Observer):
                 else "at once"
             )
             session.say(
-                f"global batch {batch}, rate {float(scaled) * growth:g} = {float(scaled):g} × {batch} /"
-                f" {scaled.base_batch}, {warm_up}"
+                f"global batch {batch}, rate {float(scaled) * growth:g} = {float(scaled):g} × "
+                f"{batch} / {scaled.base_batch}, {warm_up}"
             )
         elif batch is None:
             session.say(f"rate {rates}, not scaled, no warm-up; the batches are the script's own")
@@ -145,7 +151,8 @@ class Rate(Observer):
                 grown = f"{batch / before:g} times that of the checkpoint, {before}"
         if grown:
             session.say(
-                f"warning: the global batch is {grown}; scale the rate: lr=training.scale(lr, base_batch=…)"
+                f"warning: the global batch is {grown}; scale the rate: lr=training.scale(lr, "
+                "base_batch=…)"
             )
         # The rate was found for the checkpoint's batch; continuing with another one is allowed, but
         # seldom meant.
@@ -161,8 +168,8 @@ class Rate(Observer):
         steps = rate.steps_per_epoch or (-(-order.samples // order.batch_size) if order else None)
         if batch is None or (steps is None and rate.warmup_epochs):
             raise InvalidRequest(
-                "training.scale: the batches are the script's own, so it cannot know the global batch; give"
-                " batch=… and steps_per_epoch=…, or read by training.batches"
+                "training.scale: the batches are the script's own, so it cannot know the global "
+                "batch; give batch=… and steps_per_epoch=…, or read by training.batches"
             )
         return batch / rate.base_batch, round(rate.warmup_epochs * (steps or 0))
 
@@ -186,14 +193,14 @@ def check_scheduler(scheduler: Any, optimizer: Optimizer) -> None:
     # A class instead of an instance has the methods too, and would fail in the first step.
     if missing or inspect.isclass(scheduler):
         raise InvalidRequest(
-            f"scheduler is {scheduler!r}; it must be one of torch.optim.lr_scheduler, made with the optimizer: "
-            "CosineAnnealingLR(optimizer, T_max=1000)"
+            f"scheduler is {scheduler!r}; it must be one of torch.optim.lr_scheduler, made with "
+            "the optimizer: CosineAnnealingLR(optimizer, T_max=1000)"
         )
     # The scheduler of another optimizer would have no effect on the training.
     if getattr(scheduler, "optimizer", optimizer) is not optimizer:
         raise InvalidRequest(
-            f"the scheduler, a {type(scheduler).__name__}, steps the rate of another optimizer than the one that is "
-            "trained with; make it from that one"
+            f"the scheduler, a {type(scheduler).__name__}, steps the rate of another optimizer "
+            "than the one that is trained with; make it from that one"
         )
 
 

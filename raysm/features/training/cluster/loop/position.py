@@ -106,7 +106,8 @@ class Position:
         if self.order is not part.order:
             self._check_belongs(part)
             self.order = part.order
-        self.epoch, self.offset = part.epoch, part.end
+        self.epoch = part.epoch
+        self.offset = part.end
 
     def passed(self, order: DataOrder, epoch: int, *, is_single: bool, is_empty: bool) -> None:
         # A pass is empty if the training was interrupted after the last step of the epoch.
@@ -114,13 +115,16 @@ class Position:
         if trains and self.counts_epochs:
             self.is_trained = True
         elif trains:
-            self.epoch, self.offset = epoch + 1, 0
+            self.epoch = epoch + 1
+            self.offset = 0
         elif self.order is None and is_single and not self.counts_epochs:
             # Perhaps the user's own steps train: they should see another order in each pass.
             self.passes += 1
 
     def leave(self, epoch: int) -> None:
-        self.epoch, self.offset, self.is_trained = epoch + 1, 0, False
+        self.epoch = epoch + 1
+        self.offset = 0
+        self.is_trained = False
 
     def _check_belongs(self, part: BatchSlice) -> None:
         """Refuse a batch that would leave out rows of this epoch, or repeat some."""
@@ -129,24 +133,27 @@ class Position:
         # A checkpoint keeps one order and one offset.
         if self.is_trained:
             raise InvalidRequest(
-                f"training.step: epoch {self.epoch} was trained on already, by a loop over {self.order.samples}"
-                " samples: a checkpoint could not say in which of two loops it was made; put both data sets into one"
-                " (torch.utils.data.ConcatDataset), or train on them in epochs of their own"
+                f"training.step: epoch {self.epoch} was trained on already, by a loop over "
+                f"{self.order.samples} samples: a checkpoint could not say in which of two loops "
+                "it was made; put both data sets into one (torch.utils.data.ConcatDataset), or "
+                "train on them in epochs of their own"
             )
         if self.offset == 0:
             return
         changed = _changed(self.order, part.order)
         if changed is not None:
-            was, now = getattr(self.order, changed), getattr(part.order, changed)
+            was = getattr(self.order, changed)
+            now = getattr(part.order, changed)
             raise InvalidRequest(
-                f"batches: the checkpoint of step {self.steps} was made in the middle of an epoch with {changed}={was},"
-                f" now it is {now}: continue with the same, or start again with another folder for the checkpoints"
+                f"batches: the checkpoint of step {self.steps} was made in the middle of an epoch "
+                f"with {changed}={was}, now it is {now}: continue with the same, or start again "
+                "with another folder for the checkpoints"
             )
         if part.begin != self.offset:
             raise InvalidRequest(
-                f"training.step: the batch begins with sample {part.begin} of epoch {part.epoch}, but the training is"
-                f" at sample {self.offset} of epoch {self.epoch}: another loop over training.batches was not at its"
-                " end; leave it before the next one begins"
+                f"training.step: the batch begins with sample {part.begin} of epoch {part.epoch}, "
+                f"but the training is at sample {self.offset} of epoch {self.epoch}: another loop "
+                "over training.batches was not at its end; leave it before the next one begins"
             )
 
 

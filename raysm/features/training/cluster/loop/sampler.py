@@ -83,7 +83,8 @@ def epochs(count: int) -> Iterator[int]:
     """
     session = sessions.current()
     # Read when the loop begins, not when epochs() is called: a generator runs late.
-    around, session.position.counts_epochs = session.position.counts_epochs, True
+    around = session.position.counts_epochs
+    session.position.counts_epochs = True
     try:
         while session.position.epoch < count:
             epoch = session.position.epoch
@@ -130,7 +131,8 @@ def batches(
         session.trainer.parallel.check_batch(batch_size, session.world_size)
     if epochs is not None and session.position.counts_epochs:
         raise InvalidRequest(
-            f"batches: epochs={epochs} inside training.epochs, which counts them; leave it out for one pass"
+            f"batches: epochs={epochs} inside training.epochs, which counts them; leave it out for "
+            "one pass"
         )
     # Before the generator begins, so that an error points to the user's line.
     order = _checked(dataset, batch_size, shuffle, seed, loader_workers, drop_last)
@@ -208,8 +210,8 @@ def _checked(
 ) -> DataOrder:
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise InvalidRequest(
-            f"batches: the data set, a {type(dataset).__name__}, has no len() or no [row], which slices and"
-            " resuming need; read a stream by a loader of your own"
+            f"batches: the data set, a {type(dataset).__name__}, has no len() or no [row], which "
+            "slices and resuming need; read a stream by a loader of your own"
         )
     samples = len(dataset)
     if batch_size < 1:
@@ -218,6 +220,7 @@ def _checked(
         raise InvalidRequest(f"batches: loader_workers={loader_workers} must be at least 0")
     if samples == 0 or (drop_last and samples < batch_size):
         raise InvalidRequest(
-            f"batches: {samples} samples make no batch of {batch_size}: check the channel, or lower batch_size"
+            f"batches: {samples} samples make no batch of {batch_size}: check the channel, or "
+            "lower batch_size"
         )
     return DataOrder(samples=samples, batch_size=batch_size, shuffle=shuffle, seed=seed)

@@ -187,7 +187,8 @@ def current() -> Session:
 def end() -> None:
     global _session
     # Reset first: an observer that raises must not leave a session that the next begin() refuses.
-    ending, _session = _session, None
+    ending = _session
+    _session = None
     if ending is not None:
         for observer in ending.observers:
             observer.on_end()

@@ -30,8 +30,8 @@ def container_of_blocks(model: nn.Module, blocks: Blocks = None) -> str | None:
         if blocks not in containers:
             names = ", ".join(repr(name) for name in containers) or "none"
             raise InvalidRequest(
-                f"blocks={blocks!r} is no Sequential or ModuleList of {type(model).__name__} with several children; "
-                f"there are: {names}"
+                f"blocks={blocks!r} is no Sequential or ModuleList of {type(model).__name__} with "
+                f"several children; there are: {names}"
             )
         return blocks
     if not containers:
@@ -68,9 +68,9 @@ def check_compiler(device: torch.device, compiled: Compile = torch.compile) -> N
             (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
         )
         raise InvalidRequest(
-            f"compile=True: torch.compile cannot compile for {device.type}: {first}; install what it names (on a CPU a"
-            " C++ compiler: apt-get install g++, or conda install gxx; on a GPU triton and a C compiler), or leave"
-            " compile out"
+            f"compile=True: torch.compile cannot compile for {device.type}: {first}; install what "
+            "it names (on a CPU a C++ compiler: apt-get install g++, or conda install gxx; on a "
+            "GPU triton and a C compiler), or leave compile out"
         ) from error
 
 

@@ -14,7 +14,8 @@ from torch.optim import Optimizer
 
 from raysm.errors import InvalidRequest
 
-STATE, GROUPS = "state.", "param_groups."
+STATE = "state."
+GROUPS = "param_groups."
 
 
 def is_stepped(optimizer: Optimizer) -> bool:
@@ -34,8 +35,9 @@ def renew(optimizer: Optimizer) -> None:
         )
     except TypeError as error:
         raise InvalidRequest(
-            f"the optimizer {type(optimizer).__name__} makes its state when it is made, and cannot be made again for"
-            f" parameters that are cut or moved: {error}; let it make its state in its first step"
+            f"the optimizer {type(optimizer).__name__} makes its state when it is made, and cannot "
+            f"be made again for parameters that are cut or moved: {error}; let it make its state "
+            "in its first step"
         ) from error
     optimizer.state = anew.state
 
@@ -90,8 +92,9 @@ def names_of_groups(optimizer: Optimizer, model: nn.Module) -> Groups:
         for parameter in group["params"]:
             if id(parameter) not in names:
                 raise InvalidRequest(
-                    f"the optimizer has a parameter of shape {tuple(parameter.shape)} that the model does not have; "
-                    "make it from model.parameters(), after the last change of the model"
+                    f"the optimizer has a parameter of shape {tuple(parameter.shape)} that the "
+                    "model does not have; make it from model.parameters(), after the last change "
+                    "of the model"
                 )
     return [
         [tuple(names[id(parameter)]) for parameter in group["params"]]
@@ -106,8 +109,8 @@ def check_placed(groups: Groups, placed: Iterable[str]) -> None:
     lost = [names[0] for group in groups for names in group if all_names.isdisjoint(names)]
     if lost:
         raise InvalidRequest(
-            f"{', '.join(lost)} would not be trained: no worker's part of the model has them; leave them out of the "
-            "optimizer, or cut the model elsewhere by blocks=…"
+            f"{', '.join(lost)} would not be trained: no worker's part of the model has them; "
+            "leave them out of the optimizer, or cut the model elsewhere by blocks=…"
         )
 
 

@@ -70,8 +70,9 @@ class Parallelizer:
         blocks = block_names(model, self.blocks if isinstance(self.blocks, str) else None)
         if not blocks and (self.parallel.optimize == "memory" or self.parallel.offload):
             raise InvalidRequest(
-                f"{type(model).__name__} has no Sequential or ModuleList whose children could be computed again or "
-                "offloaded; name one by blocks=…, or leave out optimize='memory' and offload"
+                f"{type(model).__name__} has no Sequential or ModuleList whose children could be "
+                "computed again or offloaded; name one by blocks=…, or leave out optimize='memory' "
+                "and offload"
             )
         if self.is_plain:
             self._recompute(model, blocks)
@@ -124,7 +125,8 @@ class Parallelizer:
         place = self.layout.coordinates(self.session.rank)
         # Found while the model is whole, because a stage has lost the ties and names of other
         # ranks.
-        ties, names = find_ties(stages), list(stages.model.state_dict())
+        ties = find_ties(stages)
+        names = list(stages.model.state_dict())
         inner = [stages.module(number) for number in stage_numbers(self.parallel, place.pipeline)]
         outer = [Stage(module, self.session.device, self.precision) for module in inner]
         for stage in outer:
@@ -204,7 +206,8 @@ class Parallelizer:
             if isinstance(module, nn.Linear) and name not in plan
         ]
         self.session.say(
-            f"tensors cut: {_shown(plan)}; linear layers whole on every worker: {_shown(whole) or 'none'}"
+            f"tensors cut: {_shown(plan)}; linear layers whole on every worker: "
+            f"{_shown(whole) or 'none'}"
         )
         return plan
 
@@ -272,7 +275,8 @@ class Parallelizer:
             # Compiled inside the recomputed function: torch cannot compile a checkpoint that
             # restores running averages.
             compile_blocks(module, blocks)
-        recompute, offload = self.parallel.optimize == "memory", self.parallel.offload
+        recompute = self.parallel.optimize == "memory"
+        offload = self.parallel.offload
         if not (recompute or offload):
             return
         modules = dict(module.named_modules())

@@ -31,7 +31,8 @@ def balance_stages(costs: Sequence[float], stages: int) -> list[int]:
     count = len(costs)
     if count < stages:
         raise InvalidRequest(
-            f"{stages} stages need as many blocks, got {count}; lower pipeline or stages_per_worker, or split blocks"
+            f"{stages} stages need as many blocks, got {count}; lower pipeline or "
+            "stages_per_worker, or split blocks"
         )
     until = [0.0, *accumulate(costs)]
 
@@ -69,8 +70,10 @@ class Stages:
 
     def module(self, stage: int) -> fx.GraphModule:
         placed = _placed(self.graph, self.starts)
-        received, handed_on = _handed_on(placed, stage - 1), _handed_on(placed, stage)
-        graph, copies = fx.Graph(), {}
+        received = _handed_on(placed, stage - 1)
+        handed_on = _handed_on(placed, stage)
+        graph = fx.Graph()
+        copies = {}
         for node in received:
             copies[node] = graph.placeholder(node.name)
 
@@ -121,8 +124,9 @@ def trace(model: nn.Module, boundaries: Sequence[str]) -> fx.Graph:
         graph = _Tracer(opened).trace(model, concrete_args=defaults or None)
     except Exception as error:  # the user's forward runs on placeholders and may raise anything
         raise InvalidRequest(
-            f"the forward of {type(model).__name__} cannot be cut into stages: {error}; outside of its blocks it must "
-            "not decide on values of tensors: move such code into a module of its own, or make the model a Sequential"
+            f"the forward of {type(model).__name__} cannot be cut into stages: {error}; outside of "
+            "its blocks it must not decide on values of tensors: move such code into a module of "
+            "its own, or make the model a Sequential"
         ) from error
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     for node in inputs[len(parameters) - len(defaults) :]:
@@ -142,14 +146,16 @@ def partition_stages(model: nn.Module, stages: int, blocks: Blocks = None) -> St
         starts = tuple(blocks)
         if len(starts) != stages - 1:
             raise InvalidRequest(
-                f"blocks names {len(starts)} split points ({', '.join(starts)}), but {stages} stages have {stages - 1}"
+                f"blocks names {len(starts)} split points ({', '.join(starts)}), but {stages} "
+                f"stages have {stages - 1}"
             )
         graph = trace(model, starts)
     else:
         names = block_names(model, blocks)
         if not names:
             raise InvalidRequest(
-                f"{type(model).__name__} has no Sequential or ModuleList to cut into stages; name some by blocks=[…]"
+                f"{type(model).__name__} has no Sequential or ModuleList to cut into stages; name "
+                "some by blocks=[…]"
             )
         graph = trace(model, names)
         starts = tuple(
@@ -161,21 +167,23 @@ def partition_stages(model: nn.Module, stages: int, blocks: Blocks = None) -> St
         for name, module in stage.named_modules():
             if isinstance(module, nn.SyncBatchNorm):
                 raise InvalidRequest(
-                    f"{name!r} is a SyncBatchNorm, which waits for all workers, but only those of stage {number + 1} "
-                    "call it: use BatchNorm, which looks at one micro-batch, or another norm"
+                    f"{name!r} is a SyncBatchNorm, which waits for all workers, but only those of "
+                    f"stage {number + 1} call it: use BatchNorm, which looks at one micro-batch, "
+                    "or another norm"
                 )
             is_kept = isinstance(module, _NormBase) and module.track_running_stats
             if is_kept and owners.setdefault(id(module), number) != number:
                 raise InvalidRequest(
-                    f"the norm {name!r} is in stage {owners[id(module)] + 1} and in stage {number + 1}, and both "
-                    "would keep running averages of their own; give each block its own norm, or cut elsewhere by "
-                    "blocks=[…]"
+                    f"the norm {name!r} is in stage {owners[id(module)] + 1} and in stage "
+                    f"{number + 1}, and both would keep running averages of their own; give each "
+                    "block its own norm, or cut elsewhere by blocks=[…]"
                 )
     return partition
 
 
 def _placed(graph: fx.Graph, starts: Sequence[str]) -> dict[fx.Node, int]:
-    stage, placed = 0, {}
+    stage = 0
+    placed = {}
     for node in graph.nodes:
         if (
             node.op == "call_module"
@@ -187,8 +195,8 @@ def _placed(graph: fx.Graph, starts: Sequence[str]) -> dict[fx.Node, int]:
     # Silently fewer stages would leave a worker without work, and the schedule waiting for it.
     if stage < len(starts):
         raise InvalidRequest(
-            f"the stage that begins at {starts[stage]!r} is never reached: the model's forward must call the modules "
-            f"{', '.join(starts)} in this order"
+            f"the stage that begins at {starts[stage]!r} is never reached: the model's forward "
+            f"must call the modules {', '.join(starts)} in this order"
         )
     return placed
 
@@ -207,8 +215,9 @@ def _handed_on(placed: dict[fx.Node, int], stage: int) -> list[fx.Node]:
         # smaller batch.
         if _is_size(node):
             raise InvalidRequest(
-                f"the model takes a size ({node.name}) before stage {stage + 2} and uses it there, but stages hand on "
-                "tensors only; take the size again from a tensor where it is needed"
+                f"the model takes a size ({node.name}) before stage {stage + 2} and uses it there, "
+                "but stages hand on tensors only; take the size again from a tensor where it is "
+                "needed"
             )
     return values
 
@@ -265,7 +274,8 @@ def _is_within(name: Any, block: str) -> bool:
 
 def _block_costs(model: nn.Module, graph: fx.Graph, names: Sequence[str]) -> list[float]:
     """Return the parameters of each block and the modules that follow it; the first also has those before it."""
-    costs, block = [0.0] * len(names), 0
+    costs = [0.0] * len(names)
+    block = 0
     for node in graph.nodes:
         if node.op == "call_module":
             if node.target in names:
@@ -322,12 +332,14 @@ def check_ties(ties: Iterable[Tie], layout: Layout, cut: Iterable[str]) -> None:
         # FSDP shards each stage's parameters separately: the copies would become two parameters.
         if layout.shard > 1 and len(tie.places(layout.pipeline)) < len(tie.stages):
             raise InvalidRequest(
-                f"stages {where} share the weights {shown}, and two of them are one worker's, which cannot shard them"
-                " twice: leave out shard, or schedule='interleaved'; or cut elsewhere by blocks=[…]"
+                f"stages {where} share the weights {shown}, and two of them are one worker's, "
+                "which cannot shard them twice: leave out shard, or schedule='interleaved'; or cut "
+                "elsewhere by blocks=[…]"
             )
         if cut_modules & {name.rpartition(".")[0] for name in tie.names}:
             raise InvalidRequest(
-                f"stages {where} share the weights {shown}, which plan cuts over tensor workers: leave them out"
+                f"stages {where} share the weights {shown}, which plan cuts over tensor workers: "
+                "leave them out"
             )
 
 

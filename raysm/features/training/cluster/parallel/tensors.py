@@ -45,8 +45,9 @@ def resolve_plan(model: nn.Module, plan: Plan | None, degree: int) -> Plan:
     patterns = _carried_plan(model) if plan is None else plan
     if not patterns:
         raise InvalidRequest(
-            f"tensor={degree}: {type(model).__name__} has no tensor plan; pass plan={{'name of a module': 'colwise' or "
-            "'rowwise', …} to training.prepare, or use a model with Hugging Face's tp_plan"
+            f"tensor={degree}: {type(model).__name__} has no tensor plan; pass plan={{'name of a "
+            "module': 'colwise' or 'rowwise', …} to training.prepare, or use a model with Hugging "
+            "Face's tp_plan"
         )
     modules = dict(model.named_modules())
     names: dict[int, list[str]] = {}
@@ -74,16 +75,17 @@ def resolve_plan(model: nn.Module, plan: Plan | None, degree: int) -> Plan:
                 continue  # kept whole on each worker, it returns the same
             if tied:
                 raise InvalidRequest(
-                    f"plan: the weights of {name!r} are shared ({' = '.join(tied)}), and only one of them would be "
-                    "cut; leave it and the layers that take its outputs out of the plan"
+                    f"plan: the weights of {name!r} are shared ({' = '.join(tied)}), and only one "
+                    "of them would be cut; leave it and the layers that take its outputs out of "
+                    "the plan"
                 )
             resolved[name] = _checked_style(name, modules[name], style, degree)
     for parent in _parents(resolved, modules):
         for attribute, count in _head_counts(modules[parent]).items():
             if count % degree:
                 raise InvalidRequest(
-                    f"plan: {parent or type(model).__name__} has {attribute}={count}, which tensor={degree} does not "
-                    "divide"
+                    f"plan: {parent or type(model).__name__} has {attribute}={count}, which "
+                    f"tensor={degree} does not divide"
                 )
     return resolved
 
@@ -104,8 +106,8 @@ def _checked_style(name: str, module: nn.Module, style: Any, degree: int) -> Any
         style = RowwiseParallel(input_layouts=Replicate())
     if not isinstance(style, ParallelStyle) and style not in ("colwise", "rowwise"):
         raise InvalidRequest(
-            f"plan: {name!r} is {style!r}; it must be 'colwise', 'rowwise' or a ParallelStyle. Pass plan=… to "
-            "training.prepare to cut the model otherwise"
+            f"plan: {name!r} is {style!r}; it must be 'colwise', 'rowwise' or a ParallelStyle. "
+            "Pass plan=… to training.prepare to cut the model otherwise"
         )
     if isinstance(module, nn.Linear):
         # Rows are cut by the layer's inputs, columns by its outputs.

@@ -133,8 +133,8 @@ class Trainer(RankModel):
         total = float(weights) / (self.layout.pipeline * self.layout.tensor)
         if not 0 < total < math.inf:
             raise InvalidInput(
-                f"training.step: the divisor of this batch is {total}, here {own}; it must be above 0: leave out rows"
-                " without a target"
+                f"training.step: the divisor of this batch is {total}, here {own}; it must be "
+                "above 0: leave out rows without a target"
             )
         return own / total
 
@@ -149,17 +149,19 @@ class Trainer(RankModel):
                 isinstance(cause, ValueError) and SINGLE_ROW in str(cause) for cause in causes
             ):
                 raise
-            coming, workers = self.session.position.coming, self.layout.data_ranks
+            coming = self.session.position.coming
+            workers = self.layout.data_ranks
             rows = rows_of(batch) if coming is None else coming.end - coming.begin
             raise InvalidInput(
-                "a batch norm cannot train on a single row, which this batch leaves to a worker, piece or"
-                f" micro-batch (rows: {rows}, workers: {workers}); use training.batches(drop_last=True),"
-                " another batch_size, or fewer pieces"
+                "a batch norm cannot train on a single row, which this batch leaves to a worker, "
+                f"piece or micro-batch (rows: {rows}, workers: {workers}); use "
+                "training.batches(drop_last=True), another batch_size, or fewer pieces"
             ) from error
 
     def _compare_data(self) -> None:
         """Refuse data that differ between ranks, before a rank waits for one that has no batch left."""
-        group, coming = self.session.cpu_group, self.session.position.coming
+        group = self.session.cpu_group
+        coming = self.session.position.coming
         if group is None:
             return
         fields = ("samples", "batch_size", "shuffle", "seed")
@@ -172,8 +174,9 @@ class Trainer(RankModel):
             name = next((name for name in fields if order[name] != first[name]), None)
             if name is not None:
                 raise InvalidRequest(
-                    f"training.batches: {name} is {first[name]} on rank {first_rank} and {order[name]} on rank {rank};"
-                    " give every rank the same data set and options: it takes its slice of each batch"
+                    f"training.batches: {name} is {first[name]} on rank {first_rank} and "
+                    f"{order[name]} on rank {rank}; give every rank the same data set and options: "
+                    "it takes its slice of each batch"
                 )
 
     def _say_if_uneven(self) -> None:
@@ -196,7 +199,8 @@ class Trainer(RankModel):
         where it lies: without the rehearsal the first step after a restart differs in the last bit.
         """
         self.rehearses = False
-        random, buffers = capture_state(), [buffer.clone() for buffer in self.parts.buffers()]
+        random = capture_state()
+        buffers = [buffer.clone() for buffer in self.parts.buffers()]
         self.engine.forward_backward(batch, factor)
         # Back to None: a parameter that no step uses has no gradient.
         self.parts.zero_grad(set_to_none=True)
@@ -284,7 +288,8 @@ class Trainer(RankModel):
         """Return on rank 0 one tensor of rank ``owner``, None on the others; every rank must call it."""
         if isinstance(tensor, DTensor):
             tensor = tensor.full_tensor()
-        rank, group = self.session.rank, self.session.cpu_group
+        rank = self.session.rank
+        group = self.session.cpu_group
         if rank == owner:
             plain: torch.Tensor = tensor.detach().to("cpu", copy=True).contiguous()
             # Rank 0 sends nothing to itself, which gloo refuses.
