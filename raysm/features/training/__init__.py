@@ -1,4 +1,4 @@
-"""Training over all workers: torchrun scripts and training loops, checkpoints, data and model parallelism.
+"""Training over all workers: torchrun scripts, training loops, checkpoints and parallelism.
 
 ``raysm.training`` has the names that users import; ``cluster/launch`` starts the workers.
 """

@@ -13,10 +13,10 @@ from raysm.features.training.request import Precision, TrainLoop
 
 
 class DataParallel(PickledCall):
-    """A workload: ``train_loop(config)``, called by every worker at once, on Ray Train; the result is rank 0's model.
+    """A workload: ``train_loop(config)``, called by every worker at once, on Ray Train.
 
-    The process group and the device are ready when it is called; ``raysm.training`` does the rest.
-    Without ``config`` the loop may take no argument.
+    The result is rank 0's model. The process group and the device are ready when it is called;
+    ``raysm.training`` does the rest. Without ``config`` the loop may take no argument.
 
     Attributes:
         train_loop: The function.

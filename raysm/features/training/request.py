@@ -30,9 +30,10 @@ KEEPS = "what rank 0 leaves in the folder $SM_MODEL_DIR, or in the one in which 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TorchScript(Program):
-    """An unmodified script for ``torchrun``: each worker runs it as ``__main__`` in a process of its own.
+    """An unmodified script for ``torchrun``, which each worker runs as ``__main__``.
 
-    Any other script or command runs in the same way, once for each worker.
+    Each worker is a process of its own. Any other script or command runs in the same way, once for
+    each worker.
 
     There is one worker for each GPU of the cluster; without GPUs there is one for each instance, or
     ``workers_per_instance``. A head that only coordinates, or has no GPU while others have, has no
@@ -102,7 +103,10 @@ class TorchScript(Program):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainLoop(PickledWorkload):
-    """A training loop with its config, pickled by cloudpickle into the payload; ``raysm.DataParallel`` makes it."""
+    """A training loop with its config, pickled by cloudpickle into the payload.
+
+    ``raysm.DataParallel`` makes it.
+    """
 
     kind: ClassVar[str] = "data_parallel"
     runner: ClassVar[str] = (

@@ -39,7 +39,9 @@ class Ray(DistributedConfig):  # type: ignore[misc]  # the SDK has no types
 
         ModelTrainer(
             training_image=…,
-            source_code=SourceCode(source_dir="src", entry_script="train.py", requirements="requirements.txt"),
+            source_code=SourceCode(
+                source_dir="src", entry_script="train.py", requirements="requirements.txt"
+            ),
             compute=Compute(instance_type="ml.c5.xlarge", instance_count=4),
             distributed=raysm.sdk.Ray(),
         ).train()

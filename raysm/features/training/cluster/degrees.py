@@ -1,4 +1,4 @@
-"""How a training is cut over its workers: degrees, and the part of model and data that each rank has.
+"""How a training is cut over its workers: degrees, and each rank's part of model and data.
 
 Arithmetic only, without torch or processes.
 """
@@ -38,7 +38,10 @@ class Layout:
     placement: Placement = "cluster"
 
     def __str__(self) -> str:
-        """Return ``data=2 × pipeline=2, spread``: equal if each rank has the same part of model and data."""
+        """Return ``data=2 × pipeline=2, spread``.
+
+        It is equal if each rank has the same part of model and data.
+        """
         degrees = {name: getattr(self, name) for name in sorted(self.dimensions)}
         text = (
             " × ".join(f"{name}={degree}" for name, degree in degrees.items() if degree > 1)
@@ -86,7 +89,10 @@ class Layout:
         return list(groups.values())
 
     def check_hosts(self, hosts: Sequence[str], workers_per_instance: int | None = None) -> None:
-        """Check that no tensor is cut over two instances, and that each runs ``workers_per_instance``, if given."""
+        """Check that no tensor is cut over two instances.
+
+        Also check that each instance runs ``workers_per_instance`` workers, if that is given.
+        """
         # Counted here, because bare torchrun has no list of hosts.
         for host, count in Counter(hosts).items():
             if workers_per_instance not in (None, count):
@@ -136,10 +142,11 @@ arXiv 1811.06965)."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parallel:
-    """Degrees of parallelism: ``data`` x ``shard`` x ``pipeline`` x ``tensor`` is the number of workers.
+    """Degrees of parallelism, whose product is the number of workers.
 
-    ``data`` and ``shard`` together are hybrid sharding: the parameters are cut over the ``shard``
-    workers of a group, and the groups are replicas.
+    The degrees are ``data``, ``shard``, ``pipeline`` and ``tensor``. ``data`` and ``shard``
+    together are hybrid sharding: the parameters are cut over the ``shard`` workers of a group, and
+    the groups are replicas.
 
     Raises:
         InvalidRequest: A field is out of its range, or two do not go together.
@@ -230,7 +237,9 @@ class Parallel:
 
     @staticmethod
     def from_smdistributed(options: Mapping[str, Any]) -> "Parallel":
-        """Return the ``Parallel`` for these options of version 2 of SageMaker's model parallel library.
+        """Return the ``Parallel`` for these options of SageMaker's model parallel library.
+
+        They are those of its version 2.
 
         Args:
             options: The ``distribution`` of an estimator, or the ``parameters`` alone.
@@ -312,7 +321,10 @@ plain DDP."""
 
 
 def fields_from_smdistributed(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of the ``Parallel`` that does what these options did; without ``modelparallel`` that is DDP."""
+    """Return the fields of the ``Parallel`` that does what these options did.
+
+    Without ``modelparallel`` that is DDP.
+    """
     flat = _parameters(options)
     workers = flat.pop("processes_per_host", None)
     if options and not _cuts_model(options):

@@ -1,4 +1,7 @@
-"""The final model as one file: ``model.safetensors``, the plain ``state_dict`` whatever the mode, written by rank 0."""
+"""The final model as one file, ``model.safetensors``, which rank 0 writes.
+
+It is the plain ``state_dict``, whatever the mode.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -57,7 +60,10 @@ def write(tensors: Mapping[str, torch.Tensor], folder: Path) -> Path:
 
 
 def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the tensors without shared memory: tied weights stand under each of their names, as in state_dict."""
+    """Return the tensors without shared memory.
+
+    Tied weights stand under each of their names, as in state_dict.
+    """
     used: set[int] = set()
     apart = {}
     for name, tensor in tensors.items():

@@ -1,7 +1,7 @@
-"""How busy an instance is: CPU, memory, network, disks and GPUs, read once a second by psutil and nvidia-ml-py.
+"""How busy an instance is: CPU, memory, network, disks and GPUs, read once a second.
 
-Instances on this machine report its CPUs, memory and disks; only those of kind ``namespace`` have
-an own network.
+psutil and nvidia-ml-py read it. Instances on this machine report its CPUs, memory and disks; only
+those of kind ``namespace`` have an own network.
 """
 
 import contextlib
@@ -25,7 +25,10 @@ Counters = Mapping[str, float]
 
 
 def read_counters() -> Counters:
-    """Read the system's counters; what it does not count is 0: gVisor has no disks, some containers no network."""
+    """Read the system's counters.
+
+    What it does not count is 0: gVisor has no disks, some containers no network.
+    """
     # Imported here, because the package may be missing, and Ray's own copy of psutil is not
     # importable.
     import psutil
@@ -81,7 +84,7 @@ class Gpus:
         ]
 
     def usage(self) -> dict[str, float]:
-        """Return the mean of the GPUs' use, and the share of the memory of the fullest one, in percent."""
+        """Return the GPUs' mean use, and how full the fullest one's memory is, in percent."""
         # The driver's own mean of its last period: sampled here, kernels of a millisecond would be
         # missed.
         busy = [

@@ -1,7 +1,8 @@
-"""Checkpoints of a training: saved in the background, resumed from the newest whole one, and saved on SIGTERM.
+"""Checkpoints of a training: saved in the background and on SIGTERM, and resumed from.
 
-Each instance has the files of its own workers. ``manifest`` says when a checkpoint is whole,
-``shards`` writes and reads it, and fetches files that an instance lacks.
+A training resumes from the newest whole checkpoint. Each instance has the files of its own workers.
+``manifest`` says when a checkpoint is whole, ``shards`` writes and reads it, and fetches files that
+an instance lacks.
 """
 
 import atexit
@@ -269,7 +270,10 @@ class Checkpointing(Observer):
             )
 
     def _planned(self, state: dict[str, Any], folder: Path) -> set[str]:
-        """Return the files that this rank needs, after all ranks have checked that the checkpoint is of this model."""
+        """Return the files that this rank needs.
+
+        Before that, all ranks have checked that the checkpoint is of this model.
+        """
         problem = ""
         needed = set[str]()
         entries = set[str]()
@@ -381,7 +385,10 @@ class Checkpointing(Observer):
         )
 
     def _settle(self) -> None:
-        """Wait for the checkpoint that is being written; one that fails does not end the training."""
+        """Wait for the checkpoint that is being written.
+
+        One that fails does not end the training.
+        """
         saving = self._saving
         self._saving = None
         if saving is None:

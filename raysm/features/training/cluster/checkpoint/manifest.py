@@ -1,8 +1,8 @@
-"""The manifest of a checkpoint: a file, written last, that names every other file with its size and digest.
+"""The manifest of a checkpoint: a file that is written last.
 
-No name is ever written twice, because the service uploads files one by one and in its own time: a
-second file of the same name could be mixed with the first, or removed in its place. This module
-does not use torch.
+It names every other file with its size and digest. No name is ever written twice, because the
+service uploads files one by one and in its own time: a second file of the same name could be mixed
+with the first, or removed in its place. This module does not use torch.
 """
 
 import json
@@ -58,7 +58,10 @@ class Manifest:
         return name_of(self.step, self.run)
 
     def value_of(self, metric: str) -> float | None:
-        """Return this checkpoint's value of ``metric``, even if another metric chose the best when it was saved."""
+        """Return this checkpoint's value of ``metric``.
+
+        There is one even if another metric chose the best when it was saved.
+        """
         if self.metric in (None, metric):
             return self.value
         # Only ``value`` can be the step's own loss: a metric that was reported as "loss" may be
@@ -107,7 +110,10 @@ def list_folders(checkpoints: Path) -> list[str]:
 
 
 def read_manifests(checkpoints: Path) -> dict[str, Manifest]:
-    """Return the manifests by folder; a truncated one, of an upload that was stopped, is ignored."""
+    """Return the manifests by folder.
+
+    A truncated one, of an upload that was stopped, is ignored.
+    """
     manifests = {}
     for name in list_folders(checkpoints):
         path = checkpoints / name / MANIFEST
@@ -134,7 +140,10 @@ def is_intact(path: Path, record: FileRecord) -> bool:
 
 
 def choose_outdated(whole: Sequence[Manifest], keep: int, best: Best | None) -> list[str]:
-    """Return the checkpoints that are neither among the ``keep`` newest nor the best, the newest of equals."""
+    """Return the checkpoints that are neither among the ``keep`` newest nor the best.
+
+    Of equals, the newest is the best.
+    """
     # Sorted by step, then by time: two runs may have saved the same step, and training continued
     # from the later one.
     newest = sorted(whole, key=lambda manifest: (manifest.step, manifest.time_s), reverse=True)

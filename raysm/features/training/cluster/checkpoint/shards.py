@@ -89,10 +89,10 @@ def save(
     staging: Stager,
     complete: Callable[[Mapping[str, FileRecord]], None],
 ) -> "Future[Any]":
-    """Copy ``state`` and write it in the background; every rank must call it, after the previous save has ended.
+    """Copy ``state`` and write it in the background.
 
-    Nothing else may use the gloo ``group`` meanwhile. ``complete`` gets all files on rank 0, once
-    they are on disk.
+    Every rank must call it, after the previous save has ended. Nothing else may use the gloo
+    ``group`` meanwhile. ``complete`` gets all files on rank 0, once they are on disk.
     """
     _hush_single_process(group)
     writer = _DigestingWriter(folder, complete)
@@ -138,7 +138,9 @@ class _DigestingWriter(FileSystemWriter):
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         super().finish(metadata, results)
         # Torch passes on the very lists that write_data returned, with their attributes.
-        files = {name: record for written in results for name, record in written.files.items()}  # type: ignore[attr-defined]
+        files: dict[str, FileRecord] = {}
+        for written in results:
+            files |= written.files  # type: ignore[attr-defined]
         self._complete(files | {METADATA: self._record(METADATA)})
 
     def _record(self, name: str) -> FileRecord:
@@ -151,7 +153,7 @@ def entries(folder: Path) -> set[str]:
 
 
 def plan(state: dict[str, Any], folder: Path) -> tuple[set[str], set[str], set[str]]:
-    """Return the files that reading ``state`` needs, the entries to read, and all entries of the checkpoint."""
+    """Return what reading ``state`` needs: files, entries, and all entries of the checkpoint."""
     metadata = _metadata(folder)
     planner = DefaultLoadPlanner()
     planner.set_up_planner(state, metadata, is_coordinator=False)
@@ -262,7 +264,10 @@ class FileTransfer:
 def plan_transfers(
     needs: Mapping[str, Collection[str]], has: Mapping[str, Collection[str]]
 ) -> list[FileTransfer]:
-    """Return which instance sends which file to which others, in the same order on every rank; sources take turns."""
+    """Return which instance sends which file to which others, in the same order on every rank.
+
+    Sources take turns.
+    """
     planned = []
     files_from = dict.fromkeys(sorted(has), 0)
     # Sorted, because all ranks make the transfers together, in one order.
@@ -341,9 +346,10 @@ class CheckpointTransfer:
         has: Mapping[str, Collection[str]],
         files: Mapping[str, FileRecord],
     ) -> int:
-        """Bring the files that this instance's ranks need into ``folder``; return the bytes received by all.
+        """Bring the files that this instance's ranks need into ``folder``.
 
-        ``has`` must be the same on every rank, ``files`` are all files of the checkpoint.
+        Return the bytes received by all. ``has`` must be the same on every rank, ``files`` are all
+        files of the checkpoint.
         """
         moved = 0
         for transfer in plan_transfers(self.by_host(needed), has):
@@ -354,7 +360,10 @@ class CheckpointTransfer:
         return moved
 
     def _move(self, path: Path, record: FileRecord, transfer: FileTransfer) -> None:
-        """Pass a file along the chain of its source and targets, so that each of them sends it at most once."""
+        """Pass a file along the chain of its source and targets.
+
+        So each of them sends it at most once.
+        """
         chain = [self._leaders[host] for host in (transfer.source, *transfer.targets)]
         if self._rank not in chain:
             return

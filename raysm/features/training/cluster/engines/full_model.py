@@ -1,4 +1,8 @@
-"""Forward and backward of one step: what every mode does, and the engine of all modes but pipelines."""
+"""Forward and backward of one step: what all modes share, and the engine of most of them.
+
+Only pipelines have an engine of their own. Evaluations and repeated computations must leave the
+running averages of norms as they are; the functions for that are here too.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +29,10 @@ def no_sums(metrics: Sequence[Metric]) -> torch.Tensor:
 
 
 def sums(metrics: Sequence[Metric], output: Any, target: Any, rows: int) -> torch.Tensor:
-    """Return of each metric the sum, and what its mean divides by: float64[metrics, 2] on the CPU."""
+    """Return the sum of each metric, and its divisor: float64[metrics, 2] on the CPU.
+
+    The mean is the sum over the divisor.
+    """
     # float64, because a float32 counts rows exactly only up to 16 million.
     found = no_sums(metrics)
     for number, metric in enumerate(metrics):
@@ -65,9 +72,10 @@ def _name(metric: Metric) -> str:
 
 class Engine(Protocol):
     def forward_backward(self, batch: Any, factor: float) -> torch.Tensor:
-        """Add the gradients of ``factor`` x the loss; return the loss of this data rank's slice, 0 if it is not used.
+        """Add the gradients of ``factor`` x the loss.
 
-        Ranks that do not have the loss, or whose slice another rank accounts for, return 0.
+        Return the loss of this data rank's slice, 0 if it is not used. Ranks that do not have the
+        loss, or whose slice another rank accounts for, return 0.
         """
 
     def measure(self, batch: Any, metrics: Sequence[Metric]) -> torch.Tensor:
@@ -165,7 +173,10 @@ def autocast(device: torch.device, precision: torch.dtype | None) -> AbstractCon
 
 @contextmanager
 def averages_kept(block: nn.Module) -> Iterator[None]:
-    """Let batch norms average into copies, for a batch that is computed again and was counted before."""
+    """Let batch norms average into copies.
+
+    This is for a batch that is computed again and was counted before.
+    """
     # _NormBase is the base of all norms with running averages, instance norms among them; torch has
     # no public one.
     norms = [module for module in block.modules() if isinstance(module, _NormBase)]
@@ -205,7 +216,10 @@ def without_trace(module: nn.Module, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def normed_by_averages(module: nn.Module) -> Iterator[None]:
-    """Let batch norms leave their running averages as they are, for a single row that does not count."""
+    """Let batch norms leave their running averages as they are.
+
+    This is for a single row that does not count.
+    """
     norms = [inner for inner in module.modules() if isinstance(inner, _NormBase) and inner.training]
     for norm in norms:
         # Not module.eval(), because dropout must work as in training, and draw as many numbers.

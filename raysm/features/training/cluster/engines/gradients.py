@@ -1,4 +1,4 @@
-"""Gradients before the optimizer's step: averaged over replicas, summed over tied copies, and clipped."""
+"""Gradients before the optimizer's step: averaged, summed over tied copies, and clipped."""
 
 import itertools
 from collections.abc import Collection, Iterable, Sequence
@@ -14,7 +14,10 @@ BUCKET_BYTES = 25 << 20
 
 
 def average(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup) -> None:
-    """Average gradients over replicas; a missing one counts as 0, and stays missing if no replica has it."""
+    """Average gradients over replicas.
+
+    A missing gradient counts as 0, and stays missing if no replica has it.
+    """
     _reduce(parameters, group, group.size())
 
 
@@ -24,7 +27,10 @@ def add_up(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup) -> None
 
 @torch.no_grad()
 def _reduce(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup, divisor: int) -> None:
-    """Sum over the group in messages of about 25 MB, as DDP does: many small ones would take long."""
+    """Sum over the group in messages of about 25 MB, as DDP does.
+
+    Many small ones would take long.
+    """
     buckets = _buckets([parameter for parameter in parameters if parameter.requires_grad])
     # All messages are sent before the first is awaited, so that the network never waits for the
     # next one.
@@ -61,7 +67,10 @@ def _buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
 
 
 def _message(bucket: Sequence[nn.Parameter]) -> torch.Tensor:
-    """Return the gradients and, for each, 1 if this replica has it: messages have the same shape on all replicas."""
+    """Return the gradients and, for each, 1 if this replica has it.
+
+    Messages then have the same shape on all replicas.
+    """
     pairs = [(parameter, parameter.grad) for parameter in bucket]
     grads = [torch.zeros_like(_local(own)) if grad is None else _local(grad) for own, grad in pairs]
     owners = [float(parameter.grad is not None) for parameter in bucket]
@@ -83,10 +92,10 @@ def clip(
     stages: "dist.ProcessGroup | None",
     copies: Collection[nn.Parameter] = (),
 ) -> torch.Tensor:
-    """Scale all gradients to a 2-norm over the whole model of at most ``max_norm``; return the norm before.
+    """Scale all gradients to a 2-norm over the whole model of at most ``max_norm``.
 
-    Every rank must call it. A parameter of several ranks counts once: ``copies`` are those that
-    another rank counts.
+    Return the norm before. Every rank must call it. A parameter of several ranks counts once:
+    ``copies`` are those that another rank counts.
     """
     # Compared by identity, because ``==`` of parameters compares entry by entry.
     others = {id(parameter) for parameter in copies}
@@ -119,7 +128,10 @@ def clip(
 
 
 def _cut(grad: DTensor) -> tuple[tuple[DeviceMesh, tuple[int, ...]] | None, torch.Tensor]:
-    """Return the dimensions of its mesh over which a gradient is cut, None if it is whole; and this rank's part."""
+    """Return how a gradient is cut, and this rank's part of it.
+
+    The first value is its mesh and the dimensions over which it is cut, None if it is whole.
+    """
     # Sums that are still to be made.
     if any(placement.is_partial() for placement in grad.placements):
         grad = grad.redistribute(
@@ -135,6 +147,9 @@ def _cut(grad: DTensor) -> tuple[tuple[DeviceMesh, tuple[int, ...]] | None, torc
 
 
 def _device(stages: "dist.ProcessGroup | None") -> torch.device:
-    """Return the device on which a rank without gradients (a frozen stage) takes part in the others' sum."""
+    """Return the device on which a rank without gradients takes part in the others' sum.
+
+    Such a rank has a frozen stage.
+    """
     on_gpu = stages is not None and dist.get_backend(stages) == "nccl"
     return torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")

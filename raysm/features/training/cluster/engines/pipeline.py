@@ -1,8 +1,8 @@
-"""Forward and backward of a model that is cut into stages, by torch's own schedules of micro-batches.
+"""Forward and backward of a model that is cut into stages.
 
-Each rank of the pipeline gets the same slice of a batch, and the rank with the last stage returns
-its loss. Every micro-batch holds real rows only, so a slice smaller than a full one goes through in
-fewer or smaller micro-batches.
+They follow torch's own schedules of micro-batches. Each rank of the pipeline gets the same slice of
+a batch, and the rank with the last stage returns its loss. Every micro-batch holds real rows only,
+so a slice smaller than a full one goes through in fewer or smaller micro-batches.
 """
 
 import contextlib
@@ -43,10 +43,11 @@ def stage_numbers(parallel: Parallel, place: int) -> range:
 
 
 def runs(rows: int, microbatch_rows: int, parallel: Parallel) -> list[tuple[int, int]]:
-    """Return how a slice goes through the pipeline: (micro-batches, rows of each) of one run after the other.
+    """Return the runs of a slice through the pipeline, in their order.
 
-    Shapes are alike within a run, for the stages' messages. Over the runs they differ by one row at
-    most: a small last one might have a single row, which batch norms cannot normalise.
+    Each is a pair: the number of micro-batches, and the rows of each. Shapes are alike within a
+    run, for the stages' messages. Over the runs they differ by one row at most: a small last one
+    might have a single row, which batch norms cannot normalise.
     """
     count = -(-rows // microbatch_rows)
     size, larger = divmod(rows, count)
@@ -250,7 +251,10 @@ class Pipeline:
                 parameter.grad = grad if parameter.grad is None else grad.add_(parameter.grad)
 
     def _loss_of_rows(self, output: Any, rows: torch.Tensor) -> torch.Tensor:
-        """Return the loss of a micro-batch, weighed so that the sum over all is ``factor`` x the mean of the slice."""
+        """Return the weighed loss of a micro-batch.
+
+        The sum over all is ``factor`` x the mean of the slice.
+        """
         target = _rows(self._target, rows)
         factor = self._factor_of_weight * self._loss.weigh(target, len(rows))
         with autocast(self._session.device, self._precision):

@@ -233,7 +233,10 @@ def _unresponsive(nodes: Sequence[Node], silence_s: float) -> list[Node]:
 
 
 def lost_nodes(silent: Sequence[Node], failed: Sequence[Node], own_id: str) -> list[Node]:
-    """Return the lost instances: those that failed, and those that were silent, unless this one was silent too."""
+    """Return the lost instances: those that failed, and those that were silent.
+
+    If this instance was silent too, only those that failed count as lost.
+    """
     # An answer takes a new process. If this instance starts none in that time either, the machines
     # are overloaded, and silence means nothing: the workers' own errors say why they failed.
     is_overloaded = any(node.node_id == own_id for node in silent)

@@ -1,7 +1,8 @@
-"""Find out why a worker failed, by its exit status and the end of its stderr, and which of several is the cause.
+"""Find out why a worker failed, and which of several failures is the cause.
 
-These are pure functions. A worker that fails because another one is gone often seems to end first,
-by the clock of its own instance. So the evidence counts more than the time.
+The evidence is the exit status and the end of stderr. These are pure functions. A worker that fails
+because another one is gone often seems to end first, by the clock of its own instance. So the
+evidence counts more than the time.
 """
 
 import re
@@ -69,7 +70,10 @@ def find_cause(failures: Iterable[Failure]) -> WorkerFailed | None:
 
 
 def blame_early_end(error: WorkerFailed, ended_well: Iterable[tuple[int, str]]) -> WorkerFailed:
-    """Blame a lost connection on the worker whose end with 0 cut it; ``ended_well`` has ranks and hosts."""
+    """Blame a lost connection on the worker whose end with 0 cut it.
+
+    ``ended_well`` has ranks and hosts.
+    """
     early = min(ended_well, default=None)
     if early is None or not is_consequence(error):
         return error

@@ -1,4 +1,7 @@
-"""Start a training, watch and restart its workers, handle a stop, and download the model: for scripts and for loops."""
+"""Start a training, watch and restart its workers, handle a stop, and download the model.
+
+Scripts and loops share this module.
+"""
 
 import signal
 import time
@@ -57,10 +60,10 @@ def train(
     say: Callable[[str], None],
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[Place, ...]:
-    """Attempt the training until it succeeds or its retries are used up; return where the workers were.
+    """Attempt the training until it succeeds or its retries are used up.
 
-    ``attempt`` and ``sleep`` may raise Stopped. With ``on_instance_loss="continue"`` a loss is no
-    restart.
+    Return where the workers were. ``attempt`` and ``sleep`` may raise Stopped. With
+    ``on_instance_loss="continue"`` a loss is no restart.
     """
     # Node ids, not names: an instance whose Ray was restarted is another node, and may be used
     # again.

@@ -78,7 +78,10 @@ def run_loop(config: dict[str, WorkerSpec]) -> None:
 
 
 def train_and_save(loop: Callable[[], object], finish: Callable[[], None] = lambda: None) -> None:
-    """Call the loop, then ``finish``, and save the model of this process's session, unless the loop did."""
+    """Call the loop, then ``finish``, and save the model of this process's session.
+
+    The model is not saved again if the loop has saved it.
+    """
     try:
         with ending_forks():
             loop()

@@ -65,7 +65,10 @@ class Wire:
 
     @contextlib.contextmanager
     def instead_of_output(self, rank: int, on_stop: Callable[[], None]) -> Iterator[None]:
-        """Send this process's output to the head, libraries' output too; call ``on_stop`` when ``STOP`` comes."""
+        """Send this process's output, and that of libraries, to the head.
+
+        Call ``on_stop`` when ``STOP`` comes.
+        """
         with (
             self.listening(rank, OUT, lambda message: on_stop()) as out,
             self.connect(rank, ERROR) as error,
@@ -120,7 +123,10 @@ class _Source:
 
 class Relay:
     def __init__(self, address: str, write: Callable[[int, bytes], object] | None = None) -> None:
-        """Listen at ``address``, which the other instances reach; ``write`` takes a stream and whole lines."""
+        """Listen at ``address``, which the other instances reach.
+
+        ``write`` takes a stream and whole lines.
+        """
         # A thousand workers connect in the same second.
         self._server = socket.create_server((address, 0), backlog=1024)
         self._server.setblocking(False)
@@ -220,7 +226,10 @@ class Relay:
             self._changed.notify_all()
 
     def _take(self, connection: socket.socket, source: _Source, data: bytes) -> bool:
-        """Write the whole lines of ``data``; return False for a connection without the right key."""
+        """Write the whole lines of ``data``.
+
+        Return False for a connection without the right key.
+        """
         lines = source.lines.feed(data).split(b"\n")[:-1]
         if source.rank is None:
             if not lines:

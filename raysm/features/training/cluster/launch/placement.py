@@ -1,6 +1,7 @@
-"""Choose the instances that train and their numbers of workers; set torchrun's variables of each worker.
+"""Choose the instances that train and their numbers of workers.
 
-Ranks follow the order of the cluster. If any instance has a GPU, those without do not train.
+Set torchrun's variables of each worker. Ranks follow the order of the cluster. If any instance has
+a GPU, those without do not train.
 """
 
 import re
@@ -41,7 +42,10 @@ def place(
     workers: int | None = None,
     spawns: bool = False,
 ) -> tuple[Place, ...]:
-    """Assign the workers to the instances; None takes one for each GPU, and one for each instance of CPUs."""
+    """Assign the workers to the instances.
+
+    None takes one for each GPU, and one for each instance of CPUs.
+    """
     # A head that only coordinates offers no CPUs and GPUs.
     able = [node for node in nodes if node.cpus or node.gpus]
     for node in able:
@@ -80,7 +84,10 @@ def place(
 def _counts(
     gpus: list[int], on_gpus: bool, per_instance: int | None, workers: int | None, spawns: bool
 ) -> list[int]:
-    """Return the number of workers of each instance; the last instances may get none and are left out."""
+    """Return the number of workers of each instance.
+
+    The last instances may get none and are left out.
+    """
     most = len(gpus)
     if spawns:
         return [1] * most

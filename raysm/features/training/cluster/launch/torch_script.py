@@ -213,7 +213,7 @@ class Agent:
             self._end(END_GRACE_S)
 
     def _end(self, grace_s: float) -> None:
-        """Send SIGTERM to the workers that are left, and SIGKILL to what is left of them after ``grace_s``."""
+        """Send SIGTERM to the workers that are left, and SIGKILL after ``grace_s``."""
         self._ending = True
         workers = list(self._running.values())
         for popen in workers:
@@ -358,7 +358,10 @@ class _Script:
         ]
 
     def _compare_states(self, places: tuple[Place, ...], agents: list[ActorHandle]) -> None:
-        """Say if ranks would load other checkpoints than rank 0; with ``share_state`` copy its state to the others."""
+        """Say if ranks would load other checkpoints than rank 0.
+
+        With ``share_state`` copy rank 0's state to the others.
+        """
         found = self._call_all(places, [agent.digest_state.remote() for agent in agents])
         of_rank_0, *others = found
         states = {item.node.host: of_place for item, of_place in zip(places, found, strict=True)}
@@ -410,7 +413,10 @@ class _Script:
         return self._agents[node.node_id]
 
     def _wait(self, tasks: list[Task]) -> tuple[list[Exit], list[Node]]:
-        """Run all tasks to their end; end the others once one failed, all of them once a stop is asked for."""
+        """Run all tasks to their end.
+
+        End the others once one failed, and all of them once a stop is asked for.
+        """
         running = {self._agent(task.place.node).run.remote(task): task for task in tasks}
         places = [task.place for task in tasks]
         exits: list[Exit] = []

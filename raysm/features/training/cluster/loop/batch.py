@@ -1,4 +1,4 @@
-"""Batches: read from a data set, split into inputs and target, moved to the device, and cut into pieces."""
+"""Batches: read from a data set, split into inputs and target, moved, and cut into pieces."""
 
 import contextlib
 import hashlib
@@ -49,10 +49,10 @@ def rows_of(batch: Any) -> int:
 
 
 def pieces(batch: Any, count: int) -> Iterator[tuple[Any, float]]:
-    """Yield the rows of a batch in ``count`` pieces that differ by one row at most, and each one's share of the rows.
+    """Yield a batch in ``count`` pieces, and each one's share of the rows.
 
-    A piece without rows is the first row with a share of 0: ranks that compute together need
-    equally many pieces.
+    The pieces differ by one row at most. A piece without rows is the first row with a share of 0:
+    ranks that compute together need equally many pieces.
     """
     rows = rows_of(batch)
     each, more = divmod(rows, count)
@@ -122,7 +122,10 @@ _State: TypeAlias = tuple[object, Any, torch.Tensor]
 
 
 def seed_of(*parts: int) -> int:
-    """Return a 32-bit seed that mixes all parts, so that neighbouring numbers give unrelated generators."""
+    """Return a 32-bit seed that mixes all parts.
+
+    Neighbouring numbers then give unrelated generators.
+    """
     text = ":".join(str(int(part)) for part in parts)
     # torch's CPU generator takes 32 bits of its seed, and numpy's no more.
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
@@ -139,7 +142,10 @@ def seed_all(seed: int) -> None:
 
 @contextlib.contextmanager
 def seeded(seeds: Iterator[int]) -> Iterator[Iterator[None]]:
-    """Yield an iterator whose every step seeds the CPU's generators with the next seed; restore them at the end."""
+    """Yield an iterator whose every step seeds the CPU's generators with the next seed.
+
+    Restore them at the end.
+    """
     before = _cpu_state()
 
     def steps() -> Iterator[None]:
@@ -158,7 +164,10 @@ def seeded(seeds: Iterator[int]) -> Iterator[Iterator[None]]:
 
 @contextlib.contextmanager
 def has_drawn() -> Iterator[Callable[[], bool]]:
-    """Yield a function that says, after the block, whether the block drew from one of the CPU's generators."""
+    """Yield a function that says whether the block drew a number.
+
+    Call it after the block. It knows the CPU's generators.
+    """
     before = _cpu_state()
     after: list[bool] = []
     yield lambda: after[0]

@@ -18,7 +18,10 @@ from raysm.features.training.cluster.loop.session import Observer, Session
 
 
 class ScaledRate(float):
-    """The rate of the base batch, which ``prepare`` recognises in the optimizer; to everything else it is a float."""
+    """The rate of the base batch, which ``prepare`` recognises in the optimizer.
+
+    To everything else it is a float.
+    """
 
     base_batch: int
     warmup_epochs: float
@@ -37,11 +40,11 @@ def scale(
     batch: int | None = None,
     steps_per_epoch: int | None = None,
 ) -> ScaledRate:
-    """Return a learning rate for the optimizer that ``prepare`` scales to the global batch, with gradual warm-up.
+    """Return a learning rate that ``prepare`` scales to the global batch.
 
-    Give it to the optimizer as it is (``SGD(parameters, lr=training.scale(0.1))``), before
-    ``prepare``. The global batch and the steps of an epoch are those of ``training.batches``,
-    unless they are given here.
+    The warm-up is gradual. Give it to the optimizer as it is (``SGD(parameters,
+    lr=training.scale(0.1))``), before ``prepare``. The global batch and the steps of an epoch are
+    those of ``training.batches``, unless they are given here.
 
     Args:
         lr: The rate that suits ``base_batch``.
@@ -205,7 +208,10 @@ def check_scheduler(scheduler: Any, optimizer: Optimizer) -> None:
 
 
 def needs_metric(scheduler: Any) -> bool:
-    """Return whether a step of the scheduler takes a metric (``ReduceLROnPlateau``), which only the loop knows."""
+    """Return whether a step of the scheduler takes a metric, as ``ReduceLROnPlateau``.
+
+    Only the loop knows that metric.
+    """
     # By its parameters, not by its class, because schedulers of other packages may need a metric
     # too.
     parameters = inspect.signature(scheduler.step).parameters.values()

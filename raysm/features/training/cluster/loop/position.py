@@ -67,7 +67,10 @@ class Position:
     """Global batch of the checkpoint that training continues from; None without one."""
 
     def begin(self, order: DataOrder, *, is_single: bool) -> tuple[int, int]:
-        """Return the epoch, and the sample of it, at which a loop begins; ``is_single`` loops make one pass."""
+        """Return the epoch, and the sample of it, at which a loop begins.
+
+        ``is_single`` loops make one pass.
+        """
         if not self.may_train(order):
             return self.epoch, 0
         # Steps on the user's own batches do not say what they learned from, so only passes are
@@ -79,11 +82,17 @@ class Position:
         return self.epoch, 0
 
     def may_train(self, order: DataOrder) -> bool:
-        """Return whether a loop of that order may be the one that trains: no other loop has handed out a batch."""
+        """Return whether a loop of that order may be the one that trains.
+
+        It may if no other loop has handed out a batch.
+        """
         return self.coming is None and (self.order is None or _changed(self.order, order) is None)
 
     def hand_out(self, batches: Iterable[tuple[BatchSlice, Any]]) -> Generator[Any, None, bool]:
-        """Yield the batches of one pass, and return whether there were any; a step learns from the current one."""
+        """Yield the batches of one pass, and return whether there were any.
+
+        A step learns from the current one.
+        """
         # Loops may be nested: a validation inside of a training must give the step its batch back.
         around = self.coming
         part: BatchSlice | None = None

@@ -1,10 +1,10 @@
-"""Batches in an order that follows from the seed and the epoch alone, however many workers share them.
+"""Batches in an order that follows from the seed and the epoch alone.
 
-Batch ``k`` of an epoch has the same rows on one worker and on a thousand: each data rank takes its
-slice. So a training that resumes in the middle of an epoch, even on another number of workers,
-reads exactly the rows that it has not read. What a sample's own code draws at random (augmentation)
-follows from seed, epoch and row, so it does not depend on workers, loaders and interruptions
-either.
+It does not depend on the number of workers that share them. Batch ``k`` of an epoch has the same
+rows on one worker and on a thousand: each data rank takes its slice. So a training that resumes in
+the middle of an epoch, even on another number of workers, reads exactly the rows that it has not
+read. What a sample's own code draws at random (augmentation) follows from seed, epoch and row, so
+it does not depend on workers, loaders and interruptions either.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -65,7 +65,9 @@ def slices(
 
 
 def epochs(count: int) -> Iterator[int]:
-    """Yield the numbers of the epochs that are left of ``count``, beginning with the interrupted one.
+    """Yield the numbers of the epochs that are left of ``count``.
+
+    The interrupted one comes first.
 
     For loops that do something at the end of each epoch::
 
@@ -107,7 +109,9 @@ def batches(
     drop_last: bool = False,
     collate: Callable[[list[Any]], Any] = default_collate,
 ) -> Iterator[Any]:
-    """Yield this worker's slice of each batch, on its device, from the position of the checkpoint on.
+    """Yield this worker's slice of each batch, on its device.
+
+    Begin at the position of the checkpoint.
 
     Args:
         dataset: Has ``len()`` and ``[row]``, and is the same on every instance.

@@ -1,7 +1,8 @@
-"""This process's rank among the workers, and the state that ``prepare``, ``step``, ``batches`` and checkpoints share.
+"""This process's rank among the workers, and the state that the training's calls share.
 
-Nothing here uses Ray: the same code runs in a Ray Train worker, in a child of a TorchScript, under
-bare torchrun, and in one plain process.
+These calls are ``prepare``, ``step``, ``batches`` and those for checkpoints. Nothing here uses Ray:
+the same code runs in a Ray Train worker, in a child of a TorchScript, under bare torchrun, and in
+one plain process.
 """
 
 import contextlib
@@ -24,13 +25,19 @@ from raysm.instance.work.report import metrics_of, numbers, text_line
 
 
 class Observer:
-    """Base class of objects that follow the steps; every rank calls them, in the order in which they were added."""
+    """Base class of objects that follow the steps.
+
+    Every rank calls them, in the order in which they were added.
+    """
 
     def on_loop_begin(self) -> None:
         """Called before a loop over ``batches`` that may train begins to read."""
 
     def on_step_begin(self, step: int) -> None:
-        """Called before step number ``step`` (from 1, over the whole training, restarts included)."""
+        """Called before step number ``step``.
+
+        It counts from 1, over the whole training, restarts included.
+        """
 
     def on_step_end(self, step: int, loss: float) -> None:
         """Called after that step; ``loss`` is the global mean, the same on every rank."""
@@ -78,7 +85,10 @@ class Session:
 
     @property
     def share(self) -> float | None:
-        """Rows of this data rank's slice / rows of the batch: a smaller, uneven last batch gets its exact weight."""
+        """Rows of this data rank's slice / rows of the batch.
+
+        So a smaller, uneven last batch gets its exact weight.
+        """
         return self.position.coming.share if self.position.coming else None
 
     @property
@@ -89,7 +99,10 @@ class Session:
         return self.timer(name) if self.timer else contextlib.nullcontext()
 
     def agree(self, loss: torch.Tensor) -> Callable[[], float]:
-        """Begin to sum ``loss`` over all ranks, and learn if one received SIGTERM; the returned function waits."""
+        """Begin to sum ``loss`` over all ranks, and learn if one received SIGTERM.
+
+        The returned function waits.
+        """
         # float64, because a sum over a thousand ranks in float32 would depend on the order of
         # arrival.
         loss_and_stop = torch.stack(
@@ -136,7 +149,10 @@ def begin(
     replicate: Callable[[torch.nn.Module], torch.nn.Module] | None = None,
     precision: Precision = "fp32",
 ) -> Session:
-    """Make this process's session: in its process group, in one by torchrun's variables, or as the only worker."""
+    """Make this process's session.
+
+    It is in the process group that exists, in one by torchrun's variables, or the only worker.
+    """
     global _session
     if _session is not None:
         raise InvalidRequest(

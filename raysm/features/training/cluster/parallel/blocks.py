@@ -1,4 +1,4 @@
-"""The blocks of a model: the units in which it is sharded, recomputed, cut into stages and compiled.
+"""The blocks of a model: units that are sharded, recomputed, cut into stages and compiled.
 
 Blocks are the children of one ``nn.Sequential`` or ``nn.ModuleList``, such as a transformer's
 layers.
@@ -18,7 +18,10 @@ by itself."""
 
 
 def container_of_blocks(model: nn.Module, blocks: Blocks = None) -> str | None:
-    """Return the name of the module whose children are the blocks, "" for the model itself; by default the largest."""
+    """Return the name of the module whose children are the blocks, by default the largest.
+
+    It is "" for the model itself.
+    """
     containers: dict[str, nn.Module] = {
         name: module
         for name, module in model.named_modules()
@@ -58,7 +61,10 @@ Compile: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def check_compiler(device: torch.device, compiled: Compile = torch.compile) -> None:
-    """Compile a line of code, so that a missing compiler is an error here and not in the first step."""
+    """Compile a line of code.
+
+    So a missing compiler is an error here and not in the first step.
+    """
     try:
         compiled(lambda values: values * 2 + 1)(torch.ones(4, device=device))
     # Any exception: of the compiler, a missing header, or this version of Python.

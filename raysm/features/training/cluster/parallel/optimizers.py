@@ -1,8 +1,8 @@
-"""The user's optimizer over the parameters that a rank has after the cut, and its state in checkpoints.
+"""The user's optimizer over the parameters of a rank, and its state in checkpoints.
 
-Entries are ``state.<parameter>.<value>`` and ``param_groups.<parameter>.<hyperparameter>``. Torch
-reads the states of all parameters that are trained now, but unused, frozen and constructor-made
-states differ: the checkpoint decides.
+A rank has these parameters after the model was cut. Entries are ``state.<parameter>.<value>`` and
+``param_groups.<parameter>.<hyperparameter>``. Torch reads the states of all parameters that are
+trained now, but unused, frozen and constructor-made states differ: the checkpoint decides.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -25,7 +25,10 @@ def is_stepped(optimizer: Optimizer) -> bool:
 
 
 def renew(optimizer: Optimizer) -> None:
-    """Recreate the state that the optimizer's constructor made (Adagrad) for the parameters as they are now."""
+    """Recreate the state that the optimizer's constructor made (Adagrad).
+
+    It is then that of the parameters as they are now.
+    """
     if not optimizer.state:
         return
     try:
@@ -103,7 +106,10 @@ def names_of_groups(optimizer: Optimizer, model: nn.Module) -> Groups:
 
 
 def check_placed(groups: Groups, placed: Iterable[str]) -> None:
-    """Check that some rank gets each of the optimizer's parameters; ``placed`` has the names of all ranks together."""
+    """Check that some rank gets each of the optimizer's parameters.
+
+    ``placed`` has the names of all ranks together.
+    """
     # The names of all stages, because another rank has parameters that this one lacks.
     all_names = set(placed)
     lost = [names[0] for group in groups for names in group if all_names.isdisjoint(names)]

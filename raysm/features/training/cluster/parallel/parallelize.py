@@ -1,8 +1,8 @@
-"""Cut a model over the ranks of a layout: stages, tensors, shards, replicas, each by torch's own means.
+"""Cut a model over the ranks of a layout: stages, tensors, shards, replicas.
 
-The order is that of PyTorch's own recipes: stages first, then tensors within a stage, then
-recomputation of blocks, then shards or replicas around it all. Parameters keep their original
-names.
+Each is done by torch's own means. The order is that of PyTorch's own recipes: stages first, then
+tensors within a stage, then recomputation of blocks, then shards or replicas around it all.
+Parameters keep their original names.
 """
 
 import re
@@ -63,9 +63,10 @@ class Parallelizer:
         return self.layout.data == self.layout.world_size
 
     def apply(self, model: nn.Module, groups: Groups) -> RankModel:
-        """Cut the model, which is whole and the same on every rank; ``groups`` are those of its optimizer.
+        """Cut the model, which is whole and the same on every rank.
 
-        If it cannot be cut like this, every rank raises InvalidRequest, and nothing was changed.
+        ``groups`` are those of its optimizer. If it cannot be cut like this, every rank raises
+        InvalidRequest, and nothing was changed.
         """
         blocks = block_names(model, self.blocks if isinstance(self.blocks, str) else None)
         if not blocks and (self.parallel.optimize == "memory" or self.parallel.offload):
@@ -263,7 +264,10 @@ class Parallelizer:
         fully_shard(outer, mesh=mesh, mp_policy=self._policy(outer), reshard_after_forward=again)
 
     def _policy(self, module: nn.Module) -> MixedPrecisionPolicy:
-        """Return the types in which parameters travel; a module with running averages keeps its own type."""
+        """Return the types in which parameters are sent.
+
+        A module with running averages keeps its own type.
+        """
         averages = any(isinstance(inner, _NormBase) for inner in module.modules())
         return MixedPrecisionPolicy(
             param_dtype=None if averages else self.precision,
@@ -317,10 +321,11 @@ def _save_memory(block: nn.Module, recompute: bool, offload: bool) -> None:
 def _merged(
     modules: Sequence[nn.Module], names: Sequence[str], tied: Iterable[Sequence[str]] = ()
 ) -> nn.Module:
-    """Return one module with the tensors of all by the same names, in the order of ``names``, the whole model's.
+    """Return one module with the tensors of all by the same names.
 
-    A parameter that is ``tied`` to other stages' has all names of the tie: so a checkpoint of the
-    optimizer knows it by the same name in every mode.
+    Their order is that of ``names``, the whole model's. A parameter that is ``tied`` to other
+    stages' has all names of the tie: so a checkpoint of the optimizer knows it by the same name in
+    every mode.
     """
     tensors = {
         name: tensor

@@ -38,7 +38,10 @@ def balance_stages(costs: Sequence[float], stages: int) -> list[int]:
 
     @functools.cache
     def best(stage: int, stop: int) -> tuple[float, int]:
-        """Return the highest cost if the blocks before ``stop`` are that many stages, and where the last one begins."""
+        """Return the highest cost of stages, and where the last one begins.
+
+        The stages are that many, made of the blocks before ``stop``.
+        """
         if stage == 1:
             return until[stop], 0
         # From stage - 1 on: each of the stages before needs a block of its own.
@@ -107,7 +110,10 @@ class Stages:
 
 
 def trace(model: nn.Module, boundaries: Sequence[str]) -> fx.Graph:
-    """Trace just deep enough that each boundary is a node; inputs are the parameters of forward without default."""
+    """Trace just deep enough that each boundary is a node.
+
+    Inputs are the parameters of forward without default.
+    """
     for name in boundaries:
         try:
             model.get_submodule(name)
@@ -202,9 +208,10 @@ def _placed(graph: fx.Graph, starts: Sequence[str]) -> dict[fx.Node, int]:
 
 
 def _handed_on(placed: dict[fx.Node, int], stage: int) -> list[fx.Node]:
-    """Return the values that ``stage`` returns to the next one: what later stages need of it and of those before it.
+    """Return the values that ``stage`` returns to the next one.
 
-    Stage -1 hands on the model's inputs, the last one nothing.
+    They are what later stages need of it and of those before it. Stage -1 hands on the model's
+    inputs, the last one nothing.
     """
     if stage < 0:
         return [node for node in placed if node.op == "placeholder"]
@@ -273,7 +280,10 @@ def _is_within(name: Any, block: str) -> bool:
 
 
 def _block_costs(model: nn.Module, graph: fx.Graph, names: Sequence[str]) -> list[float]:
-    """Return the parameters of each block and the modules that follow it; the first also has those before it."""
+    """Return the parameters of each block and the modules that follow it.
+
+    The first also has those before it.
+    """
     costs = [0.0] * len(names)
     block = 0
     for node in graph.nodes:
@@ -300,7 +310,10 @@ class Tie:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Copies:
-    """Parameters of this worker that others of its pipeline also have, in the same order on all of these workers."""
+    """Parameters of this worker that others of its pipeline also have.
+
+    They are in the same order on all of these workers.
+    """
 
     parameters: tuple[nn.Parameter, ...]
     group: dist.ProcessGroup
@@ -324,7 +337,10 @@ def find_ties(stages: Stages) -> list[Tie]:
 
 
 def check_ties(ties: Iterable[Tie], layout: Layout, cut: Iterable[str]) -> None:
-    """Check that every worker can keep its copies as the others keep theirs; ``cut`` names modules with cut tensors."""
+    """Check that every worker can keep its copies as the others keep theirs.
+
+    ``cut`` names modules with cut tensors.
+    """
     cut_modules = set(cut)
     for tie in ties:
         shown = " = ".join(tie.names)

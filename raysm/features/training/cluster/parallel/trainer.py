@@ -1,7 +1,7 @@
-"""The trainer that ``prepare`` makes: a model and an optimizer that train together, in any mode of parallelism.
+"""The trainer that ``prepare`` makes: a model and an optimizer that train together.
 
-Its state has the names that model and optimizer had before anything was cut, so every mode reads
-the checkpoints of every other.
+It knows all modes of parallelism. Its state has the names that model and optimizer had before
+anything was cut, so every mode reads the checkpoints of every other.
 """
 
 import math
@@ -159,7 +159,10 @@ class Trainer(RankModel):
             ) from error
 
     def _compare_data(self) -> None:
-        """Refuse data that differ between ranks, before a rank waits for one that has no batch left."""
+        """Refuse data that differ between ranks.
+
+        Else a rank would wait for one that has no batch left.
+        """
         group = self.session.cpu_group
         coming = self.session.position.coming
         if group is None:
@@ -221,10 +224,11 @@ class Trainer(RankModel):
         return found
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps, by original names, as ``torch.distributed.checkpoint`` takes it.
+        """Return what a checkpoint keeps, by original names.
 
-        Tensors are this rank's live ones: copy them before the next step. Cut ones are DTensors;
-        ranks of a pipeline have the entries of their stages only.
+        ``torch.distributed.checkpoint`` takes it. Tensors are this rank's live ones: copy them
+        before the next step. Cut ones are DTensors; ranks of a pipeline have the entries of their
+        stages only.
         """
         state = {"model": get_model_state_dict(self.parts), "optimizer": self._optimizer_state()}
         if self.scheduler is not None:
@@ -232,10 +236,10 @@ class Trainer(RankModel):
         return state
 
     def state_to_read(self, entries: Iterable[str]) -> dict[str, Any]:
-        """Return ``state()`` for reading a checkpoint with these ``entries`` of an optimizer, before any step.
+        """Return ``state()`` for reading a checkpoint with these ``entries`` of an optimizer.
 
-        If no entry is a state, the checkpoint is of another optimizer, and an error will name what
-        it lacks.
+        Call it before any step. If no entry is a state, the checkpoint is of another optimizer, and
+        an error will name what it lacks.
         """
         names = stateful(entries)
         if not names:
@@ -268,7 +272,10 @@ class Trainer(RankModel):
             )
 
     def full_state_dict(self) -> dict[str, torch.Tensor]:
-        """Return the whole model on rank 0, on the CPU; {} on the others; every rank must call it."""
+        """Return the whole model on rank 0, on the CPU.
+
+        The others get {}. Every rank must call it.
+        """
         of_rank = get_model_state_dict(self.parts)
         owners = self._owners(of_rank)
         whole = {name: self._whole(of_rank.get(name), owners[name]) for name in self.names}
@@ -285,7 +292,10 @@ class Trainer(RankModel):
         return {name: rank for rank in reversed(range(len(names))) for name in names[rank]}
 
     def _whole(self, tensor: Any, owner: int) -> torch.Tensor | None:
-        """Return on rank 0 one tensor of rank ``owner``, None on the others; every rank must call it."""
+        """Return on rank 0 one tensor of rank ``owner``.
+
+        The others get None. Every rank must call it.
+        """
         if isinstance(tensor, DTensor):
             tensor = tensor.full_tensor()
         rank = self.session.rank
@@ -310,7 +320,10 @@ class Trainer(RankModel):
 def evaluation(
     model: nn.Module, replicas: "Sequence[dist.ProcessGroup]", device: torch.device
 ) -> Iterator[None]:
-    """Compute without gradients, in evaluation mode, like the model that a checkpoint would keep."""
+    """Compute without gradients, in evaluation mode.
+
+    The model is that which a checkpoint would keep.
+    """
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -332,7 +345,10 @@ def means(
     batches: Iterable[Any],
     metrics: Mapping[str, Callable[[Any, Any], Any]],
 ) -> dict[str, float]:
-    """Return each metric's mean over all rows; every rank must call it, with equally many batches."""
+    """Return each metric's mean over all rows.
+
+    Every rank must call it, with equally many batches.
+    """
     functions = list(metrics.values())
     total = no_sums(functions)
     for batch in batches:
