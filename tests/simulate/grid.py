@@ -20,10 +20,10 @@ from raysm.features.grid.controller import Controller
 from raysm.features.grid.database import LeaseLost
 from raysm.features.grid.limiter import Limiter, Rate
 from raysm.features.grid.market import Offer, Place
-from raysm.features.grid.placement import Cheapest
+from raysm.features.grid.placement import Placement
 from raysm.features.grid.region import Listed, Page
 from raysm.features.grid.store import Store
-from raysm.features.grid.task import AGAIN, Attempt, Rules, Task, TaskState
+from raysm.features.grid.task import RETRYABLE_STATES, Attempt, Rules, Task, TaskState
 from tests.simulate.schedule import Killed, Process, Schedule
 
 TYPE = "ml.m5.large"
@@ -435,7 +435,7 @@ class Simulation:
         controller = Controller(
             store,
             self.regions,
-            Cheapest(offers=[Offer(place=place, usd_per_hour=USD_PER_HOUR) for place in places]),
+            Placement(offers=[Offer(place=place, usd_per_hour=USD_PER_HOUR) for place in places]),
             limiter,
             owner=owner,
         )
@@ -492,7 +492,7 @@ class Simulation:
             task = chance.choice(rows)
             store.correct([replace(task, parameters={"lr": chance.random()})])
         elif kind == "retry":
-            store.again(AGAIN, now)
+            store.requeue(RETRYABLE_STATES, now)
         elif kind == "stop" and chance.random() < 0.3:
             store.change_grid("stopping", now, fenced=False)
         elif kind == "budget" and self.max_budget_usd is not None:

@@ -126,7 +126,7 @@ class JobAttempt:
     def step(self):
         """Do one step, as ``Running`` does it, and let the clock run; return whether there is a next one."""
         try:
-            self.state.hold(self.bench.clock.now)
+            self.state.renew(self.bench.clock.now)
             wait_s = self.controller.step(self.bench.clock.now)
         except Unreachable:
             wait_s = 5.0

@@ -3,7 +3,7 @@
 import random
 
 from raysm.features.grid.market import Offer, Place
-from raysm.features.grid.placement import Cheapest
+from raysm.features.grid.placement import Placement
 from raysm.features.grid.task import Rules, Task
 from tests.support.grid_world import CAPACITY_ERROR, Behaviour, overlaps
 from tests.support.grids import TYPE, Bench
@@ -39,7 +39,7 @@ def budget_used(folder, seed):
         offers.append(Offer(place=place, usd_per_hour=region.usd_per_hour))
     rules = Rules(brake=0, budget_usd=budget)
     bench = Bench(
-        folder, tasks=tasks, regions=regions, rules=rules, placement=Cheapest(offers=offers)
+        folder, tasks=tasks, regions=regions, rules=rules, placement=Placement(offers=offers)
     )
     bench.run()
     bench.judge(ended=False)

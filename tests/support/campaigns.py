@@ -5,7 +5,7 @@ from itertools import chain
 
 from raysm.features.grid.grid_row import TROUBLES_FIRST, rows_of
 from raysm.features.grid.market import Offer, Place
-from raysm.features.grid.placement import Cheapest
+from raysm.features.grid.placement import Placement
 from raysm.features.grid.snapshot import snapshot
 from raysm.features.grid.task import Rules, Task
 from raysm.features.grid.views.report import report_page
@@ -53,7 +53,7 @@ def ended(folder, rows=12, *, midway=False, **fields):
         )
         for name, each in regions.items()
     ]
-    placement = Cheapest(
+    placement = Placement(
         offers=[replace(offer, price_version="made-1") for offer in offers], move_data=True
     )
     bench = Bench(folder, tasks=tasks, regions=regions, rules=rules, placement=placement, **fields)

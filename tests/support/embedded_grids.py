@@ -10,7 +10,7 @@ from raysm.core.protocol.job_api import TRAINING
 from raysm.core.request import Limits, Local
 from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest
-from raysm.features.grid.plan import planned
+from raysm.features.grid.plan import make_plan
 from raysm.features.grid.running import open_running
 from raysm.features.grid.sources.source import source_of
 from raysm.features.grid.task import Rules
@@ -64,7 +64,7 @@ class EmbeddedGrid:
 
     def open(self, request, **more):
         """Begin the grid, or take it up, as the command line does it."""
-        grid = planned(request, self.service)
+        grid = make_plan(request, self.service)
         return open_running(grid, self.service, **more)
 
     def run(self, request, **more):

@@ -54,7 +54,7 @@ class Behaviour:
     """Calls a second that are answered, by operation."""
     interrupted_s: float | None = None
     """Seconds after its start at which each job loses its spot capacity, once."""
-    again_s: float = 0.0
+    ask_at_s: float = 0.0
     """Seconds that this costs it: until it has capacity anew, and for what it does once more."""
     stop_s: float = 5.0
     """Seconds that a job takes to stop."""
@@ -210,7 +210,7 @@ class FakeRegion:
             at + (behaviour.start_s + behaviour.run_s) * factor,
         )
         if behaviour.interrupted_s is not None and behaviour.interrupted_s < ended - started:
-            ended += behaviour.again_s
+            ended += behaviour.ask_at_s
         if sum(life.count for life in self._live()) + attempt.count > behaviour.capacity:
             reason, ended = CAPACITY_ERROR, at + 30
         if reason.startswith("CapacityError"):

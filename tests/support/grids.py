@@ -3,8 +3,8 @@
 from raysm.features.grid.controller import Controller
 from raysm.features.grid.limiter import Limiter, Rate
 from raysm.features.grid.market import Offer, Place
-from raysm.features.grid.placement import Cheapest
-from raysm.features.grid.sending import left_regions
+from raysm.features.grid.placement import Placement
+from raysm.features.grid.sending import removed_regions_in_use
 from raysm.features.grid.store import Store
 from raysm.features.grid.task import Rules, Task, TaskState
 from tests.support.grid_world import Behaviour, Clock, FakeRegion, overlaps
@@ -46,7 +46,7 @@ class Bench:
         self.limiter = Limiter(":memory:", rates or FAST)
         self.kill = kill or (lambda point: None)
         self.points = []
-        self.placement = placement or Cheapest(
+        self.placement = placement or Placement(
             offers=[
                 Offer(
                     place=Place(region=name, instance_type=TYPE),
@@ -81,7 +81,7 @@ class Bench:
             owner=f"[{id(self.store)}]",
             left={
                 name: self.regions[name]
-                for name in left_regions(self.store, self._kept, self.clock.now)
+                for name in removed_regions_in_use(self.store, self._kept, self.clock.now)
             },
         )
 
@@ -92,7 +92,7 @@ class Bench:
     def leave(self, *regions):
         """Start another process, of the same grid without these regions."""
         self.left = regions
-        self.placement = Cheapest(
+        self.placement = Placement(
             offers=[each for each in self.placement.offers if each.place.region not in regions]
         )
         self.clock.now += 31

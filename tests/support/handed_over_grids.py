@@ -11,7 +11,7 @@ from raysm.features.grid.batch_job.controller_job import ControllerJob, send
 from raysm.features.grid.batch_job.handover import take_up
 from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest
-from raysm.features.grid.plan import Known, Planned, plan_grid
+from raysm.features.grid.plan import GridFacts, PlannedGrid, plan_grid
 from raysm.features.grid.sources.source import source_of
 from raysm.features.grid.task import Rules
 from raysm.features.script.request import Script
@@ -75,9 +75,9 @@ class HandedOver:
 
     def planned(self, *args, **more):
         request = self.request(*args, **more)
-        tasks, known = request.tasks(), Known(prices=TABLE, quotas={}, own_region=REGION)
+        tasks, known = request.tasks(), GridFacts(prices=TABLE, quotas={}, own_region=REGION)
         plan = plan_grid(request, tasks, known.prices, known.quotas, today=DAY, own_region=REGION)
-        return Planned(request=request, tasks=tasks, facts=known, plan=plan)
+        return PlannedGrid(request=request, tasks=tasks, facts=known, plan=plan)
 
     def send(self, *args, job=JOB, **more):
         return send(self.planned(*args, **more), job, self.services)

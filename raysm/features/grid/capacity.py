@@ -12,12 +12,12 @@ from raysm.features.grid.market import Market, Place, Quota, place_of
 from raysm.features.grid.store import Store
 from raysm.features.grid.task import Attempt, AttemptState
 
-FIRST_PAUSE_S = 60.0
-LONGEST_PAUSE_S = 3_600.0
+PLACE_BACKOFF_S = 60.0
+MAX_PLACE_BACKOFF_S = 3_600.0
 """Backoff of a place: 1, 2, 4 … 60 minutes. Users measured waits of 28 to 58 minutes for GPUs."""
 
-REGION_PAUSE_S = 15.0
-LONGEST_REGION_PAUSE_S = 600.0
+REGION_BACKOFF_S = 15.0
+MAX_REGION_BACKOFF_S = 600.0
 
 OTHERS_S = 600.0
 """Seconds for which the use of a quota by other jobs, as a refusal states it, is believed: only
@@ -62,7 +62,9 @@ def record_refusal(store: Store, attempt: Attempt, verdict: Verdict, now: float)
         # If the service fails, even a job that would replace an ended one fails.
         execute(f"DELETE FROM room {WHERE}", key)
     row = execute(f"SELECT failures, since_s, until_s FROM block {WHERE}", key).fetchone()
-    backoff = _next_backoff(row, now, FIRST_PAUSE_S, LONGEST_PAUSE_S, verdict.ending.backoff_after)
+    backoff = _next_backoff(
+        row, now, PLACE_BACKOFF_S, MAX_PLACE_BACKOFF_S, verdict.ending.backoff_after
+    )
     if backoff is None:
         return
     failures, since_s, until_s = backoff
@@ -125,7 +127,7 @@ def back_off_region(store: Store, region: str, reason: str, now: float) -> None:
     row = execute(
         "SELECT failures, since_s, closed_s AS until_s FROM region WHERE name = ?", (region,)
     ).fetchone()
-    backoff = _next_backoff(row, now, REGION_PAUSE_S, LONGEST_REGION_PAUSE_S)
+    backoff = _next_backoff(row, now, REGION_BACKOFF_S, MAX_REGION_BACKOFF_S)
     if backoff is None:
         return
     failures, since_s, until_s = backoff
@@ -159,7 +161,7 @@ def read_market(store: Store, limiter: Limiter, regions: list[str], now: float) 
     # since.
     found = execute(
         "SELECT name, closed_s FROM region WHERE closed_s > ? AND closed_s <= ?",
-        (now, now + LONGEST_REGION_PAUSE_S),
+        (now, now + MAX_REGION_BACKOFF_S),
     )
     closed = {row[0]: row[1] for row in found}
     for region in regions:
@@ -168,7 +170,7 @@ def read_market(store: Store, limiter: Limiter, regions: list[str], now: float) 
             closed[region] = max(closed.get(region, 0.0), now + wait_s)
     blocks = execute(
         "SELECT region, instance_type, spot, until_s FROM block WHERE until_s > ? AND until_s <= ?",
-        (now, now + LONGEST_PAUSE_S),
+        (now, now + MAX_PLACE_BACKOFF_S),
     )
     rooms = execute("SELECT region, instance_type, spot, held FROM room")
     # Leave out places where a job of the grid runs: when it ends, there is room again.

@@ -30,7 +30,7 @@ from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridFile, GridRequest, read_grid_file
 from raysm.features.grid.grid_row import KEY, GridRow, check_state
 from raysm.features.grid.local_grids import SentController, grid_names, only_grid
-from raysm.features.grid.plan import Planned, planned
+from raysm.features.grid.plan import PlannedGrid, make_plan
 from raysm.features.grid.running import Running, open_running
 from raysm.features.grid.snapshot import snapshot
 from raysm.features.grid.sources.databases import Query
@@ -130,12 +130,12 @@ def named_source(arguments: Arguments) -> Source | None:
 
 
 def _plan(arguments: Arguments, console: Console) -> None:
-    print_answer(planned(request_of(arguments)).plan, plan_lines, console, as_json=arguments.json)
+    print_answer(make_plan(request_of(arguments)).plan, plan_lines, console, as_json=arguments.json)
 
 
 def _run(arguments: Arguments, console: Console) -> int:
     # Plan first, so that an invalid request sends nothing.
-    grid = planned(request_of(arguments))
+    grid = make_plan(request_of(arguments))
     controller = controller_of(arguments, _file(arguments).batch)
     if controller is not None:
         return _run_by_batch(grid, controller, arguments, console)
@@ -230,7 +230,7 @@ def controller_of(arguments: Arguments, in_file: Mapping[str, Any]) -> Controlle
 
 
 def _run_by_batch(
-    grid: Planned, controller: ControllerJob, arguments: Arguments, console: Console
+    grid: PlannedGrid, controller: ControllerJob, arguments: Arguments, console: Console
 ) -> int:
     shown = _messages(arguments, console)
     sent = send(grid, controller, goes_on=arguments.go_on)

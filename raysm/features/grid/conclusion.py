@@ -22,7 +22,7 @@ WATCH_S = 900.0
 """Seconds in which a refused attempt's job may still appear, if the answer to an earlier Create was
 lost."""
 
-FIRST = 10
+ENDS_READ_PER_LIMIT = 10
 """Factor by which the brake reads more ends than it needs, since some say nothing about the
 program."""
 
@@ -43,11 +43,11 @@ def refuse(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None
     )
     learn_quota(store, ended, verdict.reason, now)
     _judge_place(store, ended, verdict, now)
-    _follow(store, ended, verdict, now)
+    _move_row(store, ended, verdict, now)
     # An earlier Create, whose answer was lost, may still be carried out: delay the row until that
     # is over.
     if attempt.is_doubtful:
-        store.hold(ended.task, now + LANDING_S)
+        store.delay_row(ended.task, now + LANDING_S)
 
 
 def conclude(
@@ -72,7 +72,7 @@ def conclude(
     if started:
         record_start(store, ended)
     _judge_place(store, ended, verdict, now)
-    _follow(store, ended, verdict, now)
+    _move_row(store, ended, verdict, now)
 
 
 def start_times(description: Description) -> dict[str, float]:
@@ -99,9 +99,9 @@ def settle(store: Store, attempt: Attempt) -> None:
     store.add_cost(attempt, saved, is_waste=ending(attempt.ending).is_waste)
 
 
-def end_stray(store: Store, name: str, description: Description | None, now: float) -> None:
+def end_orphan(store: Store, name: str, description: Description | None, now: float) -> None:
     """Record the end of an orphaned job; ``description`` is None if the service no longer knows it."""
-    row = store.stray(name)
+    row = store.orphan_row(name)
     if row is None or row["ended_s"] is not None:
         return
     if description is not None and not description.status.is_terminal:
@@ -117,7 +117,7 @@ def end_stray(store: Store, name: str, description: Description | None, now: flo
         usd_per_hour=row["usd_per_hour"],
     )
     billable_s = _billed_s(job, description)
-    store.change_stray(name, ended_s=now, billable_s=billable_s)
+    store.change_orphan(name, ended_s=now, billable_s=billable_s)
     store.add_cost(replace(job, billable_s=billable_s), 0.0, is_waste=True)
 
 
@@ -154,14 +154,14 @@ def _judge_place(store: Store, attempt: Attempt, verdict: Verdict, now: float) -
         back_off_region(store, attempt.region, verdict.reason, now)
 
 
-def _follow(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
+def _move_row(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
     record, kind = store.task(attempt.task), verdict.ending
     state, reason = kind.then, verdict.reason
     changes: dict[str, Any] = {}
     if kind.stays:
         store.bind(record.task, attempt.region)
     if state is TaskState.WAITING:
-        state, why = _again(store, record, verdict)
+        state, why = _state_after(store, record, verdict)
         reason = _noted(reason, why)
         changes["retries_left"] = record.retries_left - kind.uses_retry
     # The user stopped the grid while the job ended in another way.
@@ -179,7 +179,7 @@ def _noted(reason: str, note: str) -> str:
     return "; ".join(filter(None, (first, note))) + newline + rest
 
 
-def _again(store: Store, record: TaskRecord, verdict: Verdict) -> tuple[TaskState, str]:
+def _state_after(store: Store, record: TaskRecord, verdict: Verdict) -> tuple[TaskState, str]:
     """Return WAITING if the row is tried again, else FAILED and why."""
     kind = verdict.ending
     if kind.uses_retry and record.retries_left < 1:
@@ -200,7 +200,7 @@ def _again(store: Store, record: TaskRecord, verdict: Verdict) -> tuple[TaskStat
     return TaskState.WAITING, ""
 
 
-def brake(store: Store, grid: GridRecord) -> str | None:
+def reason_to_pause(store: Store, grid: GridRecord) -> str | None:
     """Return why the grid pauses if its first jobs all failed for the same reason; else None."""
     limit = grid.rules.brake
     if not limit or grid.goes_on:
@@ -208,7 +208,7 @@ def brake(store: Store, grid: GridRecord) -> str | None:
     # Only ends that say something about the program: missing capacity is not the user's error.
     telling = [
         end
-        for end in store.first_ends(limit * FIRST)
+        for end in store.first_ends(limit * ENDS_READ_PER_LIMIT)
         if ending(end.ending).pauses_grid or end.started_s is not None
     ]
     ends = telling[:limit]

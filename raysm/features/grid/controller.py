@@ -13,12 +13,12 @@ from types import MappingProxyType
 from raysm.core.request.durations import duration
 from raysm.features.grid import sending
 from raysm.features.grid.capacity import back_off_region, last_refusal, read_market
-from raysm.features.grid.conclusion import brake
+from raysm.features.grid.conclusion import reason_to_pause
 from raysm.features.grid.database import this_process
 from raysm.features.grid.endings import region_of_checkpoints
 from raysm.features.grid.limiter import Limiter
-from raysm.features.grid.market import Choice, Offer
-from raysm.features.grid.placement import Cheapest, Forecast
+from raysm.features.grid.market import Decision, Offer
+from raysm.features.grid.placement import Forecast, Placement
 from raysm.features.grid.region import Guard, Region, RegionApi, RegionUnavailable
 from raysm.features.grid.schema import GridRecord, TaskRecord
 from raysm.features.grid.store import Store
@@ -40,7 +40,7 @@ LONGEST_S = 10.0
 """Longest pause between two steps: the lease must be renewed, and the user's commands must be
 read."""
 
-PROBE_S = 120.0
+TRIAL_S = 120.0
 """Seconds that a first job must run before more are sent: most errors of a program show within
 them."""
 
@@ -54,7 +54,7 @@ class Controller:
         self,
         store: Store,
         regions: Mapping[str, Region],
-        placement: Cheapest,
+        placement: Placement,
         limiter: Limiter,
         *,
         owner: str | None = None,
@@ -79,7 +79,7 @@ class Controller:
         # First, since two controllers would send every task twice.
         if self.store.database.take_lease(self._owner, now):
             with self.store.database.transaction("doubt"):
-                self.store.doubt_owed()
+                self.store.mark_unanswered_doubtful()
         self._api.begin(now)
         self._look(now)
         self._gauge.step(now)
@@ -96,7 +96,7 @@ class Controller:
         return self._end_or_wait(grid, [moment for moment in moments if moment is not None], now)
 
     def _look(self, now: float) -> None:
-        self._api.side_by_side(self._sweeps, str, lambda region, _: self._look_at(region, now))
+        self._api.for_each_region(self._sweeps, str, lambda region, _: self._look_at(region, now))
         # Learn from the attempts that have ended since the last step; a new controller reads all.
         for attempt, number in self.store.ends_after(self._learned):
             task = self.store.task(attempt.task).task
@@ -121,7 +121,7 @@ class Controller:
     def _grid_or_pause(self, now: float) -> GridRecord:
         """Return the grid; pause it if its first jobs have all failed for the same reason."""
         grid = self.store.grid()
-        why = brake(self.store, grid) if grid.state == "open" else None
+        why = reason_to_pause(self.store, grid) if grid.state == "open" else None
         if why is None:
             return grid
         self.store.change_grid("paused", now, why=why)
@@ -134,7 +134,7 @@ class Controller:
         sending.send(self.store, self._api, placer.intend(), now)
         if placer.over_budget and not self.store.open_count() and not self.store.is_watching(now):
             self.store.change_grid("paused", now, why=placer.over_budget)
-        return placer.again_s
+        return placer.ask_at_s
 
     def _end_or_wait(self, grid: GridRecord, moments: list[float], now: float) -> float | None:
         if not self.store.open_count() and not self.store.is_watching(now):
@@ -163,7 +163,7 @@ class Placer:
     def __init__(
         self,
         store: Store,
-        placement: Cheapest,
+        placement: Placement,
         forecast: Forecast,
         limiter: Limiter,
         regions: list[str],
@@ -184,12 +184,12 @@ class Placer:
         self._regions = regions
         self._cost = store.money(now).worst_usd
         # Times when rows that found no place may find one.
-        self._again_s: list[float] = []
+        self._ask_at_s: list[float] = []
         self.over_budget = ""
 
     @property
-    def again_s(self) -> float | None:
-        return min(self._again_s, default=None)
+    def ask_at_s(self) -> float | None:
+        return min(self._ask_at_s, default=None)
 
     def intend(self) -> list[tuple[Task, Attempt]]:
         """Store an intent for each row that has room, in one transaction.
@@ -198,12 +198,12 @@ class Placer:
             The rows with their attempts, which are to be sent.
         """
         rules = self._grid.rules
-        limit = rules.brake if self._is_probing() else rules.parallel
+        limit = rules.brake if self._is_on_trial() else rules.parallel
         room = min(MAX_SENT, min(limit, rules.parallel) - self._store.open_count())
         with self._limiter.together():
             chosen = [] if room < 1 else list(self._choose_rows(room))
         if len(chosen) == MAX_SENT:
-            self._again_s.append(self._now)
+            self._ask_at_s.append(self._now)
         if not chosen:
             return []
         with self._store.database.transaction("intents", durable=True):
@@ -213,13 +213,13 @@ class Placer:
                 for record, offer in chosen
                 if self._store.task(record.task.key) == record
             )
-            return [(record.task, self._keep(record, offer)) for record, offer in unchanged]
+            return [(record.task, self._store_intent(record, offer)) for record, offer in unchanged]
 
-    def _is_probing(self) -> bool:
+    def _is_on_trial(self) -> bool:
         """Whether only a few jobs are sent yet, to see whether the program runs at all."""
         if not self._grid.rules.brake or self._grid.goes_on:
             return False
-        return not self._store.has_run(("OK", "TIME"), self._now - PROBE_S)
+        return not self._store.has_run(("OK", "TIME"), self._now - TRIAL_S)
 
     def _choose_rows(self, room: int) -> Iterator[tuple[TaskRecord, Offer]]:
         closed: set[str] = set()
@@ -234,10 +234,10 @@ class Placer:
                 room -= 1
                 if room < 1:
                     return
-            elif choice.again_s is not None and not self._is_hopeless(choice):
+            elif choice.ask_at_s is not None and not self._is_hopeless(choice):
                 # All rows of a shape wait for the same places.
                 closed.add(shape)
-                self._again_s.append(choice.again_s)
+                self._ask_at_s.append(choice.ask_at_s)
             else:
                 self._give_up(record, choice)
 
@@ -254,7 +254,7 @@ class Placer:
         ]
         return heapq.merge(*rows, key=worth)
 
-    def _choose_place(self, record: TaskRecord) -> Choice:
+    def _choose_place(self, record: TaskRecord) -> Decision:
         task = record.task
         attempts = self._store.attempts(task.key) if record.attempts else []
         region = region_of_checkpoints(attempts)
@@ -266,7 +266,7 @@ class Placer:
                     f"to continue there, raysm grid retry {self._grid.name}, "
                     "and raysm grid run with that region"
                 )
-                return Choice(reasons={"nowhere": removed})
+                return Decision(reasons={"nowhere": removed})
         market = self._market
         if self._taken:
             outlook = replace(market.outlook, waiting=market.outlook.waiting - self._taken)
@@ -276,7 +276,7 @@ class Placer:
             return choice
         return self._admit(record, choice, choice.offer)
 
-    def _admit(self, record: TaskRecord, choice: Choice, offer: Offer) -> Choice:
+    def _admit(self, record: TaskRecord, choice: Decision, offer: Offer) -> Decision:
         """Return the choice, if the region's token bucket and the budget admit it."""
         task = record.task
         place = offer.place
@@ -294,8 +294,8 @@ class Placer:
                 f"${max(0.0, budget - self._cost):,.2f} are left; "
                 "raise --budget, lower --max-runtime, or stop"
             )
-            return Choice(
-                again_s=now + 60, reasons={str(place): "the budget does not allow a job now"}
+            return Decision(
+                ask_at_s=now + 60, reasons={str(place): "the budget does not allow a job now"}
             )
         if not self._limiter.take(place.region, "create", now):
             until_s = now + max(self._limiter.wait_s(place.region, "create", now), 1e-3)
@@ -309,7 +309,7 @@ class Placer:
         self._cost += usd
         return choice
 
-    def _keep(self, record: TaskRecord, offer: Offer) -> Attempt:
+    def _store_intent(self, record: TaskRecord, offer: Offer) -> Attempt:
         task = record.task
         grid = self._grid
         number = record.attempts + 1
@@ -338,7 +338,7 @@ class Placer:
         )
         return attempt
 
-    def _is_hopeless(self, choice: Choice) -> bool:
+    def _is_hopeless(self, choice: Decision) -> bool:
         """Whether no place has taken a job for ``Rules.give_up_s``."""
         # Not the row's own wait, which is long if other rows come first.
         return (
@@ -346,7 +346,7 @@ class Placer:
             and self._now - max(choice.stuck.values()) > self._grid.rules.give_up_s
         )
 
-    def _give_up(self, record: TaskRecord, choice: Choice) -> None:
+    def _give_up(self, record: TaskRecord, choice: Decision) -> None:
         state = TaskState.IMPOSSIBLE
         reasons = choice.reasons
         if choice.stuck:
@@ -368,4 +368,4 @@ class Placer:
                 record.task.key, TaskState.WAITING, state, self._now, reason=reason
             )
         # The next waiting row was not read yet.
-        self._again_s.append(self._now)
+        self._ask_at_s.append(self._now)

@@ -129,7 +129,7 @@ def naming_file(path: Path | str) -> Iterator[None]:
         raise
 
 
-class Database:
+class GridDatabase:
     def __init__(
         self, path: Path | str, *, between: Callable[[str], None] = lambda point: None
     ) -> None:

@@ -38,7 +38,7 @@ from raysm.features.grid.filling import Template, check_names
 from raysm.features.grid.local_grids import read_target
 from raysm.features.grid.sources.columns import REGION, tasks_of
 from raysm.features.grid.sources.databases import Query
-from raysm.features.grid.sources.source import MAX_ROWS, Source, source_again, source_of
+from raysm.features.grid.sources.source import MAX_ROWS, Source, source_from_description, source_of
 from raysm.features.grid.store import Store, path_of
 from raysm.features.grid.task import Rules, Task
 
@@ -90,7 +90,10 @@ def extend(store: Store, source: Source | None = None, *, max_rows: int = MAX_RO
         raise InvalidRequest(
             f"the grid {grid.name!r} is being stopped and takes no new rows; wait until it is closed"
         )
-    source, kept = source or source_again(json.loads(grid.source)), read_target(path_of(grid.name))
+    source, kept = (
+        source or source_from_description(json.loads(grid.source)),
+        read_target(path_of(grid.name)),
+    )
     table = (source if kept is None else source.by(kept.target)).read(max_rows)
     # Report a column that was removed now, not when the first job is made.
     check_names(json.loads(grid.template), table.columns, table.origin)

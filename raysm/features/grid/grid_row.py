@@ -14,7 +14,7 @@ from raysm.core.client.service import Service
 from raysm.errors import InvalidRequest, used_by
 from raysm.features.grid.endings import brief, shortened
 from raysm.features.grid.schema import TaskRecord
-from raysm.features.grid.sources.databases import Database, Execute
+from raysm.features.grid.sources.databases import Execute, UserDatabase
 from raysm.features.grid.store import Store
 from raysm.features.grid.task import TaskState, Value
 
@@ -254,12 +254,12 @@ MAX_CHARACTERS = 1024
 WRITE_BATCH = 500
 
 
-def make_table(database: Database) -> None:
+def make_table(database: UserDatabase) -> None:
     with database.transaction() as execute:
         execute(MAKE, {})
 
 
-def write_back(store: Store, database: Database) -> int:
+def write_back(store: Store, database: UserDatabase) -> int:
     """Write the states that changed since the last time; return the number of rows.
 
     Rows are marked as written only after their transaction. If the answer is lost, the same rows

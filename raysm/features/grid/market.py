@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from raysm.features.grid.task import Attempt, Task
 
-PROBES = 4
-"""A place that ran out of instances is tried with a quarter more than it held (1/PROBES): new
+PROBE_DIVISOR = 4
+"""A place that ran out of instances is tried with a quarter more than it held (1/PROBE_DIVISOR): new
 capacity is found within a few starts, and few jobs are refused before."""
 
 NO_PRICE = "its price is unknown, and the grid has a budget"
@@ -65,9 +65,9 @@ class Offer:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class Decision:
     offer: Offer | None = None
-    again_s: float | None = None
+    ask_at_s: float | None = None
     """If there is no offer, when to ask again; None if the row is impossible."""
     stuck: Mapping[Place, float] = field(default_factory=dict)
     """If there is no offer, since when each of the row's places has taken no job; empty if one
@@ -141,7 +141,7 @@ class Market:
         ):
             if until is not None and until > now:
                 return until, f"{why} for another {until - now:.0f} s"
-        if held is not None and in_use + count > held + max(count, held // PROBES):
+        if held is not None and in_use + count > held + max(count, held // PROBE_DIVISOR):
             # Otherwise each end of a backoff would send all waiting rows: only 76 of 3,672 such
             # jobs ran.
             return now + 60, f"it ran out at {held} instances, so only a few more are tried"

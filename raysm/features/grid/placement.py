@@ -18,7 +18,7 @@ from raysm.features.grid.market import (
     NO_PRICE,
     OUTPACED,
     OUTPACED_S,
-    Choice,
+    Decision,
     Market,
     Offer,
     Outlook,
@@ -253,7 +253,7 @@ class _Candidate:
 
 
 @dataclass(kw_only=True)
-class Cheapest:
+class Placement:
     offers: Sequence[Offer]
     move_data: bool = False
     any_type: bool = False
@@ -261,12 +261,14 @@ class Cheapest:
     waiting_usd_per_hour: float = WAITING_USD_PER_HOUR
     estimates: Estimates = field(default_factory=Estimates)
 
-    def choose(self, task: Task, attempts: Sequence[Attempt], market: Market, now: float) -> Choice:
+    def choose(
+        self, task: Task, attempts: Sequence[Attempt], market: Market, now: float
+    ) -> Decision:
         reasons: dict[str, str] = {}
         candidates: list[_Candidate] = []
         for position, offer in enumerate(self.offers):
             why = NO_PRICE if offer.usd_per_hour is None and market.needs_price else None
-            why = why or refusal(task, offer, self.move_data)
+            why = why or why_unfit(task, offer, self.move_data)
             barred = None if why else market.bars(offer.place, task.count or offer.count, now)
             until, why = barred if barred is not None else (None, why)
             if why:
@@ -285,7 +287,7 @@ class Cheapest:
         return (
             self._best(task, candidates, market, now, reasons)
             if candidates
-            else Choice(reasons=reasons)
+            else Decision(reasons=reasons)
         )
 
     def companions(self, task: Task, offer: Offer) -> tuple[Offer, ...]:
@@ -300,7 +302,7 @@ class Cheapest:
         others = [
             each
             for each in there
-            if each.place != offer.place and not refusal(task, each, self.move_data)
+            if each.place != offer.place and not why_unfit(task, each, self.move_data)
         ]
         return (offer, *others)
 
@@ -352,7 +354,7 @@ class Cheapest:
         market: Market,
         now: float,
         reasons: Mapping[str, str],
-    ) -> Choice:
+    ) -> Decision:
         first = best = min(candidates)
         if first.until is None:
             # Only places that cost no more are compared by speed: waiting_usd_per_hour already
@@ -373,8 +375,8 @@ class Cheapest:
                 None,
             )
             if soonest is None:
-                return Choice(
-                    again_s=now + OUTPACED_S, reasons={**reasons, str(first.offer.place): OUTPACED}
+                return Decision(
+                    ask_at_s=now + OUTPACED_S, reasons={**reasons, str(first.offer.place): OUTPACED}
                 )
             best = soonest
         free = [each for each in candidates if each.until is None]
@@ -386,8 +388,8 @@ class Cheapest:
             best = min(free)
         if best.until is not None:
             # The places that would take the row at once cost more than waiting for the best place.
-            return Choice(
-                again_s=min(each.until for each in candidates if each.until is not None),
+            return Decision(
+                ask_at_s=min(each.until for each in candidates if each.until is not None),
                 stuck=market.stuck([each.offer.place for each in candidates]),
                 reasons=reasons,
             )
@@ -397,16 +399,16 @@ class Cheapest:
             others = [offer for offer in there if offer.place != place and not offer.place.spot][
                 : MAX_TYPES - 1
             ]
-        return Choice(offer=replace(best.offer, alternatives=tuple(others)), reasons=reasons)
+        return Decision(offer=replace(best.offer, alternatives=tuple(others)), reasons=reasons)
 
 
-def placement_of(rules: Rules, offers: Sequence[Offer]) -> Cheapest:
-    return Cheapest(
+def placement_of(rules: Rules, offers: Sequence[Offer]) -> Placement:
+    return Placement(
         offers=offers, move_data=rules.move_data, any_type=rules.any_type and knows_preferences()
     )
 
 
-def refusal(task: Task, offer: Offer, move_data: bool) -> str | None:
+def why_unfit(task: Task, offer: Offer, move_data: bool) -> str | None:
     place = offer.place
     if task.region not in (None, place.region) and not move_data:
         return f"its data are in {task.region}, and --move-data (move_data=True) is not given"

@@ -26,12 +26,12 @@ from raysm.features.grid.filling import Services
 from raysm.features.grid.grid_request import GridRequest, check_types
 from raysm.features.grid.market import Market, Offer, Place, Quota
 from raysm.features.grid.placement import (
-    Cheapest,
     CostRate,
+    Placement,
     Worth,
     offers_of,
     placement_of,
-    refusal,
+    why_unfit,
 )
 from raysm.features.grid.task import Task, most_billed_s
 
@@ -61,7 +61,7 @@ class Assigned:
 
 
 def assign(
-    tasks: Sequence[Task], placement: Cheapest, market: Market | None = None
+    tasks: Sequence[Task], placement: Placement, market: Market | None = None
 ) -> list[Assigned]:
     """Return every row with its place, in the order of ``tasks``; without a market there are no quotas."""
     quotas = {} if market is None else market.quotas
@@ -88,7 +88,7 @@ def assign(
             task.input_bytes,
         )
         if key not in shapes:
-            shapes[key] = _places_for(
+            shapes[key] = _rates_and_refusals(
                 task, placement, [None if each is None else len(each) for each in free]
             )
         rates, reasons = shapes[key]
@@ -120,13 +120,13 @@ def _start_s(times: list[float] | None, count: int) -> float:
     return times[0] if count == 1 else heapq.nsmallest(count, times)[-1]
 
 
-def _places_for(
-    task: Task, placement: Cheapest, limits: Sequence[int | None]
+def _rates_and_refusals(
+    task: Task, placement: Placement, limits: Sequence[int | None]
 ) -> tuple[list[tuple[int, CostRate]], dict[str, str]]:
     rates, reasons = [], {}
     for place, (offer, limit) in enumerate(zip(placement.offers, limits, strict=True)):
         count = task.count or offer.count
-        why = refusal(task, offer, placement.move_data)
+        why = why_unfit(task, offer, placement.move_data)
         if why is None and limit is not None and limit < count:
             why = f"the quota leaves {limit} of {offer.place.instance_type}, and the job takes {count}"
         if why:
@@ -206,7 +206,7 @@ class GridPlan:
         }
 
 
-def places_of(
+def regions_and_types(
     request: GridRequest, tasks: Sequence[Task], own_region: str | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     # By default the regions of the rows' data: moving data costs money, and needs the user's
@@ -239,7 +239,7 @@ def plan_grid(
     own_region: str | None = None,
     notes: Sequence[str] = (),
 ) -> GridPlan:
-    regions, types = places_of(request, tasks, own_region)
+    regions, types = regions_and_types(request, tasks, own_region)
     volume_gb = request.template.volume_gb
     offers = offers_of(
         regions, types, table, count=request.count, volume_gb=volume_gb, markets=request.markets
@@ -280,7 +280,7 @@ def plan_grid(
 
 
 def _budget_notes(
-    request: GridRequest, assigned: Sequence[Assigned], placement: Cheapest, max_runtime_s: int
+    request: GridRequest, assigned: Sequence[Assigned], placement: Placement, max_runtime_s: int
 ) -> list[str]:
     """Say what a budget means: how many jobs may run at a time, and which time limit allows more."""
     budget_usd = request.rules.budget_usd
@@ -337,18 +337,18 @@ def _check_budget(plan: GridPlan, budget_usd: float | None, target: Target) -> N
 
 
 def _places(
-    assigned: Sequence[Assigned], placement: Cheapest, table: PriceTable
+    assigned: Sequence[Assigned], placement: Placement, table: PriceTable
 ) -> tuple[PlannedPlace, ...]:
     by_place: dict[Place, list[Assigned]] = {}
     for each in assigned:
         if each.offer is not None:
             by_place.setdefault(each.offer.place, []).append(each)
-    planned = [_planned(place, rows, placement, table) for place, rows in by_place.items()]
+    planned = [_planned_place(place, rows, placement, table) for place, rows in by_place.items()]
     return tuple(sorted(planned, key=lambda each: (-each.rows, each.place)))
 
 
-def _planned(
-    place: Place, rows: Sequence[Assigned], placement: Cheapest, table: PriceTable
+def _planned_place(
+    place: Place, rows: Sequence[Assigned], placement: Placement, table: PriceTable
 ) -> PlannedPlace:
     price = table.price(place.instance_type, place.region)
     ends = [each.end_s for each in rows]
@@ -371,7 +371,7 @@ def _planned(
     )
 
 
-def _costs(each: Assigned, placement: Cheapest) -> tuple[float, float] | None:
+def _costs(each: Assigned, placement: Placement) -> tuple[float, float] | None:
     """Return the cost of a row on the cheapest and the most expensive type that it may get; None if unknown."""
     assert each.offer is not None, "it has a place"
     costs = []
@@ -383,7 +383,7 @@ def _costs(each: Assigned, placement: Cheapest) -> tuple[float, float] | None:
     return min(costs), max(costs)
 
 
-def _max_usd(each: Assigned, placement: Cheapest, max_runtime_s: int) -> float | None:
+def _max_usd(each: Assigned, placement: Placement, max_runtime_s: int) -> float | None:
     assert each.offer is not None, "it has a place"
     first, *others = placement.companions(each.task, each.offer)
     usd_per_hour = replace(first, alternatives=tuple(others)).most_usd_per_hour
@@ -402,7 +402,7 @@ def _sum(parts: Iterable[float | None]) -> float | None:
 
 def _notes(
     assigned: Sequence[Assigned],
-    placement: Cheapest,
+    placement: Placement,
     table: PriceTable,
     today: date,
     *,
@@ -481,7 +481,7 @@ def read_quotas(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
+class GridFacts:
     prices: PriceTable
     quotas: Mapping[Place, Quota]
     own_region: str | None = None
@@ -493,15 +493,15 @@ class ReadyGrid:
     request: GridRequest
     """The request, with a target that reaches all of the grid's regions."""
     tasks: list[Task]
-    facts: Known
+    facts: GridFacts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Planned(ReadyGrid):
+class PlannedGrid(ReadyGrid):
     plan: GridPlan
 
 
-def planned(request: GridRequest, services: Services = Service) -> Planned:
+def make_plan(request: GridRequest, services: Services = Service) -> PlannedGrid:
     tasks = request.tasks()
     # Refuse a script that cannot be packaged before a grid of this name exists, which would take no
     # other script. A pickled workload has no script; a script with a column in its path differs by
@@ -513,16 +513,16 @@ def planned(request: GridRequest, services: Services = Service) -> Planned:
         source_of(script)
     request = reaching(request, tasks, services)
     region = own_region(request.template.target, services)
-    regions, types = places_of(request, tasks, region)
+    regions, types = regions_and_types(request, tasks, region)
     check_types(types)
     in_regions = [services(request.template.target.in_region(name)) for name in regions]
     quotas, notes = ask_quotas(in_regions, types, request.markets)
-    facts = Known(prices=prices_of(in_regions), quotas=quotas, own_region=region, notes=notes)
+    facts = GridFacts(prices=prices_of(in_regions), quotas=quotas, own_region=region, notes=notes)
     today = datetime.now(UTC).date()
     plan = plan_grid(
         request, tasks, facts.prices, quotas, today=today, own_region=region, notes=notes
     )
-    return Planned(request=request, tasks=tasks, facts=facts, plan=plan)
+    return PlannedGrid(request=request, tasks=tasks, facts=facts, plan=plan)
 
 
 def ask_quotas(
@@ -548,7 +548,7 @@ def reaching(request: GridRequest, tasks: Sequence[Task], services: Services) ->
     own = own_region(target, services)
     # The target's own region first, even if no row runs there: its bucket holds the state of a grid
     # that Batch runs.
-    regions = dict.fromkeys((*([own] if own else ()), *places_of(request, tasks, own)[0]))
+    regions = dict.fromkeys((*([own] if own else ()), *regions_and_types(request, tasks, own)[0]))
     changes: dict[str, Any] = {"regions": tuple(regions)}
     return replace(request, template=replace(request.template, target=replace(target, **changes)))
 

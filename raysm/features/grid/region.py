@@ -197,7 +197,7 @@ class RegionApi:
         # The clock of the step's caller may differ from the service's.
         self._behind_s = self.limiter.moment() - now if self.limiter.moment is not None else 0.0
 
-    def side_by_side(
+    def for_each_region(
         self,
         items: Iterable[T],
         region_of: Callable[[T], str],
@@ -254,20 +254,22 @@ class RegionApi:
         # An attempt that was sent and has ended had this job: its end and cost are recorded.
         if known is None or (known.state is AttemptState.ENDED and known.sent_s is None):
             with self._store.database.transaction("stray", fenced=False):
-                if self._store.stray(attempt.name) is None:
-                    self._store.add_stray(attempt.name, attempt.region, known, self._now)
+                if self._store.orphan_row(attempt.name) is None:
+                    self._store.add_orphan(attempt.name, attempt.region, known, self._now)
             with contextlib.suppress(ServiceError):
                 self.regions[attempt.region].stop(attempt.name)
         raise LeaseLost(f"another process runs the grid since before {attempt.name} was sent")
 
-    def ask(self, region: str, operation: str, now: float, call: Callable[[Region], T]) -> T:
+    def call(self, region: str, operation: str, now: float, call: Callable[[Region], T]) -> T:
         if operation == "stop":
             self._guard("")
         if not self.limiter.take(region, operation, now):
             raise RegionUnavailable
-        return self.answer(region, operation, now, call)
+        return self.call_with_token(region, operation, now, call)
 
-    def answer(self, region: str, operation: str, now: float, call: Callable[[Region], T]) -> T:
+    def call_with_token(
+        self, region: str, operation: str, now: float, call: Callable[[Region], T]
+    ) -> T:
         """Return the answer to a call whose token the caller has taken; raises as ``ask``."""
         self._between(f"before {operation}")
         try:

@@ -32,10 +32,10 @@ from raysm.features.grid.grid_row import make_table, write_back
 from raysm.features.grid.limiter import Limiter
 from raysm.features.grid.local_grids import GridTarget, keep_target, read_target
 from raysm.features.grid.placement import offers_of, placement_of
-from raysm.features.grid.plan import Planned, ReadyGrid, places_of
+from raysm.features.grid.plan import PlannedGrid, ReadyGrid, regions_and_types
 from raysm.features.grid.region import Prepare, Region
-from raysm.features.grid.sending import left_regions
-from raysm.features.grid.sources.databases import Database, database_of
+from raysm.features.grid.sending import removed_regions_in_use
+from raysm.features.grid.sources.databases import UserDatabase, database_of
 from raysm.features.grid.store import Store, path_of
 from raysm.features.grid.sweep import FREE_S, GAUGE_S
 from raysm.features.grid.task import Attempt, Task
@@ -53,7 +53,7 @@ LIMITS = "rates.sqlite"
 """File of the token buckets of all grids of this machine, since rates are the account's; ``.db``
 files are grids."""
 
-STOP_S = 300.0
+FOLLOW_STOP_S = 300.0
 """Seconds for which ``stop_grid`` follows the jobs: SageMaker gives each 120 s to save its work."""
 
 _log = logging.getLogger("raysm")
@@ -69,7 +69,7 @@ class Running:
         clock: Clock,
         *,
         state: RemoteState | None = None,
-        database: Database | None = None,
+        database: UserDatabase | None = None,
     ) -> None:
         self.store, self.added, self.clock = store, added, clock
         self.left = controller.left
@@ -87,7 +87,7 @@ class Running:
         try:
             with naming_file(self.store.database.path):
                 if self._state is not None:
-                    self._state.hold(now)
+                    self._state.renew(now)
                 wait_s = self._controller.step(now)
         except Unreachable as error:
             # Like a kill: the next step continues from the store.
@@ -174,7 +174,7 @@ def open_running(
         limiter = Limiter(path.parent / LIMITS, account=account_of(target), moment=clock.now)
         prepare = preparing(request.template, store.grid(), secret_of(path), services)
         open_region = functools.partial(_open_region, target, services, prepare)
-        regions, types = places_of(request, grid.tasks, facts.own_region)
+        regions, types = regions_and_types(request, grid.tasks, facts.own_region)
         sizes = {"count": request.count, "volume_gb": request.template.volume_gb}
         offers = offers_of(regions, types, facts.prices, markets=request.markets, **sizes)
         controller = Controller(
@@ -183,7 +183,7 @@ def open_running(
             placement_of(request.rules, offers),
             limiter,
             gauge_s=GAUGE_S if target.is_billed else FREE_S,
-            left={name: open_region(name) for name in left_regions(store, regions, now)},
+            left={name: open_region(name) for name in removed_regions_in_use(store, regions, now)},
             guard=None if state is None else state.cover,
         )
         keep_target(
@@ -218,7 +218,7 @@ def _store_request(grid: ReadyGrid, store: Store, now: float, clock: Clock) -> i
         )
     store.change_rules(request.rules, template=template)
     store.change_clock(clock)
-    if isinstance(grid, Planned):
+    if isinstance(grid, PlannedGrid):
         store.note_plan(grid.plan.usd)
     added = join(store, grid.tasks)
     keys = {task.key for task in grid.tasks}
@@ -319,7 +319,7 @@ def stop_grid(store: Store, path: Path, services: Services) -> GridStop:
             raise AssertionError("a grid that is stopping sends nothing")
 
         # Without a target no job is open.
-        used = [] if kept is None else left_regions(store, [], grid.clock.now())
+        used = [] if kept is None else removed_regions_in_use(store, [], grid.clock.now())
         left = {
             name: _open_region(kept.target, services, never, name)
             for name in used
@@ -332,7 +332,7 @@ def stop_grid(store: Store, path: Path, services: Services) -> GridStop:
         )
         try:
             controller = Controller(store, {}, placement_of(grid.rules, []), limiter, left=left)
-            deadline = time.monotonic() + STOP_S
+            deadline = time.monotonic() + FOLLOW_STOP_S
             while (
                 wait_s := controller.step(grid.clock.now())
             ) is not None and time.monotonic() < deadline:

@@ -12,7 +12,7 @@ from typing import Any
 
 from raysm.core.protocol.home import Clock
 from raysm.core.request.codec import from_json
-from raysm.features.grid.task import STOP_S, Attempt, AttemptState, Rules, Task, TaskState
+from raysm.features.grid.task import STOP_GRACE_S, Attempt, AttemptState, Rules, Task, TaskState
 
 VERSION = 14
 
@@ -93,13 +93,13 @@ FROM_13 = "ALTER TABLE attempt ADD COLUMN waited_s REAL"
 
 _ADD = f"""
     INSERT INTO in_use VALUES (NEW.region, NEW.instance_type, NEW.spot, coalesce(NEW.usd_per_hour, 0), 1, NEW.count,
-        NEW.count * (NEW.max_runtime_s + {STOP_S}))
+        NEW.count * (NEW.max_runtime_s + {STOP_GRACE_S}))
     ON CONFLICT DO UPDATE SET attempts = attempts + 1, instances = instances + excluded.instances,
         instance_s = instance_s + excluded.instance_s;
 """
 _SUBTRACT = f"""
     UPDATE in_use SET attempts = attempts - 1, instances = instances - OLD.count,
-        instance_s = instance_s - OLD.count * (OLD.max_runtime_s + {STOP_S})
+        instance_s = instance_s - OLD.count * (OLD.max_runtime_s + {STOP_GRACE_S})
     WHERE region = OLD.region AND instance_type = OLD.instance_type AND spot = OLD.spot
         AND usd_per_hour = coalesce(OLD.usd_per_hour, 0);
 """

@@ -23,17 +23,17 @@ SENDS = 20
 """Calls whose answers are stored together: after a crash the next controller repeats at most this
 many."""
 
-FIRST_PAUSE_S = 5.0
-LONGEST_PAUSE_S = 120.0
+REPEAT_CREATE_S = 5.0
+MAX_REPEAT_CREATE_S = 120.0
 """Backoff of a Create whose answer was lost: 5, 10, 20 … s."""
 
 
 def send_owed(store: Store, api: RegionApi, left: Collection[str], now: float) -> None:
     """Send the attempts without an answer as far as the token buckets allow, except to removed regions."""
     allowed: list[Attempt] = []
-    for attempt in store.owed():
+    for attempt in store.unanswered_attempts():
         # "<= now + …" is for a clock that was set back.
-        if now < attempt.retry_s <= now + LONGEST_PAUSE_S or attempt.region in left:
+        if now < attempt.retry_s <= now + MAX_REPEAT_CREATE_S or attempt.region in left:
             continue
         # Do not send an attempt that is marked to be stopped: an earlier call may still be carried
         # out.
@@ -51,7 +51,7 @@ def send(store: Store, api: RegionApi, intents: Iterable[tuple[Task, Attempt]], 
             ):
                 return
 
-    api.side_by_side(intents, lambda intent: intent[1].region, send_all)
+    api.for_each_region(intents, lambda intent: intent[1].region, send_all)
 
 
 def _send_to(
@@ -67,7 +67,7 @@ def _send_to(
     takes_more = False
     try:
         for number, (task, attempt) in enumerate(intents, 1):
-            verdict = _refusal(api, task, attempt)
+            verdict = _create(api, task, attempt)
             answers.append((attempt, verdict))
             if verdict is None or verdict.ending.is_end:
                 continue
@@ -84,13 +84,13 @@ def _send_to(
             takes_more = True
     except Exception:
         # The lease was lost, or another region's thread failed: store the answers if possible.
-        _keep(store, region, answers, held_up, now)
+        _store_answers(store, region, answers, held_up, now)
         raise
-    _keep(store, region, answers, held_up, now)
+    _store_answers(store, region, answers, held_up, now)
     return takes_more
 
 
-def _refusal(api: RegionApi, task: Task, attempt: Attempt) -> Verdict | None:
+def _create(api: RegionApi, task: Task, attempt: Attempt) -> Verdict | None:
     """Call Create; return the class of its refusal, or None if the service took the attempt."""
     try:
         api.create(task, attempt)
@@ -99,7 +99,7 @@ def _refusal(api: RegionApi, task: Task, attempt: Attempt) -> Verdict | None:
     return None
 
 
-def _keep(
+def _store_answers(
     store: Store,
     region: str,
     answers: Sequence[tuple[Attempt, Verdict | None]],
@@ -130,7 +130,7 @@ def _keep(
 
 def _pause_s(attempt: Attempt, verdict: Verdict) -> float:
     return (
-        min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(attempt.calls, 5))
+        min(MAX_REPEAT_CREATE_S, REPEAT_CREATE_S * 2 ** min(attempt.calls, 5))
         if verdict.ending.is_doubtful
         else 0.0
     )
@@ -155,7 +155,7 @@ def _refused(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> No
         back_off_region(store, attempt.region, verdict.reason, now)
 
 
-AGAIN_S = 120.0
+REPEAT_STOP_S = 120.0
 """Seconds after which a job that still runs is asked to stop again; SageMaker gives it as long to
 save its work."""
 
@@ -200,31 +200,33 @@ def ask_to_stop(store: Store, api: RegionApi, now: float) -> float | None:
                     waits.append(now + api.limiter.wait_s(region, "stop", now))
                 return
 
-    def ask_strays(region: str, strays: list[tuple[str, str]]) -> None:
-        for _, name in strays:
+    def ask_orphans(region: str, orphans: list[tuple[str, str]]) -> None:
+        for _, name in orphans:
             try:
-                api.ask(region, "stop", now, operator.methodcaller("stop", name))
+                api.call(region, "stop", now, operator.methodcaller("stop", name))
             except RegionUnavailable:
                 return
             except ServiceError:
                 continue
             with store.database.transaction("stray asked"):
-                store.change_stray(name, asked_s=now)
+                store.change_orphan(name, asked_s=now)
 
     due = (
         each
         for each in store.unwanted()
-        if each.asked_s is None or not 0 <= now - each.asked_s < AGAIN_S
+        if each.asked_s is None or not 0 <= now - each.asked_s < REPEAT_STOP_S
     )
-    api.side_by_side(due, operator.attrgetter("region"), ask_all)
+    api.for_each_region(due, operator.attrgetter("region"), ask_all)
     # Ask again after a while: a Stop may be lost, or arrive before the service knows the job.
-    api.side_by_side(store.strays_to_stop(now - AGAIN_S), operator.itemgetter(0), ask_strays)
+    api.for_each_region(
+        store.orphans_to_stop(now - REPEAT_STOP_S), operator.itemgetter(0), ask_orphans
+    )
     return min(waits, default=None)
 
 
 def _ask(store: Store, api: RegionApi, attempt: Attempt, now: float) -> None:
     try:
-        api.ask(attempt.region, "stop", now, lambda region: region.stop(attempt.name))
+        api.call(attempt.region, "stop", now, lambda region: region.stop(attempt.name))
     except JobNotFound:
         if attempt.sent_s is None and now > _landed_s(attempt):
             _end_unsent(
@@ -251,7 +253,7 @@ def _end_unsent(store: Store, attempt: Attempt, verdict: Verdict, now: float) ->
         refuse(store, attempt, verdict, now)
 
 
-def left_regions(store: Store, regions: Iterable[str], now: float) -> list[str]:
+def removed_regions_in_use(store: Store, regions: Iterable[str], now: float) -> list[str]:
     chosen = set(regions)
     return [region for region in store.used_regions(now) if region not in chosen]
 
@@ -260,7 +262,9 @@ def take_back(store: Store, api: RegionApi, left: Collection[str], now: float) -
     """Release rows whose jobs were intended in a removed region and do not exist there."""
     moments: list[float] = []
     # Attempts that are marked to be stopped end when they are stopped.
-    for attempt in (each for each in store.owed() if each.region in left and not each.wish):
+    for attempt in (
+        each for each in store.unanswered_attempts() if each.region in left and not each.wish
+    ):
         landed_s = _landed_s(attempt)
         if now <= landed_s:
             moments.append(landed_s)
@@ -274,7 +278,7 @@ def _is_unknown(api: RegionApi, attempt: Attempt, now: float) -> bool:
     """Whether a region says that it has no such job; the sweep finds existing jobs."""
     with contextlib.suppress(RegionUnavailable, ServiceError):
         try:
-            api.ask(attempt.region, "describe", now, lambda region: region.describe(attempt.name))
+            api.call(attempt.region, "describe", now, lambda region: region.describe(attempt.name))
         except JobNotFound:
             return True
     return False

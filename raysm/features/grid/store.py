@@ -16,7 +16,7 @@ from typing import Any
 from raysm.core.protocol.home import Clock, home
 from raysm.core.request.codec import to_json
 from raysm.errors import InvalidRequest
-from raysm.features.grid.database import Database, LeaseLost
+from raysm.features.grid.database import GridDatabase, LeaseLost
 from raysm.features.grid.endings import region_of_checkpoints
 from raysm.features.grid.schema import (
     Event,
@@ -30,7 +30,7 @@ from raysm.features.grid.schema import (
 )
 from raysm.features.grid.task import (
     DIFFERS,
-    STOP_S,
+    STOP_GRACE_S,
     Attempt,
     AttemptState,
     Difference,
@@ -92,7 +92,7 @@ class Store:
     def __init__(
         self, path: Path | str, *, between: Callable[[str], None] = lambda point: None
     ) -> None:
-        self.database = Database(path, between=between)
+        self.database = GridDatabase(path, between=between)
         self._execute = self.database.connection.execute
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class Store:
             self.database.end_lease()
         return True
 
-    def doubt_owed(self) -> None:
+    def mark_unanswered_doubtful(self) -> None:
         """Record that the calls of an earlier controller may still be carried out, also if Ctrl-C ended it."""
         self._execute("UPDATE attempt SET is_doubtful = 1 WHERE state IN ('intended', 'maybe')")
 
@@ -312,10 +312,10 @@ class Store:
         self._execute("UPDATE task SET reason = ? WHERE key = ?", (reason, key))
         self.log(now, TaskState.PLACED, TaskState.PLACED, reason, task=key)
 
-    def hold(self, key: str, after_s: float) -> None:
+    def delay_row(self, key: str, after_s: float) -> None:
         self._execute("UPDATE task SET after_s = ? WHERE key = ?", (after_s, key))
 
-    def again(self, states: Iterable[str], now: float) -> int:
+    def requeue(self, states: Iterable[str], now: float) -> int:
         """Queue the rows in these final states again, with all their retries; return their number."""
         retries, chosen = (
             self.grid().rules.retries,
@@ -406,7 +406,7 @@ class Store:
     def open_attempts(self) -> list[Attempt]:
         return self._attempts("WHERE state <> 'ended' ORDER BY intended_s, name")
 
-    def owed(self) -> list[Attempt]:
+    def unanswered_attempts(self) -> list[Attempt]:
         return self._attempts("WHERE state IN ('intended', 'maybe') ORDER BY intended_s, name")
 
     def unwanted(self) -> list[Attempt]:
@@ -452,14 +452,14 @@ class Store:
         )
         return dict(rows.fetchall())
 
-    def sent(self, region: str) -> dict[str, tuple[str, float]]:
+    def seen_and_sent_times(self, region: str) -> dict[str, tuple[str, float]]:
         rows = self._execute(
             "SELECT name, seen, sent_s FROM attempt WHERE state <> 'ended' AND region = ? AND sent_s IS NOT NULL",
             (region,),
         )
         return {row[0]: (row[1], row[2]) for row in rows}
 
-    def running(self) -> list[tuple[str, str]]:
+    def running_jobs(self) -> list[tuple[str, str]]:
         rows = self._execute(
             "SELECT region, name FROM attempt WHERE state <> 'ended' AND state = 'running' ORDER BY region, name"
         )
@@ -479,7 +479,7 @@ class Store:
         )
 
     # -- jobs without an open attempt: refused ones that may still appear, and orphaned ones
-    # ("strays")
+    # ("orphans")
 
     def is_watching(self, now: float) -> bool:
         """Whether such a job may exist or appear."""
@@ -520,10 +520,10 @@ class Store:
         )
         return [row[0] for row in rows]
 
-    def stray(self, name: str) -> Any:
+    def orphan_row(self, name: str) -> Any:
         return self._execute("SELECT * FROM stray WHERE name = ?", (name,)).fetchone()
 
-    def add_stray(self, name: str, region: str, attempt: Attempt | None, now: float) -> None:
+    def add_orphan(self, name: str, region: str, attempt: Attempt | None, now: float) -> None:
         task = attempt.task if attempt else self._task_of(name)
         known = (
             (attempt.count, attempt.usd_per_hour, attempt.max_runtime_s)
@@ -542,12 +542,12 @@ class Store:
             (record.task.key for record in self.tasks() if record.task.key_hash == digits), None
         )
 
-    def open_strays(self, region: str) -> dict[str, float]:
+    def open_orphans(self, region: str) -> dict[str, float]:
         """Return the orphaned jobs of a region that have not ended, with the time when each was seen."""
         query = "SELECT name, seen_s FROM stray WHERE ended_s IS NULL AND region = ?"
         return {row[0]: row[1] for row in self._execute(query, (region,))}
 
-    def strays_to_stop(self, asked_before_s: float) -> list[tuple[str, str]]:
+    def orphans_to_stop(self, asked_before_s: float) -> list[tuple[str, str]]:
         """Return region and name of the orphaned jobs that were last asked to stop before a time, or never."""
         rows = self._execute(
             "SELECT region, name FROM stray WHERE ended_s IS NULL AND coalesce(asked_s, -1e18) <= ? ORDER BY seen_s",
@@ -555,7 +555,7 @@ class Store:
         )
         return [(row[0], row[1]) for row in rows]
 
-    def change_stray(self, name: str, **changes: float | None) -> None:
+    def change_orphan(self, name: str, **changes: float | None) -> None:
         for field, value in changes.items():
             self._execute(f"UPDATE stray SET {field} = ? WHERE name = ?", (value, name))
 
@@ -577,7 +577,7 @@ class Store:
             "coalesce(sum(again_usd), 0), coalesce(sum(unpriced), 0) FROM spent WHERE ?1 IS NULL OR region = ?1",
             (region,),
         ).fetchone()
-        worst = f"coalesce(usd_per_hour, 0) * count * (max_runtime_s + {STOP_S})"
+        worst = f"coalesce(usd_per_hour, 0) * count * (max_runtime_s + {STOP_GRACE_S})"
         staked = 0.0
         for part in (
             "usd_per_hour * instance_s / 3600) FROM in_use WHERE true",

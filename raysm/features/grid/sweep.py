@@ -17,7 +17,7 @@ from raysm.errors import JobNotFound
 from raysm.features.grid.capacity import record_answer, record_start
 from raysm.features.grid.conclusion import (
     conclude,
-    end_stray,
+    end_orphan,
     interrupted,
     interruptions_text,
     start_times,
@@ -132,10 +132,10 @@ class Sweep:
     def _begin(self, now: float) -> None:
         self._in_progress, self._token, self._due_s = True, None, now + self._pause_s
         self._begun_s = now
-        attempts = self._store.sent(self.region)
+        attempts = self._store.seen_and_sent_times(self.region)
         self._seen = {name: seen for name, (seen, _) in attempts.items()}
         self._unlisted = {name: sent_s for name, (_, sent_s) in attempts.items()}
-        self._unlisted |= self._store.open_strays(self.region)
+        self._unlisted |= self._store.open_orphans(self.region)
         # If an orphaned job may exist, List is read on by MARGIN_S, since it may be older than all
         # open jobs. Otherwise reading stops with the last open job, which saves a page for jobs of
         # three minutes.
@@ -150,7 +150,7 @@ class Sweep:
             self._store.oldest_s(self.region, now),
         )
         try:
-            page: Page = self._api.ask(
+            page: Page = self._api.call(
                 self.region, "list", now, lambda region: region.page(prefix, token)
             )
         except RegionUnavailable as error:
@@ -195,9 +195,9 @@ class Sweep:
                 self._changed[listed.name] = listed.seen
         else:
             # The job has no open attempt: its Create was carried out late, or its store was lost.
-            row = self._store.stray(listed.name)
+            row = self._store.orphan_row(listed.name)
             if row is None:
-                self._store.add_stray(
+                self._store.add_orphan(
                     listed.name, self.region, self._store.attempt(listed.name), now
                 )
             if (row is None or row["ended_s"] is None) and listed.status.is_terminal:
@@ -216,20 +216,20 @@ class Sweep:
         except RegionUnavailable:
             self._api.limiter.give_back(self.region, "describe", calls - len(answers) - 1, now)
             if answers:
-                self._keep(answers, attempts, now)
+                self._store_descriptions(answers, attempts, now)
             raise
-        self._keep(answers, attempts, now)
+        self._store_descriptions(answers, attempts, now)
         return True
 
     def _describe(self, name: str, now: float) -> Description | JobNotFound:
         try:
-            return self._api.answer(
+            return self._api.call_with_token(
                 self.region, "describe", now, lambda region: region.describe(name)
             )
         except JobNotFound as error:
             return error
 
-    def _keep(
+    def _store_descriptions(
         self,
         answers: Mapping[str, Description | JobNotFound],
         attempts: Mapping[str, Attempt],
@@ -243,7 +243,7 @@ class Sweep:
                 attempt = attempts.get(name)
                 if attempt is None or attempt.state is AttemptState.ENDED:
                     if attempt is None or attempt.sent_s is None:
-                        self._end_stray(name, answer, now)
+                        self._end_orphan(name, answer, now)
                 elif not isinstance(answer, JobNotFound):
                     apply(self._store, attempt, answer, self._changed[name], now)
                     if answer.status.is_terminal:
@@ -266,13 +266,13 @@ class Sweep:
             self._seen.pop(name, None)
             del self._changed[name]
 
-    def _end_stray(self, name: str, answer: Description | JobNotFound, now: float) -> None:
+    def _end_orphan(self, name: str, answer: Description | JobNotFound, now: float) -> None:
         if not isinstance(answer, JobNotFound):
-            end_stray(self._store, name, answer, now)
+            end_orphan(self._store, name, answer, now)
             return
-        row = self._store.stray(name)
+        row = self._store.orphan_row(name)
         if row is not None and now - row["seen_s"] >= GONE_S:
-            end_stray(self._store, name, None, now)
+            end_orphan(self._store, name, None, now)
 
 
 def apply(
@@ -321,10 +321,10 @@ class Gauge:
                     call = functools.partial(
                         lambda names, region: region.rates(names, metric), names
                     )
-                    values.update(self._api.ask(region, "metrics", now, call))
+                    values.update(self._api.call(region, "metrics", now, call))
 
-        running = self._store.running()
-        self._api.side_by_side(running, itemgetter(0), ask_all)
+        running = self._store.running_jobs()
+        self._api.for_each_region(running, itemgetter(0), ask_all)
         if running:
             with self._store.database.transaction("rates"):
                 # A program that divides by a time of 0 reports NaN.

@@ -21,7 +21,7 @@ HASH_CHARACTERS = 8
 MAX_RUNTIME_S = 86_400
 """Time limit of a row that sets none, the default of ``raysm.Limits``."""
 
-STOP_S = 120
+STOP_GRACE_S = 120
 """Seconds that the service gives a job to save its work after its time limit, and bills.
 https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StopTrainingJob.html"""
 
@@ -32,7 +32,7 @@ prices."""
 
 def most_billed_s(max_runtime_s: int) -> int:
     """Return the most seconds that one instance of a job with this time limit is billed for."""
-    return max_runtime_s + STOP_S
+    return max_runtime_s + STOP_GRACE_S
 
 
 class TaskState(StrEnum):
@@ -57,7 +57,7 @@ class TaskState(StrEnum):
         return self not in (TaskState.WAITING, TaskState.PLACED)
 
 
-AGAIN = (TaskState.FAILED, TaskState.IMPOSSIBLE, TaskState.STOPPED)
+RETRYABLE_STATES = (TaskState.FAILED, TaskState.IMPOSSIBLE, TaskState.STOPPED)
 """States that ``retry`` queues again."""
 
 

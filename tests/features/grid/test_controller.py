@@ -12,7 +12,7 @@ from raysm.features.grid.controller import Controller, Placer
 from raysm.features.grid.endings import ENDINGS, Verdict
 from raysm.features.grid.limiter import Rate
 from raysm.features.grid.market import Offer, Place, Quota
-from raysm.features.grid.placement import Cheapest, Forecast
+from raysm.features.grid.placement import Forecast, Placement
 from raysm.features.grid.store import Store
 from raysm.features.grid.task import AttemptState, Rules, Task
 from tests.support.budgets import USER, budget_used
@@ -255,7 +255,7 @@ def test_what_runs_out_of_time_goes_on_in_the_region_of_its_checkpoints(tmp_path
         for name in ("eu-west-1", "us-east-1")
     ]
     bench.controller = Controller(
-        store, bench.regions, Cheapest(offers=offers), bench.limiter, owner="another"
+        store, bench.regions, Placement(offers=offers), bench.limiter, owner="another"
     )
     store.database.fence = 0
     bench.clock.now += 31

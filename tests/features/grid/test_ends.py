@@ -19,10 +19,18 @@ from raysm.features.grid.endings import (
     shortened,
 )
 from raysm.features.grid.market import Offer, Place
-from raysm.features.grid.placement import Cheapest
+from raysm.features.grid.placement import Placement
 from raysm.features.grid.running import Running
 from raysm.features.grid.store import Store
-from raysm.features.grid.task import AGAIN, STOP_S, Attempt, AttemptState, Rules, Task, TaskState
+from raysm.features.grid.task import (
+    RETRYABLE_STATES,
+    STOP_GRACE_S,
+    Attempt,
+    AttemptState,
+    Rules,
+    Task,
+    TaskState,
+)
 from tests.support.budgets import USER
 from tests.support.grid_world import Behaviour
 from tests.support.grids import TYPE, Bench
@@ -51,7 +59,7 @@ def priced(regions, **more):
         Offer(place=Place(region=name, instance_type=TYPE), usd_per_hour=each.usd_per_hour)
         for name, each in regions.items()
     ]
-    return Cheapest(offers=offers, **more)
+    return Placement(offers=offers, **more)
 
 
 def test_rows_that_may_go_nowhere_else_are_given_up_together_with_the_words_of_the_place(tmp_path):
@@ -88,17 +96,17 @@ def test_of_a_row_that_was_asked_for_again_the_jobs_before_do_not_count(tmp_path
     )
     bench = Bench(tmp_path, regions={"fickle": fickle}, tasks=rows_in("fickle", 1))
     bench.run()
-    assert bench.store.again(["failed"], bench.clock.now) == 1
+    assert bench.store.requeue(["failed"], bench.clock.now) == 1
     bench.run()
     assert bench.states() == {"failed": 1}
     assert len(bench.store.attempts("row-0")) == 16
     fickle.fails.clear()
-    bench.store.again(["failed"], bench.clock.now)
+    bench.store.requeue(["failed"], bench.clock.now)
     bench.run()
     bench.judge()
     assert bench.states() == {"done": 1}
     # With nothing to try again, it stays closed.
-    assert bench.store.again(["failed"], bench.clock.now) == 0
+    assert bench.store.requeue(["failed"], bench.clock.now) == 0
     assert bench.store.grid().state == "closed"
 
 
@@ -209,7 +217,7 @@ def test_no_row_waits_where_nothing_will_ever_change(tmp_path, seed):
         if wishes.get(step) == "stopping":
             bench.store.change_grid("stopping", bench.clock.now, fenced=False)
         elif wishes.get(step) == "again":
-            bench.store.again(["failed", "stopped"], bench.clock.now)
+            bench.store.requeue(["failed", "stopped"], bench.clock.now)
     bench.run(most_s=4 * DAY_S)
     grid, states = bench.store.grid(), bench.states()
     # Over, or paused with what it waits for in words.
@@ -403,7 +411,7 @@ def test_what_is_not_known_is_counted_as_unknown(store, unknown):
 
 def test_a_refused_one_that_may_still_land_is_at_stake_until_it_cannot(store):
     store.insert(attempt(state=AttemptState.ENDED, max_runtime_s=3_600, watch_s=900.0))
-    assert store.money(899).at_stake_usd == pytest.approx(72.0 + STOP_S * 2 * 36.0 / 3600)
+    assert store.money(899).at_stake_usd == pytest.approx(72.0 + STOP_GRACE_S * 2 * 36.0 / 3600)
     assert store.money(901).at_stake_usd == 0
 
 
@@ -473,12 +481,12 @@ def test_who_mends_the_program_and_tries_again_is_not_stopped_by_the_failures_be
     )
     bench.run()
     assert (bench.store.grid().state, len(bench.store.attempts())) == ("paused", 3)
-    bench.store.again(AGAIN, bench.clock.now)
+    bench.store.requeue(RETRYABLE_STATES, bench.clock.now)
     # Not mended after all: the first jobs say so once more.
     bench.run()
     assert (bench.store.grid().state, len(bench.store.attempts())) == ("paused", 6)
     region.fails.clear()
-    bench.store.again(AGAIN, bench.clock.now)
+    bench.store.requeue(RETRYABLE_STATES, bench.clock.now)
     bench.run()
     assert (bench.store.grid().state, bench.states()) == ("closed", {"done": 6})
 
@@ -523,7 +531,7 @@ def test_rows_that_were_given_up_run_when_they_are_tried_again(tmp_path, region)
     bench.run()
     assert bench.states() == {"failed": 2}
     region.capacity, region.refusal = 10**9, None
-    bench.store.again(AGAIN, bench.clock.now)
+    bench.store.requeue(RETRYABLE_STATES, bench.clock.now)
     took_s = bench.run()
     assert bench.states() == {"done": 2}
     assert took_s < HOUR_S

@@ -15,7 +15,7 @@ from raysm.features.grid.database import LeaseLost
 from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.market import Offer, Place, Quota
-from raysm.features.grid.placement import Cheapest, offers_of
+from raysm.features.grid.placement import Placement, offers_of
 from raysm.features.grid.plan import plan_grid
 from raysm.features.grid.sources.source import source_of
 from raysm.features.grid.task import Rules, Task
@@ -319,7 +319,7 @@ TABLE = PriceTable.of(
 
 
 def cheapest(move_data=False):
-    return Cheapest(offers=offers_of(list(USD), [TYPE], TABLE), move_data=move_data)
+    return Placement(offers=offers_of(list(USD), [TYPE], TABLE), move_data=move_data)
 
 
 def at_home(count, input_bytes=10**9):
@@ -383,7 +383,7 @@ def test_the_next_place_is_chosen_within_a_second_of_the_error_that_was_seen(tmp
     regions = {name: Behaviour() for name in USD}
     regions["us-east-1"], regions["us-west-2"] = Behaviour(capacity=0), Behaviour(quota=0)
     bench = Bench(
-        tmp_path, tasks=_rows(40), regions=regions, placement=Cheapest(offers=_of_one_price())
+        tmp_path, tasks=_rows(40), regions=regions, placement=Placement(offers=_of_one_price())
     )
     bench.run()
     bench.judge()

@@ -11,7 +11,7 @@ from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest, extend, read_grid_file
 from raysm.features.grid.sources.source import source_of
 from raysm.features.grid.store import Store
-from raysm.features.grid.task import AGAIN, Rules, TaskState
+from raysm.features.grid.task import RETRYABLE_STATES, Rules, TaskState
 from raysm.features.script.request import Script
 
 DRIVES = """
@@ -129,7 +129,7 @@ def values(store):
 def test_rows_that_are_not_done_take_the_corrected_values_of_the_source(joined):
     assert extend(joined, source_of([{"key": key, "lr": 0.2} for key in "abcd"])) == 0
     assert values(joined) == {"a": 0.2, "b": 0.2, "c": 0.1, "d": 0.1}
-    joined.again(AGAIN, 2.0)
+    joined.requeue(RETRYABLE_STATES, 2.0)
     assert joined.task("b").state == "waiting"
     assert joined.task("b").task.parameters == {"lr": 0.2}
 

@@ -27,7 +27,7 @@ from raysm.features.grid.local_grids import (
 )
 from raysm.features.grid.sources.databases import database_of
 from raysm.features.grid.store import Store, folder, path_of
-from raysm.features.grid.task import AGAIN, Attempt, AttemptState, Rules, Task, TaskState
+from raysm.features.grid.task import RETRYABLE_STATES, Attempt, AttemptState, Rules, Task, TaskState
 from raysm.testing import Answer, FakeSageMaker
 from tests.support.homes import in_home
 
@@ -191,7 +191,7 @@ def test_a_row_that_is_tried_again_is_written_back_as_waiting(store, database):
     add(store, 1)
     move(store, ["k0000"], TaskState.WAITING, TaskState.FAILED)
     write_back(store, database)
-    store.again(AGAIN, 2.0)
+    store.requeue(RETRYABLE_STATES, 2.0)
     assert write_back(store, database) == 1
     assert [row["state"] for row in rows(database)] == ["waiting"]
 

@@ -7,7 +7,7 @@ import pytest
 
 from raysm.core.request.cluster import MAX_TYPES
 from raysm.features.grid.market import NO_PRICE, Market, Offer, Outlook, Place, Quota
-from raysm.features.grid.placement import Cheapest, Estimates, Forecast, transfer_usd, usd_per_gb
+from raysm.features.grid.placement import Estimates, Forecast, Placement, transfer_usd, usd_per_gb
 from raysm.features.grid.task import Attempt, AttemptState, Rules, Task, TaskState
 from tests.support.grid_world import Behaviour
 from tests.support.grids import TYPE, Bench
@@ -26,7 +26,7 @@ def offer(region, usd=1.0, kind=G5, count=1, spot=False):
 
 
 def choose(offers, task=None, market=None, **more):
-    return Cheapest(offers=offers, **more).choose(
+    return Placement(offers=offers, **more).choose(
         task or Task(key="a", expected_s=3600), [], market or Market(), NOW
     )
 
@@ -60,7 +60,7 @@ def test_a_row_waits_for_a_place_that_has_refused_for_hours_if_the_others_cost_f
 
 
 def test_a_row_costs_its_time_by_its_instances_and_by_the_billed_share_of_spot():
-    placement = Cheapest(offers=[offer(EAST)])
+    placement = Placement(offers=[offer(EAST)])
     two_hours = Task(key="a", expected_s=7200)
     assert placement.worth(two_hours, offer(EAST, 3.0, count=2)).usd == 12.0
     assert (
@@ -105,7 +105,7 @@ def test_a_row_waits_for_a_full_quota_only_if_its_jobs_end_soon_enough(limit, co
 
 def test_a_row_is_placed_again_when_the_first_of_its_places_may_take_it():
     blocked = Market(blocked={place(EAST): NOW + 600, place(WEST): NOW + 60})
-    assert choose([offer(EAST), offer(WEST)], market=blocked).again_s == NOW + 60
+    assert choose([offer(EAST), offer(WEST)], market=blocked).ask_at_s == NOW + 60
 
 
 def test_data_stay_at_home_unless_they_may_move_and_then_their_way_is_paid():
@@ -160,7 +160,7 @@ def test_the_service_chooses_among_no_more_types_than_it_allows():
 
 def test_the_companions_of_an_offer_are_what_the_service_may_take_in_its_place():
     g5, p4, spot = offer(EAST, 1.0), offer(EAST, 9.0, P4), offer(EAST, 0.9, P4, spot=True)
-    placement = Cheapest(offers=[g5, p4, spot, offer(WEST, 1.0, P4)], any_type=True)
+    placement = Placement(offers=[g5, p4, spot, offer(WEST, 1.0, P4)], any_type=True)
     assert placement.companions(Task(key="a"), p4) == (p4, g5)
     assert placement.companions(Task(key="a"), spot) == (spot,)
     assert placement.companions(Task(key="a", instance_types=(P4,)), p4) == (p4,)
@@ -177,7 +177,7 @@ def test_a_place_that_refused_is_left_for_the_next_type_and_region():
 def test_a_type_that_is_cheaper_for_the_work_is_found_by_trying():
     """P4 costs 20 times as much and is 40 times as fast: nobody knows, until it was tried."""
     true_s = {G5: 4000.0, P4: 100.0}
-    placement = Cheapest(offers=[offer(EAST, 1.0), offer(EAST, 20.0, P4)])
+    placement = Placement(offers=[offer(EAST, 1.0), offer(EAST, 20.0, P4)])
     chosen = []
     for row in range(12):
         task = Task(key=str(row))
@@ -212,8 +212,8 @@ def test_whatever_happens_a_choice_is_a_place_that_takes_the_row_or_a_moment_or_
         if choice.offer is not None:
             assert market.bars(choice.offer.place, task.count, NOW) is None
             assert task.region in (None, choice.offer.place.region)
-        elif choice.again_s is not None:
-            assert choice.again_s > NOW
+        elif choice.ask_at_s is not None:
+            assert choice.ask_at_s > NOW
         else:
             assert len(choice.reasons) == len(offers)
 
@@ -228,7 +228,7 @@ def test_the_last_rows_wait_for_a_faster_place_that_costs_no_more(usd, faster_us
     market = Market(outlook=outlook, in_use={place(WEST): 1}, blocked={place(WEST): NOW + 60})
     choice = choose([offer(EAST, usd), offer(WEST, faster_usd)], market=market)
     assert (choice.offer and choice.offer.place.region) == region
-    assert choice.offer or choice.again_s == NOW + 60
+    assert choice.offer or choice.ask_at_s == NOW + 60
 
 
 def test_a_place_that_has_refused_for_long_is_believed_to_go_on_for_as_long():
@@ -290,7 +290,7 @@ def test_a_place_takes_the_median_of_its_own_waits_and_an_untried_one_that_of_al
 
 
 def test_an_untried_type_is_assumed_to_cost_a_little_less_than_the_best_that_was_tried():
-    placement = Cheapest(offers=[offer(EAST, 1.0), offer(EAST, 20.0, P4), offer(WEST, None)])
+    placement = Placement(offers=[offer(EAST, 1.0), offer(EAST, 20.0, P4), offer(WEST, None)])
     assert placement.seconds(Task(key="b"), offer(EAST, 2.0, "ml.g6.xlarge")) is None
     placement.learn(Task(key="a"), ended(training_s=100))
     placement.learn(Task(key="a"), ended(P4, training_s=10))
@@ -400,7 +400,7 @@ def scenario(seed):
             )
         if trouble.random() < 0.3:
             region.interrupted_s = trouble.uniform(0.1, 0.9) * region.run_s
-            region.again_s = region.start_s + trouble.uniform(0, 1) * region.interrupted_s
+            region.ask_at_s = region.start_s + trouble.uniform(0, 1) * region.interrupted_s
     return regions, rows
 
 
@@ -424,8 +424,8 @@ def _ends_s(region, free_s):
     begins_s = next(
         (end - BEGAN_S for begin, end in region.silent if begin <= free_s + BEGAN_S < end), free_s
     )
-    again_s = 0.0 if region.interrupted_s is None else region.again_s
-    return begins_s + region.start_s + region.run_s + again_s
+    ask_at_s = 0.0 if region.interrupted_s is None else region.ask_at_s
+    return begins_s + region.start_s + region.run_s + ask_at_s
 
 
 # One in the plain run: it takes seconds. In 4 and 19 the last rows began in the slowest region, and
@@ -448,7 +448,7 @@ def test_a_grid_that_has_to_learn_what_there_is_takes_little_longer(tmp_path, se
     ]
     # No row is given up: how long all of them together take is the question.
     rules = Rules(brake=0, parallel=1000, give_up_s=30 * 86_400)
-    placement = Cheapest(offers=[
+    placement = Placement(offers=[
         Offer(place=Place(region=name, instance_type=TYPE, spot=region.interrupted_s is not None), usd_per_hour=1.0)
         for name, region in regions.items()
     ])  # fmt: skip

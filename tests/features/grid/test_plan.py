@@ -16,16 +16,16 @@ from raysm.errors import InvalidRequest, ServiceError
 from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.market import Market, Offer, Place, Quota
-from raysm.features.grid.placement import WAIT_S, Cheapest
-from raysm.features.grid.plan import ask_quotas, assign, plan_grid, planned, quota_place
+from raysm.features.grid.placement import WAIT_S, Placement
+from raysm.features.grid.plan import ask_quotas, assign, make_plan, plan_grid, quota_place
 from raysm.features.grid.sources.source import source_of
-from raysm.features.grid.task import STOP_S, Rules, Task
+from raysm.features.grid.task import STOP_GRACE_S, Rules, Task
 from raysm.features.script.request import Script
 from raysm.local.scenario import Market as LocalMarket
 from raysm.local.scenario import Scenario
 from raysm.local.server.market import MarketService
 
-STOP_H = STOP_S / 3600
+STOP_H = STOP_GRACE_S / 3600
 
 
 def offers(*prices, kind="ml.g5.xlarge"):
@@ -55,7 +55,7 @@ def quotas(places, *limits):
 
 def test_rows_queue_for_the_quota_of_their_place():
     (place,) = offers(1.0)
-    made = assign(rows_of(1000, 1000, 1000), Cheapest(offers=[place]), quotas([place], 2))
+    made = assign(rows_of(1000, 1000, 1000), Placement(offers=[place]), quotas([place], 2))
     assert sorted(each.start_s for each in made) == [0, 0, 1000 + WAIT_S]
 
 
@@ -329,7 +329,7 @@ def request(tmp_path, target, rows, **more):
 
 def test_this_machine_plays_every_region_that_a_row_names(tmp_path):
     rows = [{"key": "a", "region": "us-west-2"}, {"key": "b", "region": "eu-west-1"}]
-    grid = planned(request(tmp_path, Local(), rows))
+    grid = make_plan(request(tmp_path, Local(), rows))
     assert set(grid.request.template.target.regions) >= {"us-west-2", "eu-west-1"}
     assert [each.offer.place.region for each in grid.plan.assigned] == ["us-west-2", "eu-west-1"]
     assert (grid.facts.quotas, grid.facts.notes) == ({}, ())
@@ -343,11 +343,11 @@ def test_a_script_that_is_not_there_is_refused_before_there_is_a_grid_of_its_nam
         )
 
     with pytest.raises(InvalidRequest, match=r"trian\.py"):
-        planned(asked("trian.py"))
+        make_plan(asked("trian.py"))
     # Which one a column names each row says.
-    assert planned(asked("{script}.py")).plan.assigned
+    assert make_plan(asked("{script}.py")).plan.assigned
 
 
 def test_a_misspelled_instance_type_of_a_row_is_refused_as_that_of_a_job_is(tmp_path):
     with pytest.raises(InvalidRequest, match=r"'ml\.g5\.xlrage'"):
-        planned(request(tmp_path, Local(), [{"key": "a", "instance_type": "ml.g5.xlrage"}]))
+        make_plan(request(tmp_path, Local(), [{"key": "a", "instance_type": "ml.g5.xlrage"}]))

@@ -16,7 +16,7 @@ from raysm.features.grid.database import this_process
 from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.market import Place, Quota
-from raysm.features.grid.plan import Known, Planned, ReadyGrid, plan_grid
+from raysm.features.grid.plan import GridFacts, PlannedGrid, ReadyGrid, plan_grid
 from raysm.features.grid.running import Running, open_running, stop_grid
 from raysm.features.grid.snapshot import snapshot
 from raysm.features.grid.sources.databases import Query
@@ -101,7 +101,7 @@ class Bench:
         return GridRequest(template=template, source=source_of(rows), **fields | more)
 
     def open(self, request, quotas=None, **more):
-        known = Known(prices=TABLE, quotas=quotas or {})
+        known = GridFacts(prices=TABLE, quotas=quotas or {})
         grid = ReadyGrid(request=request, tasks=request.tasks(), facts=known)
         return open_running(grid, lambda target: self.remote.service, now=self.now, **more)
 
@@ -208,9 +208,9 @@ def test_no_more_jobs_are_open_than_the_quotas_of_the_plan_allow(bench):
 
 def test_a_grid_keeps_what_its_plan_says_that_it_will_cost(bench):
     request = bench.request([row | {"expected_s": 1800} for row in ROWS])
-    tasks, known = request.tasks(), Known(prices=TABLE, quotas={})
+    tasks, known = request.tasks(), GridFacts(prices=TABLE, quotas={})
     plan = plan_grid(request, tasks, TABLE, {}, today=date(2026, 11, 1))
-    grid = Planned(request=request, tasks=tasks, facts=known, plan=plan)
+    grid = PlannedGrid(request=request, tasks=tasks, facts=known, plan=plan)
     running = open_running(grid, lambda target: bench.remote.service, now=bench.now)
     assert (
         snapshot(running.store, bench.now).planned_usd

@@ -256,7 +256,7 @@ def test_a_row_that_is_stopped_and_retried_is_not_sent_while_its_last_create_may
     one.store.change_grid("stopping", one.clock.now, fenced=False)
     while one.states() != {"stopped": 1}:
         one.step()
-    one.store.again(["stopped"], one.clock.now)
+    one.store.requeue(["stopped"], one.clock.now)
     one.run()
     one.judge()
     assert one.states() == {"done": 1}
@@ -275,7 +275,7 @@ def test_intents_of_a_killed_controller_are_sent_no_faster_than_its_bucket_allow
     one.kill = ends_before_create
     with pytest.raises(Killed):
         one.step()
-    assert len(one.store.owed()) == 20
+    assert len(one.store.unanswered_attempts()) == 20
     one.kill = lambda point: None
     # Another controller, before the bucket is full again.
     one.controller = None

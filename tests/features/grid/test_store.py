@@ -14,7 +14,7 @@ from raysm.core.request.job import NAME_PATTERN
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.features.grid import schema
 from raysm.features.grid.capacity import read_market
-from raysm.features.grid.database import Database, LeaseLost, StoreFailed, naming_file
+from raysm.features.grid.database import GridDatabase, LeaseLost, StoreFailed, naming_file
 from raysm.features.grid.schema import grid_record
 from raysm.features.grid.store import Store, path_of
 from raysm.features.grid.task import Attempt, Rules, Task, TaskState
@@ -103,7 +103,12 @@ def test_no_query_of_a_step_reads_a_whole_table(bench):
     bench.run()
     store, now = bench.store, bench.clock.now
     # Called by steps of grids that have a brake, a rate, or are stopped.
-    (store.running(), store.first_ends(3), store.pending_since("us-east-1", now), store.unwritten())
+    (
+        store.running_jobs(),
+        store.first_ends(3),
+        store.pending_since("us-east-1", now),
+        store.unwritten(),
+    )
     list(store.tasks(TaskState.WAITING))
     read_market(bench.store, bench.limiter, list(bench.regions), bench.clock.now)
     connection.set_trace_callback(None)
@@ -174,7 +179,7 @@ def test_what_decides_the_result_changes_the_digest(change):
 
 @pytest.fixture
 def database(tmp_path):
-    database = Database(tmp_path / "g.db")
+    database = GridDatabase(tmp_path / "g.db")
     yield database
     database.close()
 
@@ -189,13 +194,15 @@ def test_a_damaged_file_is_named_with_what_to_do(tmp_path, database):
     content[4096:] = b"\xff" * (len(content) - 4096)
     path.write_bytes(content)
     with pytest.raises(StoreFailed, match=r"g\.db is damaged"), naming_file(path):
-        Database(path).connection.execute("SELECT count(*) FROM outbox WHERE seq = 1").fetchall()
+        GridDatabase(path).connection.execute(
+            "SELECT count(*) FROM outbox WHERE seq = 1"
+        ).fetchall()
 
 
 def test_a_file_that_cannot_be_opened_is_named_with_what_to_do(tmp_path):
     (tmp_path / "g.db").mkdir()
     with pytest.raises(StoreFailed, match=r"g\.db .*RAYSM_HOME"):
-        Database(tmp_path / "g.db")
+        GridDatabase(tmp_path / "g.db")
 
 
 def test_a_full_disk_is_named_with_what_to_do(database):
@@ -216,7 +223,7 @@ def test_a_full_disk_is_named_with_what_to_do(database):
 def test_tables_of_another_version_are_left_alone(tmp_path, database):
     database.connection.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
     with pytest.raises(InvalidRequest, match=f"version {schema.VERSION + 1}, .* {schema.VERSION};"):
-        Database(tmp_path / "g.db")
+        GridDatabase(tmp_path / "g.db")
 
 
 def test_file_of_the_version_before_is_read_with_its_attempts(tmp_path, database):
@@ -232,7 +239,7 @@ def test_file_of_the_version_before_is_read_with_its_attempts(tmp_path, database
 
 def test_the_lease_is_one_controllers_until_it_is_over(tmp_path, database):
     database.take_lease("first", 0)
-    other = Database(tmp_path / "g.db")
+    other = GridDatabase(tmp_path / "g.db")
     with pytest.raises(LeaseLost, match="first"):
         other.take_lease("second", 29)
     other.take_lease("second", 31)
@@ -254,7 +261,7 @@ def test_the_lease_of_a_process_that_has_ended_is_not_waited_for(tmp_path, datab
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.strip()
     database.take_lease(gone, 0)
-    other = Database(tmp_path / "g.db")
+    other = GridDatabase(tmp_path / "g.db")
     # Otherwise raysm grid stop would leave the jobs to a controller that does not exist.
     assert not other.has_controller(1)
     other.take_lease("second", 1)

@@ -30,7 +30,7 @@ def bench_of(tmp_path, rules=RULES, **behaviour):
 
 
 def until_running(bench, number=8):
-    while len(bench.store.running()) < number:
+    while len(bench.store.running_jobs()) < number:
         bench.step()
     # The next look at the metrics is a minute after the last.
     for _ in range(8):
@@ -142,7 +142,7 @@ def test_a_job_of_another_grid_is_none_of_ours(tmp_path):
     assert "stray" not in {event.now for event in bench.store.events()}
 
 
-def test_the_grid_is_not_over_before_its_strays_are(tmp_path):
+def test_the_grid_is_not_over_before_its_orphaned_jobs_are(tmp_path):
     bench = Bench(tmp_path, rows=1, regions={"us-east-1": Behaviour(start_s=1, run_s=1)})
     bench.step()
     life = stray(bench, "row-0", "us-east-1")
@@ -220,7 +220,7 @@ def test_an_orphaned_job_that_the_service_knows_no_more_is_taken_for_gone_only_a
     region = bench.regions["us-east-1"]
     life = stray(bench, "row-0", "us-east-1")
     region.stop = lambda name: None
-    bench.run_until(lambda: bench.store.open_strays("us-east-1"))
+    bench.run_until(lambda: bench.store.open_orphans("us-east-1"))
     del region.lives[life.name]
     region._order.remove(life.name)
     began_s = bench.clock.now

@@ -18,7 +18,7 @@ from raysm.features.grid.database import this_process
 from raysm.features.grid.filling import Services
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.local_grids import GridTarget, SentController, keep_target, read_target
-from raysm.features.grid.plan import Planned
+from raysm.features.grid.plan import PlannedGrid
 from raysm.features.grid.running import open_running, written_to
 from raysm.features.grid.sources.databases import database_of, kept_name, variable_of
 from raysm.features.grid.store import path_of
@@ -204,7 +204,7 @@ def _of_image(job: ControllerJob, latest: Mapping[str, Any] | None, service: Ser
 # -- submission
 
 
-def check_inputs(grid: Planned) -> None:
+def check_inputs(grid: PlannedGrid) -> None:
     """Check that no input is a path of this machine, since the controller uploads inputs."""
     for where, uri in _inputs(grid):
         # URIs with columns are checked with the row's job.
@@ -214,7 +214,7 @@ def check_inputs(grid: Planned) -> None:
             )
 
 
-def _inputs(grid: Planned) -> Iterator[tuple[str, str]]:
+def _inputs(grid: PlannedGrid) -> Iterator[tuple[str, str]]:
     shared = grid.request.template.options.get("inputs") or {}
     for channel, item in shared.items():
         yield f"the input {channel!r}", item.uri if isinstance(item, Input) else str(item)
@@ -249,7 +249,7 @@ def check_database(request: GridRequest, definition: Definition) -> None:
 
 
 def send(
-    grid: Planned, job: ControllerJob, services: Services = Service, *, goes_on: bool = False
+    grid: PlannedGrid, job: ControllerJob, services: Services = Service, *, goes_on: bool = False
 ) -> SentController | None:
     """Submit a job of AWS Batch that runs a grid; return the job, or None if nothing is left to do."""
     check_inputs(grid)

@@ -31,9 +31,9 @@ from raysm.features.grid.batch_job.grid_secret import Seal
 from raysm.features.grid.batch_job.state import STATE, Folder, read_copy
 from raysm.features.grid.filling import Services, Template
 from raysm.features.grid.grid_request import GridRequest
-from raysm.features.grid.plan import Known, Planned, ReadyGrid, places_of
+from raysm.features.grid.plan import GridFacts, PlannedGrid, ReadyGrid, regions_and_types
 from raysm.features.grid.running import Running, identity_of, open_running
-from raysm.features.grid.sources.source import source_again, source_of
+from raysm.features.grid.sources.source import source_from_description, source_of
 from raysm.features.grid.task import Rules, TaskState
 
 FORMAT = 1
@@ -95,7 +95,7 @@ class Handover:
                 options=options | ({"wheels": wheels} if wheels else {}),
             ),
             # The store has the rows; the source is only needed for its database, for write-back.
-            source=source_again(self.source) if rules.write_back else source_of(()),
+            source=source_from_description(self.source) if rules.write_back else source_of(()),
             regions=self.regions,
             instance_types=self.instance_types,
             count=self.count,
@@ -104,11 +104,11 @@ class Handover:
         )
 
 
-def handover_of(grid: Planned, workload: Workload) -> Handover:
+def handover_of(grid: PlannedGrid, workload: Workload) -> Handover:
     """Return the handover of a grid; the workload's paths are relative to ``SOURCE``."""
     request, region = grid.request, grid.facts.own_region
     target = request.template.target
-    regions, types = places_of(request, grid.tasks, region)
+    regions, types = regions_and_types(request, grid.tasks, region)
     fields = request_fields(request.template.options)
     # The JSON of a field has one type.
     if "inputs" in fields:
@@ -137,7 +137,7 @@ def handover_of(grid: Planned, workload: Workload) -> Handover:
     )
 
 
-def bundle_of(grid: Planned) -> bytes:
+def bundle_of(grid: PlannedGrid) -> bytes:
     template = grid.request.template
     workload, files = _moved(template.package or template.workload)
     for wheel in map(Path, template.options.get("wheels") or ()):
@@ -222,7 +222,9 @@ def take_up(uri: str, service: Service, folder: Path, services: Services = Servi
     with contextlib.closing(copy.database):
         rules, tasks = copy.grid().rules, [record.task for record in copy.tasks()]
     # The store has the quotas.
-    facts = Known(prices=PriceTable.of(handover.prices), quotas={}, own_region=handover.own_region)
+    facts = GridFacts(
+        prices=PriceTable.of(handover.prices), quotas={}, own_region=handover.own_region
+    )
     request = handover.request(folder, rules)
     grid = ReadyGrid(request=request, tasks=tasks, facts=facts)
     return open_running(grid, services, root=folder, away=place)

@@ -2,7 +2,7 @@
 
 The object exists from the handover until the user's machine takes the grid back. Its holder (an
 attempt of the Batch job, or the user's machine) writes it under ``If-Match``, so that S3 refuses
-the later one of two writers. The next attempt takes over after ``LEASE_S`` without a write. Clocks
+the later one of two writers. The next attempt takes over after ``REMOTE_LEASE_S`` without a write. Clocks
 of different machines are never compared: the holder counts the seconds since its own last write,
 and its successor asks S3 for the age of that write.
 
@@ -42,7 +42,7 @@ from raysm.features.grid.filling import secret_of
 from raysm.features.grid.local_grids import keep_target, read_target
 from raysm.features.grid.schema import VERSION
 from raysm.features.grid.store import Store
-from raysm.features.grid.task import AGAIN
+from raysm.features.grid.task import RETRYABLE_STATES
 
 STATE = "state"
 COMMANDS = "commands/"
@@ -68,7 +68,7 @@ SURE_S = 20.0
 """Seconds since its last write for which the holder sends and stops jobs; after that it writes
 first."""
 
-LEASE_S = 35.0
+REMOTE_LEASE_S = 35.0
 """Seconds without a write after which a successor takes over. This is 15 seconds more than SURE_S:
 S3's times are whole seconds, and a Create that starts at the last moment takes a few."""
 
@@ -164,7 +164,7 @@ class RemoteState:
             f"the grid in {self._folder.place} is run by {describe_owner(owner)}; try again when it has ended"
         )
         # Count the seconds here, too, for a server that does not send its time.
-        left_s = LEASE_S - read.age_s
+        left_s = REMOTE_LEASE_S - read.age_s
         if left_s > 0:
             _log.warning("%s; waiting %.0f s to see whether it still runs", refusal, left_s)
         while left_s > 0:
@@ -191,7 +191,7 @@ class RemoteState:
     def remove(self) -> None:
         self._folder.remove(STATE)
 
-    def hold(self, now: float) -> None:
+    def renew(self, now: float) -> None:
         """Renew the lease if it is time, with a new copy if the store has changed, and run the user's commands.
 
         LeaseLost: another process has taken the grid. Unreachable: the lease is too old to send
@@ -239,7 +239,7 @@ class RemoteState:
 
     def _push(self, *, is_held: bool = True) -> None:
         database = self._store.database
-        owed = {attempt.name for attempt in self._store.owed()}
+        owed = {attempt.name for attempt in self._store.unanswered_attempts()}
         version = database.version
         if version != self._copied:
             # SQLite reads all pages in one transaction, so the copy is consistent while other
@@ -398,7 +398,7 @@ def _is_sealed(folder: Folder, seal: Seal, name: str) -> bool:
 
 def _run_command(name: str, store: Store, now: float) -> None:
     if name.endswith("-retry"):
-        store.again(AGAIN, now)
+        store.requeue(RETRYABLE_STATES, now)
     elif not name.endswith("-stop"):
         _log.warning("the command %s is of a later version of raysm, and was not run", name)
     # A closed grid has no controller: it would be "stopping" forever.

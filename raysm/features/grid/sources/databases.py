@@ -159,7 +159,7 @@ SECRET = "arn:aws"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Database:
+class UserDatabase:
     name: str
     """Its name in messages, without passwords."""
     is_here: bool
@@ -354,7 +354,7 @@ def _open_sqlalchemy(address: str, writes: bool) -> Iterator[Opened]:
         engine.dispose()
 
 
-def database_of(on: Any, secrets: Callable[[str], str] | None = None) -> Database:
+def database_of(on: Any, secrets: Callable[[str], str] | None = None) -> UserDatabase:
     address = _resolved(on, secrets or _secret)
     if isinstance(address, str) and address.startswith("sqlite:///"):
         # As SQLAlchemy reads it: three slashes and a relative path, or four and an absolute one.
@@ -362,12 +362,12 @@ def database_of(on: Any, secrets: Callable[[str], str] | None = None) -> Databas
     if isinstance(address, str) and address.startswith("duckdb://"):
         # It may contain a token: md:campaigns?motherduck_token=…
         file = address.removeprefix("duckdb://").removeprefix("/")
-        return Database(
+        return UserDatabase(
             name=redacted(address), is_here=True, opened=functools.partial(_open_duckdb, file)
         )
     if isinstance(address, str) and "://" in address:
         is_here = urlsplit(address).hostname in (None, "localhost", "127.0.0.1", "::1")
-        return Database(
+        return UserDatabase(
             name=redacted(address),
             is_here=is_here,
             opened=functools.partial(_open_sqlalchemy, address),
@@ -382,7 +382,7 @@ def database_of(on: Any, secrets: Callable[[str], str] | None = None) -> Databas
         hasattr(address, name) for name in ("cursor", "commit", "rollback")
     ):
         opened = functools.partial(_open_connection, address)
-        return Database(name=_connection_name(address), is_here=True, opened=opened)
+        return UserDatabase(name=_connection_name(address), is_here=True, opened=opened)
     # The value of a variable or a secret is not shown: it may be a mistyped password.
     shown = repr(on) if on is address else f"what {on} says"
     raise InvalidRequest(
@@ -391,8 +391,8 @@ def database_of(on: Any, secrets: Callable[[str], str] | None = None) -> Databas
     )
 
 
-def _sqlite(path: Path) -> Database:
-    return Database(
+def _sqlite(path: Path) -> UserDatabase:
+    return UserDatabase(
         name=f"sqlite:///{path}", is_here=True, opened=functools.partial(_open_sqlite, path)
     )
 

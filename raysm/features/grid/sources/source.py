@@ -21,7 +21,7 @@ from raysm.errors import InvalidRequest, used_by
 from raysm.features.grid.sources.columns import Table, plain
 from raysm.features.grid.sources.databases import Query, database_of, kept_name
 
-__all__ = ["MAX_ROWS", "Source", "source_again", "source_of"]
+__all__ = ["MAX_ROWS", "Source", "source_from_description", "source_of"]
 
 MAX_ROWS = 10_000
 """Default limit of rows: a query whose WHERE was forgotten must not become a hundred thousand
@@ -297,7 +297,7 @@ def source_of(rows: Any) -> Source:
     )
 
 
-def source_again(description: Mapping[str, Any], on: Any = None) -> Source:
+def source_from_description(description: Mapping[str, Any], on: Any = None) -> Source:
     if "file" in description:
         source = source_of(description["file"])
         return source.with_columns(description["columns"]) if description.get("columns") else source

@@ -18,7 +18,7 @@ from raysm.core.request.workload import require_workload
 from raysm.features.grid.batch_job.controller_job import ControllerJob, send
 from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest
-from raysm.features.grid.plan import planned
+from raysm.features.grid.plan import make_plan
 from raysm.features.grid.running import open_running
 from raysm.features.grid.snapshot import snapshot
 from raysm.features.grid.sources.source import MAX_ROWS, source_of
@@ -118,7 +118,7 @@ class Grid(GridHandle):
             InvalidRequest: A row is invalid, there is no region, or the rows cost more than the
                 budget.
         """
-        return shown_plan(planned(self.request, self._reached.at).plan)
+        return shown_plan(make_plan(self.request, self._reached.at).plan)
 
     def submit(self, job: ControllerJob, *, go_on: bool = False) -> str | None:
         """Submit a job of AWS Batch that runs the grid instead of this process; return at once.
@@ -141,7 +141,7 @@ class Grid(GridHandle):
             ServiceError: Batch or S3 refuses, or cannot be reached.
         """
         controller = send(
-            planned(self.request, self._reached.at), job, self._reached.at, goes_on=go_on
+            make_plan(self.request, self._reached.at), job, self._reached.at, goes_on=go_on
         )
         return None if controller is None else controller.id
 
@@ -164,7 +164,7 @@ class Grid(GridHandle):
             LeaseLost: Another process runs this grid.
         """
         services = functools.lru_cache(self._reached.at)
-        grid = planned(self.request, services)
+        grid = make_plan(self.request, services)
         running = open_running(grid, services, goes_on=go_on)
         drawn_s = 0.0
 

@@ -39,7 +39,7 @@ from raysm.features.grid.running import GridStop, stop_grid
 from raysm.features.grid.snapshot import snapshot
 from raysm.features.grid.sources.source import MAX_ROWS, source_of
 from raysm.features.grid.store import Store, path_of
-from raysm.features.grid.task import AGAIN, TaskState
+from raysm.features.grid.task import RETRYABLE_STATES, TaskState
 from raysm.features.grid.views.report import report_page
 from raysm.features.grid.views.text import ShownSnapshot, shown_snapshot
 from raysm.features.grid.views.watching import NO_NOTEBOOK, GridWatch
@@ -301,8 +301,8 @@ class GridHandle:
                     folder, seal_of(path_of(self.name), folder), "retry", store.grid().clock.now()
                 )
                 states = store.states()
-                return sum(states.get(state, 0) for state in AGAIN)
-            return store.again(AGAIN, store.grid().clock.now())
+                return sum(states.get(state, 0) for state in RETRYABLE_STATES)
+            return store.requeue(RETRYABLE_STATES, store.grid().clock.now())
 
     def extend(self, rows: Any = None, *, max_rows: int = MAX_ROWS) -> int:
         """Add new rows, and take over corrected values of rows that are not done; return how many rows are new.

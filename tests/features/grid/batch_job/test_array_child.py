@@ -11,7 +11,7 @@ from raysm.core.client.storage.s3 import Storage
 from raysm.core.protocol.home import VARIABLE
 from raysm.errors import InvalidRequest
 from raysm.features.grid.batch_job.array_child import RowJobs, slice_of
-from raysm.features.grid.sources.source import source_again, source_of
+from raysm.features.grid.sources.source import source_from_description, source_of
 from raysm.features.grid.task import Task
 from tests.support.embedded_grids import EmbeddedGrid, embedded
 
@@ -58,7 +58,7 @@ def test_rows_may_lie_in_s3_where_every_child_reads_them(grid):
     Storage(service).write("s3://arrays/array.txt", b"b,eu-west-1\n")
     source = source_of("s3://arrays/array.txt").with_columns(("key", "region"))
     (task,) = replace(
-        grid.request(ROWS, name="in-s3"), source=source_again(source.description)
+        grid.request(ROWS, name="in-s3"), source=source_from_description(source.description)
     ).tasks()
     assert (task.key, task.region) == ("b", "eu-west-1")
     with pytest.raises(InvalidRequest, match="s3://arrays/none.csv"):

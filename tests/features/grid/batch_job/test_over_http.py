@@ -13,7 +13,7 @@ import pytest
 
 from raysm.features.grid.batch_job.controller_job import ControllerJob, send
 from raysm.features.grid.local_grids import SentController
-from raysm.features.grid.plan import planned
+from raysm.features.grid.plan import make_plan
 from raysm.features.grid.views.handle import attach_grid
 from tests.features.grid.test_over_http import books, rows_in
 from tests.support.batch_queues import LOGS, define, make_queue
@@ -46,7 +46,7 @@ def grid(tmp_path):
 
 
 def sent(grid, rows):
-    return send(planned(grid.request(rows), grid.service), JOB, grid.service)
+    return send(make_plan(grid.request(rows), grid.service), JOB, grid.service)
 
 
 def job_of(grid, sent):

@@ -10,7 +10,7 @@ from raysm.core.client.storage.s3 import Outdated, TooLarge
 from raysm.errors import InvalidPayload, InvalidRequest
 from raysm.features.grid.batch_job.grid_secret import Seal, share_secret
 from raysm.features.grid.batch_job.state import (
-    LEASE_S,
+    REMOTE_LEASE_S,
     RENEW_S,
     SURE_S,
     RemoteState,
@@ -21,7 +21,7 @@ from raysm.features.grid.batch_job.state import (
     recall,
     run_commands,
 )
-from raysm.features.grid.database import Database, LeaseLost
+from raysm.features.grid.database import GridDatabase, LeaseLost
 from raysm.features.grid.filling import secret_path
 from raysm.features.grid.task import Task
 from tests.support.away_grids import NO_ANSWER, SECRET, FakeFolder, FakeParameter, JobAttempt
@@ -88,7 +88,7 @@ def test_the_next_attempt_finds_the_jobs_of_a_dead_one_when_its_lease_has_expire
     first.die()
     began = world.bench.clock.now
     second = world.attempt().open()
-    assert began + LEASE_S - 2 * RENEW_S <= world.bench.clock.now <= began + LEASE_S
+    assert began + REMOTE_LEASE_S - 2 * RENEW_S <= world.bench.clock.now <= began + REMOTE_LEASE_S
     second.run()
     world.judge(second.store, {"done": 4})
     assert {life.name for life in world.lives} == sent
@@ -99,7 +99,7 @@ def test_while_an_attempt_is_alive_another_one_and_the_users_machine_are_refused
 
     def sleep(seconds):
         world.bench.clock.now += seconds
-        first.state.hold(world.bench.clock.now)
+        first.state.renew(world.bench.clock.now)
 
     with pytest.raises(LeaseLost, match="is run by"):
         world.attempt().open(sleep)
@@ -163,7 +163,7 @@ def test_a_process_that_slept_through_a_handover_does_not_take_the_lease_for_its
     world, tmp_path
 ):
     now = world.bench.clock.now
-    sleepers = [Database(tmp_path / "g.db"), Database(tmp_path / "g.db")]
+    sleepers = [GridDatabase(tmp_path / "g.db"), GridDatabase(tmp_path / "g.db")]
     for number, sleeper in enumerate(sleepers):
         sleeper.take_lease(f"sleeper {number}", now + 60 * number)
     world.attempt().open().close()
@@ -449,15 +449,15 @@ def test_a_command_that_someone_puts_back_is_not_run_again(world):
         item for item in world.folder.objects.items() if item[0].startswith("commands/")
     ]
     world.bench.clock.now += RENEW_S
-    attempt.state.hold(2.0)
+    attempt.state.renew(2.0)
     assert attempt.store.grid().state == "stopping"
-    attempt.store.again(["stopped"], 3.0)
+    attempt.store.requeue(["stopped"], 3.0)
     attempt.store.change_grid("open", 3.0, fenced=False)
     # Nor under another name: its seal is for this one.
     for put_back in (name, name.replace("stop", "retry")):
         world.folder.put(put_back, content)
         world.bench.clock.now += RENEW_S
-        attempt.state.hold(4.0)
+        attempt.state.renew(4.0)
         assert attempt.store.grid().state == "open"
     assert world.folder.names("commands/") == []
 
@@ -476,7 +476,7 @@ def test_a_command_outlives_an_attempt_that_ends_before_it_has_written_what_the_
     leave_command(world.folder, world.folder.seal, "stop", 1.0)
     world.bench.clock.now += RENEW_S
     world.folder.replace, replace = unavailable, world.folder.replace
-    first.state.hold(2.0)
+    first.state.renew(2.0)
     world.folder.replace = replace
     first.die()
     second = world.attempt().open()
@@ -497,7 +497,7 @@ def test_jobs_whose_create_may_be_on_its_way_are_doubtful_after_a_takeover(world
     first = world.attempt(end)
     with pytest.raises(Killed):
         first.open().step()
-    owed = {attempt.name for attempt in first.store.owed()}
+    owed = {attempt.name for attempt in first.store.unanswered_attempts()}
     first.die()
     second = world.attempt().open()
     second.step()

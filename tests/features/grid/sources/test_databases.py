@@ -11,7 +11,7 @@ import pytest
 from raysm.errors import InvalidRequest, MissingDependency, ServiceError
 from raysm.features.grid.sources.columns import tasks_of
 from raysm.features.grid.sources.databases import Query, bound, check_query, database_of, kept_name
-from raysm.features.grid.sources.source import source_again, source_of
+from raysm.features.grid.sources.source import source_from_description, source_of
 
 SEED = "SELECT campaign AS key, region, uri AS input_data, lr FROM drives WHERE day >= :since ORDER BY campaign"
 
@@ -59,7 +59,7 @@ def test_what_a_grid_remembers_runs_the_query_again_and_sees_what_came_since(cam
     with sqlite3.connect(campaigns) as connection:
         connection.execute("INSERT INTO drives (campaign) VALUES ('new')")
     connection.close()
-    assert len(source_again(remembered).read(9).rows) == 4
+    assert len(source_from_description(remembered).read(9).rows) == 4
 
 
 def test_no_password_is_shown_or_remembered():

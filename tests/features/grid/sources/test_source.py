@@ -23,7 +23,7 @@ from raysm.features.grid.sources.source import (
     Frame,
     QuerySource,
     Records,
-    source_again,
+    source_from_description,
     source_of,
 )
 from raysm.features.grid.task import Task
@@ -63,7 +63,7 @@ def test_a_grid_that_continues_in_another_folder_reads_the_same_file(tmp_path, m
     description = source_of(name).description
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert source_again(description).path == tmp_path / name
+    assert source_from_description(description).path == tmp_path / name
 
 
 def read_csv(tmp_path, text, name="drives.csv", max_rows=100):
@@ -128,7 +128,7 @@ def test_a_file_without_names_takes_those_that_are_given(tmp_path):
         [("us-west-2", "s3://a"), ("eu-west-1", "s3://b")],
     )
     assert table.where(0).endswith("line 1")
-    assert source_again(source.description) == source
+    assert source_from_description(source.description) == source
 
 
 def read_jsonl(tmp_path, text, max_rows=100):
