@@ -4,7 +4,7 @@ from raysm.features.grid.controller import Controller
 from raysm.features.grid.limiter import Limiter, Rate
 from raysm.features.grid.market import Offer, Place
 from raysm.features.grid.placement import Placement
-from raysm.features.grid.sending import removed_regions_in_use
+from raysm.features.grid.stopping import removed_regions_in_use
 from raysm.features.grid.store import Store
 from raysm.features.grid.task import Rules, Task, TaskState
 from tests.support.grid_world import Behaviour, Clock, FakeRegion, overlaps

@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from raysm.core.request.durations import duration
-from raysm.features.grid import sending
+from raysm.features.grid import sending, stopping
 from raysm.features.grid.capacity import back_off_region, last_refusal, read_market
 from raysm.features.grid.conclusion import reason_to_pause
 from raysm.features.grid.database import this_process
@@ -85,13 +85,13 @@ class Controller:
         self._gauge.step(now)
         grid = self._grid_or_pause(now)
         if grid.state == "stopping":
-            sending.mark_all_to_stop(self.store, now)
+            stopping.mark_all_to_stop(self.store, now)
         else:
-            sending.mark_overdue_to_stop(self.store, self._sweeps.values(), now)
+            stopping.mark_overdue_to_stop(self.store, self._sweeps.values(), now)
         # Intents of earlier steps come first: their slots and dollars are already taken.
         sending.send_owed(self.store, self._api, self.left, now)
-        moments = [sending.take_back(self.store, self._api, self.left, now)]
-        moments.append(sending.ask_to_stop(self.store, self._api, now))
+        moments = [stopping.take_back(self.store, self._api, self.left, now)]
+        moments.append(stopping.ask_to_stop(self.store, self._api, now))
         moments.append(self._place(now) if grid.state == "open" else None)
         return self._end_or_wait(grid, [moment for moment in moments if moment is not None], now)
 
@@ -115,7 +115,7 @@ class Controller:
             with self.store.database.transaction("silent"):
                 why = error.reason
                 if region in self.left:
-                    why = sending.unanswered_note(self.store, region, why)
+                    why = stopping.unanswered_note(self.store, region, why)
                 back_off_region(self.store, region, why, now)
 
     def _grid_or_pause(self, now: float) -> GridRecord:

@@ -1,4 +1,4 @@
-"""The rows of a grid: their listing, results and tables, and their states in the user's database."""
+"""The rows of a grid: their listing, results and tables."""
 
 import itertools
 import json
@@ -12,9 +12,7 @@ from raysm.core.client.job.handle import attach
 from raysm.core.client.results.result import Result
 from raysm.core.client.service import Service
 from raysm.errors import InvalidRequest, used_by
-from raysm.features.grid.endings import brief, shortened
-from raysm.features.grid.schema import TaskRecord
-from raysm.features.grid.sources.databases import Execute, UserDatabase
+from raysm.features.grid.endings import brief
 from raysm.features.grid.store import Store
 from raysm.features.grid.task import TaskState, Value
 
@@ -215,96 +213,3 @@ def _is_castable(given: Any, wanted: Any) -> bool:
 
 def _columns(schema: Any) -> str:
     return ", ".join(f"{field.name} ({field.type})" for field in schema)
-
-
-# -- states written back to the user's database
-
-TABLE = "raysm_tasks"
-
-# Not "key", which is a reserved word of MySQL.
-COLUMNS: Mapping[str, str] = {
-    "grid": "VARCHAR(255) NOT NULL",
-    "task": "VARCHAR(255) NOT NULL",
-    "state": "VARCHAR(16) NOT NULL",
-    "region": "VARCHAR(32)",
-    "instance_type": "VARCHAR(64)",
-    "job": "VARCHAR(63)",
-    "attempts": "INTEGER",
-    "started_s": "DOUBLE PRECISION",
-    "ended_s": "DOUBLE PRECISION",
-    "billable_s": "DOUBLE PRECISION",
-    "usd": "DOUBLE PRECISION",
-    "reason": "VARCHAR(1024)",
-}
-"""Names and types that every database has. Times are seconds since the epoch, since dates differ
-among databases."""
-
-MAKE = (
-    f"CREATE TABLE IF NOT EXISTS {TABLE} ({', '.join(f'{name} {kind}' for name, kind in COLUMNS.items())}, "
-    "PRIMARY KEY (grid, task))"
-)
-CHANGE = (
-    f"UPDATE {TABLE} SET {', '.join(f'{name} = :{name}' for name in COLUMNS if name not in ('grid', 'task'))} "
-    "WHERE grid = :grid AND task = :task"
-)
-UNSETTLE = f"UPDATE {TABLE} SET state = '' WHERE grid = :grid AND task = :task"
-INSERT = f"INSERT INTO {TABLE} ({', '.join(COLUMNS)}) VALUES ({', '.join(f':{name}' for name in COLUMNS)})"
-
-MAX_CHARACTERS = 1024
-WRITE_BATCH = 500
-
-
-def make_table(database: UserDatabase) -> None:
-    with database.transaction() as execute:
-        execute(MAKE, {})
-
-
-def write_back(store: Store, database: UserDatabase) -> int:
-    """Write the states that changed since the last time; return the number of rows.
-
-    Rows are marked as written only after their transaction. If the answer is lost, the same rows
-    are written again, so that none is missing or duplicated.
-    """
-    grid, written = store.grid().name, 0
-    while noted := store.unwritten(WRITE_BATCH):
-        rows = [_row(grid, store, record) for _, record in noted]
-        with database.transaction() as execute:
-            for row in rows:
-                _put(execute, row)
-        # A row that has changed meanwhile has a new number, and stays marked.
-        store.written([(number, record.task.key) for number, record in noted])
-        written += len(noted)
-    return written
-
-
-def _put(execute: Execute, row: Mapping[str, Any]) -> None:
-    # No upsert, whose syntax differs among databases; the primary key prevents double inserts.
-    if execute(CHANGE, row) > 0:
-        return
-    # MySQL's drivers count only rows whose values change. A row that an earlier call has written,
-    # whose answer was lost, counts 0; changing its state first shows that it exists.
-    is_there = execute(UNSETTLE, row) > 0
-    execute(CHANGE if is_there else INSERT, row)
-
-
-def _row(grid: str, store: Store, record: TaskRecord) -> dict[str, Any]:
-    attempts = store.attempts(record.task.key)
-    last = attempts[-1] if attempts else None
-    # Failed attempts are paid for too, so that the table adds up to the grid's costs.
-    costs = [attempt.usd for attempt in attempts if attempt.sent_s is not None]
-    amounts = [usd for usd in costs if usd is not None]
-    billed = [attempt.billable_s for attempt in attempts if attempt.billable_s is not None]
-    return {
-        "grid": grid,
-        "task": record.task.key,
-        "state": str(record.state),
-        "region": last and last.region,
-        "instance_type": last and last.instance_type,
-        "job": last and last.name,
-        "attempts": len(attempts),
-        "started_s": last and last.started_s,
-        "ended_s": last and last.ended_s,
-        "billable_s": sum(billed) if billed else None,
-        "usd": sum(amounts) if costs and len(amounts) == len(costs) else None,
-        "reason": shortened(record.reason, MAX_CHARACTERS),
-    }

@@ -28,17 +28,17 @@ from raysm.features.grid.controller import SHORTEST_S, Controller
 from raysm.features.grid.database import naming_file
 from raysm.features.grid.filling import Services, preparing, secret_of
 from raysm.features.grid.grid_request import MAX_NAMED, GridRequest, join
-from raysm.features.grid.grid_row import make_table, write_back
 from raysm.features.grid.limiter import Limiter
 from raysm.features.grid.local_grids import GridTarget, keep_target, read_target
 from raysm.features.grid.placement import offers_of, placement_of
 from raysm.features.grid.plan import PlannedGrid, ReadyGrid, regions_and_types
 from raysm.features.grid.region import Prepare, Region
-from raysm.features.grid.sending import removed_regions_in_use
 from raysm.features.grid.sources.databases import UserDatabase, database_of
+from raysm.features.grid.stopping import removed_regions_in_use
 from raysm.features.grid.store import Store, path_of
 from raysm.features.grid.sweep import FREE_S, GAUGE_S
 from raysm.features.grid.task import Attempt, Task
+from raysm.features.grid.write_back import make_table, write_back
 
 WRITE_BACK_S = 10.0
 """Seconds between two writes to the user's database, since steps may follow each other fast."""

@@ -1,0 +1,155 @@
+"""Stop jobs that the user or the grid no longer wants, and take rows back from removed regions.
+
+The reason to stop a job is stored before the service is asked, so that the next controller asks
+again after a kill.
+"""
+
+import contextlib
+import operator
+from collections.abc import Collection, Iterable
+
+from raysm.errors import JobNotFound, ServiceError
+from raysm.features.grid.conclusion import LANDING_S, refuse
+from raysm.features.grid.endings import ENDINGS, Verdict
+from raysm.features.grid.region import RegionApi, RegionUnavailable
+from raysm.features.grid.store import Store
+from raysm.features.grid.sweep import Sweep
+from raysm.features.grid.task import Attempt, TaskState
+
+REPEAT_STOP_S = 120.0
+"""Seconds after which a job that still runs is asked to stop again; SageMaker gives it as long to
+save its work."""
+
+
+def mark_all_to_stop(store: Store, now: float) -> None:
+    with store.database.transaction("wishes"):
+        store.mark_all_to_stop()
+        for record in list(store.tasks(TaskState.WAITING)):
+            store.move_task(
+                record.task.key,
+                TaskState.WAITING,
+                TaskState.STOPPED,
+                now,
+                reason="the grid was stopped",
+            )
+
+
+def mark_overdue_to_stop(store: Store, sweeps: Iterable[Sweep], now: float) -> None:
+    """Mark jobs to be stopped that wait too long for their instances: other places may have some."""
+    patience_s = store.grid().rules.patience_s
+    late = [attempt for sweep in sweeps for attempt in sweep.waiting(patience_s, now)]
+    if late:
+        text = f"no instances for {patience_s:.0f} s"
+        with store.database.transaction("impatient"):
+            for attempt in late:
+                store.move(attempt, now, wish="patience")
+                store.log(now, "", "stopping", text, task=attempt.task, attempt=attempt.name)
+
+
+def ask_to_stop(store: Store, api: RegionApi, now: float) -> float | None:
+    """Ask the service to stop the marked attempts and the orphaned jobs, as fast as the token buckets allow."""
+    waits: list[float] = []
+
+    def ask_all(region: str, attempts: list[Attempt]) -> None:
+        for attempt in attempts:
+            try:
+                _ask(store, api, attempt, now)
+            except RegionUnavailable as error:
+                # A region that does not answer is asked again in the next sweep: each call may
+                # wait for a minute, and the other regions with it.
+                if not error.reason:
+                    waits.append(now + api.limiter.wait_s(region, "stop", now))
+                return
+
+    def ask_orphans(region: str, orphans: list[tuple[str, str]]) -> None:
+        for _, name in orphans:
+            try:
+                api.call(region, "stop", now, operator.methodcaller("stop", name))
+            except RegionUnavailable:
+                return
+            except ServiceError:
+                continue
+            with store.database.transaction("stray asked"):
+                store.change_orphan(name, asked_s=now)
+
+    due = (
+        each
+        for each in store.unwanted()
+        if each.asked_s is None or not 0 <= now - each.asked_s < REPEAT_STOP_S
+    )
+    api.for_each_region(due, operator.attrgetter("region"), ask_all)
+    # Ask again after a while: a Stop may be lost, or arrive before the service knows the job.
+    api.for_each_region(
+        store.orphans_to_stop(now - REPEAT_STOP_S), operator.itemgetter(0), ask_orphans
+    )
+    return min(waits, default=None)
+
+
+def _ask(store: Store, api: RegionApi, attempt: Attempt, now: float) -> None:
+    try:
+        api.call(attempt.region, "stop", now, lambda region: region.stop(attempt.name))
+    except JobNotFound:
+        if attempt.sent_s is None and now > _landed_s(attempt):
+            _end_unsent(
+                store,
+                attempt,
+                Verdict(ending=ENDINGS["STOPPED"], reason="stopped before it was sent"),
+                now,
+            )
+        return
+    except ServiceError:
+        # The service refuses to stop a job that has ended; the sweep finds its end.
+        pass
+    with store.database.transaction("asked"):
+        store.move(attempt, now, asked_s=now)
+
+
+def _landed_s(attempt: Attempt) -> float:
+    """Return until when a Create of this process, or of a killed one, may be carried out."""
+    return max(attempt.intended_s, attempt.retry_s) + LANDING_S
+
+
+def _end_unsent(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
+    with store.database.transaction("never sent"):
+        refuse(store, attempt, verdict, now)
+
+
+def removed_regions_in_use(store: Store, regions: Iterable[str], now: float) -> list[str]:
+    chosen = set(regions)
+    return [region for region in store.used_regions(now) if region not in chosen]
+
+
+def take_back(store: Store, api: RegionApi, left: Collection[str], now: float) -> float | None:
+    """Release rows whose jobs were intended in a removed region and do not exist there."""
+    moments: list[float] = []
+    # Attempts that are marked to be stopped end when they are stopped.
+    for attempt in (
+        each for each in store.unanswered_attempts() if each.region in left and not each.wish
+    ):
+        landed_s = _landed_s(attempt)
+        if now <= landed_s:
+            moments.append(landed_s)
+        elif _is_unknown(api, attempt, now):
+            reason = f"{attempt.region} was removed from the grid before the job was sent"
+            _end_unsent(store, attempt, Verdict(ending=ENDINGS["LEFT"], reason=reason), now)
+    return min(moments, default=None)
+
+
+def _is_unknown(api: RegionApi, attempt: Attempt, now: float) -> bool:
+    """Whether a region says that it has no such job; the sweep finds existing jobs."""
+    with contextlib.suppress(RegionUnavailable, ServiceError):
+        try:
+            api.call(attempt.region, "describe", now, lambda region: region.describe(attempt.name))
+        except JobNotFound:
+            return True
+    return False
+
+
+def unanswered_note(store: Store, region: str, reason: str) -> str:
+    """Return why it matters that a removed region does not answer, and what the user can do."""
+    number = store.open_count(region)
+    jobs = "1 job" if number == 1 else f"{number:,} jobs"
+    return (
+        f"{reason}; the region was removed from the grid, which stays open until the region says how {jobs} there "
+        "ended: restore access to it (credentials, permissions, network)"
+    )
