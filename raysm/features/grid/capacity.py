@@ -38,7 +38,8 @@ def _next_backoff(
     # A backoff that ends later than any can is one of a clock that was set back since.
     if row is not None and now < row["until_s"] <= now + max_s:
         return None
-    failures, since_s = 1, now
+    failures = 1
+    since_s = now
     # If nothing was sent for longer than the longest backoff, a series of failures begins anew.
     if row is not None and now - row["until_s"] <= max_s:
         failures = row["failures"] + 1
@@ -49,12 +50,14 @@ def _next_backoff(
 
 
 def record_refusal(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
-    place, execute = place_of(attempt), store.database.connection.execute
+    place = place_of(attempt)
+    execute = store.database.connection.execute
     key = _key(place)
     if verdict.ending.is_capacity:
         # The number of instances that the place holds for this grid. A refused request for more
         # does not lower it.
-        held, running = _held(store, place) or 0, _running(store, place)
+        held = _held(store, place) or 0
+        running = _running(store, place)
         was_probe = market_in_use(store)[place] + attempt.count > held
         row = (*key, max(held, running) if was_probe else running)
         execute("INSERT OR REPLACE INTO room VALUES (?, ?, ?, ?)", row)
@@ -77,7 +80,8 @@ def record_refusal(store: Store, attempt: Attempt, verdict: Verdict, now: float)
 
 def record_start(store: Store, attempt: Attempt) -> None:
     """Record that a place gave instances: end its backoff, and raise the number that it holds."""
-    place, execute = place_of(attempt), store.database.connection.execute
+    place = place_of(attempt)
+    execute = store.database.connection.execute
     key = _key(place)
     execute(f"DELETE FROM block {WHERE}", key)
     # Skip the count for places that never ran out of capacity: it took half the time of a grid of

@@ -59,7 +59,8 @@ def _messages(arguments: Arguments, console: Console) -> Console:
 
 def request_of(arguments: Arguments) -> GridRequest:
     """Return the request of a command line; flags override the grid's file, which overrides the project's file."""
-    path, file = Path(arguments.what), _file(arguments)
+    path = Path(arguments.what)
+    file = _file(arguments)
     base = read_settings(arguments, *(() if file.layer is None else (file.layer,)))
     values: dict[Key, Any] = {}
     if file.layer is None:
@@ -68,7 +69,8 @@ def request_of(arguments: Arguments) -> GridRequest:
         values["workload", "args"] = list(arguments.script_args)
     asked = Layer(values=values, origin=lambda key: "raysm grid")
     settings = Settings([Layer(values=base.values, origin=base.origin), asked])
-    workload, options = settings.workload(), packaged_options(settings)
+    workload = settings.workload()
+    options = packaged_options(settings)
     # Each row names its own jobs, and the grid's store knows the finished ones.
     for name in ("name", "if_done"):
         options.pop(name, None)
@@ -234,7 +236,8 @@ def _run_by_batch(
 ) -> int:
     shown = _messages(arguments, console)
     sent = send(grid, controller, goes_on=arguments.go_on)
-    name, target = grid.plan.name, grid.request.template.target
+    name = grid.plan.name
+    target = grid.request.template.target
     handle = attach_grid(name)
     text = (
         "nothing is left to do"
@@ -407,7 +410,8 @@ def _report(arguments: Arguments, console: Console) -> None:
 
 
 def _table(arguments: Arguments, console: Console) -> None:
-    grid, path = _handle(arguments), arguments.output or Path(f"{arguments.grid}.parquet")
+    grid = _handle(arguments)
+    path = arguments.output or Path(f"{arguments.grid}.parquet")
     count = grid.write_table(path, column=arguments.column or KEY, partial=arguments.partial)
     _answer(
         arguments, console, f"{path}: {counted(count, 'record')}", path=str(path), records=count

@@ -155,8 +155,10 @@ def _judge_place(store: Store, attempt: Attempt, verdict: Verdict, now: float) -
 
 
 def _move_row(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
-    record, kind = store.task(attempt.task), verdict.ending
-    state, reason = kind.then, verdict.reason
+    record = store.task(attempt.task)
+    kind = verdict.ending
+    state = kind.then
+    reason = verdict.reason
     changes: dict[str, Any] = {}
     if kind.stays:
         store.bind(record.task, attempt.region)

@@ -315,7 +315,8 @@ def _fill_workload(workload: Workload, values: Mapping[str, Value], where: str) 
     clear.
     """
     filled: Any = fill(workload, values, where)
-    args, template = getattr(filled, "args", ()), getattr(workload, "args", ())
+    args = getattr(filled, "args", ())
+    template = getattr(workload, "args", ())
     joined: list[str] = []
     for word, text in zip(args, template, strict=True):
         is_value = word is not text and text.startswith("{") and word.startswith("-")

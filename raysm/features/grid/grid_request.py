@@ -90,10 +90,8 @@ def extend(store: Store, source: Source | None = None, *, max_rows: int = MAX_RO
         raise InvalidRequest(
             f"the grid {grid.name!r} is being stopped and takes no new rows; wait until it is closed"
         )
-    source, kept = (
-        source or source_from_description(json.loads(grid.source)),
-        read_target(path_of(grid.name)),
-    )
+    source = source or source_from_description(json.loads(grid.source))
+    kept = read_target(path_of(grid.name))
     table = (source if kept is None else source.by(kept.target)).read(max_rows)
     # Report a column that was removed now, not when the first job is made.
     check_names(json.loads(grid.template), table.columns, table.origin)

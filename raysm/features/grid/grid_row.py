@@ -82,7 +82,8 @@ def rows_of(store: Store, state: str | None = None) -> Iterator[GridRow]:
 
 def row_result(store: Store, key: str, service: Service, to: Path | None = None) -> Any:
     """Return the result of a done row, as ``Job.result`` of its last job returns it."""
-    record, attempts = store.task(key), store.attempts(key)
+    record = store.task(key)
+    attempts = store.attempts(key)
     if record.state is not TaskState.DONE:
         why = f": {brief(record.reason)}" if record.reason else ""
         raise InvalidRequest(f"the row {key!r} has no result: it is {record.state.value}{why}")
@@ -140,7 +141,8 @@ def write_tables(tables: Iterator[Any], path: Path) -> int:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     # The process's number keeps two writers of the same table apart: one whole file remains.
-    unfinished, count = path.with_name(f".{path.name}.{os.getpid()}"), 0
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    count = 0
     try:
         with pyarrow.parquet.ParquetWriter(unfinished, first.schema) as writer:
             for table in itertools.chain((first,), tables):

@@ -35,9 +35,8 @@ ENOUGH = 5
 
 FEW = 2
 """Answers between two throttled calls below which a measured rate counts as unmeasured again.
-Without this limit, a
-service with bursts and 0.2 calls a second throttled one call of ten: the saved burst hid the real
-rate."""
+Without this limit, a service with bursts and 0.2 calls a second throttled one call of ten: the
+saved burst hid the real rate."""
 
 REMEMBERED = 8
 """Most answers that still count after a throttled call, at most a third of those before it, since
@@ -146,7 +145,9 @@ class Limiter:
         account: str = "",
         moment: Callable[[], float] | None = None,
     ) -> None:
-        self.moment, self._rates, self._account = moment, rates, account
+        self.moment = moment
+        self._rates = rates
+        self._account = account
         self._database = sqlite3.connect(
             path, isolation_level=None, timeout=30, check_same_thread=False
         )
@@ -226,7 +227,8 @@ class Limiter:
             yield self._at(region, operation, now), keep
 
     def _at(self, region: str, operation: str, now: float) -> Bucket:
-        cap, name = self._rates[operation], self._name(region, operation)
+        cap = self._rates[operation]
+        name = self._name(region, operation)
         row = self._database.execute(
             "SELECT rate, tokens, at_s, is_measured, answered, refused_s FROM call_rate WHERE name = ?",
             (name,),

@@ -1,8 +1,7 @@
 """Choose a place for a row by the cost of its instances, the cost of moving its data, and the wait.
 
 The row takes the cheapest place that takes it now, or waits if a better place is worth the wait. An
-unknown cost never
-counts as 0: places without a price come after all places with one.
+unknown cost never counts as 0: places without a price come after all places with one.
 """
 
 import math
@@ -230,10 +229,8 @@ class CostRate:
     def worth(self, seconds: float | None, delay_s: float = 0.0) -> Worth:
         """Return the worth for a row that runs for ``seconds`` and is sent after ``delay_s``."""
         assumed_s = UNKNOWN_S if seconds is None else seconds
-        usd, wait_s = (
-            None if self.usd_per_s is None else self.usd_per_s * assumed_s,
-            self.wait_s + delay_s,
-        )
+        usd = None if self.usd_per_s is None else self.usd_per_s * assumed_s
+        wait_s = self.wait_s + delay_s
         return Worth(usd=usd, transfer_usd=self.transfer_usd, wait_s=wait_s, seconds=seconds)
 
 
@@ -280,7 +277,8 @@ class Placement:
                 0.0 if until is None else max(until - now, self._turnover(task, offer, market, now))
             )
             worth = self.worth(task, offer, delay_s)
-            score, usd = worth.score(self.waiting_usd_per_hour), worth.known_usd
+            score = worth.score(self.waiting_usd_per_hour)
+            usd = worth.known_usd
             candidates.append(
                 _Candidate(score=score, position=position, until=until, offer=offer, usd=usd)
             )
@@ -313,7 +311,8 @@ class Placement:
         return self.rate(task, offer).worth(self.seconds(task, offer), delay_s)
 
     def rate(self, task: Task, offer: Offer) -> CostRate:
-        place, count = offer.place, task.count or offer.count
+        place = offer.place
+        count = task.count or offer.count
         factor = self.estimates.billed_factor(place)
         return CostRate(
             usd_per_s=None
@@ -339,7 +338,8 @@ class Placement:
 
     def _turnover(self, task: Task, offer: Offer, market: Market, now: float) -> float:
         """Estimate the seconds until a place that takes no job has room again."""
-        place, seconds = offer.place, self.seconds(task, offer)
+        place = offer.place
+        seconds = self.seconds(task, offer)
         quota = market.quotas.get(place)
         refused_s = market.refused_s(place, now)
         if quota is None or seconds is None:
@@ -393,7 +393,8 @@ class Placement:
                 stuck=market.stuck([each.offer.place for each in candidates]),
                 reasons=reasons,
             )
-        place, others = best.offer.place, list[Offer]()
+        place = best.offer.place
+        others = list[Offer]()
         if self.any_type and not place.spot:
             there = [each.offer for each in sorted(free) if each.offer.place.region == place.region]
             others = [offer for offer in there if offer.place != place and not offer.place.spot][

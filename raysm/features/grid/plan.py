@@ -123,7 +123,8 @@ def _start_s(times: list[float] | None, count: int) -> float:
 def _rates_and_refusals(
     task: Task, placement: Placement, limits: Sequence[int | None]
 ) -> tuple[list[tuple[int, CostRate]], dict[str, str]]:
-    rates, reasons = [], {}
+    rates = []
+    reasons = {}
     for place, (offer, limit) in enumerate(zip(placement.offers, limits, strict=True)):
         count = task.count or offer.count
         why = why_unfit(task, offer, placement.move_data)
@@ -251,10 +252,8 @@ def plan_grid(
         # checked, too.
         offer = each.offer or offers[0]
         request.template.job(each.task, offer.place, each.task.count or offer.count)
-    limits, budget_usd = (
-        request.template.options.get("limits") or Limits(),
-        request.rules.budget_usd,
-    )
+    limits = request.template.options.get("limits") or Limits()
+    budget_usd = request.rules.budget_usd
     if budget_usd is not None:
         notes = [*notes, *_budget_notes(request, assigned, placement, limits.max_runtime_s)]
     target = request.template.target

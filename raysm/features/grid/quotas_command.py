@@ -46,13 +46,12 @@ def run(arguments: Arguments, console: Console) -> None:
         quotas |= read_quotas(service, arguments.type or None)
     chosen = fitting(quotas, in_use_here(), prices_of(services), is_asked=bool(arguments.type))
     if not chosen:
-        what, where = (
-            ", ".join(arguments.type) or "any type",
-            ", ".join(arguments.regions) or "this region",
-        )
+        what = ", ".join(arguments.type) or "any type"
+        where = ", ".join(arguments.regions) or "this region"
         remedy = "check the names"
         if services[0].target.kind != AWS.kind:
-            where, remedy = "the embedded SageMaker", "add --on aws for those of your account"
+            where = "the embedded SageMaker"
+            remedy = "add --on aws for those of your account"
         raise InvalidRequest(
             f"Service Quotas lists no training instances of {what} above 0 in {where}",
             remedy=remedy,

@@ -235,7 +235,8 @@ class RegionApi:
             self._disown(attempt)
         if self.limiter.moment is not None:
             # Create is called after uploads, seconds after the step began.
-            now, leads = self.limiter.moment() - self._behind_s, self._leads[region]
+            now = self.limiter.moment() - self._behind_s
+            leads = self._leads[region]
             leads.append(now - self._now)
             # The next call will take as long; if it started only when its token is there, it would
             # always be late.

@@ -71,14 +71,14 @@ class Running:
         state: RemoteState | None = None,
         database: UserDatabase | None = None,
     ) -> None:
-        self.store, self.added, self.clock = store, added, clock
+        self.store = store
+        self.added = added
+        self.clock = clock
         self.left = controller.left
-        self._controller, self._limiter, self._state, self._database = (
-            controller,
-            limiter,
-            state,
-            database,
-        )
+        self._controller = controller
+        self._limiter = limiter
+        self._state = state
+        self._database = database
         self._written_s = 0.0
         self._over_s: float | None = None
         """When the grid was over, while its last states are not written back."""
@@ -118,7 +118,8 @@ class Running:
         self, sleep: Callable[[float], Any] | None = None, clock: Callable[[], float] | None = None
     ) -> None:
         """Make steps until the grid is over or paused; by default the service's clock gives the time and the pauses."""
-        pause, moment = sleep or self.clock.sleep, clock or self.clock.now
+        pause = sleep or self.clock.sleep
+        moment = clock or self.clock.now
         while (wait_s := self.step(now := moment())) is not None:
             # Subtract the step's own duration from the wait.
             pause(max(SHORTEST_S, wait_s - max(0.0, moment() - now)))
@@ -142,11 +143,13 @@ def open_running(
     """Create a grid, or continue the one of this name; one that a Batch job ran last is taken back first.
 
     ``goes_on`` continues a grid that its first failures have paused. ``away`` is, in a Batch job,
-    the folder in S3 with
-    the state. LeaseLost: a Batch job runs the grid, or another attempt of this one.
+    the folder in S3 with the state. LeaseLost: a Batch job runs the grid, or another attempt of
+    this one.
     """
-    request, facts = grid.request, grid.facts
-    path, target = path_of(request.name, root), request.template.target
+    request = grid.request
+    facts = grid.facts
+    path = path_of(request.name, root)
+    target = request.template.target
     # One service per target, since each service creates its own clients.
     given = services
     services = functools.lru_cache(lambda target: given(target).unrepeated())
@@ -156,7 +159,8 @@ def open_running(
         private_folder(path.parent.parent, path.parent.name)
         store = Store(path)
         on_error.callback(store.database.close)
-        state, kept = None, read_target(path)
+        state = None
+        kept = read_target(path)
         if away is not None:
             folder = Folder(services(target), away, request.template.output_kms_key)
             secret = share_secret(path, folder.parameter)
@@ -203,7 +207,8 @@ def _open_region(target: Target, services: Services, prepare: Prepare, name: str
 
 def _store_request(grid: ReadyGrid, store: Store, now: float, clock: Clock) -> int:
     """Store the request and its rows; return how many rows are new."""
-    request, template = grid.request, identity_of(grid.request)
+    request = grid.request
+    template = identity_of(grid.request)
     kept = store.make(
         request.name,
         rules=request.rules,
@@ -256,7 +261,8 @@ TIME_LIMIT = "limits.max_runtime_s"
 
 def changed_options(before: str, after: str) -> list[str]:
     """Return each option that differs between two identities of a grid, with both values."""
-    was, now = _flat(json.loads(before)), _flat(json.loads(after))
+    was = _flat(json.loads(before))
+    now = _flat(json.loads(after))
     names = sorted(name for name in {*was, *now} - {TIME_LIMIT} if was.get(name) != now.get(name))
     return [
         f"{name} was {plain(name, was.get(name))!r}, is {plain(name, now.get(name))!r}"

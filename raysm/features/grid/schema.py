@@ -237,5 +237,6 @@ _ATTEMPT = tuple(field.name for field in dataclasses.fields(Attempt))
 def attempt_record(row: Any) -> Attempt:
     values = {name: row[name] for name in _ATTEMPT}
     values["state"] = AttemptState(row["state"])
-    values["spot"], values["is_doubtful"] = bool(row["spot"]), bool(row["is_doubtful"])
+    values["spot"] = bool(row["spot"])
+    values["is_doubtful"] = bool(row["is_doubtful"])
     return Attempt(**values)

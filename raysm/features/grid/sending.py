@@ -137,7 +137,8 @@ def _refused(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> No
     if kind.is_end:
         refuse(store, attempt, verdict, now)
         return
-    doubtful, retry_s = attempt.is_doubtful or kind.is_doubtful, now + _pause_s(attempt, verdict)
+    doubtful = attempt.is_doubtful or kind.is_doubtful
+    retry_s = now + _pause_s(attempt, verdict)
     changes = {
         "calls": attempt.calls + 1,
         "retry_s": retry_s,

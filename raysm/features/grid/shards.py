@@ -1,8 +1,8 @@
 """Cut the objects below prefixes into shards: rows of a grid, each with a manifest.
 
 A shard holds neighbors in the order of their keys, so that the rows' results are in the order of
-the input. Manifests
-are named by their content: for the same objects, a grid that is run again finds its rows unchanged.
+the input. Manifests are named by their content: for the same objects, a grid that is run again
+finds its rows unchanged.
 """
 
 import bisect
@@ -99,7 +99,8 @@ def _list(uri: str, service: Service) -> _Listed:
         if not service.target.takes_files or not path.is_dir():
             where = ", or on this machine a folder" if service.target.takes_files else ""
             raise InvalidRequest(f"shards: {uri!r} cannot be cut; give s3://bucket/prefix{where}")
-        region, prefix = None, uri_of(path) + "/"
+        region = None
+        prefix = uri_of(path) + "/"
         objects = sorted(storage.walk(str(path)), key=lambda stored: os.fsencode(stored.name))
     if not objects:
         raise InvalidRequest(f"shards: nothing lies below {uri}; check the prefix")
@@ -148,7 +149,8 @@ def _write(
     region = listed.region or service.region
     target = service.target.reaching((region,)).in_region(region)
     in_region = service if region == service.region else service.at(target)
-    storage, root = Storage(in_region), f"{in_region.places.inputs()}/manifests"
+    storage = Storage(in_region)
+    root = f"{in_region.places.inputs()}/manifests"
     storage.ensure_bucket(in_region.bucket, in_region.region)
 
     def write(part: Sequence[Stored]) -> str:

@@ -110,7 +110,8 @@ def rate_unit(metric: str) -> str:
 
 
 def snapshot(store: Store, now: float) -> Snapshot:
-    grid, states = store.grid(), store.states()
+    grid = store.grid()
+    states = store.states()
     execute = store.database.connection.execute
     # Only regions where something was sent.
     names = [row[0] for row in execute("SELECT DISTINCT region FROM attempt ORDER BY region")]

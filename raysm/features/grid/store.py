@@ -210,7 +210,8 @@ class Store:
         attempts no longer count. Rows that are done or have an open job keep theirs, and their
         reason says so.
         """
-        differing, grid = [], self.grid()
+        differing = []
+        grid = self.grid()
         with self.database.transaction("corrected", fenced=False):
             for task in tasks:
                 record = self.task(task.key)
@@ -317,10 +318,8 @@ class Store:
 
     def requeue(self, states: Iterable[str], now: float) -> int:
         """Queue the rows in these final states again, with all their retries; return their number."""
-        retries, chosen = (
-            self.grid().rules.retries,
-            [state for state in states if TaskState(state).final],
-        )
+        retries = self.grid().rules.retries
+        chosen = [state for state in states if TaskState(state).final]
         with self.database.transaction("again", fenced=False):
             ended = f"state IN ({', '.join('?' * len(chosen))})"
             number = int(self._value(f"SELECT count(*) FROM task WHERE {ended}", *chosen))

@@ -60,7 +60,10 @@ class Sweep:
     def __init__(
         self, region: str, store: Store, api: RegionApi, *, pause_s: float = PAUSE_S
     ) -> None:
-        self.region, self._store, self._api, self._pause_s = region, store, api, pause_s
+        self.region = region
+        self._store = store
+        self._api = api
+        self._pause_s = pause_s
         self._due_s = float("-inf")
         self._token: str | None = None
         self._in_progress = False
@@ -100,11 +103,9 @@ class Sweep:
 
     def rest(self, now: float) -> None:
         """Pause for a region that does not answer; then the sweep starts again."""
-        self._in_progress, self._due_s, self._rests_until_s = (
-            False,
-            now + self._pause_s,
-            now + self._pause_s,
-        )
+        self._in_progress = False
+        self._due_s = now + self._pause_s
+        self._rests_until_s = now + self._pause_s
 
     def step(self, now: float) -> None:
         if now < self._rests_until_s <= now + self._pause_s:
@@ -130,7 +131,9 @@ class Sweep:
         return wait_s <= self._pause_s or now >= self._due_s + (PATIENCE - 1) * self._pause_s
 
     def _begin(self, now: float) -> None:
-        self._in_progress, self._token, self._due_s = True, None, now + self._pause_s
+        self._in_progress = True
+        self._token = None
+        self._due_s = now + self._pause_s
         self._begun_s = now
         attempts = self._store.seen_and_sent_times(self.region)
         self._seen = {name: seen for name, (seen, _) in attempts.items()}
@@ -144,11 +147,9 @@ class Sweep:
 
     def _read_page(self, now: float) -> bool:
         """Read one page of List; return False if the token bucket is empty."""
-        prefix, token, since = (
-            self._store.grid().prefix,
-            self._token,
-            self._store.oldest_s(self.region, now),
-        )
+        prefix = self._store.grid().prefix
+        token = self._token
+        since = self._store.oldest_s(self.region, now)
         try:
             page: Page = self._api.call(
                 self.region, "list", now, lambda region: region.page(prefix, token)
@@ -175,7 +176,8 @@ class Sweep:
             self._unlisted.pop(listed.name, None)
         self._token = page.token
         if self._is_last(page, since):
-            self._in_progress, self._whole_s = False, self._begun_s
+            self._in_progress = False
+            self._whole_s = self._begun_s
             for name, sent_s in self._unlisted.items():
                 if now - sent_s > UNLISTED_S:
                     self._changed.setdefault(name, self._seen.get(name, ""))
@@ -302,7 +304,9 @@ class Gauge:
     """Reads the rates of all running jobs from CloudWatch, 500 jobs per call, and adds them up."""
 
     def __init__(self, store: Store, api: RegionApi, *, pause_s: float = GAUGE_S) -> None:
-        self._store, self._api, self._pause_s = store, api, pause_s
+        self._store = store
+        self._api = api
+        self._pause_s = pause_s
         self._due_s = float("-inf")
 
     def step(self, now: float) -> None:

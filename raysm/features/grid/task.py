@@ -365,10 +365,12 @@ def differences(old: Task, new: Task) -> dict[str, tuple[Any, Any]]:
     """Return the values that differ, by column; the position of a row in its source does not count."""
     columns: list[tuple[str, Any, Any]] = []
     for each in dataclasses.fields(Task):
-        before, after = getattr(old, each.name), getattr(new, each.name)
+        before = getattr(old, each.name)
+        after = getattr(new, each.name)
         if each.name in PREFIXES:
             for name in sorted({*before, *after}):
-                was, now = before.get(name), after.get(name)
+                was = before.get(name)
+                now = after.get(name)
                 # A CSV has "0.1" and a list 0.1, but the job gets the same text.
                 if was != now and (None in (was, now) or str(was) != str(now)):
                     columns.append((PREFIXES[each.name] + name, was, now))

@@ -54,7 +54,8 @@ def write_back(store: Store, database: UserDatabase) -> int:
     Rows are marked as written only after their transaction. If the answer is lost, the same rows
     are written again, so that none is missing or duplicated.
     """
-    grid, written = store.grid().name, 0
+    grid = store.grid().name
+    written = 0
     while noted := store.unwritten(WRITE_BATCH):
         rows = [_row(grid, store, record) for _, record in noted]
         with database.transaction() as execute:

@@ -39,7 +39,8 @@ def attempt(**changes):
 
 
 def test_a_place_that_refuses_is_left_alone_the_longer_the_oftener(store, buckets):
-    now, pauses = 0.0, []
+    now = 0.0
+    pauses = []
     for _ in range(8):
         record_refusal(store, attempt(), NO_CAPACITY, now)
         until = read_market(store, buckets, [], now).blocked[PLACE]

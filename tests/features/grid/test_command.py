@@ -92,7 +92,9 @@ class HandRunning:
     """A controller whose one step is done by hand."""
 
     def __init__(self, store, added):
-        self.store, self.added, self.clock = store, added, Clock()
+        self.store = store
+        self.added = added
+        self.clock = Clock()
 
     def run(self, sleep):
         with self.store.database.transaction("test", fenced=False):

@@ -53,7 +53,8 @@ def test_the_more_urgent_and_the_longer_go_first_whatever_their_region(tmp_path)
 def test_the_intent_is_in_the_store_before_create_is_called(tmp_path):
     bench = Bench(tmp_path, rows=1)
     region = bench.regions["us-east-1"]
-    create, seen = region.create, []
+    create = region.create
+    seen = []
 
     def looking(task, attempt):
         # Through a connection of its own: what is not committed is not seen.
@@ -96,7 +97,8 @@ def test_an_intent_is_flushed_to_the_disk_before_create_is_called(tmp_path):
 
 
 def test_two_rows_whose_keys_have_one_hash_run_as_two_jobs(tmp_path):
-    first, second = Task(key="row-2087905"), Task(key="row-2212063", position=1)
+    first = Task(key="row-2087905")
+    second = Task(key="row-2212063", position=1)
     assert first.key_hash == second.key_hash
     bench = Bench(tmp_path, tasks=[first, second])
     bench.run()
@@ -306,7 +308,8 @@ def test_a_budget_that_is_used_up_pauses_the_grid_and_says_so(tmp_path):
 def test_regions_are_called_side_by_side_where_time_passes_meanwhile(tmp_path):
     bench = Bench(tmp_path, rows=2)
     bench.limiter.moment = lambda: bench.clock.now
-    both, threads = threading.Barrier(2), set()
+    both = threading.Barrier(2)
+    threads = set()
     for region in bench.regions.values():
 
         def create(task, attempt, made=region.create):
@@ -342,7 +345,8 @@ def test_no_more_jobs_run_at_a_time_than_the_rules_allow(tmp_path):
     assert bench.states() == {"done": 20}
 
 
-LEFT, KEPT = "us-east-1", "eu-west-1"
+LEFT = "us-east-1"
+KEPT = "eu-west-1"
 
 
 def bench_of(folder, left=None, rows=1):

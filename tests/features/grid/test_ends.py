@@ -219,7 +219,8 @@ def test_no_row_waits_where_nothing_will_ever_change(tmp_path, seed):
         elif wishes.get(step) == "again":
             bench.store.requeue(["failed", "stopped"], bench.clock.now)
     bench.run(most_s=4 * DAY_S)
-    grid, states = bench.store.grid(), bench.states()
+    grid = bench.store.grid()
+    states = bench.states()
     # Over, or paused with what it waits for in words.
     assert (
         grid.state == "closed"
@@ -530,7 +531,8 @@ def test_rows_that_were_given_up_run_when_they_are_tried_again(tmp_path, region)
     bench = Bench(tmp_path, regions={"us-east-1": region}, tasks=rows_in(None, 2), rules=PATIENT)
     bench.run()
     assert bench.states() == {"failed": 2}
-    region.capacity, region.refusal = 10**9, None
+    region.capacity = 10**9
+    region.refusal = None
     bench.store.requeue(RETRYABLE_STATES, bench.clock.now)
     took_s = bench.run()
     assert bench.states() == {"done": 2}
@@ -570,7 +572,8 @@ def test_a_paused_grid_is_watched_until_no_orphaned_job_can_appear(tmp_path):
     bench = Bench(tmp_path, rows=1, regions={"us-east-1": region}, rules=Rules(brake=1))
     bench.step()
     # The repeated call is refused, which pauses the grid, and then the first one is carried out.
-    region.late, region.refusal = 0.0, ServiceError("no", code="ValidationException")
+    region.late = 0.0
+    region.refusal = ServiceError("no", code="ValidationException")
 
     def sleep(seconds):
         bench.clock.now += seconds

@@ -85,20 +85,23 @@ def killed_at_random(folder, seed, kills):
 
 @pytest.mark.parametrize("wanted", [100, pytest.param(2_000, marks=pytest.mark.soak)])
 def test_random_kills_lose_nothing_double_nothing_and_the_books_agree(tmp_path, wanted):
-    done, seed = 0, 0
+    done = 0
+    seed = 0
     while done < wanted:
         folder = tmp_path / str(seed)
         folder.mkdir()
         bench, kills = killed_at_random(folder, seed, 60)
         bench.judge()
         assert sum(bench.states().values()) == 12
-        done, seed = done + kills, seed + 1
+        done = done + kills
+        seed = seed + 1
         bench.store.close()
 
 
 def scenario():
     """Return three tasks and two regions in which each kind of effect occurs at least once."""
-    begin, bad = 1_800_000_000.0, {"bad": "AlgorithmError: exit code: 1"}
+    begin = 1_800_000_000.0
+    bad = {"bad": "AlgorithmError: exit code: 1"}
     regions = {
         "us-east-1": Behaviour(fails=bad, lost=0.5, quota=2, run_s=120, start_s=60),
         "eu-west-1": Behaviour(
@@ -252,7 +255,8 @@ def test_credentials_that_expire_close_their_region_and_no_task_fails(tmp_path):
 def test_a_controller_that_was_thought_dead_changes_nothing_when_it_wakes(tmp_path):
     bench = Bench(tmp_path, rows=4)
     bench.step()
-    sleeper, bench.controller = bench.controller, None
+    sleeper = bench.controller
+    bench.controller = None
     bench.clock.now += 31
     bench.open()
     bench.step()
@@ -291,7 +295,8 @@ def test_stopped_in_the_midst_of_all_that_nothing_is_sent_any_more(tmp_path, see
         bench.open()
     stopped_s = bench.clock.now
     # By another process, which nothing kills.
-    chance, bench.kill = bench.kill, lambda point: None
+    chance = bench.kill
+    bench.kill = lambda point: None
     bench.store.change_grid("stopping", stopped_s, fenced=False)
     bench.kill = chance
     bench.run()
@@ -381,7 +386,8 @@ def test_the_next_place_is_chosen_within_a_second_of_the_error_that_was_seen(tmp
     # Of one price: a row rather waits a little for a far cheaper place than to go at once. One says
     # it of a job that it took, the other one refuses the very call.
     regions = {name: Behaviour() for name in USD}
-    regions["us-east-1"], regions["us-west-2"] = Behaviour(capacity=0), Behaviour(quota=0)
+    regions["us-east-1"] = Behaviour(capacity=0)
+    regions["us-west-2"] = Behaviour(quota=0)
     bench = Bench(
         tmp_path, tasks=_rows(40), regions=regions, placement=Placement(offers=_of_one_price())
     )
@@ -389,7 +395,8 @@ def test_the_next_place_is_chosen_within_a_second_of_the_error_that_was_seen(tmp
     bench.judge()
     assert bench.states() == {"done": 40}
     # By when its end was seen, which is up to a pause between two looks after it was.
-    refused_s, waits_s = {}, []
+    refused_s = {}
+    waits_s = []
     for event in bench.store.events(limit=10_000):
         if event.attempt:
             continue

@@ -39,7 +39,8 @@ def test_braces_hold_a_column_and_nothing_else(text):
 
 
 def test_a_columns_name_may_have_blanks_and_signs():
-    text, row = "{min leaf:.2f}/{a.b}/{alcohol %}", {"min leaf": 1.0, "a.b": 2, "alcohol %": "x"}
+    text = "{min leaf:.2f}/{a.b}/{alcohol %}"
+    row = {"min leaf": 1.0, "a.b": 2, "alcohol %": "x"}
     check_names(text, row, "drives.csv")
     assert fill(text, row, "row 1") == "1.00/2/x"
 
@@ -139,7 +140,8 @@ def test_the_secret_of_a_grid_lies_beside_its_file_for_its_owner_alone_and_stays
 
 def test_runs_of_a_grid_that_begin_at_once_have_one_secret(tmp_path):
     for number in range(3):
-        store, begins = tmp_path / f"{number}.db", threading.Barrier(4)
+        store = tmp_path / f"{number}.db"
+        begins = threading.Barrier(4)
 
         def draw(store=store, begins=begins):
             begins.wait(60)

@@ -33,7 +33,8 @@ from tests.support.homes import in_home
 
 
 def test_a_row_that_is_not_done_has_no_result_and_the_error_says_why(tmp_path):
-    service, store = Service(Local(home=str(tmp_path / "home"))), Store(tmp_path / "g.db")
+    service = Service(Local(home=str(tmp_path / "home")))
+    store = Store(tmp_path / "g.db")
     store.make("g", rules=Rules(), now=0.0)
     store.add([Task(key=key, position=place) for place, key in enumerate("bc")])
     with store.database.transaction("test", fenced=False):
@@ -50,9 +51,11 @@ def predict(batch):
 
 def left(*parts, job="predict"):
     """Return what a batch inference leaves whose parts have these columns."""
-    files, stated = {}, []
+    files = {}
+    stated = []
     for number, columns in enumerate(parts):
-        name, content = f"predictions/part-{number:06}.parquet", io.BytesIO()
+        name = f"predictions/part-{number:06}.parquet"
+        content = io.BytesIO()
         table = pa.table(columns)
         pq.write_table(table, content)
         files[name] = content.getvalue()
@@ -95,10 +98,8 @@ def ran(fake, *answers, **options):
 
 def test_predictions_of_all_rows_are_one_table_beside_the_keys_in_the_order_of_the_rows(fake):
     one = {"file": ["1.txt", "1.txt"], "row": [0, 1], "label": [5, 6]}
-    two, three = (
-        {"file": ["2.txt"], "row": [0], "label": [7]},
-        {"file": ["2.txt"], "row": [1], "label": [8]},
-    )
+    two = {"file": ["2.txt"], "row": [0], "label": [7]}
+    three = {"file": ["2.txt"], "row": [1], "label": [8]}
     table = ran(fake, left(one), left(two, three)).table()
     assert table.column_names == ["key", "file", "row", "label"]
     assert table["key"].to_pylist() == ["a", "a", "b", "b"]

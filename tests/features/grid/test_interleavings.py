@@ -100,7 +100,8 @@ def end_by_time(bench, attempt):
 
 def sleeping_before_create(bench, meanwhile):
     """Return the controller after ``meanwhile`` has happened between its intent and its Create."""
-    sleeper, bench.controller = bench.controller, None
+    sleeper = bench.controller
+    bench.controller = None
     create = bench.regions["us-east-1"].create
 
     def late(task, attempt):
@@ -207,7 +208,8 @@ def test_a_refused_intent_whose_first_call_the_user_interrupted_is_watched(tmp_p
     # Ctrl-C releases the lease. The next controller's call is refused, and then the first one is
     # carried out.
     bench.store.close()
-    bench.controller, region.create = None, create
+    bench.controller = None
+    region.create = create
     late.late = late.quota = 0
     bench.open()
     bench.run()

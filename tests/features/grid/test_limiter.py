@@ -25,7 +25,8 @@ def test_regions_and_accounts_have_buckets_of_their_own(tmp_path):
 
 
 def test_two_processes_share_a_bucket(tmp_path):
-    first, second = Limiter(tmp_path / "b.db", ONE), Limiter(tmp_path / "b.db", ONE)
+    first = Limiter(tmp_path / "b.db", ONE)
+    second = Limiter(tmp_path / "b.db", ONE)
     assert first.take("r", "list", 0.0) + second.take("r", "list", 0.0) == 1
 
 
@@ -39,7 +40,8 @@ class WatchedRate:
 
     @property
     def per_s(self):
-        on_read, self._on_read = self._on_read, None
+        on_read = self._on_read
+        self._on_read = None
         if on_read is not None:
             on_read()
         return 1.0
@@ -71,24 +73,28 @@ class Service:
     """Answers so many calls a second, ``burst`` of them at once after a while without any, and refuses all others."""
 
     def __init__(self, rate, burst=1.0, began=0.0):
-        self.rate, self.burst, self.left, self.at_s = rate, burst, burst, began
+        self.rate = rate
+        self.burst = burst
+        self.left = burst
+        self.at_s = began
         self.answered = self.refused = 0
 
     def answers(self, now):
-        self.left, self.at_s = (
-            min(max(1.0, self.burst), self.left + (now - self.at_s) * self.rate),
-            now,
-        )
+        self.left = min(max(1.0, self.burst), self.left + (now - self.at_s) * self.rate)
+        self.at_s = now
         if self.left < 1:
             self.refused += 1
             return False
-        self.left, self.answered = self.left - 1, self.answered + 1
+        self.left = self.left - 1
+        self.answered = self.answered + 1
         return True
 
 
 def used(limiter, rate, hours, began=0.0, burst=1.0, look_s=0.25):
     """Return the share of what a service allows that is used by who looks whether he may call, and what is refused."""
-    service, now, end = Service(rate, burst, began), began, began + hours * 3600
+    service = Service(rate, burst, began)
+    now = began
+    end = began + hours * 3600
     while now < end:
         if limiter.take("r", "list", now) and not service.answers(now):
             limiter.throttled("r", "list", now)

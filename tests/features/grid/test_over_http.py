@@ -187,7 +187,8 @@ def test_another_process_sees_stops_and_takes_up_what_a_killed_one_left(patient_
 def test_instances_that_really_run_in_two_regions_fail_alone_and_are_done_once(tmp_path):
     """The command line, as a user has it: run, look, mend, retry, and the same command again."""
     with embedded(tmp_path / "home") as home:
-        script, rows = tmp_path / "train.py", tmp_path / "rows.csv"
+        script = tmp_path / "train.py"
+        rows = tmp_path / "rows.csv"
         script.write_text(SCRIPT)
         rows.write_text(
             "key,lr,region\na,0.1,us-east-1\nb,0.2,eu-west-1\nc,0.3,us-east-1\nbad,0.4,eu-west-1\n"

@@ -12,8 +12,11 @@ from raysm.features.grid.task import Attempt, AttemptState, Rules, Task, TaskSta
 from tests.support.grid_world import Behaviour
 from tests.support.grids import TYPE, Bench
 
-EAST, WEST, IRELAND = "us-east-1", "us-west-2", "eu-west-1"
-G5, P4 = "ml.g5.xlarge", "ml.p4d.24xlarge"
+EAST = "us-east-1"
+WEST = "us-west-2"
+IRELAND = "eu-west-1"
+G5 = "ml.g5.xlarge"
+P4 = "ml.p4d.24xlarge"
 NOW = 1_800_000_000.0
 
 
@@ -159,7 +162,9 @@ def test_the_service_chooses_among_no_more_types_than_it_allows():
 
 
 def test_the_companions_of_an_offer_are_what_the_service_may_take_in_its_place():
-    g5, p4, spot = offer(EAST, 1.0), offer(EAST, 9.0, P4), offer(EAST, 0.9, P4, spot=True)
+    g5 = offer(EAST, 1.0)
+    p4 = offer(EAST, 9.0, P4)
+    spot = offer(EAST, 0.9, P4, spot=True)
     placement = Placement(offers=[g5, p4, spot, offer(WEST, 1.0, P4)], any_type=True)
     assert placement.companions(Task(key="a"), p4) == (p4, g5)
     assert placement.companions(Task(key="a"), spot) == (spot,)

@@ -224,7 +224,8 @@ def test_what_a_program_reads_has_null_for_what_is_not_known():
     assert answer["notes"][0] == "beside"
 
 
-LARGE, P4 = "ml.g5.xlarge", "ml.p4d.24xlarge"
+LARGE = "ml.g5.xlarge"
+P4 = "ml.p4d.24xlarge"
 
 
 @pytest.mark.parametrize(
@@ -256,7 +257,9 @@ class Regions:
         self.market = MarketService(
             Scenario(regions={name: Scenario(market=each) for name, each in markets.items()})
         )
-        self.lists, self.error, self.asked = lists, error, []
+        self.lists = lists
+        self.error = error
+        self.asked = []
 
     def __call__(self, target):
         region = target.regions[0] if isinstance(target, Local) else target.region

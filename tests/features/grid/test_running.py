@@ -110,7 +110,8 @@ class Bench:
         while (wait_s := running.step(self.now)) is not None:
             self.now += max(wait_s, 1.0)
             for job in self.remote.sagemaker.jobs.values():
-                answer, moment = job["answer"], datetime.fromtimestamp(self.now, UTC)
+                answer = job["answer"]
+                moment = datetime.fromtimestamp(self.now, UTC)
                 if answer["TrainingJobStatus"] == "InProgress":
                     answer |= {
                         "TrainingJobStatus": "Completed",
@@ -157,7 +158,8 @@ def test_what_rows_share_is_uploaded_once_and_a_row_adds_two_small_objects(bench
     running = bench.open(bench.request(rows))
     while running.store.open_count() < len(rows):
         bench.now += max(running.step(bench.now), 1.0)
-    shared, own = objects(bench, "/shared/"), objects(bench, "/payloads/")
+    shared = objects(bench, "/shared/")
+    own = objects(bench, "/payloads/")
     written = [
         key
         for operation, key in bench.remote.s3.calls
@@ -208,7 +210,8 @@ def test_no_more_jobs_are_open_than_the_quotas_of_the_plan_allow(bench):
 
 def test_a_grid_keeps_what_its_plan_says_that_it_will_cost(bench):
     request = bench.request([row | {"expected_s": 1800} for row in ROWS])
-    tasks, known = request.tasks(), GridFacts(prices=TABLE, quotas={})
+    tasks = request.tasks()
+    known = GridFacts(prices=TABLE, quotas={})
     plan = plan_grid(request, tasks, TABLE, {}, today=date(2026, 11, 1))
     grid = PlannedGrid(request=request, tasks=tasks, facts=known, plan=plan)
     running = open_running(grid, lambda target: bench.remote.service, now=bench.now)
@@ -246,7 +249,8 @@ class SlowController:
     left = ()
 
     def __init__(self, *waits_s):
-        self.now, self._waits_s = 1_800_000_000.0, list(waits_s)
+        self.now = 1_800_000_000.0
+        self._waits_s = list(waits_s)
 
     def step(self, now):
         self.now += 3.0
@@ -254,7 +258,8 @@ class SlowController:
 
 
 def test_the_pause_after_a_step_is_shorter_by_the_time_that_the_step_took(store):
-    controller, pauses_s = SlowController(10.0, 2.0, None), []
+    controller = SlowController(10.0, 2.0, None)
+    pauses_s = []
     Running(store, controller, None, 0, Clock()).run(pauses_s.append, lambda: controller.now)
     assert pauses_s == [7.0, SHORTEST_S]
 

@@ -175,7 +175,8 @@ def test_once_an_answer_is_lost_the_others_of_a_step_are_not_waited_for(tmp_path
 
 def losing_stop(region):
     """Let the region's first Stop have no effect."""
-    stop, lost = region.stop, []
+    stop = region.stop
+    lost = []
 
     def stop_later(name):
         if lost:
@@ -222,7 +223,8 @@ def test_a_stop_of_an_orphaned_job_that_has_no_effect_is_repeated(tmp_path):
 def test_a_region_that_is_silent_when_an_orphaned_job_is_stopped_again_ends_no_grid(tmp_path):
     one = Bench(tmp_path, rows=1, regions={"us-east-1": Behaviour()})
     one.step()
-    region, now = one.regions["us-east-1"], one.clock.now
+    region = one.regions["us-east-1"]
+    now = one.clock.now
     region.create(
         Task(key="gone"), replace(SENT_ATTEMPT, name=one.store.grid().job_name(Task(key="gone"), 1))
     )
@@ -249,7 +251,9 @@ def test_a_row_that_is_stopped_and_retried_is_not_sent_while_its_last_create_may
     region = one.regions["us-east-1"]
     one.run_until(lambda: one.clock.now > 1_800_000_000 + 600)
     # The answer to one more call is lost, and the service makes the job 100 s later.
-    region.behaviour.refusal, region.behaviour.late, region.behaviour.late_s = None, 1.0, 100
+    region.behaviour.refusal = None
+    region.behaviour.late = 1.0
+    region.behaviour.late_s = 100
     made = region.calls["create"]
     one.run_until(lambda: region.calls["create"] > made)
     region.behaviour.late = 0

@@ -101,7 +101,8 @@ def test_no_query_of_a_step_reads_a_whole_table(bench):
     connection = bench.store.database.connection
     connection.set_trace_callback(statements.add)
     bench.run()
-    store, now = bench.store, bench.clock.now
+    store = bench.store
+    now = bench.clock.now
     # Called by steps of grids that have a brake, a rate, or are stopped.
     (
         store.running_jobs(),

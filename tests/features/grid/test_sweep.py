@@ -204,7 +204,8 @@ def test_a_region_that_does_not_answer_is_asked_again_only_after_a_pause(tmp_pat
     # Each such call may take a minute, for which a step of all regions waits.
     bench = Bench(tmp_path, rows=1, regions={"us-east-1": Behaviour(run_s=50_000)})
     bench.step()
-    region, began_s = bench.regions["us-east-1"], bench.clock.now
+    region = bench.regions["us-east-1"]
+    began_s = bench.clock.now
     region.behaviour.silent = ((began_s, began_s + 600),)
     region.calls["list"] = 0
     while bench.clock.now < began_s + 600:

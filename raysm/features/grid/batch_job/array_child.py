@@ -163,7 +163,8 @@ def sent_rows(grid: str, services: Iterable[Service]) -> list[SentRow]:
 
     The tags of the jobs name the grid and the row, since children of an array share no store.
     """
-    prefix, rows = prefix_of(grid), list[SentRow | None]()
+    prefix = prefix_of(grid)
+    rows = list[SentRow | None]()
     for service in services:
         jobs: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
         for item in service.summaries(TRAINING, contains=prefix, limit=sys.maxsize):

@@ -255,7 +255,8 @@ def send(
     check_inputs(grid)
     request = grid.request
     services = functools.lru_cache(services)
-    service, path = services(request.template.target), path_of(request.name)
+    service = services(request.template.target)
+    path = path_of(request.name)
     definition = definition_of(job, service)
     check_database(request, definition)
     bundle = bundle_of(grid)
@@ -272,7 +273,8 @@ def send(
         database = running.store.database
         if running.store.is_over():
             return None
-        prefix, now = running.store.grid().prefix, running.clock.now()
+        prefix = running.store.grid().prefix
+        now = running.clock.now()
         database.take_lease(this_process(), now)
         folder = folder_of(prefix, service, request.template.output_kms_key)
         seal = Seal(share_secret(path, folder.parameter), folder.place)

@@ -106,7 +106,8 @@ class Handover:
 
 def handover_of(grid: PlannedGrid, workload: Workload) -> Handover:
     """Return the handover of a grid; the workload's paths are relative to ``SOURCE``."""
-    request, region = grid.request, grid.facts.own_region
+    request = grid.request
+    region = grid.facts.own_region
     target = request.template.target
     regions, types = regions_and_types(request, grid.tasks, region)
     fields = request_fields(request.template.options)
@@ -220,7 +221,8 @@ def take_up(uri: str, service: Service, folder: Path, services: Services = Servi
             f"the grid {handover.name!r} was taken back: nothing is left to do here"
         )
     with contextlib.closing(copy.database):
-        rules, tasks = copy.grid().rules, [record.task for record in copy.tasks()]
+        rules = copy.grid().rules
+        tasks = [record.task for record in copy.tasks()]
     # The store has the quotas.
     facts = GridFacts(
         prices=PriceTable.of(handover.prices), quotas={}, own_region=handover.own_region

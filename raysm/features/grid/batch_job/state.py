@@ -125,7 +125,10 @@ class RemoteState:
     def __init__(
         self, folder: Folder, store: Store, seal: Seal, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._folder, self._store, self._seal, self._clock = folder, store, seal, clock
+        self._folder = folder
+        self._store = store
+        self._seal = seal
+        self._clock = clock
         # Random, since two containers can have equal machine names, processes and start times.
         self._id = secrets.token_hex(8)
         self._version: str | None = None
@@ -151,7 +154,8 @@ class RemoteState:
         with contextlib.closing(_opened(self._copy, self._folder.place)) as copy:
             if head["id"]:
                 self._outwait(read, head["owner"], sleep)
-            self._version, self._serial = read.version, head["serial"]
+            self._version = read.version
+            self._serial = head["serial"]
             # Before anything else, so that the earlier holder cannot write any more.
             self._write()
             self._store.database.between("after take")

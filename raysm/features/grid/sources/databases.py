@@ -176,10 +176,8 @@ class UserDatabase:
             changed, values = bound(text, style, params)
             # Some drivers format the text whenever they get parameters, even none.
             cursor.execute(changed, values) if values else cursor.execute(changed)
-            columns, rows = (
-                tuple(str(column[0]) for column in cursor.description or ()),
-                list[Any](),
-            )
+            columns = tuple(str(column[0]) for column in cursor.description or ())
+            rows = list[Any]()
             while len(rows) < max_rows and (
                 batch := cursor.fetchmany(min(FETCH_ROWS, max_rows - len(rows)))
             ):
@@ -276,7 +274,8 @@ def _open_duckdb(path: str, writes: bool) -> Iterator[Opened]:
 def _open_connection(connection: Any, writes: bool) -> Iterator[Opened]:
     """Use an open connection of the user, which raysm never closes."""
     # The class of a connection is in the driver's module or in a submodule.
-    module, style = type(connection).__module__, None
+    module = type(connection).__module__
+    style = None
     while module and not isinstance(style, str):
         style = getattr(sys.modules.get(module), "paramstyle", None)
         module = module.rpartition(".")[0]

@@ -138,7 +138,8 @@ def _read_csv(
             )
         for values in reader:
             # A quoted value may contain line breaks.
-            line, begin = begin, reader.line_num + 1
+            line = begin
+            begin = reader.line_num + 1
             if not values:
                 continue
             if len(values) != len(columns):

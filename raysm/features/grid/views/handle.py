@@ -142,7 +142,8 @@ class GridHandle:
         If the Batch job has ended, the grid is taken back.
         """
         path = path_of(self.name)
-        kept, folder = read_target(path), None
+        kept = read_target(path)
+        folder = None
         if kept is not None and kept.away is not None:
             service = self._at(kept.target)
             folder = Folder(service, kept.away)

@@ -33,7 +33,8 @@ th:first-child, td:first-child, td.text, th.text { text-align: left } th { font-
 
 
 def report_page(view: Snapshot, rows: Iterable[GridRow]) -> str:
-    title, at = f"grid {html.escape(view.name)}", datetime.fromtimestamp(view.at_s, UTC)
+    title = f"grid {html.escape(view.name)}"
+    at = datetime.fromtimestamp(view.at_s, UTC)
     why = f" &middot; {html.escape(view.why)}" if view.why else ""
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'

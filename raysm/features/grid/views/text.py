@@ -204,10 +204,8 @@ def _rate(view: Snapshot) -> list[str]:
 
 
 def _gpus(view: Snapshot) -> list[str]:
-    gpus, regions = (
-        sum(each.gpus for each in view.regions),
-        sum(each.gpus > 0 for each in view.regions),
-    )
+    gpus = sum(each.gpus for each in view.regions)
+    regions = sum(each.gpus > 0 for each in view.regions)
     return (
         [f"GPUs    {gpus:,} in {regions:,} regions" if regions > 1 else f"GPUs    {gpus:,}"]
         if gpus

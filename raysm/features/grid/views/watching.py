@@ -89,7 +89,8 @@ class GridWatch(LiveCard):
     def _next(self) -> ShownSnapshot:
         before = self._trouble
         try:
-            self._last, self._trouble = self._look(), ""
+            self._last = self._look()
+            self._trouble = ""
         except RaysmError as error:  # the bucket may be unreachable for a while; the card says so
             self._trouble = str(error)
         # Shown when an error comes and when it goes.

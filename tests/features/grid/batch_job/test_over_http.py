@@ -101,8 +101,7 @@ def test_a_controller_that_is_killed_is_started_again_and_each_row_runs_once(gri
     jobs = [job["TrainingJobName"] for jobs in grid.jobs(prefix).values() for job in jobs]
     assert sorted(jobs) == sorted(attempt.name for attempt in attempts)
     # Two hundred times as fast a clock lets a job wait beyond its patience where this machine
-    # stands still for seconds:
-    # it is given up before it begins, and its row is sent again.
+    # stands still for seconds: it is given up before it begins, and its row is sent again.
     assert {attempt.ending for attempt in attempts} <= {"OK", "CAPACITY"}, attempts
     assert sorted(attempt.task for attempt in attempts if attempt.ending == "OK") == sorted(
         row["key"] for row in rows

@@ -41,7 +41,8 @@ class World:
         tasks = [Task(key=key, position=number) for number, key in enumerate("abcd")]
         # Its store is the one of the user's machine; its controller does not run.
         self.bench = Bench(path, regions=regions, tasks=tasks)
-        self.home, self.path = self.bench.store, path
+        self.home = self.bench.store
+        self.path = path
         self.folder = FakeFolder(self.bench.clock)
         secret_path(path / "g.db").write_text(SECRET)
         RemoteState(
@@ -257,9 +258,11 @@ def test_an_attempt_that_is_killed_at_a_point_is_followed_as_if_nothing_had_been
 def test_an_attempt_that_was_frozen_at_a_point_finds_its_lease_lost_and_sends_nothing(
     tmp_path, some
 ):
-    points, lost = points_of(tmp_path / "whole"), 0
+    points = points_of(tmp_path / "whole")
+    lost = 0
     for number in some(points):
-        world, calls = scenario(tmp_path / str(number)), {}
+        world = scenario(tmp_path / str(number))
+        calls = {}
 
         def sleep(world=world, calls=calls):
             second = world.attempt().open()
@@ -372,7 +375,8 @@ def test_writes_whose_answers_are_lost_change_nothing(world):
 
 
 def test_a_write_that_botocore_repeats_after_a_lost_answer_is_known_by_its_content(world):
-    attempt, replace = world.attempt(), world.folder.replace
+    attempt = world.attempt()
+    replace = world.folder.replace
 
     def repeated(name, content, version):
         replace(name, content, version)
@@ -400,7 +404,9 @@ def test_a_grid_is_handed_over_although_botocore_repeats_the_write(world):
 
 
 def test_of_two_attempts_that_take_the_grid_at_one_moment_one_does(world):
-    first, second, replace = world.attempt(), world.attempt(), world.folder.replace
+    first = world.attempt()
+    second = world.attempt()
+    replace = world.folder.replace
 
     def outrun(*write):
         world.folder.replace = replace

@@ -31,7 +31,9 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.tags, self.addresses, self.text = [], [], ""
+        self.tags = []
+        self.addresses = []
+        self.text = ""
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):

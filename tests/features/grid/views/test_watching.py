@@ -27,7 +27,8 @@ class Looks:
 
 
 def test_it_is_drawn_with_its_curve_as_the_grid_goes_on_and_no_more_once_it_is_over():
-    looks, screen = Looks(view(state="open", states={"done": 1, "waiting": 2})), Screen()
+    looks = Looks(view(state="open", states={"done": 1, "waiting": 2}))
+    screen = Screen()
     card = GridWatch("drives", looks, screen)
     assert "1 done" in screen.cards[0]
     assert "live" in repr(card)
@@ -43,7 +44,8 @@ def test_it_is_drawn_with_its_curve_as_the_grid_goes_on_and_no_more_once_it_is_o
 
 def test_what_cannot_be_seen_for_a_while_is_said_and_then_no_more():
     first = view(state="open")
-    looks, screen = Looks(first), Screen()
+    looks = Looks(first)
+    screen = Screen()
     card = GridWatch("drives", looks, screen)
     looks.now = ServiceError("the bucket <b> is away")
     screen.wait_for("not up to date: the bucket &lt;b&gt; is away")
@@ -73,7 +75,8 @@ class Scripted:
 
 
 def drawn(grid, terminal):
-    out, pauses = io.StringIO(), []
+    out = io.StringIO()
+    pauses = []
     watch(
         grid.status,
         Console(file=out, force_terminal=terminal, width=200, height=60),
