@@ -79,7 +79,7 @@ class Bench:
             self.placement,
             self.limiter,
             owner=f"[{id(self.store)}]",
-            left={
+            removed={
                 name: self.regions[name]
                 for name in removed_regions_in_use(self.store, self._kept, self.clock.now)
             },

@@ -146,7 +146,7 @@ def _run(arguments: Arguments, console: Console) -> int:
     try:
         for note in grid.plan.notes:
             say(f"note: {note}", shown)
-        for region in running.left:
+        for region in running.removed:
             text = f"{region} was removed from the grid: its open jobs run to their end, and no job starts there"
             say(f"note: {text}", shown)
         say(

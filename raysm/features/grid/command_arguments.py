@@ -8,13 +8,13 @@ from raysm.cli.options import COMMON, add_flags, add_reading, add_target
 from raysm.cli.parser import Family, add, add_command, names
 from raysm.core.protocol.names import CONTROLLER_DEFINITION
 
-ASKING = {
+REQUEST_VERBS = {
     "plan": "show a grid's places, costs and hours, and rows that cannot run; sends nothing",
     "run": "run a job for each row until all are done; the same command continues a grid",
     "row": "send the job of one row, by its index, in a child of an AWS Batch array; a retry sends nothing twice",
 }
 
-NAMING = {
+GRID_VERBS = {
     "status": "show a grid's states by region, costs, blocked places and time left",
     "watch": "update the status until the grid is done",
     "list": "list the grids of this machine with their states",
@@ -45,7 +45,7 @@ HINTS = {
 }
 """What to do instead of an option that other commands have."""
 
-UNNAMED = ("status", "watch")
+NAME_OPTIONAL = ("status", "watch")
 """Verbs whose NAME is optional if there is only one grid."""
 
 OWN = ("cluster.count", "cluster.instance_type", "limits.spot", "name")
@@ -53,86 +53,82 @@ OWN = ("cluster.count", "cluster.instance_type", "limits.spot", "name")
 
 
 def add_grid(commands: Any) -> None:
-    text = "run a job for each row of a file or query, over regions"
     grid = add_command(
         commands,
         "grid",
-        text,
+        "run a job for each row of a file or query, over regions",
         run="raysm.features.grid.command:run",
         is_scripted=True,
         family=Family.ROWS,
     )
     grid.set_defaults(hints=HINTS)
     verbs = grid.add_subparsers(
-        dest="verb", required=True, metavar="|".join((*ASKING, "take-up", *NAMING))
+        dest="verb", required=True, metavar="|".join((*REQUEST_VERBS, "take-up", *GRID_VERBS))
     )
-    for name, text in ASKING.items():
-        usage = f"raysm grid {name} FILE.toml|SCRIPT [options] [-- ARGUMENTS OF THE SCRIPT, as in --lr {{lr}}]"
-        verb = add_command(verbs, name, text, usage=usage, examples=EXAMPLES[name])
-        verb.set_defaults(is_scripted=True)
-        _add_request(verb)
-        if name == "row":
-            child = verb.add_argument_group("child")
-            text = "index of the child, from 0: $AWS_BATCH_JOB_ARRAY_INDEX"
-            add(child, "--index N", text, type=_index, required=True)
-            add(child, "--per-child K", "rows of each child (default 1)", type=int, default=1)
-            add(child, "--wait", "wait until the jobs end; the exit status is 0 if all are done")
-        if name == "run":
-            add(
-                verb,
-                "--go-on",
-                "continue a grid that paused because its first rows failed for one reason",
-            )
-            _add_controller(verb)
-            add(
-                verb,
-                "--write-back",
-                "write the states of the rows to the database of the query",
-                default=None,
-            )
-    verb = add_command(
-        verbs,
-        "take-up",
-        "run to its end a grid that was handed over; the job of --via batch runs this",
-    )
+    for name in REQUEST_VERBS:
+        _add_request_verb(verbs, name)
+    _add_take_up(verbs)
+    for name in GRID_VERBS:
+        _add_grid_verb(verbs, name)
+
+
+def _add_request_verb(verbs: Any, name: str) -> None:
+    usage = f"raysm grid {name} FILE.toml|SCRIPT [options] [-- ARGUMENTS OF THE SCRIPT, as in --lr {{lr}}]"
+    verb = add_command(verbs, name, REQUEST_VERBS[name], usage=usage, examples=EXAMPLES[name])
+    verb.set_defaults(is_scripted=True)
+    _add_request(verb)
+    if name == "row":
+        child = verb.add_argument_group("child")
+        index = "index of the child, from 0: $AWS_BATCH_JOB_ARRAY_INDEX"
+        add(child, "--index N", index, type=_index, required=True)
+        add(child, "--per-child K", "rows of each child (default 1)", type=int, default=1)
+        add(child, "--wait", "wait until the jobs end; the exit status is 0 if all are done")
+    if name == "run":
+        go_on = "continue a grid that paused because its first rows failed for one reason"
+        add(verb, "--go-on", go_on)
+        _add_controller(verb)
+        written = "write the states of the rows to the database of the query"
+        add(verb, "--write-back", written, default=None)
+
+
+def _add_take_up(verbs: Any) -> None:
+    text = "run to its end a grid that was handed over; the job of --via batch runs this"
+    verb = add_command(verbs, "take-up", text)
     verb.set_defaults(is_scripted=False)
     add(verb, "URI", "URI of the handover")
     add_target(verb)
-    for name, text in NAMING.items():
-        verb = add_command(verbs, name, text, examples=EXAMPLES.get(name, ""))
-        # Only scripts have arguments after --.
-        verb.set_defaults(is_scripted=False)
-        if name != "list":
-            count, note = (
-                ("?", "; not needed if there is only one") if name in UNNAMED else (None, "")
-            )
-            verb.add_argument("grid", metavar="NAME", nargs=count, help=f"name of the grid{note}")
-        if name == "result":
-            add(verb, "KEY", "key of the row")
-            add(
-                verb,
-                "--output DIR",
-                "folder for its files (default: leave local files, download others)",
-                type=Path,
-            )
-        if name == "rows":
-            add(verb, "--state STATE", "only rows in this state: waiting, placed, done, failed, …")
-            text = "regions to ask about an AWS Batch array, which keeps no file here (default: --region)"
-            add(verb, "--regions A,B", text, type=names, default=[])
-            add_target(verb)
-        if name == "report":
-            add(verb, "--html FILE", "the file (default: NAME.html)", type=Path)
-        if name == "table":
-            add(verb, "--output FILE", "the file (default: NAME.parquet)", type=Path)
-            add(verb, "--column NAME", "name of the column with the rows' keys (default key)")
-            add(verb, "--partial", "leave out rows that are not done")
-        if name == "extend":
-            _add_rows(
-                verb.add_argument_group(
-                    "rows", "new rows; by default the grid's own source is read again"
-                )
-            )
-        add(verb, "--json", "as JSON")
+
+
+def _add_grid_verb(verbs: Any, name: str) -> None:
+    verb = add_command(verbs, name, GRID_VERBS[name], examples=EXAMPLES.get(name, ""))
+    # Only scripts have arguments after --.
+    verb.set_defaults(is_scripted=False)
+    if name in NAME_OPTIONAL:
+        note = "name of the grid; not needed if there is only one"
+        verb.add_argument("grid", metavar="NAME", nargs="?", help=note)
+    elif name != "list":
+        verb.add_argument("grid", metavar="NAME", help="name of the grid")
+    if name == "result":
+        add(verb, "KEY", "key of the row")
+        output = "folder for its files (default: leave local files, download others)"
+        add(verb, "--output DIR", output, type=Path)
+    if name == "rows":
+        add(verb, "--state STATE", "only rows in this state: waiting, placed, done, failed, …")
+        regions = (
+            "regions to ask about an AWS Batch array, which keeps no file here (default: --region)"
+        )
+        add(verb, "--regions A,B", regions, type=names, default=[])
+        add_target(verb)
+    if name == "report":
+        add(verb, "--html FILE", "the file (default: NAME.html)", type=Path)
+    if name == "table":
+        add(verb, "--output FILE", "the file (default: NAME.parquet)", type=Path)
+        add(verb, "--column NAME", "name of the column with the rows' keys (default key)")
+        add(verb, "--partial", "leave out rows that are not done")
+    if name == "extend":
+        note = "new rows; by default the grid's own source is read again"
+        _add_rows(verb.add_argument_group("rows", note))
+    add(verb, "--json", "as JSON")
 
 
 def add_quotas(commands: Any) -> None:

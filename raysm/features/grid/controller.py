@@ -17,7 +17,7 @@ from raysm.features.grid.conclusion import reason_to_pause
 from raysm.features.grid.database import this_process
 from raysm.features.grid.endings import region_of_checkpoints
 from raysm.features.grid.limiter import Limiter
-from raysm.features.grid.market import Decision, Offer
+from raysm.features.grid.market import Decision, Market, Offer
 from raysm.features.grid.placement import Forecast, Placement
 from raysm.features.grid.region import Guard, Region, RegionApi, RegionUnavailable
 from raysm.features.grid.schema import GridRecord, TaskRecord
@@ -59,16 +59,16 @@ class Controller:
         *,
         owner: str | None = None,
         gauge_s: float = GAUGE_S,
-        left: Mapping[str, Region] = MappingProxyType({}),
+        removed: Mapping[str, Region] = MappingProxyType({}),
         guard: Guard | None = None,
     ) -> None:
         self.store = store
         self._owner = owner or this_process()
         self._placement = placement
         self._limiter = limiter
-        self.left = tuple(left)
+        self.removed = tuple(removed)
         self._regions = list(regions)
-        every = {**regions, **left}
+        every = {**regions, **removed}
         self._api = RegionApi(every, limiter, store, guard)
         self._sweeps = {name: Sweep(name, store, self._api) for name in every}
         self._gauge = Gauge(store, self._api, pause_s=gauge_s)
@@ -89,8 +89,8 @@ class Controller:
         else:
             stopping.mark_overdue_to_stop(self.store, self._sweeps.values(), now)
         # Intents of earlier steps come first: their slots and dollars are already taken.
-        sending.send_owed(self.store, self._api, self.left, now)
-        moments = [stopping.take_back(self.store, self._api, self.left, now)]
+        sending.send_owed(self.store, self._api, self.removed, now)
+        moments = [stopping.take_back(self.store, self._api, self.removed, now)]
         moments.append(stopping.ask_to_stop(self.store, self._api, now))
         moments.append(self._place(now) if grid.state == "open" else None)
         return self._end_or_wait(grid, [moment for moment in moments if moment is not None], now)
@@ -114,7 +114,7 @@ class Controller:
             # The region's attempts keep their slots, and nothing new is sent there.
             with self.store.database.transaction("silent"):
                 why = error.reason
-                if region in self.left:
+                if region in self.removed:
                     why = stopping.unanswered_note(self.store, region, why)
                 back_off_region(self.store, region, why, now)
 
@@ -242,17 +242,12 @@ class Placer:
                 self._give_up(record, choice)
 
     def _merge_by_priority(self, room: int) -> Iterator[tuple[str, TaskRecord]]:
-        """Yield the first waiting rows of all shapes by priority."""
-
-        def worth(item: tuple[str, TaskRecord]) -> tuple[float, float, int]:
-            task = item[1].task
-            return -task.priority, -(task.expected_s or 0.0), task.position
-
+        """Yield the first waiting rows of all shapes, in the order in which they are sent."""
         rows = [
             [(shape, record) for record in self._store.waiting(shape, self._now, room)]
             for shape in self._store.shapes()
         ]
-        return heapq.merge(*rows, key=worth)
+        return heapq.merge(*rows, key=lambda item: item[1].task.sending_order)
 
     def _choose_place(self, record: TaskRecord) -> Decision:
         task = record.task
@@ -267,47 +262,52 @@ class Placer:
                     "and raysm grid run with that region"
                 )
                 return Decision(reasons={"nowhere": removed})
-        market = self._market
-        if self._taken:
-            outlook = replace(market.outlook, waiting=market.outlook.waiting - self._taken)
-            market = replace(market, in_use=self._in_use, outlook=outlook)
-        choice = self._placement.choose(task, attempts, market, self._now)
-        if choice.offer is None:
-            return choice
-        return self._admit(record, choice, choice.offer)
-
-    def _admit(self, record: TaskRecord, choice: Decision, offer: Offer) -> Decision:
-        """Return the choice, if the region's token bucket and the budget admit it."""
-        task = record.task
-        place = offer.place
-        now = self._now
-        count = task.count or offer.count
-        max_runtime_s = task.max_runtime_s or MAX_RUNTIME_S
-        budget = self._grid.rules.budget_usd
-        price = offer.most_usd_per_hour
-        usd = 0.0 if price is None else price * count * most_billed_s(max_runtime_s) / 3600
-        if budget is not None and price is not None and self._cost + usd > budget:
-            self.over_budget = (
-                f"the budget of ${budget:,.2f} does not allow a further job: "
-                f"row {task.key!r} may take ${usd:,.2f} "
-                f"({duration(max_runtime_s)} at most in {place}), and "
-                f"${max(0.0, budget - self._cost):,.2f} are left; "
-                "raise --budget, lower --max-runtime, or stop"
-            )
-            return Decision(
-                ask_at_s=now + 60, reasons={str(place): "the budget does not allow a job now"}
-            )
-        if not self._limiter.take(place.region, "create", now):
-            until_s = now + max(self._limiter.wait_s(place.region, "create", now), 1e-3)
-            self._market = replace(
-                self._market, closed={**self._market.closed, place.region: until_s}
-            )
+        while True:
+            decision = self._placement.choose(task, attempts, self._current_market(), self._now)
+            offer = decision.offer
+            if offer is None:
+                return decision
+            usd = self._most_usd(task, offer)
+            if self._exceeds_budget(task, offer, usd):
+                why = "the budget does not allow a job now"
+                return Decision(ask_at_s=self._now + 60, reasons={str(offer.place): why})
+            region = offer.place.region
+            if self._limiter.take(region, "create", self._now):
+                self._in_use[offer.place] += task.count or offer.count
+                self._taken += 1
+                self._cost += usd
+                return decision
             # Another region may have a call left.
-            return self._choose_place(record)
-        self._in_use[place] += count
-        self._taken += 1
-        self._cost += usd
-        return choice
+            until_s = self._now + max(self._limiter.wait_s(region, "create", self._now), 1e-3)
+            closed = {**self._market.closed, region: until_s}
+            self._market = replace(self._market, closed=closed)
+
+    def _current_market(self) -> Market:
+        """Return the market with the rows that this step has placed."""
+        if not self._taken:
+            return self._market
+        outlook = self._market.outlook
+        left = replace(outlook, waiting=outlook.waiting - self._taken)
+        return replace(self._market, in_use=self._in_use, outlook=left)
+
+    def _most_usd(self, task: Task, offer: Offer) -> float:
+        """Return the most that a job of the row can cost; 0 if its price is unknown."""
+        seconds = most_billed_s(task.max_runtime_s or MAX_RUNTIME_S)
+        return (offer.most_usd_per_hour or 0.0) * (task.count or offer.count) * seconds / 3600
+
+    def _exceeds_budget(self, task: Task, offer: Offer, usd: float) -> bool:
+        budget_usd = self._grid.rules.budget_usd
+        # Without a price, placement has refused the place if there is a budget.
+        if budget_usd is None or self._cost + usd <= budget_usd:
+            return False
+        self.over_budget = (
+            f"the budget of ${budget_usd:,.2f} does not allow a further job: "
+            f"row {task.key!r} may take ${usd:,.2f} "
+            f"({duration(task.max_runtime_s or MAX_RUNTIME_S)} at most in {offer.place}), and "
+            f"${max(0.0, budget_usd - self._cost):,.2f} are left; "
+            "raise --budget, lower --max-runtime, or stop"
+        )
+        return True
 
     def _store_intent(self, record: TaskRecord, offer: Offer) -> Attempt:
         task = record.task

@@ -16,7 +16,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.features.grid.schema import FROM_13, SCHEMA, TRIGGERS, VERSION
+from raysm.features.grid.schema import MIGRATIONS, SCHEMA, TRIGGERS, VERSION
 
 
 class Turns:
@@ -162,11 +162,11 @@ class GridDatabase:
             if version == 0:
                 for statement in (*SCHEMA.split(";"), *TRIGGERS):
                     self.connection.execute(statement)
-            elif version == 13:
-                self.connection.execute(FROM_13)
-            if version in (0, 13):
+            elif version in MIGRATIONS:
+                self.connection.execute(MIGRATIONS[version])
+            if version == 0 or version in MIGRATIONS:
                 self.connection.execute(f"PRAGMA user_version = {VERSION}")
-        if version not in (0, 13, VERSION):
+        if version not in (0, VERSION, *MIGRATIONS):
             self.connection.close()
             raise InvalidRequest(
                 f"{self.path} was written by another raysm: its tables are of version {version}, this one reads "
@@ -251,7 +251,10 @@ class GridDatabase:
             if not mine and (self.fence or not free):
                 other = describe_owner(row["owner"]) if row else "another process"
                 raise LeaseLost(f"the grid is run by {other}; try again when it has ended")
-            fence = self.fence if mine else (row["fence"] if row else 0) + 1
+            if mine:
+                fence = self.fence
+            else:
+                fence = (row["fence"] if row else 0) + 1
             self.connection.execute(
                 "INSERT OR REPLACE INTO lease VALUES (1, ?, ?, ?)", (owner, fence, now + LEASE_S)
             )

@@ -47,12 +47,12 @@ class Offer:
     @property
     def most_usd_per_hour(self) -> float | None:
         """The highest price of all types; None if one is unknown."""
-        prices = [each.usd_per_hour for each in (self, *self.alternatives)]
-        return (
-            max((usd for usd in prices if usd is not None), default=None)
-            if None not in prices
-            else None
-        )
+        highest = 0.0
+        for each in (self, *self.alternatives):
+            if each.usd_per_hour is None:
+                return None
+            highest = max(highest, each.usd_per_hour)
+        return highest
 
     @property
     def choice(self) -> str:

@@ -76,9 +76,7 @@ def assign(
     shapes: dict[tuple[object, ...], tuple[list[tuple[int, CostRate]], dict[str, str]]] = {}
     types = {offer.place.instance_type: offer for offer in placement.offers}
     assigned: dict[int, Assigned] = {}
-    for task in sorted(
-        tasks, key=lambda task: (-task.priority, -(task.expected_s or 0.0), task.position)
-    ):
+    for task in sorted(tasks, key=lambda task: task.sending_order):
         key = (
             task.region,
             task.instance_types,

@@ -74,7 +74,7 @@ class Running:
         self.store = store
         self.added = added
         self.clock = clock
-        self.left = controller.left
+        self.removed = controller.removed
         self._controller = controller
         self._limiter = limiter
         self._state = state
@@ -140,16 +140,24 @@ def open_running(
     root: Path | None = None,
     away: str | None = None,
 ) -> Running:
-    """Create a grid, or continue the one of this name; one that a Batch job ran last is taken back first.
+    """Create a grid, or continue the one of this name.
 
-    ``goes_on`` continues a grid that its first failures have paused. ``away`` is, in a Batch job,
-    the folder in S3 with the state. LeaseLost: a Batch job runs the grid, or another attempt of
-    this one.
+    A grid that a Batch job ran last is taken back first.
+
+    Args:
+        grid: The request, its rows, and what is known of prices and quotas.
+        services: Return the service of a target.
+        now: Seconds since the epoch; the service's clock by default.
+        goes_on: Continue a grid that its first failures have paused.
+        root: Folder of the grids' files.
+        away: In a Batch job, the folder in S3 with the grid's state.
+
+    Raises:
+        LeaseLost: A Batch job runs the grid, or another attempt of this one.
     """
     request = grid.request
-    facts = grid.facts
-    path = path_of(request.name, root)
     target = request.template.target
+    path = path_of(request.name, root)
     # One service per target, since each service creates its own clients.
     given = services
     services = functools.lru_cache(lambda target: given(target).unrepeated())
@@ -159,16 +167,12 @@ def open_running(
         private_folder(path.parent.parent, path.parent.name)
         store = Store(path)
         on_error.callback(store.database.close)
-        state = None
         kept = read_target(path)
+        state = None
         if away is not None:
-            folder = Folder(services(target), away, request.template.output_kms_key)
-            secret = share_secret(path, folder.parameter)
-            state = RemoteState(folder, store, Seal(secret, away))
-            if not state.take(time.sleep):
-                raise InvalidRequest(
-                    f"the grid {request.name!r} was taken back: nothing is left to do here"
-                )
+            state = _take_state(
+                request, store, Folder(services(target), away, request.template.output_kms_key)
+            )
             on_error.callback(state.close)
         elif kept is not None and kept.away is not None:
             recall(store, path, Folder(services(kept.target), kept.away))
@@ -176,20 +180,7 @@ def open_running(
         if goes_on:
             store.go_on(now)
         limiter = Limiter(path.parent / LIMITS, account=account_of(target), moment=clock.now)
-        prepare = preparing(request.template, store.grid(), secret_of(path), services)
-        open_region = functools.partial(_open_region, target, services, prepare)
-        regions, types = regions_and_types(request, grid.tasks, facts.own_region)
-        sizes = {"count": request.count, "volume_gb": request.template.volume_gb}
-        offers = offers_of(regions, types, facts.prices, markets=request.markets, **sizes)
-        controller = Controller(
-            store,
-            {name: open_region(name) for name in regions},
-            placement_of(request.rules, offers),
-            limiter,
-            gauge_s=GAUGE_S if target.is_billed else FREE_S,
-            left={name: open_region(name) for name in removed_regions_in_use(store, regions, now)},
-            guard=None if state is None else state.cover,
-        )
+        controller = _make_controller(grid, store, limiter, services, path, now, state)
         keep_target(
             path, GridTarget(target=target, controller=None if kept is None else kept.controller)
         )
@@ -199,6 +190,50 @@ def open_running(
             make_table(database)
         on_error.pop_all()
         return Running(store, controller, limiter, added, clock, state=state, database=database)
+
+
+def _take_state(request: GridRequest, store: Store, folder: Folder) -> RemoteState:
+    """Take the state of a grid from the folder in S3, in the Batch job that runs it."""
+    secret = share_secret(Path(store.database.path), folder.parameter)
+    state = RemoteState(folder, store, Seal(secret, folder.place))
+    if not state.take(time.sleep):
+        raise InvalidRequest(
+            f"the grid {request.name!r} was taken back: nothing is left to do here"
+        )
+    return state
+
+
+def _make_controller(
+    grid: ReadyGrid,
+    store: Store,
+    limiter: Limiter,
+    services: Services,
+    path: Path,
+    now: float,
+    state: RemoteState | None,
+) -> Controller:
+    request = grid.request
+    target = request.template.target
+    prepare = preparing(request.template, store.grid(), secret_of(path), services)
+    open_region = functools.partial(_open_region, target, services, prepare)
+    regions, types = regions_and_types(request, grid.tasks, grid.facts.own_region)
+    offers = offers_of(
+        regions,
+        types,
+        grid.facts.prices,
+        markets=request.markets,
+        count=request.count,
+        volume_gb=request.template.volume_gb,
+    )
+    return Controller(
+        store,
+        {name: open_region(name) for name in regions},
+        placement_of(request.rules, offers),
+        limiter,
+        gauge_s=GAUGE_S if target.is_billed else FREE_S,
+        removed={name: open_region(name) for name in removed_regions_in_use(store, regions, now)},
+        guard=None if state is None else state.cover,
+    )
 
 
 def _open_region(target: Target, services: Services, prepare: Prepare, name: str) -> Region:
@@ -308,10 +343,8 @@ class GridStop:
 def stop_grid(store: Store, path: Path, services: Services) -> GridStop:
     """Stop a grid of this machine. If no controller holds its lease, this process stops the open jobs."""
     grid = store.grid()
-    # A closed grid has no controller: it would be "stopping" forever.
-    if grid.state == "closed":
+    if not store.request_stop(grid.clock.now()):
         return GridStop()
-    store.change_grid("stopping", grid.clock.now(), why="the user stops it", fenced=False)
     if store.database.has_controller(grid.clock.now()):
         return GridStop(open=store.open_count(), has_controller=True)
     kept = read_target(path)
@@ -325,19 +358,17 @@ def stop_grid(store: Store, path: Path, services: Services) -> GridStop:
             raise AssertionError("a grid that is stopping sends nothing")
 
         # Without a target no job is open.
-        used = [] if kept is None else removed_regions_in_use(store, [], grid.clock.now())
-        left = {
-            name: _open_region(kept.target, services, never, name)
-            for name in used
-            if kept is not None
-        }
-        limiter = Limiter(
-            path.parent / LIMITS,
-            account="" if kept is None else account_of(kept.target),
-            moment=grid.clock.now,
-        )
+        removed: dict[str, Region] = {}
+        account = ""
+        if kept is not None:
+            account = account_of(kept.target)
+            for name in removed_regions_in_use(store, [], grid.clock.now()):
+                removed[name] = _open_region(kept.target, services, never, name)
+        limiter = Limiter(path.parent / LIMITS, account=account, moment=grid.clock.now)
         try:
-            controller = Controller(store, {}, placement_of(grid.rules, []), limiter, left=left)
+            controller = Controller(
+                store, {}, placement_of(grid.rules, []), limiter, removed=removed
+            )
             deadline = time.monotonic() + FOLLOW_STOP_S
             while (
                 wait_s := controller.step(grid.clock.now())

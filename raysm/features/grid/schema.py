@@ -88,8 +88,8 @@ CREATE INDEX ended ON event (seq) WHERE now = 'ended';
 CREATE TABLE outbox (task TEXT PRIMARY KEY, seq INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 """
 
-FROM_13 = "ALTER TABLE attempt ADD COLUMN waited_s REAL"
-"""Makes tables of version 13 those of this one."""
+MIGRATIONS = {13: "ALTER TABLE attempt ADD COLUMN waited_s REAL"}
+"""What makes the tables of an earlier version those of this one."""
 
 _ADD = f"""
     INSERT INTO in_use VALUES (NEW.region, NEW.instance_type, NEW.spot, coalesce(NEW.usd_per_hour, 0), 1, NEW.count,

@@ -24,12 +24,12 @@ MAX_REPEAT_CREATE_S = 120.0
 """Backoff of a Create whose answer was lost: 5, 10, 20 … s."""
 
 
-def send_owed(store: Store, api: RegionApi, left: Collection[str], now: float) -> None:
+def send_owed(store: Store, api: RegionApi, removed: Collection[str], now: float) -> None:
     """Send the attempts without an answer as far as the token buckets allow, except to removed regions."""
     allowed: list[Attempt] = []
     for attempt in store.unanswered_attempts():
         # "<= now + …" is for a clock that was set back.
-        if now < attempt.retry_s <= now + MAX_REPEAT_CREATE_S or attempt.region in left:
+        if now < attempt.retry_s <= now + MAX_REPEAT_CREATE_S or attempt.region in removed:
             continue
         # Do not send an attempt that is marked to be stopped: an earlier call may still be carried
         # out.

@@ -119,12 +119,12 @@ def removed_regions_in_use(store: Store, regions: Iterable[str], now: float) -> 
     return [region for region in store.used_regions(now) if region not in chosen]
 
 
-def take_back(store: Store, api: RegionApi, left: Collection[str], now: float) -> float | None:
+def take_back(store: Store, api: RegionApi, removed: Collection[str], now: float) -> float | None:
     """Release rows whose jobs were intended in a removed region and do not exist there."""
     moments: list[float] = []
     # Attempts that are marked to be stopped end when they are stopped.
     for attempt in (
-        each for each in store.unanswered_attempts() if each.region in left and not each.wish
+        each for each in store.unanswered_attempts() if each.region in removed and not each.wish
     ):
         landed_s = _landed_s(attempt)
         if now <= landed_s:

@@ -29,6 +29,7 @@ from raysm.features.grid.schema import (
     task_row,
 )
 from raysm.features.grid.task import (
+    ALPHABET,
     DIFFERS,
     STOP_GRACE_S,
     Attempt,
@@ -46,7 +47,6 @@ ENDED = "ended"
 # While an orphaned job of a row runs, the row gets no second job.
 NO_STRAY = "NOT EXISTS (SELECT 1 FROM stray WHERE stray.ended_s IS NULL AND stray.task = task.key)"
 
-RUN_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 MAX_RATES = 1_000
 
 # The name becomes a file's name, part of jobs' names, and a word of the commands in messages.
@@ -107,7 +107,7 @@ class Store:
         with self.database.transaction("grid", durable=True, fenced=False):
             if self._execute("SELECT 1 FROM grid").fetchone() is None:
                 # A later grid of the same name must not mistake this grid's jobs for its own.
-                run = "".join(secrets.choice(RUN_ALPHABET) for _ in range(6))
+                run = "".join(secrets.choice(ALPHABET) for _ in range(6))
                 row = (name, run, "open", "", json.dumps(to_json(rules)), template, source, now, 0)
                 self._execute(
                     "INSERT INTO grid VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, 1, 0)", row
@@ -129,6 +129,16 @@ class Store:
             if (was, state) != ("stopping", "paused"):
                 self._execute("UPDATE grid SET state = ?, why = ?", (state, why))
                 self.log(now, was, state, why)
+
+    def request_stop(self, now: float) -> bool:
+        """Let the grid's controller stop its jobs; return False if the grid is closed.
+
+        A closed grid has no controller: it would be "stopping" for ever.
+        """
+        if self.grid().state == "closed":
+            return False
+        self.change_grid("stopping", now, why="the user stops it", fenced=False)
+        return True
 
     def close_if_over(self, now: float) -> bool:
         """Close the grid and release the lease, if nothing is left to do; return whether that is so.

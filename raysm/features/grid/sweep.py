@@ -50,8 +50,10 @@ UNLISTED_S = 60.0
 """Seconds after which a sent job that is missing in List is described by its name."""
 
 GAUGE_S = 60.0
+"""Seconds between two readings of the jobs' rates, each of which is billed."""
+
 FREE_S = 5.0
-"""The same if nothing is billed: jobs of the embedded SageMaker may be this short."""
+"""The same where readings cost nothing: jobs of the embedded SageMaker may be this short."""
 
 
 class Sweep:

@@ -15,6 +15,10 @@ Value: TypeAlias = str | int | float | bool | None
 """Types of a column's values: those that JSON, SQL and templates share."""
 
 HASH_CHARACTERS = 8
+
+ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
+"""Of names that are drawn or hashed: base 32 in lower case, without 1 and l, which look alike."""
+
 """Length of a key's hash in a job's name: with 40 bits, two of 100,000 rows share one in 1 grid of
 200."""
 
@@ -139,12 +143,12 @@ class Task:
     def key_hash(self) -> str:
         """A hash of the key for the names of its jobs, in lower-case base 32."""
         number = int.from_bytes(hashlib.sha256(self.key.encode()).digest()[:5], "big")
-        # Not base64.b32encode, whose digits are upper case; 1 and l are left out because they look
-        # alike.
-        return "".join(
-            "abcdefghijkmnpqrstuvwxyz23456789"[number >> 5 * place & 31]
-            for place in range(HASH_CHARACTERS)
-        )
+        return "".join(ALPHABET[number >> 5 * place & 31] for place in range(HASH_CHARACTERS))
+
+    @property
+    def sending_order(self) -> tuple[float, float, int]:
+        """Rows with less come first: by priority, the longest first, then as in the source."""
+        return -self.priority, -(self.expected_s or 0.0), self.position
 
     @property
     def digest(self) -> str:
@@ -199,7 +203,7 @@ class Attempt:
     """Seconds that it ran, as the service says."""
     billable_s: float | None = None
     """Seconds that one of its instances is billed for, as the service says."""
-    max_runtime_s: int = 86_400
+    max_runtime_s: int = MAX_RUNTIME_S
     """Seconds after which the service stops it; the budget counts them until it has ended."""
     usd_per_hour: float | None = None
     """On-demand price of one instance, the highest if there are several types; None is unknown."""

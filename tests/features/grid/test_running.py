@@ -246,7 +246,7 @@ def test_a_waiting_row_without_a_key_that_was_corrected_is_named(bench, caplog):
 class SlowController:
     """Each of its steps takes three seconds, and says how long to wait."""
 
-    left = ()
+    removed = ()
 
     def __init__(self, *waits_s):
         self.now = 1_800_000_000.0

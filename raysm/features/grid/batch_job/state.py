@@ -405,6 +405,5 @@ def _run_command(name: str, store: Store, now: float) -> None:
         store.requeue(RETRYABLE_STATES, now)
     elif not name.endswith("-stop"):
         _log.warning("the command %s is of a later version of raysm, and was not run", name)
-    # A closed grid has no controller: it would be "stopping" forever.
-    elif store.grid().state != "closed":
-        store.change_grid("stopping", now, why="the user stops it", fenced=False)
+    else:
+        store.request_stop(now)

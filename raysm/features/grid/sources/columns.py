@@ -53,11 +53,11 @@ def plain(value: Any) -> Value:
         case str() | int() | None:
             return value
         case float():
-            # pandas has NaN for missing values; JSON has no infinity, which becomes a text as in a
-            # CSV.
-            return (
-                None if math.isnan(value) else value if math.isfinite(value) else str(float(value))
-            )
+            # pandas has NaN for missing values.
+            if math.isnan(value):
+                return None
+            # JSON has no infinity: it becomes a text, as in a CSV.
+            return value if math.isfinite(value) else str(float(value))
         case datetime() | date() | time():
             # pandas' NaT is a date that does not equal itself.
             return value.isoformat() if value == value else None

@@ -417,7 +417,7 @@ def redacted(address: str) -> str:
 def _resolved(on: Any, secrets: Callable[[str], str]) -> Any:
     name = variable_of(on)
     if name is not None:
-        # The user chose this variable; raysm's own are read in bootstrap/environment.py.
+        # The user chose this variable; raysm's own are read in instance/environment.py.
         address = os.environ.get(name)  # noqa: TID251
         if not address:
             raise InvalidRequest(f"{on}: there is no variable {name}; export {name}=postgresql://…")

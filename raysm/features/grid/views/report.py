@@ -57,11 +57,7 @@ def _figures(view: Snapshot) -> str:
         (f"{sum(each.instances for each in view.regions):,}", "instances now"),
         *([(f"{gpus:,}", "GPUs now")] if gpus else []),
         (pace, "rows an hour"),
-        *(
-            []
-            if not view.left or not view.left_s
-            else [(brief_duration(view.left_s), "left, about")]
-        ),
+        *([(brief_duration(view.left_s), "left, about")] if view.left and view.left_s else []),
         (dollars(view.money.spent_usd), f"spent{budget}"),
         *([] if view.planned_usd is None else [(usd_range(view.planned_usd), "planned")]),
         (dollars(view.money.wasted_usd), "wasted"),

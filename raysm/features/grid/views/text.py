@@ -206,11 +206,10 @@ def _rate(view: Snapshot) -> list[str]:
 def _gpus(view: Snapshot) -> list[str]:
     gpus = sum(each.gpus for each in view.regions)
     regions = sum(each.gpus > 0 for each in view.regions)
-    return (
-        [f"GPUs    {gpus:,} in {regions:,} regions" if regions > 1 else f"GPUs    {gpus:,}"]
-        if gpus
-        else []
-    )
+    if not gpus:
+        return []
+    where = f" in {regions:,} regions" if regions > 1 else ""
+    return [f"GPUs    {gpus:,}{where}"]
 
 
 def interruptions_note(view: Snapshot) -> str:
@@ -239,12 +238,10 @@ def _states(view: Snapshot) -> str:
 def _pace(view: Snapshot) -> str:
     if view.done_per_hour is None:
         return "no row is done yet"
-    left = (
-        ""
-        if not view.left or view.left_s is None
-        else f"; about {brief_duration(view.left_s)} left"
-    )
-    return f"{view.done_per_hour:,.1f} rows an hour{left}"
+    pace = f"{view.done_per_hour:,.1f} rows an hour"
+    if view.left and view.left_s is not None:
+        pace += f"; about {brief_duration(view.left_s)} left"
+    return pace
 
 
 def _region_cells(each: RegionView) -> tuple[str, ...]:
