@@ -25,6 +25,7 @@ from raysm.errors import InvalidRequest
 from raysm.features.grid.batch_job.array_child import RowJob, RowJobs, SentRow, sent_rows, slice_of
 from raysm.features.grid.batch_job.controller_job import ControllerJob, send
 from raysm.features.grid.batch_job.handover import exit_code, take_up
+from raysm.features.grid.client.handle import GridHandle, attach_grid
 from raysm.features.grid.endings import brief
 from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridFile, GridRequest, read_grid_file
@@ -37,7 +38,6 @@ from raysm.features.grid.sources.databases import Query
 from raysm.features.grid.sources.source import MAX_ROWS, Source, source_of
 from raysm.features.grid.store import path_of
 from raysm.features.grid.task import Rules, TaskState
-from raysm.features.grid.views.handle import GridHandle, attach_grid
 from raysm.features.grid.views.text import plan_lines, screen_lines
 from raysm.features.grid.views.watching import watch
 

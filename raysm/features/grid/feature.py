@@ -10,13 +10,13 @@ FEATURE = Feature(
         sources__databases=["Query"],
         shards=["shards"],
         task=["Rules"],
-        views__grid=["Grid"],
-        views__handle=["GridHandle", "attach_grid"],
+        client__grid=["Grid"],
+        client__handle=["GridHandle", "attach_grid"],
     ),
     commands={
         "grid": "raysm.features.grid.command_arguments:add_grid",
         "quotas": "raysm.features.grid.command_arguments:add_quotas",
     },
     views={"run_about_grid": "raysm.features.grid.local_grids:refuse_grid"},
-    rows={"grid": "raysm.features.grid.views.handle:rows_of_grids"},
+    rows={"grid": "raysm.features.grid.client.handle:rows_of_grids"},
 )

@@ -16,9 +16,9 @@ from raysm.features.account.case import Intent
 from raysm.features.dashboard.tunnel.access import switch_remote_debugging
 from raysm.features.dashboard.tunnel.plugin import PluginAccess
 from raysm.features.grid.batch_job.controller_job import ControllerJob, send
+from raysm.features.grid.client.handle import GridHandle
 from raysm.features.grid.region import Region
 from raysm.features.grid.sources.databases import database_of
-from raysm.features.grid.views.handle import GridHandle
 from raysm.features.script.request import Script
 from tests.core.client.costs.test_prices import Pricing, product
 from tests.features.dashboard.tunnel.test_plugin import Ssm

@@ -18,6 +18,7 @@ from raysm.features.grid.batch_job.controller_job import (
     definition_of,
     send,
 )
+from raysm.features.grid.client.handle import GridHandle
 from raysm.features.grid.database import LeaseLost
 from raysm.features.grid.local_grids import opened, read_target
 from raysm.features.grid.running import open_running
@@ -25,7 +26,6 @@ from raysm.features.grid.sources.databases import Query
 from raysm.features.grid.sources.source import source_of
 from raysm.features.grid.store import path_of
 from raysm.features.grid.task import Rules
-from raysm.features.grid.views.handle import GridHandle
 from tests.support.handed_over_grids import JOB, ROLE, ROWS, TYPE
 from tests.support.sagemaker import REGION
 

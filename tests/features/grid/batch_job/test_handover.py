@@ -20,9 +20,9 @@ from raysm.features.grid.batch_job.handover import (
     take_up,
     unpack,
 )
+from raysm.features.grid.client.handle import GridHandle
 from raysm.features.grid.running import identity_of
 from raysm.features.grid.task import Rules
-from raysm.features.grid.views.handle import GridHandle
 from raysm.features.script.client import Function
 from raysm.features.script.request import Script
 from tests.support.sagemaker import REGION

@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from raysm.features.grid.batch_job.controller_job import ControllerJob, send
+from raysm.features.grid.client.handle import attach_grid
 from raysm.features.grid.local_grids import SentController
 from raysm.features.grid.plan import make_plan
-from raysm.features.grid.views.handle import attach_grid
 from tests.features.grid.test_over_http import books, rows_in
 from tests.support.batch_queues import LOGS, define, make_queue
 from tests.support.embedded_grids import TYPE, EmbeddedGrid, embedded

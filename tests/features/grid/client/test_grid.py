@@ -5,10 +5,10 @@ import pytest
 import raysm
 from raysm.core.client.costs.prices import RegionPrices, save_prices
 from raysm.errors import InvalidRequest
+from raysm.features.grid.client.grid import Grid
+from raysm.features.grid.client.handle import attach_grid, experiments_of
 from raysm.features.grid.store import Store, path_of
 from raysm.features.grid.task import Rules, Task, TaskState
-from raysm.features.grid.views.grid import Grid
-from raysm.features.grid.views.handle import attach_grid, experiments_of
 from raysm.testing import FakeSageMaker
 from tests.support.campaigns import ended
 from tests.support.homes import in_home

@@ -1,0 +1,1 @@
+"""The public API of grids: ``raysm.Grid`` and the handle of a grid."""
