@@ -67,7 +67,7 @@ def report(
     elif RAYS_JOB not in variables and environment.base_paths(variables).resource_config.exists():
         metrics_made = metrics_of(values, step, None if rank is None else int(rank))
         lines = [line(metric) for metric in metrics_made]
-        diverged = find_diverged(metrics_made, variables)
+        diverged = find_diverged(metrics_made, variables.get(STOP_ON_NAN))
     else:
         lines = [text_line(values, step)]
     # One write, so that another process that shares this output cannot cut a line in two.
@@ -109,9 +109,8 @@ def metrics_of(
     ]
 
 
-def find_diverged(metrics: Iterable[Metric], variables: Mapping[str, str]) -> Metric | None:
-    """Return the value that is not finite of the metric at which this job ends; None without one."""
-    name = variables.get(STOP_ON_NAN)
+def find_diverged(metrics: Iterable[Metric], name: str | None) -> Metric | None:
+    """Return the value of the metric ``name`` if it is not finite; None without one."""
     found = (each for each in metrics if each.name == name and not math.isfinite(each.value))
     return next(found, None)
 

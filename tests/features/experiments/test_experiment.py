@@ -88,6 +88,7 @@ def test_a_summary_says_from_which_step_the_value_is_not_finite(steps, values, b
         ([(1, None, 0.5), (1, 2, math.nan), (2, None, 0.4)], "step 1 on rank 2"),
         ([(1, 2, math.nan), (1, 0, math.nan)], "step 1 on rank 2"),
         ([(3, 0, math.nan), (4, None, 0.5)], None),
+        ([(3, 2, math.nan), (3, 0, math.nan), (4, None, 0.5)], None),
         ([(None, 0, 0.5), (None, 1, math.inf), (None, 1, 0.5)], None),
         ([(None, 0, 0.5), (None, 1, math.inf), (None, 0, 0.5)], "value 2 on rank 1"),
     ],

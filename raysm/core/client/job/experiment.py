@@ -86,8 +86,8 @@ def curves_of(metrics: Iterable[Metric]) -> dict[str, Curve]:
 class Divergences:
     """Where the metrics of a job became NaN or infinite, as far as they have not become finite again.
 
-    A rank other than 0 reports only its first such value, so only that rank's own later values say
-    that it has recovered.
+    A rank other than 0 reports only its first such value. A finite value of rank 0 does not mean
+    that this rank has recovered.
     """
 
     def __init__(self, metrics: Iterable[Metric] = ()) -> None:
@@ -101,10 +101,13 @@ class Divergences:
             return
         self._counts[metric.name] += 1
         by_rank = self._found.setdefault(metric.name, {})
-        if math.isfinite(metric.value):
-            by_rank.pop(metric.rank or 0, None)
-            return
         rank = metric.rank or 0
+        if math.isfinite(metric.value):
+            # Where rank 0 was not finite either, the value was that of all ranks.
+            if rank == 0 and rank in by_rank:
+                by_rank.clear()
+            by_rank.pop(rank, None)
+            return
         if rank in by_rank:
             by_rank[rank] = metric.value, by_rank[rank][1]
             return

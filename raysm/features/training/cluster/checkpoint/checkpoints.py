@@ -23,9 +23,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.tensor import DTensor
 
 from raysm.core.request.options import check_counts
-from raysm.errors import InvalidConfig, InvalidRequest
+from raysm.errors import InvalidConfig, InvalidRequest, MetricDiverged
 from raysm.features.training.cluster.checkpoint import shards
 from raysm.features.training.cluster.checkpoint.manifest import (
     MANIFEST,
@@ -312,6 +313,12 @@ class Checkpointing(Observer):
         elif self._saving is not None and self._saving[1].done():
             self._settle()
 
+    def on_divergence(self) -> str:
+        self._settle()
+        if not self._whole:
+            return "no checkpoint was saved before it"
+        return f"the checkpoint of step {self._whole[-1].step} is the last one before it"
+
     def on_end(self) -> None:
         # A process that the script has forked ends with the exit handlers of this one.
         if self._over or os.getpid() != self._owner:
@@ -340,8 +347,24 @@ class Checkpointing(Observer):
         # This exit status tells a launcher that it is a stop and not a failure.
         raise SystemExit(128 + signal.SIGTERM)
 
+    def _check_weights(self, step: int) -> None:
+        """Raise if the job ends at NaN and the weights are not finite."""
+        if self._session.stop_on_nan is None:
+            return
+        # The loss of a step is that of the weights before it.
+        weights = (
+            weight.to_local() if isinstance(weight, DTensor) else weight
+            for weight in self._trainer.parts.parameters()
+        )
+        is_diverged = not all(bool(weight.isfinite().all()) for weight in weights)
+        rank = self._session.first_rank(is_diverged)
+        if rank is not None:
+            text = f"the weights are not finite after step {step} on rank {rank}"
+            raise MetricDiverged(f"{text}; {self.on_divergence()}")
+
     def _save(self, step: int, loss: float) -> None:
         session = self._session
+        self._check_weights(step)
         with session.span("checkpoint"):
             self._settle()
             manifest = self._exchange.from_first(self._manifest(step, loss))

@@ -6,8 +6,9 @@ one plain process.
 """
 
 import contextlib
+import math
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,13 +16,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from raysm.core.protocol.events import line
-from raysm.errors import InvalidConfig, InvalidRequest
+from raysm.core.protocol.events import Metric, describe_not_finite, line
+from raysm.core.protocol.names import STOP_ON_NAN, TRIAL
+from raysm.errors import InvalidConfig, InvalidRequest, MetricDiverged
 from raysm.features.training.cluster.loop.position import Position
 from raysm.features.training.request import Precision
 from raysm.instance import environment
 from raysm.instance.work import report
-from raysm.instance.work.report import metrics_of, numbers, text_line
+from raysm.instance.work.report import find_diverged, metrics_of, numbers, text_line
 
 
 class Observer:
@@ -41,6 +43,10 @@ class Observer:
 
     def on_step_end(self, step: int, loss: float) -> None:
         """Called after that step; ``loss`` is the global mean, the same on every rank."""
+
+    def on_divergence(self) -> str:
+        """Called before the training ends because a metric is not finite; returns what is kept, or nothing."""
+        return ""
 
     def on_end(self) -> None:
         """Called after the user's loop has returned, or raised."""
@@ -64,6 +70,12 @@ class Session:
     stop_asked: bool = False
     stop_agreed: bool = False
     """Some rank received SIGTERM; set on all ranks after the same step."""
+    stop_on_nan: str | None = None
+    """The training ends once this metric is NaN or infinite; ``loss`` is that of the step."""
+    is_diverged: bool = False
+    """The loss of the last step was not finite."""
+    diverged_rank: int | None = None
+    """The first rank whose own loss was not finite when the loss became so."""
     rounds: int = 0
     """Steps and evaluations that this process has begun; all ranks take them together."""
     observers: list[Observer] = field(default_factory=list)
@@ -120,20 +132,52 @@ class Session:
 
         return agreed
 
+    def first_rank(self, is_here: bool) -> int | None:
+        """Return the first rank on which ``is_here`` is true, None without one; every rank must call it."""
+        first = torch.tensor([self.rank if is_here else self.world_size])
+        if self.cpu_group is not None:
+            dist.all_reduce(first, dist.ReduceOp.MIN, group=self.cpu_group)
+        return None if first.item() == self.world_size else int(first.item())
+
+    def take_loss(self, mean: float, own: torch.Tensor) -> None:
+        """Report the loss of a step that is not finite with the rank that made it so; every rank must call it.
+
+        Only the first of several such steps is reported, and the one after the last.
+        """
+        is_diverged = not math.isfinite(mean)
+        if is_diverged == self.is_diverged:
+            return
+        self.is_diverged = is_diverged
+        if is_diverged:
+            self.diverged_rank = self.first_rank(not math.isfinite(own.item()))
+        step, rank = self.position.steps, self.diverged_rank
+        is_trial = report.listener() is not None or TRIAL in environment.inherited()
+        self._write([Metric(name="loss", value=mean, step=step, rank=rank)], is_silent=is_trial)
+
     def report(self, *, step: int | None = None, **metrics: float) -> None:
         """Report metrics of rank 0."""
         values = numbers(metrics)
         self.reported |= values
-        if self.rank != 0:
-            return
         step = self.position.steps if step is None else step
         take = report.listener()
-        if take is not None:
+        if take is None:
+            self._write(metrics_of(values, step, self.rank))
+        elif self.rank == 0:
             take(report.report_of(values, step, None))
-            return
-        metrics_made = metrics_of(values, step, self.rank)
-        lines = [line(each) for each in metrics_made] if self.in_job else [text_line(values, step)]
-        print("\n".join(lines), flush=True)  # noqa: T201 - metrics travel in the log
+
+    def _write(self, metrics: Sequence[Metric], *, is_silent: bool = False) -> None:
+        """Write metrics into the log, and end the training if the job ends at one of them."""
+        diverged = find_diverged(metrics, self.stop_on_nan)
+        # Before the line is in the log: the head gives the training a few seconds from then on.
+        kept = [] if diverged is None else [each.on_divergence() for each in self.observers]
+        if self.rank == 0 and not is_silent:
+            if self.in_job:
+                lines = [line(each) for each in metrics]
+            else:
+                lines = [text_line({each.name: each.value for each in metrics}, metrics[0].step)]
+            print("\n".join(lines), flush=True)  # noqa: T201 - metrics travel in the log
+        if diverged is not None:
+            raise MetricDiverged("; ".join(filter(None, [describe_not_finite(diverged), *kept])))
 
     def say(self, text: str) -> None:
         if self.rank == 0:
@@ -180,6 +224,8 @@ def begin(
         cpu_group = (
             dist.group.WORLD if dist.get_backend() == "gloo" else dist.new_group(backend="gloo")
         )
+    # Only SageMaker writes this file.
+    in_job = environment.base_paths(variables).resource_config.exists()
     _session = Session(
         rank=rank,
         world_size=world_size,
@@ -188,8 +234,8 @@ def begin(
         device=device,
         replicate=replicate,
         precision=precision,
-        # Only SageMaker writes this file.
-        in_job=environment.base_paths(variables).resource_config.exists(),
+        in_job=in_job,
+        stop_on_nan=variables.get(STOP_ON_NAN) if in_job else None,
         cpu_group=cpu_group,
     )
     return _session

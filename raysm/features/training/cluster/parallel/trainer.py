@@ -97,7 +97,8 @@ class Trainer(RankModel):
                 self._rehearse(batch, factor)
             with self._naming_single_rows(batch):
                 loss = self.engine.forward_backward(batch, factor)
-            agreed = session.agree(loss * share)  # on its way while the optimizer works
+            own = loss * share
+            agreed = session.agree(own)  # on its way while the optimizer works
             if self.max_norm is not None:
                 clip(self.parts.parameters(), self.max_norm, self.stages, self.copies)
             self.optimizer.step()
@@ -111,6 +112,8 @@ class Trainer(RankModel):
             mean = agreed()
             self._say_if_uneven()
         session.position.steps = number
+        # Before a checkpoint is saved.
+        session.take_loss(mean, own)
         for observer in session.observers:
             observer.on_step_end(number, mean)
         return mean

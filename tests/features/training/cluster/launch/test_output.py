@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from raysm.core.protocol.events import Metric, line, parse
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidRequest, MetricDiverged
 from raysm.features.training.cluster.launch.failure_attribution import (
     Failure,
     as_refusal,
@@ -159,10 +159,11 @@ def test_a_killed_worker_is_explained_by_the_signal_not_by_an_old_traceback():
     assert attribute_failure(3, "algo-2", -signal.SIGSEGV, "").exit_code == 139
 
 
-def test_raysms_own_refusal_stays_one():
-    text = "Traceback (most recent call last):\n  File 'a.py'\nraysm.errors.InvalidRequest: data=3 x tensor=2 is 6\n"
+@pytest.mark.parametrize("kind", [InvalidRequest, MetricDiverged])
+def test_raysms_own_refusal_stays_one(kind):
+    text = f"Traceback (most recent call last):\n  File 'a.py'\nraysm.errors.{kind.__name__}: data=3 x tensor=2 is 6\n"
     found = as_refusal(attribute_failure(0, "algo-1", 1, text))
-    assert type(found) is InvalidRequest
+    assert type(found) is kind
     assert str(found) == "data=3 x tensor=2 is 6"
     assert as_refusal(attribute_failure(0, "algo-1", 1, CHAINED)) is None
 
