@@ -1,1 +1,1 @@
-"""SageMaker's instances on this machine: their files, their processes, their logs and how a job of them ends."""
+"""SageMaker's instances on this machine: their files, processes and logs, and a job's end."""

@@ -26,7 +26,10 @@ class CheckpointStore(Protocol):
         """Copy everything into the existing ``folder``."""
 
     def put(self, path: Path, name: str) -> None:
-        """Copy the file ``path`` to ``name``; raise FileNotFoundError if it was removed meanwhile."""
+        """Copy the file ``path`` to ``name``.
+
+        Raise FileNotFoundError if it was removed meanwhile.
+        """
 
     def remove(self, name: str) -> None:
         """Remove ``name`` if it exists."""
@@ -34,8 +37,12 @@ class CheckpointStore(Protocol):
 
 class FolderStore:
     def __init__(self, folder: Path, within: Path | None = None) -> None:
-        """Use ``folder``, which is made on first use; ``within`` is a folder above it that must exist."""
-        self._folder, self._within = folder, within
+        """Use ``folder``, which is made on first use.
+
+        ``within`` is a folder above it that must exist.
+        """
+        self._folder = folder
+        self._within = within
 
     def fetch(self, folder: Path) -> None:
         make_folder(self._folder, self._within)
@@ -46,7 +53,10 @@ class FolderStore:
             shutil.copy2(path, beside)
 
     def remove(self, name: str) -> None:
-        """Remove one file and the folders that become empty, because a file may get the name of such a folder."""
+        """Remove one file and the folders that become empty.
+
+        A file may get the name of such a folder.
+        """
         path = self._folder / name
         # A folder in the name may have become a file.
         with contextlib.suppress(NotADirectoryError):
@@ -62,7 +72,10 @@ class FolderStore:
 
 class CheckpointSync:
     def __init__(self, store: CheckpointStore, instances: Mapping[Path, InstanceFiles]) -> None:
-        """Keep the files below folders of ``instances``, each with the files of its instance, in ``store``."""
+        """Keep the files below folders of ``instances`` in ``store``.
+
+        Each folder comes with the files of its instance.
+        """
         self._store = store
         self._instances = dict(instances)
         self._seen: dict[Path, dict[str, Stamp]] = {path: {} for path in instances}
@@ -82,7 +95,10 @@ class CheckpointSync:
             self._seen[path] = self._stamps(path)
 
     def follow(self, every_s: float) -> None:
-        """Collect repeatedly in a thread until ``close``, so that a large checkpoint does not delay a stop."""
+        """Collect repeatedly in a thread until ``close``.
+
+        So a large checkpoint does not delay a stop.
+        """
         self._thread = threading.Thread(
             target=self._run, args=(every_s,), name="checkpoints", daemon=True
         )
@@ -93,7 +109,10 @@ class CheckpointSync:
             self.collect()
 
     def close(self) -> None:
-        """Collect for the last time, after all instances have ended; raise the error if that fails."""
+        """Collect for the last time, after all instances have ended.
+
+        Raise the error if that fails.
+        """
         self._ending.set()
         if self._thread is not None:
             self._thread.join()
@@ -102,7 +121,10 @@ class CheckpointSync:
             raise self._error
 
     def leave(self, folder: Path) -> None:
-        """Stop collecting the folder of an instance: files that the store does not have yet are lost."""
+        """Stop collecting the folder of an instance.
+
+        Files that the store does not have yet are lost.
+        """
         with self._lock:
             self._seen.pop(folder, None)
 
@@ -111,7 +133,10 @@ class CheckpointSync:
         return [line for files in self._instances.values() for line in files.remarks()]
 
     def collect(self) -> None:
-        """Copy what changed in the instances since the last call; the next call tries again what failed."""
+        """Copy what changed in the instances since the last call.
+
+        The next call tries again what failed.
+        """
         with self._lock:
             self._error = None
             for files in self._instances.values():
@@ -130,7 +155,10 @@ class CheckpointSync:
                 self._seen[path][name] = stamp
 
     def _changes(self, path: Path) -> list[tuple[Stamp, Path, str]]:
-        """Return new and changed files below ``path`` with their stamps; remove from the store what was removed."""
+        """Return new and changed files below ``path`` with their stamps.
+
+        Remove from the store what was removed.
+        """
         before = self._seen[path]
         try:
             now = self._stamps(path)

@@ -78,8 +78,8 @@ def run(arguments: Arguments, console: Console) -> None:
                 (f"{len(active)} jobs are", "them") if len(active) > 1 else ("1 job is", "it")
             )
             raise InvalidRequest(
-                f"{many} active: {', '.join(active)}; wait for {them}, stop {them} (raysm stop JOB), or end {them} "
-                "with the server: raysm local down --force"
+                f"{many} active: {', '.join(active)}; wait for {them}, stop {them} (raysm stop "
+                f"JOB), or end {them} with the server: raysm local down --force"
             )
         ended = _end_server(folder, record)
         # The next server must not play a scenario that its user has forgotten.
@@ -107,11 +107,13 @@ def _set_scenario(folder: Path, path: Path) -> None:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"the scenario {path} cannot be read: {error}") from None
-    scenario, place = parse(text, str(path)), scenario_file(folder)
+    scenario = parse(text, str(path))
+    place = scenario_file(folder)
     # Compare values: a new comment does not make another scenario.
     if find_server(folder) is not None and scenario != read(place):
         raise InvalidRequest(
-            f"the embedded SageMaker of {folder} runs with another scenario; end it first: raysm local down"
+            f"the embedded SageMaker of {folder} runs with another scenario; end it first: raysm "
+            "local down"
         )
     private_folder(folder)
     put(place, text, mode=0o600)
@@ -119,14 +121,16 @@ def _set_scenario(folder: Path, path: Path) -> None:
 
 def _status() -> dict[str, Any]:
     folder = home()
-    record, running = ServerRecord.read(folder), find_server(folder)
+    record = ServerRecord.read(folder)
+    running = find_server(folder)
     if running is None:
         answer: dict[str, Any] = {"running": False, "home": str(folder)}
         if record is not None:
             answer["note"] = (
-                f"the server that started {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(record.started_s))} "
-                f"(pid {record.pid}) was killed, and its jobs ended with it; the next server marks them as failed; "
-                f"the log is {log_file(folder)}"
+                "the server that started "
+                f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(record.started_s))} (pid "
+                f"{record.pid}) was killed, and its jobs ended with it; the next server marks them "
+                f"as failed; the log is {log_file(folder)}"
             )
         return answer
     # Only if a server answers, because listing jobs would start one.
@@ -165,8 +169,10 @@ def _clean(arguments: Arguments) -> dict[str, Any]:
     if older_than is None and arguments.keep is None:
         older_than = OLD
     # Measure sizes before the jobs are removed.
-    before, every = usage(service.home), descriptions(service)
-    removed, refusals = [], []
+    before = usage(service.home)
+    every = descriptions(service)
+    removed = []
+    refusals = []
     for job in removable(service, older_than=older_than, keep=arguments.keep or 0):
         try:
             check(job, every)
@@ -200,7 +206,10 @@ def _client_variables(url: str, folder: Path) -> dict[str, str]:
 
 
 def _end_server(folder: Path, record: ServerRecord | None) -> bool:
-    """End the server of a home; return whether one answered. No server writes into the home when this returns."""
+    """End the server of a home; return whether one answered.
+
+    No server writes into the home when this returns.
+    """
     deadline_s = time.monotonic() + END_S
     # A server that has the lock but no record is starting, or is ending and still saves its data.
     while record is None and is_server_locked(folder):
@@ -243,7 +252,8 @@ def _interrupt(name: str) -> str:
     record = find_server(home())
     if record is None:
         raise ServiceError(
-            "the embedded SageMaker does not run, so there is no job to interrupt; see raysm local status"
+            "the embedded SageMaker does not run, so there is no job to interrupt; see raysm local "
+            "status"
         )
     job = find_job(name, connect(Local())).name
     # Not by boto3: SageMaker has no such operation.

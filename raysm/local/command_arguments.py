@@ -15,7 +15,10 @@ def add_local(commands: Any) -> None:
     )
     text = "start the embedded SageMaker; jobs do this automatically"
     up = add_command(verbs, "up", text, examples="raysm local up --scenario bad-day.toml")
-    text = "emulate prices, quotas, capacity and faults of AWS from this TOML file, until raysm local down"
+    text = (
+        "emulate prices, quotas, capacity and faults of AWS from this TOML file, until raysm local "
+        "down"
+    )
     add(up, "--scenario FILE", text)
     add(
         up,
@@ -32,8 +35,9 @@ def add_local(commands: Any) -> None:
         verbs, "clean", text, examples="raysm local clean --older-than 12h --dry-run"
     )
     clean.description = (
-        "Remove ended jobs with their records, logs, results and checkpoints; by default those that ended more than "
-        "seven days ago. Files that an active job reads stay, and so do results copied with --output."
+        "Remove ended jobs with their records, logs, results and checkpoints; by default those "
+        "that ended more than seven days ago. Files that an active job reads stay, and so do "
+        "results copied with --output."
     )
     # No default here, because --keep alone ignores the age.
     add(

@@ -28,12 +28,18 @@ class InstanceFiles:
     """Links that were not followed, with their targets."""
 
     def below(self, folder: Path) -> Iterator[Path]:
-        """Yield the files below a folder of the instance as ``files_below`` does, without those of others."""
+        """Yield the files below a folder of the instance, without those of others.
+
+        The order is that of ``files_below``.
+        """
         if self.may_read(folder):
             yield from files_below(folder, self.may_read)
 
     def may_read(self, path: Path) -> bool:
-        """Return whether a path, with its links followed, is still the instance's; remember it in ``left`` if not."""
+        """Return whether a path, with its links followed, is still the instance's.
+
+        If not, remember it in ``left``.
+        """
         target = path.resolve()
         if self.sees_machine:
             is_of_the_kernel = any(target.is_relative_to(folder) for folder in OF_THE_KERNEL)
@@ -61,8 +67,8 @@ class InstanceFiles:
         """Return a line for each link that was not followed, and forget them."""
         where = "a file of the kernel" if self.sees_machine else "outside of the job's /opt/ml"
         lines = [
-            f"raysm: {path.relative_to(self.base)} was not kept: it is a link to {target}, {where}; copy the file in "
-            "place of linking to it"
+            f"raysm: {path.relative_to(self.base)} was not kept: it is a link to {target}, "
+            f"{where}; copy the file in place of linking to it"
             for path, target in sorted(self.left.items())
         ]
         self.left.clear()

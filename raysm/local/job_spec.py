@@ -38,8 +38,12 @@ class Group:
 
 
 def number_hosts(*groups: tuple[str, str, int]) -> tuple[Group, ...]:
-    """Number the hosts of groups, given as name, instance type and count: ``algo-1`` upwards, group by group."""
-    numbered, number = [], 1
+    """Number the hosts of groups, ``algo-1`` upwards, group by group.
+
+    A group is given as name, instance type and count.
+    """
+    numbered = []
+    number = 1
     for name, instance_type, count in groups:
         numbered.append(
             Group(name, instance_type, tuple(f"algo-{number + i}" for i in range(count)))

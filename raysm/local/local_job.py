@@ -1,6 +1,6 @@
-"""Run one job on instances of this machine, as the service would, from its specification to its outcome.
+"""Run one job on instances of this machine, as the service would.
 
-Below ``root``:
+It begins with the job's specification and ends with its outcome. Below ``root``:
 
     algo-1/ml/           the instance's /opt/ml
     algo-1/home, tmp …   its home and temporary folders
@@ -38,10 +38,12 @@ from raysm.local.scenario import Scenario
 
 WATCH_S = 2.0
 
+Status = Literal["Completed", "Failed", "Stopped"]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    status: Literal["Completed", "Failed", "Stopped"]
+    status: Status
     failure_reason: str | None
     """The head's failure file, else a description of the instance that failed first."""
     exit_code: int
@@ -60,7 +62,8 @@ class Exits:
     at_s: dict[str, float] = field(default_factory=dict)
 
     def add(self, host: str, code: int, at_s: float) -> None:
-        self.codes[host], self.at_s[host] = code, at_s
+        self.codes[host] = code
+        self.at_s[host] = at_s
 
     def failed(self) -> list[str]:
         # A job may be allowed to lose instances other than the head.
@@ -76,8 +79,9 @@ class Exits:
         self, reason: Callable[[str], str], *, stopped: bool, started_s: float, ended_s: float
     ) -> Outcome:
         failed = [] if stopped else self.failed()
+        status: Status = "Failed" if failed else "Completed"
         return Outcome(
-            status="Stopped" if stopped else "Failed" if failed else "Completed",
+            status="Stopped" if stopped else status,
             failure_reason=self._reason(failed, reason) if failed else None,
             exit_code=self.codes[failed[0]] if failed else 0,
             exit_codes=dict(self.codes),
@@ -160,7 +164,10 @@ class LocalJob:
         return InstanceFiles(base=self.paths(host).base, sees_machine=self._site.sees_machine)
 
     def reason(self, host: str) -> str:
-        """Return what a program of ``host`` has written into its failure file; SageMaker takes 1,024 characters."""
+        """Return what a program of ``host`` has written into its failure file.
+
+        SageMaker takes 1,024 characters.
+        """
         return self.files(host).read_text(self.paths(host).failure, SERVICE_REASON)
 
     def log(self, host: str) -> Path:
@@ -175,7 +182,10 @@ class LocalJob:
         return self._instances
 
     def start(self, launching: Callable[[], None] = lambda: None) -> None:
-        """Prepare channels and files, call ``launching``, and start all instances; if this fails, none is left."""
+        """Prepare channels and files, call ``launching``, and start all instances.
+
+        If this fails, none is left.
+        """
         if self._site is not None:
             raise RaysmError(f"the job {self.spec.name} was started before; make another LocalJob")
         # First, while there is nothing to clean up.
@@ -195,8 +205,9 @@ class LocalJob:
                     size = sum(path.stat().st_size for path in files_below(channel.source))
                     self._on_line(
                         self.head,
-                        f"raysm: the channel {channel.name!r} ({size / 1e9:.1f} GB) is linked, not copied: a program "
-                        f"that changes one of its files in place changes the original in {channel.source}",
+                        f"raysm: the channel {channel.name!r} ({size / 1e9:.1f} GB) is linked, not "
+                        "copied: a program that changes one of its files in place changes the "
+                        f"original in {channel.source}",
                     )
             (self._root / "logs").mkdir(exist_ok=True)
             logs = self._logs = LogPump(self._on_line)
@@ -222,8 +233,9 @@ class LocalJob:
         for place in find_opt_ml(self.paths(self.head)):
             self._on_line(
                 self.head,
-                f"raysm: {place} names {DEFAULT_BASE}, which here is this machine's own folder and not the job's "
-                f"({reason}): use $SM_CHANNEL_NAME, $SM_MODEL_DIR or $RAYSM_STATE, or instances of kind docker",
+                f"raysm: {place} names {DEFAULT_BASE}, which here is this machine's own folder and "
+                f"not the job's ({reason}): use $SM_CHANNEL_NAME, $SM_MODEL_DIR or $RAYSM_STATE, "
+                "or instances of kind docker",
             )
 
     def _restore(self, hosts: list[str]) -> None:
@@ -351,7 +363,10 @@ class LocalJob:
         return self._started_s + time.monotonic() - self._started_monotonic_s
 
     def _keep_checkpoints(self) -> list[str]:
-        """Collect checkpoints for the last time; return lines for the log on what is not kept, which fails no job."""
+        """Collect checkpoints for the last time.
+
+        Return lines for the log on what is not kept, which fails no job.
+        """
         if self._sync is None:
             return []
         lines = []

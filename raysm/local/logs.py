@@ -1,4 +1,7 @@
-"""The logs of a job's instances: a thread for each host reads a pipe, writes its file, and passes on its lines."""
+"""The logs of a job's instances.
+
+A thread for each host reads a pipe, writes its file, and passes on its lines.
+"""
 
 import contextlib
 import os
@@ -45,7 +48,10 @@ class LogPump:
         return writer
 
     def release(self) -> None:
-        """Close our own ends, once the instances have them: a log ends with the last process that writes to it."""
+        """Close our own ends, once the instances have them.
+
+        A log ends with the last process that writes to it.
+        """
         while self._writers:
             os.close(self._writers.pop())
 

@@ -39,7 +39,10 @@ SMALL_FILES = 1000
 
 
 def relink(base: Path, inside: Path) -> None:
-    """Change absolute links below ``base`` that use ``inside``, the instance's name of that folder, to use ``base``."""
+    """Change absolute links below ``base`` that use ``inside``, to use ``base``.
+
+    ``inside`` is the instance's name of that folder.
+    """
     for at, folders, files in os.walk(base):
         if Path(at) == base:
             folders[:] = [name for name in folders if name != INPUT]
@@ -66,17 +69,22 @@ class Entry:
 
 
 def local_path(channel: str, uri: str) -> Path:
-    """Return the absolute path of ``uri`` on this machine; raise InvalidRequest if it is no local path."""
+    """Return the absolute path of ``uri`` on this machine.
+
+    Raise InvalidRequest if it is no local path.
+    """
     scheme, has_scheme, rest = uri.partition("://")
     if uri.startswith("s3:"):
         raise InvalidRequest(
-            f"channel {channel!r}: local instances cannot read {uri}; download it (aws s3 cp --recursive {uri} FOLDER)"
+            f"channel {channel!r}: local instances cannot read {uri}; download it (aws s3 cp "
+            f"--recursive {uri} FOLDER)"
         )
     if has_scheme and scheme == "file":
         host = rest.partition("/")[0]
         if host not in ("", "localhost"):
             raise InvalidRequest(
-                f"channel {channel!r}: {uri} names the host {host!r}; a path of this machine is file:///path"
+                f"channel {channel!r}: {uri} names the host {host!r}; a path of this machine is "
+                "file:///path"
             )
         return path_of(uri).absolute()
     if has_scheme:
@@ -96,11 +104,9 @@ def resolve_channels(spec: JobSpec) -> dict[str, list[Entry]]:
     """
     entries: dict[str, list[Entry]] = {host: [] for host in spec.hosts}
     for channel in spec.channels:
-        source, place, hosts = (
-            _existing(channel.name, channel.source),
-            spec.place_of(channel),
-            spec.hosts_of(channel),
-        )
+        source = _existing(channel.name, channel.source)
+        place = spec.place_of(channel)
+        hosts = spec.hosts_of(channel)
         owned = channel.owned or is_small(source)
         if channel.distribution == "ShardedByS3Key":
             for index, (key, path) in enumerate(_objects(source)):
@@ -117,7 +123,10 @@ def resolve_channels(spec: JobSpec) -> dict[str, list[Entry]]:
 def hand_over(
     entries: Mapping[str, list[Entry]], bases: Mapping[str, Path], *, leaves_out_empty: bool = False
 ) -> None:
-    """Copy owned entries to their hosts; the last host of a movable source gets the source itself."""
+    """Copy owned entries to their hosts.
+
+    The last host of a movable source gets the source itself.
+    """
     targets_of: dict[tuple[Path, bool], list[tuple[Path, Path]]] = {}
     for host, base in bases.items():
         for entry in entries[host]:
@@ -215,7 +224,10 @@ class Preparation:
         return self.root / host / "ml"
 
     def write(self, open_log: Callable[[str], int]) -> list[InstanceSpec]:
-        """Write each instance's files, and return the instances, the head first; ``open_log`` opens a host's log."""
+        """Write each instance's files, and return the instances, the head first.
+
+        ``open_log`` opens a host's log.
+        """
         order = sorted(
             self.spec.hosts, key=lambda host: (host != self.spec.first, self.spec.hosts.index(host))
         )
@@ -265,7 +277,10 @@ class Preparation:
 
 
 def _replace_opt_ml(text: str, inside: str) -> str:
-    """Replace ``/opt/ml`` in ``text`` by ``inside``, which plays it for instances of kind process."""
+    """Replace ``/opt/ml`` in ``text`` by ``inside``.
+
+    ``inside`` plays it for instances of kind process.
+    """
     return text if inside == str(DEFAULT_BASE) else OPT_ML.sub(lambda match: inside, text)
 
 

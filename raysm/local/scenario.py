@@ -95,7 +95,8 @@ class Api:
         for operation, rate in self.rates.items():
             if rate <= 0:
                 raise InvalidRequest(
-                    f"the scenario's api.rates.{operation} is above 0 requests a second, got {rate:g}"
+                    f"the scenario's api.rates.{operation} is above 0 requests a second, got "
+                    f"{rate:g}"
                 )
         check_shares(
             "api",
@@ -133,7 +134,8 @@ class Capacity:
             )
         if self.interruptions_per_hour < 0:
             raise InvalidRequest(
-                f"the scenario's capacity.interruptions_per_hour is 0 or more, got {self.interruptions_per_hour:g}"
+                "the scenario's capacity.interruptions_per_hour is 0 or more, got "
+                f"{self.interruptions_per_hour:g}"
             )
         check_shares(
             "capacity", insufficient=self.insufficient, internal_errors=self.internal_errors
@@ -218,9 +220,13 @@ class Scenario:
         return random.Random(None if self.seed is None else f"{self.seed}/{name}")
 
     def switched(self) -> Iterator[tuple[str, Any]]:
-        """Yield the switches that differ from their defaults, ``container.root_mb``, with their values."""
+        """Yield the switches that differ from their defaults, with their values.
+
+        ``container.root_mb`` is such a switch.
+        """
         for table in fields(self):
-            value, default = getattr(self, table.name), getattr(Scenario(), table.name)
+            value = getattr(self, table.name)
+            default = getattr(Scenario(), table.name)
             if not is_dataclass(value):
                 continue
             for switch in fields(value):

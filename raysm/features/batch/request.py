@@ -21,7 +21,9 @@ TYPES = ("string", "bool", *_INTEGERS, "float32", "float64", *_TIMES)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchInference(PickledWorkload):
-    """A predictor, pickled by cloudpickle into the payload, which is called with every batch of a channel's records.
+    """A predictor, pickled by cloudpickle into the payload.
+
+    It is called with every batch of a channel's records.
 
     Raises:
         InvalidRequest: A field is out of its range.
@@ -64,7 +66,8 @@ class BatchInference(PickledWorkload):
         object.__setattr__(self, "keep", check_list("Batch", "keep", self.keep))
         if not isinstance(self.types, Mapping):
             raise InvalidRequest(
-                f"Batch: types is a mapping of columns to types, {{'zip': 'string'}}, got {self.types!r}"
+                f"Batch: types is a mapping of columns to types, {{'zip': 'string'}}, got "
+                f"{self.types!r}"
             )
         for column, kind in self.types.items():
             if kind not in TYPES:
@@ -88,7 +91,10 @@ class BatchInference(PickledWorkload):
 
     @property
     def rows_of_a_piece(self) -> int:
-        """``piece_rows`` or its default, which must not depend on the cluster: it decides the result's parts."""
+        """``piece_rows`` or its default.
+
+        The default must not depend on the cluster: it decides the result's parts.
+        """
         return self.piece_rows or 16 * self.batch_size
 
     def check_inputs(self, inputs: Mapping[str, Input], instances: int) -> None:

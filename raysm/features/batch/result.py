@@ -62,7 +62,8 @@ class BatchResult(Result):
         size = sum(file.bytes for file in self.manifest.files)
         count = len(self._names)
         return [
-            f"  {self.rows:,} predictions in {count:,} part{'s' * (count != 1)}, {size:,} bytes; .table()"
+            f"  {self.rows:,} predictions in {count:,} part{'s' * (count != 1)}, {size:,} bytes; "
+            ".table()"
         ]
 
     def to_frame(self) -> Any:
@@ -137,11 +138,9 @@ class Batch(PickledCall):
             raise InvalidRequest(
                 f"Batch: the first argument is a class or a function, got {predictor!r}"
             )
-        self.predictor, self.arguments, self.batch_size = (
-            predictor,
-            dict(arguments or {}),
-            batch_size,
-        )
+        self.predictor = predictor
+        self.arguments = dict(arguments or {})
+        self.batch_size = batch_size
         super().__init__(predictor, (), self.arguments)
         # A function's first parameter is the batch.
         batch = () if inspect.isclass(predictor) else (None,)
@@ -150,7 +149,8 @@ class Batch(PickledCall):
             name for base in predictor.__mro__ for name in vars(base)
         }:
             raise InvalidRequest(
-                f"Batch: {name_of(predictor)} has no __call__(self, batch), which returns the predictions of a batch"
+                f"Batch: {name_of(predictor)} has no __call__(self, batch), which returns the "
+                "predictions of a batch"
             )
         refusal = (
             "takes other arguments after the batch" if batch else "__init__ takes other arguments"

@@ -68,7 +68,10 @@ class Outcome:
 
 
 def size_of(workload: BatchInference, nodes: Sequence[Node]) -> Size:
-    """Return the resources of one process: those asked for, or a GPU with its share of the CPUs, or one CPU."""
+    """Return the resources of one process.
+
+    They are those asked for, or a GPU with its share of the CPUs, or one CPU.
+    """
     with_gpus = [node for node in nodes if node.gpus and node.cpus]
     gpus = float(bool(with_gpus)) if workload.gpus is None else float(workload.gpus)
     if workload.cpus is not None:
@@ -117,11 +120,14 @@ def run_batch(
     )
     resumed = set() if record is None else {piece.number for piece in pieces if piece in record}
     if resumed:
-        print(f"{len(resumed):,} of {len(pieces):,} parts are kept from an earlier run", flush=True)  # noqa: T201
+        print(  # noqa: T201
+            f"{len(resumed):,} of {len(pieces):,} parts are kept from an earlier run", flush=True
+        )
     if record is not None and record.dropped:
         dropped = counted(record.dropped, "part")
         print(  # noqa: T201
-            f"{dropped} of an earlier run are predicted again: its records, options, environment or code were others",
+            f"{dropped} of an earlier run are predicted again: its records, options, environment "
+            "or code were others",
             flush=True,
         )
     if record is not None and record.outdated:
@@ -203,7 +209,10 @@ class Gathered:
         resumed: Collection[int] = (),
     ) -> None:
         self.rows = self.predicted = 0
-        self._folder, self._name, self._resumed, self._emit = folder, name, resumed, emit_event
+        self._folder = folder
+        self._name = name
+        self._resumed = resumed
+        self._emit = emit_event
         self._files: dict[int, ResultFile] = {}
         self._schema: pa.Schema | None = None
         self._written: dict[Piece, pa.Schema] = {}

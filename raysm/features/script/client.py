@@ -1,4 +1,7 @@
-"""A function as a workload, pickled here and called on the head, and the decorator ``raysm.remote``."""
+"""A function as a workload, and the decorator ``raysm.remote``.
+
+The function is pickled here and called on the head.
+"""
 
 import functools
 from collections.abc import Callable
@@ -17,7 +20,9 @@ from raysm.features.script.request import PickledFunction
 
 
 class Function(PickledCall):
-    """A workload: ``fn(*args, **kwargs)``, called once, on the head, with Ray initialised; its value is the result.
+    """A workload: ``fn(*args, **kwargs)``, called once, on the head, with Ray initialised.
+
+    Its value is the result.
 
     Attributes:
         fn: The function.
@@ -33,10 +38,13 @@ class Function(PickledCall):
         """
         check_function(fn, args, kwargs)
         super().__init__(fn, args, kwargs)
-        self.fn, self.args, self.kwargs = fn, args, kwargs
+        self.fn = fn
+        self.args = args
+        self.kwargs = kwargs
 
     def workload(self) -> PickledFunction:
-        arguments, code = arguments_of(self.fn, self.args, self.kwargs), code_digest(self.fn)
+        arguments = arguments_of(self.fn, self.args, self.kwargs)
+        code = code_digest(self.fn)
         return PickledFunction(
             name=name_of(self.fn), python=PYTHON_VERSION, arguments=arguments, code=code
         )
@@ -123,7 +131,9 @@ def remote(
 
 
 def remote(fn: Callable[..., Any] | None = None, /, **options: Unpack[SubmitKeywords]) -> Any:
-    """Decorate a function so that ``fn.submit(…)`` runs it as a job; with options or, as ``@raysm.remote``, without.
+    """Decorate a function so that ``fn.submit(…)`` runs it as a job.
+
+    It takes options, or none, as ``@raysm.remote``.
 
     Args:
         fn: The function, if the decorator has no options.

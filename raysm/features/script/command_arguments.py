@@ -35,7 +35,8 @@ def add_run(commands: Any) -> None:
     command = add_script_command(
         commands,
         "run",
-        "run a script or a command on the head of the cluster; ray.init() in a Python script joins the cluster",
+        "run a script or a command on the head of the cluster; ray.init() in a Python script joins "
+        "the cluster",
         Script,
         FLAGS,
         examples="""\

@@ -9,10 +9,10 @@ from raysm.core.request.workload import Wrapper
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Script(Program):
-    """A script or a command that runs once on the head, with ``RAY_ADDRESS`` set to the formed cluster.
+    """A script or a command that runs once on the head.
 
-    A Python script runs as ``__main__`` and joins the cluster by ``ray.init()``; with ``ray_init``
-    it has joined before it begins.
+    ``RAY_ADDRESS`` is that of the formed cluster. A Python script runs as ``__main__`` and joins
+    the cluster by ``ray.init()``; with ``ray_init`` it has joined before it begins.
 
     Raises:
         InvalidRequest: The script has no name.
@@ -38,7 +38,10 @@ class Script(Program):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PickledFunction(PickledWorkload):
-    """A function with its arguments, pickled by cloudpickle into the payload; its value is the job's result."""
+    """A function with its arguments, pickled by cloudpickle into the payload.
+
+    Its value is the job's result.
+    """
 
     kind: ClassVar[str] = "function"
     runner: ClassVar[str] = "raysm.features.script.runner:FunctionRunner"

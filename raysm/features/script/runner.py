@@ -58,7 +58,8 @@ class ScriptRunner(Runner[Script]):
         if self.workload.in_state:
             os.chdir(make_state_folder(self.environment, self.payload.source, remark))
         args = fill_folders(self.request.script_args, self.environment)
-        program, source = self.workload.script, self.payload.source
+        program = self.workload.script
+        source = self.payload.source
         try:
             if self.workload.command:
                 words = command_line(program, args, source=source, is_command=True)
@@ -170,7 +171,8 @@ def join(address: str) -> None:
         if left_out:
             named = ", ".join(f"{name}={value!r}" for name, value in left_out.items())
             remark(
-                f"ray.init joins the job's cluster, which has its own resources: {named} is left out"
+                f"ray.init joins the job's cluster, which has its own resources: {named} is left "
+                "out"
             )
         options = {name: value for name, value in options.items() if name not in OF_A_NEW_CLUSTER}
         if ray.is_initialized() and options.keys() <= WITHOUT_EFFECT:

@@ -1,4 +1,7 @@
-"""``raysm.Sweep``, a sweep of a function or a script, and its result: the best trial and the table of all."""
+"""``raysm.Sweep``, a sweep of a function or a script, and its result.
+
+The result has the best trial and the table of all.
+"""
 
 import difflib
 import functools
@@ -56,10 +59,14 @@ class TrialTable(list[Trial]):
 
     def __init__(self, trials: Sequence[Trial], metric: str, mode: str) -> None:
         super().__init__(trials)
-        self._metric, self._mode = metric, mode
+        self._metric = metric
+        self._mode = mode
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a flat row for each trial: number, status, value, parameters, metrics, reports, seconds."""
+        """Return a flat row for each trial.
+
+        It has number, status, value, parameters, metrics, reports and seconds.
+        """
         return [_row(trial) for trial in self]
 
     def by_value(self) -> "TrialTable":
@@ -109,7 +116,10 @@ class TrialTable(list[Trial]):
             for row in cells
         )
         hidden = "".join(f"<p>{html.escape(text)}</p>" for text in self._hidden())
-        return f"<table cellpadding=5><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{hidden}"
+        return (
+            "<table "
+            f"cellpadding=5><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{hidden}"
+        )
 
     def _hidden(self) -> list[str]:
         return [f"… and {len(self) - MAX_SHOWN} more"] if len(self) > MAX_SHOWN else []
@@ -169,7 +179,9 @@ class SweepResult(Result):
         trial = next((one for one in self._found.trials if one.number == self._found.best), None)
         if trial is None or trial.value is None:
             raise InvalidRequest(f"no trial of {self.manifest.job} has a value of {self.metric!r}")
-        folder, params, metrics = self.path / BEST, dict(trial.params), dict(trial.metrics)
+        folder = self.path / BEST
+        params = dict(trial.params)
+        metrics = dict(trial.metrics)
         checkpoint = folder if folder.is_dir() else None
         return Best(
             number=trial.number,
@@ -180,7 +192,10 @@ class SweepResult(Result):
         )
 
     def table(self, name: str | None = None) -> Any:
-        """Return all trials as a table: a list of them, with ``to_frame()``; or, by its name, a file of the result."""
+        """Return all trials as a table, or, by its name, a file of the result.
+
+        The table is a list of the trials, with ``to_frame()``.
+        """
         return self.trials if name is None else Result.table(self, name)
 
     @property
@@ -194,9 +209,10 @@ class SweepResult(Result):
         return repr(self.trials)
 
     def plot(self, *, size: tuple[int, int] = (640, 460)) -> Any:
-        """Return a picture of the trials, which a notebook shows: parallel coordinates, and the best value so far.
+        """Return a picture of the trials, which a notebook shows.
 
-        ``.save("sweep.png")`` writes it, ``.chart`` is Altair's.
+        It has parallel coordinates, and the best value so far. ``.save("sweep.png")`` writes it,
+        ``.chart`` is Altair's.
 
         Args:
             size: Width and height in pixels.
@@ -300,7 +316,8 @@ class Sweep:
             InvalidRequest: A range or an option is not allowed, or the function does not take the
                 parameters.
         """
-        self.train, self.space = train, space
+        self.train = train
+        self.space = space
         ranges = {} if callable(space) else space_of(space)
         fields: dict[str, Any] = {
             "metric": metric,
@@ -340,9 +357,14 @@ class Sweep:
         )
 
     def source(self) -> Source | None:
-        """Return the user's files for the payload: the script's, or modules that the function imports late."""
+        """Return the user's files for the payload.
+
+        They are the script's, or modules that the function imports late.
+        """
         script = self._workload.entry_script
-        return late_source(self.train) if script is None else source_of(script)  # type: ignore[arg-type]
+        if script is None:
+            return late_source(self.train)  # type: ignore[arg-type]
+        return source_of(script)
 
     def title(self) -> str:
         """Return the name of the function or script, the default name of the job."""
@@ -353,7 +375,10 @@ class Sweep:
         )
 
     def __repr__(self) -> str:
-        return f"Sweep({self._workload.title}, {self._workload.planned_trials} trials by {self._workload.metric!r})"
+        return (
+            f"Sweep({self._workload.title}, {self._workload.planned_trials} trials by "
+            f"{self._workload.metric!r})"
+        )
 
 
 def _workload(train: object, space: Space, fields: dict[str, Any]) -> SweepWorkload:
@@ -361,8 +386,8 @@ def _workload(train: object, space: Space, fields: dict[str, Any]) -> SweepWorkl
     if script is not None:
         if callable(space):
             raise InvalidRequest(
-                "Sweep: a script's space is ranges by name, {'lr': raysm.loguniform(1e-4, 1e-1)}; a space that is a "
-                "function needs a function instead of a script"
+                "Sweep: a script's space is ranges by name, {'lr': raysm.loguniform(1e-4, 1e-1)}; "
+                "a space that is a function needs a function instead of a script"
             )
         return ScriptSweep(
             script=script.script,
@@ -387,14 +412,17 @@ def _workload(train: object, space: Space, fields: dict[str, Any]) -> SweepWorkl
     )
     if workload.workers > 1 and features.path_of("kinds", "torch_script") is None:
         raise MissingDependency(
-            f"Sweep: workers={workload.workers} needs the feature of trainings, whose process groups trials use; "
-            "this raysm lacks it: install all of raysm again"
+            f"Sweep: workers={workload.workers} needs the feature of trainings, whose process "
+            "groups trials use; this raysm lacks it: install all of raysm again"
         )
     return workload
 
 
 def _takes_config(train: Callable[..., Any], names: Sequence[str] | None) -> bool:
-    """Return True if a function takes the parameters as one mapping; ``names`` is None if a function draws them."""
+    """Return True if a function takes the parameters as one mapping.
+
+    ``names`` is None if a function draws them.
+    """
     try:
         signature = inspect.signature(train)
     except ValueError:  # a built-in without a signature: the call itself raises
@@ -421,7 +449,8 @@ def _takes_config(train: Callable[..., Any], names: Sequence[str] | None) -> boo
                 return True
         takes = ", ".join(item.name for item in by_name) or "nothing"
         raise InvalidRequest(
-            f"Sweep: {name_of(train)} does not take the space: {error}; it takes {takes}, not {', '.join(names)}"
+            f"Sweep: {name_of(train)} does not take the space: {error}; it takes {takes}, not "
+            f"{', '.join(names)}"
         ) from None
 
 
@@ -435,7 +464,8 @@ def _earlier(
         raise InvalidRequest(f"Sweep: warm_start is a sweep, or its result, got {sweep!r}")
     if result.metric != metric:
         raise InvalidRequest(
-            f"Sweep: warm_start was a sweep by {result.metric!r}, and this one is by {metric!r}; take one by the same"
+            f"Sweep: warm_start was a sweep by {result.metric!r}, and this one is by {metric!r}; "
+            "take one by the same"
         )
     # Trials that ended early count: their value is an upper bound of what they could reach.
     having = [
@@ -453,7 +483,7 @@ def _earlier(
     ]
     if not within:
         raise InvalidRequest(
-            f"Sweep: none of the {len(having)} trials of warm_start that have a value lies within the space; widen it, "
-            "or begin without warm_start"
+            f"Sweep: none of the {len(having)} trials of warm_start that have a value lies within "
+            "the space; widen it, or begin without warm_start"
         )
     return tuple(Earlier(params=trial.params, value=trial.value or 0.0) for trial in within)

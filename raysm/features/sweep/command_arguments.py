@@ -63,7 +63,10 @@ TUNE = (
 )
 """Flags of a sweep whose trials the service starts; ``raysm tune`` has ``--parallel``."""
 
-USAGE = "[SCRIPT] --space NAME=RANGE --metric NAME --mode min|max [options] [-- OTHER ARGUMENTS, OR A COMMAND]"
+USAGE = (
+    "[SCRIPT] --space NAME=RANGE --metric NAME --mode min|max [options] [-- OTHER ARGUMENTS, OR A "
+    "COMMAND]"
+)
 
 NEEDED = {
     "space": "--space NAME=RANGE",
@@ -76,8 +79,8 @@ def add_sweep(commands: Any) -> None:
     command = add_script_command(
         commands,
         "sweep",
-        "run many trials of a script or a command on one cluster, each with different --NAME=VALUE arguments (an _ in "
-        "NAME becomes a -), and keep the best",
+        "run many trials of a script or a command on one cluster, each with different --NAME=VALUE "
+        "arguments (an _ in NAME becomes a -), and keep the best",
         ScriptSweep,
         SWEEP,
         usage=USAGE,
@@ -85,7 +88,8 @@ def add_sweep(commands: Any) -> None:
 # 50 trials of main.py --lr …; the script reports its loss with raysm.report(loss=…)
 raysm sweep main.py --space lr=loguniform:1e-4:1e-1 --metric loss --mode min --trials 50 --output out/ -- --epochs 3""",
         overview=[
-            "raysm sweep train.py --space lr=loguniform:1e-4:1e-1 --metric loss --mode min --trials 50 -- --epochs 3"
+            "raysm sweep train.py --space lr=loguniform:1e-4:1e-1 --metric loss --mode min "
+            "--trials 50 -- --epochs 3"
         ],
     )
     command.set_defaults(lacks=_missing)
@@ -96,12 +100,16 @@ def add_tune(commands: Any) -> None:
     command = add_script_command(
         commands,
         "tune",
-        "run a sweep as a SageMaker hyperparameter tuning job, with one training job for each trial",
+        "run a sweep as a SageMaker hyperparameter tuning job, with one training job for each "
+        "trial",
         ScriptSweep,
         TUNE,
         run="raysm.features.sweep.tuning_command:run",
         usage=USAGE,
-        examples="raysm tune main.py --space lr=loguniform:1e-4:1e-1 --metric loss --mode min --parallel 4",
+        examples=(
+            "raysm tune main.py --space lr=loguniform:1e-4:1e-1 --metric loss --mode min "
+            "--parallel 4"
+        ),
     )
     command.set_defaults(lacks=_missing)
     add(

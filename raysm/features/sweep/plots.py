@@ -64,11 +64,7 @@ def _parallel(trials: TrialTable, metric: str) -> Any:
             "axis": axis,
             "place": places[axis][each],
             "value": metric_value(trial.value or 0.0),
-            "rank": "best"
-            if number == 0
-            else "better half"
-            if number < len(rows) / 2
-            else "other trials",
+            "rank": _rank(number, len(rows)),
         }
         # The best one last, so that it is drawn above the others.
         for number, trial in reversed(list(enumerate(rows)))
@@ -109,13 +105,21 @@ def _parallel(trials: TrialTable, metric: str) -> Any:
     )
 
 
+def _rank(number: int, count: int) -> str:
+    """Return how good a trial is, whose number counts from the best of all ``count``."""
+    if number == 0:
+        return "best"
+    return "better half" if number < count / 2 else "other trials"
+
+
 def _places(values: Sequence[Any]) -> dict[Any, float]:
     kinds = list(dict.fromkeys(values))
     if len(kinds) > 1 and all(
         isinstance(each, int | float) and not isinstance(each, bool) for each in kinds
     ):
         scale = math.log if min(kinds) > 0 and max(kinds) / min(kinds) >= LOG_RATIO else float
-        low, high = scale(min(kinds)), scale(max(kinds))
+        low = scale(min(kinds))
+        high = scale(max(kinds))
         return {each: (scale(each) - low) / (high - low) for each in sorted(kinds)}
     kinds.sort(key=str)
     return {each: (number + 0.5) / len(kinds) for number, each in enumerate(kinds)}

@@ -1,4 +1,7 @@
-"""Sweeps as workloads: many trials of a function or a script with different parameters, on one cluster."""
+"""Sweeps as workloads: many trials of a function or a script on one cluster.
+
+Each has other parameters.
+"""
 
 import math
 from collections.abc import Mapping
@@ -79,10 +82,11 @@ class Median(_Rule):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pbt(_Rule):
-    """Population based training: the worst trials continue with the weights of the best, and varied parameters.
+    """Population based training, which lets the worst trials continue from the best.
 
-    https://arxiv.org/abs/1711.09846. Each report needs a checkpoint. All trials are one population:
-    if there is no room for all of them, they take turns, each until its next comparison.
+    They get the weights of the best, and varied parameters. https://arxiv.org/abs/1711.09846. Each
+    report needs a checkpoint. All trials are one population: if there is no room for all of them,
+    they take turns, each until its next comparison.
     """
 
     kind: ClassVar[str] = "pbt"
@@ -109,7 +113,10 @@ KINDS: Mapping[str, type[Any]] = {kind.kind: kind for kind in get_args(Rule)}
 
 
 def rule_of(written: object) -> Rule | None:
-    """Return the rule of an option: a rule, the name of a rule with default numbers, or JSON; None ends no trial."""
+    """Return the rule of an option.
+
+    It is a rule, the name of a rule with default numbers, or JSON. None ends no trial.
+    """
     if written is None or isinstance(written, tuple(KINDS.values())):
         return written  # type: ignore[return-value]  # KINDS has exactly those
     name = written.get("kind") if isinstance(written, Mapping) else written
@@ -213,7 +220,8 @@ class SweepWorkload(Workload):
         ):
             if getattr(self, name) not in choices:
                 raise InvalidRequest(
-                    f"Sweep: {name} is one of {', '.join(map(repr, choices))}, got {getattr(self, name)!r}"
+                    f"Sweep: {name} is one of {', '.join(map(repr, choices))}, got "
+                    f"{getattr(self, name)!r}"
                 )
         check_counts("Sweep", 1, trials=self.trials, workers=self.workers)
         check_counts("Sweep", 1, or_none=True, concurrency=self.concurrency)
@@ -268,13 +276,19 @@ class SweepWorkload(Workload):
 
     @property
     def plan(self) -> str:
-        """Trials, search, metric, direction and parameters in one line, printed before the first trial."""
+        """Trials, search, metric, direction and parameters in one line.
+
+        It is printed before the first trial.
+        """
         drawn = ", ".join(f"{name}={plain(name, str(item))}" for name, item in self.space.items())
-        trials = f"{self.planned_trials} trial{'s'[: self.planned_trials != 1]}{self.part_of_grid(self.planned_trials)}"
+        trials = (
+            f"{self.planned_trials} "
+            f"trial{'s'[: self.planned_trials != 1]}{self.part_of_grid(self.planned_trials)}"
+        )
         learned = f" after {len(self.warm_start):,} earlier ones" if self.warm_start else ""
         return (
-            f"sweep: {trials}{learned}, search {self.chosen_search}, keeps the {self.direction} {self.metric}; "
-            f"parameters: {drawn or 'drawn by a function'}"
+            f"sweep: {trials}{learned}, search {self.chosen_search}, keeps the {self.direction} "
+            f"{self.metric}; parameters: {drawn or 'drawn by a function'}"
         )
 
     @property
@@ -303,8 +317,8 @@ class SweepWorkload(Workload):
             unknown = sorted(set(self.space) ^ set(earlier.params)) if self.space else []
             if unknown:
                 raise InvalidRequest(
-                    f"Sweep: warm_start has trials of another space: {unknown[0]!r} is in one of the two alone; "
-                    "begin without warm_start, or with the same parameters"
+                    f"Sweep: warm_start has trials of another space: {unknown[0]!r} is in one of "
+                    "the two alone; begin without warm_start, or with the same parameters"
                 )
             # Otherwise Optuna would refuse it in the job, after the cluster has formed.
             outside = [
@@ -312,8 +326,9 @@ class SweepWorkload(Workload):
             ]
             if outside:
                 raise InvalidRequest(
-                    f"Sweep: warm_start has a trial with {outside[0]}={earlier.params[outside[0]]!r}, which lies "
-                    f"outside of {self.space[outside[0]]}; leave out such trials, or widen the range"
+                    "Sweep: warm_start has a trial with "
+                    f"{outside[0]}={earlier.params[outside[0]]!r}, which lies outside of "
+                    f"{self.space[outside[0]]}; leave out such trials, or widen the range"
                 )
 
     def _check_rule(self, rule: Rule, stop: str) -> None:
@@ -330,8 +345,9 @@ class SweepWorkload(Workload):
             )
         if rule.takes_turns and self.concurrency is not None:
             raise InvalidRequest(
-                f"{stop} goes without concurrency: all {self.trials} trials are one population, which takes turns if "
-                f"there is no room for all; got concurrency={self.concurrency}"
+                f"{stop} goes without concurrency: all {self.trials} trials are one population, "
+                "which takes turns if there is no room for all; got "
+                f"concurrency={self.concurrency}"
             )
 
 
@@ -357,7 +373,10 @@ class FunctionSweep(Pickled, SweepWorkload):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScriptSweep(ScriptWorkload, SweepWorkload):
-    """Trials of a script: each runs it as a program, with its parameters as ``--NAME=VALUE`` before its arguments."""
+    """Trials of a script, each of which runs it as a program.
+
+    Its parameters come as ``--NAME=VALUE`` before its arguments.
+    """
 
     kind: ClassVar[str] = "script_sweep"
 
@@ -373,8 +392,8 @@ class ScriptSweep(ScriptWorkload, SweepWorkload):
         self.check_script("Sweep")
         if self.workers != 1:
             raise InvalidRequest(
-                f"Sweep: a script runs in one process a trial, got workers={self.workers}; sweep a function, or let "
-                "the script start its own"
+                f"Sweep: a script runs in one process a trial, got workers={self.workers}; sweep a "
+                "function, or let the script start its own"
             )
 
 
@@ -385,7 +404,10 @@ def require_sweep(workload: Workload) -> SweepWorkload:
 
 
 def swept_script(train: object) -> Program | None:
-    """Return the script in the first argument of a sweep, a path or a ``Script``; None if it is not one."""
+    """Return the script in the first argument of a sweep, None if it is not one.
+
+    The argument is a path or a ``Script``.
+    """
     if isinstance(train, str | Path):
         return script_at(train)
     # Other programs, a training's for example, start processes of their own.

@@ -1,4 +1,7 @@
-"""A sweep in the driver: it runs on the formed cluster, and leaves a table of its trials and the files of the best."""
+"""A sweep in the driver, on the formed cluster.
+
+It leaves a table of its trials and the files of the best.
+"""
 
 import dataclasses
 import shutil
@@ -45,7 +48,8 @@ class SweepRunner(Runner[SweepWorkload]):
                     if done < self.workload.trials
                     else "; a larger number of trials would run more"
                 )
-                print(f"sweep: kept {counted(done, 'trial')} of the earlier run{rest}", flush=True)  # noqa: T201
+                kept = counted(done, "trial")
+                print(f"sweep: kept {kept} of the earlier run{rest}", flush=True)  # noqa: T201
             outcome = run_sweep(self.workload, study, cluster_nodes(), emit_event)
             described = write_result(
                 outcome, self.workload, study.files, self.environment.paths.model
@@ -109,8 +113,11 @@ def write_result(
     table = table_of(trials)
     columns = [table.column(name).combine_chunks() for name in table.column_names]
     parquet = write_parquet(folder / TABLE, table.schema, [columns], units=("trials",))
-    how, size = f'import json; trials = json.load(open("{TRIALS}"))["trials"]', path.stat().st_size
-    shape, units, sha256 = (len(trials),), ("trials",), sha256_of(path)
+    how = f'import json; trials = json.load(open("{TRIALS}"))["trials"]'
+    size = path.stat().st_size
+    shape = (len(trials),)
+    units = ("trials",)
+    sha256 = sha256_of(path)
     return parquet, ResultFile(
         name=TRIALS, shape=shape, units=units, bytes=size, sha256=sha256, how_to_read=how
     )

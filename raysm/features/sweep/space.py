@@ -1,4 +1,7 @@
-"""The ranges of a sweep's parameters, as JSON and as text of a command line (``loguniform:1e-4:1e-1``)."""
+"""The ranges of a sweep's parameters, as JSON and as a command line has them.
+
+An example of the latter is ``loguniform:1e-4:1e-1``.
+"""
 
 import json
 import math
@@ -46,7 +49,8 @@ class Range:
                 bound = getattr(self, name)
                 if bound != int(bound):
                     raise InvalidRequest(
-                        f"{self}: the bounds must be integers, got {bound!r}; of floats take uniform"
+                        f"{self}: the bounds must be integers, got {bound!r}; of floats take "
+                        "uniform"
                     )
                 # The codec reads the bounds as floats.
                 object.__setattr__(self, name, int(bound))
@@ -59,7 +63,8 @@ class Range:
             type(self.step) not in (int, float) or not 0 < self.step <= self.high - self.low
         ):
             raise InvalidRequest(
-                f"{self}: the step must be above 0 and at most {self.high - self.low:g}, the range, got {self.step!r}"
+                f"{self}: the step must be above 0 and at most {self.high - self.low:g}, the "
+                f"range, got {self.step!r}"
             )
         if self.log and self.low <= 0:
             raise InvalidRequest(
@@ -109,7 +114,10 @@ class Range:
         return tuple(self.each())
 
     def tuned(self) -> tuple[str, dict[str, Any]]:
-        """Return the range as the service's tuning jobs take it: the kind of range, and its fields without the name."""
+        """Return the range as the service's tuning jobs take it.
+
+        That is the kind of range, and its fields without the name.
+        """
         # The service has no steps.
         if self.step is not None:
             return self.listed()
@@ -120,8 +128,8 @@ class Range:
     def listed(self) -> tuple[str, dict[str, Any]]:
         if self.count() > MAX_LISTED:
             raise InvalidRequest(
-                f"{self} has {self.count():,} values, and a tuning job of the service lists at most {MAX_LISTED}; "
-                "take larger steps, or another search than grid"
+                f"{self} has {self.count():,} values, and a tuning job of the service lists at "
+                f"most {MAX_LISTED}; take larger steps, or another search than grid"
             )
         return Choice(self.grid()).tuned()
 
@@ -129,7 +137,8 @@ class Range:
         return int(text) if self.is_integer else float(text)
 
     def contains(self, value: object) -> bool:
-        return type(value) in (int, float) and self.low <= value <= self.high  # type: ignore[operator]  # a number
+        is_number = type(value) in (int, float)
+        return is_number and self.low <= value <= self.high  # type: ignore[operator]
 
     def _clipped(self, value: float) -> float:
         return min(max(value, self.low), self.high)
@@ -147,11 +156,8 @@ class Range:
 
     def __str__(self) -> str:
         scale = "log" if self.log else ""
-        name = (
-            f"{scale}randint"
-            if self.is_integer
-            else f"{'' if self.step is None else 'q'}{scale}uniform"
-        )
+        steps = "" if self.step is None else "q"
+        name = f"{scale}randint" if self.is_integer else f"{steps}{scale}uniform"
         step = "" if self.step is None else f", {self.step!r}"
         return f"{name}({self.low!r}, {self.high!r}{step})"
 
@@ -177,8 +183,8 @@ class Choice:
             # type(), so that NumPy's numbers are refused: they do not travel as JSON.
             if type(value) not in get_args(Value):
                 raise InvalidRequest(
-                    f"{self}: a value is a text, a number, True, False or None, got {value!r}; choose among names, and "
-                    "look up in the function what each stands for"
+                    f"{self}: a value is a text, a number, True, False or None, got {value!r}; "
+                    "choose among names, and look up in the function what each stands for"
                 )
 
     def suggest(self, name: str, trial: Any) -> Any:
@@ -270,7 +276,8 @@ def lograndint(low: int, high: int) -> Range:
 
 def choice(values: Sequence[Value]) -> Choice:
     """Return a choice among values."""
-    return Choice(tuple(values) if isinstance(values, list) else values)  # type: ignore[arg-type]  # Choice refuses it
+    # Choice refuses what is no sequence.
+    return Choice(tuple(values) if isinstance(values, list) else values)  # type: ignore[arg-type]
 
 
 RANGES: Mapping[str, Callable[..., Range]] = {
@@ -283,15 +290,15 @@ def space_of(written: object) -> dict[str, Parameter]:
     """Return the ranges of a space whose values are ranges, texts of a command line, or JSON."""
     if not isinstance(written, Mapping) or not written:
         raise InvalidRequest(
-            f"a sweep needs a space, {{'lr': raysm.loguniform(1e-4, 1e-1)}}, or a function of an Optuna trial, "
-            f"got {written!r}"
+            f"a sweep needs a space, {{'lr': raysm.loguniform(1e-4, 1e-1)}}, or a function of an "
+            f"Optuna trial, got {written!r}"
         )
     for name in written:
         # Names become keyword arguments of a function, or options --NAME of a script.
         if not isinstance(name, str) or not name.isidentifier():
             raise InvalidRequest(
-                f"space: a parameter's name has letters, digits and underscores, such as batch_size, got {name!r}; "
-                "a script gets it as --batch-size"
+                "space: a parameter's name has letters, digits and underscores, such as "
+                f"batch_size, got {name!r}; a script gets it as --batch-size"
             )
     return {name: _parameter(name, item) for name, item in written.items()}
 

@@ -69,8 +69,11 @@ class Tuning:
     def __init__(
         self, name: str, metric: str, mode: str, parsers: Parsers, service: Service
     ) -> None:
-        self.name, self.metric, self.mode = name, metric, mode
-        self._parsers, self._service = parsers, service
+        self.name = name
+        self.metric = metric
+        self.mode = mode
+        self._parsers = parsers
+        self._service = service
 
     def describe(self) -> dict[str, Any]:
         """Return the service's description of it."""
@@ -165,7 +168,8 @@ class Tuning:
     def _trial(self, number: int, item: Mapping[str, Any]) -> Trial:
         final = item.get("FinalHyperParameterTuningJobObjectiveMetric") or {}
         value = final.get("Value")
-        began, ended = item.get("TrainingStartTime"), item.get("TrainingEndTime")
+        began = item.get("TrainingStartTime")
+        ended = item.get("TrainingEndTime")
         return Trial(
             number=number,
             status=TRIALS.get(item["TrainingJobStatus"], "running"),
@@ -211,7 +215,8 @@ def attach_tuning(name: str, on: "Target | Service | None" = None) -> Tuning:
     objective = config.get("HyperParameterTuningJobObjective")
     if objective is None:
         raise InvalidRequest(
-            f"the tuning job {name} has several definitions with an objective each; use the SDK that sent it"
+            f"the tuning job {name} has several definitions with an objective each; use the SDK "
+            "that sent it"
         )
     return Tuning(
         name, objective["MetricName"], MODES[objective["Type"]], parsers_of(config), service
@@ -256,7 +261,10 @@ def request_of(
     parents: Sequence[str] = (),
     takes_files: bool,
 ) -> dict[str, Any]:
-    """Return the call that creates a tuning job; ``training`` is that of CreateTrainingJob for the sweep as one job."""
+    """Return the call that creates a tuning job.
+
+    ``training`` is that of CreateTrainingJob for the sweep as one job.
+    """
     _check(sweep, parallel)
     algorithm = training["AlgorithmSpecification"]
     static = {**(training.get("HyperParameters") or {}), "sagemaker_program": START}
@@ -326,12 +334,13 @@ def _config(sweep: SweepWorkload, parallel: int) -> dict[str, Any]:
 def _check(sweep: SweepWorkload, parallel: int) -> None:
     if sweep.draws_itself:
         raise InvalidRequest(
-            "tune: the service needs a space of ranges, {'lr': raysm.loguniform(1e-4, 1e-1)}; a space that is a "
-            "function needs raysm.submit(raysm.Sweep(…))"
+            "tune: the service needs a space of ranges, {'lr': raysm.loguniform(1e-4, 1e-1)}; a "
+            "space that is a function needs raysm.submit(raysm.Sweep(…))"
         )
     if sweep.stop is not None and sweep.stop.service_rule is None:
         raise InvalidRequest(
-            f"tune: stop={sweep.stop.kind!r} is not the service's: take 'median' (its early stopping), None, or a job"
+            f"tune: stop={sweep.stop.kind!r} is not the service's: take 'median' (its early "
+            "stopping), None, or a job"
         )
     if sweep.warm_start:
         raise InvalidRequest(
@@ -339,7 +348,8 @@ def _check(sweep: SweepWorkload, parallel: int) -> None:
         )
     if sweep.concurrency is not None:
         raise InvalidRequest(
-            f"tune: concurrency={sweep.concurrency} is for trials on one cluster; for a tuning job give parallel=…"
+            f"tune: concurrency={sweep.concurrency} is for trials on one cluster; for a tuning job "
+            "give parallel=…"
         )
     if type(parallel) is not int or parallel < 1:
         raise InvalidRequest(
@@ -347,7 +357,8 @@ def _check(sweep: SweepWorkload, parallel: int) -> None:
         )
     if sweep.time_budget_s is not None and sweep.time_budget_s < MIN_TIME_S:
         raise InvalidRequest(
-            f"tune: time_budget_s is at least {MIN_TIME_S} for the service, got {sweep.time_budget_s:g}"
+            f"tune: time_budget_s is at least {MIN_TIME_S} for the service, got "
+            f"{sweep.time_budget_s:g}"
         )
 
 
@@ -376,7 +387,8 @@ class PreparedTuning:
 def prepare_tuning(
     job: Prepared, *, parallel: int = 1, parents: Sequence[str] = ()
 ) -> PreparedTuning:
-    request, sweep = job.request, require_sweep(job.request.workload)
+    request = job.request
+    sweep = require_sweep(job.request.workload)
     if request.kind != "training":
         raise InvalidRequest(f"tune: trials are training jobs, got kind={request.kind!r}")
     # A tuning job's definition has no key for the next two: they would be dropped silently.
@@ -386,14 +398,16 @@ def prepare_tuning(
         )
     if request.limits.max_restarts:
         raise InvalidRequest(
-            f"tune: max_restarts={request.limits.max_restarts} is for jobs that raysm follows, but the service "
-            "launches the trials of a tuning job; drop it, or give them more time (limits.max_runtime_s)"
+            f"tune: max_restarts={request.limits.max_restarts} is for jobs that raysm follows, but "
+            "the service launches the trials of a tuning job; drop it, or give them more time "
+            "(limits.max_runtime_s)"
         )
     # A warning only: it may be in the project's file for other jobs.
     if request.tracking is not None and not request.is_tracked_by_head:
         _log.warning(
-            "tune: metrics of the trials are not copied to %s, a file of this machine that a tuning job cannot reach; "
-            "an MLflow server (http://…, or an ARN) gets a run of each trial",
+            "tune: metrics of the trials are not copied to %s, a file of this machine that a "
+            "tuning job cannot reach; an MLflow server (http://…, or an ARN) gets a run of each "
+            "trial",
             request.tracking,
         )
     # A tuning job's name is shorter than a job's, because the names of its trials begin with it.
@@ -419,13 +433,14 @@ def tune(
     on: "Target | Service | None" = None,
     **options: Unpack[SubmitOptions],
 ) -> Tuning:
-    """Send a sweep as a tuning job: the service searches, and each trial is a training job with its own cluster.
+    """Send a sweep as a tuning job.
 
-    This suits trials of half an hour and more, or a search that outlives this machine; many short
-    trials are faster on the one cluster of ``raysm.submit(sweep)``. ``search="optuna"``, the
-    default, is the service's Bayesian search; ``stop`` may be ``"median"``. The image of a trial
-    must start raysm's bootstrap, as those of ``containers/`` do, or be one of AWS's framework
-    images; neither was tried on AWS.
+    The service searches, and each trial is a training job with its own cluster. This suits trials
+    of half an hour and more, or a search that outlives this machine; many short trials are faster
+    on the one cluster of ``raysm.submit(sweep)``. ``search="optuna"``, the default, is the
+    service's Bayesian search; ``stop`` may be ``"median"``. The image of a trial must start raysm's
+    bootstrap, as those of ``containers/`` do, or be one of AWS's framework images; neither was
+    tried on AWS.
 
     Args:
         sweep: The sweep to try; its space holds ranges.

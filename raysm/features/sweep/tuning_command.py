@@ -22,7 +22,10 @@ from raysm.features.sweep.tuning import Tuning, attach_tuning, prepare_tuning
 
 
 def run(arguments: Arguments, console: Console) -> int | None:
-    """Send the requested tuning job and follow it, or print it with ``--dry-run``; return 1 if a trial failed."""
+    """Send the requested tuning job and follow it, or print it with ``--dry-run``.
+
+    Return 1 if a trial failed.
+    """
     check_output(arguments.output)
     settings = read_settings(arguments)
     _check(settings)
@@ -82,7 +85,8 @@ def _check(settings: Settings) -> None:
     for name, flag in (("if_done", "--if-done skip"), ("resume", "--resume")):
         if settings.options().get(name) not in (None, False, "run"):
             raise InvalidRequest(
-                f"{flag} is for jobs: a tuning job is always new; to learn from an earlier one, add --parent NAME"
+                f"{flag} is for jobs: a tuning job is always new; to learn from an earlier one, "
+                "add --parent NAME"
             )
 
 
@@ -117,7 +121,10 @@ def teller(tuning: Tuning, console: Console) -> Callable[[Trial], None]:
 
 
 def run_if_tuning(arguments: Arguments, service: Service, console: Console) -> bool:
-    """Run a command on the tuning job that ``arguments.job`` names; return False if there is none."""
+    """Run a command on the tuning job that ``arguments.job`` names.
+
+    Return False if there is none.
+    """
     tuning = None
     # A ServiceError: no such tuning job, or no permission to read it. Either way there is none.
     with contextlib.suppress(ServiceError):
@@ -135,8 +142,8 @@ def run_about(arguments: Arguments, tuning: Tuning, console: Console) -> None:
     verb = verbs.get(arguments.command)
     if verb is None:
         raise InvalidRequest(
-            f"{tuning.name} is a tuning job, and raysm {arguments.command} is for jobs: raysm status {tuning.name} "
-            "lists its trials, each of which is a job"
+            f"{tuning.name} is a tuning job, and raysm {arguments.command} is for jobs: raysm "
+            f"status {tuning.name} lists its trials, each of which is a job"
         )
     verb(arguments, tuning, console)
 
@@ -153,7 +160,8 @@ def _status(arguments: Arguments, tuning: Tuning, console: Console) -> None:
     if best is not None:
         direction = "lowest" if tuning.mode == "min" else "highest"
         say(
-            f"best     {best}, {direction} {tuning.metric}; raysm result {tuning.name} fetches its result",
+            f"best     {best}, {direction} {tuning.metric}; raysm result {tuning.name} fetches its "
+            "result",
             console,
         )
 

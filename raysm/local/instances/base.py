@@ -95,19 +95,28 @@ class Instance(abc.ABC):
         """Kill everything in the instance and return when it is gone; may be repeated."""
 
     def connect(self, port: int) -> socket.socket:
-        """Connect to ``port`` on the loopback of the instance; raise ForeignListener if another user listens there."""
+        """Connect to ``port`` on the loopback of the instance.
+
+        Raise ForeignListener if another user listens there.
+        """
         # Kinds with a loopback of their own override this: no other user's process is there.
         return connect_to_own("localhost", port, CONNECT_S)
 
     @abc.abstractmethod
     def enter(self, command: Sequence[str], *, stdin: str, stdout: str) -> Visit:
-        """Run a command beside the main process; a terminal as ``stdout`` becomes its controlling terminal."""
+        """Run a command beside the main process.
+
+        A terminal as ``stdout`` becomes its controlling terminal.
+        """
 
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
 
     def wait(self, timeout_s: float | None = None) -> int:
-        """Return the exit code; raise TimeoutError if the instance does not end within ``timeout_s``."""
+        """Return the exit code.
+
+        Raise TimeoutError if the instance does not end within ``timeout_s``.
+        """
         try:
             return self.exited.result(timeout_s)
         except TimeoutError as error:  # the future's error has no message
@@ -131,8 +140,8 @@ class Site(abc.ABC):
             # The server plays the other tables itself, whatever the instances are.
             if switch.startswith(("container.", "network.")) and switch not in self.plays:
                 raise InvalidRequest(
-                    f"the scenario asks for {switch}={value!r}, which instances of this kind cannot play: use kind "
-                    "'namespace', or take the switch out of the scenario"
+                    f"the scenario asks for {switch}={value!r}, which instances of this kind "
+                    "cannot play: use kind 'namespace', or take the switch out of the scenario"
                 )
 
     @staticmethod
@@ -142,7 +151,10 @@ class Site(abc.ABC):
 
     @classmethod
     def open(cls, image: str | None) -> "Site":
-        """Open a site whose instances run ``image``; kinds that run this machine's programs ignore it."""
+        """Open a site whose instances run ``image``.
+
+        Kinds that run this machine's programs ignore it.
+        """
         return cls()
 
     sees_machine: ClassVar[bool] = False
@@ -159,12 +171,18 @@ class Site(abc.ABC):
 
     @classmethod
     def foreign_opt_ml(cls, specs: Sequence[InstanceSpec]) -> str | None:
-        """Return why ``/opt/ml`` in the instances is this machine's; None if it is each instance's base folder."""
+        """Return why ``/opt/ml`` in the instances is this machine's.
+
+        None if it is each instance's base folder.
+        """
         return None
 
     @abc.abstractmethod
     def start(self, specs: Sequence[InstanceSpec]) -> list[Instance]:
-        """Start all instances, the head first; raise RaysmError if one cannot be started: then none is left."""
+        """Start all instances, the head first.
+
+        Raise RaysmError if one cannot be started: then none is left.
+        """
 
     @abc.abstractmethod
     def close(self) -> None:

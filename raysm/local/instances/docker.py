@@ -1,9 +1,9 @@
-"""Instances as Docker containers: a real image, with the files and the network that SageMaker would give it.
+"""Instances as Docker containers, with a real image.
 
-Each job has a bridge network, on which an instance is known by its name (``algo-1``). Only the
-``docker`` command is needed. Behind the keeper of an instance is the command that is attached to
-the container; at its end the keeper removes the container. Containers and networks have a label
-with the process that made them.
+They have the files and the network that SageMaker would give them. Each job has a bridge network,
+on which an instance is known by its name (``algo-1``). Only the ``docker`` command is needed.
+Behind the keeper of an instance is the command that is attached to the container; at its end the
+keeper removes the container. Containers and networks have a label with the process that made them.
 """
 
 import contextlib
@@ -53,12 +53,18 @@ class _DockerInstance(KeptInstance):
     name: str
 
     def signal(self, number: int) -> None:
-        """Have the daemon signal the main process: the command here cannot pass on SIGKILL or SIGSTOP."""
+        """Have the daemon signal the main process.
+
+        The command here cannot pass on SIGKILL or SIGSTOP.
+        """
         with contextlib.suppress(RaysmError):  # it has ended
             _call(self.docker, "kill", f"--signal={int(number)}", self.name)
 
     def connect(self, port: int) -> socket.socket:
-        """A process in the container forwards the connection: the daemon may be on another machine, as on macOS."""
+        """Connect through a process in the container.
+
+        The daemon may be on another machine, as on macOS.
+        """
         ours, theirs = socket.socketpair()
         command = [
             *self.docker,
@@ -106,8 +112,14 @@ class _DockerInstance(KeptInstance):
         return Visit(exited=exited, leave=process.kill)
 
     def follow(self) -> None:
-        """Read the container's process and address once it runs; both stay empty if it ends at once."""
-        state = "{{.State.Status}} {{.State.Pid}} {{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
+        """Read the container's process and address once it runs.
+
+        Both stay empty if it ends at once.
+        """
+        state = (
+            "{{.State.Status}} {{.State.Pid}} {{range "
+            ".NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
+        )
         with contextlib.suppress(RaysmError):
             status = "created"
             while status == "created" and not self.keeper.exited.done():
@@ -138,13 +150,15 @@ class DockerSite(Site):
         missing = missing_for_docker(docker)
         if missing:
             raise InvalidRequest(missing)
-        self._docker, self._image = tuple(docker), image
+        self._docker = tuple(docker)
+        self._image = image
         self._keepers: list[Keeper] = []
         try:
             user = _call(docker, "image", "inspect", "--format={{.Config.User}}", image).strip()
         except RaysmError as error:
             raise InvalidRequest(
-                f"the image {image!r} is not on this machine: docker pull {image}, or build it (containers/README.md)"
+                f"the image {image!r} is not on this machine: docker pull {image}, or build it "
+                "(containers/README.md)"
             ) from error
         # The user is empty, a name or a number, with an optional group.
         self._runs_as_root = user.partition(":")[0] in ("", "0", "root")
@@ -195,7 +209,8 @@ class DockerSite(Site):
         )
         _call(self._docker, *create)
         instance = _DockerInstance(keeper, spec.host, "", clean=lambda: self._remove(name))
-        instance.docker, instance.name = self._docker, name
+        instance.docker = self._docker
+        instance.name = name
         instance.start(command=[*self._docker, "start", "--attach", name], cwd="/")
         return instance
 
@@ -212,7 +227,10 @@ class DockerSite(Site):
 def create_arguments(
     spec: InstanceSpec, image: str, *, name: str, network: str, env_file: Path
 ) -> list[str]:
-    """Variables are in ``env_file``, because every user of the machine could read them on the command line."""
+    """Return the command; variables are in ``env_file``.
+
+    Every user of the machine could read them on the command line.
+    """
     share = spec.share
     options = {
         "name": name,
@@ -261,19 +279,25 @@ def _env_file(spec: InstanceSpec) -> str:
     for variable, value in variables.items():
         if "\n" in value:
             raise InvalidRequest(
-                f"the variable {variable} holds a line break, which instances of kind 'docker' cannot get; "
-                "send it as a channel or a hyperparameter"
+                f"the variable {variable} holds a line break, which instances of kind 'docker' "
+                "cannot get; send it as a channel or a hyperparameter"
             )
     return "".join(f"{variable}={value}\n" for variable, value in variables.items())
 
 
 def missing_for_docker(docker: Sequence[str] = DOCKER) -> str | None:
     if shutil.which(docker[0]) is None:
-        return "instances of kind 'docker' need the docker command; install Docker, or use 'namespace' or 'process'"
+        return (
+            "instances of kind 'docker' need the docker command; install Docker, or use "
+            "'namespace' or 'process'"
+        )
     try:
         _call(docker, "version", "--format={{.Server.Version}}")
     except RaysmError as error:
-        return f"instances of kind 'docker' need a running Docker daemon; start it, or use another kind: {error}"
+        return (
+            "instances of kind 'docker' need a running Docker daemon; start it, or use another "
+            f"kind: {error}"
+        )
     return None
 
 

@@ -1,22 +1,26 @@
-"""The process that keeps one instance, and kills everything in it when its main process or the parent is gone.
+"""The process that keeps one instance.
 
-It is run by path (``python -I -S keeper.py REPORT_FD``) and imports only the standard library and
-``kernel``, so that it starts in milliseconds. It reads JSON lines from stdin, one operation each,
-and writes JSON lines to REPORT_FD:
+It kills everything in the instance when its main process or the parent is gone. It is run by path
+(``python -I -S keeper.py REPORT_FD``) and imports only the standard library and ``kernel``, so that
+it starts in milliseconds. It reads JSON lines from stdin, one operation each, and writes JSON lines
+to REPORT_FD:
 
     {"op": "at_end", "commands": [[...]], "orphaned": [[...]]}
-                                            run these at the end, the second ones
-                                            only if the parent is gone                    ->
-                                            {"event": "done"}
-    {"op": "unshare"}                       enter a new network namespace                 ->
-    {"event": "done"}
-    {"op": "ip", "commands": [[...], ...]}  run ``ip`` there, once per list               -> {"event": "done"}
-    {"op": "start", "command": [...], ...}  start the main process (once)                 -> {"event": "started", "pid"}
-    {"op": "signal", "number": 15}          signal the main process alone                 (no
-    answer) {"op": "enter", "visit": 1, ...}        run another command beside it                (no
-    answer) {"op": "leave", "visit": 1}             kill that
-    command                             (no answer) end of the stream                       kill
-    everything, then exit
+        run these at the end, the second ones only if the parent is gone -> {"event": "done"}
+    {"op": "unshare"}
+        enter a new network namespace -> {"event": "done"}
+    {"op": "ip", "commands": [[...], ...]}
+        run ``ip`` there, once per list -> {"event": "done"}
+    {"op": "start", "command": [...], ...}
+        start the main process (once) -> {"event": "started", "pid"}
+    {"op": "signal", "number": 15}
+        signal the main process alone (no answer)
+    {"op": "enter", "visit": 1, ...}
+        run another command beside it (no answer)
+    {"op": "leave", "visit": 1}
+        kill that command (no answer)
+    end of the stream
+        kill everything, then exit
 
 It also reports ``{"event": "exited", "code": 137}`` when the main process and everything that it
 left are gone, and ``{"event": "left", "visit": 1, "code": 0}`` when a command beside it has ended.
@@ -150,7 +154,10 @@ class _Keeper:
                 self.report("left", visit=self.visits.pop(pid), code=_exit_code(status))
 
     def end_all(self) -> None:
-        """Kill all processes, in rounds because some fork meanwhile; then run the commands that clean up."""
+        """Kill all processes, in rounds because some fork meanwhile.
+
+        Then run the commands that clean up.
+        """
         while LINUX and self.reap():
             for pid in _descendants():
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -302,7 +309,10 @@ def _become(
 
 
 def _become_init(*inherited: int) -> None:
-    """Return in a child. This process becomes its init: it forwards signals, reaps orphans, and exits as the child."""
+    """Return in a child.
+
+    This process becomes its init: it forwards signals, reaps orphans, and exits as the child.
+    """
     # Block before the fork, so that no signal is lost in between.
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     child = os.fork()
@@ -335,7 +345,12 @@ def _run(command: Sequence[str]) -> None:
     reader, writer = os.pipe()
     try:
         actions = [(os.POSIX_SPAWN_DUP2, writer, 1), (os.POSIX_SPAWN_DUP2, writer, 2)]
-        pid = os.posix_spawnp(command[0], list(command), os.environ, file_actions=actions)  # noqa: TID251
+        pid = os.posix_spawnp(
+            command[0],
+            list(command),
+            os.environ,  # noqa: TID251
+            file_actions=actions,
+        )
     finally:
         os.close(writer)
     with os.fdopen(reader, "rb") as output:

@@ -1,4 +1,7 @@
-"""The parent's end of a keeper process (see ``keeper``): its pipes, its answers, and the exit that it reports."""
+"""The parent's end of a keeper process (see ``keeper``), and instances that one keeps.
+
+It has the keeper's pipes, its answers, and the exit that it reports.
+"""
 
 import contextlib
 import functools
@@ -101,7 +104,8 @@ class Keeper:
             self._visits.pop(visit).set_result(KILLED)
 
     def enter(self, **fields: Any) -> Visit:
-        number, exited = next(self._numbers), Future[int]()
+        number = next(self._numbers)
+        exited = Future[int]()
         self._visits[number] = exited
         self._send({"op": "enter", "visit": number, **fields})
         # The keeper does not answer once the main process is gone.
@@ -112,7 +116,10 @@ class Keeper:
         )
 
     def call(self, op: str, **fields: Any) -> Mapping[str, Any]:
-        """Have the keeper do ``op``; raise RaysmError if it fails, or the keeper is gone or does not answer."""
+        """Have the keeper do ``op``.
+
+        Raise RaysmError if it fails, or the keeper is gone or does not answer.
+        """
         self._send({"op": op, **fields})
         try:
             answer = self._answers.get(timeout=ANSWER_S)
@@ -127,7 +134,10 @@ class Keeper:
         return answer
 
     def signal(self, number: int) -> None:
-        """Signal the main process through the keeper, which alone knows that the pid has not been reused."""
+        """Signal the main process through the keeper.
+
+        It alone knows that the pid has not been reused.
+        """
         self._send({"op": "signal", "number": int(number)})
 
     def _send(self, request: Mapping[str, Any]) -> None:
@@ -158,8 +168,13 @@ class KeptInstance(Instance):
     def __init__(
         self, keeper: Keeper, host: str, address: str, clean: Callable[[], None] = lambda: None
     ) -> None:
-        """Take over ``keeper``; ``clean`` runs at the end, and removes what a killed keeper left."""
-        self.host, self.address, self.keeper = host, address, keeper
+        """Take over ``keeper``.
+
+        ``clean`` runs at the end, and removes what a killed keeper left.
+        """
+        self.host = host
+        self.address = address
+        self.keeper = keeper
         self.exited: Future[int] = Future()
         self.pid = 0
         self._clean = clean

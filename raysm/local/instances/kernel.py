@@ -1,29 +1,33 @@
-"""System calls of an instance: namespaces, mounts, and joining them for a command beside the main process.
+"""System calls of an instance: namespaces, mounts, and joining them.
 
-The keeper loads this module by its path, so it imports only the standard library. A failure raises
-OSError with the name of the step.
+A command next to the main process joins them. The keeper loads this module by its path, so it
+imports only the standard library. A failure raises OSError with the name of the step.
 """
 
 import contextlib
 import ctypes
 import os
 import signal
-import warnings  # noqa: F401 - os.execvpe imports it, which the user of an instance may have no right to read
+import warnings  # noqa: F401 - os.execvpe imports it; an instance's user may not read it
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = (
-    0x00020000,
-    0x04000000,
-    0x08000000,
-    0x10000000,
-    0x20000000,
-    0x40000000,
-)
-MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 1, 32, 4096, 16384, 1 << 19
-MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+MS_RDONLY = 1
+MS_REMOUNT = 32
+MS_BIND = 4096
+MS_REC = 16384
+MS_SLAVE = 1 << 19
+MS_NOSUID = 2
+MS_NODEV = 4
+MS_NOEXEC = 8
 
 NAMESPACES = ("user", "ipc", "uts", "mnt")
 """The namespaces that an instance may have of its own, which a keeper's child must join in this
@@ -35,7 +39,10 @@ TERMINAL = {"TERM": "xterm-256color"}
 
 
 def enter(hostname: str, mounts: Sequence[Sequence[str]]) -> None:
-    """Enter new mount, host name and IPC namespaces, and carry out the mounts that ``namespace`` planned."""
+    """Enter new mount, host name and IPC namespaces.
+
+    Carry out the mounts that ``namespace`` planned.
+    """
     call("unshare", CLONE_NEWUTS | CLONE_NEWIPC)
     name = hostname.encode()
     call("sethostname", name, len(name))
@@ -80,9 +87,10 @@ def protect(
     *,
     own_user: bool = False,
 ) -> None:
-    """Enter a new mount namespace with overlays, and with read-only paths except for the writable ones among them.
+    """Enter a new mount namespace with overlays and read-only paths.
 
-    The other ``mounts`` follow. With ``own_user`` the rights to mount come from a user namespace.
+    The writable paths among the latter stay so. The other ``mounts`` follow. With ``own_user`` the
+    rights to mount come from a user namespace.
     """
     if own_user:
         own_user_namespace()
@@ -124,7 +132,8 @@ def overlay(folder: str, changes: str, keep: str) -> None:
 
 
 def _mount_overlay(folder: str, changes: str) -> None:
-    upper, work = os.path.join(changes, "upper"), os.path.join(changes, "work")
+    upper = os.path.join(changes, "upper")
+    work = os.path.join(changes, "work")
     # Without parents: the server's home may have been deleted meanwhile, and must not come back.
     for made in (os.path.dirname(changes), changes, upper, work):
         with contextlib.suppress(FileExistsError):
@@ -143,7 +152,8 @@ def _mount_overlay(folder: str, changes: str) -> None:
 
 def own_user_namespace() -> None:
     """Enter a user namespace as the same user, with the right to mount until the next exec."""
-    user, group = os.geteuid(), os.getegid()
+    user = os.geteuid()
+    group = os.getegid()
     call("unshare", CLONE_NEWUSER)
     # Without root's help a process may map only itself, and its group only without setgroups.
     maps = {"setgroups": "deny", "uid_map": f"{user} {user} 1", "gid_map": f"{group} {group} 1"}
@@ -214,11 +224,15 @@ def call(name: str, *arguments: Any) -> None:
 def become_visitor(
     request: Mapping[str, Any], started: Mapping[str, Any], keeper_pid: int
 ) -> NoReturn:
-    """Turn this child of the keeper into the command of ``request``, beside the main process that was ``started``."""
+    """Turn this child of the keeper into the command of ``request``.
+
+    The main process that was ``started`` goes on.
+    """
     # First: a keeper that is killed meanwhile must leave no process behind.
     with contextlib.suppress(AttributeError):  # only Linux has prctl
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    stdin, stdout = _open(request["stdin"], os.O_RDONLY), _open(request["stdout"], os.O_WRONLY)
+    stdin = _open(request["stdin"], os.O_RDONLY)
+    stdout = _open(request["stdout"], os.O_WRONLY)
     # After stdin and stdout were opened: the instance does not see their paths.
     _join(keeper_pid)
     os.setsid()

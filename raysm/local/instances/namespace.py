@@ -1,7 +1,8 @@
-"""Instances as Linux namespaces: each with its own address, ``/opt/ml``, ``/dev/shm``, ``/tmp`` and PID 1.
+"""Instances as Linux namespaces.
 
-They need Linux and root. They are separated as SageMaker's instances are, so that what works here
-works there. They are no protection against malicious code, which is root on this machine.
+Each has its own address, ``/opt/ml``, ``/dev/shm``, ``/tmp`` and PID 1. They need Linux and root.
+They are separated as SageMaker's instances are, so that what works here works there. They are no
+protection against malicious code, which is root on this machine.
 
 An instance sees this machine's file system with these exceptions:
 
@@ -42,7 +43,8 @@ from raysm.local.instances.network import (
 )
 from raysm.local.instances.process import OPT, Mount, make_mount_point, overlays, own_opt
 
-TMP, SHM = Path("/tmp"), Path("/dev/shm")
+TMP = Path("/tmp")
+SHM = Path("/dev/shm")
 
 
 class _NamespaceInstance(KeptInstance):
@@ -67,7 +69,10 @@ class NamespaceSite(Site):
         return missing_for_namespaces()
 
     def __init__(self, keep: Iterable[Path] = ()) -> None:
-        """Make the network; instances see the paths ``keep`` below ``/tmp`` besides those that Python needs."""
+        """Make the network.
+
+        Instances see the paths ``keep`` below ``/tmp`` besides those that Python needs.
+        """
         # Otherwise each instance would compile the kernels again.
         kernels = kernels_folder()
         kernels.mkdir(mode=0o700, exist_ok=True)
@@ -112,7 +117,8 @@ class NamespaceSite(Site):
             open_to_all(spec.base)
         else:
             home.mkdir(exist_ok=True)
-        hosts, resolver = spec.private / "hosts", spec.private / "resolv.conf"
+        hosts = spec.private / "hosts"
+        resolver = spec.private / "resolv.conf"
         names.write(hosts, spec.host)
         # Nothing listens on the loopback's port 53, so a foreign name fails at once instead of
         # after 10 s.
@@ -213,7 +219,10 @@ def _own_job(private: Path) -> list[Mount]:
 
 
 def _own_ml(spec: InstanceSpec, target: Path) -> list[Mount]:
-    """Return the mounts of ``/opt/ml``: the documented folders from this machine's disk, the rest on a small one."""
+    """Return the mounts of ``/opt/ml``.
+
+    The documented folders are from this machine's disk, the rest is on a small one.
+    """
     size_mb = spec.scenario.container.root_mb
     if not size_mb:
         return [("bind", str(spec.base), str(target), "")]
@@ -226,7 +235,10 @@ def _own_ml(spec: InstanceSpec, target: Path) -> list[Mount]:
 
 
 def _own_folder(folder: Path, staging: Path, keep: Iterable[Path], *, mode: int) -> list[Mount]:
-    """Return the mounts that replace ``folder`` by an empty one, in which the paths of ``keep`` stay visible."""
+    """Return the mounts that replace ``folder`` by an empty one.
+
+    The paths of ``keep`` stay visible in it.
+    """
     staging.mkdir()
     # Not by mkdir's mode, from which the umask removes bits.
     staging.chmod(mode)
@@ -244,6 +256,9 @@ def _own_folder(folder: Path, staging: Path, keep: Iterable[Path], *, mode: int)
 
 
 def _closed_folders(keep: Iterable[Path]) -> list[Path]:
-    """Return the folders right below ``/``, such as ``/root``, that hide paths of ``keep`` from other users."""
+    """Return the folders right below ``/`` that hide paths of ``keep`` from other users.
+
+    ``/root`` is one.
+    """
     folders = {Path("/", path.parts[1]) for path in keep if len(path.parts) > 2}
     return sorted(folder for folder in folders if not folder.stat().st_mode & 0o001)

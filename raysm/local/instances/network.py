@@ -97,15 +97,19 @@ def missing_for_namespaces() -> str | None:
     if os.geteuid() != 0:
         return "instances of kind 'namespace' need root; run as root, or use kind 'process'"
     if shutil.which("ip") is None:
-        return "instances of kind 'namespace' need the command 'ip'; install iproute2, or use kind 'process'"
+        return (
+            "instances of kind 'namespace' need the command 'ip'; install iproute2, or use kind "
+            "'process'"
+        )
     try:
         # Root in a container may lack the right. In a thread, so that this process stays in its
         # namespace.
         in_thread(lambda: kernel.call("unshare", kernel.CLONE_NEWNET))
     except OSError as error:
         return (
-            f"this machine refuses to make network namespaces ({os.strerror(error.errno or 0)}), which instances of "
-            "kind 'namespace' need; run the container with --privileged, or use kind 'process'"
+            f"this machine refuses to make network namespaces ({os.strerror(error.errno or 0)}), "
+            "which instances of kind 'namespace' need; run the container with --privileged, or use "
+            "kind 'process'"
         )
     return None
 
@@ -123,7 +127,10 @@ class Network:
     """
 
     def __init__(self) -> None:
-        """Make the switch and claim a /24; raise RaysmError if there is none left, or ``ip`` fails."""
+        """Make the switch and claim a /24.
+
+        Raise RaysmError if there is none left, or ``ip`` fails.
+        """
         missing = missing_for_namespaces()
         if missing:
             raise InvalidRequest(missing)
@@ -174,7 +181,8 @@ class Network:
             self._link = name
             return prefix
         raise RaysmError(
-            f"no free /24 in {' or '.join(RANGES)}: {len(RANGES) * 256} jobs run, or routes cover them"
+            f"no free /24 in {' or '.join(RANGES)}: {len(RANGES) * 256} jobs run, or routes cover "
+            "them"
         )
 
     def _free_prefixes(self) -> Iterator[str]:
@@ -212,7 +220,10 @@ class Network:
         keeper.call("ip", commands=[[self._ip, *command.split()] for command in inside])
 
     def silence_gateway(self, keepers: Sequence[Keeper]) -> None:
-        """Have the gateway drop packets, as in a VPC without NAT, instead of refusing connections."""
+        """Have the gateway drop packets, as in a VPC without NAT.
+
+        Else it would refuse connections.
+        """
         # A fixed entry for a neighbor that does not exist: without it, a connection fails after
         # three seconds of ARP.
         command = (

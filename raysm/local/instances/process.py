@@ -63,7 +63,10 @@ OPT = Path("/opt")
 
 
 def own_opt(opt: Path, staging: Path, ml: Sequence[Mount]) -> list[Mount]:
-    """Make the folder ``staging``; return the mounts that replace ``opt`` by it, ``ml`` among them."""
+    """Make the folder ``staging``.
+
+    Return the mounts that replace ``opt`` by it, ``ml`` among them.
+    """
     staging.mkdir()
     mounts: list[Mount] = []
     for entry in sorted(entry for entry in opt.iterdir() if entry.name != "ml"):
@@ -81,7 +84,10 @@ def own_opt(opt: Path, staging: Path, ml: Sequence[Mount]) -> list[Mount]:
 
 
 def make_mount_point(source: Path, target: Path, within: Path) -> None:
-    """Make ``target`` a folder or a file, as ``source`` is, below the existing folder ``within``."""
+    """Make ``target`` a folder or a file, as ``source`` is.
+
+    It is below the existing folder ``within``.
+    """
     if source.is_dir():
         make_folder(target, within)
     else:
@@ -90,7 +96,10 @@ def make_mount_point(source: Path, target: Path, within: Path) -> None:
 
 
 def check_loopback() -> None:
-    """Raise InvalidRequest if processes of this machine cannot reach each other: Ray would wait without a word."""
+    """Raise InvalidRequest if processes of this machine cannot reach each other.
+
+    Ray would wait without a word.
+    """
     with socket.socket() as server, socket.socket() as client:
         client.settimeout(LOOPBACK_S)
         try:
@@ -99,7 +108,8 @@ def check_loopback() -> None:
             client.connect(server.getsockname())
         except OSError as error:
             raise InvalidRequest(
-                f"processes of this machine cannot reach each other at {ADDRESS} ({error.strerror or error})",
+                f"processes of this machine cannot reach each other at {ADDRESS} "
+                f"({error.strerror or error})",
                 remedy="turn on the loopback interface, as root: ip link set lo up",
             ) from error
 
@@ -242,10 +252,11 @@ def _succeeds(probe: str) -> bool:
 
 
 def give(link: Link, within: Path, but: Path | None = None) -> None:
-    """Make the target of ``link`` a symbolic link; for a folder, make a folder with a symbolic link to each file.
+    """Make the target of ``link`` a symbolic link.
 
-    A job that makes, removes or renames files there changes only the instance's own folders.
-    ``but`` is left out: the job's own folder, which may lie below the source.
+    For a folder, make a folder with a symbolic link to each file. A job that makes, removes or
+    renames files there changes only the instance's own folders. ``but`` is left out: the job's own
+    folder, which may lie below the source.
     """
     if not link.source.is_dir():
         make_folder(link.target.parent, within)
@@ -306,7 +317,10 @@ must not hide."""
 
 
 def overlays(private: Path) -> list[Overlay]:
-    """Return the overlays over this Python's environment; an instance's changes go below its folder ``private``."""
+    """Return the overlays over this Python's environment.
+
+    An instance's changes go below its folder ``private``.
+    """
     prefixes = (sys.prefix, sys.base_prefix, *_site_folders())
     found = {Path(path).resolve() for path in prefixes if Path(path).is_dir()}
     outermost = sorted(
@@ -328,7 +342,10 @@ def _site_folders() -> list[str]:
 
 
 def make_virtual_environment(folder: Path) -> Path:
-    """Make a virtual environment with the packages and commands of this Python; return the folder of its commands."""
+    """Make a virtual environment with the packages and commands of this Python.
+
+    Return the folder of its commands.
+    """
     venv.EnvBuilder(symlinks=True, with_pip=False).create(folder)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     # With addsitedir, because editable installs need the .pth files in these folders to be read.
@@ -339,14 +356,20 @@ def make_virtual_environment(folder: Path) -> Path:
         text = _python_script(script)
         if text is not None and not (commands / script.name).exists():
             # Through sh, as pip does it: the path in a "#!" line is cut after 127 characters.
-            start = f"#!/bin/sh\n'''exec' {shlex.quote(str(commands / 'python'))} \"$0\" \"$@\"\n' '''\n"
+            start = (
+                f"#!/bin/sh\n'''exec' {shlex.quote(str(commands / 'python'))} \"$0\" \"$@\"\n' "
+                "'''\n"
+            )
             (commands / script.name).write_text(start + text)
             (commands / script.name).chmod(0o755)
     return commands
 
 
 def _python_script(path: Path) -> str | None:
-    """Return the text of a console script without the lines that start its Python; None for any other file."""
+    """Return the text of a console script without the lines that start its Python.
+
+    None for any other file.
+    """
     if not path.is_file() or not os.access(path, os.X_OK):
         return None
     with path.open("rb") as file:

@@ -86,7 +86,10 @@ def measure() -> Machine:
 
 
 def memory_left(available: int, root: Path = machine.ROOT) -> int:
-    """Return ``available``, or the bytes left of the container's memory limit, whose cgroup is below ``root``."""
+    """Return ``available``, or the bytes left of the container's memory limit.
+
+    The cgroup of the container is below ``root``.
+    """
     limit = machine.memory_limit(root)
     return (
         available

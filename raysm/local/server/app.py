@@ -33,7 +33,10 @@ another."""
 
 
 class App:
-    """The WSGI application; ``last_request_s`` is on the monotonic clock, ``answering`` counts requests in work."""
+    """The WSGI application.
+
+    ``last_request_s`` is on the monotonic clock, ``answering`` counts requests in work.
+    """
 
     def __init__(
         self,
@@ -138,7 +141,10 @@ class App:
             # moto fails at unexpected parameters; a 5xx would be retried.
             reason = f" with these parameters ({type(error).__name__}: {error})"
         what = call.operation or f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}"
-        message = f"the embedded SageMaker does not emulate {what} of the service {call.service or 's3'}{reason}"
+        message = (
+            f"the embedded SageMaker does not emulate {what} of the service "
+            f"{call.service or 's3'}{reason}"
+        )
         return _error_response(ApiError("NotImplementedException", message), call)(
             environ, start_response
         )
@@ -154,7 +160,10 @@ class App:
         return None
 
     def _admit(self, request: Request) -> None:
-        """Refuse browsers, whose pages could run programs as this user; ``HttpServer`` refuses other users."""
+        """Refuse browsers, whose pages could run programs as this user.
+
+        ``HttpServer`` refuses other users.
+        """
         # A browser sends Origin for another site's page; no client of AWS does.
         if "Origin" in request.headers or not HOSTS.fullmatch(request.headers.get("Host", "")):
             raise ApiError(

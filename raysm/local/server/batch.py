@@ -1,4 +1,6 @@
-"""The embedded Batch: the calls that raysm's array children and grid controllers need, and programs that really run.
+"""The embedded Batch, whose programs really run.
+
+It has the calls that raysm's array children and grid controllers need.
 
 ::
 
@@ -44,7 +46,8 @@ LOG = logging.getLogger(__name__)
 SERVICE = "batch"
 LOG_GROUP = "/aws/batch/job"
 FINAL = ("SUCCEEDED", "FAILED")
-MIN_CHILDREN, MAX_CHILDREN = 2, 10_000
+MIN_CHILDREN = 2
+MAX_CHILDREN = 10_000
 """Size of an array job: https://docs.aws.amazon.com/batch/latest/userguide/array_jobs.html."""
 NOT_EMULATED = (
     "dependsOn",
@@ -117,7 +120,9 @@ class BatchService:
     """
 
     def __init__(self, home: Path, clock: Clock, moto: MotoServices) -> None:
-        self._home, self._clock, self._moto = home, clock, moto
+        self._home = home
+        self._clock = clock
+        self._moto = moto
         self._folder = private_folder(home, "batch")
         self.url = ""
         self._lock = threading.Lock()
@@ -202,8 +207,8 @@ class BatchService:
     def _register(self, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
         if request["type"] != "container" or not request.get("containerProperties"):
             raise _client_error(
-                f"the embedded Batch runs definitions of type container with containerProperties, got type "
-                f"{request['type']!r} with {', '.join(sorted(request))}"
+                "the embedded Batch runs definitions of type container with containerProperties, "
+                f"got type {request['type']!r} with {', '.join(sorted(request))}"
             )
         name = request["jobDefinitionName"]
         with self._lock:
@@ -334,7 +339,8 @@ class BatchService:
             "startedAt": attempt["startedAt"],
             "container": {**container_of(job), **attempt["container"]},
         }
-        code, reason = None, "Essential container in task exited"
+        code = None
+        reason = "Essential container in task exited"
         try:
             code = self._run_program(job, number, folder, stream)
         except (RaysmError, OSError) as error:
@@ -376,10 +382,8 @@ class BatchService:
             )
             code = self._await_end(job, site.start([spec])[0])
         try:
-            at_ms, text = (
-                round(log.stat().st_mtime * 1000),
-                log.read_text(encoding="utf-8", errors="replace"),
-            )
+            at_ms = round(log.stat().st_mtime * 1000)
+            text = log.read_text(encoding="utf-8", errors="replace")
             client = self._moto.client("logs", job.region)
             with contextlib.suppress(client.exceptions.ResourceAlreadyExistsException):
                 client.create_log_group(logGroupName=LOG_GROUP)
@@ -502,8 +506,8 @@ def command_of(job: BatchJob) -> tuple[str, ...]:
     container = container_of(job)
     if not container.get("command"):
         raise _client_error(
-            f"the embedded Batch does not know the entry point of the image {container['image']!r}: give command in "
-            "containerProperties or containerOverrides"
+            "the embedded Batch does not know the entry point of the image "
+            f"{container['image']!r}: give command in containerProperties or containerOverrides"
         )
     return tuple(container["command"])
 

@@ -1,4 +1,7 @@
-"""The server's own paths, which AWS does not have: status, interruptions, waiting for a job, entering an instance."""
+"""The server's own paths, which AWS does not have.
+
+They give its status, interrupt a job, wait for one, and enter an instance.
+"""
 
 import contextlib
 import os
@@ -35,7 +38,10 @@ UPGRADED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade:
 
 
 class HandedOver(ConnectionResetError):
-    """The connection was used for another protocol and is closed; werkzeug ignores such an error."""
+    """The connection was used for another protocol and is closed.
+
+    Werkzeug ignores such an error.
+    """
 
 
 class Entering:
@@ -46,7 +52,10 @@ class Entering:
         *,
         is_permitted: bool,
     ) -> None:
-        """Enter the running instances that ``instances(job, region)`` returns by host, if the scenario permits it."""
+        """Enter running instances, if the scenario permits it.
+
+        ``instances(job, region)`` returns them by host.
+        """
         self._records = records
         self._instances = instances
         self._is_permitted = is_permitted
@@ -117,7 +126,9 @@ def _forward(instance: Instance, port: int, connection: socket.socket) -> None:
 
 
 def _run(instance: Instance, request: Mapping[str, Any], connection: socket.socket) -> None:
-    command, stdin, stdout = request.get("command"), request.get("stdin"), request.get("stdout")
+    command = request.get("command")
+    stdin = request.get("stdin")
+    stdout = request.get("stdout")
     if not (
         isinstance(command, list)
         and command

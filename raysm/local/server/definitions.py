@@ -1,7 +1,7 @@
-"""What the server needs from a request, in one form for all APIs, and the module that reads each API's requests.
+"""What the server needs from a request, in one form for all APIs.
 
-To serve another API, write a module with the same functions as ``training_request`` and add one
-entry to ``SERVED``.
+Each API has a module that reads its requests. To serve another API, write a module with the same
+functions as ``training_request`` and add one entry to ``SERVED``.
 """
 
 import importlib
@@ -79,16 +79,20 @@ Sources: TypeAlias = Mapping[str, tuple[Path, bool]]
 
 
 def served(api: JobApi) -> Any:
-    """Return the module of an API's requests: ``check``, ``image``, ``command``, ``define`` and ``specify``."""
+    """Return the module of an API's requests.
+
+    It has ``check``, ``image``, ``command``, ``define`` and ``specify``.
+    """
     return importlib.import_module(SERVED[api])
 
 
 def command_of(
     entrypoint: Sequence[str] | None, arguments: Sequence[str] | None, default: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Return the command of an instance; an empty first word is the image's own entry point, which only Docker knows.
+    """Return the command of an instance.
 
-    ``default`` are the arguments that the service gives to that entry point.
+    An empty first word is the image's own entry point, which only Docker knows. ``default`` are the
+    arguments that the service gives to that entry point.
     """
     return (*entrypoint, *(arguments or ())) if entrypoint else ("", *(arguments or default))
 
@@ -101,13 +105,17 @@ def kind_of(image: str, tags: Mapping[str, str], default: str) -> str:
         return default if named is None else named.name
     if name not in INSTANCE_KINDS:
         raise validation(
-            f"the tag {INSTANCE_KIND_TAG}={name!r} names no kind of instance: {', '.join(INSTANCE_KINDS)}"
+            f"the tag {INSTANCE_KIND_TAG}={name!r} names no kind of instance: "
+            f"{', '.join(INSTANCE_KINDS)}"
         )
     return name
 
 
 def local_part(what: str, path: str, within: PurePosixPath = BASE) -> PurePosixPath:
-    """Return the absolute ``path`` relative to the base folder; raise ApiError if it is not below ``within``."""
+    """Return the absolute ``path`` relative to the base folder.
+
+    Raise ApiError if it is not below ``within``.
+    """
     place = PurePosixPath(path)
     # Pure paths do not resolve ``..``.
     if ".." in place.parts or not place.is_relative_to(within) or place == within:

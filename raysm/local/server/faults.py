@@ -1,4 +1,7 @@
-"""Requests as AWS's protocols have them, and their refusals by the scenario; the server's own paths do not fail."""
+"""Requests as AWS's protocols have them, and their refusals by the scenario.
+
+The server's own paths do not fail.
+"""
 
 import functools
 import io
@@ -25,8 +28,8 @@ SCOPE = re.compile(r"Credential=[^/]*/\d+/([a-z0-9-]+)/([a-z0-9-]+)/aws4_request
 
 MAX_REQUEST = 16 << 20
 DENIED = (
-    f"User: arn:aws:sts::{ACCOUNT}:assumed-role/raysm-local/session is not authorized to perform: {{0}} because "
-    "no identity-based policy allows the {0} action"
+    f"User: arn:aws:sts::{ACCOUNT}:assumed-role/raysm-local/session is not authorized to perform: "
+    f"{{0}} because no identity-based policy allows the {{0}} action"
 )
 FAILURE = ("InternalFailure", "The request processing has failed because of an unknown error.")
 S3_FAILURE = ("InternalError", "We encountered an internal error. Please try again.")

@@ -1,4 +1,7 @@
-"""The status of one job while it runs: AWS's messages for its end, and a count of changes to wait for."""
+"""The status of one job while it runs.
+
+It has AWS's messages for the job's end, and a count of changes to wait for.
+"""
 
 import abc
 import threading
@@ -22,7 +25,10 @@ ENDS: Mapping[EndReason, tuple[str, str]] = {
 
 FAILURES: Mapping[EndReason, str] = {
     "shutdown": "InternalServerError: the embedded SageMaker was shut down while the job ran",
-    "pending": "CapacityError: the machine's cores were not free within MaxPendingTimeInSeconds; wait for other jobs",
+    "pending": (
+        "CapacityError: the machine's cores were not free within MaxPendingTimeInSeconds; wait for "
+        "other jobs"
+    ),
 }
 
 INTERNAL_ERROR = "We encountered an internal error. Please try again."
@@ -60,19 +66,24 @@ def check_interruption(record: JobRecord, *, spot: bool, is_ending: bool) -> Non
     if not spot:
         raise ApiError(
             "ValidationException",
-            f"the job {record.name} cannot be interrupted: it is not on spot capacity; stop it instead",
+            f"the job {record.name} cannot be interrupted: it is not on spot capacity; stop it "
+            "instead",
             409,
         )
     if record.secondary != "Training" or is_ending:
         raise ApiError(
             "ValidationException",
-            f"the job {record.name} cannot be interrupted now: it is in status {record.secondary}, not Training",
+            f"the job {record.name} cannot be interrupted now: it is in status {record.secondary}, "
+            "not Training",
             409,
         )
 
 
 class JobLife(abc.ABC):
-    """Runs one job whose record was added, and keeps its status; nothing happens before ``start``."""
+    """Runs one job whose record was added, and keeps its status.
+
+    Nothing happens before ``start``.
+    """
 
     def __init__(self, services: Services, record: JobRecord) -> None:
         self._services = services
@@ -153,7 +164,10 @@ class JobLife(abc.ABC):
             self._changed.notify_all()
 
     def await_change(self, seen: int, timeout_s: float) -> int | None:
-        """Wait up to ``timeout_s`` until the count of changes differs from ``seen``; return it, or None at the end."""
+        """Wait up to ``timeout_s`` until the count of changes differs from ``seen``.
+
+        Return it, or None at the end.
+        """
         with self._changed:
             # "Differs", not "exceeds": the caller's count may be that of a server that was killed.
             self._changed.wait_for(lambda: self._changes != seen, timeout_s)

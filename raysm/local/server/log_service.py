@@ -37,8 +37,12 @@ class LogWriter:
     def __init__(
         self, folder: Path, started_s: float, on_event: Callable[[], None] = lambda: None
     ) -> None:
-        """Write below ``folder``; streams are named by the second ``started_s``; call ``on_event`` for each event."""
-        self._folder, self._on_event = folder, on_event
+        """Write below ``folder``.
+
+        Streams are named by the second ``started_s``. Call ``on_event`` for each event.
+        """
+        self._folder = folder
+        self._on_event = on_event
         self._suffix = int(started_s)
         self._files: dict[str, BinaryIO] = {}
         self._lock = threading.Lock()
@@ -120,7 +124,9 @@ class MetricScanner:
     ) -> None:
         """Look for ``definitions`` (Name, Regex)."""
         self._moto = moto
-        self._job, self._api, self._region = record.name, record.api, record.region
+        self._job = record.name
+        self._api = record.api
+        self._region = record.region
         self._patterns = MetricPatterns((item["Name"], item["Regex"]) for item in definitions)
         self._lock = threading.Lock()
         self._last: dict[str, Mapping[str, Any]] = {}
@@ -142,7 +148,8 @@ class MetricScanner:
     def send(self) -> None:
         with self._lock:
             # Sent without the lock, so that the job's lines do not wait for moto.
-            unsent, self._unsent = self._unsent, []
+            unsent = self._unsent
+            self._unsent = []
         dimensions = [{"Name": self._api.name_key, "Value": self._job}]
         for start in range(0, len(unsent), BATCH):
             data = [
@@ -231,7 +238,8 @@ class LogService:
         stream = self._stream(region, request["logGroupName"], request["logStreamName"])
         limit = int(request.get("limit") or PAGE_EVENTS)
         token = request.get("nextToken")
-        direction, start = "f" if request.get("startFromHead") else "b", 0
+        direction = "f" if request.get("startFromHead") else "b"
+        start = 0
         end: int | None = None
         if token is not None:
             direction, _, offset = token.partition("/")
@@ -312,7 +320,8 @@ def _numbered(
 
 
 def _within(event: Event, request: Mapping[str, Any]) -> bool:
-    start, end = request.get("startTime"), request.get("endTime")
+    start = request.get("startTime")
+    end = request.get("endTime")
     return (start is None or event[2] >= start) and (end is None or event[2] <= end)
 
 

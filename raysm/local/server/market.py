@@ -42,7 +42,10 @@ class Stock:
         self._held: dict[tuple[str, JobApi, str], Counter[str]] = {}
 
     def interrupts(self, region: str, line: str) -> bool:
-        """Return whether ``line`` interrupts the job that wrote it: once for each text in ``interrupted_at``."""
+        """Return whether ``line`` interrupts the job that wrote it.
+
+        Each text in ``interrupted_at`` does so once.
+        """
         texts = self._scenario.of(region).capacity.interrupted_at
         if not texts:
             return False
@@ -113,9 +116,10 @@ class Stock:
             if used + count > quotas[name]:
                 raise ApiError(
                     "ResourceLimitExceeded",
-                    f"The account-level service limit '{quota_name(name, api, is_spot)}' is {quotas[name]} Instances, "
-                    f"with current utilization of {used} Instances and a request delta of {count} Instances. "
-                    "Please use AWS Service Quotas to request an increase for this quota.",
+                    f"The account-level service limit '{quota_name(name, api, is_spot)}' is "
+                    f"{quotas[name]} Instances, with current utilization of {used} Instances and a "
+                    f"request delta of {count} Instances. Please use AWS Service Quotas to request "
+                    "an increase for this quota.",
                 )
 
 
@@ -162,7 +166,10 @@ class MarketService:
 
 
 def asked_instances(api: JobApi, request: Mapping[str, Any]) -> Counter[str]:
-    """Return the number of instances of each type in a request; with preferred types, of the chosen or first one."""
+    """Return the number of instances of each type in a request.
+
+    With preferred types, it is that of the chosen or first one.
+    """
     resources = _resources(api, request)
     counts: Counter[str] = Counter()
     for group in resources.get("InstanceGroups") or [settled(resources)]:
@@ -181,7 +188,10 @@ def _resources(api: JobApi, request: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _choices(api: JobApi, request: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the request with each of its preferred types, in their order; the request itself if it prefers none."""
+    """Yield the request with each of its preferred types, in their order.
+
+    Yield the request itself if it prefers none.
+    """
     resources = _resources(api, request)
     if not preferred(resources):
         yield request

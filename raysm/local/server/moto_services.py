@@ -1,8 +1,8 @@
-"""moto's services (S3, CloudWatch, STS, IAM and others): one WSGI application, and boto3 clients for the server itself.
+"""moto's services (S3, CloudWatch, STS, IAM and others) as one WSGI application.
 
-The clients need no socket: botocore calls the application in the caller's thread. The functions
-after ``MotoServices`` use parts of moto that are not its public interface;
-``tests/local/server/test_app.py`` uses each of them.
+The server itself has boto3 clients for them. The clients need no socket: botocore calls the
+application in the caller's thread. The functions after ``MotoServices`` use parts of moto that are
+not its public interface; ``tests/local/server/test_app.py`` uses each of them.
 
 moto's S3 is in memory. A server writes each bucket to a file when it ends, and reads the files when
 it starts. A server that is killed leaves the files of the previous end. Of raysm's own bucket, only
@@ -136,9 +136,10 @@ def _environ(request: Any, body: Any) -> dict[str, Any]:
 
 
 def simulate_policy(form: bytes, moto: MotoServices) -> bytes | None:
-    """Answer IAM's SimulatePrincipalPolicy, which moto does not: everything is allowed; None for other requests.
+    """Answer IAM's SimulatePrincipalPolicy, which moto does not.
 
-    The role is made too, because a client asks next which principals the role trusts.
+    Everything is allowed. Return None for other requests. The role is made too, because a client
+    asks next which principals the role trusts.
     """
     fields = parse_qs(form.decode(errors="replace"))
     if fields.get("Action") != ["SimulatePrincipalPolicy"]:
@@ -160,16 +161,17 @@ def simulate_policy(form: bytes, moto: MotoServices) -> bytes | None:
         values[0] for name, values in fields.items() if name.startswith("ResourceArns.member.")
     ] or ["*"]
     members = "".join(
-        f"<member><EvalActionName>{escape(action)}</EvalActionName><EvalResourceName>{escape(resource)}"
-        "</EvalResourceName><EvalDecision>allowed</EvalDecision></member>"
+        f"<member><EvalActionName>{escape(action)}</EvalActionName>"
+        f"<EvalResourceName>{escape(resource)}</EvalResourceName>"
+        "<EvalDecision>allowed</EvalDecision></member>"
         for action in actions
         for resource in resources
     )
     return (
         f'<SimulatePrincipalPolicyResponse xmlns="{NAMESPACE}"><SimulatePrincipalPolicyResult>'
         f"<IsTruncated>false</IsTruncated><EvaluationResults>{members}</EvaluationResults>"
-        f"</SimulatePrincipalPolicyResult><ResponseMetadata><RequestId>{uuid.uuid4()}</RequestId></ResponseMetadata>"
-        "</SimulatePrincipalPolicyResponse>"
+        f"</SimulatePrincipalPolicyResult><ResponseMetadata><RequestId>{uuid.uuid4()}</RequestId>"
+        "</ResponseMetadata></SimulatePrincipalPolicyResponse>"
     ).encode()
 
 
@@ -198,7 +200,10 @@ def add_bucket(name: str, bucket: Any) -> None:
 
 
 def read_stored(bucket: str, key: str, size: int, chunk: int) -> Iterator[bytes]:
-    """Yield the content of an object in parts, from moto's spool: its answers to GET hold the object in memory."""
+    """Yield the content of an object in parts, from moto's spool.
+
+    moto's answers to GET hold the object in memory.
+    """
     stored = _s3_backends()[ACCOUNT][PARTITION].get_object(bucket, key)
     for start in range(0, size, chunk):
         # moto's own answers seek in the same file.
@@ -254,7 +259,10 @@ def _is_own(bucket: str) -> bool:
 
 
 def save_buckets(home: Path, records: Iterable[JobRecord]) -> None:
-    """Write every bucket of the server of ``home``, which ends: objects that are not kept are removed."""
+    """Write every bucket of the server of ``home``, which ends.
+
+    Objects that are not kept are removed.
+    """
     prefixes = _prefixes_to_keep(records)
     present = buckets()
     folder = _folder(home)
@@ -275,7 +283,10 @@ def save_buckets(home: Path, records: Iterable[JobRecord]) -> None:
 
 
 def restore_buckets(home: Path) -> None:
-    """Read the buckets of the previous server; a file that cannot be read is logged and moved away."""
+    """Read the buckets of the previous server.
+
+    A file that cannot be read is logged and moved away.
+    """
     folder = _folder(home)
     for other in folder.parent.iterdir() if folder.parent.is_dir() else ():
         if other.name not in (folder.name, UNREADABLE) and other.is_dir() and any(other.iterdir()):

@@ -51,8 +51,12 @@ class _Object(NamedTuple):
 
 class Objects:
     def __init__(self, moto: MotoServices, results: Path | None = None) -> None:
-        """Use moto's S3; ``results``, the home's existing folder of results, must not be made again."""
-        self._moto, self._results = moto, results
+        """Use moto's S3.
+
+        ``results``, the home's existing folder of results, must not be made again.
+        """
+        self._moto = moto
+        self._results = results
 
     @property
     def _s3(self) -> Any:
@@ -68,7 +72,10 @@ class Objects:
         return FolderStore(folder, self._within(folder))
 
     def _within(self, path: Path) -> Path | None:
-        """Return the folder above ``path`` that must exist: a home that was deleted must not come back."""
+        """Return the folder above ``path`` that must exist.
+
+        A home that was deleted must not come back.
+        """
         return (
             self._results
             if self._results is not None and path.is_relative_to(self._results)
@@ -84,7 +91,10 @@ class Objects:
         self._download(objects, folder)
 
     def download_listed(self, uri: str, folder: Path) -> None:
-        """Download the objects that the manifest at ``uri`` lists into the new ``folder``, by their names in it."""
+        """Download the objects that the manifest at ``uri`` lists into the new ``folder``.
+
+        They keep their names in it.
+        """
         manifest = InputManifest.of(self._read_manifest(uri), uri)
         if not is_file(manifest.prefix):
             self._download(list(self._listed(manifest)), folder)
@@ -92,7 +102,8 @@ class Objects:
         base = self.local(manifest.prefix)
         folder.mkdir(exist_ok=True)
         for name in manifest.names:
-            source, path = base / name, _place_below(folder, name, base / name)
+            source = base / name
+            path = _place_below(folder, name, base / name)
             if not source.is_file():
                 raise InvalidInput(f"{uri} lists {source}, which is not a file")
             make_folder(path.parent, within=folder)
@@ -129,7 +140,8 @@ class Objects:
                 Bucket=bucket, Prefix=prefix
             ):
                 for item in page.get("Contents", []):
-                    key, size = item["Key"], item["Size"]
+                    key = item["Key"]
+                    size = item["Size"]
                     # A key that ends with a slash stands for an empty folder.
                     if not key.endswith("/"):
                         yield _Object(bucket, key, size, _relative(key, prefix))
@@ -247,7 +259,10 @@ def _translated(uri: str) -> Iterator[None]:
 def bring(
     objects: Objects, sources: Sequence[Source], folder: Path
 ) -> dict[str, tuple[Path, bool]]:
-    """Download the channels that are in S3 into ``folder``; return each channel's path, and whether the job owns it."""
+    """Download the channels that are in S3 into ``folder``.
+
+    Return each channel's path, and whether the job owns it.
+    """
     places: dict[str, tuple[Path, bool]] = {}
     for number, source in enumerate(sources):
         if is_file(source.uri) and not source.manifest:
@@ -268,10 +283,10 @@ def bring(
 
 
 def upload_order(job: LocalJob, chance: Random) -> list[str]:
-    """Return the instances in random order, because AWS promises none: the last upload of a name stays.
+    """Return the instances in random order, because AWS promises none.
 
-    See the developer guide, "Amazon SageMaker AI Training Storage Folders": names of files must not
-    clash.
+    The last upload of a name stays. See the developer guide, "Amazon SageMaker AI Training Storage
+    Folders": names of files must not clash.
     """
     hosts = list(job.instances)
     chance.shuffle(hosts)
@@ -287,7 +302,10 @@ def upload(
     *,
     failed: bool,
 ) -> None:
-    """Upload the outputs of the instances; ``say`` receives a line about each file that is left out."""
+    """Upload the outputs of the instances.
+
+    ``say`` receives a line about each file that is left out.
+    """
     for output in definition.outputs:
         # SageMaker does not upload the model of a job that failed.
         if failed and output.unless_failed:

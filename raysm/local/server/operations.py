@@ -86,7 +86,10 @@ class Operations:
         return self._operations[operation](request, region)
 
     def interrupt(self, name: str) -> None:
-        """Interrupt the training job ``name``, in whatever region it runs; raise ApiError if it does not run."""
+        """Interrupt the training job ``name``, in whatever region it runs.
+
+        Raise ApiError if it does not run.
+        """
         with self._lock:
             runs = [
                 run for (_, api, mine), run in self._runs.items() if (api, mine) == (TRAINING, name)
@@ -110,7 +113,10 @@ class Operations:
         return run is None or run.await_end(timeout_s)
 
     def await_change(self, name: str, region: str, seen: int, timeout_s: float) -> int | None:
-        """Wait until a job's count of changes differs from ``seen``; return it, or None once the job has ended."""
+        """Wait until a job's count of changes differs from ``seen``.
+
+        Return it, or None once the job has ended.
+        """
         run = self._unfinished(name, region)
         return None if run is None else run.await_change(seen, timeout_s)
 
@@ -160,8 +166,9 @@ class Operations:
         kind = kind_of(image, tags, self._default_kind)
         if not served(api).command(parameters)[0] and not instance_kind(kind).needs_image:
             raise validation(
-                f"the embedded SageMaker does not know the entry point of the image {image!r}: give "
-                f"ContainerEntrypoint, or run the image itself: the tag {INSTANCE_KIND_TAG}=docker"
+                f"the embedded SageMaker does not know the entry point of the image {image!r}: "
+                "give ContainerEntrypoint, or run the image itself: the tag "
+                f"{INSTANCE_KIND_TAG}=docker"
             )
         missing = missing_for(kind)
         if missing:
@@ -169,16 +176,18 @@ class Operations:
         speed = self._records.clock.speed
         if speed != 1.0 and not instance_kind(kind).keeps_any_time:
             raise validation(
-                f"instances of the kind {kind} run in this machine's time, and the scenario has speed = {speed:g}: "
-                "use simulated instances, or remove speed from the scenario"
+                f"instances of the kind {kind} run in this machine's time, and the scenario has "
+                f"speed = {speed:g}: use simulated instances, or remove speed from the scenario"
             )
         if parameters.get("MlflowConfig"):
             raise validation(
-                "MlflowConfig: the embedded SageMaker does not emulate managed MLflow; leave it out, and copy metrics "
-                "into a file or an MLflow server: tracking='sqlite:///mlflow.db' or 'http://…'"
+                "MlflowConfig: the embedded SageMaker does not emulate managed MLflow; leave it "
+                "out, and copy metrics into a file or an MLflow server: "
+                "tracking='sqlite:///mlflow.db' or 'http://…'"
             )
         self._services.stock.check_quota(api, parameters, region)
-        name, now = parameters[api.name_key], self._records.clock.now()
+        name = parameters[api.name_key]
+        now = self._records.clock.now()
         record = JobRecord(
             kind=api.kind,
             name=name,

@@ -1,4 +1,4 @@
-"""CreateProcessingJob: what is refused on this machine, and what a request means for its instances."""
+"""CreateProcessingJob: what is refused here, and what a request means for its instances."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,7 +41,8 @@ def image(request: Mapping[str, Any]) -> str:
 
 
 def _check_input(channel: Mapping[str, Any]) -> None:
-    name, source = channel["InputName"], channel.get("S3Input")
+    name = channel["InputName"]
+    source = channel.get("S3Input")
     if source is None:
         raise validation(f"input {name!r}: only S3Input is available here")
     if source.get("S3DataType") not in ("S3Prefix", "ManifestFile"):
@@ -132,7 +133,8 @@ def _channel(channel: Mapping[str, Any], source: Path, owned: bool) -> Channel:
 
 def _description(record: JobRecord) -> dict[str, Any]:
     request = record.request
-    app, cluster = request["AppSpecification"], request["ProcessingResources"]["ClusterConfig"]
+    app = request["AppSpecification"]
+    cluster = request["ProcessingResources"]["ClusterConfig"]
     return {
         "ProcessingJobArn": record.arn,
         "ProcessingJobName": record.name,

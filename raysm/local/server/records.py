@@ -1,4 +1,6 @@
-"""The records of all jobs: one JSON file each, written whole at every change, so that a restart finds it.
+"""The records of all jobs, one JSON file each.
+
+It is written whole at every change, so that a restart finds it.
 
 ::
 
@@ -84,7 +86,8 @@ class Records:
     def __init__(self, home: Path, clock: Clock | None = None) -> None:
         """Read the records; a file that cannot be read is skipped."""
         self.clock = clock or Clock()
-        self._home, self._jobs = home, home / JOBS
+        self._home = home
+        self._jobs = home / JOBS
         self._jobs.mkdir(parents=True, exist_ok=True)
         # Identifies the folder, because another one may take its path.
         self._opened = os.stat(self._jobs)
@@ -116,8 +119,9 @@ class Records:
             if existing is not None:
                 raise ApiError(
                     "ResourceInUse",
-                    f"{record.api.title} job names must be unique within an AWS account and region, and a "
-                    f"{record.kind} job with this name already exists ({existing.arn})",
+                    f"{record.api.title} job names must be unique within an AWS account and "
+                    f"region, and a {record.kind} job with this name already exists "
+                    f"({existing.arn})",
                 )
             folder = self.folder(record.api, record.name, record.region)
             # Write first, so that a job whose file cannot be written is refused.
@@ -184,7 +188,10 @@ class Records:
             yield
 
     def update(self, api: JobApi, name: str, region: str = REGION, **changes: Any) -> JobRecord:
-        """Change fields of a job; if the disk is full, the change stays in memory until ``retry`` can write it."""
+        """Change fields of a job.
+
+        If the disk is full, the change stays in memory until ``retry`` can write it.
+        """
         with self._lock:
             record = replace(self.get(api, name, region), modified_s=self.clock.now(), **changes)
             self._records[record.key] = record

@@ -5,7 +5,7 @@
     Starting ── Pending (until it is its turn) ── Downloading ── Training ── Uploading ── Completed
                                                       ▲             │            └─────── Failed
         Starting ◄── Interrupted ◄────────────────────┴─────────────┤
-                                              Stopping ◄────────────┘──── Uploading ───── Stopped, MaxRuntimeExceeded …
+                                              Stopping ◄────────────┘──── Uploading ───── Stopped …
 
 Processing jobs have the same life, but their API shows only the status.
 """
@@ -79,7 +79,10 @@ class JobRun(JobLife):
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask the job to end: SIGTERM, and SIGKILL after the grace period; raise ApiError if it has ended."""
+        """Ask the job to end: SIGTERM, and SIGKILL after the grace period.
+
+        Raise ApiError if it has ended.
+        """
         with self._records.held():
             check_stop(self.record)
             self._end_early("stop")
@@ -151,7 +154,8 @@ class JobRun(JobLife):
 
     def _give_back(self) -> None:
         """Release cores and capacity, once: afterwards a job of the same name may have them."""
-        ticket, self._ticket = self._ticket, None
+        ticket = self._ticket
+        self._ticket = None
         if ticket is not None:
             self._services.cores.give_back(ticket)
             self._services.stock.give_back(self._created)
@@ -193,9 +197,13 @@ class JobRun(JobLife):
         return time.monotonic() - self._begun_s
 
     def _run_attempts(self) -> None:
-        """Run attempts until one ends the job; another follows an interruption or a retried error of the service."""
+        """Run attempts until one ends the job.
+
+        Another follows an interruption or a retried error of the service.
+        """
         # RetryStrategy does not count interruptions.
-        number, retries = 1, self._definition.retries
+        number = 1
+        retries = self._definition.retries
         while True:
             try:
                 if not self._run_attempt(number):
@@ -284,7 +292,10 @@ class JobRun(JobLife):
         return interrupted
 
     def _watch(self, job: LocalJob) -> Outcome:
-        """Wait until the instances have ended; stop them at a request, a time limit or an interruption."""
+        """Wait until the instances have ended.
+
+        Stop them at a request, a time limit or an interruption.
+        """
         began = sent_s = time.monotonic()
         stopping = False
         has_internal_error = self._services.chance.random() < self._capacity.internal_errors

@@ -95,7 +95,10 @@ class Cores:
 
 
 class Timers:
-    """One thread that calls functions at given times, since tens of thousands of simulated jobs may wait."""
+    """One thread that calls functions at given times.
+
+    Tens of thousands of simulated jobs may wait.
+    """
 
     def __init__(self) -> None:
         self._queue: list[tuple[float, int, Callable[[], None]]] = []

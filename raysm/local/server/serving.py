@@ -61,7 +61,10 @@ the queue."""
 MAX_FILES = 65536
 """Soft limit of open files: each job and each waiting client needs some."""
 
-REFUSAL = b'{"__type": "AccessDeniedException", "message": "the embedded SageMaker answers only its own user"}'
+REFUSAL = (
+    b'{"__type": "AccessDeniedException", "message": "the embedded SageMaker answers only its own '
+    b'user"}'
+)
 REFUSED = refusal(REFUSAL, "application/x-amz-json-1.1")
 
 
@@ -104,7 +107,10 @@ class HttpServer(ThreadedWSGIServer):
 
 
 class UnixHttpServer(HttpServer):
-    """The same on a Unix socket, which raysm's own clients use: there they can check who listens."""
+    """The same on a Unix socket, which raysm's own clients use.
+
+    There they can check who listens.
+    """
 
     def __init__(
         self,
@@ -150,13 +156,17 @@ def _allow_files(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
 
 
-LOST = "InternalServerError: the embedded SageMaker that ran the job was killed; its instances ended with it"
+LOST = (
+    "InternalServerError: the embedded SageMaker that ran the job was killed; its instances ended "
+    "with it"
+)
 POLL_S = 0.5
 LOG = logging.getLogger(__name__)
 
 SDK_CONFIG = f"""\
-# Written by raysm. The SageMaker SDK works here with this file's path in SAGEMAKER_USER_CONFIG_OVERRIDE, and with
-# AWS_ENDPOINT_URL. Otherwise it would ask AWS for the name of its default bucket, and send usage data.
+# Written by raysm. The SageMaker SDK works here with this file's path in
+# SAGEMAKER_USER_CONFIG_OVERRIDE, and with AWS_ENDPOINT_URL. Otherwise it would ask AWS for the name
+# of its default bucket, and send usage data.
 SchemaVersion: "1.0"
 SageMaker:
   PythonSDK:
@@ -198,7 +208,10 @@ def _locked(home: Path) -> Iterator[int]:
 
 
 def _is_same_home(home: Path, lock: int) -> bool:
-    """Return whether ``home`` is still the folder that this server locked, not deleted and not made again."""
+    """Return whether ``home`` is still the folder that this server locked.
+
+    It may have been deleted, and made again.
+    """
     try:
         return os.path.samestat(os.stat(lock_file(home)), os.fstat(lock))
     except OSError:
@@ -206,7 +219,10 @@ def _is_same_home(home: Path, lock: int) -> bool:
 
 
 def serve(options: Options) -> None:
-    """Serve until a signal, a shutdown request or the idle limit; raise InvalidRequest if a server runs already."""
+    """Serve until a signal, a shutdown request or the idle limit.
+
+    Raise InvalidRequest if a server runs already.
+    """
     with _locked(options.home) as lock, contextlib.ExitStack() as stack:
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         # The folders of tokens, data and models; the modes in an instance's folders are
@@ -315,7 +331,8 @@ def serve(options: Options) -> None:
                 records.retry()
                 for title in records.unwritten():
                     LOG.error(
-                        "the record of the %s could not be written; the next server will not know its end",
+                        "the record of the %s could not be written; the next server will not know "
+                        "its end",
                         title,
                     )
                 # Last, because jobs and answers in flight may put objects.

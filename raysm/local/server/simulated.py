@@ -1,4 +1,6 @@
-"""The life of a job with simulated instances: nothing runs, and the scenario decides how long it takes and how it ends.
+"""The life of a job with simulated instances.
+
+Nothing runs; the scenario decides how long it takes and how it ends.
 
 ::
 
@@ -81,7 +83,8 @@ class SimulatedLife(JobLife):
         self._services.timers.after(self._clock.takes_s(seconds), run_step)
 
     def _launch(self) -> None:
-        delay_s, wait_s = self._capacity.start_delay_s, self._left_of_wait_s()
+        delay_s = self._capacity.start_delay_s
+        wait_s = self._left_of_wait_s()
         if not self._services.stock.take(self._created, self._chance):
             self._schedule(min(REFUSAL_S, wait_s), lambda: self._fail(INSUFFICIENT))
         elif delay_s > wait_s:
@@ -147,7 +150,8 @@ class SimulatedLife(JobLife):
         if self._running_since_s is not None:
             # The delay of a late timer does not count as work.
             ran_s = min(self._clock.now() - self._running_since_s, self._left_s)
-            self._training_s, self._left_s = self._training_s + ran_s, self._left_s - ran_s
+            self._training_s = self._training_s + ran_s
+            self._left_s = self._left_s - ran_s
             self._running_since_s = None
         self._services.stock.give_back(self._created)
 

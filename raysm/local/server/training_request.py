@@ -1,4 +1,4 @@
-"""CreateTrainingJob: what is refused on this machine, and what a request means for its instances."""
+"""CreateTrainingJob: what is refused here, and what a request means for its instances."""
 
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -31,8 +31,8 @@ def check(request: Mapping[str, Any]) -> None:
     if count > MAX_INSTANCES:
         raise ApiError(
             "ResourceLimitExceeded",
-            f"The account-level service limit is {MAX_INSTANCES} instances on this machine, with a request delta of "
-            f"{count} instances",
+            f"The account-level service limit is {MAX_INSTANCES} instances on this machine, with a "
+            f"request delta of {count} instances",
         )
     algorithm = request.get("AlgorithmSpecification")
     # botocore's model requires neither AlgorithmSpecification nor the image.
@@ -45,7 +45,8 @@ def check(request: Mapping[str, Any]) -> None:
     if algorithm.get("TrainingInputMode") == "Pipe":
         raise validation("TrainingInputMode Pipe is not available here; use File or FastFile")
     for channel in _channels(request):
-        name, source = channel["ChannelName"], channel["DataSource"].get("S3DataSource")
+        name = channel["ChannelName"]
+        source = channel["DataSource"].get("S3DataSource")
         if source is None:
             raise validation(f"channel {name!r}: only S3DataSource is available here")
         if source["S3DataType"] not in ("S3Prefix", "ManifestFile"):
@@ -82,7 +83,8 @@ def _groups(resources: Mapping[str, Any]) -> tuple[Group, ...]:
 
 def define(record: JobRecord) -> Definition:
     request = record.request
-    condition, output = request.get("StoppingCondition") or {}, request["OutputDataConfig"]
+    condition = request.get("StoppingCondition") or {}
+    output = request["OutputDataConfig"]
     prefix = join(output["S3OutputPath"], record.name, "output")
     # SageMaker compresses by default.
     archived = output.get("CompressionType", "GZIP") == "GZIP"

@@ -1,4 +1,7 @@
-"""Refusals in AWS's words, and the check of a request against botocore's model: boto3 checks only a part of it."""
+"""Refusals in AWS's words, and the check of a request against botocore's model.
+
+boto3 checks only a part of it.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -43,12 +46,18 @@ def validation(message: str) -> ApiError:
 
 
 def not_found(what: str = "") -> ApiError:
-    """Return SageMaker's refusal for a job that does not exist: a ValidationException, for historical reasons."""
+    """Return SageMaker's refusal for a job that does not exist.
+
+    It is a ValidationException, for historical reasons.
+    """
     return validation("Requested resource not found." + (f" ({what})" if what else ""))
 
 
 def check(operation: str, request: Any) -> None:
-    """Check the whole request against the model; raise ApiError (ValidationException) in SageMaker's words."""
+    """Check the whole request against the model.
+
+    Raise ApiError (ValidationException) in SageMaker's words.
+    """
     refuse(violations(operation, request, takes_files=True), validation)
 
 
@@ -77,10 +86,8 @@ def check_rules(api: JobApi, request: Mapping[str, Any]) -> None:
 
 
 def _message(violation: Violation) -> str:
-    path, shown = (
-        ".".join(map(_step, violation.path)) or "request",
-        str(violation.value)[:LONGEST_SHOWN],
-    )
+    path = ".".join(map(_step, violation.path)) or "request"
+    shown = str(violation.value)[:LONGEST_SHOWN]
     if violation.rule is Rule.MISSING:
         return f"Value null at '{path}' failed to satisfy constraint: Member must not be null"
     if violation.rule is Rule.TYPE:

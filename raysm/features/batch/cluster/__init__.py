@@ -1,1 +1,4 @@
-"""Batch inference: cut records into pieces, predict them on all instances, and write the parts in order."""
+"""Batch inference: cut records into pieces, predict them, and write the parts in order.
+
+All instances predict.
+"""

@@ -1,7 +1,7 @@
-"""The columns of a channel's tables: one type for each, over all files, known before the first record is read.
+"""The columns of a channel's tables: one type for each, over all files.
 
-A type that is guessed from the first block of a file is wrong for the rest of it, or for the next
-file.
+The types are known before the first record is read. A type that is guessed from the first block of
+a file is wrong for the rest of it, or for the next file.
 """
 
 from collections.abc import Iterable, Sequence
@@ -67,7 +67,10 @@ def column(name: str, kind: pa.DataType, lacks_values: bool) -> pa.Field:
 
 
 def plain(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values, however a file encodes them: categories and large texts are texts."""
+    """Return the type of the values, however a file encodes them.
+
+    Categories and large texts are texts.
+    """
     if pa.types.is_dictionary(kind):
         return plain(kind.value_type)
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -95,7 +98,8 @@ def unified(
         if lacks:
             raise InvalidInput(
                 f"{item.file} has other columns than {with_columns[0].file}: only one of them has "
-                f"{', '.join(map(repr, sorted(lacks)[:5]))}. Give all files the same columns, named in their first line"
+                f"{', '.join(map(repr, sorted(lacks)[:5]))}. Give all files the same columns, "
+                "named in their first line"
             )
     # A CSV file with only a header has no types.
     described = [item for item in files if item.rows] or with_columns
@@ -103,20 +107,22 @@ def unified(
     first_file: dict[str, str] = {}
     for item in described:
         for field in item.schema:
-            name, kind = field.name, plain(field.type)
+            name = field.name
+            kind = plain(field.type)
             before = found.get(name, field.with_type(kind))
             joined = join(before.type, kind, rules)
             if joined is None:
                 raise InvalidInput(
-                    f"the column {name!r} is {kind} in {item.file} and {before.type} in {first_file[name]}; write it "
-                    "with one type in all files"
+                    f"the column {name!r} is {kind} in {item.file} and {before.type} in "
+                    f"{first_file[name]}; write it with one type in all files"
                 )
             found[name] = pa.field(name, joined, before.nullable or field.nullable)
             first_file.setdefault(name, item.file)
     unknown = [name for name in types if name not in found]
     if unknown:
         raise InvalidInput(
-            f"types names the column {unknown[0]!r}; the input has {', '.join(found) or 'no columns'}"
+            f"types names the column {unknown[0]!r}; the input has "
+            f"{', '.join(found) or 'no columns'}"
         )
     fields = [
         column(
@@ -263,8 +269,8 @@ def cast(table: pa.Table, schema: pa.Schema, file: str) -> pa.Table:
             arrays.append(array if array.type == field.type else pc.cast(array, field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise InvalidInput(
-                f"the column {field.name!r} of {file} cannot be read as {field.type}: {error}; read it as text, "
-                f"types={{{field.name!r}: 'string'}}"
+                f"the column {field.name!r} of {file} cannot be read as {field.type}: {error}; "
+                f"read it as text, types={{{field.name!r}: 'string'}}"
             ) from error
     return pa.table(arrays, names=schema.names)
 

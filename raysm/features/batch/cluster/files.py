@@ -20,7 +20,10 @@ BUFFER_BYTES = 4 << 20
 
 
 def objects(values: Sequence[Any]) -> np.ndarray[Any, Any]:
-    """Return values as an array of objects, because NumPy would turn equal lists into a matrix and pad texts."""
+    """Return values as an array of objects.
+
+    NumPy would turn equal lists into a matrix and pad texts.
+    """
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array
@@ -99,7 +102,10 @@ class Text:
     keys: tuple[str, ...] = ("file", "row")
 
     def cut(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
-        """Cut before lines; a compressed file stays whole, because reading cannot begin in its middle."""
+        """Cut before lines.
+
+        A compressed file stays whole, because reading cannot begin in its middle.
+        """
         return [span for file in files for span in _cut_lines(folder, file, rows)]
 
     def batches(self, folder: Path, span: Span, batch_size: int, threads: int) -> Iterator[Columns]:
@@ -112,7 +118,8 @@ class Text:
                 texts = [line.rstrip(b"\r\n").decode() for line in some]
             except UnicodeDecodeError as error:
                 raise InvalidInput(
-                    f"{folder / name}: a line of rows {row} to {row + len(some) - 1} is not UTF-8 ({error}); convert it"
+                    f"{folder / name}: a line of rows {row} to {row + len(some) - 1} is not UTF-8 "
+                    f"({error}); convert it"
                 ) from error
             numbers = np.arange(row, row + len(some))
             yield {"file": objects([name] * len(some)), "row": numbers, "text": objects(texts)}
@@ -141,13 +148,16 @@ def _cut_lines(folder: Path, name: str, rows: int) -> list[Span]:
     if is_gzipped(name):
         return [Span(files=(name,))]
     # All lines are read once, to find the byte at which each span begins.
-    spans, begin, first = [], 0, 0
+    spans = []
+    begin = 0
+    first = 0
     with (folder / name).open("rb", buffering=BUFFER_BYTES) as file:
         while count := sum(1 for _ in islice(file, rows)):
             # Once for each span, because a tell() for each line would take long.
             stop = file.tell()
             spans.append(Span(files=(name,), start=begin, stop=stop, first_row=first, rows=count))
-            begin, first = stop, first + count
+            begin = stop
+            first = first + count
     return spans
 
 

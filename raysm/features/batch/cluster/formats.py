@@ -45,7 +45,10 @@ class Format(Protocol):
         ...
 
     def batches(self, folder: Path, span: Span, batch_size: int, threads: int) -> Iterator[Columns]:
-        """Yield the records of a span, ``batch_size`` at a time, fewer at its end, with the columns ``keys``."""
+        """Yield the records of a span with the columns ``keys``, ``batch_size`` at a time.
+
+        The last batch may have fewer.
+        """
         ...
 
 
@@ -78,7 +81,8 @@ def reader_of(name: str, columns: "InputColumns | None" = None) -> "Format":
         kind = pkgutil.resolve_name(FORMATS[name][0])
     except ImportError as error:
         raise MissingDependency(
-            f"reading {name} needs the module {error.name}; add its package to the requirements (for images: pillow)"
+            f"reading {name} needs the module {error.name}; add its package to the requirements "
+            "(for images: pillow)"
         ) from error
     format_: Format = kind() if columns is None else kind(columns)
     return format_
@@ -102,18 +106,22 @@ def format_of(files: Sequence[str], channel: str) -> str:
         )
         if set(formats.values()) == {"result.pkl"}:
             raise InvalidInput(
-                f"the channel {channel!r} has only result.pkl, the value of a function: let that function write files "
-                "to $SM_MODEL_DIR"
+                f"the channel {channel!r} has only result.pkl, the value of a function: let that "
+                "function write files to $SM_MODEL_DIR"
             )
         raise InvalidInput(
-            f"the files of the channel {channel!r} are not all of one known format ({endings}): {examples}. Say how to "
-            f"read them, raysm.Batch(..., read='text'), or read='files' for their bytes{one}"
+            f"the files of the channel {channel!r} are not all of one known format ({endings}): "
+            f"{examples}. Say how to read them, raysm.Batch(..., read='text'), or read='files' for "
+            f"their bytes{one}"
         )
     return next(name for name in formats if name is not None)
 
 
 def check_inputs(workload: BatchInference, inputs: Mapping[str, Path | None]) -> None:
-    """Check the files of the channel to read; ``inputs`` has each channel's path, None if it is elsewhere."""
+    """Check the files of the channel to read.
+
+    ``inputs`` has each channel's path, None if it is elsewhere.
+    """
     channel = workload.channel_of(inputs)
     path = inputs[channel]
     if path is None:

@@ -1,4 +1,7 @@
-"""The pieces of a channel: the records that one process predicts at a time, and the columns of all its tables."""
+"""The pieces of a channel, and the columns of all its tables.
+
+A piece is the records that one process predicts at a time.
+"""
 
 import functools
 from collections import defaultdict
@@ -67,7 +70,10 @@ class FileGroup(PlacedBlock):
 def survey(
     workload: BatchInference, channel: str, emit_event: EmitEvent
 ) -> tuple[str, list[Piece], InputColumns | None]:
-    """Return a channel's format, its pieces in the order of the input, and the columns of all its tables."""
+    """Return a channel's format, its pieces, and the columns of all its tables.
+
+    The pieces are in the order of the input.
+    """
     blocks = [block for block in file_blocks(channel) if not is_hidden(block.name)]
     if not blocks:
         raise InvalidInput(
@@ -75,7 +81,8 @@ def survey(
         )
     blocks.sort(key=lambda block: (natural(block.name), block.host or ""))
     kind = workload.read or format_of([block.name for block in blocks], channel)
-    reader, rows = reader_of(kind), workload.rows_of_a_piece
+    reader = reader_of(kind)
+    rows = workload.rows_of_a_piece
     if isinstance(reader, WholeFiles):
         names: dict[str | None, list[str]] = defaultdict(list)
         for block in blocks:
@@ -108,7 +115,8 @@ Look = tuple[list[Span], FileColumns | None]
 def look(
     channel: str, kind: str, rows: int, types: Mapping[str, str], group: FileGroup
 ) -> list[Look]:
-    reader, folder = reader_of(kind), environment.read().paths.channel(channel)
+    reader = reader_of(kind)
+    folder = environment.read().paths.channel(channel)
     return [
         (
             reader.cut(folder, [file], rows),
@@ -177,13 +185,11 @@ def described(
 ) -> str:
     files = len({(piece.host, file) for piece in pieces for file in piece.span.files})
     counts = [piece.span.rows for piece in pieces]
-    rows = (
-        columns.rows
-        if columns is not None
-        else None
-        if None in counts
-        else sum(filter(None, counts))
-    )
+    rows = None
+    if columns is not None:
+        rows = columns.rows
+    elif None not in counts:
+        rows = sum(filter(None, counts))
     text = f"input {channel!r}: {counted(files, NOUNS.get(kind, f'{kind} file'))}"
     if kind not in ("images", "files") and rows is not None:
         text += f", {counted(rows, 'line' if kind == 'text' else 'row')}"

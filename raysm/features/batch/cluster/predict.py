@@ -1,6 +1,6 @@
-"""Predict one piece in a worker process by the user's predictor, and write its values as a Parquet file.
+"""Predict one piece in a worker process by the user's predictor.
 
-The bytes of a part depend on the piece and the predictor alone.
+Write its values as a Parquet file. The bytes of a part depend on the piece and the predictor alone.
 """
 
 import functools
@@ -85,7 +85,8 @@ def decode_part(data: memoryview) -> Part:
 
 
 def predict(prediction: Prediction, piece: Piece) -> Part:
-    instance, workload = environment.read(), prediction.workload
+    instance = environment.read()
+    workload = prediction.workload
     # Made before anything is read, so that a model that cannot be made fails at once.
     predictor = predictor_of(instance.payload / FUNCTION, workload.name)
     reader = reader_of(prediction.format, prediction.columns)
@@ -173,7 +174,10 @@ def parquet_of(table: pa.Table) -> bytes:
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:
-    """Yield items, while a thread makes the next two: with one, each that takes longer than its use costs time."""
+    """Yield items, while a thread makes the next two.
+
+    With one, each that takes longer than its use costs time.
+    """
     end: Any = object()
     # Leaving it early waits for the items that are being made: a reader must not go on with its
     # files open.
@@ -210,7 +214,8 @@ def table_of(
     rows = len(next(iter(batch.values())))
     if not isinstance(predicted, Mapping) or not predicted:
         raise InvalidRequest(
-            f"{name} must return predictions by column, {{'label': array}}, and returned a {type(predicted).__name__}"
+            f"{name} must return predictions by column, {{'label': array}}, and returned a "
+            f"{type(predicted).__name__}"
         )
     unknown = [column for column in keep if column not in batch]
     if unknown:
@@ -227,15 +232,18 @@ def table_of(
         array = _arrow(values, str(column), name)
         if len(array) != rows:
             raise InvalidRequest(
-                f"{name} returned {len(array)} predictions in {column!r} for a batch of {rows} records; it must return "
-                "one for each record"
+                f"{name} returned {len(array)} predictions in {column!r} for a batch of {rows} "
+                "records; it must return one for each record"
             )
         columns[str(column)] = array
     return pa.table(columns)
 
 
 def _kept(batch: Columns, column: str, name: str) -> pa.Array:
-    """Return a column of the records. A table's column keeps its Arrow type, so that all batches have one type."""
+    """Return a column of the records.
+
+    A table's column keeps its Arrow type, so that all batches have one type.
+    """
     own = batch.arrow(column) if isinstance(batch, TableColumns) else None
     return _arrow(batch[column], column, name) if own is None else own
 
@@ -249,8 +257,8 @@ def _arrow(values: Any, column: str, name: str) -> pa.Array:
             values = [as_numpy(value) if is_tensor(value) else value for value in values]
     except (RuntimeError, TypeError) as error:  # quantized, or sparse
         raise InvalidRequest(
-            f"{name} returned a tensor without plain numbers in {column!r} ({error}); return tensor.float() or "
-            "tensor.to_dense()"
+            f"{name} returned a tensor without plain numbers in {column!r} ({error}); return "
+            "tensor.float() or tensor.to_dense()"
         ) from error
     try:
         if isinstance(values, list | tuple) and not (values and hasattr(values[0], "__array__")):
@@ -259,7 +267,8 @@ def _arrow(values: Any, column: str, name: str) -> pa.Array:
         array = values if isinstance(values, np.ndarray) else np.asarray(values)
         if array.ndim == 0:
             raise InvalidRequest(
-                f"{name} returned one value in {column!r} for a whole batch; it must return one for each record"
+                f"{name} returned one value in {column!r} for a whole batch; it must return one "
+                "for each record"
             )
         if array.dtype == object or array.dtype.kind in "US":
             return array_of_values(array.tolist())

@@ -67,7 +67,8 @@ class TableColumns(dict[str, NDArray[Any]]):
 
     def __init__(self, columns: Columns, table: pa.Table, schema: pa.Schema) -> None:
         super().__init__(columns)
-        self.table, self._schema = table, schema
+        self.table = table
+        self._schema = schema
 
     def arrow(self, column: str) -> pa.Array | None:
         """Return a column with its file's type; None if the table has no such column.
@@ -87,7 +88,10 @@ class TableColumns(dict[str, NDArray[Any]]):
 
 
 class Table:
-    """Base class of the three formats: rows are numbered in their file, and come in batches of one size."""
+    """Base class of the three formats.
+
+    Rows are numbered in their file, and come in batches of one size.
+    """
 
     keys: tuple[str, ...] = ("file", "row")
     same_columns = False
@@ -265,8 +269,8 @@ def _name_csv_column(error: pa.ArrowInvalid, path: Path) -> NoReturn:
             f"the column {name!r} of {path} is not UTF-8; convert the file to UTF-8"
         ) from error
     raise InvalidInput(
-        f"the column {name!r} of {path} cannot be read: {str(error)[found.end() :]}; read it as text, "
-        f"types={{{name!r}: 'string'}}"
+        f"the column {name!r} of {path} cannot be read: {str(error)[found.end() :]}; read it as "
+        f"text, types={{{name!r}: 'string'}}"
     ) from error
 
 
@@ -337,7 +341,8 @@ def _refuse_lone_surrogate(row: Mapping[str, Any], where: str) -> None:
         lone = f"\\u{ord(error.object[error.start]):04x}"
         raise InvalidInput(
             f"{where} has {lone}, half of a character that JSON writes as two such codes: it is no "
-            f"text, and cannot be stored; replace it there by \\ufffd, the sign for a lost character"
+            "text, and cannot be stored; replace it there by \\ufffd, the sign for a lost "
+            "character"
         ) from error
 
 
@@ -371,13 +376,16 @@ def _json_column(rows: Sequence[Mapping[str, Any]], field: pa.Field, path: Path)
         return pa.array([_fitted(row.get(field.name), kind) for row in rows], kind)
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidInput(
-            f"the column {field.name!r} of {path} cannot be read as {kind}: {error}; read it as text, "
-            f"types={{{field.name!r}: 'string'}}"
+            f"the column {field.name!r} of {path} cannot be read as {kind}: {error}; read it as "
+            f"text, types={{{field.name!r}: 'string'}}"
         ) from error
 
 
 def _fitted(value: Any, kind: pa.DataType) -> Any:
-    """Return a value of JSON for a column of that type; a number in a column of texts becomes JSON again."""
+    """Return a value of JSON for a column of that type.
+
+    A number in a column of texts becomes JSON again.
+    """
     if value is None:
         return None
     if pa.types.is_string(kind):
@@ -414,7 +422,8 @@ class Parquet(Table):
                             files=(file,), start=start, stop=group + 1, first_row=first, rows=count
                         )
                     )
-                    start, first = group + 1, first + count
+                    start = group + 1
+                    first = first + count
         return spans
 
     def scanned(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:
@@ -475,7 +484,8 @@ def _regrouped(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
             for start in range(0, length - size + 1, size):
                 yield whole.slice(start, size)
             # The rest begins the next batch: batch sizes must not depend on how a file was written.
-            waiting, length = [whole.slice(length - length % size)], length % size
+            waiting = [whole.slice(length - length % size)]
+            length = length % size
     if length:
         yield pa.concat_tables(waiting)
 

@@ -1,1 +1,4 @@
-"""Sweeps: many trials on one formed cluster. Optuna chooses their parameters, Ray actors run them."""
+"""Sweeps: many trials on one formed cluster.
+
+Optuna chooses their parameters, Ray actors run them.
+"""

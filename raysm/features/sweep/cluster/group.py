@@ -1,8 +1,8 @@
-"""A trial in several processes that train together: rank 0 in the trial's own process, the others in actors.
+"""A trial in several processes that train together.
 
-Each worker has a bundle of the trial's placement group, so a trial begins once there is room for
-all of its workers.
-Ray Train inside a trial reserves nothing: trials that each hold what others wait for would hang
+Rank 0 is in the trial's own process, the others are in actors. Each worker has a bundle of the
+trial's placement group, so a trial begins once there is room for all of its workers. Ray Train
+inside a trial reserves nothing: trials that each hold what others wait for would hang
 (https://github.com/ray-project/ray/issues/54305).
 """
 
@@ -35,8 +35,9 @@ class _Member:
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """Torchrun's variables, for a worker that is alone on its node and sees only its own GPU."""
-        rank, size = str(self.rank), str(self.workload.workers)
+        """Torchrun's variables of a worker that is alone on its node and sees only its own GPU."""
+        rank = str(self.rank)
+        size = str(self.workload.workers)
         return {
             "RANK": rank,
             "LOCAL_RANK": "0",
@@ -71,7 +72,9 @@ def run_group(run: TrialRun) -> Any:
     ]
     address = ray.util.get_node_ip_address()
     # Port 0 lets the system choose a free one.
-    store = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
+    store = dist.TCPStore(  # type: ignore[attr-defined]
+        address, 0, is_master=True, wait_for_workers=False
+    )
     common: dict[str, Any] = {"workload": workload, "assignment": run.assignment, "seed": run.seed}
     members = [
         _Member(rank=rank, address=address, port=store.port, **common)
@@ -102,7 +105,10 @@ def run_group(run: TrialRun) -> Any:
 
 
 def _watch(running: list[Any], others: list[Any], failures: list[WorkerFailed]) -> None:
-    """Wait for the other workers; once one fails, kill the rest, so that rank 0 does not wait for them."""
+    """Wait for the other workers.
+
+    Once one fails, kill the rest, so that rank 0 does not wait for them.
+    """
     waiting = {reference: rank for rank, reference in enumerate(running, 1)}
     while waiting:
         (ready, *_), _ = ray.wait(list(waiting))

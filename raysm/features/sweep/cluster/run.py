@@ -99,7 +99,8 @@ def run_sweep(
         )
     if all(entry.trial.status == "failed" for entry in entries):
         raise TrialFailed(
-            f"all {len(entries)} trials failed; the first one (trial {first.trial.number}): {first.trial.reason}",
+            f"all {len(entries)} trials failed; the first one (trial {first.trial.number}): "
+            f"{first.trial.reason}",
             first.traceback,
         )
     return Outcome(
@@ -116,7 +117,10 @@ class _Run:
         size: TrialSize,
         at_once: int,
     ) -> None:
-        self._workload, self._study, self._emit, self._size = workload, study, emit_event, size
+        self._workload = workload
+        self._study = study
+        self._emit = emit_event
+        self._size = size
         self._at_once = at_once
         self.notes: list[str] = []
         self._files: Any = None
@@ -154,7 +158,8 @@ class _Run:
                     self._end(trial, "stopped")
             missing = max(0, self._workload.planned_trials - len(self._study.entries))
             self.notes.append(
-                f"the time of {self._workload.time_budget_s:g} s was over: {missing} trials were not begun"
+                f"the time of {self._workload.time_budget_s:g} s was over: {missing} trials were "
+                "not begun"
             )
         self._save_spent()
 
@@ -182,7 +187,8 @@ class _Run:
     def _open(self) -> None:
         size = self._size
         bundle = {"CPU": size.cpus} | ({"GPU": size.gpus} if size.gpus else {})
-        group, options = None, {}
+        group = None
+        options = {}
         if size.workers > 1:
             # All workers are placed together or not at all. Not STRICT_PACK: one instance may have
             # too few GPUs.
@@ -226,10 +232,8 @@ class _Run:
             # A trial that should stop may report again from another thread.
             goes_on = slot.trial is not None and self._on_report(slot.trial, message)
             if not goes_on:
-                slot.trial, slot.kill_at_s = (
-                    None,
-                    min(slot.kill_at_s, time.monotonic() + STOPS_WITHIN_S),
-                )
+                slot.trial = None
+                slot.kill_at_s = min(slot.kill_at_s, time.monotonic() + STOPS_WITHIN_S)
             self._calls[slot.actor.answer.remote(goes_on)] = slot
 
     def _assign(self, slot: _Slot) -> None:
@@ -237,7 +241,8 @@ class _Run:
         if trial is None:
             self._close(slot)
             return
-        slot.trial, slot.kill_at_s = trial, math.inf
+        slot.trial = trial
+        slot.kill_at_s = math.inf
         # The start of a trial is announced once, even if its process died or it takes turns.
         if trial.began_s is None:
             trial.began_s = time.monotonic()
@@ -275,7 +280,10 @@ class _Run:
         return self._paused.pop(0) if self._paused else None
 
     def _on_death(self, slot: _Slot, error: Exception) -> None:
-        """Run the trial of a process that died again, from its checkpoint, unless it died too often."""
+        """Run the trial of a process that died again, from its checkpoint.
+
+        Do not if it died too often.
+        """
         trial = slot.trial
         self._close(slot)
         if trial is None:
@@ -298,10 +306,8 @@ class _Run:
     def _on_report(self, trial: _Trial, message: Message) -> bool:
         """Take a report; return whether the trial goes on in its process."""
         self._record_report(trial, message.report, message.host)
-        value, reports = (
-            message.report.metrics.get(self._workload.metric),
-            trial.entry.trial.reports,
-        )
+        value = message.report.metrics.get(self._workload.metric)
+        reports = trial.entry.trial.reports
         if value is None:
             return True
         if self._population is not None:
@@ -318,7 +324,8 @@ class _Run:
             return True
         copy = population.compare(trial.entry)
         if copy is not None:
-            trial.entry, trial.is_finite = self._study.save(copy), copy.trial.value is not None
+            trial.entry = self._study.save(copy)
+            trial.is_finite = copy.trial.value is not None
             self._drop_old_checkpoints(trial)
         elif not self._is_waiting:
             return True
@@ -338,10 +345,8 @@ class _Run:
         record = trial.entry.trial
         value = report.metrics.get(self._workload.metric, record.value)
         if self._workload.metric in report.metrics:
-            self._has_metric, trial.is_finite = (
-                True,
-                math.isfinite(report.metrics[self._workload.metric]),
-            )
+            self._has_metric = True
+            trial.is_finite = math.isfinite(report.metrics[self._workload.metric])
         record = replace(
             record,
             metrics={**record.metrics, **report.metrics},
@@ -380,17 +385,17 @@ class _Run:
             self._study.remove_checkpoint(name)
 
     def _end(self, trial: _Trial, status: str, reason: str = "", traceback: str = "") -> None:
-        metric, record = self._workload.metric, trial.entry.trial
+        metric = self._workload.metric
+        record = trial.entry.trial
         reported = ", ".join(map(repr, record.metrics)) or "nothing"
         lacks_metric = status == "done" and record.value is None and trial.is_finite
         # A trial without the metric has not succeeded, nor has one that diverged.
         if lacks_metric:
-            status, reason = (
-                "failed",
-                f"it did not report the metric {metric!r}; it reported {reported}",
-            )
+            status = "failed"
+            reason = f"it did not report the metric {metric!r}; it reported {reported}"
         elif status != "failed" and not trial.is_finite:
-            status, reason = "failed", DIVERGED.format(metric)
+            status = "failed"
+            reason = DIVERGED.format(metric)
         seconds = 0.0 if trial.began_s is None else time.monotonic() - trial.began_s
         record = replace(
             record, status=status, reason=reason, seconds=round(seconds, 3), time_s=time.time()
@@ -413,8 +418,8 @@ class _Run:
         # Fail now, before money is spent on all the others, which run the same code.
         if lacks_metric and not self._has_metric:
             raise InvalidRequest(
-                f"no trial reported the metric {metric!r}: the first that ended reported {reported}; report it "
-                "(raysm.report), return it, or name another metric"
+                f"no trial reported the metric {metric!r}: the first that ended reported "
+                f"{reported}; report it (raysm.report), return it, or name another metric"
             )
 
     def _emit_progress(self) -> None:
@@ -449,7 +454,10 @@ class _Run:
 
 
 def size_of(workload: SweepWorkload, nodes: Sequence[Node]) -> TrialSize:
-    """Return the resources of one trial; by default one GPU for each worker if any instance has one."""
+    """Return the resources of one trial.
+
+    By default one GPU for each worker if any instance has one.
+    """
     gpus = workload.gpus
     if gpus is None:
         gpus = 1.0 if any(node.gpus for node in nodes) else 0.0
@@ -468,8 +476,8 @@ def trials_at_once(
         )
         raise InvalidRequest(
             f"not even one trial fits: it takes {size.workers} worker{'s'[: size.workers != 1]} of "
-            f"{size.cpus:g} CPUs and {size.gpus:g} GPUs, and the instances offer {offers or 'nothing'}; use fewer "
-            "workers, cpus or gpus, or larger or more instances"
+            f"{size.cpus:g} CPUs and {size.gpus:g} GPUs, and the instances offer "
+            f"{offers or 'nothing'}; use fewer workers, cpus or gpus, or larger or more instances"
         )
     if most is None or most <= fit:
         return (fit if most is None else most), ""

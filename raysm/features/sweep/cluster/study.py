@@ -1,7 +1,7 @@
-"""The memory of a sweep: an Optuna study in a journal file, with the checkpoints of its trials beside it.
+"""The memory of a sweep: an Optuna study in a journal file.
 
-The journal lies among the job's checkpoints if it has any, so an interrupted sweep continues where
-it stopped.
+The checkpoints of its trials are next to it. The journal lies among the job's checkpoints if it has
+any, so an interrupted sweep continues where it stopped.
 """
 
 import hashlib
@@ -27,7 +27,9 @@ from raysm.features.sweep.space import Parameter
 
 Draw = Callable[[Any], Mapping[str, Any]]
 
-ENTRY, EARLIER, SPENT = "entry", "earlier", "spent_s"
+ENTRY = "entry"
+EARLIER = "earlier"
+SPENT = "spent_s"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,10 +61,12 @@ class Study:
         root.mkdir(parents=True, exist_ok=True)
         if any(other != self._folder and other.is_dir() for other in root.iterdir()):
             raise InvalidRequest(
-                "the trials to resume are of another sweep: its parameters, metric, mode, search, seed or arguments "
-                "differ",
-                remedy="resume with the same ones, or send this sweep without resume; in Python, warm_start=… of the "
-                "earlier job lets it learn from those trials",
+                "the trials to resume are of another sweep: its parameters, metric, mode, search, "
+                "seed or arguments differ",
+                remedy=(
+                    "resume with the same ones, or send this sweep without resume; in Python, "
+                    "warm_start=… of the earlier job lets it learn from those trials"
+                ),
             )
         self.files = self._folder / "files"
         self.files.mkdir(parents=True, exist_ok=True)
@@ -131,8 +135,12 @@ class Study:
             self._study.tell(trial, entry.trial.value)
 
     def should_stop(self, number: int, value: float, reports: int) -> bool:
-        """Record a trial's value, NaN if it was not finite; return whether the trial ends after this many reports."""
-        rule, trial = self._workload.stop, self._trials[number]
+        """Record a trial's value, NaN if it was not finite.
+
+        Return whether the trial ends after this many reports.
+        """
+        rule = self._workload.stop
+        trial = self._trials[number]
         if rule is None or isinstance(rule, Pbt):
             return False
         _report(trial, value, reports)
@@ -208,10 +216,14 @@ class Study:
 
 
 class Population:
-    """Population based training: the worst trials continue with the weights of the best, and varied parameters."""
+    """Population based training, which lets the worst trials continue from the best.
+
+    They get the weights of the best, and varied parameters.
+    """
 
     def __init__(self, rule: Pbt, workload: SweepWorkload) -> None:
-        self._rule, self._workload = rule, workload
+        self._rule = rule
+        self._workload = workload
         # Its own generator, because user code seeds the global one.
         self._rng = random.Random(workload.seed)
         self._members: dict[int, Entry] = {}
@@ -226,7 +238,10 @@ class Population:
         return reports % self._rule.every == 0
 
     def compare(self, entry: Entry) -> Entry | None:
-        """Record a trial's state. If it is among the worst, return how it continues: as a varied copy of a good one."""
+        """Record a trial's state.
+
+        If it is among the worst, return how it continues: as a varied copy of a good one.
+        """
         number = entry.trial.number
         self._members[number] = entry
         ranked = sorted(self._members, key=self._rank)
@@ -251,7 +266,10 @@ class Population:
 
 
 def drawing_by(function: Callable[[Any], Any], name: str) -> Draw:
-    """Return a ``Draw`` around a user's function, which returns the parameters, or nothing and draws them by name."""
+    """Return a ``Draw`` around a user's function.
+
+    The function returns the parameters, or nothing and draws them by name.
+    """
 
     def draw(trial: Any) -> dict[str, Any]:
         drawn = function(trial)
@@ -275,7 +293,10 @@ def key_of(workload: SweepWorkload) -> str:
 
 
 class _NoLock:
-    """One process writes the journal; a lock file that a killed job left behind would cost the next one 30 s."""
+    """One process writes the journal.
+
+    A lock file that a killed job left behind would cost the next one 30 s.
+    """
 
     def acquire(self) -> bool:
         return True

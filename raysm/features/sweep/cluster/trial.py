@@ -1,8 +1,9 @@
-"""One trial in a worker process: the actor that the sweep calls, around the user's function or script.
+"""One trial in a worker process.
 
-The actor runs the trial in a thread and exchanges messages with the sweep: each report, whose
-answer says whether the trial goes on, and the end. An exception of user code is a message too: it
-would be raised again in another attempt, and retries are for processes and instances that die.
+It is an actor that the sweep calls, around the user's function or script. The actor runs the trial
+in a thread and exchanges messages with the sweep: each report, whose answer says whether the trial
+goes on, and the end. An exception of user code is a message too: it would be raised again in
+another attempt, and retries are for processes and instances that die.
 
 Trials on all instances write and read their checkpoints on the head's disk through another actor,
 ``HeadFiles``, because SageMaker gives instances no shared folder. Files are sent in pieces, so that
@@ -55,7 +56,10 @@ PARTIAL = ".partial"
 
 
 class HeadFiles:
-    """An actor on the head that serves the folders below ``root``, by their paths relative to it."""
+    """An actor on the head that serves the folders below ``root``.
+
+    Their names are paths relative to it.
+    """
 
     def __init__(self, root: str) -> None:
         self._root = Path(root)
@@ -96,7 +100,10 @@ def serve_files(root: Path, node_id: str) -> Any:
 
 
 def upload(files: Any, folder: Path, name: str) -> None:
-    """Copy a local folder to the head as ``name``, which nothing else uses. It appears there once it is complete."""
+    """Copy a local folder to the head as ``name``, which nothing else uses.
+
+    It appears there once it is complete.
+    """
     for file, piece in read_pieces(folder):
         ray.get(files.write.remote(name, file, piece))
     ray.get(files.commit.remote(name))
@@ -116,7 +123,10 @@ TRACEBACK_CHARACTERS = 4000
 
 
 class EndedEarly(SystemExit):
-    """A report raises it if the trial should stop; it passes through user code like ``sys.exit(0)``."""
+    """A report raises it if the trial should stop.
+
+    It passes through user code like ``sys.exit(0)``.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,15 +199,19 @@ class TrialRun:
 
     @property
     def seed(self) -> int | None:
-        """All processes of the trial have this seed, so that their models begin with equal weights."""
+        """The seed of all processes of the trial.
+
+        So their models begin with equal weights.
+        """
         return None if self.workload.seed is None else self.workload.seed + self.assignment.number
 
     def take(self, report: Report) -> None:
         stop = self.workload.stop
         if stop is not None and stop.needs_checkpoints and report.checkpoint is None:
             raise InvalidRequest(
-                f"stop={stop.kind!r} lets trials continue with the weights of others, so each report needs a "
-                "checkpoint: raysm.report(…, checkpoint=folder). Start from the folder that raysm.restored() returns"
+                f"stop={stop.kind!r} lets trials continue with the weights of others, so each "
+                "report needs a checkpoint: raysm.report(…, checkpoint=folder). Start from the "
+                "folder that raysm.restored() returns"
             )
         self.deliver(Message(report=self.with_uploaded(report), host=self.here.current_host))
 
@@ -314,11 +328,11 @@ def _flag(name: str) -> str:
 
 
 def arguments_of(params: Mapping[str, Any], args: Sequence[str] = ()) -> list[str]:
-    """Return parameters as arguments: ``--lr=0.01``, the flag alone for True, and nothing for False and None.
+    """Return parameters as arguments: ``--lr=0.01``, and the flag alone for True.
 
-    A parameter that ``args`` has as ``{lr}`` is put there instead.
-    Name and value are one word, because argparse takes a second word that begins with ``-``
-    (-1.6e-05) as an option.
+    False and None give none. A parameter that ``args`` has as ``{lr}`` is put there instead. Name
+    and value are one word, because argparse takes a second word that begins with ``-`` (-1.6e-05)
+    as an option.
     """
     arguments: list[str] = []
     for name, value in params.items():
@@ -365,7 +379,10 @@ def seed_all(seed: int) -> None:
 
 
 def metrics_of(value: object, metric: str) -> dict[str, float]:
-    """Return the metrics in a function's value: the metric itself, or a mapping of several. Other values have none."""
+    """Return the metrics in a function's value.
+
+    They are the metric itself, or a mapping of several. Other values have none.
+    """
     named = value if isinstance(value, Mapping) else {metric: value}
     # Values that are not numbers are ignored, since functions also return models and messages.
     numbers = {str(name): _number(item) for name, item in named.items()}
