@@ -153,6 +153,16 @@ COMMON = (
             "limits.max_restarts",
             "follow-up jobs after --max-runtime (default 0)",
         ),
+        Flag(
+            "--max-cost USD",
+            "limits.max_cost",
+            "the most that the job may cost: the service stops it before it costs more",
+        ),
+        Flag(
+            "--price-per-hour USD",
+            "limits.price_per_hour",
+            "hourly price of one instance with its volume (default: from the price table)",
+        ),
         Flag("--resume", "resume", "continue with the state of the task's latest job"),
         Flag(
             "--if-done",

@@ -81,8 +81,16 @@ def facts(ready: Prepared) -> list[tuple[str, str, str]]:
     rows = [("run in", "image", ready.image)]
     if ready.source is not None:
         rows.append(("send", "sent", ready.source.summary))
-    if ready.service.target.is_billed:
-        rows.append(("cost", "cost", most_expensive(ready.request, ready.service.region)))
+    is_billed, limits = ready.service.target.is_billed, ready.request.limits
+    if is_billed or ready.cap is not None:
+        costs = most_expensive(ready.request, ready.service.region, cap=ready.cap)
+        rows.append(("cost", "cost", costs))
+    elif limits.max_cost is not None:
+        costs = (
+            f"nothing: this machine bills nothing, so max_cost={limits.max_cost:g} does not limit "
+            "the job; --price-per-hour USD tries the limit out"
+        )
+        rows.append(("cost", "cost", costs))
     return [(verb, label, fact) for verb, label, fact in rows if fact]
 
 

@@ -7,8 +7,9 @@ from rich.console import Console
 
 from raysm.cli import jobs
 from raysm.cli.arguments import parse
-from raysm.core.client.submit import submit
-from raysm.core.request import Cluster
+from raysm.cli.sending import facts
+from raysm.core.client.submit import prepare, submit
+from raysm.core.request import Cluster, Limits
 from raysm.features.script.request import Script
 from tests.support.pages import assert_printed, outputs
 from tests.support.sagemaker import fake_aws
@@ -25,6 +26,17 @@ def printed(fake, *argv):
     out = io.StringIO()
     jobs.run(parse(argv), Console(file=out, width=300), fake.service)
     return out.getvalue().splitlines()
+
+
+def test_a_capped_job_says_how_long_it_may_run_and_why_it_was_stopped(virginia, script):
+    shape, limits = Cluster("ml.g5.2xlarge", count=4), Limits(max_cost=14)
+    ready = prepare(Script(str(script)), cluster=shape, on=virginia.service, limits=limits)
+    plan, end = outputs("guides/cost.md")
+    costs = next(f"{label} {fact}" for _, label, fact in facts(ready) if label == "cost")
+    assert_printed(plan, costs)
+    job = ready.send()
+    virginia.sagemaker.end(job.name, "Stopped", "MaxRuntimeExceeded", BillableTimeInSeconds=8000)
+    assert_printed(end, printed(virginia, "status", job.name)[1])
 
 
 def test_a_job_that_runs_has_no_bill_and_one_that_has_ended_has(virginia, script):

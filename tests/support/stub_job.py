@@ -65,7 +65,10 @@ class StubJob:
 
     def describe(self):
         return types.SimpleNamespace(
-            answer=self.answer, status=Status.FAILED, reason=self.reason or ""
+            answer=self.answer,
+            status=Status.FAILED,
+            reason=self.reason or "",
+            used_budget_usd=None,
         )
 
     def done(self):

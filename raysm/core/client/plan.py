@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+from raysm.core.client.costs.cap import Cap
 from raysm.core.client.storage.places import Places
 from raysm.core.protocol.job_api import PROCESSING, JobApi, api_of
 from raysm.core.protocol.names import CPUS, INSTANCE_KIND_TAG, INSTANCE_TYPE_TAG, TRAIN_STORAGE
@@ -55,13 +56,14 @@ def plan(
     tags: Mapping[str, str] | None = None,
     seal: Seal | None = None,
     shared: str | None = None,
+    cap: Cap | None = None,
 ) -> Plan:
     """Turn ``request`` into the call that starts it; its inputs have URIs.
 
     Without ``state`` the job gets a checkpoint prefix of its own; ``request.checkpoint_uri`` wins
     over both. raysm's ``tags`` win over the request's, because another process recognizes the job
     by them. Without ``seal`` the plan is only looked at. ``shared`` is the prefix of the payload's
-    part that other jobs use too.
+    part that other jobs use too. ``cap`` may shorten the job's time limit.
     """
     target.job_image()  # a missing image is reported before other missing options
     for name in ("output_uri", "checkpoint_uri"):
@@ -72,7 +74,13 @@ def plan(
             )
     api = api_of(request.kind)
     parts = _Parts(
-        request=request, target=target, places=places, state=state, seal=seal, shared=shared
+        request=request,
+        target=target,
+        places=places,
+        state=state,
+        seal=seal,
+        shared=shared,
+        cap=cap,
     )
     call = _processing_call(parts) if api is PROCESSING else _training_call(parts)
     every_tag = {**request.tags, **(tags or {})}
@@ -123,6 +131,11 @@ class _Parts:
     state: str | None
     seal: Seal | None
     shared: str | None
+    cap: Cap | None
+
+    @property
+    def max_runtime_s(self) -> int:
+        return self.request.limits.max_runtime_s if self.cap is None else self.cap.max_runtime_s
 
     def entrypoint(self, inside: Paths) -> list[str]:
         if self.seal is None:
@@ -161,6 +174,10 @@ class _Parts:
         return (self.request.output_uri or self.places.outputs(self.request.project)).rstrip("/")
 
     def environment(self) -> dict[str, str]:
+        capped = {} if self.cap is None else self.cap.environment
+        return {**self._environment(), **capped}
+
+    def _environment(self) -> dict[str, str]:
         if isinstance(self.target, Local) and self.target.cpus is not None:
             return {CPUS: str(self.target.cpus), **self.request.environment}
         # Instances on AWS share no disk. Those of the embedded SageMaker share this machine's, or
@@ -230,7 +247,7 @@ def _processing_call(parts: _Parts) -> dict[str, Any]:
                 VolumeKmsKeyId=security.volume_kms_key,
             )
         },
-        StoppingCondition={"MaxRuntimeInSeconds": request.limits.max_runtime_s},
+        StoppingCondition={"MaxRuntimeInSeconds": parts.max_runtime_s},
         NetworkConfig=without_none(
             EnableInterContainerTrafficEncryption=security.encrypt_traffic,
             EnableNetworkIsolation=security.isolation,
@@ -298,7 +315,7 @@ def _training_call(parts: _Parts) -> dict[str, Any]:
         ),
         ResourceConfig=_resources(parts, request.cluster),
         StoppingCondition=without_none(
-            MaxRuntimeInSeconds=limits.max_runtime_s,
+            MaxRuntimeInSeconds=parts.max_runtime_s,
             MaxWaitTimeInSeconds=wait_s if limits.spot else None,
         ),
         CheckpointConfig={"S3Uri": state} if has_state else None,

@@ -26,6 +26,8 @@ from raysm import __version__
 from raysm.core import features
 from raysm.core.client.checks import check as check_plan
 from raysm.core.client.checks import check_inputs, check_keys, check_ray, check_volume
+from raysm.core.client.costs.cap import Cap
+from raysm.core.client.costs.prices import cap_of
 from raysm.core.client.images import has_ray
 from raysm.core.client.job import records
 from raysm.core.client.job.chain import Chain, TransientErrors
@@ -203,6 +205,9 @@ class Prepared:
     shared: str | None = None
     """Prefix of the payload's part that other jobs use too; None if the payload is the job's
     alone."""
+    cap: Cap | None = None
+    """What it may cost, and the limit that follows; None without ``max_cost``, or where nothing is
+    billed."""
 
     @functools.cached_property
     def _state_of_inputs(self) -> records.InputsState:
@@ -545,6 +550,7 @@ def prepare(
     )
     shared = service.places.shared(contents.shared_digest) if shares else None
     tags = {**job_tags(request, task), **(own_tags or {})}
+    cap = cap_of(request.cluster, request.limits, service)
     planned = plan(
         request,
         target=target,
@@ -553,6 +559,7 @@ def prepare(
         tags=tags,
         seal=contents.seal,
         shared=shared,
+        cap=cap,
     )
     check_plan(planned, takes_files=service.target.takes_files)
     return Prepared(
@@ -568,6 +575,7 @@ def prepare(
         source_digest=digest,
         image=image,
         shared=shared,
+        cap=cap,
     )
 
 

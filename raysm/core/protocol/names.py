@@ -20,6 +20,11 @@ ADDRESSES = "RAYSM_ADDRESSES"
 """JSON object from host name to address, for instances whose names do not resolve."""
 CPUS = "RAYSM_CPUS"
 """Number of CPUs to offer to Ray instead of the number detected."""
+MAX_COST = "RAYSM_MAX_COST"
+"""Set for a job with a cap: the USD that the job and its follow-ups may cost."""
+MAX_COST_S = "RAYSM_MAX_COST_S"
+"""Set for a job with a cap: seconds for which each instance of the job and of its follow-ups may be
+billed."""
 MEASURE = "RAYSM_MEASURE"
 """A user sets it to 0 so that a training does not measure its phases, for example to profile it
 with another tool."""

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from raysm.core.request.options import check_counts, check_list, optional
+from raysm.core.request.options import check_amounts, check_counts, check_list, optional
 from raysm.errors import InvalidRequest
 
 MAX_RUNTIME_S = 28 * 24 * 3600
@@ -51,6 +51,16 @@ class Limits:
         0, result=False, processing_lacks="checkpoints, so nothing to restart from"
     )
     """Number of follow-up jobs that continue from the checkpoint after ``max_runtime_s``."""
+    max_cost: float | None = optional(
+        None, result=False, create=("StoppingCondition.MaxRuntimeInSeconds", "Environment")
+    )
+    """USD that the job and its follow-up jobs may cost: the service stops the job before it costs
+    more. None is no cap. On this machine, where nothing is billed, it needs ``price_per_hour``."""
+    max_cost_per_day: float | None = optional(None, result=False)
+    """USD that all jobs which this user sends from this machine may cost on a day (UTC); a job that
+    could cost more is not sent. None is no cap."""
+    price_per_hour: float | None = optional(None, result=False)
+    """USD for an hour of one instance, for costs and caps; None is the price in raysm's table."""
 
     def __post_init__(self) -> None:
         # A Processing job has a lower limit, which is checked against the service model when the
@@ -64,6 +74,12 @@ class Limits:
             retry_attempts=self.retry_attempts,
         )
         check_counts("Limits", 0, max_restarts=self.max_restarts)
+        check_amounts(
+            "Limits",
+            max_cost=self.max_cost,
+            max_cost_per_day=self.max_cost_per_day,
+            price_per_hour=self.price_per_hour,
+        )
         if self.max_runtime_s > MAX_RUNTIME_S:
             raise InvalidRequest(
                 f"Limits: max_runtime_s must be 1 to {MAX_RUNTIME_S} (28 days), got {self.max_runtime_s}"

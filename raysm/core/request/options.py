@@ -6,6 +6,7 @@ at its field, and nowhere else.
 """
 
 import dataclasses
+import math
 import os
 import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -51,6 +52,18 @@ def check_numbers(what: str, **values: object) -> None:
     for name, value in values.items():
         if type(value) not in (int, float):
             raise InvalidRequest(f"{what}: {name} must be a number, got {value!r}")
+
+
+def check_amounts(what: str, **values: object) -> None:
+    """Check that amounts in USD, by their names, are numbers above 0, or None.
+
+    Raises:
+        InvalidRequest: One of them is not; the message begins with ``what``.
+    """
+    for name, value in values.items():
+        is_amount = type(value) in (int, float) and 0 < value < math.inf  # type: ignore[operator]
+        if value is not None and not is_amount:
+            raise InvalidRequest(f"{what}: {name} must be an amount above 0 USD, got {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -75,8 +75,7 @@ def choose_options(arguments: Arguments, settings: Settings) -> dict[str, Any]:
     limits = {
         "idle_timeout_s": arguments.idle,
         "idle_timeout_detached_s": arguments.idle_detached,
-        "budget_usd": arguments.budget,
-        "price_per_hour": arguments.price_per_hour,
+        "max_cost": arguments.budget,
     }
     return options | {name: value for name, value in limits.items() if value is not None}
 

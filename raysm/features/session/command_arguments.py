@@ -1,5 +1,6 @@
 """The arguments of ``raysm session`` and ``raysm exec``."""
 
+import argparse
 from typing import Any
 
 from raysm.cli.options import COMMON, add_change, add_flags, add_reading, add_target
@@ -19,7 +20,7 @@ def add_session(commands: Any) -> None:
         verbs,
         "start",
         "start a session, which keeps running after this command ends",
-        examples="raysm session start --name work --instances 2 --idle-detached 2h --budget 20",
+        examples="raysm session start --name work --instances 2 --idle-detached 2h --max-cost 20",
     )
     idle = "end the session after this long without a call: 90s, 30m, 2h, or seconds (default 30m)"
     add(start, "--idle TIME", idle, type=seconds)
@@ -29,9 +30,8 @@ def add_session(commands: Any) -> None:
         "the same while no client is attached (default 5m)",
         type=seconds,
     )
-    add(start, "--budget USD", "end the session once it has cost this much", type=float)
-    text = "hourly price of one instance (default: from the price table)"
-    add(start, "--price-per-hour USD", text, type=float)
+    # The older name of --max-cost.
+    start.add_argument("--budget", metavar="USD", type=float, help=argparse.SUPPRESS)
     add(start, "--dry-run", "print the exact API call and send nothing")
     add_flags(start, COMMON)
     add_change(start)

@@ -51,8 +51,11 @@ class SessionWorkload(Workload):
     """Seconds without a call after which the session ends, while a client is attached."""
     idle_timeout_detached_s: float = optional(300.0, result=False)
     """Seconds without a call and without a client after which the session ends."""
-    budget_usd: float | None = optional(None, result=False)
-    """Maximum costs, from the start of the head; None is no limit."""
+    max_cost: float | None = optional(None, result=False)
+    """USD that it may cost; None is no limit."""
+    max_cost_s: int | None = optional(None, result=False)
+    """Seconds after which the service stops the job because of ``max_cost``; the session ends
+    before that. None if its own costs, counted from the start of the head, end it."""
     usd_per_hour: float | None = optional(None, result=False)
     """Costs of all instances together; None if unknown."""
 
@@ -63,7 +66,7 @@ class SessionWorkload(Workload):
         idle = brief_duration(self.idle_timeout_s)
         detached = brief_duration(self.idle_timeout_detached_s)
         end = f"it ends after {idle} without a call, or after {detached} without a client"
-        return OwnCosts(self.usd_per_hour, self.budget_usd, end)
+        return OwnCosts(self.usd_per_hour, self.max_cost, end)
 
     def __post_init__(self) -> None:
         for name in ("idle_timeout_s", "idle_timeout_detached_s"):
@@ -72,15 +75,15 @@ class SessionWorkload(Workload):
                 raise InvalidRequest(
                     f"Session: {name} must be a number of seconds above 0, got {value!r}"
                 )
-        for name in ("budget_usd", "usd_per_hour"):
+        for name in ("max_cost", "usd_per_hour"):
             value = getattr(self, name)
             if value is not None and not _is_above_0(value):
                 raise InvalidRequest(f"Session: {name} must be a number above 0, got {value!r}")
-        if self.budget_usd is not None and self.usd_per_hour is None:
+        if self.max_cost is not None and self.usd_per_hour is None:
             raise InvalidRequest(
-                f"Session: budget_usd={self.budget_usd:g} needs a price, and that of these "
+                f"Session: max_cost={self.max_cost:g} needs a price, and that of these "
                 "instances is unknown; give price_per_hour=… (--price-per-hour), the price of one "
-                "instance, or drop the budget"
+                "instance, or drop max_cost"
             )
 
 

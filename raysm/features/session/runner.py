@@ -173,7 +173,8 @@ class _Serving:
             idle_s=workload.idle_timeout_s,
             idle_detached_s=workload.idle_timeout_detached_s,
             usd_per_hour=workload.usd_per_hour,
-            budget_usd=workload.budget_usd,
+            budget_usd=workload.max_cost,
+            limit_s=workload.max_cost_s,
         )
         # The service writes this file when it makes the container: from then on the instance is
         # paid for.

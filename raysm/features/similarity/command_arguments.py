@@ -122,14 +122,10 @@ raysm similarity vectors.npy --top-k 10 --instances 16 --estimate --instance-typ
     # A separate module, because it loads the engines of the similarity.
     estimate = "raysm.features.similarity.estimate_command:run"
     add(command, "--estimate", text, action="store_const", dest="run", const=estimate)
-    text = "hourly price of one instance for --estimate (default: from the price table)"
-    add(command, "--price-per-hour USD", text, type=float)
     add_sending(command)
 
 
 def _missing(arguments: argparse.Namespace) -> str | None:
-    if arguments.price_per_hour is not None and arguments.run == SENDING:
-        return "--price-per-hour is the price for --estimate; add it, or drop the price"
     # A request file is checked when it is read, together with the flags.
     if arguments.request is not None:
         return None

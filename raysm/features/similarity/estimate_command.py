@@ -56,6 +56,7 @@ def run(
         if name != LOCAL_TYPE:
             # The number of cores would follow from a misspelt type as well.
             check_instance_type(name)
+    given = settings.table("limits").get("price_per_hour")
     is_sharded = settings.table("inputs")[MATRIX].get("distribution") == "ShardedByS3Key"
     answers: list[dict[str, Any]] = []
     rows: list[tuple[str, str]] = []
@@ -71,10 +72,10 @@ def run(
                 path, workload, slots, instances=instances, shared_out=is_sharded
             )
         expected = measured[slots]
-        is_billed = not is_local or arguments.price_per_hour is not None
+        is_billed = not is_local or given is not None
         price = None
-        if arguments.price_per_hour is not None:
-            price = price_of_user(arguments.price_per_hour)
+        if given is not None:
+            price = price_of_user(given)
         elif is_billed:
             price = price_of(name, settings.table("aws").get("region", DEFAULT_REGION))
         usd = None if price is None else shape.count * price.usd_per_hour * expected.total_s / 3600

@@ -6,9 +6,10 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, Unpack
 
+from raysm.core.client.costs.cap import MIN_PAID_S, cap
 from raysm.core.client.job.handle import Job, attach
 from raysm.core.client.options import SubmitOptions
 from raysm.core.client.plan import without_none
@@ -402,6 +403,8 @@ def prepare_tuning(
             "the service launches the trials of a tuning job; drop it, or give them more time "
             "(limits.max_runtime_s)"
         )
+    if job.cap is not None:
+        job = _with_cap_of_trial(job, sweep.planned_trials)
     # A warning only: it may be in the project's file for other jobs.
     if request.tracking is not None and not request.is_tracked_by_head:
         _log.warning(
@@ -423,6 +426,35 @@ def prepare_tuning(
         takes_files=job.service.target.takes_files,
     )
     return PreparedTuning(name=name, sweep=sweep, request=call, job=job)
+
+
+def _with_cap_of_trial(job: Prepared, trials: int) -> Prepared:
+    """Return the job of a trial, which may cost its part of ``max_cost``.
+
+    The service bounds the number of trials and the time of each; it promises no sum of both.
+    """
+    assert job.cap is not None, "only called with one"
+    limits, cluster = job.request.limits, job.request.cluster
+    try:
+        part = cap(
+            job.cap.max_cost / trials,
+            usd_per_hour=job.cap.usd_per_hour,
+            max_runtime_s=limits.max_runtime_s,
+            keep_alive_s=cluster.keep_alive_s,
+            min_s=MIN_PAID_S if job.service.target.is_billed else 1,
+        )
+    except InvalidRequest as error:
+        raise InvalidRequest(
+            f"tune: each of the {trials:,} trials may cost an equal part of max_cost={job.cap.max_cost:g}, "
+            f"and {error}, or fewer trials"
+        ) from None
+    condition = {
+        **job.plan.request["StoppingCondition"],
+        "MaxRuntimeInSeconds": part.max_runtime_s,
+    }
+    environment = {**job.plan.request.get("Environment", {}), **part.environment}
+    call = {**job.plan.request, "StoppingCondition": condition, "Environment": environment}
+    return replace(job, cap=part, plan=replace(job.plan, request=call))
 
 
 def tune(

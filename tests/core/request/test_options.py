@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from raysm.core.client.costs.cap import cap
 from raysm.core.client.job.chain import follow_up
 from raysm.core.client.job.description import read
 from raysm.core.client.job.records import digest_of
@@ -88,6 +89,9 @@ CHOICES = {
     "limits.spot": (BASE, SPOT),
     "limits.max_wait_s": (SPOT, with_("limits", SPOT, max_wait_s=100_000)),
     "limits.retry_attempts": (BASE, with_("limits", retry_attempts=3)),
+    "limits.max_cost": (BASE, with_("limits", max_cost=1.0)),
+    "limits.max_cost_per_day": (BASE, with_("limits", max_cost_per_day=1.0)),
+    "limits.price_per_hour": (BASE, with_("limits", price_per_hour=1.0)),
     "limits.max_restarts": (BASE, with_("limits", max_restarts=3)),
     "security.subnets": (NETWORKED, with_("security", NETWORKED, subnets=("subnet-2",))),
     "security.security_groups": (
@@ -120,7 +124,10 @@ OTHER_CALL = "kind"
 
 def call_of(request, target=None):
     target = target or aws()
-    return plan(request, target=target, places=places_of(target)).request
+    capped, limits = None, request.limits
+    if limits.max_cost is not None:
+        capped = cap(limits.max_cost, usd_per_hour=1.0, max_runtime_s=limits.max_runtime_s)
+    return plan(request, target=target, places=places_of(target), cap=capped).request
 
 
 def flat(call, path=""):

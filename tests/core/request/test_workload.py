@@ -267,7 +267,7 @@ def test_what_cannot_be_submitted_is_refused_with_what_to_do(value, message):
 def test_it_travels_as_json():
     request = JobRequest(
         name="digits",
-        workload=SessionWorkload(idle_timeout_s=60.0, budget_usd=2.0, usd_per_hour=1.0),
+        workload=SessionWorkload(idle_timeout_s=60.0, max_cost=2.0, usd_per_hour=1.0),
     )
     assert from_json(JobRequest, to_json(request)) == request
     assert to_json(request)["workload"]["kind"] == "session"
@@ -281,7 +281,7 @@ def test_a_time_that_is_none_is_refused_with_its_name(name, value):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("budget_usd", 0), ("usd_per_hour", -1.0), ("usd_per_hour", "1")]
+    ("name", "value"), [("max_cost", 0), ("usd_per_hour", -1.0), ("usd_per_hour", "1")]
 )
 def test_money_that_is_none_is_refused(name, value):
     with pytest.raises(InvalidRequest, match=f"{name} .*got {value!r}"):

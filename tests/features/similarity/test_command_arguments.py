@@ -59,7 +59,6 @@ def test_columns_are_chosen_by_repeated_flags_and_by_commas(request_of, tmp_path
     ("argv", "message"),
     [
         ([], "--top-k --threshold --full"),
-        (["--full", "--price-per-hour", "1"], "--estimate"),
         (["--top-k", "many"], "--top-k: invalid int value: 'many'"),
         (["--topk", "5"], "--topk 5; did you mean --top-k?\n"),
     ],

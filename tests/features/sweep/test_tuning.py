@@ -109,6 +109,26 @@ def test_what_a_trial_would_lose_without_a_word_is_refused(options, message):
         tune(sweep, **options)
 
 
+def test_each_trial_may_cost_an_equal_part_of_the_cap(fake):
+    def tuning(**limits):
+        sweep = raysm.Sweep(
+            "examples/hello_cluster.py",
+            space={"lr": raysm.uniform(0, 1)},
+            metric="loss",
+            mode="min",
+            trials=10,
+        )
+        ready = prepare(sweep, on=fake, limits=raysm.Limits(price_per_hour=3600.0, **limits))
+        return prepare_tuning(ready).request["TrainingJobDefinition"]
+
+    # 20 USD pay for 20 s of a trial, and its stop may take 120 s.
+    with pytest.raises(InvalidRequest, match="each of the 10 trials.*or fewer trials"):
+        tuning(max_cost=200)
+    definition = tuning(max_cost=2000)
+    assert definition["StoppingCondition"] == {"MaxRuntimeInSeconds": 80}
+    assert definition["Environment"]["RAYSM_MAX_COST"] == "200"
+
+
 def test_that_trials_are_not_copied_to_a_file_of_this_machine_is_said(tmp_path, caplog):
     sweep = raysm.Sweep(
         "examples/hello_cluster.py", space={"lr": raysm.uniform(0, 1)}, metric="loss", mode="min"

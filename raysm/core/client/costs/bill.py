@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from raysm.core.client.costs.prices import Price, price_of, volume_usd_per_hour
+from raysm.core.client.costs.cap import STOP_S, Cap
+from raysm.core.client.costs.prices import Price, price_of, price_of_user, volume_usd_per_hour
 from raysm.core.client.job.description import Description
 from raysm.core.request import JobRequest
 from raysm.core.request.durations import brief_duration
@@ -165,6 +166,16 @@ def dollars(usd: float) -> str:
     )
 
 
+def _capped(cap: Cap) -> str:
+    rate = f"{dollars(cap.usd_per_hour)} an hour"
+    lasts = brief_duration(cap.max_runtime_s)
+    most = f"at most {dollars(cap.max_cost)}, its max_cost"
+    if cap.is_reason:
+        return f"{most}: the service stops it after {lasts} at {rate}, with {STOP_S} s to save its work"
+    paid = brief_duration(cap.paid_s)
+    return f"{most}: it and its follow-ups may take {paid} at {rate}, each up to {lasts}"
+
+
 def _usd_per_hour(price: Price | None, volume_usd_per_hour: float | None) -> float:
     assert price is not None
     # An unknown price of the volume does not hide the instance's: the text says that volumes are
@@ -226,22 +237,34 @@ def _saving(jobs: list[Description]) -> float | None:
 
 
 def most_expensive(
-    request: JobRequest, region: str, price: Callable[[str, str], Price | None] = price_of
+    request: JobRequest,
+    region: str,
+    price: Callable[[str, str], Price | None] = price_of,
+    *,
+    cap: Cap | None = None,
 ) -> str:
+    """Return what a job costs at most, in words; ``cap`` is what it may cost."""
     cluster, limits = request.cluster, request.limits
-    prices = {name: price(name, region) for name in cluster.types}
+    if limits.price_per_hour is not None:
+        given = price_of_user(limits.price_per_hour)
+        prices: dict[str, Price | None] = dict.fromkeys(cluster.types, given)
+    else:
+        prices = {name: price(name, region) for name in cluster.types}
     volumes = {name: volume_usd_per_hour(name, cluster.volume_gb, region) for name in cluster.types}
     unknown = [name for name, one in prices.items() if one is None]
+    # Who gives a price gives that of the instance with its volume.
     unknown += [
         f"the volume of {name}"
         for name, one in volumes.items()
-        if one is None and name not in unknown
+        if one is None and name not in unknown and limits.price_per_hour is None
     ]
     # Each follow-up may run as long again, and takes over the warm pool, which counts once.
     seconds = limits.max_runtime_s * (1 + limits.max_restarts) + cluster.keep_alive_s
     hours = f"{cluster.size * seconds / 3600:,.1f} instance-hours"
     spot = "; spot capacity costs less" if limits.spot else ""
     own = request.workload.own_costs
+    if cap is not None and cap.usd_per_hour * seconds / 3600 > cap.max_cost:
+        return f"{_capped(cap)}{'' if own is None else f'; {own.end}'}{spot}"
     if own is not None:
         # Known even if the table has no price, because the user may have given it.
         usd = own.usd_per_hour * seconds / 3600

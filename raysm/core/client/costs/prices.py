@@ -16,11 +16,12 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from raysm.core.client.costs.cap import MIN_PAID_S, Cap, cap
 from raysm.core.client.service import Service
 from raysm.core.protocol.home import home, private_folder
 from raysm.core.protocol.instance_types import has_local_storage
 from raysm.core.protocol.store import put
-from raysm.core.request import Cluster
+from raysm.core.request import Cluster, Limits
 from raysm.errors import InvalidConfig, InvalidRequest, ServiceError
 
 FOLDER = "prices"
@@ -201,6 +202,57 @@ def usd_per_hour(cluster: Cluster, service: Service, price_per_hour: float | Non
         totals.append(total)
     # The most expensive choice, because the service decides later which instance type it takes.
     return max(totals)
+
+
+def cap_of(cluster: Cluster, limits: Limits, service: Service) -> Cap | None:
+    """Return the cap of a job on ``cluster``; None if it has none, or if nothing is billed.
+
+    Raises:
+        InvalidRequest: A price is unknown, or the cap does not pay for a few minutes.
+    """
+    usd = capped_usd_per_hour(cluster, limits, service)
+    if limits.max_cost is None or usd is None:
+        return None
+    return cap(
+        limits.max_cost,
+        usd_per_hour=usd,
+        max_runtime_s=limits.max_runtime_s,
+        has_follow_ups=limits.max_restarts > 0,
+        keep_alive_s=cluster.keep_alive_s,
+        # Where nothing is billed, a cap is only tried out.
+        min_s=MIN_PAID_S if service.target.is_billed else 1,
+    )
+
+
+def capped_usd_per_hour(cluster: Cluster, limits: Limits, service: Service) -> float | None:
+    """Return what all instances cost in an hour at most, for a job with a cap; None if there is no cap or no cost.
+
+    Raises:
+        InvalidRequest: The price of an instance or of its volume is unknown.
+    """
+    given = limits.price_per_hour
+    if limits.max_cost is None and limits.max_cost_per_day is None:
+        return None
+    if given is None and service.target.is_billed:
+        _check_prices_are_known(cluster, limits, service.region)
+    return usd_per_hour(cluster, service, given)
+
+
+def _check_prices_are_known(cluster: Cluster, limits: Limits, region: str) -> None:
+    option = "max_cost" if limits.max_cost is not None else "max_cost_per_day"
+    for name in cluster.types:
+        if price_of(name, region) is None:
+            what = f"the price of {name}"
+            fetch = f"; raysm prices --refresh --on aws --regions {region} fetches it"
+        elif volume_usd_per_hour(name, cluster.volume_gb, region) is None:
+            what, fetch = f"the price of the volume of {name}", ""
+        else:
+            continue
+        raise InvalidRequest(
+            f"{option} cannot be kept: {what} in {region} is unknown",
+            remedy="give --price-per-hour USD (Limits(price_per_hour=…) in Python), the price of "
+            f"one instance with its volume{fetch}",
+        )
 
 
 def fetch_prices(service: Service, region: str | None = None) -> RegionPrices:

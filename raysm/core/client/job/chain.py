@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from raysm.core.client.costs.cap import follow_up_limits, pays_for_follow_up
 from raysm.core.client.job import records
 from raysm.core.client.job.description import Description, SecondaryStatus, Status, read
 from raysm.core.client.job.records import MAX_NAME
@@ -38,6 +39,8 @@ def next_name(description: Description, tags: Mapping[str, str]) -> str | None:
     # Without checkpoints a follow-up would start from the beginning, and reach its time limit too.
     if not description.exceeded_runtime or "CheckpointConfig" not in description.answer:
         return None
+    if not pays_for_follow_up(description.answer):
+        return None
     restart = _number(tags, RESTART_TAG) + 1
     if restart > _number(tags, MAX_RESTARTS_TAG):
         return None
@@ -65,6 +68,7 @@ def follow_up(description: Description, tags: Mapping[str, str]) -> Plan:
     call["ResourceConfig"] = {
         key: item for key, item in call["ResourceConfig"].items() if key not in READ_ONLY
     }
+    call |= follow_up_limits(description.answer)
     own_tags = {
         RESTART_TAG: str(_number(tags, RESTART_TAG) + 1),
         FIRST_TAG: tags.get(FIRST_TAG, description.name),
@@ -187,10 +191,10 @@ class Chain:
         return [ended for name in names if (ended := self._ended[name]) is not None]
 
     def is_stopped(self, description: Description) -> bool:
-        limits = (SecondaryStatus.MAX_RUNTIME_EXCEEDED, SecondaryStatus.MAX_WAIT_EXCEEDED)
-        return description.status is Status.STOPPED and (
-            self.is_cancelled or description.secondary not in limits
+        is_by_service = (
+            description.reached_limit or description.secondary is SecondaryStatus.MAX_WAIT_EXCEEDED
         )
+        return description.status is Status.STOPPED and (self.is_cancelled or not is_by_service)
 
     def ended(self, *, send: bool) -> bool:
         """Return True if the chain is over; switch to the follow-up job, and with ``send`` create it if it is missing.

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from raysm.core.client.costs.cap import cap_that_ended, limit_of
 from raysm.core.client.plan import outputs
 from raysm.core.protocol.job_api import JobApi, settled
 from raysm.core.protocol.terminal_text import visible
@@ -107,6 +108,21 @@ class Description:
         return self.status.is_terminal and self.secondary is SecondaryStatus.MAX_RUNTIME_EXCEEDED
 
     @property
+    def used_budget_usd(self) -> float | None:
+        """The cap in USD (``max_cost``) whose time limit ended the job; None if something else ended it."""
+        return cap_that_ended(self.answer) if self.reached_limit else None
+
+    @property
+    def reached_limit(self) -> bool:
+        """True if it ended because its ``max_runtime_s`` was over, or the limit that a cap on its cost allows."""
+        if self.api.has_secondary_status:
+            return self.exceeded_runtime
+        # A Processing job has no secondary status that names its end.
+        if self.status is not Status.STOPPED or self.started is None or self.ended is None:
+            return False
+        return (self.ended - self.started).total_seconds() >= limit_of(self.answer)
+
+    @property
     def interruptions(self) -> tuple[float, ...]:
         """Seconds of training before each spot interruption, since the start or the interruption before it."""
         training: datetime | None = None
@@ -183,7 +199,9 @@ COLORS = {Status.COMPLETED: "#2e7d32", Status.FAILED: "#c62828", Status.STOPPED:
 
 def render_text(job: Description, target: Target, now_s: float | None = None) -> str:
     line = f"<raysm job {job.name}: {' · '.join(words for words in _words(job, target, now_s) if words)}>"
-    more = job.reason or (job.message if job.secondary is SecondaryStatus.PENDING else "")
+    more = job.reason or budget_used(job)
+    if not more and job.secondary is SecondaryStatus.PENDING:
+        more = job.message
     return visible(f"{line}\n{more}" if more else line)
 
 
@@ -204,11 +222,24 @@ def render_html(job: Description, target: Target, now_s: float | None = None) ->
     ]
     if job.message and not job.status.is_terminal:
         parts.append(markup.escape(visible(job.message)))
-    if job.reason:
-        parts.append(
-            f'<pre style="white-space:pre-wrap">{markup.escape(visible(job.reason))}</pre>'
-        )
+    if reason := job.reason or budget_used(job):
+        parts.append(f'<pre style="white-space:pre-wrap">{markup.escape(visible(reason))}</pre>')
     return f"<div>{'<br>'.join(parts)}</div>"
+
+
+CONTINUE = (
+    "the same command with --resume --max-cost USD continues with what the job saved "
+    "(in Python: resume=True, limits=raysm.Limits(max_cost=…))"
+)
+
+
+def budget_used(job: Description) -> str:
+    """Return how a job ended by its cap and how to continue it, in two lines; empty if something else ended it."""
+    usd = job.used_budget_usd
+    if usd is None:
+        return ""
+    continues = f"\n{CONTINUE}" if "CheckpointConfig" in job.answer else ""
+    return f"stopped: its budget of {usd:g} USD is used{continues}"
 
 
 def _words(job: Description, target: Target, now_s: float | None) -> list[str]:

@@ -269,7 +269,12 @@ class Job:
             NotDone: It has not ended within ``timeout``; a ``TimeoutError`` too.
             JobStopped: It was stopped.
         """
-        from raysm.core.client.results.result import ended_by_service, load_exception, with_remedy
+        from raysm.core.client.results.result import (
+            ended_by_budget,
+            ended_by_service,
+            load_exception,
+            with_remedy,
+        )
 
         self.wait(timeout)
         description = self.chain.known()
@@ -278,8 +283,12 @@ class Job:
         if self.chain.is_stopped(description):
             message = f"the job {self.name} was stopped{self.left_at_stop()}"
             raise JobStopped(visible(message), job=self.name, reason=description.reason)
+        if description.used_budget_usd is not None:
+            return ended_by_budget(description)
         if description.status is Status.STOPPED:
-            return ended_by_service(self.name, description.secondary)
+            # A Processing job has no secondary status.
+            end = description.secondary or SecondaryStatus.MAX_RUNTIME_EXCEEDED
+            return ended_by_service(self.name, end)
         error = load_exception(
             self.outputs,
             self.chain,

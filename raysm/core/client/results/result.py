@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from raysm.core.client.job.chain import Chain
+from raysm.core.client.job.description import Description, budget_used
 from raysm.core.client.job.records import task_of
 from raysm.core.client.logs.stream import STREAM
 from raysm.core.client.service import Service
@@ -347,6 +348,13 @@ def ended_by_service(job: str, reason: str) -> JobFailed:
         job=job,
         reason=reason,
     )
+
+
+def ended_by_budget(job: Description) -> BaseException:
+    sentence, _, remedy = budget_used(job).partition("\n")
+    text = visible(f"the job {job.name} {sentence}")
+    error = JobFailed(text, job=job.name, reason=sentence)
+    return with_remedy(error, remedy) if remedy else error
 
 
 def load_exception(

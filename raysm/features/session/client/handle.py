@@ -77,6 +77,7 @@ class Session:
         on: Target | Service | None = None,
         idle_timeout_s: float = 1800.0,
         idle_timeout_detached_s: float = 300.0,
+        max_cost: float | None = None,
         budget_usd: float | None = None,
         price_per_hour: float | None = None,
         max_runtime_s: int | None = None,
@@ -90,7 +91,10 @@ class Session:
                 is attached.
             idle_timeout_detached_s: The same while no client is attached, because its laptop sleeps
                 or its program ended.
-            budget_usd: Maximum cost from the start of the head; None is no limit.
+            max_cost: USD that the session may cost; None is the ``max_cost`` of ``limits``, by default
+                no limit. The session ends itself in time and says why; should it not, the service
+                stops its job before it costs more.
+            budget_usd: The older name of ``max_cost``.
             price_per_hour: Price of one instance in USD; None uses raysm's table of public prices.
             max_runtime_s: Maximum run time of the job in seconds; None is a day.
             options: Options of the job, as in ``raysm.client.options.SubmitOptions``.
@@ -99,12 +103,12 @@ class Session:
             InvalidRequest: An option does not exist.
         """
         # Checked against the names of both, so that a misspelled limit gets the right suggestion.
-        limit_names = {field.name for field in dataclasses.fields(SessionLimits)}
+        limit_names = {field.name for field in dataclasses.fields(SessionLimits)} | {"budget_usd"}
         check_names("raysm.Session", [*limit_names, *SubmitOptions.__annotations__], options)
         self.limits = SessionLimits(
             idle_timeout_s=idle_timeout_s,
             idle_timeout_detached_s=idle_timeout_detached_s,
-            budget_usd=budget_usd,
+            max_cost=budget_usd if max_cost is None else max_cost,
             price_per_hour=price_per_hour,
             max_runtime_s=max_runtime_s,
         )
@@ -522,7 +526,7 @@ class Session:
     def keep(self, minutes: float) -> SessionState:
         """Prevent an idle end for the next ``minutes``.
 
-        ``budget_usd`` and ``max_runtime_s`` still apply.
+        ``max_cost`` and ``max_runtime_s`` still apply.
 
         Raises:
             InvalidRequest: ``minutes`` is not a number above 0.

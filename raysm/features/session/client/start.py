@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from raysm.core.client.costs.prices import usd_per_hour
-from raysm.core.client.job.description import Status
+from raysm.core.client.costs.prices import cap_of, usd_per_hour
+from raysm.core.client.job.description import Status, budget_used
 from raysm.core.client.job.handle import Job, attach
 from raysm.core.client.job.records import kept_of, task_of
 from raysm.core.client.logs.pending import AFTER_S, reasons_told
@@ -21,6 +21,7 @@ from raysm.core.protocol.job_api import TRAINING
 from raysm.core.protocol.names import TASK_TAG, WORKLOAD_TAG
 from raysm.core.request import Limits, Security
 from raysm.core.request.job import NAME_PATTERN
+from raysm.core.request.options import check_amounts
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound
 from raysm.features.session.client.checks import check_integer, check_number
 from raysm.features.session.protocol import CLOSING, SERVING
@@ -99,7 +100,7 @@ class SessionLimits:
 
     idle_timeout_s: float = 1800.0
     idle_timeout_detached_s: float = 300.0
-    budget_usd: float | None = None
+    max_cost: float | None = None
     price_per_hour: float | None = None
     max_runtime_s: int | None = None
 
@@ -113,6 +114,7 @@ class SessionLimits:
                     f"Session: price_per_hour must be above 0, got {self.price_per_hour!r}; leave "
                     "it out if nothing is billed"
                 )
+        check_amounts("Session", max_cost=self.max_cost)
         if self.max_runtime_s is not None:
             check_integer("Session: max_runtime_s", self.max_runtime_s, minimum=1)
 
@@ -124,16 +126,27 @@ def prepare_session(
     chosen = dict(options)
     # The session needs its hourly price to watch its budget, and the price depends on the cluster.
     cluster = chosen.get("cluster") or service.target.default_cluster()
+    if limits.max_runtime_s is not None and chosen.get("limits") is not None:
+        raise InvalidRequest("Session: max_runtime_s is in limits, too; give one of the two")
+    own = {
+        "max_runtime_s": limits.max_runtime_s,
+        "max_cost": limits.max_cost,
+        "price_per_hour": limits.price_per_hour,
+    }
+    job_limits = replace(
+        chosen.get("limits") or Limits(),
+        **{name: value for name, value in own.items() if value is not None},
+    )
+    chosen["limits"] = job_limits
+    cap = cap_of(cluster, job_limits, service)
     workload = SessionWorkload(
         idle_timeout_s=limits.idle_timeout_s,
         idle_timeout_detached_s=limits.idle_timeout_detached_s,
-        budget_usd=limits.budget_usd,
-        usd_per_hour=usd_per_hour(cluster, service, limits.price_per_hour),
+        # Without a cap nothing is billed: a project's file may have one for its jobs on AWS.
+        max_cost=limits.max_cost if cap is None else cap.max_cost,
+        max_cost_s=cap.max_runtime_s if cap is not None and cap.is_reason else None,
+        usd_per_hour=usd_per_hour(cluster, service, job_limits.price_per_hour),
     )
-    if limits.max_runtime_s is not None:
-        if chosen.get("limits") is not None:
-            raise InvalidRequest("Session: max_runtime_s is in limits, too; give one of the two")
-        chosen["limits"] = Limits(max_runtime_s=limits.max_runtime_s)
     # Tunnels need remote debugging, and calls need a tunnel unless the instances share this
     # machine's network.
     chosen["security"] = replace(chosen.get("security") or Security(), remote_debug=True)
@@ -190,5 +203,7 @@ def describe_end(job: Job, name: str) -> str | None:
             case State(name=state, detail=detail) if state == CLOSING:
                 return f"the session {name} has ended: {detail}"
     description = job.describe()
+    if sentence := budget_used(description).partition("\n")[0]:
+        return f"the session {name} has ended: its job {job.name} was {sentence}"
     end = f"{description.status}: {description.reason}".rstrip(": ")
     return f"the session {name} has ended: its job {job.name} is {end}"

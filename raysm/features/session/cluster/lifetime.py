@@ -23,6 +23,10 @@ WARNING_S = 300.0
 """How long before the end clients are warned, but at most a quarter of the whole time."""
 
 
+AHEAD_S = 120.0
+"""How long before the service would stop the job a session ends itself, but at most half the time."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
     """The limits that the user requested: idle times with and without a client, and the cost of all instances."""
@@ -31,6 +35,8 @@ class Rules:
     idle_detached_s: float
     usd_per_hour: float | None = None
     budget_usd: float | None = None
+    limit_s: float | None = None
+    """Seconds after which the service stops the job because the budget is spent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +113,9 @@ class Lifetime:
         if price is None or budget is None:
             return None
         time_s = budget / price * 3600
+        if self.rules.limit_s is not None:
+            # The service has counted since before the head began, and its stop gives no reason.
+            time_s = min(time_s, max(self.rules.limit_s - AHEAD_S, self.rules.limit_s / 2))
         at_s = self._started_s + time_s
         return End(
             at_s, f"its budget of {budget:g} USD is spent", at_s - min(WARNING_S, time_s / 4)

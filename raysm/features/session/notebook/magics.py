@@ -145,7 +145,14 @@ def _line_parser() -> _Parser:
         type=_seconds,
         help="the same without a client",
     )
-    add("--budget", dest="budget_usd", metavar="USD", type=float)
+    add(
+        "--max-cost",
+        "--budget",
+        dest="max_cost",
+        metavar="USD",
+        type=float,
+        help="the most that it may cost",
+    )
     return parser
 
 
@@ -188,7 +195,7 @@ class Magics:
         """Run a cell in a session of a cluster, or manage the session.
 
         %raysm start [NAME] [--instances 2] [--type ml.g5.2xlarge] [--idle 30m] [--detached 5m]
-        [--budget 20] %raysm connect NAME | status | dashboard | result | keep 60m | close | on |
+        [--max-cost 20] %raysm connect NAME | status | dashboard | result | keep 60m | close | on |
         off
 
         %%raysm [-s NAME] [--on head|all|algo-2] [--push a,b] [--pull model] [-o future] [--async]

@@ -171,7 +171,7 @@ def test_of_a_job_about_which_nothing_is_known_its_limit_says_what_it_costs_at_m
     ],
 )
 def test_a_session_costs_at_most_its_budget_at_the_price_that_its_user_gave(budget, amount):
-    session = SessionWorkload(budget_usd=budget, usd_per_hour=3.0)
+    session = SessionWorkload(max_cost=budget, usd_per_hour=3.0)
     spot = Limits(spot=True)
     request = JobRequest(
         name="a", workload=session, cluster=Cluster("ml.new.large", count=2), limits=spot

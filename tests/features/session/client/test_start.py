@@ -42,18 +42,25 @@ def test_it_is_a_training_job_that_lets_its_user_in(fake):
 
 
 def test_its_limits_are_those_of_its_workload_and_its_job(fake):
-    limits = SessionLimits(idle_timeout_s=60, budget_usd=5, price_per_hour=2.0, max_runtime_s=3600)
+    limits = SessionLimits(idle_timeout_s=60, max_cost=5, price_per_hour=2.0, max_runtime_s=3600)
     ready = plan(fake, limits=limits, cluster=raysm.Cluster(count=3))
     assert (ready.request.workload.idle_timeout_s, ready.request.workload.usd_per_hour) == (60, 6.0)
-    assert ready.plan.request["StoppingCondition"] == {"MaxRuntimeInSeconds": 3600}
+    # 5 USD pay for 50 minutes of three instances at 2 USD, of which a stop may take two.
+    assert ready.plan.request["StoppingCondition"] == {"MaxRuntimeInSeconds": 2880}
+    assert (ready.request.workload.max_cost, ready.request.workload.max_cost_s) == (5, 2880)
     with pytest.raises(InvalidRequest, match="max_runtime_s.* limits"):
         prepare_session("digits", SessionLimits(max_runtime_s=60), fake, {"limits": raysm.Limits()})
 
 
 def test_what_nobody_is_billed_for_has_no_price_and_so_no_budget(fake):
     assert plan(fake).request.workload.usd_per_hour is None
-    with pytest.raises(InvalidRequest, match="budget_usd=5 .*price_per_hour"):
-        plan(fake, limits=SessionLimits(budget_usd=5))
+    with pytest.raises(InvalidRequest, match="max_cost=5 .*price_per_hour"):
+        plan(fake, limits=SessionLimits(max_cost=5))
+
+
+def test_a_cap_of_a_projects_file_is_no_obstacle_where_nothing_is_billed(fake):
+    ready = prepare_session("a", SessionLimits(), fake, {"limits": raysm.Limits(max_cost=5)})
+    assert ready.request.workload.max_cost is None
 
 
 def test_a_price_of_nothing_is_refused_by_the_name_of_its_option():
@@ -62,7 +69,7 @@ def test_a_price_of_nothing_is_refused_by_the_name_of_its_option():
 
 
 def test_on_aws_the_price_is_that_of_the_instances_and_their_volumes(remote):
-    limits = SessionLimits(budget_usd=5, price_per_hour=0.5)
+    limits = SessionLimits(max_cost=5, price_per_hour=0.5)
     ready = prepare_session("digits", limits, remote.service, {"cluster": M5})
     volumes = (
         volume_usd_per_hour(M5.instance_type, M5.volume_gb, remote.service.region) or 0.0
