@@ -20,7 +20,7 @@ REGION = LOCAL_REGION
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Patience:
+class GracePeriods:
     stop_grace_s: float = 120.0
     """From SIGTERM to SIGKILL when the job is stopped: SageMaker documents 120."""
     settle_s: float = 15.0

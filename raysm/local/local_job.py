@@ -8,8 +8,8 @@ It begins with the job's specification and ends with its outcome. Below ``root``
 
 SageMaker documents that a job is Failed as soon as one container exits with another code than 0,
 and 120 s from SIGTERM to SIGKILL for containers that are stopped, but not how soon the others are
-stopped after a failure. Here they have some time (``Patience``) to end by themselves, so that the
-head can write the failure reason.
+stopped after a failure. Here they have some time (``GracePeriods``) to end by themselves, so that
+the head can write the failure reason.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from raysm.errors import RaysmError
 from raysm.local.checkpoints import CheckpointSync
 from raysm.local.instance_files import InstanceFiles
 from raysm.local.instances import Instance, InstanceSpec, Site, open_site
-from raysm.local.job_spec import JobSpec, Patience
+from raysm.local.job_spec import GracePeriods, JobSpec
 from raysm.local.logs import LogPump
 from raysm.local.preparation import Preparation, find_opt_ml, relink, resolve_channels
 from raysm.local.scenario import Scenario
@@ -121,7 +121,7 @@ class LocalJob:
         image: str | None = None,
         on_line: Callable[[str, str], None] = lambda host, line: None,
         on_end: Callable[[], None] = lambda: None,
-        patience: Patience | None = None,
+        grace: GracePeriods | None = None,
         scenario: Scenario | None = None,
     ) -> None:
         """Prepare a job; nothing starts before ``start``.
@@ -137,7 +137,7 @@ class LocalJob:
         self._root = root.resolve()
         self._kind = kind
         self._image = image
-        self._patience = patience or Patience()
+        self._grace = grace or GracePeriods()
         self._on_line = on_line
         self._on_end = on_end
 
@@ -337,11 +337,11 @@ class LocalJob:
                         with contextlib.suppress(psutil.Error):  # it has just ended
                             if psutil.Process(instance.pid).status() == psutil.STATUS_STOPPED:
                                 instance.kill()
-                terminate_at = min(terminate_at, now + self._patience.settle_s)
+                terminate_at = min(terminate_at, now + self._grace.settle_s)
             if not terminated and now >= terminate_at:
                 terminated = True
                 # SageMaker documents the grace period of a stopped job, but none after a failure.
-                kill_at = now + (self._patience.stop_grace_s if stopped else self._patience.kill_s)
+                kill_at = now + (self._grace.stop_grace_s if stopped else self._grace.kill_s)
                 self._signal_all(signal.SIGTERM)
             if terminated:
                 terminate_at = float("inf")  # later exits must not send SIGTERM again

@@ -420,14 +420,14 @@ def test_a_command_beside_the_main_process_is_where_that_is(job):
         sh("trap 'exit 0' TERM; while :; do sleep 0.05; done"), variables={"MINE": "1"}
     )
     reader, writer = os.pipe()
-    visit = instance.enter(command, stdin=os.devnull, stdout=f"/proc/{os.getpid()}/fd/{writer}")
-    assert visit.exited.result(SOON_S) == 7
+    running = instance.enter(command, stdin=os.devnull, stdout=f"/proc/{os.getpid()}/fd/{writer}")
+    assert running.exited.result(SOON_S) == 7
     os.close(writer)
     with os.fdopen(reader) as output:
         home, read = output.read().split()
     assert (read, (job.base() / "told").read_text()) == ("1", "here\n")
     assert home in ("/", str(job.root / "algo-1" / "home"))
-    visit.leave()  # it has ended
+    running.kill()  # it has ended
 
 
 def test_a_command_beside_the_main_process_can_be_killed_and_ends_with_the_instance(job):
@@ -435,7 +435,7 @@ def test_a_command_beside_the_main_process_can_be_killed_and_ends_with_the_insta
     first, second = (
         instance.enter(sh("sleep 1000"), stdin=os.devnull, stdout=os.devnull) for _ in range(2)
     )
-    first.leave()
+    first.kill()
     assert first.exited.result(SOON_S) == 128 + signal.SIGKILL
     assert not second.exited.done()
     instance.kill()

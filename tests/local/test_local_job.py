@@ -19,7 +19,7 @@ from raysm.errors import InvalidInput
 from raysm.local import scenario
 from raysm.local.checkpoints import FolderStore
 from raysm.local.instance_files import InstanceFiles
-from raysm.local.job_spec import Channel, Checkpoints, JobSpec, Patience, number_hosts
+from raysm.local.job_spec import Channel, Checkpoints, GracePeriods, JobSpec, number_hosts
 from raysm.local.local_job import Exits, LocalJob
 from raysm.local.preparation import SMALL_BYTES
 from raysm.local.scenario import Scenario
@@ -337,7 +337,7 @@ def test_who_does_not_hear_sigterm_is_killed_after_the_grace(root):
         "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready'); time.sleep(1000)"
     )
     with LocalJob(
-        spec_for(command), root=root, on_line=lines, patience=Patience(stop_grace_s=0.5)
+        spec_for(command), root=root, on_line=lines, grace=GracePeriods(stop_grace_s=0.5)
     ) as job:
         job.start()
         lines.wait_for(("algo-1", "ready"))
@@ -363,10 +363,8 @@ def test_when_one_instance_fails_one_that_is_frozen_is_killed_at_once(kind, root
         """
     )
     # Only what is killed at once ends in time.
-    patience = Patience(settle_s=600.0, kill_s=600.0)
-    with LocalJob(
-        spec_for(command, 2), root=root, kind=kind, on_line=lines, patience=patience
-    ) as job:
+    grace = GracePeriods(settle_s=600.0, kill_s=600.0)
+    with LocalJob(spec_for(command, 2), root=root, kind=kind, on_line=lines, grace=grace) as job:
         job.start()
         lines.wait_for(("algo-2", "ready"))
         job.kill("algo-2", signal.SIGSTOP)
@@ -387,7 +385,7 @@ def test_after_a_failure_the_other_instances_have_time_to_end_by_themselves(root
         sys.exit(1)
         """
     )
-    with LocalJob(spec_for(command, 2), root=root, patience=Patience(settle_s=600.0)) as job:
+    with LocalJob(spec_for(command, 2), root=root, grace=GracePeriods(settle_s=600.0)) as job:
         job.start()
         outcome = job.wait(SOON_S)
     assert outcome.failure_reason == "algo-2 lost"
@@ -410,8 +408,8 @@ def test_an_instance_that_ignores_sigterm_after_a_failure_is_killed_without_the_
         """
     )
     lines = Lines()
-    patience = Patience(settle_s=settle_s, kill_s=0.1, stop_grace_s=600.0)
-    with LocalJob(spec_for(command, 2), root=root, on_line=lines, patience=patience) as job:
+    grace = GracePeriods(settle_s=settle_s, kill_s=0.1, stop_grace_s=600.0)
+    with LocalJob(spec_for(command, 2), root=root, on_line=lines, grace=grace) as job:
         job.start()
         lines.wait_for(("algo-1", "ready"))
         (job.paths("algo-2").base / "output" / "go").touch()
@@ -518,7 +516,7 @@ def test_what_a_killed_instance_wrote_after_the_last_look_at_its_checkpoints_is_
         spec,
         root=root,
         on_line=lines,
-        patience=Patience(settle_s=0.0),
+        grace=GracePeriods(settle_s=0.0),
         scenario=Scenario(checkpoints=scenario.Checkpoints(sync_s=3600.0)),
     ) as job:
         job.start()

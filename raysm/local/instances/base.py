@@ -63,10 +63,10 @@ def to_loopback(port: int) -> socket.socket:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Visit:
+class RunningCommand:
     exited: "Future[int]"
     """The exit code, 128 + signal if the command was killed."""
-    leave: Callable[[], None]
+    kill: Callable[[], None]
     """Kills the command; does nothing once it has ended."""
 
 
@@ -103,7 +103,7 @@ class Instance(abc.ABC):
         return connect_to_own("localhost", port, CONNECT_S)
 
     @abc.abstractmethod
-    def enter(self, command: Sequence[str], *, stdin: str, stdout: str) -> Visit:
+    def enter(self, command: Sequence[str], *, stdin: str, stdout: str) -> RunningCommand:
         """Run a command beside the main process.
 
         A terminal as ``stdout`` becomes its controlling terminal.

@@ -22,7 +22,14 @@ from pathlib import Path
 from raysm.core.protocol.paths import DEFAULT_BASE
 from raysm.core.protocol.store import make_folder, put
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.local.instances.base import HOST_NAME, Instance, InstanceSpec, Site, Visit, open_to_all
+from raysm.local.instances.base import (
+    HOST_NAME,
+    Instance,
+    InstanceSpec,
+    RunningCommand,
+    Site,
+    open_to_all,
+)
 from raysm.local.instances.kept_instance import Keeper, KeptInstance, end_all
 
 LABEL = "io.raysm.owner"
@@ -89,7 +96,7 @@ class _DockerInstance(KeptInstance):
             raise ConnectionRefusedError(f"nothing listens on port {port} of {self.host}")
         return ours
 
-    def enter(self, command: Sequence[str], *, stdin: str, stdout: str) -> Visit:
+    def enter(self, command: Sequence[str], *, stdin: str, stdout: str) -> RunningCommand:
         with contextlib.ExitStack() as opened:
             # Only the command takes a terminal as its controlling one.
             reads, writes = (
@@ -109,7 +116,7 @@ class _DockerInstance(KeptInstance):
             name=f"command in {self.name}",
             daemon=True,
         ).start()
-        return Visit(exited=exited, leave=process.kill)
+        return RunningCommand(exited=exited, kill=process.kill)
 
     def follow(self) -> None:
         """Read the container's process and address once it runs.

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from raysm.errors import RaysmError
-from raysm.local.instances.base import Instance, Visit
+from raysm.local.instances.base import Instance, RunningCommand
 
 SCRIPT = Path(__file__).with_name("keeper.py")
 ANSWER_S = 30.0
@@ -103,7 +103,7 @@ class Keeper:
         for visit in list(self._visits):
             self._visits.pop(visit).set_result(KILLED)
 
-    def enter(self, **fields: Any) -> Visit:
+    def enter(self, **fields: Any) -> RunningCommand:
         number = next(self._numbers)
         exited = Future[int]()
         self._visits[number] = exited
@@ -111,8 +111,8 @@ class Keeper:
         # The keeper does not answer once the main process is gone.
         if self.exited.done() and self._visits.pop(number, None) is not None:
             exited.set_result(KILLED)
-        return Visit(
-            exited=exited, leave=functools.partial(self._send, {"op": "leave", "visit": number})
+        return RunningCommand(
+            exited=exited, kill=functools.partial(self._send, {"op": "leave", "visit": number})
         )
 
     def call(self, op: str, **fields: Any) -> Mapping[str, Any]:
@@ -196,7 +196,7 @@ class KeptInstance(Instance):
     def signal(self, number: int) -> None:
         self.keeper.signal(number)
 
-    def enter(self, command: Sequence[str], *, stdin: str, stdout: str) -> Visit:
+    def enter(self, command: Sequence[str], *, stdin: str, stdout: str) -> RunningCommand:
         return self.keeper.enter(command=list(command), stdin=stdin, stdout=stdout)
 
     def end(self) -> None:

@@ -15,7 +15,7 @@ from werkzeug.wrappers import Request, Response
 
 from raysm.local.server.batch import SERVICE as BATCH
 from raysm.local.server.batch import BatchService
-from raysm.local.server.console import PREFIX, Console, Entering, HandedOver
+from raysm.local.server.console import PREFIX, ConnectionTakenOver, Console, RemoteAccess
 from raysm.local.server.faults import Call, Faults, xml_error
 from raysm.local.server.log_service import GROUPS, TARGET, LogService
 from raysm.local.server.market import PRICES, QUOTAS, MarketService
@@ -45,7 +45,7 @@ class App:
         console: Console,
         moto: MotoServices,
         faults: Faults,
-        entering: Entering,
+        remote_access: RemoteAccess,
         market: MarketService,
         batch: BatchService,
     ) -> None:
@@ -54,7 +54,7 @@ class App:
         self._console = console
         self._moto = moto
         self._faults = faults
-        self._entering = entering
+        self._remote_access = remote_access
         self._market = market
         self._batch = batch
         self._groups_made: set[str] = set()
@@ -86,14 +86,14 @@ class App:
         try:
             # Before the body is read into memory.
             self._admit(request)
-            if self._entering.asks(request.method, request.path):
-                self._entering.serve(
+            if self._remote_access.asks(request.method, request.path):
+                self._remote_access.serve(
                     request.path, call.parameters, request.environ["werkzeug.socket"]
                 )
             response = (None if is_own else self._scenario_error(call)) or self._answer_here(call)
         except ApiError as error:
             response = _json_error(error)
-        except HandedOver:
+        except ConnectionTakenOver:
             raise
         except Exception as error:
             traceback.print_exc()

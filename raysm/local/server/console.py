@@ -37,14 +37,14 @@ PORT = re.compile(r"ports/([1-9]\d{0,4})")
 UPGRADED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: raysm\r\n\r\n"
 
 
-class HandedOver(ConnectionResetError):
+class ConnectionTakenOver(ConnectionResetError):
     """The connection was used for another protocol and is closed.
 
     Werkzeug ignores such an error.
     """
 
 
-class Entering:
+class RemoteAccess:
     def __init__(
         self,
         records: Records,
@@ -64,7 +64,9 @@ class Entering:
         return method == "POST" and INSTANCE.fullmatch(path) is not None
 
     def serve(self, path: str, request: Mapping[str, Any], connection: socket.socket) -> NoReturn:
-        """Answer a request and use its connection until it is closed; then raise HandedOver.
+        """Answer a request and use its connection until it is closed.
+
+        Then raise ConnectionTakenOver.
 
         Raise ApiError for a refusal, before anything is written.
         """
@@ -93,7 +95,7 @@ class Entering:
             taken.close()
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
-        raise HandedOver("the connection was handed over")
+        raise ConnectionTakenOver("the connection was handed over")
 
     def _instance(self, region: str, job: str, host: str) -> Instance:
         # SSM gives this answer for every reason (github.com/aws/session-manager-plugin/issues/72).
@@ -135,18 +137,18 @@ def _run(instance: Instance, request: Mapping[str, Any], connection: socket.sock
         and all(isinstance(each, str) for each in (*command, stdin, stdout))
     ):
         raise validation("the request needs command (a list of words), stdin and stdout (paths)")
-    visit = instance.enter(command, stdin=str(stdin), stdout=str(stdout))
+    running = instance.enter(command, stdin=str(stdin), stdout=str(stdout))
     ended, waker = socket.socketpair()
     with ended, waker:
         try:
-            visit.exited.add_done_callback(lambda _: _wake(waker))
+            running.exited.add_done_callback(lambda _: _wake(waker))
             connection.sendall(UPGRADED)
             # The client sends nothing, so its connection becomes readable when it is closed.
             select.select([ended, connection], [], [])
-            if visit.exited.done():
-                connection.sendall(b"%d\n" % visit.exited.result())
+            if running.exited.done():
+                connection.sendall(b"%d\n" % running.exited.result())
         finally:
-            visit.leave()
+            running.kill()
 
 
 def _wake(waker: socket.socket) -> None:

@@ -23,7 +23,7 @@ from raysm.core.protocol.names import NOT_KEPT
 from raysm.core.protocol.store import make_folder
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.instances import Instance
-from raysm.local.job_spec import JobSpec, Patience
+from raysm.local.job_spec import GracePeriods, JobSpec
 from raysm.local.local_job import LocalJob, Outcome
 from raysm.local.server.definitions import EndReason, served
 from raysm.local.server.job_status import (
@@ -261,7 +261,7 @@ class JobRun(JobLife):
                 image=image,
                 on_line=on_line,
                 on_end=self._woken.set,
-                patience=Patience(stop_grace_s=self._services.stop_grace_s),
+                grace=GracePeriods(stop_grace_s=self._services.stop_grace_s),
                 scenario=self._services.scenario,
             ) as job,
         ):

@@ -41,7 +41,7 @@ from raysm.local.job_spec import REGION
 from raysm.local.scenario import read
 from raysm.local.server.app import App
 from raysm.local.server.batch import BatchService
-from raysm.local.server.console import Console, Entering
+from raysm.local.server.console import Console, RemoteAccess
 from raysm.local.server.faults import Faults
 from raysm.local.server.log_service import LogService
 from raysm.local.server.market import MarketService, Stock
@@ -268,11 +268,15 @@ def serve(options: Options) -> None:
         )
         operations = Operations(services, options.instance_kind)
         console = Console(operations, cores, started_s=started_s, shut_down=ending.set)
-        entering = Entering(records, operations.instances, is_permitted=scenario.ssm.permitted)
+        remote_access = RemoteAccess(
+            records, operations.instances, is_permitted=scenario.ssm.permitted
+        )
         faults = Faults(scenario, services.chance, clock)
         market = MarketService(scenario)
         batch = BatchService(options.home, clock, moto)
-        app = App(operations, LogService(records), console, moto, faults, entering, market, batch)
+        app = App(
+            operations, LogService(records), console, moto, faults, remote_access, market, batch
+        )
         # A name of its own, so that a client that has kept it never meets another server, perhaps
         # of another version.
         listener, path = stack.enter_context(

@@ -185,10 +185,10 @@ def test_a_command_runs_beside_the_main_process_and_its_exit_code_is_told(job, t
     job.wait_for("began")
     written = tmp_path / "written"
     written.touch()
-    visit = instance.enter(
+    running = instance.enter(
         ["sh", "-c", "echo out; echo err >&2; exit 7"], stdin=os.devnull, stdout=str(written)
     )
-    assert visit.exited.result(SOON_S) == 7
+    assert running.exited.result(SOON_S) == 7
     # By two ways, which docker joins here: which of them is first is nobody's promise.
     assert sorted(written.read_text().split()) == ["err", "out"]
     assert not instance.exited.done()
