@@ -46,7 +46,7 @@ def main(folder):
         spot=True,
         limits=raysm.Limits(max_runtime_s=600),
         # Three at a time: a laptop is no region. A row whose region has no capacity may go elsewhere.
-        rules=raysm.Rules(rate="images_per_s", parallel=3, retries=0, budget_usd=100, move_data=True),
+        rules=raysm.Rules(rate="images_per_s", parallel=3, retries=0, max_cost=100, move_data=True),
     )
     print(grid.plan())
     with Live(console=Console(), auto_refresh=False) as live:

@@ -99,7 +99,7 @@ def _refuse_unread(arguments: Arguments, unread: Sequence[str]) -> None:
         did_you_mean(words[0], parser._option_string_actions, most=2, cutoff=0.7) if words else ""
     )
     if arguments.is_scripted and words[:1] == ["--budget"]:
-        hint = "; a job has no budget: --max-runtime limits what it can cost"
+        hint = "; --max-cost USD caps what a job costs"
     elif words and words[0] in arguments.hints:
         hint = f"; {arguments.hints[words[0]]}"
     elif not hint and arguments.is_scripted:

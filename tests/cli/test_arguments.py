@@ -41,7 +41,7 @@ def test_a_scripts_arguments_pass_verbatim_also_those_that_look_like_ours(reques
         (["logs", "digits", "--tall", "5"], "--tall 5; did you mean --tail?\n"),
         (["logs", "digits", "--", "x"], "behind --, got x"),
         (["run", "a.py", "--kms-key", "abc"], "--volume-kms-key or --output-kms-key?\n"),
-        (["run", "a.py", "--budget", "1"], "--max-runtime limits"),
+        (["run", "a.py", "--budget", "1"], "--max-cost USD caps"),
         (["similarty", "m.npy"], "'similarty'; did you mean similarity?\n"),
     ],
 )

@@ -298,7 +298,7 @@ class Simulation:
             brake=0,
             retries=chance.choice((0, 2)),
             parallel=chance.choice((1, 3, 50)),
-            budget_usd=self.budget_usd,
+            max_cost=self.budget_usd,
             give_up_s=20 * 86_400.0,
         )
         self.max_budget_usd = self.budget_usd
@@ -498,14 +498,14 @@ class Simulation:
         elif kind == "budget" and self.max_budget_usd is not None:
             budget_usd = chance.uniform(0.5, 8.0)
             self.max_budget_usd = max(self.max_budget_usd, budget_usd)
-            store.change_rules(replace(self.rules, budget_usd=budget_usd))
+            store.change_rules(replace(self.rules, max_cost=budget_usd))
 
     # -- promises
 
     def _watch_idle(self, store: Store, seconds: float) -> None:
         """Count how long healthy regions have nothing to do while a row could run there."""
         grid = store.grid()
-        is_limited = grid.rules.budget_usd is not None or store.open_count() >= grid.rules.parallel
+        is_limited = grid.rules.max_cost is not None or store.open_count() >= grid.rules.parallel
         for name, region in self.regions.items():
             idle = self.idle[name]
             has_jobs = any(job.ended_s > self.schedule.now for job in region.jobs.values())

@@ -37,7 +37,7 @@ def budget_used(folder, seed):
         place = Place(region=name, instance_type=TYPE, spot=spot.random() < 0.5)
         region.interrupted_s = spot.choice([None, 50.0]) if place.spot else None
         offers.append(Offer(place=place, usd_per_hour=region.usd_per_hour))
-    rules = Rules(brake=0, budget_usd=budget)
+    rules = Rules(brake=0, max_cost=budget)
     bench = Bench(
         folder, tasks=tasks, regions=regions, rules=rules, placement=Placement(offers=offers)
     )

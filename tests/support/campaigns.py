@@ -44,7 +44,7 @@ def ended(folder, rows=12, *, midway=False, **fields):
     ]
     regions = {name: _with(behaviour, tasks[rows // 2].key) for name, behaviour in REGIONS.items()}
     rules = Rules(
-        brake=0, retries=1, parallel=max(8, rows // 4), budget_usd=100.0 * rows, rate="images_per_s"
+        brake=0, retries=1, parallel=max(8, rows // 4), max_cost=100.0 * rows, rate="images_per_s"
     )
     offers = [
         Offer(

@@ -41,9 +41,7 @@ from raysm.features.grid.task import Rules, TaskState
 from raysm.features.grid.views.text import plan_lines, screen_lines
 from raysm.features.grid.views.watching import watch
 
-RULES = {"budget": "budget_usd"} | {
-    name: name for name in ("write_back", "parallel", "retries", "move_data", "any_type", "rate")
-}
+RULES = ("max_cost", "write_back", "parallel", "retries", "move_data", "any_type", "rate")
 
 
 def run(arguments: Arguments, console: Console) -> int | None:
@@ -79,7 +77,7 @@ def request_of(arguments: Arguments) -> GridRequest:
     if source is None:
         raise InvalidRequest("the grid has no rows; give --rows FILE or --sql DATABASE QUERY")
     rules = file.rules or Rules()
-    chosen: dict[str, Any] = {rule: getattr(arguments, flag, None) for flag, rule in RULES.items()}
+    chosen: dict[str, Any] = {rule: getattr(arguments, rule, None) for rule in RULES}
     return GridRequest(
         name=arguments.name or file.name or path.stem,
         template=Template(workload=workload, target=settings.target(role=NO_ROLE), options=options),

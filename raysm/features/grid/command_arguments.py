@@ -30,9 +30,9 @@ GRID_VERBS = {
 EXAMPLES = {
     "plan": "raysm grid plan train.py --rows drives.csv --regions us-east-1,eu-west-1 -- --lr {lr}",
     "run": """\
-raysm grid run train.py --rows drives.csv --budget 500 -- --lr {lr}
+raysm grid run train.py --rows drives.csv --max-cost 500 -- --lr {lr}
 # the rows of a query, in the regions of their data
-raysm grid run train.py --sql sqlite:///drives.db "SELECT name AS key, uri AS input_data FROM drives" --budget 500""",
+raysm grid run train.py --sql sqlite:///drives.db "SELECT name AS key, uri AS input_data FROM drives" --max-cost 500""",
     "row": "raysm grid row train.py --rows drives.csv --index 0 --wait",
     "status": "raysm grid status drives",
     "rows": "raysm grid rows drives --state failed",
@@ -48,7 +48,14 @@ HINTS = {
 NAME_OPTIONAL = ("status", "watch")
 """Verbs whose NAME is optional if there is only one grid."""
 
-OWN = ("cluster.count", "cluster.instance_type", "limits.spot", "name")
+OWN = (
+    "cluster.count",
+    "cluster.instance_type",
+    "limits.max_cost",
+    "limits.price_per_hour",
+    "limits.spot",
+    "name",
+)
 """Paths of job options that grids replace by their own."""
 
 
@@ -214,7 +221,11 @@ def _add_request(verb: Any) -> None:
     add(places, "--move-data", "allow rows to run in another region than their data", default=None)
     rules = verb.add_argument_group("rules")
     rules.add_argument("--name", help="name of the grid (default: the file's or script's)")
-    add(rules, "--budget USD", "the most that the grid's jobs may cost, in dollars", type=float)
+    add(rules, "--max-cost USD", "the most that the grid's jobs may cost together", type=float)
+    # The older name of --max-cost.
+    rules.add_argument(
+        "--budget", dest="max_cost", metavar="USD", type=float, help=argparse.SUPPRESS
+    )
     add(rules, "--parallel N", "jobs at a time (default 200)", type=int)
     text = "metric that jobs report as work per second, images_per_s for example; the grid adds them up"
     add(rules, "--rate METRIC", text)

@@ -175,7 +175,7 @@ class Placer:
         self._now = now
         self._grid = store.grid()
         current = read_market(store, limiter, regions, now)
-        needs_price = self._grid.rules.budget_usd is not None
+        needs_price = self._grid.rules.max_cost is not None
         self._market = replace(
             current, needs_price=needs_price, outlook=forecast.outlook(store, now)
         )
@@ -296,7 +296,7 @@ class Placer:
         return (offer.most_usd_per_hour or 0.0) * (task.count or offer.count) * seconds / 3600
 
     def _exceeds_budget(self, task: Task, offer: Offer, usd: float) -> bool:
-        budget_usd = self._grid.rules.budget_usd
+        budget_usd = self._grid.rules.max_cost
         # Without a price, placement has refused the place if there is a budget.
         if budget_usd is None or self._cost + usd <= budget_usd:
             return False
@@ -305,7 +305,7 @@ class Placer:
             f"row {task.key!r} may take ${usd:,.2f} "
             f"({duration(task.max_runtime_s or MAX_RUNTIME_S)} at most in {offer.place}), and "
             f"${max(0.0, budget_usd - self._cost):,.2f} are left; "
-            "raise --budget, lower --max-runtime, or stop"
+            "raise --max-cost, lower --max-runtime, or stop"
         )
         return True
 

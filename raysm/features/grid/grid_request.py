@@ -12,7 +12,7 @@
     on = "env:CAMPAIGNS_URL"
     params = { since = "2026-10-01" }
     [rules]
-    budget_usd = 500
+    max_cost = 500
     [batch]
     job_queue = "controllers"
 

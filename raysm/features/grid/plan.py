@@ -251,7 +251,7 @@ def plan_grid(
         offer = each.offer or offers[0]
         request.template.job(each.task, offer.place, each.task.count or offer.count)
     limits = request.template.options.get("limits") or Limits()
-    budget_usd = request.rules.budget_usd
+    budget_usd = request.rules.max_cost
     if budget_usd is not None:
         notes = [*notes, *_budget_notes(request, assigned, placement, limits.max_runtime_s)]
     target = request.template.target
@@ -280,7 +280,7 @@ def _budget_notes(
     request: GridRequest, assigned: Sequence[Assigned], placement: Placement, max_runtime_s: int
 ) -> list[str]:
     """Say what a budget means: how many jobs may run at a time, and which time limit allows more."""
-    budget_usd = request.rules.budget_usd
+    budget_usd = request.rules.max_cost
     assert budget_usd is not None, "only called with a budget"
     notes = [
         f"no job is sent with which the grid could cost more than its budget, {budget_usd:,.2f} USD"

@@ -136,7 +136,7 @@ def snapshot(store: Store, now: float) -> Snapshot:
         states=states,
         regions=tuple(_region(store, name, now) for name in names),
         money=store.money(now),
-        budget_usd=grid.rules.budget_usd,
+        budget_usd=grid.rules.max_cost,
         prices=tuple(row[0] for row in versions),
         blocks=_blocks(store, now),
         reasons=_reasons(store),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+from raysm.core.request.options import check_amounts
 from raysm.core.request.workload import plain
 from raysm.errors import InvalidRequest
 
@@ -271,9 +272,11 @@ class Rules:
     """Jobs at a time, over all regions."""
     retries: int = 2
     """Retries of a row whose own program failed; other failures do not count."""
+    max_cost: float | None = None
+    """USD that the jobs may cost together; open jobs count as if they ran to their limit. None is
+    no limit."""
     budget_usd: float | None = None
-    """The most that the jobs may cost, in dollars; open jobs count as if they ran to their limit.
-    None is no limit."""
+    """The older name of ``max_cost``; it is None once the rules are made."""
     move_data: bool = False
     """True allows a row to run in another region than its data; reading them across regions then
     costs money."""
@@ -313,10 +316,14 @@ class Rules:
             raise InvalidRequest(
                 f"Rules(rate=…) must be the name of a metric, 1 to 255 characters, got {self.rate!r}"
             )
-        if self.budget_usd is not None and not self.budget_usd > 0:
-            raise InvalidRequest(
-                f"Rules(budget_usd=…) must be above 0, or None, got {self.budget_usd}"
-            )
+        check_amounts("Rules", max_cost=self.max_cost, budget_usd=self.budget_usd)
+        if self.budget_usd is not None:
+            if self.max_cost is not None:
+                raise InvalidRequest(
+                    "Rules: budget_usd is the older name of max_cost; give max_cost alone"
+                )
+            object.__setattr__(self, "max_cost", self.budget_usd)
+            object.__setattr__(self, "budget_usd", None)
 
 
 DIFFERS = "differs from the source: "

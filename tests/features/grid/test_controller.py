@@ -277,10 +277,10 @@ def test_a_budget_is_never_exceeded(tmp_path, scenarios):
 def test_a_row_has_as_many_instances_as_it_asks_for_and_the_budget_counts_them(tmp_path):
     # One instance costs 2.03 dollars at most, and four 8.13.
     tasks = [Task(key="row", count=4, max_runtime_s=7200)]
-    bench = Bench(tmp_path, tasks=tasks, rules=Rules(brake=0, budget_usd=8.0))
+    bench = Bench(tmp_path, tasks=tasks, rules=Rules(brake=0, max_cost=8.0))
     bench.run()
     assert (bench.store.grid().state, bench.states()) == ("paused", {"waiting": 1})
-    bench.store.change_rules(dataclasses.replace(bench.rules, budget_usd=9.0))
+    bench.store.change_rules(dataclasses.replace(bench.rules, max_cost=9.0))
     bench.store.go_on(bench.clock.now)
     bench.run()
     assert [attempt.count for attempt in bench.store.attempts()] == [4]
@@ -288,18 +288,18 @@ def test_a_row_has_as_many_instances_as_it_asks_for_and_the_budget_counts_them(t
 
 def test_a_budget_that_is_used_up_pauses_the_grid_and_says_so(tmp_path):
     bench = Bench(
-        tmp_path, rows=5, rules=Rules(brake=0, budget_usd=2.5), regions={"us-east-1": Behaviour()}
+        tmp_path, rows=5, rules=Rules(brake=0, max_cost=2.5), regions={"us-east-1": Behaviour()}
     )
     bench.run()
     assert bench.store.grid().state == "paused"
     assert re.match(
         r"the budget of \$2.50 does not allow a further job: row 'row-\d' may take \$2.03 \(2 h 0 min at most in "
-        r"ml.m5.large in us-east-1\), and \$\d.\d\d are left; raise --budget, lower --max-runtime, or stop",
+        r"ml.m5.large in us-east-1\), and \$\d.\d\d are left; raise --max-cost, lower --max-runtime, or stop",
         bench.store.grid().why,
     )
     # Each row costs 17 cents, and is placed while 2.03 dollars are left.
     assert bench.states() == {"done": 3, "waiting": 2}
-    bench.store.change_rules(dataclasses.replace(bench.rules, budget_usd=100))
+    bench.store.change_rules(dataclasses.replace(bench.rules, max_cost=100))
     bench.store.go_on(bench.clock.now)
     bench.run()
     assert bench.states() == {"done": 5}

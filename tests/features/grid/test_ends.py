@@ -149,7 +149,7 @@ def test_under_a_budget_a_place_without_a_price_takes_nothing_and_the_others_are
 ):
     regions = {"unlisted": Behaviour(usd_per_hour=None), "full": Behaviour(capacity=0)}
     placement = priced(regions)
-    rules = Rules(brake=0, give_up_s=HOUR_S, budget_usd=1e6)
+    rules = Rules(brake=0, give_up_s=HOUR_S, max_cost=1e6)
     bench = Bench(
         tmp_path, regions=regions, tasks=rows_in(None, 4), placement=placement, rules=rules
     )
@@ -192,7 +192,7 @@ def scenario(seed):
         brake=chance.choice((0, 2)),
         retries=1,
         parallel=chance.choice((2, 50)),
-        budget_usd=chance.choice((None, 3.0, 40.0, 1e6)),
+        max_cost=chance.choice((None, 3.0, 40.0, 1e6)),
         give_up_s=HOUR_S,
         patience_s=600,
     )
@@ -232,8 +232,8 @@ def test_no_row_waits_where_nothing_will_ever_change(tmp_path, seed):
         record.reason for state in ("failed", "impossible") for record in bench.store.tasks(state)
     )
     bench.judge(ended=grid.state == "closed")
-    if rules.budget_usd is not None:
-        assert sum(region.usd() for region in bench.regions.values()) <= rules.budget_usd + 1e-9
+    if rules.max_cost is not None:
+        assert sum(region.usd() for region in bench.regions.values()) <= rules.max_cost + 1e-9
 
 
 def test_a_place_without_a_price_is_taken_once_the_others_have_refused_for_an_hour(tmp_path):
@@ -493,7 +493,7 @@ def test_who_mends_the_program_and_tries_again_is_not_stopped_by_the_failures_be
 
 
 @pytest.mark.parametrize(
-    "rules", [Rules(brake=3, retries=2), Rules(budget_usd=1.0)], ids=["brake", "budget"]
+    "rules", [Rules(brake=3, retries=2), Rules(max_cost=1.0)], ids=["brake", "budget"]
 )
 def test_a_wish_to_stop_that_comes_as_the_grid_is_paused_is_not_lost(tmp_path, rules):
     def stops(point):

@@ -27,7 +27,7 @@ sql = "SELECT campaign AS key, lr FROM drives WHERE day >= :since"
 on = "env:CAMPAIGNS_URL"
 params = { since = "2026-10-01" }
 [rules]
-budget_usd = 5000
+max_cost = 5000
 retries = 3
 [limits]
 max_runtime_s = 3600
@@ -65,7 +65,7 @@ def test_the_whole_file_is_a_grid_and_the_options_of_its_jobs(tmp_path):
         (True,),
     )
     assert file.instance_types == ("ml.p4d.24xlarge", "ml.g6e.48xlarge")
-    assert file.rules == Rules(budget_usd=5000, retries=3)
+    assert file.rules == Rules(max_cost=5000, retries=3)
     assert file.max_rows == 50
     assert file.source.query.params == {"since": "2026-10-01"}
     settings = Settings([file.layer])
@@ -212,3 +212,9 @@ def test_what_cannot_be_is_refused_with_its_value(fields):
     value = next(iter(fields.values()))
     with pytest.raises(InvalidRequest, match=str(value[0] if isinstance(value, tuple) else value)):
         grid({"key": "a"}, **fields)
+
+
+def test_the_older_name_of_a_cap_is_taken_and_not_beside_the_newer_one(tmp_path):
+    assert read(tmp_path, 'script = "a.py"\n[rules]\nbudget_usd = 5\n').rules == Rules(max_cost=5)
+    with pytest.raises(InvalidRequest, match="budget_usd is the older name of max_cost"):
+        Rules(max_cost=5, budget_usd=5)

@@ -110,7 +110,7 @@ def test_the_service_itself_takes_another_type_within_one_job_and_what_was_taken
         grid = EmbeddedGrid(
             home, REGIONS[:1], types=("ml.g5.xlarge", "ml.g6.xlarge", "ml.p4d.24xlarge")
         )
-        running = grid.run(grid.request(rows_in(REGIONS[:1], 4), any_type=True, budget_usd=100.0))
+        running = grid.run(grid.request(rows_in(REGIONS[:1], 4), any_type=True, max_cost=100.0))
         attempts = running.store.attempts()
         assert running.store.states() == {"done": 4}
         # Not one was lost to a type that there was not enough of.

@@ -131,7 +131,7 @@ def test_the_volumes_of_jobs_count_in_what_rows_cost_and_in_the_budget():
     made = plan(rows, table=table)
     assert (made.usd, made.most_usd) == ((2.0, 2.0), pytest.approx(2.0 * (1 + STOP_H)))
     with pytest.raises(InvalidRequest, match=r"2\.00 USD.*1\.50 USD"):
-        plan(replace(rows, rules=Rules(budget_usd=1.5)), table=table)
+        plan(replace(rows, rules=Rules(max_cost=1.5)), table=table)
 
 
 def test_of_types_among_which_the_service_chooses_the_range_has_the_cheapest_and_the_dearest():
@@ -166,12 +166,12 @@ def test_a_price_that_is_not_known_is_said_and_is_not_nothing():
 
 def test_an_unknown_price_and_a_budget_are_refused_with_the_remedy():
     with pytest.raises(InvalidRequest, match="raysm prices .*eu-west-1"):
-        plan(grid({"expected_s": 60}, regions=("eu-west-1",), rules=Rules(budget_usd=5)))
+        plan(grid({"expected_s": 60}, regions=("eu-west-1",), rules=Rules(max_cost=5)))
 
 
 def test_an_unknown_price_of_a_scenario_is_set_in_the_scenario(tmp_path):
     scenario_file(tmp_path).touch()
-    asked = grid({"expected_s": 60}, regions=("eu-west-1",), rules=Rules(budget_usd=5))
+    asked = grid({"expected_s": 60}, regions=("eu-west-1",), rules=Rules(max_cost=5))
     here = replace(
         asked,
         template=replace(asked.template, target=Local(regions=("eu-west-1",), home=str(tmp_path))),
@@ -181,18 +181,18 @@ def test_an_unknown_price_of_a_scenario_is_set_in_the_scenario(tmp_path):
 
 
 def test_a_budget_that_the_rows_exceed_at_best_is_refused():
-    assert plan(grid({"expected_s": 3600}, rules=Rules(budget_usd=2))).usd == (2.0, 2.0)
+    assert plan(grid({"expected_s": 3600}, rules=Rules(max_cost=2))).usd == (2.0, 2.0)
     with pytest.raises(InvalidRequest, match=r"2\.00 USD.*1\.90 USD"):
-        plan(grid({"expected_s": 3600}, rules=Rules(budget_usd=1.9)))
+        plan(grid({"expected_s": 3600}, rules=Rules(max_cost=1.9)))
 
 
 def test_a_budget_that_allows_few_jobs_at_a_time_says_so_and_which_time_limit_allows_more():
     rows = [{"lr": number} for number in range(30)]
-    made = plan(grid(*rows, rules=Rules(budget_usd=50)))
+    made = plan(grid(*rows, rules=Rules(max_cost=50)))
     (note,) = [note for note in made.notes if "at a time" in note]
     assert note.startswith("1 job at a time, because each could cost up to 48.07 USD")
     assert note.endswith("--max-runtime 360m allows 4")
-    within = grid(*rows, rules=Rules(budget_usd=50), options={"limits": Limits(max_runtime_s=600)})
+    within = grid(*rows, rules=Rules(max_cost=50), options={"limits": Limits(max_runtime_s=600)})
     assert not any("at a time" in note for note in plan(within).notes)
 
 

@@ -21,7 +21,7 @@ def bench(tmp_path):
         tmp_path,
         rows=20,
         regions=regions,
-        rules=Rules(brake=0, retries=0, budget_usd=5000, parallel=5),
+        rules=Rules(brake=0, retries=0, max_cost=5000, parallel=5),
     )
     yield bench
     bench.store.database.close()
