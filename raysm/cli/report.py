@@ -214,15 +214,14 @@ def _steps(metrics: Metrics) -> list[str]:
     )
     table = [[*(["step"] if has_steps else []), *(["time"] if has_times else []), *columns]]
     for step, at_s, values in rows:
-        cells = ["" if step is None else str(step)] if has_steps else []
-        cells += (
-            [time.strftime("%H:%M:%S", time.localtime(at_s)) if step is None else ""]
-            if has_times
-            else []
-        )
-        table.append(
-            [*cells, *(metric_value(values[name]) if name in values else "" for name in columns)]
-        )
+        cells = []
+        if has_steps:
+            cells.append("" if step is None else str(step))
+        if has_times:
+            clock = time.strftime("%H:%M:%S", time.localtime(at_s))
+            cells.append(clock if step is None else "")
+        cells += [metric_value(values[name]) if name in values else "" for name in columns]
+        table.append(cells)
     return aligned(table, str.rjust) if rows else []
 
 

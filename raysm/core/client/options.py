@@ -121,14 +121,13 @@ def request_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     names = {field.name for field in dataclasses.fields(JobRequest)}
     fields: dict[str, Any] = {}
     for name, value in options.items():
-        if name in names and value is not None:
-            fields[name] = (
-                dict(value)
-                if isinstance(value, Mapping)
-                else tuple(value)
-                if type(value) is list
-                else value
-            )
+        if name not in names or value is None:
+            continue
+        if isinstance(value, Mapping):
+            value = dict(value)
+        elif type(value) is list:
+            value = tuple(value)
+        fields[name] = value
     if "hyperparameters" in fields:
         # JobRequest does this too, but a grid sends its controller only these fields.
         given = fields["hyperparameters"]

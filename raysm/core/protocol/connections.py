@@ -60,9 +60,10 @@ def without_proxy(hosts: Iterable[str], environ: Mapping[str, str]) -> dict[str,
     # As for requests and curl, the name in small letters hides the other one.
     others = environ.get("no_proxy") or environ.get("NO_PROXY")
     # An asterisk means all hosts only if it stands alone.
-    value = (
-        "*" if others == "*" else ",".join(dict.fromkeys([*([others] if others else ()), *hosts]))
-    )
+    if others == "*":
+        value = others
+    else:
+        value = ",".join(dict.fromkeys([*([others] if others else ()), *hosts]))
     return {"no_proxy": value, "NO_PROXY": value}
 
 

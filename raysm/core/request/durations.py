@@ -36,13 +36,11 @@ def duration(seconds: float) -> str:
     # Rounded first, so that 59.6 s is 1 min 0 s and not 0 min 60 s.
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return (
-        f"{hours:,} h {minutes} min"
-        if hours
-        else f"{minutes} min {rest} s"
-        if minutes
-        else f"{rest} s"
-    )
+    if hours:
+        return f"{hours:,} h {minutes} min"
+    if minutes:
+        return f"{minutes} min {rest} s"
+    return f"{rest} s"
 
 
 def brief_duration(seconds: float) -> str:

@@ -140,8 +140,9 @@ def typed(value: Any) -> Any:
     if NUMBER.fullmatch(value):
         number = float(value)
         # Tables and databases hold integers of 64 bits, into which 18 digits fit.
-        is_whole = re.fullmatch(r"[-+]?\d{1,18}", value)
-        return int(value) if is_whole else number if math.isfinite(number) else value
+        if re.fullmatch(r"[-+]?\d{1,18}", value):
+            return int(value)
+        return number if math.isfinite(number) else value
     return words.get(value.lower(), value)
 
 

@@ -187,7 +187,9 @@ def _run_job(service: Service, options: dict[str, Any], console: Console, *, agr
 
 def status(findings: list[Finding]) -> int:
     states = {finding.state for finding in findings if finding.needed}
-    return BAD if State.BAD in states else UNKNOWN if State.UNKNOWN in states else GOOD
+    if State.BAD in states:
+        return BAD
+    return UNKNOWN if State.UNKNOWN in states else GOOD
 
 
 def make_case(

@@ -253,7 +253,7 @@ def jobs(
 
 
 def _statuses(status: str | Sequence[str] | None) -> tuple[Status, ...]:
-    names = [] if status is None else [status] if isinstance(status, str) else list(status)
+    names = [status] if isinstance(status, str) else list(status or ())
     # UNKNOWN is raysm's own; the service does not know it.
     statuses = [each for each in Status if each is not Status.UNKNOWN]
     chosen = [each for name in names for each in statuses if each.value.lower() == name.lower()]

@@ -195,7 +195,10 @@ def run(
         engine = choose_engine(engine, against, layout.matrix.columns, report, pairs)
     # This follows the engine that was chosen, not the one that was asked for: GPUs may compute
     # without being asked for.
-    footprint = GPU if is_cuda(engine) else SPARSE if sparse else DENSE
+    if is_cuda(engine):
+        footprint = GPU
+    else:
+        footprint = SPARSE if sparse else DENSE
     sizing = Sizing(
         limits=mode.limits,
         footprint=footprint,

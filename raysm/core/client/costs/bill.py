@@ -157,13 +157,11 @@ def lines(bill: Bill) -> list[tuple[str, str]]:
 
 
 def dollars(usd: float) -> str:
-    return (
-        f"{usd:,.2f} USD"
-        if usd >= 0.1 or not usd
-        else f"{usd:.2g} USD"
-        if usd >= 0.001
-        else f"{usd:.6f} USD"
-    )
+    if usd >= 0.1 or not usd:
+        return f"{usd:,.2f} USD"
+    if usd >= 0.001:
+        return f"{usd:.2g} USD"
+    return f"{usd:.6f} USD"
 
 
 def _capped(cap: Cap) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from raysm.core.client.costs.cap import cap_that_ended, limit_of
 from raysm.core.client.plan import outputs
 from raysm.core.protocol.job_api import JobApi, settled
+from raysm.core.protocol.names import counted
 from raysm.core.protocol.terminal_text import visible
 from raysm.core.request import Target
 from raysm.core.request.cluster import LOCAL_TYPE
@@ -246,9 +247,7 @@ def _words(job: Description, target: Target, now_s: float | None) -> list[str]:
     step = job.secondary.value
     status = f"{job.status} ({step})" if step and step != job.status.value else str(job.status)
     instances = " + ".join(
-        f"{count} local instance{'' if count == 1 else 's'}"
-        if kind == LOCAL_TYPE
-        else f"{count} × {kind}"
+        counted(count, "local instance") if kind == LOCAL_TYPE else f"{count} × {kind}"
         for kind, count in job.instances
     )
     return [status, instances, _duration(job, now_s), target.describe()]

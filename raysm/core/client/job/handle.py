@@ -414,12 +414,10 @@ class Job:
             raise InvalidRequest(f"tail must be at least 0, got {tail}")
         # Only following sends follow-up jobs: reading the log must not start one.
         stream = JobStream(self.chain, instance=instance, send=follow)
-        later = stream.follow() if follow else stream.new_lines()
-        return (
-            later
-            if tail is None
-            else itertools.chain(last_lines(stream.new_lines(), tail), later if follow else ())
-        )
+        if tail is None:
+            return stream.follow() if follow else stream.new_lines()
+        last = last_lines(stream.new_lines(), tail)
+        return itertools.chain(last, stream.follow()) if follow else last
 
     def logs(
         self,

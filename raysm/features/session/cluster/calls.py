@@ -131,11 +131,15 @@ class Call:
     @property
     def status(self) -> CallStatus:
         is_done = self.done.is_set()
+        if is_done:
+            state = DONE
+        else:
+            state = WAITING if self._started_s is None else RUNNING
         return CallStatus(
             id=self.id,
             kind=self.request.kind,
             name=self.request.name,
-            state=DONE if is_done else WAITING if self._started_s is None else RUNNING,
+            state=state,
             failed=self._failed,
             output_end=self.output.end,
             took_s=self._took_s if is_done else self._elapsed_s(),

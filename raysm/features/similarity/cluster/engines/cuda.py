@@ -478,7 +478,10 @@ class CudaEngine:
         found = DeviceBest(bests, self._device)
         mine = found.panels(above, 0)
         # On the diagonal both sides share the same objects, and so their limits.
-        theirs = mine if diagonal else [] if best_right is None else found.panels(beside, len(left))
+        if diagonal:
+            theirs = mine
+        else:
+            theirs = [] if best_right is None else found.panels(beside, len(left))
         for i, j in _order(above, beside, diagonal):
             # A panel with itself is merged only once.
             other = None if not theirs or (diagonal and i == j) else theirs[j]

@@ -141,7 +141,8 @@ class TopK(Mode):
         if task.mirrored:
             other = Best.empty(cuts.norms(tile.columns), self.k, bounds and bounds.column_bounds)
         mine = list(cuts.pieces(tile.rows, best))
-        theirs = mine if once else list(cuts.pieces(tile.columns, other if task.mirrored else None))
+        bounds_of_columns = other if task.mirrored else None
+        theirs = mine if once else list(cuts.pieces(tile.columns, bounds_of_columns))
         for at, (rows, first) in enumerate(mine):
             # A tile on the diagonal compares each pair of pieces once.
             for columns, second in theirs[at:] if once else theirs:

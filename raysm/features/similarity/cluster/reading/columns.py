@@ -52,7 +52,9 @@ class Selection:
 
     @property
     def option(self) -> str:
-        return "id_column" if self.ids else "columns" if self.columns else "exclude_columns"
+        if self.ids:
+            return "id_column"
+        return "columns" if self.columns else "exclude_columns"
 
     def check(self, file: str, names: Sequence[str], hint: str = "") -> None:
         """Refuse names that are not among a table's columns, or are there twice.
