@@ -141,7 +141,7 @@ class Trial:
     reports: int = 0
     """Number of reports; those that a checkpoint repeats count once."""
     reason: str = ""
-    """Why it failed."""
+    """Why it failed, or was ended early because its metric was not finite."""
     host: str = ""
     """The instance of its first worker."""
     seconds: float = 0.0
@@ -201,8 +201,9 @@ def parse(text: str) -> Event | None:
 TRIALS = "trials.json"
 TABLE = "trials.parquet"
 """Name of the same as a table, with a column for each parameter and metric."""
-DIVERGED = "the metric {!r} was not finite when it was reported last"
-"""The reason of a trial that failed because its metric became NaN or infinite."""
+DIVERGED = re.compile(r"(?P<metric>.+) is (?P<value>nan|-?inf) at (?P<where>.+)", re.DOTALL)
+"""The reason of a trial that was ended because its metric became NaN or infinite:
+``loss is nan at step 3``."""
 BEST = "best"
 """Folder with the output of the best trial: its last checkpoint, or its files in $SM_MODEL_DIR."""
 
@@ -228,13 +229,20 @@ class Trials:
         return replace(found, trials=tuple(found._with_nan(trial) for trial in found.trials))
 
     def _with_nan(self, trial: Trial) -> Trial:
-        if trial.reason != DIVERGED.format(self.metric):
+        found = DIVERGED.fullmatch(trial.reason)
+        if found is None or trial.status != "stopped":
             return trial
-        return replace(trial, metrics={**trial.metrics, self.metric: math.nan})
+        return replace(trial, metrics={**trial.metrics, self.metric: float(found["value"])})
 
 
 def _finite(metrics: Mapping[str, float]) -> Mapping[str, float]:
     return {name: value for name, value in metrics.items() if math.isfinite(value)}
+
+
+def where_diverged(trial: Trial) -> str:
+    """Return at which report a trial was ended because its metric was not finite: ``step 3``; "" for other trials."""
+    found = DIVERGED.fullmatch(trial.reason) if trial.status == "stopped" else None
+    return "" if found is None else found["where"]
 
 
 def own_trials(folder: Path) -> Trials | None:

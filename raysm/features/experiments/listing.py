@@ -7,6 +7,7 @@ machine. The file only copies what the service knows: a damaged file is replaced
 import contextlib
 import itertools
 import json
+import math
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ from raysm.core.client.job.records import RUN
 from raysm.core.client.logs.stream import LogReader
 from raysm.core.client.service import Service
 from raysm.core.client.storage.s3 import Storage, in_parallel
-from raysm.core.protocol.events import Metric, SessionCall, Trial, parse
+from raysm.core.protocol.events import Metric, SessionCall, Trial, parse, where_diverged
 from raysm.core.protocol.home import private_folder
 from raysm.core.protocol.job_api import APIS, JobApi, api_of
 from raysm.core.protocol.metric_patterns import MetricPatterns, patterns_of
@@ -460,7 +461,13 @@ def _trial_row(job: Experiment, trial: Trial) -> Experiment:
         first=job.first,
         parameters=dict(trial.params),
         metrics={
-            name: Summary(last=value, lowest=value, highest=value, count=trial.reports)
+            name: Summary(
+                last=value,
+                lowest=value,
+                highest=value,
+                count=trial.reports,
+                not_finite_from="" if math.isfinite(value) else where_diverged(trial),
+            )
             for name, value in trial.metrics.items()
         },
         created_s=trial.time_s - trial.seconds,

@@ -20,7 +20,7 @@ from raysm.core.client.results.result import Result
 from raysm.core.client.source.function import name_of, pickled_call
 from raysm.core.client.source.package import late_source
 from raysm.core.client.units import PYTHON_VERSION
-from raysm.core.protocol.events import BEST, Trial, Trials
+from raysm.core.protocol.events import BEST, Trial, Trials, where_diverged
 from raysm.core.protocol.source import Source, source_of
 from raysm.core.protocol.terminal_text import visible
 from raysm.core.request.programs import Program
@@ -143,7 +143,7 @@ class TrialTable(list[Trial]):
     def _value_text(self, trial: Trial) -> str:
         # The last report of a trial that diverged is in its metrics.
         value = trial.metrics.get(self._metric) if trial.value is None else trial.value
-        return "" if value is None else marked_value(value)
+        return "" if value is None else marked_value(value, where_diverged(trial))
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ It leaves a table of its trials and the files of the best.
 
 import dataclasses
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,15 @@ from typing import Any
 import pyarrow as pa
 import ray
 
-from raysm.core.protocol.events import BEST, TABLE, TRIALS, Trial, Trials, best_of
+from raysm.core.protocol.events import (
+    BEST,
+    TABLE,
+    TRIALS,
+    Trial,
+    Trials,
+    best_of,
+    where_diverged,
+)
 from raysm.core.protocol.names import TUNING_OBJECTIVE, counted
 from raysm.core.protocol.result import ResultFile
 from raysm.core.protocol.store import sha256_of
@@ -138,12 +147,13 @@ def table_of(trials: Sequence[Trial]) -> pa.Table:
 def summary_of(outcome: Outcome, workload: SweepWorkload) -> str:
     trials = [entry.trial for entry in outcome.entries]
     best = best_of(trials, workload.mode)
-    counts = {
-        status: sum(trial.status == status for trial in trials)
-        for status in ("done", "stopped", "failed")
-    }
     words = {"done": "done", "stopped": "ended early", "failed": "failed"}
-    text = ", ".join(f"{count} {words[status]}" for status, count in counts.items() if count)
+    counts = Counter(
+        "diverged" if where_diverged(trial) else words[trial.status] for trial in trials
+    )
+    text = ", ".join(
+        f"{counts[word]} {word}" for word in (*words.values(), "diverged") if counts[word]
+    )
     found = f"{len(trials)} trial{'s'[: len(trials) != 1]}"
     part = workload.part_of_grid(len(trials))
     if best is None:

@@ -10,7 +10,7 @@ import pytest
 import raysm
 from raysm.core.client.results.result import read_as
 from raysm.core.client.source.package import package_of
-from raysm.core.protocol.events import BEST, DIVERGED, Trial, Trials, best_of
+from raysm.core.protocol.events import BEST, Trial, Trials, best_of
 from raysm.errors import InvalidRequest
 from raysm.features.sweep.client import Sweep, SweepResult
 from raysm.features.sweep.request import Earlier, FunctionSweep, ScriptSweep
@@ -173,13 +173,14 @@ def test_the_best_come_first_where_people_look(result):
 
 def test_a_trial_that_diverged_is_marked_in_the_table_and_never_the_best(tmp_path):
     metrics = {"loss": math.inf, "other": math.nan}
-    reason = DIVERGED.format("loss")
-    diverged = Trial(number=4, status="failed", params={"lr": 9.0}, metrics=metrics, reason=reason)
+    reason = "loss is inf at step 3"
+    diverged = Trial(number=4, status="stopped", params={"lr": 9.0}, metrics=metrics, reason=reason)
     path = Trials(metric="loss", mode="min", trials=(diverged, *TRIALS), best=2).write(tmp_path)
     # As earlier versions wrote it: they can read the file.
     assert json.loads(path.read_text())["trials"][0]["metrics"] == {}
     found = read_as(tmp_path, manifest(workload={"kind": "function_sweep"}, summary="best of 3"))
     lines = repr(found.table()).splitlines()
-    assert lines[-1].split()[:4] == ["4", "failed", "⚠", "nan"]
-    assert math.isnan(found.trials.rows()[0]["loss"])
+    assert lines[-1].split()[:6] == ["4", "stopped", "⚠", "inf", "from", "step"]
+    assert found.trials.rows()[0]["loss"] == math.inf
+    assert [trial.number for trial in found.trials.failed] == [1]
     assert best_of(found.trials, "min").number == 2

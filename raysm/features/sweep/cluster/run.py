@@ -14,7 +14,7 @@ import ray
 from ray.util import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from raysm.core.protocol.events import DIVERGED, Event, Metric, Progress, Trial, best_of
+from raysm.core.protocol.events import Event, Metric, Progress, Trial, best_of, where_diverged
 from raysm.errors import InvalidRequest, TrialFailed
 from raysm.features.sweep.cluster.study import Entry, Population, Study
 from raysm.features.sweep.cluster.trial import Assignment, Message, TrialActor, serve_files
@@ -61,7 +61,8 @@ class _Trial:
     checkpoints: list[str] = field(default_factory=list)
     began_s: float | None = None
     deaths: int = 0
-    is_finite: bool = True
+    diverged: str = ""
+    """The last report of the metric if it was not finite: ``loss is nan at step 3``."""
 
     @property
     def number(self) -> int:
@@ -97,12 +98,9 @@ def run_sweep(
         raise TrialFailed(
             "no trial ended within the time of the sweep; give it more (time_budget_s)"
         )
-    if all(entry.trial.status == "failed" for entry in entries):
-        raise TrialFailed(
-            f"all {len(entries)} trials failed; the first one (trial {first.trial.number}): "
-            f"{first.trial.reason}",
-            first.traceback,
-        )
+    if all(entry.trial.status == "failed" or where_diverged(entry.trial) for entry in entries):
+        which = f"the first one (trial {first.trial.number}): {first.trial.reason}"
+        raise TrialFailed(f"all {len(entries)} trials failed or diverged; {which}", first.traceback)
     return Outcome(
         entries=entries, notes=tuple(run.notes), seconds=time.monotonic() - begun_s, resumed=resumed
     )
@@ -312,9 +310,7 @@ class _Run:
             return True
         if self._population is not None:
             return self._goes_on_in_population(self._population, trial)
-        if self._study.should_stop(
-            trial.number, value if math.isfinite(value) else math.nan, reports
-        ):
+        if trial.diverged or self._study.should_stop(trial.number, value, reports):
             self._end(trial, "stopped")
             return False
         return True
@@ -325,7 +321,8 @@ class _Run:
         copy = population.compare(trial.entry)
         if copy is not None:
             trial.entry = self._study.save(copy)
-            trial.is_finite = copy.trial.value is not None
+            if copy.trial.value is not None:
+                trial.diverged = ""
             self._drop_old_checkpoints(trial)
         elif not self._is_waiting:
             return True
@@ -346,18 +343,25 @@ class _Run:
         value = report.metrics.get(self._workload.metric, record.value)
         if self._workload.metric in report.metrics:
             self._has_metric = True
-            trial.is_finite = math.isfinite(report.metrics[self._workload.metric])
+            trial.diverged = self._describe_divergence(report, record.reports + 1)
         record = replace(
             record,
             metrics={**record.metrics, **report.metrics},
             # Weights that have become NaN are not a result, however good they were before.
-            value=value if trial.is_finite else None,
+            value=None if trial.diverged else value,
             reports=record.reports + 1,
             host=host or record.host,
         )
         trial.entry = replace(trial.entry, trial=record)
         if report.checkpoint is not None:
             self._keep_checkpoint(trial, report.checkpoint)
+
+    def _describe_divergence(self, report: Report, number: int) -> str:
+        """Return why a trial ends at this report, or "" if its metric is finite."""
+        name = self._workload.metric
+        value = report.metrics[name]
+        where = f"report {number}" if report.step is None else f"step {report.step}"
+        return "" if math.isfinite(value) else f"{name} is {value} at {where}"
 
     def _keep_checkpoint(self, trial: _Trial, name: str) -> None:
         trial.checkpoints.append(name)
@@ -388,14 +392,14 @@ class _Run:
         metric = self._workload.metric
         record = trial.entry.trial
         reported = ", ".join(map(repr, record.metrics)) or "nothing"
-        lacks_metric = status == "done" and record.value is None and trial.is_finite
-        # A trial without the metric has not succeeded, nor has one that diverged.
+        lacks_metric = status == "done" and record.value is None and not trial.diverged
+        # A trial without the metric has not succeeded, and one that diverged is no candidate.
         if lacks_metric:
             status = "failed"
             reason = f"it did not report the metric {metric!r}; it reported {reported}"
-        elif status != "failed" and not trial.is_finite:
-            status = "failed"
-            reason = DIVERGED.format(metric)
+        elif status != "failed" and trial.diverged:
+            status = "stopped"
+            reason = trial.diverged
         seconds = 0.0 if trial.began_s is None else time.monotonic() - trial.began_s
         record = replace(
             record, status=status, reason=reason, seconds=round(seconds, 3), time_s=time.time()

@@ -19,7 +19,7 @@ import optuna
 from optuna.storages.journal import BaseJournalBackend, JournalFileBackend, JournalStorage
 from optuna.trial import TrialState
 
-from raysm.core.protocol.events import Trial
+from raysm.core.protocol.events import Trial, where_diverged
 from raysm.core.request.codec import from_json, to_json
 from raysm.errors import InvalidRequest
 from raysm.features.sweep.request import Asha, Median, Pbt, SweepWorkload
@@ -124,7 +124,11 @@ class Study:
         number = entry.trial.number
         self.entries[number] = self.save(entry)
         trial = self._trials.pop(number)
-        if entry.trial.value is None or entry.trial.status == "failed":
+        if where_diverged(entry.trial):
+            # Optuna takes it for the worst trial, where one that failed would teach it nothing.
+            _report(trial, math.nan, max(1, entry.trial.reports))
+            self._study.tell(trial, state=TrialState.PRUNED)
+        elif entry.trial.value is None or entry.trial.status == "failed":
             self._study.tell(trial, state=TrialState.FAIL)
         elif entry.trial.status == "stopped":
             # Optuna takes the last report as the value, and ranks it below the trials that
@@ -135,10 +139,7 @@ class Study:
             self._study.tell(trial, entry.trial.value)
 
     def should_stop(self, number: int, value: float, reports: int) -> bool:
-        """Record a trial's value, NaN if it was not finite.
-
-        Return whether the trial ends after this many reports.
-        """
+        """Record a trial's value; return whether the trial ends after this many reports."""
         rule = self._workload.stop
         trial = self._trials[number]
         if rule is None or isinstance(rule, Pbt):
@@ -146,9 +147,6 @@ class Study:
         _report(trial, value, reports)
         if isinstance(rule, Asha) and reports >= rule.most_reports:
             return True
-        # The median rule looks at a trial's best value, which may be from before it diverged.
-        if isinstance(rule, Median) and math.isnan(value):
-            return reports >= rule.grace
         return bool(trial.should_prune())
 
     @property

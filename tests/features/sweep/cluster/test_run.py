@@ -13,7 +13,7 @@ import raysm
 from raysm.core.protocol.events import TABLE, TRIALS, Metric, Progress, Trial, Trials
 from raysm.core.protocol.paths import Paths
 from raysm.core.protocol.result import Manifest
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidRequest, TrialFailed
 from raysm.features.sweep.cluster import run as runs
 from raysm.features.sweep.cluster.run import TrialSize, trials_at_once
 from raysm.features.sweep.cluster.study import Study
@@ -38,7 +38,8 @@ def ends_in_many_ways(x):
         raise ValueError(f"{x} is below 5")
     raysm.report(loss=x)
     if x == 4:
-        raysm.report(loss=float("nan"))
+        raysm.report(loss=float("nan"), step=7)
+        raysm.report(loss=x)
     if x == 5:
         sys.exit(0)
     return float("nan") if x == 6 else None
@@ -195,7 +196,9 @@ def test_in_a_population_the_worst_go_on_with_the_weights_of_the_best(base, tmp_
     assert all(0.1 <= trial.params["lr"] <= 1.0 for trial in trials)
 
 
-def test_trials_fail_alone_each_with_its_reason_and_the_model_of_the_best_is_kept(base, tmp_path):
+def test_trials_fail_and_diverge_alone_each_with_its_reason_and_the_model_of_the_best_is_kept(
+    base, tmp_path
+):
     sweep = raysm.Sweep(
         ends_in_many_ways,
         space={"x": raysm.randint(3, 7)},
@@ -205,12 +208,11 @@ def test_trials_fail_alone_each_with_its_reason_and_the_model_of_the_best_is_kep
         search="grid",
     )
     outcome, _, _ = run(sweep, base, tmp_path)
-    diverged = "the metric 'loss' was not finite when it was reported last"
     assert [(trial.params["x"], trial.status, trial.reason) for trial in trials_of(outcome)] == [
         (3, "failed", "ValueError: 3 is below 5"),
-        (4, "failed", diverged),
+        (4, "stopped", "loss is nan at step 7"),
         (5, "done", ""),  # as many main() functions end
-        (6, "failed", diverged),
+        (6, "stopped", "loss is nan at report 2"),
         (7, "done", ""),
     ]
     assert outcome.entries[2].trial.value == 5.0
@@ -222,6 +224,22 @@ def test_trials_fail_alone_each_with_its_reason_and_the_model_of_the_best_is_kep
         False,
     ]
     assert [path.read_text() for path in tmp_path.rglob("model.txt")] == ["model of 5"]
+
+
+def diverges(x):
+    raysm.report(loss=1.0)
+    raysm.report(loss=float("inf"))
+    raise AssertionError("a trial went on after it had diverged")
+
+
+def test_a_sweep_all_of_whose_trials_diverge_fails_with_the_first_of_them(base, tmp_path):
+    sweep = raysm.Sweep(
+        diverges, space={"x": raysm.uniform(0, 1)}, metric="loss", mode="min", trials=2
+    )
+    with pytest.raises(
+        TrialFailed, match="2 trials failed or diverged; .*: loss is inf at report 2"
+    ):
+        run(sweep, base, tmp_path)
 
 
 def test_a_metric_that_no_trial_reports_ends_the_sweep_at_its_first_end(base, tmp_path):
