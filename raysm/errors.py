@@ -104,6 +104,10 @@ class RayFailed(ClusterError):
     """A required Ray process ended."""
 
 
+class JobStalled(ClusterError):
+    """A job showed no sign of life for ``limits.stall_s``; the message says who waits where."""
+
+
 class ForeignListener(ClusterError, ConnectionError):
     """Another user's process listens at a port of this machine where a process of the job should."""
 

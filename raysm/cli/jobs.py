@@ -21,6 +21,7 @@ from raysm.core.client.costs.bill import lines
 from raysm.core.client.job.handle import Job, attach_in_any_region, token_of
 from raysm.core.client.job.listing import find_all, find_job, find_running
 from raysm.core.client.job.removal import check, descriptions, remove
+from raysm.core.client.logs.stalls import find_stall
 from raysm.core.client.logs.stream import JobStream
 from raysm.core.client.service import Service
 from raysm.core.protocol import events
@@ -123,10 +124,12 @@ def _remove(arguments: Arguments, service: Service, console: Console) -> None:
 
 def _status(arguments: Arguments, job: Job, console: Console) -> None:
     if arguments.json:
-        print(json.dumps(described(job), indent=1))
+        print(json.dumps(described(job) | {"stall": find_stall(job.chain) or None}, indent=1))
         return
     console.print(Text(repr(job)), soft_wrap=True)
     description = job.describe()
+    if stall := find_stall(job.chain):
+        console.print(Text(f"  has stalled: {stall}"), soft_wrap=True)
     for status, begin, end in description.transitions:
         until = end if end or description.status.is_terminal else datetime.now(UTC)
         # This clock may be behind the service's.

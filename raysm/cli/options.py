@@ -163,6 +163,16 @@ COMMON = (
             "limits.price_per_hour",
             "hourly price of one instance with its volume (default: from the price table)",
         ),
+        Flag(
+            "--stall TIME",
+            "limits.stall_s",
+            "say who waits where after this time without output and work (default 5m; 0: never)",
+        ),
+        Flag(
+            "--on-stall",
+            "limits.on_stall",
+            "effect of a stall: warn (default), fail, or restart with its state up to --max-restarts times",
+        ),
         Flag("--resume", "resume", "continue with the state of the task's latest job"),
         Flag(
             "--if-done",

@@ -8,11 +8,12 @@ import contextlib
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from signal import SIGKILL, SIGTERM
 from typing import IO
 
-from raysm.core.protocol.events import ProgressLines
+from raysm.core.protocol.events import MARK, ProgressLines, is_usage, parse
 from raysm.core.protocol.result import EXCEPTION, FAILURE, VALUE, Failure
 from raysm.core.protocol.store import put
 from raysm.instance import exit_status, resources
@@ -28,9 +29,18 @@ TAIL_BYTES = 64 << 10
 torch."""
 CHUNK = 65536
 STDOUT, STDERR = 1, 2
+EVENT = MARK.encode()
 END_S = 5.0
 """Seconds to read the rest of the output; all writers have been killed, so only a blocked log takes
 longer."""
+
+
+def measures_only(lines: bytes) -> bool:
+    """Return whether lines only say how busy instances are, which a job that has stalled writes too."""
+    if not lines.startswith(EVENT):
+        return not lines
+    events = (parse(line.decode(errors="replace")) for line in lines.splitlines())
+    return all(event is not None and is_usage(event) for event in events)
 
 
 class DriverRun:
@@ -71,6 +81,8 @@ class DriverRun:
             )
         )
         self._tail = b""
+        self.line_s = time.monotonic()
+        """When the driver wrote its last line, on a monotonic clock."""
         # Threads, because writing to a blocked log must not delay the heartbeats.
         self._copying = [
             threading.Thread(
@@ -93,6 +105,8 @@ class DriverRun:
         self._log(target, lines.rest())
 
     def _log(self, target: int, lines: bytes) -> None:
+        if not measures_only(lines):
+            self.line_s = time.monotonic()
         copy_to_log(target, lines)
         self._on_lines(lines)
 

@@ -34,8 +34,7 @@ from raysm.instance.pending_requests import UnmetRequests, WaitingRequests, obse
 from raysm.instance.ray_node import RayNode
 
 if TYPE_CHECKING:
-    from raysm.core.protocol.stacks import ProcessStack
-    from raysm.instance.stacks import Collection
+    from raysm.instance.stacks import Collection, Snapshot
 
 END_GRACE_S = 0.6
 """Seconds that a driver and its processes have to end by themselves once the job is over."""
@@ -47,6 +46,8 @@ PROBE_S = 0.02
 OWN_END_S = 10.0
 """Seconds that a program has to end by itself once it has reported the value at which the job ends;
 it then knows more about the reason, such as the last checkpoint."""
+LINE_POLL_S = 5.0
+"""Seconds between two looks at the time of the driver's last line."""
 
 
 class Head:
@@ -60,6 +61,8 @@ class Head:
             cluster=instance.cluster,
             grace_s=instance.request.chosen_grace_s,
             starts_ahead=instance.request.workload.prepares_ahead,
+            on_stall=instance.request.limits.on_stall,
+            max_restarts=instance.request.limits.max_restarts,
         )
         # A thread of its own, so that processes, disks and the log cannot delay the heartbeats.
         self._network = LoopThread("control")
@@ -75,6 +78,8 @@ class Head:
         self._stacks: Collection | None = None
         self._ray: RayNode | None = None
         self._driver: DriverRun | None = None
+        self._gcs_address = ""
+        """``IP:port``, once the cluster is formed."""
         self._owners: Owners | None = None
         self._described: set[str] | None = None
         self._files_left: list[ResultFile] = []
@@ -183,17 +188,42 @@ class Head:
         if question.get("kind") != "stacks":
             return ""
         reading = asyncio.run_coroutine_threadsafe(self.read_stacks(), self._loop)
-        processes: list[ProcessStack] = await asyncio.wrap_future(reading)
-        return pack(processes)
+        snapshots = await asyncio.wrap_future(reading)
+        return pack([process for snapshot in snapshots for process in snapshot.processes])
 
-    async def read_stacks(self) -> "list[ProcessStack]":
-        """Return the Python stacks of the processes of all instances."""
+    async def read_stacks(self) -> "list[Snapshot]":
+        """Return the Python stacks of the processes of all instances, and what they do."""
         # Imported when it is needed, because every start of an instance waits for imports.
         from raysm.instance.stacks import Collection
 
         if self._stacks is None:
-            self._stacks = Collection(self._instance.name, self._tell_all)
+            self._stacks = Collection(
+                self._instance.name,
+                self._tell_all,
+                has_own_network=self._instance.has_own_network,
+            )
         return await self._stacks.read(self._control.joined)
+
+    async def _watch_for_stalls(self, stall_s: float) -> None:
+        """Put a stall of the job, and its end, into the queue of events; see ``stall``."""
+        driver, began_s = self._driver, time.monotonic()
+        # Imported when it is needed: most jobs are short, or print.
+        await asyncio.sleep(stall_s / 5)
+        from raysm.instance.stall import StallWatch
+
+        takes_calls = self._instance.request.workload.takes_calls
+        watch = StallWatch(stall_s, began_s, takes_calls=takes_calls)
+        while driver is not None and driver is self._driver:
+            event: life.Happening | None = watch.take_line(driver.line_s)
+            wait_s = watch.next_look_s - time.monotonic()
+            if wait_s > 0:
+                await asyncio.sleep(min(wait_s, LINE_POLL_S))
+            else:
+                snapshots = await self.read_stacks()
+                event = watch.take_line(driver.line_s) or event
+                event = watch.take_look(snapshots, time.monotonic()) or event
+            if event is not None:
+                self._inbox.put(event)
 
     def _tell_all(self, message: control.Message) -> None:
         self._network.call(self._control.tell_all, message)
@@ -254,6 +284,11 @@ class Head:
             case life.TerminateDriver():
                 assert self._driver is not None
                 self._driver.terminate()
+            case life.KillDriver():
+                assert self._driver is not None
+                self._driver.kill()
+            case life.RestartDriver():
+                self._spawn(self._restart_driver())
             case _:
                 raise AssertionError(f"{decision} is for workers")
 
@@ -309,12 +344,13 @@ class Head:
         # is formed.
         for warning in self._ray.read_warnings():
             remark(warning)
-        gcs = f"{address}:{self._instance.ports.gcs}"
+        self._gcs_address = f"{address}:{self._instance.ports.gcs}"
         if self._driver:
-            self._driver.go(gcs)
+            self._driver.go(self._gcs_address)
         else:
-            self._driver = self._start_driver(gcs)
+            self._driver = self._start_driver(self._gcs_address)
         self._spawn(self._watch_requests())
+        self._begin_to_watch()
         named = self._instance.environment.addresses.get(self._instance.name, address)
         shown = LOOPBACK if is_loopback(named) else address
         control = self._instance.ports.control
@@ -332,6 +368,20 @@ class Head:
             emit_event(
                 State(name="dashboard", host=self._instance.name, address=f"http://{shown}:{port}")
             )
+
+    def _begin_to_watch(self) -> None:
+        if stall_s := self._instance.request.limits.stall_s:
+            self._spawn(self._watch_for_stalls(stall_s))
+
+    async def _restart_driver(self) -> None:
+        assert self._driver is not None
+        # It waits for the rest of the output.
+        await asyncio.to_thread(self._driver.close)
+        try:
+            self._driver = self._start_driver(self._gcs_address)
+        except OSError as error:
+            self._inbox.put(life.Failed(error))
+        self._begin_to_watch()
 
     async def _watch_requests(self) -> None:
         """Fail the job when Ray waits too long for resources that no instance has; in a session only log it."""

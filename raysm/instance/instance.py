@@ -22,7 +22,7 @@ from raysm.core.request import Cluster, JobRequest, Ports
 from raysm.errors import InvalidConfig
 from raysm.instance import environment as environments
 from raysm.instance import resources, variables
-from raysm.instance.address import LOOPBACK, list_interfaces
+from raysm.instance.address import LOOPBACK, is_loopback, list_interfaces
 from raysm.instance.children import WAIT, Commands
 from raysm.instance.control import Identity
 from raysm.instance.environment import Environment
@@ -58,6 +58,12 @@ class Instance:
     @property
     def head(self) -> str:
         return self.environment.head(self.cluster).name
+
+    @property
+    def has_own_network(self) -> bool:
+        """True if the network's interfaces are this instance's alone, not those of a machine with several."""
+        named = self.environment.addresses.get(self.name)
+        return named is None or not is_loopback(named)
 
     def at(self, address: str | None) -> "Instance":
         """Return this instance with its ``address`` and the network interface that has it, which the others use.

@@ -100,6 +100,23 @@ class DriverEnded(Happening):
     failure: Failure | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Stalled(Happening):
+    """The job has shown no sign of life for as long as the request allows."""
+
+    sentence: str
+    """Who waits where, and who is elsewhere."""
+    stacks: str
+    """The stacks of all processes, as lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered(Happening):
+    """A job that had stalled shows a sign of life again, after so many seconds."""
+
+    after_s: float
+
+
 # Events of a worker
 
 
@@ -183,6 +200,16 @@ class BeginWork(Decision):
 @dataclass(frozen=True, slots=True)
 class TerminateDriver(Decision):
     """Send the driver SIGTERM, so that it can write a checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class KillDriver(Decision):
+    """Kill the driver, to start it again; its end is the event that follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestartDriver(Decision):
+    """Start the driver again, after the end of the one before, on the same Ray cluster."""
 
 
 @dataclass(frozen=True, slots=True)

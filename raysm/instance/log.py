@@ -21,5 +21,5 @@ def copy_to_log(descriptor: int, data: bytes) -> None:
 
 
 def remark(text: str) -> None:
-    sys.stderr.write(f"raysm: {text}\n")
+    sys.stderr.write("".join(f"raysm: {line}\n" for line in text.split("\n")))
     sys.stderr.flush()

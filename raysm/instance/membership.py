@@ -18,7 +18,9 @@ from enum import Enum, auto
 
 from raysm.core.protocol.names import listed
 from raysm.core.request import Cluster
-from raysm.errors import ClusterNotFormed, InstanceLost, InvalidPayload, RayFailed
+from raysm.core.request.durations import duration
+from raysm.core.request.limits import OnStall
+from raysm.errors import ClusterNotFormed, InstanceLost, InvalidPayload, JobStalled, RayFailed
 from raysm.instance import lifecycle as life
 from raysm.instance.exit_status import blames_cluster
 
@@ -36,6 +38,9 @@ class Rules:
     cluster: Cluster
     grace_s: float
     starts_ahead: bool
+    on_stall: OnStall = "warn"
+    max_restarts: int = 0
+    """Number of times that the driver is started again after a stall."""
 
     @property
     def head(self) -> str:
@@ -79,6 +84,10 @@ class Membership:
     formed: bool = False
     gcs_answers: bool = False
     driver_end: life.DriverEnded | None = None
+    restarts: int = 0
+    """Number of times that the driver was started again."""
+    replaces_driver: bool = False
+    """True while the driver is killed, to be started again."""
 
     @classmethod
     def begin(cls, rules: Rules, now_s: float) -> Step:
@@ -114,8 +123,18 @@ class Membership:
         match event:
             case life.StopRequested():
                 return self._stop(now_s)
+            case life.DriverEnded() if self.replaces_driver:
+                return replace(self, replaces_driver=False), (life.RestartDriver(),)
             case life.DriverEnded():
                 return self._take_driver_end(event, now_s)
+            case life.Stalled() | life.Recovered() if self.phase is not Phase.WORKING:
+                return self, ()
+            case life.Stalled():
+                return self._take_stall(event)
+            case life.Recovered(after_s):
+                return self, (
+                    life.Announce("recovered", self.rules.head, f"after {duration(after_s)}"),
+                )
             case life.Tick(silent):
                 return self._attribute(silent, now_s) if self.driver_end else (self, ())
             case life.RayEnded(why):
@@ -249,6 +268,26 @@ class Membership:
             # Instances that join late count too.
             left = [host for host in left if self._is_connected(host)]
         return len(left)
+
+    # Stalls
+
+    def _take_stall(self, stall: life.Stalled) -> Step:
+        rules = self.rules
+        said = (
+            life.Announce("stalled", rules.head, stall.sentence),
+            life.Remark(stall.stacks),
+        )
+        if rules.on_stall == "warn":
+            return self, said
+        if rules.on_stall == "fail" or self.restarts == rules.max_restarts:
+            times = f" (restart {self.restarts} of {rules.max_restarts})" if self.restarts else ""
+            return self._end(JobStalled(f"{stall.sentence}{times}"), *said)
+        membership = replace(self, restarts=self.restarts + 1, replaces_driver=True)
+        remark = life.Remark(
+            f"the workload is started again, as on_stall='restart' says: "
+            f"restart {membership.restarts} of {rules.max_restarts}"
+        )
+        return membership, (*said, remark, life.KillDriver())
 
     # The end
 

@@ -6,6 +6,7 @@ It needs no ptrace and no package.
 
 import asyncio
 import contextlib
+import json
 import linecache
 import os
 import re
@@ -13,12 +14,13 @@ import sysconfig
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import raysm
 from raysm.core.protocol.control_line import PART
 from raysm.core.protocol.stack_signal import SIGNAL, find_file
 from raysm.core.protocol.stacks import APART_S, Frame, ProcessStack, Thread, pack, parse, unpack
+from raysm.instance.activity import Activity, read_activity, read_usages
 from raysm.instance.children import descendants
 from raysm.instance.control import Message, StacksPart, StacksWanted, encode
 from raysm.instance.exit_status import OWN_CODE
@@ -54,8 +56,13 @@ def read_stacks(host: str, apart_s: float = APART_S) -> list[ProcessStack]:
     time.sleep(apart_s)
     second = _sample({pid: found[0] for pid, found in files.items()})
     seconds = time.monotonic() - began_s
+    usages = read_usages(files)
     return [
-        _describe(host, pid, files[pid][1], first[pid], second[pid], seconds)
+        replace(
+            _describe(host, pid, files[pid][1], first[pid], second[pid], seconds),
+            cpu_s=usages[pid].cpu_s,
+            io_bytes=usages[pid].io_bytes,
+        )
         for pid in files
         if pid in first and pid in second
     ]
@@ -182,25 +189,45 @@ ANSWER_S = 5.0
 """Seconds that the workers have to answer; a slower one is named, and not waited for."""
 
 
-def parts_of(host: str, number: int) -> Iterator[StacksPart]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Snapshot:
+    """The processes of one instance, and its work as a whole, at one moment."""
+
+    host: str
+    processes: tuple[ProcessStack, ...]
+    activity: Activity = Activity()
+
+
+def read_snapshot(host: str, *, has_own_network: bool) -> Snapshot:
+    """Return a snapshot of this instance. Blocks for two samples of its stacks."""
+    processes = tuple(read_stacks(host))
+    return Snapshot(
+        host=host, processes=processes, activity=read_activity(has_own_network=has_own_network)
+    )
+
+
+def parts_of(host: str, number: int, *, has_own_network: bool) -> Iterator[StacksPart]:
     """Yield a worker's answer to ``StacksWanted``. Blocks for the samples first."""
-    text = pack(read_stacks(host))
+    snapshot = read_snapshot(host, has_own_network=has_own_network)
+    text = f"{json.dumps(asdict(snapshot.activity))}\n{pack(snapshot.processes)}"
     for begin in range(0, len(text), PART):
         yield StacksPart(host, number, text[begin : begin + PART], begin + PART >= len(text))
 
 
 class Collection:
-    """The stacks of all instances, collected at the head; its methods are called in the head's loop."""
+    """The snapshots of all instances, collected at the head; its methods are called in the head's loop."""
 
-    def __init__(self, host: str, tell_all: Callable[[Message], None]) -> None:
-        self._host, self._tell_all = host, tell_all
+    def __init__(
+        self, host: str, tell_all: Callable[[Message], None], *, has_own_network: bool
+    ) -> None:
+        self._host, self._tell_all, self._has_own_network = host, tell_all, has_own_network
         self._number = 0
         self._parts: defaultdict[str, list[str]] = defaultdict(list)
-        self._answered: dict[str, list[ProcessStack]] = {}
+        self._answered: dict[str, Snapshot] = {}
         self._reading = asyncio.Lock()
 
-    async def read(self, workers: Iterable[str]) -> list[ProcessStack]:
-        """Return the stacks of the head and of ``workers``; one that does not answer has a problem."""
+    async def read(self, workers: Iterable[str]) -> list[Snapshot]:
+        """Return the snapshots of the head and of ``workers``; one that does not answer has a problem."""
         async with self._reading:
             self._number += 1
             self._parts.clear()
@@ -208,15 +235,12 @@ class Collection:
             expected = sorted(workers)
             self._tell_all(encode(StacksWanted(self._number)))
             until_s = time.monotonic() + APART_S + ANSWER_S
-            found = await asyncio.to_thread(read_stacks, self._host)
+            own = await asyncio.to_thread(
+                read_snapshot, self._host, has_own_network=self._has_own_network
+            )
             while not self._answered.keys() >= set(expected) and time.monotonic() < until_s:
                 await asyncio.sleep(0.02)
-            for host in expected:
-                missing = ProcessStack(
-                    host=host, pid=0, role="instance", problem=f"silent for {ANSWER_S:g} s"
-                )
-                found += self._answered.get(host, [missing])
-            return found
+            return [own, *(self._answered.get(host) or _silent(host) for host in expected)]
 
     def take(self, part: StacksPart) -> None:
         """Add a part of a worker's answer."""
@@ -224,6 +248,16 @@ class Collection:
             return
         self._parts[part.host].append(part.text)
         if part.is_last:
+            activity, _, stacks = "".join(self._parts.pop(part.host)).partition("\n")
             # A worker of the same job, and so of the same version, sends no other text.
-            with contextlib.suppress(ValueError):
-                self._answered[part.host] = unpack("".join(self._parts.pop(part.host)))
+            with contextlib.suppress(ValueError, TypeError):
+                self._answered[part.host] = Snapshot(
+                    host=part.host,
+                    processes=tuple(unpack(stacks)),
+                    activity=Activity(**json.loads(activity)),
+                )
+
+
+def _silent(host: str) -> Snapshot:
+    missing = ProcessStack(host=host, pid=0, role="instance", problem=f"silent for {ANSWER_S:g} s")
+    return Snapshot(host=host, processes=(missing,))

@@ -223,7 +223,10 @@ class Worker:
         from raysm.instance.stacks import parts_of
 
         assert self._control is not None
-        parts = await asyncio.to_thread(lambda: list(parts_of(self._instance.name, number)))
+        name, has_own = self._instance.name, self._instance.has_own_network
+        parts = await asyncio.to_thread(
+            lambda: list(parts_of(name, number, has_own_network=has_own))
+        )
         for part in parts:
             self._network.call(self._control.tell, control.encode(part))
 

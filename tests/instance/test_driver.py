@@ -9,13 +9,14 @@ import sys
 
 import pytest
 
+from raysm.core.protocol.events import Metric, line
 from raysm.core.protocol.result import VALUE
 from raysm.core.protocol.store import put
 from raysm.features.script.request import PickledFunction
 from raysm.features.session.request import SessionWorkload
 from raysm.instance import stand_in
 from raysm.instance.children import Children
-from raysm.instance.driver import TAIL_BYTES, DriverRun
+from raysm.instance.driver import TAIL_BYTES, DriverRun, measures_only
 from tests.support.bootstraps import DEADLINE_S, Cluster, request
 from tests.support.own_process import run_apart
 from tests.support.waiting import until
@@ -192,3 +193,13 @@ def test_it_ends_with_the_process_that_started_it(command, tmp_path):
         parent.send_signal(signal.SIGKILL)
         # Its output is the parent's: the pipe is at its end when both are gone.
         parent.stdout.read()
+
+
+def test_lines_that_say_how_busy_instances_are_are_no_sign_of_life():
+    busy = line(Metric(name="cpu_percent", value=1.0, host="algo-1"))
+    loss = line(Metric(name="loss", value=1.0, step=3))
+    assert measures_only(b"")
+    assert measures_only(f"{busy}\n{busy}\n".encode())
+    assert not measures_only(f"{busy}\n{loss}\n".encode())
+    assert not measures_only(f"{busy}\nepoch 3\n".encode())
+    assert not measures_only(b"epoch 3\n")

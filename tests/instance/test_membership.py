@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from raysm.core.protocol.result import Failure
 from raysm.core.request import Cluster
-from raysm.errors import ClusterNotFormed, InstanceLost, InvalidPayload, RayFailed
+from raysm.errors import ClusterNotFormed, InstanceLost, InvalidPayload, JobStalled, RayFailed
 from raysm.instance import lifecycle
 from raysm.instance.membership import AGAIN_S, VERDICT_S, Membership, Phase, Rules
 
@@ -30,9 +30,26 @@ def nodes(*names):
 class Life:
     """A head's policy, told one event after the other; keeps all that it has decided."""
 
-    def __init__(self, count=3, *, ahead=False, grace_s=100.0, join_timeout_s=600.0, **cluster):
+    def __init__(
+        self,
+        count=3,
+        *,
+        ahead=False,
+        grace_s=100.0,
+        join_timeout_s=600.0,
+        on_stall="warn",
+        max_restarts=0,
+        **cluster,
+    ):
         shape = Cluster(count=count, join_timeout_s=join_timeout_s, **cluster)
-        self.rules = Rules(hosts=hosts(count), cluster=shape, grace_s=grace_s, starts_ahead=ahead)
+        self.rules = Rules(
+            hosts=hosts(count),
+            cluster=shape,
+            grace_s=grace_s,
+            starts_ahead=ahead,
+            on_stall=on_stall,
+            max_restarts=max_restarts,
+        )
         self.now_s = 1000.0
         self.membership, self.decisions = Membership.begin(self.rules, self.now_s)
 
@@ -380,6 +397,58 @@ def test_a_stop_gives_user_code_its_grace_and_ends_with_the_driver():
     assert not life.causes
     life.tell(lifecycle.DriverEnded(0))
     assert life.cause == lifecycle.Stopped(in_time=True)
+
+
+# Stalls
+
+STALLED = lifecycle.Stalled("rank 0 waits in barrier (a.py:1)", "rank 0 …\n  > a.py:1")
+KILLED = lifecycle.DriverEnded(-9)
+
+
+def test_stall_is_said_with_its_stacks_and_so_is_its_end():
+    life = Life().form()
+    life.tell(STALLED, lifecycle.Recovered(600.0))
+    assert life.said("stalled", "recovered") == [("stalled", "algo-1"), ("recovered", "algo-1")]
+    assert STALLED.stacks in life.remarks()
+    assert not life.causes
+
+
+def test_stall_fails_the_job_if_the_request_says_so():
+    life = Life(on_stall="fail").form()
+    life.tell(STALLED)
+    assert isinstance(life.cause, JobStalled)
+    assert STALLED.sentence in str(life.cause)
+    assert life.said("stalled")
+
+
+def test_stall_restarts_the_driver_as_often_as_allowed_and_then_fails():
+    life = Life(on_stall="restart", max_restarts=2).form()
+    for _ in range(2):
+        assert lifecycle.KillDriver() in life.tell(STALLED)
+        assert life.tell(KILLED) == (lifecycle.RestartDriver(),)
+    assert not life.causes
+    life.tell(STALLED)
+    assert isinstance(life.cause, JobStalled)
+    assert "restart 2 of 2" in str(life.cause)
+
+
+def test_driver_that_was_started_again_ends_the_job_by_its_own_end():
+    life = Life(on_stall="restart", max_restarts=2).form()
+    life.tell(STALLED, KILLED, lifecycle.DriverEnded(0))
+    assert life.cause == lifecycle.DriverEnded(0)
+
+
+def test_stop_while_the_driver_is_replaced_ends_the_job():
+    life = Life(on_stall="restart", max_restarts=2).form()
+    life.tell(STALLED, lifecycle.StopRequested(), KILLED)
+    assert life.cause == lifecycle.Stopped()
+
+
+def test_stall_of_a_job_that_stops_is_not_said():
+    life = Life(on_stall="fail").form()
+    life.tell(lifecycle.StopRequested(), STALLED)
+    assert not life.said("stalled")
+    assert not life.causes
 
 
 # Every order of events

@@ -121,6 +121,8 @@ class Simulation:
             cluster=self.cluster,
             grace_s=chance.choice((0.0, 100.0)),
             starts_ahead=chance.random() < 0.5,
+            on_stall=chance.choice(("warn", "fail", "restart")),
+            max_restarts=1,
         )
         membership, self._first = Membership.begin(rules, 0.0)
         self.head = Instance(name=hosts[0], policy=membership, is_connected=True)
@@ -180,7 +182,10 @@ class Simulation:
         """Let one thing go wrong."""
         chance = self.chance
         kind = chance.choice(
-            ("pause", "vanish", "close", "ray", "ray", "head ray", "mismatch", "driver", "fail")
+            (
+                *("pause", "vanish", "close", "ray", "ray"),
+                *("head ray", "mismatch", "driver", "fail", "stall"),
+            )
         )
         worker = chance.choice(list(self.workers.values())) if self.workers else None
         if kind == "head ray":
@@ -188,6 +193,8 @@ class Simulation:
             self._fail_driver_soon()
         elif kind == "fail":
             self._tell(self.head, life.Failed(RuntimeError("a bug of the bootstrap")))
+        elif kind == "stall":
+            self._tell(self.head, life.Stalled("rank 1 sleeps", "rank 1 …"))
         elif kind == "driver":
             self._end_driver(chance.choice((1, 137)), chance.choice((None, OWN, OF_RAY)))
         elif worker is not None and not worker.has_ended:
@@ -394,6 +401,11 @@ class Simulation:
                 self.driver = "ahead"
             case life.BeginWork():
                 self._start_work()
+            case life.KillDriver():
+                self._end_driver(-9, None)
+            case life.RestartDriver():
+                self.driver = "works"
+                clock.after(self._delay_s((5, 100)), lambda: self._end_driver(0, None))
             case life.TerminateDriver() if self.driver == "works":
                 if chance.random() < 0.7:
                     clock.after(

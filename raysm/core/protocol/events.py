@@ -37,8 +37,8 @@ class State:
 
     name: str
     """``joined`` (one more instance), ``formed``, ``control`` and ``dashboard`` (their ports are
-    open), ``running``, ``gathering``, ``lost`` (an instance), ``rejoined``, ``stopping``, ``done``, ``failed``; readers
-    must accept unknown names."""
+    open), ``running``, ``gathering``, ``lost`` (an instance), ``rejoined``, ``stalled`` (no sign of life),
+    ``recovered`` (a sign of life after that), ``stopping``, ``done``, ``failed``; readers must accept unknown names."""
     host: str = ""
     """The instance of the event."""
     detail: str = ""
@@ -196,6 +196,11 @@ def parse(text: str) -> Event | None:
         if any(isinstance(value, int) and abs(value) > MAX_COUNT for value in values)
         else event
     )
+
+
+def is_usage(event: Event) -> bool:
+    """Return whether an event only says how busy an instance is, as one that waits says too."""
+    return isinstance(event, Metric) and event.host != "" and event.step is None
 
 
 TRIALS = "trials.json"

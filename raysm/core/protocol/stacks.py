@@ -4,6 +4,7 @@
 watchdog of the head show them.
 """
 
+import itertools
 import json
 import re
 import zlib
@@ -63,6 +64,10 @@ class ProcessStack:
     """True if its stack was the same in both samples."""
     busy: float = 0.0
     """Processor seconds for each second between the samples."""
+    cpu_s: float = 0.0
+    """Processor seconds since its start, with those of its children that have no stacks."""
+    io_bytes: int = 0
+    """Bytes that it and these children have read and written since their start."""
     problem: str = ""
     """Why its stack could not be read."""
 
@@ -108,19 +113,25 @@ WAITS: tuple[tuple[str, str, str], ...] = (
 """Pattern of a file, pattern of a function, and what a thread does there."""
 
 
-def find_wait(thread: Thread) -> str:
-    """Return what a thread waits for, ``waits in all_reduce``; "" if no frame above the user's code shows it."""
-    names = []
-    for frame in thread.frames:
-        if frame.is_own:
-            break
-        names.append(frame)
-    # The outermost function of torch.distributed has the name that the user called.
-    for frame in reversed(names):
+def find_collective(thread: Thread) -> str:
+    """Return the collective of torch.distributed in which a thread stands, ``all_reduce``; "" if in none."""
+    # The outermost function has the name that the user called.
+    for frame in reversed(_library_frames(thread)):
         if frame.file.endswith(COLLECTIVES) and not frame.function.startswith("_"):
             if not re.fullmatch(WAITS[0][1], frame.function):
-                return f"waits in {frame.function}"
-    for frame in names:
+                return frame.function
+    return ""
+
+
+def _library_frames(thread: Thread) -> list[Frame]:
+    return [*itertools.takewhile(lambda frame: not frame.is_own, thread.frames)]
+
+
+def find_wait(thread: Thread) -> str:
+    """Return what a thread waits for, ``waits in all_reduce``; "" if no frame above the user's code shows it."""
+    if collective := find_collective(thread):
+        return f"waits in {collective}"
+    for frame in _library_frames(thread):
         for file, function, words in WAITS:
             if re.search(file, frame.file) and re.fullmatch(function, frame.function):
                 return words.format(function=frame.function)

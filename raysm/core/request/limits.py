@@ -2,12 +2,22 @@
 
 import re
 from dataclasses import dataclass
+from typing import Literal, get_args
 
-from raysm.core.request.options import check_amounts, check_counts, check_list, optional
+from raysm.core.request.options import (
+    check_amounts,
+    check_counts,
+    check_list,
+    check_numbers,
+    optional,
+)
 from raysm.errors import InvalidRequest
 
 MAX_RUNTIME_S = 28 * 24 * 3600
 """CreateTrainingJob takes at most 28 days."""
+MIN_STALL_S = 10.0
+"""Stacks are read four times before, which takes seconds."""
+OnStall = Literal["warn", "fail", "restart"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +60,15 @@ class Limits:
     max_restarts: int = optional(
         0, result=False, processing_lacks="checkpoints, so nothing to restart from"
     )
-    """Number of follow-up jobs that continue from the checkpoint after ``max_runtime_s``."""
+    """Number of follow-up jobs that continue from the checkpoint after ``max_runtime_s``; also the
+    number of restarts after stalls."""
+    stall_s: float = optional(300, result=False)
+    """Seconds without a line of output and without work, on any instance, after which the job has
+    stalled: the log and ``raysm status`` then say who waits where. At least 10; 0 looks at
+    nothing."""
+    on_stall: OnStall = optional("warn", result=False)
+    """The effect of a stall: ``warn`` says it, ``fail`` also fails the job, ``restart`` starts the
+    workload again on the same instances, with its state, up to ``max_restarts`` times."""
     max_cost: float | None = optional(
         None, result=False, create=("StoppingCondition.MaxRuntimeInSeconds", "Environment")
     )
@@ -80,6 +98,7 @@ class Limits:
             max_cost_per_day=self.max_cost_per_day,
             price_per_hour=self.price_per_hour,
         )
+        self._check_stall()
         if self.max_runtime_s > MAX_RUNTIME_S:
             raise InvalidRequest(
                 f"Limits: max_runtime_s must be 1 to {MAX_RUNTIME_S} (28 days), got {self.max_runtime_s}"
@@ -94,6 +113,26 @@ class Limits:
         if self.retry_attempts is not None and self.retry_attempts > 30:
             raise InvalidRequest(
                 f"Limits: retry_attempts must be 1 to 30, got {self.retry_attempts}"
+            )
+
+    def _check_stall(self) -> None:
+        check_numbers("Limits", stall_s=self.stall_s)
+        # "not x >= y" also refuses NaN.
+        if self.stall_s != 0 and not self.stall_s >= MIN_STALL_S:
+            raise InvalidRequest(
+                f"Limits: stall_s must be 0 (never) or at least {MIN_STALL_S:g}, got {self.stall_s}"
+            )
+        if self.on_stall not in get_args(OnStall):
+            raise InvalidRequest(
+                f"Limits: on_stall is 'warn', 'fail' or 'restart', got {self.on_stall!r}"
+            )
+        if self.on_stall != "warn" and self.stall_s == 0:
+            raise InvalidRequest(
+                f"Limits: on_stall={self.on_stall!r} needs stall_s, after how many seconds"
+            )
+        if self.on_stall == "restart" and self.max_restarts == 0:
+            raise InvalidRequest(
+                "Limits: on_stall='restart' needs max_restarts (--max-restarts), how often at most"
             )
 
 

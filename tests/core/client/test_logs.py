@@ -8,6 +8,7 @@ import pytest
 
 from raysm.core.client.job.chain import Chain
 from raysm.core.client.job.handle import attach
+from raysm.core.client.logs.stalls import find_stall
 from raysm.core.client.logs.stream import JobStream, LogReader
 from raysm.core.client.service import Service
 from raysm.core.client.submit import submit
@@ -205,3 +206,31 @@ def test_an_instance_that_the_job_has_not_is_refused_with_those_that_it_has(remo
     for ask in (job.lines, job.logs):
         with pytest.raises(InvalidRequest, match=f"'algo-9'.*{job.name}.*algo-1 to algo-2$"):
             ask(instance="algo-9")
+
+
+STALLED = events.line(events.State(name="stalled", host="algo-1", detail="rank 1 sleeps"))
+USAGE = events.line(events.Metric(name="cpu_percent", value=1.0, host="algo-1"))
+
+
+@pytest.mark.parametrize(
+    ("after", "found"),
+    [
+        ([], "rank 1 sleeps"),
+        (["raysm: rank 1 is in `sleep`", *[USAGE] * 300], "rank 1 sleeps"),
+        (["step 7"], ""),
+        ([events.line(events.Progress(phase="train", done=1, total=2))], ""),
+        ([events.line(events.State(name="recovered", host="algo-1"))], ""),
+    ],
+)
+def test_stall_of_a_job_is_found_unless_it_showed_life_since(remote, job, after, found):
+    lines = ["begins", STALLED, *after]
+    remote.write_log(job.name, "algo-1", [(NOW_MS + at, text) for at, text in enumerate(lines)])
+    assert find_stall(job.chain) == found
+
+
+def test_job_that_has_ended_or_written_nothing_has_not_stalled(remote, job):
+    assert find_stall(job.chain) == ""
+    remote.write_log(job.name, "algo-1", [(NOW_MS, STALLED)])
+    remote.sagemaker.end(job.name, "Failed")
+    job.describe()
+    assert find_stall(job.chain) == ""

@@ -25,6 +25,11 @@ from raysm.features.script.request import Script
             "max_wait_s=99 .*max_runtime_s=100",
         ),
         ({"retry_attempts": 31}, "retry_attempts.*31"),
+        ({"stall_s": 5}, "stall_s.*10.*5"),
+        ({"stall_s": "5m"}, "stall_s.*'5m'"),
+        ({"on_stall": "stop"}, "on_stall.*'stop'"),
+        ({"on_stall": "fail", "stall_s": 0}, "on_stall='fail' needs stall_s"),
+        ({"on_stall": "restart"}, "on_stall='restart' needs max_restarts"),
     ],
 )
 def test_a_limit_that_cannot_be_is_refused_with_its_value(fields, message):

@@ -93,6 +93,8 @@ CHOICES = {
     "limits.max_cost_per_day": (BASE, with_("limits", max_cost_per_day=1.0)),
     "limits.price_per_hour": (BASE, with_("limits", price_per_hour=1.0)),
     "limits.max_restarts": (BASE, with_("limits", max_restarts=3)),
+    "limits.stall_s": (BASE, with_("limits", stall_s=60)),
+    "limits.on_stall": (BASE, with_("limits", on_stall="fail")),
     "security.subnets": (NETWORKED, with_("security", NETWORKED, subnets=("subnet-2",))),
     "security.security_groups": (
         NETWORKED,

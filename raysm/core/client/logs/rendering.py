@@ -198,6 +198,8 @@ def sentence(event: events.State) -> str:
         "rejoined": f"{event.host} rejoined",
         "running": "running the workload",
         "session": "the session accepts calls",
+        "stalled": "the job has stalled",
+        "recovered": "the job goes on",
         "gathering": "gathering the result on the head",
         "done": "done",
     }

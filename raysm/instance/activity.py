@@ -1,0 +1,133 @@
+"""What the kernel and NVIDIA's driver count about the work of this instance, read from ``/proc`` and NVML.
+
+``stall`` compares two readings. Everything here costs milliseconds, and needs no package.
+"""
+
+import contextlib
+import ctypes
+import functools
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Activity:
+    """The work of a whole instance."""
+
+    network_bytes: int = 0
+    """Received and sent since the start, without loopback; 0 if other instances share the
+    interfaces."""
+    gpu_percent: int = 0
+    """Share of the last moment in which a kernel ran, on the busiest GPU."""
+    gpu_memory_percent: int = 0
+    """Share of that moment in which a kernel used the GPU's memory. A kernel of NCCL that waits
+    for another rank runs, but uses none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The work of one process, and of its children that are not read by themselves, since their start."""
+
+    cpu_s: float = 0.0
+    io_bytes: int = 0
+    """Read and written by system calls such as read and write, on disks, pipes and some sockets."""
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(self.cpu_s + other.cpu_s, self.io_bytes + other.io_bytes)
+
+
+def read_activity(*, has_own_network: bool) -> Activity:
+    gpu_percent, gpu_memory_percent = read_gpus()
+    return Activity(
+        network_bytes=_network_bytes() if has_own_network else 0,
+        gpu_percent=gpu_percent,
+        gpu_memory_percent=gpu_memory_percent,
+    )
+
+
+def read_usages(pids: Iterable[int]) -> dict[int, Usage]:
+    """Return the usage of each process; that of other processes below it counts as its own."""
+    parents = _read_parents()
+    usages = dict.fromkeys(pids, Usage())
+    for pid in parents:
+        owner: int | None = pid
+        while owner is not None and owner not in usages:
+            owner = parents.get(owner)
+        if owner is not None:
+            usages[owner] += _usage(pid)
+    return usages
+
+
+def _usage(pid: int) -> Usage:
+    ticks = io_bytes = 0
+    # It may have ended by now, or be another user's.
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        # User, system, and both of the children that have ended.
+        ticks = sum(map(int, _stat(pid)[11:15]))
+        with open(f"/proc/{pid}/io") as file:
+            counts = dict(line.split(": ") for line in file)
+        io_bytes = sum(
+            int(counts[name]) for name in ("rchar", "wchar", "read_bytes", "write_bytes")
+        )
+    return Usage(ticks / TICKS_PER_S, io_bytes)
+
+
+def _stat(pid: int) -> list[bytes]:
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()
+
+
+def _read_parents() -> Mapping[int, int]:
+    parents = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                parents[int(name)] = int(_stat(int(name))[1])
+    return parents
+
+
+def _network_bytes() -> int:
+    total = 0
+    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/net/dev") as file:
+        for line in file.readlines()[2:]:
+            name, _, counts = line.partition(":")
+            if name.strip() != "lo":
+                numbers = counts.split()
+                total += int(numbers[0]) + int(numbers[8])
+    return total
+
+
+class _Utilization(ctypes.Structure):
+    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
+
+
+@functools.cache
+def _nvml() -> ctypes.CDLL | None:
+    # ctypes, because nvidia-ml-py may be missing in the image.
+    with contextlib.suppress(OSError, AttributeError):
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+        if library.nvmlInit_v2() == 0:
+            return library
+    return None
+
+
+def read_gpus() -> tuple[int, int]:
+    """Return the use of the busiest GPU and of the busiest GPU memory, in percent; 0 without GPUs."""
+    library = _nvml()
+    if library is None:
+        return 0, 0
+    count = ctypes.c_uint()
+    library.nvmlDeviceGetCount_v2(ctypes.byref(count))
+    busiest = memory = 0
+    for index in range(count.value):
+        device, use = ctypes.c_void_p(), _Utilization()
+        if (
+            library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) == 0
+            and library.nvmlDeviceGetUtilizationRates(device, ctypes.byref(use)) == 0
+        ):
+            busiest = max(busiest, use.gpu)
+            memory = max(memory, use.memory)
+    return busiest, memory

@@ -1,0 +1,152 @@
+"""Decide whether the job has stalled: no line of output and no work, on any instance, for ``stall_s`` seconds.
+
+While lines come, nothing is looked at. Without a line, the head asks all instances for a snapshot
+four times in ``stall_s``. Between two snapshots an instance shows life if
+
+- a process of the user's code is new, used more than ``CPU_SHARE`` of a core, or read and wrote more
+  than ``IO_BYTES_PER_S``; its children count with it, Ray's own processes and idle workers do not,
+- a kernel used the memory of a GPU, or
+- the network carried more than ``NETWORK_BYTES_PER_S``.
+
+So a compilation, a download, an evaluation or a checkpoint is life, however long it takes, and so is
+an endless loop. The CPU time of a process that waits is not: a rank may spin in a collective. It
+waits if its stack was the same in both snapshots, and it stands in a collective, or the GPUs run
+kernels that use no memory, as those of NCCL do while they wait.
+
+Here is the rule alone, without side effects and clocks; ``head`` reads the snapshots.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from raysm.core.protocol.stacks import ProcessStack, find_collective, group, lines_of, sentence
+from raysm.core.request.durations import duration
+from raysm.instance import lifecycle as life
+from raysm.instance.stacks import Snapshot
+
+LOOKS = 4
+"""Snapshots in ``stall_s``."""
+CPU_SHARE = 0.03
+"""Of a core. An idle Ray worker uses 0.01: it answers heartbeats (Ray 2.60)."""
+IO_BYTES_PER_S = 16 * 1024
+"""An idle Ray worker reads and writes 700, its log included; what watches the ranks of a training
+8,300."""
+NETWORK_BYTES_PER_S = 64 * 1024
+"""More than the heartbeats of an idle Ray node and of raysm's control channel."""
+MAX_LINES = 400
+"""Of stacks in the log."""
+
+Processes = dict[tuple[str, int], ProcessStack]
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    at_s: float
+    snapshots: tuple[Snapshot, ...]
+
+    @property
+    def processes(self) -> Processes:
+        return {
+            (process.host, process.pid): process
+            for snapshot in self.snapshots
+            for process in snapshot.processes
+        }
+
+
+class StallWatch:
+    """What the head knows about signs of life; times are seconds of a monotonic clock."""
+
+    def __init__(self, stall_s: float, now_s: float, *, takes_calls: bool = False) -> None:
+        self._stall_s, self._takes_calls = stall_s, takes_calls
+        self._alive_s = now_s
+        self._last: _Look | None = None
+        self._stalled_s: float | None = None
+        """Since when a reported stall lasts."""
+
+    @property
+    def next_look_s(self) -> float:
+        """When to look next, unless a line comes first."""
+        last_s = self._alive_s if self._last is None else max(self._alive_s, self._last.at_s)
+        return last_s + self._stall_s / LOOKS
+
+    def take_line(self, at_s: float) -> life.Recovered | None:
+        """Take note of the time of the last line."""
+        self._alive_s = max(self._alive_s, at_s)
+        return self._recover()
+
+    def take_look(
+        self, snapshots: Iterable[Snapshot], now_s: float
+    ) -> life.Stalled | life.Recovered | None:
+        look, last = _Look(now_s, tuple(snapshots)), self._last
+        self._last = look
+        # A look before the last line says nothing about the time after it.
+        if last is not None and last.at_s >= self._alive_s and shows_work(last, look):
+            self._alive_s = now_s
+        if self._takes_calls and not any(map(_runs_own, look.processes.values())):
+            # A session without a call waits for one.
+            self._alive_s = now_s
+        if recovered := self._recover():
+            return recovered
+        if self._stalled_s is not None or now_s - self._alive_s < self._stall_s:
+            return None
+        self._stalled_s = self._alive_s
+        return _describe([*look.processes.values()], now_s - self._alive_s)
+
+    def _recover(self) -> life.Recovered | None:
+        if self._stalled_s is None or self._alive_s <= self._stalled_s:
+            return None
+        recovered = life.Recovered(self._alive_s - self._stalled_s)
+        self._stalled_s = None
+        return recovered
+
+
+def shows_work(before: _Look, after: _Look) -> bool:
+    """Return whether any process or instance worked between two looks."""
+    seconds = max(1e-3, after.at_s - before.at_s)
+    earlier = {snapshot.host: snapshot for snapshot in before.snapshots}
+    processes = before.processes
+    for snapshot in after.snapshots:
+        activity = snapshot.activity
+        if activity.gpu_memory_percent > 0:
+            return True
+        known = earlier.get(snapshot.host)
+        if known is not None:
+            carried = activity.network_bytes - known.activity.network_bytes
+            if carried > NETWORK_BYTES_PER_S * seconds:
+                return True
+        spins_on_gpu = activity.gpu_percent > 0
+        for process in snapshot.processes:
+            if _works(processes.get((process.host, process.pid)), process, seconds, spins_on_gpu):
+                return True
+    return False
+
+
+def _works(
+    before: ProcessStack | None, after: ProcessStack, seconds: float, spins_on_gpu: bool
+) -> bool:
+    # An instance that cannot answer, but is not lost, has other work.
+    if before is None or after.pid == 0:
+        return True
+    if after.io_bytes - before.io_bytes > IO_BYTES_PER_S * seconds:
+        return True
+    if after.cpu_s - before.cpu_s <= CPU_SHARE * seconds:
+        return False
+    thread = after.thread
+    is_unchanged = after.is_still and thread == before.thread
+    if thread is None or not is_unchanged:
+        return True
+    return not (find_collective(thread) or spins_on_gpu)
+
+
+def _runs_own(process: ProcessStack) -> bool:
+    return any(thread.own_frame is not None for thread in process.threads)
+
+
+def _describe(processes: Sequence[ProcessStack], quiet_s: float) -> life.Stalled:
+    # Processes of raysm and Ray explain nothing where there are others.
+    shown = [each for each in processes if each.problem or _runs_own(each)] or [*processes]
+    who = sentence(group(shown))
+    lines = [line for line in lines_of(group(processes)) if line]
+    if len(lines) > MAX_LINES:
+        lines[MAX_LINES:] = ["… raysm stacks shows all"]
+    return life.Stalled(f"no line and no work for {duration(quiet_s)}: {who}", "\n".join(lines))

@@ -1,0 +1,61 @@
+"""What the kernel counts about processes: with their children, and without those that are read by themselves."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from raysm.instance.activity import read_activity, read_usages
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+
+SPIN = "while True: pass"
+
+
+@pytest.fixture
+def started():
+    running = []
+
+    def start(code):
+        process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+        running.append(process)
+        return process.pid
+
+    yield start
+    for process in running:
+        os.killpg(process.pid, 9)
+        process.wait()
+
+
+def usage(pid):
+    return read_usages([pid])[pid]
+
+
+def test_processor_time_of_a_child_counts_as_that_of_its_parent(started):
+    pid = started(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SPIN!r}])")
+    until(lambda: usage(pid).cpu_s > 0.5)
+
+
+def test_child_that_is_read_by_itself_is_not_counted_twice(started):
+    parent, child = os.getpid(), started(SPIN)
+    until(lambda: usage(child).cpu_s > 0.5)
+    both = read_usages([parent, child])
+    assert read_usages([parent])[parent].cpu_s >= both[parent].cpu_s + 0.5
+
+
+def test_bytes_that_a_process_writes_are_counted(started):
+    pid = started("file = open('/dev/null', 'wb', buffering=0)\nwhile True: file.write(b'x' * 999)")
+    until(lambda: usage(pid).io_bytes > 1_000_000)
+
+
+def test_process_that_has_ended_has_no_usage():
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    assert usage(process.pid).cpu_s == 0
+
+
+def test_activity_of_an_instance_is_read_without_gpus_and_without_an_own_network():
+    assert read_activity(has_own_network=False).network_bytes == 0
+    assert read_activity(has_own_network=True).gpu_memory_percent >= 0

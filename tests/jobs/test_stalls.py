@@ -1,0 +1,89 @@
+"""Jobs that hang: the log and ``raysm status`` name who waits where, and the request decides what follows."""
+
+import sys
+
+import pytest
+
+import raysm
+from raysm.core.client.logs.stalls import find_stall
+from raysm.core.protocol.events import State, parse
+from raysm.errors import JobFailed
+from tests.support.waiting import until
+
+pytestmark = [
+    pytest.mark.usefixtures("home"),
+    pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and memfd"),
+]
+
+LEFT_THE_LOOP = """\
+import time
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(2))
+if dist.get_rank() == 1:
+    time.sleep(3600)  # rank 1 stays here
+dist.barrier()
+"""
+HANGS_ONCE = """\
+import os
+import pathlib
+import time
+
+attempts = pathlib.Path(os.environ["RAYSM_STATE"]) / "attempts"
+number = len(attempts.read_text()) if attempts.exists() else 0
+attempts.write_text("x" * (number + 1))
+if number == 0:
+    time.sleep(3600)
+print("attempt", number)
+"""
+
+
+@pytest.fixture
+def submit(tmp_path):
+    jobs = []
+
+    def submit(code, kind, count=1, **limits):
+        script = tmp_path / "hang.py"
+        script.write_text(code)
+        job = raysm.submit(
+            kind(str(script)),
+            cluster=raysm.Cluster(count=count),
+            limits=raysm.Limits(stall_s=10, **limits),
+        )
+        jobs.append(job)
+        return job
+
+    yield submit
+    for job in jobs:
+        job.stop()
+
+
+def states_of(job):
+    events = map(parse, (line.text for line in job.lines()))
+    return [event for event in events if isinstance(event, State)]
+
+
+def test_rank_that_left_the_loop_is_named_in_the_log_and_by_the_status(submit):
+    job = submit(LEFT_THE_LOOP, raysm.TorchScript, count=2)
+    until(lambda: find_stall(job.chain))
+    sentence = find_stall(job.chain)
+    assert "rank 0 waits in barrier (hang.py:10)" in sentence
+    assert "rank 1 is in `time.sleep(3600)  # rank 1 stays here` (hang.py:9)" in sentence
+    assert sentence in [state.detail for state in states_of(job) if state.name == "stalled"]
+    assert not job.done()
+
+
+def test_stall_is_the_reason_of_a_job_that_it_fails(submit):
+    job = submit("import time\ntime.sleep(3600)\n", raysm.Script, on_stall="fail")
+    with pytest.raises(JobFailed, match=r"no line and no work for .*time\.sleep\(3600\).*hang\.py"):
+        job.result()
+
+
+def test_job_that_hangs_once_is_started_again_with_its_state(submit):
+    job = submit(HANGS_ONCE, raysm.Script, on_stall="restart", max_restarts=1)
+    job.wait(timeout=300)
+    assert str(job.status) == "Completed"
+    assert any("attempt 1" in line.text for line in job.lines())
