@@ -108,6 +108,15 @@ def training_ended():
         sessions.end()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _home_of_tests(tmp_path_factory):
+    """Keep what tests write into a home out of the user's own: the costs of jobs that they send."""
+    with pytest.MonkeyPatch.context() as patch:
+        if VARIABLE not in os.environ:
+            patch.setenv(VARIABLE, str(tmp_path_factory.mktemp("home-of-tests")))
+        yield
+
+
 @pytest.fixture
 def remote():
     """AWS, as far as the client can tell."""

@@ -25,7 +25,8 @@ from raysm.cli.interrupts import (
     interruptible,
 )
 from raysm.cli.report import brought, described, print_result
-from raysm.core.client.costs.bill import most_expensive
+from raysm.core.client.costs.bill import dollars, most_expensive
+from raysm.core.client.costs.ledger import Ledger
 from raysm.core.client.job.handle import Job, attach
 from raysm.core.client.logs.pending import Silence, reasons_told
 from raysm.core.client.options import default_of
@@ -35,7 +36,7 @@ from raysm.core.client.settings import Settings, absolute, packaged_options
 from raysm.core.client.storage.s3 import file_path
 from raysm.core.client.submit import Prepared, prepare
 from raysm.core.client.targets.local import find_server
-from raysm.core.protocol.names import WORKLOAD_TAG
+from raysm.core.protocol.names import WORKLOAD_TAG, counted
 from raysm.core.request import Cluster
 from raysm.core.request.codec import to_json
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound, RaysmError
@@ -91,7 +92,22 @@ def facts(ready: Prepared) -> list[tuple[str, str, str]]:
             "the job; --price-per-hour USD tries the limit out"
         )
         rows.append(("cost", "cost", costs))
+    rows.append(("count", "today", _today(ready)))
     return [(verb, label, fact) for verb, label, fact in rows if fact]
+
+
+def _today(ready: Prepared) -> str:
+    """Return what a job takes of its user's cap for a day; empty without one, or if nothing is billed."""
+    entry, cap_usd = ready.ledger_entry(), ready.request.limits.max_cost_per_day
+    if entry is None or cap_usd is None:
+        return ""
+    ledger = Ledger(ready.service.home)
+    ledger.settle(ready.service)
+    today = ledger.day()
+    return (
+        f"up to {dollars(entry.most_usd_of_day)} of the {dollars(cap_usd)} that your jobs may cost "
+        f"today (UTC); {counted(today.jobs, 'other job')} may cost {dollars(today.usd)}"
+    )
 
 
 def print_plan(ready: Prepared, text: str | None = None) -> None:
@@ -288,11 +304,12 @@ def run(arguments: Arguments, console: rich.console.Console) -> int | None:
     done = ready.finished() if settings.options().get("if_done") == "skip" else None
     # With --json, stdout has only the result.
     shown = Console(stderr=True) if arguments.json else console
+    # Before it is sent, because it counts among the jobs of the day then.
+    lines = [] if done is not None else [f"{label} {fact}" for _, label, fact in facts(ready)]
     with Silence(say_aside, lambda: f"waiting: {what_sending_does(ready)}"):
         job = done or send(ready, shown)
     arguments.has_sent = True
     times.sent_s = now_s()
-    lines = [] if done is not None else [f"{label} {fact}" for _, label, fact in facts(ready)]
     if arguments.detach:
         for line in lines:
             say_aside(line)

@@ -9,6 +9,7 @@ from raysm.cli import jobs
 from raysm.cli.arguments import parse
 from raysm.cli.sending import facts
 from raysm.core.client.submit import prepare, submit
+from raysm.core.protocol.home import VARIABLE
 from raysm.core.request import Cluster, Limits
 from raysm.features.script.request import Script
 from tests.support.pages import assert_printed, outputs
@@ -28,12 +29,16 @@ def printed(fake, *argv):
     return out.getvalue().splitlines()
 
 
-def test_a_capped_job_says_how_long_it_may_run_and_why_it_was_stopped(virginia, script):
-    shape, limits = Cluster("ml.g5.2xlarge", count=4), Limits(max_cost=14)
+def test_a_capped_job_says_how_long_it_may_run_and_why_it_was_stopped(
+    virginia, script, tmp_path, monkeypatch
+):
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "home"))
+    shape, limits = Cluster("ml.g5.2xlarge", count=4), Limits(max_cost=14, max_cost_per_day=50)
     ready = prepare(Script(str(script)), cluster=shape, on=virginia.service, limits=limits)
-    plan, end = outputs("guides/cost.md")
-    costs = next(f"{label} {fact}" for _, label, fact in facts(ready) if label == "cost")
-    assert_printed(plan, costs)
+    plan, end, both = outputs("guides/cost.md")
+    shown = "\n".join(f"{label} {fact}" for _, label, fact in facts(ready))
+    assert_printed(plan, shown)
+    assert_printed(both, shown)
     job = ready.send()
     virginia.sagemaker.end(job.name, "Stopped", "MaxRuntimeExceeded", BillableTimeInSeconds=8000)
     assert_printed(end, printed(virginia, "status", job.name)[1])

@@ -20,14 +20,14 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from raysm import __version__
 from raysm.core import features
 from raysm.core.client.checks import check as check_plan
 from raysm.core.client.checks import check_inputs, check_keys, check_ray, check_volume
 from raysm.core.client.costs.cap import Cap
-from raysm.core.client.costs.prices import cap_of
+from raysm.core.client.costs.prices import cap_of, usd_per_hour
 from raysm.core.client.images import has_ray
 from raysm.core.client.job import records
 from raysm.core.client.job.chain import Chain, TransientErrors
@@ -66,6 +66,9 @@ from raysm.errors import (
     ServiceError,
     did_you_mean,
 )
+
+if TYPE_CHECKING:
+    from raysm.core.client.costs.ledger import Entry
 
 _log = logging.getLogger("raysm")
 
@@ -208,6 +211,8 @@ class Prepared:
     cap: Cap | None = None
     """What it may cost, and the limit that follows; None without ``max_cost``, or where nothing is
     billed."""
+    usd_per_hour: float | None = None
+    """USD for all instances; None if it is unknown, or nothing is billed."""
 
     @functools.cached_property
     def _state_of_inputs(self) -> records.InputsState:
@@ -295,7 +300,7 @@ class Prepared:
         # Before the job exists: if a file has vanished, the caller must not get an error instead of
         # the job's handle.
         code = records.code_of(self.request.workload, self.source)
-        with self.uploaded(leaves_payload=leaves_payload):
+        with self.counted(), self.uploaded(leaves_payload=leaves_payload):
             self._create()
         request = self.request
         record = records.Record(
@@ -323,6 +328,63 @@ class Prepared:
         if TRACKING_TAG in sent_tags:
             features.view("track")(chain, self.request.workload.parameters)
         return Job(chain, source=self.source)
+
+    def ledger_entry(self, *, name: str | None = None, jobs: int = 1) -> "Entry | None":
+        """Return the cost for the ledger of the day; None if nothing is billed, or the price is unknown.
+
+        ``name`` and ``jobs`` are those of a tuning job: what it may cost counts on the day on which
+        it is sent.
+        """
+        if self.usd_per_hour is None:
+            return None
+        # Imported here, because jobs of this machine need no SQLite.
+        from raysm.core.client.costs.ledger import Entry, most_usd, name_of
+
+        most = jobs * most_usd(self.request, self.usd_per_hour, self.cap)
+        return Entry(
+            job=name or self.request.name,
+            api=self.plan.api.kind,
+            target=name_of(self.service.target),
+            region=self.service.region,
+            sent_s=time.time(),
+            usd_per_hour=self.usd_per_hour,
+            most_usd=most,
+            usd=None if name is None else most,
+        )
+
+    @contextlib.contextmanager
+    def counted(self, *, name: str | None = None, jobs: int = 1) -> Iterator[None]:
+        """Count the job among those of the day, or refuse it; if the block fails to create it, it does not count.
+
+        Raises:
+            InvalidRequest: It could cost more than ``max_cost_per_day`` leaves.
+        """
+        entry, cap_usd = (
+            self.ledger_entry(name=name, jobs=jobs),
+            self.request.limits.max_cost_per_day,
+        )
+        if entry is None:
+            yield
+            return
+        from raysm.core.client.costs.ledger import Ledger
+
+        ledger = Ledger(self.service.home)
+        try:
+            if cap_usd is not None:
+                ledger.settle(self.service)
+            ledger.reserve(entry, cap_usd)
+        except ServiceError as error:
+            if cap_usd is not None:
+                raise
+            _log.warning("%s does not count for max_cost_per_day: %s", entry.job, error)
+        try:
+            yield
+        except BaseException as error:
+            may_exist = isinstance(error, ServiceError) and error.is_transient
+            if not may_exist and not (isinstance(error, KeyboardInterrupt) and self._exists()):
+                with contextlib.suppress(ServiceError):  # it would hide the reason
+                    ledger.release(entry.job)
+            raise
 
     @contextlib.contextmanager
     def uploaded(self, *, leaves_payload: bool = False) -> Iterator[None]:
@@ -576,6 +638,7 @@ def prepare(
         image=image,
         shared=shared,
         cap=cap,
+        usd_per_hour=usd_per_hour(request.cluster, service, request.limits.price_per_hour),
     )
 
 

@@ -7,6 +7,7 @@
     HOME/server.lock      locked by the server while it runs
     HOME/server.log       what the server wrote
     HOME/scenario.toml    the scenario of this home: raysm local up --scenario
+    HOME/costs.db         what the jobs cost that this user has sent, by day
     HOME/sagemaker.yaml   configuration of the SageMaker SDK for this server: SAGEMAKER_USER_CONFIG_OVERRIDE names it
 """
 

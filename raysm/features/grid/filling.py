@@ -260,7 +260,12 @@ class Template:
         # Limits accepts max_wait_s only for spot capacity.
         wait_s = limits.max_wait_s if place.spot and (limits.max_wait_s or 0) >= runtime_s else None
         options["limits"] = replace(
-            limits, max_runtime_s=runtime_s, spot=place.spot, max_wait_s=wait_s
+            limits,
+            max_runtime_s=runtime_s,
+            spot=place.spot,
+            max_wait_s=wait_s,
+            # The grid has a cap for all its jobs.
+            max_cost_per_day=None,
         )
         workload = (
             self.workload

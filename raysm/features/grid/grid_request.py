@@ -72,6 +72,14 @@ class GridRequest:
         if self.max_rows < 1:
             raise InvalidRequest(f"max_rows must be at least 1, got {self.max_rows}")
 
+        limits, is_billed = self.template.options.get("limits"), self.template.target.is_billed
+        is_capped_by_day = limits is not None and limits.max_cost_per_day is not None
+        if is_capped_by_day and is_billed and self.rules.max_cost is None:
+            raise InvalidRequest(
+                "the jobs of a grid do not count for max_cost_per_day, and this grid has no cap of its own",
+                remedy="give it one: --max-cost USD (in Python: raysm.Rules(max_cost=…))",
+            )
+
     def tasks(self) -> list[Task]:
         table = self.source.by(self.template.target).read(self.max_rows)
         self.template.check(table.columns, table.origin)

@@ -379,7 +379,8 @@ class PreparedTuning:
     def send(self) -> Tuning:
         """Upload what has changed, send the call, and return the handle."""
         service = self.job.service
-        with self.job.uploaded():
+        trials = self.sweep.planned_trials
+        with self.job.counted(name=self.name, jobs=trials), self.job.uploaded():
             service.call("sagemaker", "create_hyper_parameter_tuning_job", **self.request)
         parsers = {name: parameter.read for name, parameter in self.sweep.space.items()}
         return Tuning(self.name, self.sweep.metric, self.sweep.mode, parsers, service)

@@ -44,7 +44,9 @@ def run(arguments: Arguments, console: Console) -> int | None:
         )
         for verb, _, fact in facts(ready.job):
             say_aside(
-                f"would {verb} {fact}, for each trial" if verb == "cost" else f"would {verb} {fact}"
+                f"would {verb} {fact}, for each trial"
+                if verb in ("cost", "count")
+                else f"would {verb} {fact}"
             )
         return None
     arguments.has_sent = True
