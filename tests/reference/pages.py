@@ -1,4 +1,4 @@
-"""The pages of ``docs`` that have generated parts, as they are and as they should be.
+"""The pages of ``docs`` that have generated parts, and a drawing, as they are and as they should be.
 
 A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. In lists of Python names,
 each line has the first sentence of the name's docstring.
@@ -9,9 +9,10 @@ import pydoc
 import re
 from pathlib import Path
 
-from tests.reference import classes, commands, tables
+from tests.reference import classes, commands, drawing, tables
 
 DOCS = Path(__file__).parents[2] / "docs"
+DRAWING = DOCS / "imports.svg"
 COMMAND = "python3 -m tests.reference"
 PARTS = {
     part.__name__.replace("_", "-"): part
@@ -23,7 +24,10 @@ PARTS = {
 def old_pages() -> dict[Path, str]:
     """Return what each page that is not up to date should be."""
     texts = {path: path.read_text() for path in sorted(DOCS.rglob("*.md"))}
-    return {path: new for path, text in texts.items() if (new := complete(text)) != text}
+    made = {path: complete(text) for path, text in texts.items()}
+    made[DRAWING] = drawing.draw()
+    texts[DRAWING] = DRAWING.read_text() if DRAWING.exists() else ""
+    return {path: new for path, new in made.items() if new != texts[path]}
 
 
 def complete(text: str) -> str:
