@@ -1,8 +1,8 @@
 """The head instance: it starts the first Ray node, accepts the workers and runs the driver.
 
-Signals, sockets and processes put events into one queue. ``membership`` decides what to do, without
-side effects, and one coroutine here carries it out. The result is this instance's ``ExitStatus``;
-events of the job go to the log.
+Signals, sockets and processes put events into one queue. ``head_policy`` decides what to do,
+without side effects, and one coroutine here carries it out. The result is this instance's
+``ExitStatus``; events of the job go to the log.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from raysm.instance.address import LOOPBACK, find_own_address, is_loopback, own_
 from raysm.instance.children import Children
 from raysm.instance.control import HeadControl, MessageReceived, Report
 from raysm.instance.divergence import DivergenceWatch
-from raysm.instance.driver import DriverRun
+from raysm.instance.driver_process import DriverRun
 from raysm.instance.exit_status import STOPPED, ExitStatus
 from raysm.instance.gcs_state import NodeWatcher, nodes_socket, pending_socket, watch_pending
+from raysm.instance.head_policy import HeadPolicy, Rules
 from raysm.instance.instance import Instance
 from raysm.instance.log import emit_event, remark
-from raysm.instance.membership import Membership, Rules
 from raysm.instance.outputs import Owners, complete_manifest, model_key, read_outputs
 from raysm.instance.pending_requests import UnmetRequests, WaitingRequests, observe
 from raysm.instance.ray_node import RayNode
@@ -107,7 +107,7 @@ class Head:
         )
         await self._listen()
         self._start_ray()
-        membership, decisions = Membership.begin(self._rules, self._started_s)
+        policy, decisions = HeadPolicy.begin(self._rules, self._started_s)
         while True:
             for decision in decisions:
                 match decision:
@@ -115,14 +115,14 @@ class Head:
                         return self._conclude(cause)
                 self._carry_out(decision)
             # Set after every event, so that the polling always ends.
-            if membership.watches_nodes:
+            if policy.watches_nodes:
                 self._watcher.start(self._inbox.put)
             else:
                 self._watcher.stop()
-            event = await self._next_event(membership.wakes_at_s)
-            membership, decisions = membership.take(event, time.monotonic())
+            event = await self._next_event(policy.wakes_at_s)
+            policy, decisions = policy.take(event, time.monotonic())
 
-    async def _next_event(self, wakes_at_s: float | None) -> life.Happening:
+    async def _next_event(self, wakes_at_s: float | None) -> life.Event:
         event = await self._inbox.take(wakes_at_s)
         if event is not None:
             return event
@@ -214,7 +214,7 @@ class Head:
         takes_calls = self._instance.request.workload.takes_calls
         watch = StallWatch(stall_s, began_s, takes_calls=takes_calls)
         while driver is not None and driver is self._driver:
-            event: life.Happening | None = watch.take_line(driver.line_s)
+            event: life.Event | None = watch.take_line(driver.line_s)
             wait_s = watch.next_look_s - time.monotonic()
             if wait_s > 0:
                 await asyncio.sleep(min(wait_s, LINE_POLL_S))

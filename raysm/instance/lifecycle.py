@@ -1,7 +1,7 @@
 """Events that happen to an instance, decisions that follow from them, and the queue of events.
 
-``membership`` (the head's policy) and ``member`` (a worker's policy) take events and return
-decisions. ``head`` and ``worker`` produce the events and carry out the decisions.
+``head_policy`` and ``worker_policy`` take events and return decisions. ``head`` and ``worker``
+produce the events and carry out the decisions.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ class Node:
     address: str
 
 
-class Happening:
+class Event:
     __slots__ = ()
 
 
@@ -31,26 +31,26 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class StopRequested(Happening):
+class StopRequested(Event):
     """The service sends SIGTERM, to all instances at once, to end the job."""
 
 
 @dataclass(frozen=True, slots=True)
-class RayEnded(Happening):
+class RayEnded(Event):
     """A Ray process of this instance ended, and so did the others; ``why`` is Ray's message on one line."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Tick(Happening):
+class Tick(Event):
     """No event came before the deadline; some workers may be silent, but not lost yet."""
 
     silent: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Lost(Happening):
+class Lost(Event):
     """The other end of a control connection is gone, or reports its own failure; the reason follows the host's name."""
 
     host: str
@@ -61,17 +61,17 @@ class Lost(Happening):
 
 
 @dataclass(frozen=True, slots=True)
-class Joined(Happening):
+class Joined(Event):
     host: str
 
 
 @dataclass(frozen=True, slots=True)
-class Left(Happening):
+class Left(Event):
     host: str
 
 
 @dataclass(frozen=True, slots=True)
-class Mismatch(Happening):
+class Mismatch(Event):
     """A worker has the job's token, but can never join, because its payload, Python or Ray is another one."""
 
     host: str
@@ -79,29 +79,29 @@ class Mismatch(Happening):
 
 
 @dataclass(frozen=True, slots=True)
-class RayLost(Happening):
+class RayLost(Event):
     host: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class GcsAnswers(Happening):
+class GcsAnswers(Event):
     """The GCS of the head's Ray accepts connections."""
 
 
 @dataclass(frozen=True, slots=True)
-class NodesChanged(Happening):
+class NodesChanged(Event):
     nodes: Mapping[str, Node]
 
 
 @dataclass(frozen=True, slots=True)
-class DriverEnded(Happening):
+class DriverEnded(Event):
     status: int
     failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Stalled(Happening):
+class Stalled(Event):
     """The job has shown no sign of life for as long as the request allows."""
 
     sentence: str
@@ -111,7 +111,7 @@ class Stalled(Happening):
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered(Happening):
+class Recovered(Event):
     """A job that had stalled shows a sign of life again, after so many seconds."""
 
     after_s: float
@@ -121,34 +121,34 @@ class Recovered(Happening):
 
 
 @dataclass(frozen=True, slots=True)
-class Connected(Happening):
+class Connected(Event):
     head_address: str
 
 
 @dataclass(frozen=True, slots=True)
-class Delayed(Happening):
+class Delayed(Event):
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Invited(Happening):
+class Invited(Event):
     port: int
 
 
 @dataclass(frozen=True, slots=True)
-class GcsReachable(Happening):
+class GcsReachable(Event):
     """The head's GCS answers from here, at ``IP:port``."""
 
     address: str
 
 
 @dataclass(frozen=True, slots=True)
-class JobEnded(Happening):
+class JobEnded(Event):
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class OutputsTaken(Happening):
+class OutputsTaken(Event):
     """The head's answer to this instance's question about its outputs."""
 
     keys: tuple[str, ...]
@@ -157,7 +157,7 @@ class OutputsTaken(Happening):
 
 
 @dataclass(frozen=True, slots=True)
-class Failed(Happening):
+class Failed(Event):
     error: Exception
 
 
@@ -265,12 +265,12 @@ class End(Decision):
 
 class Inbox:
     def __init__(self) -> None:
-        self._events: asyncio.Queue[Happening] = asyncio.Queue()
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
 
-    def put(self, event: Happening) -> None:
+    def put(self, event: Event) -> None:
         self._events.put_nowait(event)
 
-    async def take(self, until_s: float | None) -> Happening | None:
+    async def take(self, until_s: float | None) -> Event | None:
         """Wait for the next event; return None if none comes before ``until_s`` (None waits forever)."""
         # A queued event counts even after the deadline, when wait_for would raise TimeoutError.
         if not self._events.empty():

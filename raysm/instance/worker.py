@@ -1,7 +1,7 @@
 """A worker instance: it joins the head, runs a Ray node, and keeps it alive until the head ends the job.
 
-As on the head, all events arrive in one queue. ``member`` decides, without side effects, and this
-module carries the decisions out. The result is the ``ExitStatus`` of this instance.
+As on the head, all events arrive in one queue. ``worker_policy`` decides, without side effects, and
+this module carries the decisions out. The result is the ``ExitStatus`` of this instance.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ from raysm.instance.control import MessageReceived, WorkerControl
 from raysm.instance.exit_status import STOPPED, ExitStatus
 from raysm.instance.instance import Instance
 from raysm.instance.log import remark
-from raysm.instance.member import Member, WorkerRules
 from raysm.instance.outputs import give_way, in_pieces, read_outputs
 from raysm.instance.ray_node import LATER, RayNode
+from raysm.instance.worker_policy import WorkerPolicy, WorkerRules
 
 ANSWER_S = 5.0
 CONNECT_TIMEOUT_S = 5.0
@@ -52,7 +52,7 @@ class Worker:
             cluster=instance.cluster,
             grace_s=instance.request.chosen_grace_s,
         )
-        self._member = Member.begin(rules, time.monotonic())
+        self._policy = WorkerPolicy.begin(rules, time.monotonic())
         self._inbox = life.Inbox()
         self._tasks: list[asyncio.Task[None]] = []
         # A thread of its own, so that processes, disks and the log cannot delay the heartbeats.
@@ -69,8 +69,8 @@ class Worker:
     async def run(self) -> ExitStatus:
         self._spawn(self._join)
         while True:
-            event = await self._inbox.take(self._member.wakes_at_s) or life.Tick()
-            self._member, decisions = self._member.take(event, time.monotonic())
+            event = await self._inbox.take(self._policy.wakes_at_s) or life.Tick()
+            self._policy, decisions = self._policy.take(event, time.monotonic())
             for decision in decisions:
                 match decision:
                     case life.End(cause):
@@ -78,7 +78,7 @@ class Worker:
                 self._carry_out(decision)
 
     async def end(self, status: ExitStatus) -> None:
-        is_alone = self._member.head_lost or self._control is None
+        is_alone = self._policy.head_lost or self._control is None
         if is_alone:
             self._cancel_tasks()
         if self._control and status.reason and not is_alone:
@@ -166,7 +166,7 @@ class Worker:
             case life.StartRay():
                 self._start_ray()
             case life.ReachGcs(port):
-                self._spawn(self._reach_gcs, self._member.head_address, port)
+                self._spawn(self._reach_gcs, self._policy.head_address, port)
             case life.JoinRay(address):
                 assert self._ray is not None
                 self._ray.join(address)

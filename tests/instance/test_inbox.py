@@ -5,12 +5,12 @@ import time
 
 import pytest
 
-from raysm.instance.lifecycle import Happening, Inbox, Joined
+from raysm.instance.lifecycle import Event, Inbox, Joined
 
 EVENT = Joined("algo-2")
 
 
-async def take(inbox: Inbox, until_s: float | None) -> Happening | None:
+async def take(inbox: Inbox, until_s: float | None) -> Event | None:
     async with asyncio.timeout(60):
         return await inbox.take(until_s)
 

@@ -1,6 +1,6 @@
 """The life of a job: the policies of a head and its workers, under any order of what can happen.
 
-The real policies (``raysm.instance.membership`` and ``member``) run on simulated instances.
+The real policies (``head_policy`` and ``worker_policy``) run on simulated instances.
 Messages take any time, connections break, instances pause, vanish and lose Ray, the service stops
 the job, and the driver fails by itself or because of a loss. An observer that knows what truly
 happened judges how each instance ended.
@@ -17,8 +17,8 @@ from raysm.core.request import Cluster
 from raysm.errors import ClusterNotFormed, InstanceLost, InvalidPayload, RayFailed
 from raysm.instance import lifecycle as life
 from raysm.instance.control import LATE_BEATS
-from raysm.instance.member import SERVICE_GRACE_S, Member, WorkerRules
-from raysm.instance.membership import VERDICT_S, Membership, Rules
+from raysm.instance.head_policy import VERDICT_S, HeadPolicy, Rules
+from raysm.instance.worker_policy import SERVICE_GRACE_S, WorkerPolicy, WorkerRules
 
 JOIN_S = 60.0
 SILENCE_S = 30.0
@@ -77,7 +77,7 @@ class Instance:
     """One instance: its policy, and what it has heard and decided."""
 
     name: str
-    policy: Membership | Member
+    policy: HeadPolicy | WorkerPolicy
     paused_until_s: float = 0.0
     has_vanished: bool = False
     """Its machine is gone, without a word."""
@@ -88,7 +88,7 @@ class Instance:
     """When the head last heard of it."""
     number: int = 0
     """How often its Ray was started."""
-    heard: list[tuple[float, life.Happening]] = field(default_factory=list)
+    heard: list[tuple[float, life.Event]] = field(default_factory=list)
     causes: list[tuple[float, life.Cause]] = field(default_factory=list)
     after_end: list[life.Decision] = field(default_factory=list)
 
@@ -124,12 +124,12 @@ class Simulation:
             on_stall=chance.choice(("warn", "fail", "restart")),
             max_restarts=1,
         )
-        membership, self._first = Membership.begin(rules, 0.0)
-        self.head = Instance(name=hosts[0], policy=membership, is_connected=True)
+        policy, self._first = HeadPolicy.begin(rules, 0.0)
+        self.head = Instance(name=hosts[0], policy=policy, is_connected=True)
         self.workers = {
             name: Instance(
                 name=name,
-                policy=Member.begin(
+                policy=WorkerPolicy.begin(
                     WorkerRules(
                         name=name, head=hosts[0], cluster=self.cluster, grace_s=rules.grace_s
                     ),
@@ -227,14 +227,14 @@ class Simulation:
         self._tell(worker, life.Connected("10.0.0.1"))
         self._send_to_head(worker, life.Joined(worker.name))
 
-    def _send_to_head(self, worker: Instance, event: life.Happening) -> None:
+    def _send_to_head(self, worker: Instance, event: life.Event) -> None:
         def arrive() -> None:
             if worker.is_connected:
                 self._tell(self.head, event)
 
         self.clock.after(self._delay_s((0.01, 0.5)), arrive)
 
-    def _send_to_worker(self, worker: Instance, event: life.Happening) -> None:
+    def _send_to_worker(self, worker: Instance, event: life.Event) -> None:
         self.clock.after(self._delay_s((0.01, 0.5)), lambda: self._tell(worker, event))
 
     def _break(self, worker: Instance, reason: str) -> None:
@@ -347,7 +347,7 @@ class Simulation:
 
     # -- policies
 
-    def _tell(self, instance: Instance, event: life.Happening) -> None:
+    def _tell(self, instance: Instance, event: life.Event) -> None:
         if instance.has_vanished:
             return
         if instance.paused_until_s > self.clock.now:
@@ -441,7 +441,7 @@ class Simulation:
         nodes = dict(self.nodes)
 
         def report() -> None:
-            if isinstance(self.head.policy, Membership) and self.head.policy.watches_nodes:
+            if isinstance(self.head.policy, HeadPolicy) and self.head.policy.watches_nodes:
                 self._tell(self.head, life.NodesChanged(nodes))
 
         self.clock.after(self._delay_s((0.05, 1)), report)
@@ -520,7 +520,7 @@ class Simulation:
             return
         if self.cluster.on_instance_loss != "fail" or self.driver_ended_s is None:
             return
-        assert isinstance(self.head.policy, Membership)
+        assert isinstance(self.head.policy, HeadPolicy)
         if self.formed_s is None:
             return
         for host, lost_s in self.loss_s.items():

@@ -1,7 +1,7 @@
 """The head's policy: which instances belong to the cluster, when to give up, and what ends the job.
 
-It has no side effects: a frozen ``Membership`` takes an event of ``lifecycle`` with its time, and
-returns the next ``Membership`` and decisions, which ``head`` carries out. Tests can therefore try
+It has no side effects: a frozen ``HeadPolicy`` takes an event of ``lifecycle`` with its time, and
+returns the next ``HeadPolicy`` and decisions, which ``head`` carries out. Tests can therefore try
 every order of events in milliseconds.
 
 ::
@@ -62,11 +62,11 @@ class Phase(Enum):
     ENDED = auto()
 
 
-Step = tuple["Membership", tuple[life.Decision, ...]]
+Step = tuple["HeadPolicy", tuple[life.Decision, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Membership:
+class HeadPolicy:
     """The head's knowledge of its cluster; ``begin`` returns the first value, ``take`` each next one."""
 
     rules: Rules
@@ -91,9 +91,9 @@ class Membership:
 
     @classmethod
     def begin(cls, rules: Rules, now_s: float) -> Step:
-        membership = cls(rules=rules, wakes_at_s=now_s + rules.cluster.join_timeout_s)
+        policy = cls(rules=rules, wakes_at_s=now_s + rules.cluster.join_timeout_s)
         ahead = (life.StartDriver(),) if rules.starts_ahead else ()
-        return membership, (membership._announce_joined(rules.head), *ahead)
+        return policy, (policy._announce_joined(rules.head), *ahead)
 
     @property
     def watches_nodes(self) -> bool:
@@ -106,20 +106,20 @@ class Membership:
         """The instances whose bootstrap is connected and whose Ray node is registered, by rank."""
         return tuple(host for host in self.rules.hosts if self._is_present(host))
 
-    def take(self, event: life.Happening, now_s: float) -> Step:
-        """Return the next ``Membership`` after ``event`` (``Tick`` at ``wakes_at_s``), and the decisions."""
+    def take(self, event: life.Event, now_s: float) -> Step:
+        """Return the next ``HeadPolicy`` after ``event`` (``Tick`` at ``wakes_at_s``), and the decisions."""
         if self.phase is Phase.ENDED:
             return self, ()
         if self.phase is Phase.STOPPING:
             return self._take_while_stopping(event, now_s)
-        membership, decisions = self._take(event, now_s)
-        if membership.phase is not Phase.FORMING:
-            return membership, decisions
+        policy, decisions = self._take(event, now_s)
+        if policy.phase is not Phase.FORMING:
+            return policy, decisions
         # Checked after every event, because a flood of messages must not delay the deadline.
-        membership, more = membership._form(now_s)
-        return membership, (*decisions, *more)
+        policy, more = policy._form(now_s)
+        return policy, (*decisions, *more)
 
-    def _take(self, event: life.Happening, now_s: float) -> Step:
+    def _take(self, event: life.Event, now_s: float) -> Step:
         match event:
             case life.StopRequested():
                 return self._stop(now_s)
@@ -160,9 +160,9 @@ class Membership:
                 )
                 return replace(self, nodes=dict(nodes), restarting=restarting), announcements
             case life.Joined(host):
-                membership = replace(self, connected=self.connected | {host})
+                policy = replace(self, connected=self.connected | {host})
                 invitation = (life.InviteToRay(frozenset({host})),) if self.gcs_answers else ()
-                return membership, (membership._announce_joined(host), *invitation)
+                return policy, (policy._announce_joined(host), *invitation)
             case life.Mismatch(reason=reason):
                 return self._end(InvalidPayload(reason))
             case life.Lost(host, reason):
@@ -194,11 +194,11 @@ class Membership:
         remark = life.Remark(
             f"{shortage}; going on, as min_instances={self.rules.cluster.min_instances} says"
         )
-        membership, decisions = self._begin_work()
-        return membership, (remark, *decisions)
+        policy, decisions = self._begin_work()
+        return policy, (remark, *decisions)
 
     def _begin_work(self) -> Step:
-        membership = replace(
+        policy = replace(
             self,
             phase=Phase.WORKING,
             wakes_at_s=None,
@@ -208,7 +208,7 @@ class Membership:
         formed = life.Announce(
             "formed", self.rules.head, count=len(self.present), total=len(self.rules.hosts)
         )
-        return membership, (formed, life.BeginWork(self.nodes[self.rules.head].address))
+        return policy, (formed, life.BeginWork(self.nodes[self.rules.head].address))
 
     def _describe_shortage(self, missing: Iterable[str]) -> str:
         without_ray = [host for host in missing if self._is_connected(host)]
@@ -239,28 +239,28 @@ class Membership:
     def _take_loss(self, host: str, reason: str) -> Step:
         if host in self.lost:  # it has reported its failure before it closed its connection
             return self, ()
-        membership = replace(
+        policy = replace(
             self,
             connected=self.connected - {host},
             lost=self.lost | {host},
             restarting={other: dead for other, dead in self.restarting.items() if other != host},
         )
         announcement = life.Announce("lost", host, reason)
-        left = membership._count_left()
+        left = policy._count_left()
         # Fatal before the deadline, because enough instances can no longer join, and every minute
         # costs money.
         is_fatal = left < (self.rules.cluster.min_instances or len(self.rules.hosts))
         if self.formed:
             is_fatal = self.rules.cluster.on_instance_loss == "fail" and host not in self.unawaited
         if is_fatal:
-            return membership._end(InstanceLost(f"{host} lost: {reason}"), announcement)
+            return policy._end(InstanceLost(f"{host} lost: {reason}"), announcement)
         if self.rules.cluster.coordinator_only and left < 2:
             alone = "no instance is left to work, because the head only coordinates"
-            return membership._end(InstanceLost(f"{host} lost: {reason}; {alone}"), announcement)
+            return policy._end(InstanceLost(f"{host} lost: {reason}; {alone}"), announcement)
         remark = life.Remark(
             f"{host} lost: {reason}; going on with {left} instances, as the request says"
         )
-        return membership, (announcement, remark)
+        return policy, (announcement, remark)
 
     def _count_left(self) -> int:
         left = [host for host in self.rules.hosts if host not in self.lost]
@@ -282,12 +282,12 @@ class Membership:
         if rules.on_stall == "fail" or self.restarts == rules.max_restarts:
             times = f" (restart {self.restarts} of {rules.max_restarts})" if self.restarts else ""
             return self._end(JobStalled(f"{stall.sentence}{times}"), *said)
-        membership = replace(self, restarts=self.restarts + 1, replaces_driver=True)
+        policy = replace(self, restarts=self.restarts + 1, replaces_driver=True)
         remark = life.Remark(
             f"the workload is started again, as on_stall='restart' says: "
-            f"restart {membership.restarts} of {rules.max_restarts}"
+            f"restart {policy.restarts} of {rules.max_restarts}"
         )
-        return membership, (*said, remark, life.KillDriver())
+        return policy, (*said, remark, life.KillDriver())
 
     # The end
 
@@ -301,10 +301,10 @@ class Membership:
             return self._end(life.Stopped(), remark, life.Announce("stopping", head))
         grace_s = self.rules.grace_s
         stopping = life.Announce("stopping", head, f"user code has {grace_s:g} s")
-        membership = replace(self, phase=Phase.STOPPING, wakes_at_s=now_s + grace_s)
-        return membership, (remark, stopping, life.TerminateDriver())
+        policy = replace(self, phase=Phase.STOPPING, wakes_at_s=now_s + grace_s)
+        return policy, (remark, stopping, life.TerminateDriver())
 
-    def _take_while_stopping(self, event: life.Happening, now_s: float) -> Step:
+    def _take_while_stopping(self, event: life.Event, now_s: float) -> Step:
         """Wait only for the driver: the service stops all instances, so their losses are expected."""
         match event:
             case life.DriverEnded(status):

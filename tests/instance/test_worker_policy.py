@@ -8,7 +8,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from raysm.core.request import Cluster
 from raysm.errors import ClusterNotFormed, InstanceLost, RayFailed
 from raysm.instance import lifecycle
-from raysm.instance.member import MAX_RESTARTS, SERVICE_GRACE_S, STOP_MARGIN_S, Member, WorkerRules
+from raysm.instance.worker_policy import (
+    MAX_RESTARTS,
+    SERVICE_GRACE_S,
+    STOP_MARGIN_S,
+    WorkerPolicy,
+    WorkerRules,
+)
 
 GCS = "10.0.0.1:6379"
 JOINED = (lifecycle.Connected("10.0.0.1"), lifecycle.Invited(6379), lifecycle.GcsReachable(GCS))
@@ -26,14 +32,14 @@ class Life:
             grace_s=grace_s,
         )
         self.now_s = 1000.0
-        self.member = Member.begin(rules, self.now_s)
+        self.policy = WorkerPolicy.begin(rules, self.now_s)
         self.decisions = ()
 
     def tell(self, *events, after_s=0.0):
         self.now_s += after_s
         decided = ()
         for event in events:
-            self.member, decisions = self.member.take(event, self.now_s)
+            self.policy, decisions = self.policy.take(event, self.now_s)
             decided += decisions
         self.decisions += decided
         return decided
@@ -84,7 +90,7 @@ def test_a_worker_that_loses_its_head_fails_and_has_nobody_to_say_goodbye_to():
     life.tell(*JOINED, lifecycle.Lost("algo-1", "said nothing for 30 s"))
     assert isinstance(life.cause, InstanceLost)
     assert str(life.cause) == "the head algo-1 was lost: it said nothing for 30 s"
-    assert life.member.head_lost
+    assert life.policy.head_lost
 
 
 @pytest.mark.parametrize(
@@ -104,9 +110,9 @@ def test_a_worker_that_is_to_stop_ends_by_itself_when_the_head_s_grace_is_over_a
 def test_a_second_request_to_stop_does_not_move_the_end():
     life = Life(grace_s=30.0)
     life.tell(*JOINED, lifecycle.StopRequested())
-    ends_at_s = life.member.wakes_at_s
+    ends_at_s = life.policy.wakes_at_s
     life.tell(lifecycle.StopRequested(), after_s=5)
-    assert life.member.wakes_at_s == ends_at_s
+    assert life.policy.wakes_at_s == ends_at_s
 
 
 def test_a_worker_that_reaches_the_gcs_while_it_stops_still_ends_by_itself():
@@ -122,7 +128,7 @@ def test_a_worker_that_is_to_stop_does_not_fail_if_its_head_ends_first():
     life = Life()
     life.tell(*JOINED, lifecycle.StopRequested(), lifecycle.Lost("algo-1", "closed its connection"))
     assert life.cause == lifecycle.Stopped()
-    assert life.member.head_lost
+    assert life.policy.head_lost
 
 
 def test_a_worker_that_has_reached_the_gcs_leaves_the_deadline_for_joining_to_the_head():
@@ -157,7 +163,7 @@ def test_a_worker_that_the_head_ends_says_why_and_says_goodbye():
     decided = life.tell(lifecycle.JobEnded("ValueError: no"))
     assert lifecycle.Remark("the head algo-1 ended the job: ValueError: no") in decided
     assert life.cause == lifecycle.Done()
-    assert not life.member.head_lost
+    assert not life.policy.head_lost
 
 
 def test_a_failure_of_the_bootstrap_itself_ends_a_worker():
@@ -176,34 +182,34 @@ class Orders(RuleBasedStateMachine):
 
     @rule()
     def it_is_connected(self):
-        if not self.life.member.is_connected:
+        if not self.life.policy.is_connected:
             self.life.tell(lifecycle.Connected("10.0.0.1"))
 
     @rule()
     def it_is_invited(self):
-        if self.life.member.is_connected:
+        if self.life.policy.is_connected:
             self.life.tell(lifecycle.Invited(6379))
 
     @rule()
     def the_gcs_is_reachable(self):
-        if self.life.member.is_connected and not self.life.member.gcs_address:
+        if self.life.policy.is_connected and not self.life.policy.gcs_address:
             self.life.tell(lifecycle.GcsReachable(GCS))
 
     @rule()
     def its_ray_dies(self):
-        if self.life.member.is_connected:
+        if self.life.policy.is_connected:
             self.life.tell(RAY_DIED)
 
     @rule(reason=st.sampled_from(["", "ValueError: no"]))
     def the_job_ends(self, reason):
-        if self.life.member.is_connected:
+        if self.life.policy.is_connected:
             before = list(self.life.causes)
             self.life.tell(lifecycle.JobEnded(reason))
             assert self.life.causes == (before or [lifecycle.Done()])
 
     @rule()
     def the_head_is_lost(self):
-        if self.life.member.is_connected:
+        if self.life.policy.is_connected:
             self.life.tell(lifecycle.Lost("algo-1", "closed its connection"))
             assert self.life.causes
 
@@ -211,11 +217,11 @@ class Orders(RuleBasedStateMachine):
     def a_stop_is_asked_for(self):
         before = list(self.life.causes)
         self.life.tell(lifecycle.StopRequested())
-        assert before or self.life.member.is_connected or self.life.cause == lifecycle.Stopped()
+        assert before or self.life.policy.is_connected or self.life.cause == lifecycle.Stopped()
 
     @rule(after_s=st.sampled_from([0.0, 5.0, 25.0, 70.0]))
     def time_passes(self, after_s):
-        due_s = self.life.member.wakes_at_s
+        due_s = self.life.policy.wakes_at_s
         self.life.tell(lifecycle.Tick(), after_s=after_s)
         # A deadline always decides: nobody waits for a head, or for its word, for ever.
         assert due_s is None or self.life.now_s < due_s or self.life.causes
@@ -234,10 +240,10 @@ class Orders(RuleBasedStateMachine):
         ]
         assert len(joins) <= len(starts) <= 1 + MAX_RESTARTS
         assert len(starts) == (
-            1 + self.life.member.restarts if self.life.member.is_connected else 0
+            1 + self.life.policy.restarts if self.life.policy.is_connected else 0
         )
         # Whichever was started last is told whom to join, if anybody knows.
-        if self.life.member.gcs_address:
+        if self.life.policy.gcs_address:
             assert [
                 each
                 for each in self.life.decisions
@@ -246,7 +252,7 @@ class Orders(RuleBasedStateMachine):
 
     @invariant()
     def nobody_who_was_asked_to_stop_fails_for_want_of_a_head(self):
-        if hasattr(self, "life") and self.life.member.is_stopping and self.life.causes:
+        if hasattr(self, "life") and self.life.policy.is_stopping and self.life.causes:
             assert isinstance(self.life.cause, (lifecycle.Stopped, lifecycle.Done, RayFailed))
 
 

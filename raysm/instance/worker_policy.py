@@ -1,7 +1,7 @@
 """A worker's policy: how long it tries to join, how often it restarts Ray, and what ends it.
 
-Like ``membership``, it has no side effects: a frozen ``Member`` takes an event and returns the next
-``Member`` and decisions, which ``worker`` carries out.
+Like ``head_policy``, it has no side effects: a frozen ``WorkerPolicy`` takes an event and returns the next
+``WorkerPolicy`` and decisions, which ``worker`` carries out.
 """
 
 from dataclasses import dataclass, replace
@@ -25,12 +25,12 @@ class WorkerRules:
     grace_s: float
 
 
-Step = tuple["Member", tuple[life.Decision, ...]]
+Step = tuple["WorkerPolicy", tuple[life.Decision, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Member:
-    """A worker's knowledge of its membership; ``begin`` returns the first value, ``take`` each next one."""
+class WorkerPolicy:
+    """A worker's knowledge of the job; ``begin`` returns the first value, ``take`` each next one."""
 
     rules: WorkerRules
     wakes_at_s: float | None
@@ -44,22 +44,22 @@ class Member:
     has_ended: bool = False
 
     @classmethod
-    def begin(cls, rules: WorkerRules, now_s: float) -> "Member":
+    def begin(cls, rules: WorkerRules, now_s: float) -> "WorkerPolicy":
         return cls(rules=rules, wakes_at_s=now_s + rules.cluster.join_timeout_s)
 
-    def take(self, event: life.Happening, now_s: float) -> Step:
-        """Return the next ``Member`` after ``event`` (``Tick`` at ``wakes_at_s``), and the decisions."""
+    def take(self, event: life.Event, now_s: float) -> Step:
+        """Return the next ``WorkerPolicy`` after ``event`` (``Tick`` at ``wakes_at_s``), and the decisions."""
         if self.has_ended:
             return self, ()
-        member, decisions = self._take(event, now_s)
-        if member.wakes_at_s is None or now_s < member.wakes_at_s:
-            return member, decisions
+        policy, decisions = self._take(event, now_s)
+        if policy.wakes_at_s is None or now_s < policy.wakes_at_s:
+            return policy, decisions
         # Checked after every event, because a series of failed attempts must not delay the
         # deadline.
-        member, more = member._give_up()
-        return member, (*decisions, *more)
+        policy, more = policy._give_up()
+        return policy, (*decisions, *more)
 
-    def _take(self, event: life.Happening, now_s: float) -> Step:
+    def _take(self, event: life.Event, now_s: float) -> Step:
         match event:
             case life.StopRequested():
                 return self._stop(now_s)
@@ -71,11 +71,11 @@ class Member:
                 return replace(self, obstacle=reason), ()
             case life.Connected(head_address):
                 obstacle = "the head has not said that its Ray answers"
-                member = replace(
+                policy = replace(
                     self, is_connected=True, head_address=head_address, obstacle=obstacle
                 )
                 # Started now, so that its imports run at the same time as the head's.
-                return member, (life.StartRay(),)
+                return policy, (life.StartRay(),)
             case life.Invited(port):
                 return self._accept(port)
             case life.GcsReachable(address):
@@ -95,11 +95,11 @@ class Member:
                 )
                 return self._end(life.Done(), *remarks)
             case life.Lost(host, reason):
-                member = replace(self, head_lost=True)
+                policy = replace(self, head_lost=True)
                 # The service stops all instances at once, so the head has only ended earlier.
                 if self.is_stopping:
-                    return member._end(life.Stopped())
-                return member._leave(InstanceLost(f"the head {host} was lost: it {reason}"))
+                    return policy._end(life.Stopped())
+                return policy._leave(InstanceLost(f"the head {host} was lost: it {reason}"))
             case _:
                 raise AssertionError(f"{event} happens to heads")
 
@@ -135,11 +135,11 @@ class Member:
         if self.restarts == MAX_RESTARTS:
             error = RayFailed(f"Ray on {name} ended for the {MAX_RESTARTS + 1}th time: {why}")
             return self._leave(error, life.TellHead(str(error), for_good=True))
-        member = replace(self, restarts=self.restarts + 1)
-        text = f"its Ray node ended ({why}); restart {member.restarts} of {MAX_RESTARTS}"
+        policy = replace(self, restarts=self.restarts + 1)
+        text = f"its Ray node ended ({why}); restart {policy.restarts} of {MAX_RESTARTS}"
         # Ray may also end before the GCS answers, when there is no address to join yet.
         joins = (life.JoinRay(self.gcs_address),) if self.gcs_address else ()
-        return member, (
+        return policy, (
             life.Remark(f"{name}: {text}"),
             life.TellHead(text),
             life.StartRay(),

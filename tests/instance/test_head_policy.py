@@ -9,7 +9,7 @@ from raysm.core.protocol.result import Failure
 from raysm.core.request import Cluster
 from raysm.errors import ClusterNotFormed, InstanceLost, InvalidPayload, JobStalled, RayFailed
 from raysm.instance import lifecycle
-from raysm.instance.membership import AGAIN_S, VERDICT_S, Membership, Phase, Rules
+from raysm.instance.head_policy import AGAIN_S, VERDICT_S, HeadPolicy, Phase, Rules
 
 OWN = Failure(error_type="ValueError", message="no such column")
 OF_RAY = Failure(error_type="ray.exceptions.ActorDiedError", message="its node is gone")
@@ -51,14 +51,14 @@ class Life:
             max_restarts=max_restarts,
         )
         self.now_s = 1000.0
-        self.membership, self.decisions = Membership.begin(self.rules, self.now_s)
+        self.policy, self.decisions = HeadPolicy.begin(self.rules, self.now_s)
 
     def tell(self, *events, after_s=0.0):
         """Tell ``events``; return what is decided about them."""
         self.now_s += after_s
         decided = ()
         for event in events:
-            self.membership, decisions = self.membership.take(event, self.now_s)
+            self.policy, decisions = self.policy.take(event, self.now_s)
             decided += decisions
         self.decisions += decided
         return decided
@@ -137,7 +137,7 @@ def test_workers_are_invited_to_ray_as_soon_as_both_they_and_the_gcs_are_there()
 
 def test_the_gcs_is_asked_for_its_nodes_while_the_cluster_forms_and_while_a_node_is_awaited():
     life = Life(2)
-    watched = [life.membership.watches_nodes]
+    watched = [life.policy.watches_nodes]
     for events in (
         [lifecycle.GcsAnswers()],
         [lifecycle.Joined("algo-2"), nodes("algo-1", "algo-2")],
@@ -145,7 +145,7 @@ def test_the_gcs_is_asked_for_its_nodes_while_the_cluster_forms_and_while_a_node
         [lifecycle.DriverEnded(0)],
     ):
         life.tell(*events)
-        watched.append(life.membership.watches_nodes)
+        watched.append(life.policy.watches_nodes)
     assert watched == [False, True, False, True, False]
 
 
@@ -257,7 +257,7 @@ def test_a_restarted_ray_node_rejoins_when_another_node_of_that_host_is_register
         lifecycle.NodesChanged({"algo-1": node("algo-1"), "algo-2": node("algo-2", 2)}),
     )
     assert life.said("lost", "rejoined") == [("lost", "algo-2"), ("rejoined", "algo-2")]
-    assert not life.membership.restarting
+    assert not life.policy.restarting
     assert not life.causes
 
 
@@ -308,7 +308,7 @@ def test_only_the_lost_instance_is_not_awaited_any_more():
     life.tell(lifecycle.Lost("algo-2", "closed its connection"))
     life.tell(lifecycle.NodesChanged({"algo-1": node("algo-1"), "algo-3": node("algo-3", 2)}))
     assert life.said("rejoined") == [("rejoined", "algo-3")]
-    assert not life.membership.watches_nodes
+    assert not life.policy.watches_nodes
 
 
 # The driver ends
@@ -353,7 +353,7 @@ def test_a_silent_worker_is_waited_for_until_it_speaks_or_is_lost():
     life.tell(lifecycle.Tick(frozenset({"algo-2"})), after_s=VERDICT_S)
     assert not life.causes
     # Not before: nobody polls without a pause.
-    assert life.membership.wakes_at_s == life.now_s + AGAIN_S
+    assert life.policy.wakes_at_s == life.now_s + AGAIN_S
     life.tell(lifecycle.Lost("algo-2", "said nothing for 8 s"), after_s=8)
     assert str(life.cause) == "algo-2 lost: said nothing for 8 s"
 
@@ -528,8 +528,8 @@ class Orders(RuleBasedStateMachine):
         self.connected.discard(host)
         self.dead[host] = True
         self.registered.pop(host, None)
-        ended, phase = bool(self.life.causes), self.life.membership.phase
-        was_formed, unawaited = self.life.membership.formed, self.life.membership.unawaited
+        ended, phase = bool(self.life.causes), self.life.policy.phase
+        was_formed, unawaited = self.life.policy.formed, self.life.policy.unawaited
         self.tell(how(host))
         if ended or phase is Phase.STOPPING or self.timed_out():
             return
@@ -559,7 +559,7 @@ class Orders(RuleBasedStateMachine):
 
     @rule()
     def the_head_s_ray_dies(self):
-        quiet = self.life.causes or self.life.membership.phase is Phase.STOPPING
+        quiet = self.life.causes or self.life.policy.phase is Phase.STOPPING
         self.tell(lifecycle.RayEnded("raylet died"))
         assert quiet or isinstance(self.life.cause, RayFailed)
 
@@ -570,13 +570,13 @@ class Orders(RuleBasedStateMachine):
     @rule(after_s=st.sampled_from([0.0, 0.1, 2.0, 15.0, 70.0]), silent=st.booleans())
     def time_passes(self, after_s, silent):
         silent = frozenset(self.connected if silent else ())
-        due_s, phase = self.life.membership.wakes_at_s, self.life.membership.phase
+        due_s, phase = self.life.policy.wakes_at_s, self.life.policy.phase
         self.tell(lifecycle.Tick(silent), after_s=after_s)
         if due_s is None or self.life.now_s < due_s:
             return
         # A deadline always decides: the cluster is formed or given up, the blame laid, the grace
         # over.
-        assert self.life.membership.phase is not phase or (phase is Phase.ATTRIBUTING and silent)
+        assert self.life.policy.phase is not phase or (phase is Phase.ATTRIBUTING and silent)
 
     @invariant()
     def the_first_cause_wins_and_the_job_ends_once(self):
@@ -609,21 +609,21 @@ class Orders(RuleBasedStateMachine):
             or "instances joined" not in str(self.life.cause)
         ):
             return
-        membership = self.life.membership
-        missing = set(hosts(COUNT)) - set(membership.present)
+        policy = self.life.policy
+        missing = set(hosts(COUNT)) - set(policy.present)
         assert all(host in str(self.life.cause) for host in missing)
-        assert not any(host in str(self.life.cause) for host in membership.present)
+        assert not any(host in str(self.life.cause) for host in policy.present)
 
     @invariant()
     def the_state_knows_whom_it_waits_for(self):
         if not hasattr(self, "life"):
             return
-        membership = self.life.membership
+        policy = self.life.policy
         waits = (Phase.FORMING, Phase.ATTRIBUTING, Phase.STOPPING)
-        assert (membership.wakes_at_s is not None) == (membership.phase in waits)
-        assert not membership.lost & membership.connected
-        assert not membership.lost & membership.restarting.keys()
-        assert not (membership.phase is Phase.ENDED and membership.watches_nodes)
+        assert (policy.wakes_at_s is not None) == (policy.phase in waits)
+        assert not policy.lost & policy.connected
+        assert not policy.lost & policy.restarting.keys()
+        assert not (policy.phase is Phase.ENDED and policy.watches_nodes)
 
 
 Orders.TestCase.settings = settings(

@@ -16,7 +16,7 @@ from raysm.features.script.request import PickledFunction
 from raysm.features.session.request import SessionWorkload
 from raysm.instance import stand_in
 from raysm.instance.children import Children
-from raysm.instance.driver import TAIL_BYTES, DriverRun, measures_only
+from raysm.instance.driver_process import TAIL_BYTES, DriverRun, measures_only
 from tests.support.bootstraps import DEADLINE_S, Cluster, request
 from tests.support.own_process import run_apart
 from tests.support.waiting import until
