@@ -46,6 +46,7 @@ def described(job: Job) -> dict[str, Any]:
         "secondary_status": str(description.secondary),
         "message": description.message or None,
         "failure_reason": description.reason or None,
+        "used_budget_usd": description.used_budget_usd,
         "instances": [{"type": kind, "count": count} for kind, count in job.instances],
         "created": description.created.isoformat() if description.created else None,
         "started": description.started.isoformat() if description.started else None,

@@ -9,7 +9,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from raysm.core.client.job.description import NEVER_RAN, Description, SecondaryStatus, Status
+from raysm.core.client.job.description import (
+    NEVER_RAN,
+    Description,
+    SecondaryStatus,
+    Status,
+    budget_used,
+)
 from raysm.errors import CredentialsExpired, InvalidRequest, ServiceError
 from raysm.features.grid.task import Attempt, TaskState
 
@@ -98,6 +104,13 @@ ENDINGS: dict[str, Ending] = {
         # The row's checkpoint is in the bucket of this region.
         Ending(
             "TIME", uses_retry=True, stays=True, advice="raise max_runtime_s, or keep checkpoints"
+        ),
+        # A further attempt would have the same cap.
+        Ending(
+            "BUDGET",
+            then=TaskState.FAILED,
+            stays=True,
+            advice="raise max_cost of the jobs, then raysm grid retry NAME",
         ),
         Ending("LEFT", is_waste=False, advice="the row goes to another region of the grid"),
         Ending("STOPPED", then=TaskState.STOPPED, advice="raysm grid retry NAME queues it again"),
@@ -222,10 +235,13 @@ def classify_end(description: Description, wish: str = "") -> Verdict | None:
         name = next((name for words, name in FAILURES if re.search(words, reason)), "UNKNOWN")
     else:
         name = _name_of_stop(description, wish)
-    return Verdict(ending=ENDINGS[name], reason=description.reason or description.message)
+    reason = description.reason or budget_used(description).partition("\n")[0]
+    return Verdict(ending=ENDINGS[name], reason=reason or description.message)
 
 
 def _name_of_stop(description: Description, wish: str) -> str:
+    if description.used_budget_usd is not None:
+        return "BUDGET"
     if description.secondary is SecondaryStatus.MAX_RUNTIME_EXCEEDED:
         return "TIME"
     # By the documentation of AWS Batch, jobs without capacity end as Stopped; users have seen

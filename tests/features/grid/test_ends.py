@@ -1,6 +1,7 @@
 """That every grid ends, or says what it waits for: places that have nothing, quotas of others, refusals, a budget."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -331,6 +332,19 @@ def test_expired_credentials_are_a_denial_whatever_their_code():
 def test_a_failure_has_the_class_of_its_words(reason, name):
     verdict = classify_end(job(Status.FAILED, reason))
     assert (verdict.ending.name, verdict.reason) == (name, reason)
+
+
+def test_a_job_that_its_cap_ended_is_not_tried_again():
+    answer = {
+        "StoppingCondition": {"MaxRuntimeInSeconds": 3480},
+        "Environment": {"RAYSM_MAX_COST": "5", "RAYSM_MAX_COST_S": "3600"},
+    }
+    ended = replace(
+        job(Status.STOPPED, secondary=SecondaryStatus.MAX_RUNTIME_EXCEEDED), answer=answer
+    )
+    verdict = classify_end(ended)
+    assert (verdict.ending.name, verdict.ending.then) == ("BUDGET", TaskState.FAILED)
+    assert verdict.reason == "stopped: its budget of 5 USD is used"
 
 
 @pytest.mark.parametrize(

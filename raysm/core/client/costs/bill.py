@@ -14,6 +14,7 @@ from raysm.core.client.costs.cap import STOP_S, Cap
 from raysm.core.client.costs.prices import Price, price_of, price_of_user, volume_usd_per_hour
 from raysm.core.client.job.description import Description
 from raysm.core.request import JobRequest
+from raysm.core.request.cluster import LOCAL_TYPE
 from raysm.core.request.durations import brief_duration
 
 
@@ -248,7 +249,11 @@ def most_expensive(
         prices: dict[str, Price | None] = dict.fromkeys(cluster.types, given)
     else:
         prices = {name: price(name, region) for name in cluster.types}
-    volumes = {name: volume_usd_per_hour(name, cluster.volume_gb, region) for name in cluster.types}
+    volumes = {
+        # Instances of this machine have no volumes.
+        name: 0.0 if name == LOCAL_TYPE else volume_usd_per_hour(name, cluster.volume_gb, region)
+        for name in cluster.types
+    }
     unknown = [name for name, one in prices.items() if one is None]
     # Who gives a price gives that of the instance with its volume.
     unknown += [
