@@ -25,18 +25,18 @@ from raysm.core.protocol.result import ResultFile
 from raysm.core.protocol.store import put, remove_unfinished
 from raysm.core.request.options import decisive_json
 from raysm.errors import InvalidRequest
-from raysm.features.batch.cluster.columns import InputColumns, has_mappings, widened
-from raysm.features.batch.cluster.pieces import Piece, described, survey
+from raysm.features.batch.cluster.columns import InputColumns, has_mappings, widen
+from raysm.features.batch.cluster.pieces import Piece, describe, survey
 from raysm.features.batch.cluster.predict import (
     PART_FORMAT,
     Part,
     Prediction,
     decode_part,
-    differing,
+    describe_difference,
     encode_part,
     fit_tables,
-    parquet_of,
     predict,
+    to_parquet,
 )
 from raysm.features.batch.cluster.tables import Table
 from raysm.features.batch.request import BatchInference
@@ -67,7 +67,7 @@ class Outcome:
     seconds: float
 
 
-def size_of(workload: BatchInference, nodes: Sequence[Node]) -> Size:
+def choose_size(workload: BatchInference, nodes: Sequence[Node]) -> Size:
     """Return the resources of one process.
 
     They are those asked for, or a GPU with its share of the CPUs, or one CPU.
@@ -99,9 +99,9 @@ def run_batch(
     """
     emit_event(State(name="running"))
     kind, pieces, columns = survey(workload, channel, emit_event)
-    size = size_of(workload, cluster_nodes())
+    size = choose_size(workload, cluster_nodes())
     # The user sees how the input was understood before anything is computed.
-    print(described(channel, kind, pieces, columns), flush=True)  # noqa: T201 - the job's log
+    print(describe(channel, kind, pieces, columns), flush=True)  # noqa: T201 - the job's log
     names = [] if columns is None else [*Table.keys, *columns.schema.names]
     unknown = [column for column in workload.keep if columns is not None and column not in names]
     if unknown:
@@ -116,7 +116,7 @@ def run_batch(
     # Without checkpoints nothing outlives the containers, so a second copy of each part would be
     # useless.
     record = (
-        None if records is None else record_of(records, workload, pieces, pickled, columns, code)
+        None if records is None else open_record(records, workload, pieces, pickled, columns, code)
     )
     resumed = set() if record is None else {piece.number for piece in pieces if piece in record}
     if resumed:
@@ -160,7 +160,7 @@ def run_batch(
     )
 
 
-def record_of(
+def open_record(
     folder: Path,
     workload: BatchInference,
     pieces: Sequence[Piece],
@@ -245,7 +245,7 @@ class Gathered:
         for piece, schema in self._written.items():
             # Another part made the types wider; this one is written again.
             if schema != self._schema:
-                self._write_fitted(piece, pq.read_table(self._folder / piece.file))
+                self._write_converted(piece, pq.read_table(self._folder / piece.file))
         return tuple(self._files[number] for number in sorted(self._files))
 
     def _take_rows(self, piece: Piece, part: Part) -> None:
@@ -256,15 +256,17 @@ class Gathered:
         if part.schema == self._schema:
             self._write(piece, part.rows, part.content)
         else:
-            self._write_fitted(piece, pq.read_table(io.BytesIO(part.content)))
+            self._write_converted(piece, pq.read_table(io.BytesIO(part.content)))
         self._written[piece] = self._schema
 
     def _widen(self, schema: pa.Schema, piece: Piece, part: Part) -> pa.Schema:
-        merged = widened(schema, part.schema)
+        merged = widen(schema, part.schema)
         if not isinstance(merged, pa.Schema):
             first = self._first_with_values(merged)
             then = pq.read_table(io.BytesIO(part.content))
-            raise InvalidRequest(differing(self._name, merged, first, (f"in {piece}", [then])))
+            raise InvalidRequest(
+                describe_difference(self._name, merged, first, (f"in {piece}", [then]))
+            )
         # Now, and not after all parts were predicted: whole numbers may not fit among fractions.
         changed = [
             field.name
@@ -288,9 +290,9 @@ class Gathered:
                 return f"in {piece}", [table]
         raise AssertionError(f"a column without a value has a type: {column}")
 
-    def _write_fitted(self, piece: Piece, table: pa.Table) -> None:
+    def _write_converted(self, piece: Piece, table: pa.Table) -> None:
         table = fit_tables([table], self._schema, self._name, str(piece))
-        self._write(piece, len(table), parquet_of(table))
+        self._write(piece, len(table), to_parquet(table))
 
     def _write(self, piece: Piece, rows: int, content: bytes) -> None:
         path = self._folder / piece.file

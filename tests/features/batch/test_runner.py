@@ -24,19 +24,19 @@ from raysm.core.protocol.paths import Paths
 from raysm.errors import BlockFailed, InvalidInput, InvalidRequest
 from raysm.features.batch.cluster.columns import MAX_KEYS
 from raysm.features.batch.cluster.files import Images, Npy, Text, WholeFiles
-from raysm.features.batch.cluster.formats import Span, check_inputs, format_of
+from raysm.features.batch.cluster.formats import Span, check_inputs, infer_format
 from raysm.features.batch.cluster.pieces import Piece
 from raysm.features.batch.cluster.predict import (
     PART_FORMAT,
     Part,
-    array_of_values,
-    parquet_of,
-    predictor_of,
-    table_of,
+    load_predictor,
+    to_array,
+    to_parquet,
+    to_table,
 )
 from raysm.features.batch.cluster.tables import Parquet
 from raysm.features.batch.request import BatchInference
-from raysm.features.batch.runner import Gathered, record_of
+from raysm.features.batch.runner import Gathered, open_record
 from tests.support.batches import run
 from tests.support.pages import outputs
 
@@ -151,7 +151,7 @@ def one_part(tmp_path):
     pickled.write_bytes(b"as it was pickled")
     workload = BatchInference(name="p", python="3.11", batch_size=2)
     piece = Piece(number=0, span=Span(files=("a.png",), rows=1))
-    return piece, record_of(tmp_path / "records", workload, [piece], pickled, None)
+    return piece, open_record(tmp_path / "records", workload, [piece], pickled, None)
 
 
 def planted(record, piece, content, **fields):
@@ -197,7 +197,7 @@ def test_a_part_is_read_as_it_was_saved_whatever_its_types(one_part):
             "tensor": pa.FixedShapeTensorArray.from_numpy_ndarray(np.zeros((1, 2, 3), np.float32)),
         }
     )
-    part = Part(rows=1, schema=table.schema, content=parquet_of(table))
+    part = Part(rows=1, schema=table.schema, content=to_parquet(table))
     record.save(piece, part)
     assert record.load(piece) == part
     record.save(piece, Part(rows=0, schema=None, content=b""))
@@ -209,7 +209,7 @@ def test_parts_of_other_files_are_not_gone_on_with_though_they_are_as_many_and_b
 ):
     def recorded(*files):
         piece = Piece(number=0, span=Span(files=files, rows=len(files)))
-        return piece, record_of(tmp_path / "records", workload, [piece], pickled, None)
+        return piece, open_record(tmp_path / "records", workload, [piece], pickled, None)
 
     workload, pickled = (
         BatchInference(name="p", python="3.11", batch_size=2),
@@ -231,7 +231,7 @@ def test_parts_of_other_code_or_another_environment_are_predicted_again(tmp_path
     piece = Piece(number=0, span=Span(files=("a.png",), rows=1))
 
     def record(code):
-        return record_of(tmp_path / "records", workload, [piece], pickled, None, code)
+        return open_record(tmp_path / "records", workload, [piece], pickled, None, code)
 
     record("first").save(piece, Part(rows=0, schema=None, content=b""))
     assert (piece in record("first"), record("first").dropped) == (True, 0)
@@ -241,7 +241,7 @@ def test_parts_of_other_code_or_another_environment_are_predicted_again(tmp_path
 
 def part_of(**columns):
     table = pa.table(columns)
-    return Part(rows=len(table), schema=table.schema, content=parquet_of(table))
+    return Part(rows=len(table), schema=table.schema, content=to_parquet(table))
 
 
 @pytest.fixture
@@ -284,7 +284,7 @@ WIDER = [
 @pytest.mark.parametrize(("first", "then", "kind", "values"), WIDER)
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_types_widen_over_parts(gathered, first, then, kind, values, is_reversed):
-    parts = [part_of(y=array_of_values(first)), part_of(y=array_of_values(then))]
+    parts = [part_of(y=to_array(first)), part_of(y=to_array(then))]
     tables = gathered(*parts[:: -1 if is_reversed else 1])
     assert all(table.schema.field("y").type.equals(kind) for table in tables)
     found = pa.concat_tables(tables)["y"].to_pylist()
@@ -311,7 +311,7 @@ def test_a_whole_number_that_no_float_equals_is_refused_as_soon_as_a_part_has_fl
 def test_mappings_with_many_keys_are_a_map_and_take_no_value_for_each_key(gathered):
     first = [{f"a{n}": n} for n in range(MAX_KEYS)]
     then = [{f"b{n}": n / 2, "none": None} for n in range(5000)]
-    tables = gathered(part_of(y=array_of_values(first)), part_of(y=array_of_values(then)))
+    tables = gathered(part_of(y=to_array(first)), part_of(y=to_array(then)))
     kind = pa.map_(pa.string(), pa.float64())
     assert all(table.schema.field("y").type.equals(kind) for table in tables)
     assert tables[0]["y"].to_pylist() == [list(row.items()) for row in first]
@@ -412,15 +412,15 @@ def pickled(folder, *call):
 
 
 def table(predicted, keep=()):
-    return table_of(BATCH, predicted, ("file",), keep, "model")
+    return to_table(BATCH, predicted, ("file",), keep, "model")
 
 
 def test_a_class_is_made_once_in_a_process_and_a_function_called_with_its_arguments(tmp_path):
     path = pickled(tmp_path, Counting, (), {"by": 3})
-    numbers = [predictor_of(path, "model")(dict(BATCH))["made"][0] for _ in range(3)]
+    numbers = [load_predictor(path, "model")(dict(BATCH))["made"][0] for _ in range(3)]
     assert len(set(numbers)) == 1
     (tmp_path / "other").mkdir()
-    function = predictor_of(pickled(tmp_path / "other", times, (), {"factor": 5}), "model")
+    function = load_predictor(pickled(tmp_path / "other", times, (), {"factor": 5}), "model")
     assert function(dict(BATCH))["y"].tolist() == [5.0, 10.0]
 
 
@@ -457,10 +457,10 @@ def test_a_kept_column_has_what_is_missing_and_is_of_one_type_in_all_batches(
     tmp_path, values, of_file, written
 ):
     pq.write_table(pa.table({"id": pa.array(values, of_file)}), tmp_path / "a.parquet")
-    columns = Parquet().unified([Parquet().scan(tmp_path, "a.parquet", {})], ())
+    columns = Parquet().unify([Parquet().scan(tmp_path, "a.parquet", {})], ())
     batches = Parquet(columns).batches(tmp_path, Span(files=("a.parquet",)), 2, 1)
     tables = [
-        table_of(batch, {"y": np.zeros(len(batch["id"]))}, ("file", "row"), ("id",), "model")
+        to_table(batch, {"y": np.zeros(len(batch["id"]))}, ("file", "row"), ("id",), "model")
         for batch in batches
     ]
     found = pa.concat_tables(tables)
@@ -520,7 +520,7 @@ def test_what_is_no_prediction_for_each_record_is_refused(predicted, message):
 def read(format, folder, files, batch_size=2):
     return [
         batch
-        for span in format.cut(folder, files, 4)
+        for span in format.split(folder, files, 4)
         for batch in format.batches(folder, span, batch_size, threads=2)
     ]
 
@@ -583,7 +583,7 @@ LINES = st.lists(
 
 
 def read_lines(folder, files, rows, batch_size=3):
-    spans = Text().cut(folder, files, rows)
+    spans = Text().split(folder, files, rows)
     return [batch for span in spans for batch in Text().batches(folder, span, batch_size, 1)]
 
 
@@ -614,7 +614,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path):
 
 def test_a_compressed_file_is_one_span(tmp_path):
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"one\ntwo\nthree\n"))
-    assert len(Text().cut(tmp_path, ["a.txt.gz"], 1)) == 1
+    assert len(Text().split(tmp_path, ["a.txt.gz"], 1)) == 1
     batches = read_lines(tmp_path, ["a.txt.gz"], 1, 2)
     assert [line for batch in batches for line in batch["text"]] == ["one", "two", "three"]
 
@@ -628,7 +628,7 @@ def test_a_line_that_is_no_text_is_named_by_its_rows(tmp_path):
 def test_rows_of_any_shape_come_with_their_numbers(tmp_path):
     array = np.arange(5 * 2 * 3).reshape(5, 2, 3)
     np.save(tmp_path / "a.npy", array)
-    spans = Npy().cut(tmp_path, ["a.npy"], 3)
+    spans = Npy().split(tmp_path, ["a.npy"], 3)
     assert [(span.start, span.stop, span.rows) for span in spans] == [(0, 3, 3), (3, 5, 2)]
     batches = [batch for span in spans for batch in Npy().batches(tmp_path, span, 2, 1)]
     assert [len(batch["values"]) for batch in batches] == [2, 1, 2]
@@ -645,7 +645,7 @@ def test_rows_of_any_shape_come_with_their_numbers(tmp_path):
 def test_what_has_no_rows_is_named(tmp_path, array, message):
     np.save(tmp_path / "a.npy", array, allow_pickle=True)
     with pytest.raises(InvalidInput, match=message):
-        Npy().cut(tmp_path, ["a.npy"], 3)
+        Npy().split(tmp_path, ["a.npy"], 3)
 
 
 @pytest.mark.parametrize(
@@ -660,13 +660,13 @@ def test_what_has_no_rows_is_named(tmp_path, array, message):
     ],
 )
 def test_a_format_goes_by_the_names(files, format):
-    assert format_of(files, "data") == format
+    assert infer_format(files, "data") == format
 
 
 @pytest.mark.parametrize("files", [["a.png", "b.csv"], ["a.png", "model.bin"], ["README"]])
 def test_files_of_several_or_unknown_formats_are_refused_with_what_to_say(files):
     with pytest.raises(InvalidInput, match="'data' .*one known format .*read='files'"):
-        format_of(files, "data")
+        infer_format(files, "data")
 
 
 def asked(**fields):

@@ -13,7 +13,7 @@ from raysm.core.protocol.events import TABLE, Trial, Trials
 from raysm.core.protocol.paths import Paths
 from raysm.core.protocol.result import VALUE, Manifest
 from raysm.core.request import Cluster, Input, JobRequest
-from raysm.features.batch.cluster.formats import check_inputs, reader_of
+from raysm.features.batch.cluster.formats import check_inputs, make_reader
 from raysm.features.batch.cluster.pieces import survey
 from raysm.features.grid.grid_row import write_tables
 from raysm.features.similarity.cluster.modes.full import write_ids
@@ -141,7 +141,7 @@ def test_a_batch_reads_every_result_and_no_file_that_only_describes_it(base, res
         block.name for block in file_blocks("data")
     }
     kind, pieces, columns = survey(workload, "data", lambda event: None)
-    reader = reader_of(kind, columns)
+    reader = make_reader(kind, columns)
     batches = [batch for piece in pieces for batch in reader.batches(folder, piece.span, 4, 1)]
     assert sum(len(next(iter(batch.values()))) for batch in batches) == (
         2 if result is pairs else ROWS

@@ -53,7 +53,7 @@ class InputColumns:
     schema: pa.Schema
     rows: int
 
-    def described(self) -> str:
+    def describe(self) -> str:
         more = len(self.schema) - SHOWN_COLUMNS
         shown = ", ".join(
             f"{field.name} {field.type}" for field in list(self.schema)[:SHOWN_COLUMNS]
@@ -78,7 +78,7 @@ def plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def unified(
+def unify(
     files: Sequence[FileColumns],
     types: Iterable[str],
     *,
@@ -174,10 +174,10 @@ def _join_mappings(one: pa.DataType, other: pa.DataType, rules: Rules) -> pa.Dat
             return None if None in fields.values() else pa.struct(list(fields.items()))
     values = [kind.item_type for kind in (one, other) if pa.types.is_map(kind)]
     values += [field.type for kind in (one, other) if pa.types.is_struct(kind) for field in kind]
-    return map_of(values, rules)
+    return map_type(values, rules)
 
 
-def map_of(values: Iterable[pa.DataType], rules: Rules) -> pa.DataType | None:
+def map_type(values: Iterable[pa.DataType], rules: Rules) -> pa.DataType | None:
     """Return a map from text to the type that holds all of these types; None if none does."""
     joined: pa.DataType | None = pa.null()
     for kind in values:
@@ -205,7 +205,7 @@ def has_mappings(kind: pa.DataType) -> bool:
     return _is_mapping(kind)
 
 
-def widened(one: pa.Schema, other: pa.Schema) -> pa.Schema | str | None:
+def widen(one: pa.Schema, other: pa.Schema) -> pa.Schema | str | None:
     """Return the schema that holds the predictions of both.
 
     The result is the name of a column if no type holds its values of both, and None if the names
@@ -222,7 +222,7 @@ def widened(one: pa.Schema, other: pa.Schema) -> pa.Schema | str | None:
     return pa.schema(fields)
 
 
-def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def fit_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return a table with the types of a wider schema.
 
     Raises:

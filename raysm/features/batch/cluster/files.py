@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput
-from raysm.features.batch.cluster.formats import Columns, Span, groups_of
+from raysm.features.batch.cluster.formats import Columns, Span, group_files
 from raysm.instance.work.file_names import is_gzipped
 
 BUFFER_BYTES = 4 << 20
@@ -33,23 +33,23 @@ class WholeFiles:
     keys: tuple[str, ...] = ("file",)
     column = "bytes"
 
-    def cut(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
-        return groups_of(files, rows)
+    def split(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
+        return group_files(files, rows)
 
     def batches(self, folder: Path, span: Span, batch_size: int, threads: int) -> Iterator[Columns]:
         with ThreadPoolExecutor(max_workers=max(1, threads)) as pool:
             for start in range(0, len(span.files), batch_size):
                 files = span.files[start : start + batch_size]
-                values = list(pool.map(self._decoded, [folder / file for file in files]))
-                yield {"file": objects(files), self.column: self.joined(values)}
+                values = list(pool.map(self._decode_file, [folder / file for file in files]))
+                yield {"file": objects(files), self.column: self.join(values)}
 
     def decode(self, path: Path) -> Any:
         return path.read_bytes()
 
-    def joined(self, values: list[Any]) -> np.ndarray[Any, Any]:
+    def join(self, values: list[Any]) -> np.ndarray[Any, Any]:
         return objects(values)
 
-    def _decoded(self, path: Path) -> Any:
+    def _decode_file(self, path: Path) -> Any:
         try:
             return self.decode(path)
         except MemoryError:
@@ -90,7 +90,7 @@ class Images(WholeFiles):
                 image.convert("L") if image.mode in ("1", "L") else image.convert("RGB")
             )
 
-    def joined(self, values: list[Any]) -> np.ndarray[Any, Any]:
+    def join(self, values: list[Any]) -> np.ndarray[Any, Any]:
         return (
             np.stack(values)
             if len({(value.shape, value.dtype) for value in values}) == 1
@@ -101,12 +101,12 @@ class Images(WholeFiles):
 class Text:
     keys: tuple[str, ...] = ("file", "row")
 
-    def cut(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
+    def split(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
         """Cut before lines.
 
         A compressed file stays whole, because reading cannot begin in its middle.
         """
-        return [span for file in files for span in _cut_lines(folder, file, rows)]
+        return [span for file in files for span in _split_lines(folder, file, rows)]
 
     def batches(self, folder: Path, span: Span, batch_size: int, threads: int) -> Iterator[Columns]:
         (name,) = span.files
@@ -144,7 +144,7 @@ def _lines(path: Path, span: Span, count: int) -> Iterator[list[bytes]]:
         raise InvalidInput(f"{path} cannot be read: {error}") from error
 
 
-def _cut_lines(folder: Path, name: str, rows: int) -> list[Span]:
+def _split_lines(folder: Path, name: str, rows: int) -> list[Span]:
     if is_gzipped(name):
         return [Span(files=(name,))]
     # All lines are read once, to find the byte at which each span begins.
@@ -164,10 +164,10 @@ def _cut_lines(folder: Path, name: str, rows: int) -> list[Span]:
 class Npy:
     keys: tuple[str, ...] = ("file", "row")
 
-    def cut(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
+    def split(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
         spans = []
         for file in files:
-            count = len(_mapped(folder / file))
+            count = len(_map_file(folder / file))
             for start in range(0, count, rows):
                 stop = min(start + rows, count)
                 spans.append(
@@ -177,7 +177,7 @@ class Npy:
 
     def batches(self, folder: Path, span: Span, batch_size: int, threads: int) -> Iterator[Columns]:
         (name,) = span.files
-        array = _mapped(folder / name)
+        array = _map_file(folder / name)
         stop = len(array) if span.stop is None else span.stop
         for start in range(span.start, stop, batch_size):
             # A copy: predictors may write into their batch, and the mapping is read-only.
@@ -186,7 +186,7 @@ class Npy:
             yield {"file": objects([name] * len(values)), "row": numbers, "values": values}
 
 
-def _mapped(path: Path) -> NDArray[Any]:
+def _map_file(path: Path) -> NDArray[Any]:
     try:
         # No pickles, because a file of data must not run code.
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)

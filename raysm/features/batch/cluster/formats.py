@@ -40,7 +40,7 @@ class Format(Protocol):
     keys: tuple[str, ...]
     """The columns that name a record; they stand in the result beside the predictions."""
 
-    def cut(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
+    def split(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
         """Cut files into spans of about this many records, in the order of the input."""
         ...
 
@@ -52,7 +52,7 @@ class Format(Protocol):
         ...
 
 
-def groups_of(files: Sequence[str], rows: int) -> list[Span]:
+def group_files(files: Sequence[str], rows: int) -> list[Span]:
     starts = range(0, len(files), rows)
     return [
         Span(files=tuple(files[start : start + rows]), rows=len(files[start : start + rows]))
@@ -75,7 +75,7 @@ FORMATS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 """The class of each format, and the suffixes of its files."""
 
 
-def reader_of(name: str, columns: "InputColumns | None" = None) -> "Format":
+def make_reader(name: str, columns: "InputColumns | None" = None) -> "Format":
     """Return the reader of a format; a table's needs ``columns``, the columns of all files."""
     try:
         kind = pkgutil.resolve_name(FORMATS[name][0])
@@ -88,7 +88,7 @@ def reader_of(name: str, columns: "InputColumns | None" = None) -> "Format":
     return format_
 
 
-def format_of(files: Sequence[str], channel: str) -> str:
+def infer_format(files: Sequence[str], channel: str) -> str:
     formats: dict[str | None, str] = {}
     for file in reversed(files):
         name = PurePath(file).name.lower()
@@ -131,7 +131,7 @@ def check_inputs(workload: BatchInference, inputs: Mapping[str, Path | None]) ->
         raise InvalidInput(
             f"{path}, the input {channel!r}, has no files; give a file, or a folder with files"
         )
-    kind = format_of(names, channel) if workload.read is None else workload.read
+    kind = infer_format(names, channel) if workload.read is None else workload.read
     if kind == "csv":
         from raysm.instance.work.table_files import (
             check_delimiter,  # it imports Arrow, which other formats do not need here

@@ -12,7 +12,7 @@ from raysm.core.protocol.names import counted, natural
 from raysm.errors import InvalidInput
 from raysm.features.batch.cluster.columns import FileColumns, InputColumns
 from raysm.features.batch.cluster.files import WholeFiles
-from raysm.features.batch.cluster.formats import Span, format_of, groups_of, reader_of
+from raysm.features.batch.cluster.formats import Span, group_files, infer_format, make_reader
 from raysm.features.batch.cluster.tables import Table
 from raysm.features.batch.request import BatchInference
 from raysm.instance import environment
@@ -80,8 +80,8 @@ def survey(
             f"the channel {channel!r} has no files; give a file, or a folder with files"
         )
     blocks.sort(key=lambda block: (natural(block.name), block.host or ""))
-    kind = workload.read or format_of([block.name for block in blocks], channel)
-    reader = reader_of(kind)
+    kind = workload.read or infer_format([block.name for block in blocks], channel)
+    reader = make_reader(kind)
     rows = workload.rows_of_a_piece
     if isinstance(reader, WholeFiles):
         names: dict[str | None, list[str]] = defaultdict(list)
@@ -89,49 +89,49 @@ def survey(
             names[block.host].append(block.name)
         return (
             kind,
-            _numbered((span, host) for host in names for span in groups_of(names[host], rows)),
+            _number((span, host) for host in names for span in group_files(names[host], rows)),
             None,
         )
-    looks = _looks(
-        functools.partial(look, channel, kind, rows, workload.types), blocks, kind, emit_event
+    scans = _scan_files(
+        functools.partial(scan_group, channel, kind, rows, workload.types), blocks, kind, emit_event
     )
-    pieces = _numbered(
-        (span, block.host) for block in blocks for span in looks[block.host, block.name][0]
+    pieces = _number(
+        (span, block.host) for block in blocks for span in scans[block.host, block.name][0]
     )
     if not isinstance(reader, Table):
         return kind, pieces, None
     # The order of the columns follows from the order of the input, and not from that in which tasks
     # end.
     scanned = [
-        columns for block in blocks if (columns := looks[block.host, block.name][1]) is not None
+        columns for block in blocks if (columns := scans[block.host, block.name][1]) is not None
     ]
-    return kind, pieces, reader.unified(scanned, workload.types)
+    return kind, pieces, reader.unify(scanned, workload.types)
 
 
-Look = tuple[list[Span], FileColumns | None]
+Scanned = tuple[list[Span], FileColumns | None]
 """The spans of a file, and its columns if it is a table."""
 
 
-def look(
+def scan_group(
     channel: str, kind: str, rows: int, types: Mapping[str, str], group: FileGroup
-) -> list[Look]:
-    reader = reader_of(kind)
+) -> list[Scanned]:
+    reader = make_reader(kind)
     folder = environment.read().paths.channel(channel)
     return [
         (
-            reader.cut(folder, [file], rows),
+            reader.split(folder, [file], rows),
             reader.scan(folder, file, types) if isinstance(reader, Table) else None,
         )
         for file in group.files
     ]
 
 
-def _looks(
-    look_at: "functools.partial[list[Look]]",
+def _scan_files(
+    scan: "functools.partial[list[Scanned]]",
     blocks: Sequence[FileBlock],
     kind: str,
     emit_event: EmitEvent,
-) -> dict[tuple[str | None, str], Look]:
+) -> dict[tuple[str | None, str], Scanned]:
     groups = _groups(blocks, kind)
     if (
         all(block.host is None for block in blocks)
@@ -140,14 +140,14 @@ def _looks(
         return {
             (None, file): seen
             for group in groups
-            for file, seen in zip(group.files, look_at(group), strict=True)
+            for file, seen in zip(group.files, scan(group), strict=True)
         }
     progress = ProgressThrottle("scan", len(blocks), "files", emit_event)
-    looks: dict[tuple[str | None, str], Look] = {}
-    for group, seen in map_blocks(look_at, groups):
-        looks |= {(group.host, file): each for file, each in zip(group.files, seen, strict=True)}
+    scans: dict[tuple[str | None, str], Scanned] = {}
+    for group, seen in map_blocks(scan, groups):
+        scans |= {(group.host, file): each for file, each in zip(group.files, seen, strict=True)}
         progress.add(len(seen))
-    return looks
+    return scans
 
 
 def _groups(blocks: Sequence[FileBlock], kind: str) -> list[FileGroup]:
@@ -171,7 +171,7 @@ def _groups(blocks: Sequence[FileBlock], kind: str) -> list[FileGroup]:
     ]
 
 
-def _numbered(spans: Iterable[tuple[Span, str | None]]) -> list[Piece]:
+def _number(spans: Iterable[tuple[Span, str | None]]) -> list[Piece]:
     pieces = [Piece(number=0, span=span, host=host) for span, host in spans]
     # Sorted by name, because the order of the result must not depend on which instance has a file.
     pieces.sort(
@@ -180,9 +180,7 @@ def _numbered(spans: Iterable[tuple[Span, str | None]]) -> list[Piece]:
     return [replace(piece, number=number) for number, piece in enumerate(pieces)]
 
 
-def described(
-    channel: str, kind: str, pieces: Sequence[Piece], columns: InputColumns | None
-) -> str:
+def describe(channel: str, kind: str, pieces: Sequence[Piece], columns: InputColumns | None) -> str:
     files = len({(piece.host, file) for piece in pieces for file in piece.span.files})
     counts = [piece.span.rows for piece in pieces]
     rows = None
@@ -196,5 +194,5 @@ def described(
     return (
         text
         if columns is None
-        else f"{text}, {counted(len(columns.schema), 'column')}: {columns.described()}"
+        else f"{text}, {counted(len(columns.schema), 'column')}: {columns.describe()}"
     )

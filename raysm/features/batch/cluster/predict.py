@@ -25,11 +25,11 @@ from raysm.features.batch.cluster.columns import (
     MAX_KEYS,
     InputColumns,
     fit,
-    fitted,
+    fit_table,
     storable,
-    widened,
+    widen,
 )
-from raysm.features.batch.cluster.formats import Columns, reader_of
+from raysm.features.batch.cluster.formats import Columns, make_reader
 from raysm.features.batch.cluster.pieces import Piece
 from raysm.features.batch.cluster.tables import TableColumns
 from raysm.features.batch.request import BatchInference
@@ -88,8 +88,8 @@ def predict(prediction: Prediction, piece: Piece) -> Part:
     instance = environment.read()
     workload = prediction.workload
     # Made before anything is read, so that a model that cannot be made fails at once.
-    predictor = predictor_of(instance.payload / FUNCTION, workload.name)
-    reader = reader_of(prediction.format, prediction.columns)
+    predictor = load_predictor(instance.payload / FUNCTION, workload.name)
+    reader = make_reader(prediction.format, prediction.columns)
     folder = instance.paths.channel(prediction.channel)
     batches = reader.batches(folder, piece.span, workload.batch_size, prediction.threads)
     tables = []
@@ -97,21 +97,23 @@ def predict(prediction: Prediction, piece: Piece) -> Part:
         # A copy, so that columns that the predictor adds or replaces do not change the keys.
         with ending_forks():
             predicted = predictor(dict(batch))
-        tables.append(table_of(batch, predicted, reader.keys, workload.keep, workload.name))
+        tables.append(to_table(batch, predicted, reader.keys, workload.keep, workload.name))
     if not tables:
         return Part(rows=0, schema=None, content=b"")
-    table = _joined(tables, workload.name, piece)
-    return Part(rows=len(table), schema=table.schema, content=parquet_of(table))
+    table = _join_tables(tables, workload.name, piece)
+    return Part(rows=len(table), schema=table.schema, content=to_parquet(table))
 
 
-def _joined(tables: list[pa.Table], name: str, piece: Piece) -> pa.Table:
+def _join_tables(tables: list[pa.Table], name: str, piece: Piece) -> pa.Table:
     joined: list[pa.Table] = []
     schema: pa.Schema = tables[0].schema
     for table in tables:
-        merged = widened(schema, table.schema)
+        merged = widen(schema, table.schema)
         if not isinstance(merged, pa.Schema):
             place = f"in {piece}"
-            raise InvalidRequest(differing(name, merged, (place, joined), (place, [table])))
+            raise InvalidRequest(
+                describe_difference(name, merged, (place, joined), (place, [table]))
+            )
         schema = merged
         joined.append(table)
     return fit_tables(joined, schema, name, str(piece))
@@ -120,7 +122,7 @@ def _joined(tables: list[pa.Table], name: str, piece: Piece) -> pa.Table:
 def fit_tables(tables: Sequence[pa.Table], schema: pa.Schema, name: str, where: str) -> pa.Table:
     """Return predictions as one table with the types of a wider schema."""
     try:
-        return pa.concat_tables([fitted(table, schema) for table in tables]).combine_chunks()
+        return pa.concat_tables([fit_table(table, schema) for table in tables]).combine_chunks()
     except pa.ArrowInvalid as error:
         raise InvalidRequest(
             f"{name} returned whole numbers in one batch and fractions in another, and one of the "
@@ -129,7 +131,7 @@ def fit_tables(tables: Sequence[pa.Table], schema: pa.Schema, name: str, where: 
         ) from error
 
 
-def differing(
+def describe_difference(
     name: str,
     column: str | None,
     first: tuple[str, Sequence[pa.Table]],
@@ -165,7 +167,7 @@ def _first_value(tables: Sequence[pa.Table], column: str) -> str:
     return str(tables[0].schema.field(column).type)
 
 
-def parquet_of(table: pa.Table) -> bytes:
+def to_parquet(table: pa.Table) -> bytes:
     sink = io.BytesIO()
     # zstd: predictions are mostly few labels and texts, and travel to the head and from there to
     # S3.
@@ -195,7 +197,7 @@ _made: dict[Path, Predictor] = {}
 once."""
 
 
-def predictor_of(pickled: Path, name: str) -> Predictor:
+def load_predictor(pickled: Path, name: str) -> Predictor:
     if pickled not in _made:
         predictor, _, arguments = unpickled(pickled, name)
         # Its exceptions pass through: if a model could not be downloaded, the piece is tried again.
@@ -208,7 +210,7 @@ def predictor_of(pickled: Path, name: str) -> Predictor:
     return _made[pickled]
 
 
-def table_of(
+def to_table(
     batch: Columns, predicted: object, keys: tuple[str, ...], keep: tuple[str, ...], name: str
 ) -> pa.Table:
     rows = len(next(iter(batch.values())))
@@ -223,7 +225,7 @@ def table_of(
             f"keep names the column {unknown[0]!r}; the input has {', '.join(map(str, batch))}"
         )
     columns_written = (*keys, *(column for column in keep if column not in keys))
-    columns = {column: _kept(batch, column, name) for column in columns_written}
+    columns = {column: _keep_column(batch, column, name) for column in columns_written}
     for column, values in predicted.items():
         if column in columns:
             raise InvalidRequest(
@@ -239,7 +241,7 @@ def table_of(
     return pa.table(columns)
 
 
-def _kept(batch: Columns, column: str, name: str) -> pa.Array:
+def _keep_column(batch: Columns, column: str, name: str) -> pa.Array:
     """Return a column of the records.
 
     A table's column keeps its Arrow type, so that all batches have one type.
@@ -263,7 +265,7 @@ def _arrow(values: Any, column: str, name: str) -> pa.Array:
     try:
         if isinstance(values, list | tuple) and not (values and hasattr(values[0], "__array__")):
             # Texts, mappings, lists of any length: Arrow knows more types than NumPy does.
-            return array_of_values(list(values))
+            return to_array(list(values))
         array = values if isinstance(values, np.ndarray) else np.asarray(values)
         if array.ndim == 0:
             raise InvalidRequest(
@@ -271,7 +273,7 @@ def _arrow(values: Any, column: str, name: str) -> pa.Array:
                 "for each record"
             )
         if array.dtype == object or array.dtype.kind in "US":
-            return array_of_values(array.tolist())
+            return to_array(array.tolist())
         if array.ndim == 1:
             return pa.array(array)
         flat = pa.array(np.ascontiguousarray(array).reshape(-1))
@@ -284,7 +286,7 @@ def _arrow(values: Any, column: str, name: str) -> pa.Array:
         ) from error
 
 
-def array_of_values(values: list[Any]) -> pa.Array:
+def to_array(values: list[Any]) -> pa.Array:
     """Return Python values as an Arrow array whose type Parquet can store."""
     mappings = [value for value in values if isinstance(value, Mapping)]
     if len(set().union(*mappings)) > MAX_KEYS:

@@ -27,9 +27,9 @@ from raysm.features.batch.cluster.columns import (
     column,
     has_mappings,
     join,
-    map_of,
+    map_type,
     plain,
-    unified,
+    unify,
 )
 from raysm.features.batch.cluster.files import objects
 from raysm.features.batch.cluster.formats import Columns, Span
@@ -80,7 +80,7 @@ class TableColumns(dict[str, NDArray[Any]]):
         values = self.table.column(column)
         kind = self._schema.field(column).type
         if values.type != kind:
-            rows = [_fitted(value, kind) for value in _parsed(values)]
+            rows = [_fit_json(value, kind) for value in _parse_json(values)]
             return pa.array(rows, kind)
         # Combined, a column is one array, unless it is larger than Arrow's arrays may be.
         combined = values.combine_chunks()
@@ -101,18 +101,18 @@ class Table:
     def __init__(self, columns: InputColumns | None = None) -> None:
         self._columns = columns
 
-    def cut(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
+    def split(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
         """Keep each file whole, because finding a row means reading all rows before it."""
         return [Span(files=(file,)) for file in files]
 
     def scan(self, folder: Path, file: str, types: Mapping[str, str]) -> FileColumns:
         try:
-            return self.scanned(folder / file, file, types)
+            return self.scan_file(folder / file, file, types)
         except (pa.ArrowInvalid, OSError, EOFError, zlib.error, RecursionError) as error:
             raise InvalidInput(f"{folder / file} cannot be read: {error}") from error
 
-    def unified(self, files: Sequence[FileColumns], types: Iterable[str]) -> InputColumns:
-        return unified(files, types, same_columns=self.same_columns, rules=self.rules)
+    def unify(self, files: Sequence[FileColumns], types: Iterable[str]) -> InputColumns:
+        return unify(files, types, same_columns=self.same_columns, rules=self.rules)
 
     def batches(self, folder: Path, span: Span, batch_size: int, threads: int) -> Iterator[Columns]:
         assert self._columns is not None, "tables are read after all of them were scanned"
@@ -120,9 +120,7 @@ class Table:
         row = span.first_row
         schema = self.read_schema(self._columns.schema)
         try:
-            for table in _regrouped(
-                self.tables(folder / name, span, batch_size, schema), batch_size
-            ):
+            for table in _regroup(self.tables(folder / name, span, batch_size, schema), batch_size):
                 table = cast(table, schema, str(folder / name))
                 # A table with columns of these names keeps them: it is a result that already names
                 # its records.
@@ -133,9 +131,9 @@ class Table:
                 for field in self._columns.schema:
                     values = table.column(field.name)
                     columns[field.name] = (
-                        array_of(values, field.nullable)
+                        to_numpy(values, field.nullable)
                         if values.type == field.type
-                        else objects(_parsed(values))
+                        else objects(_parse_json(values))
                     )
                 yield TableColumns(columns, table, self._columns.schema)
                 row += len(table)
@@ -146,7 +144,7 @@ class Table:
         """Return the types in which the columns are read; text for another type is JSON."""
         return schema
 
-    def scanned(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:
+    def scan_file(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:
         raise NotImplementedError
 
     def tables(
@@ -159,7 +157,7 @@ class Csv(Table):
     # If a file has no header, its first row would be taken for one.
     same_columns = True
 
-    def scanned(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:
+    def scan_file(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:
         if not path.stat().st_size:
             return FileColumns(file=file, schema=pa.schema([]), rows=0)
         try:
@@ -283,7 +281,7 @@ class JsonLines(Table):
         kinds = [pa.string() if has_mappings(field.type) else field.type for field in schema]
         return pa.schema([field.with_type(kind) for field, kind in zip(schema, kinds, strict=True)])
 
-    def scanned(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:
+    def scan_file(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:
         found: dict[str, pa.DataType] = {}
         values: Counter[str] = Counter()
         count = 0
@@ -362,7 +360,7 @@ def _json_type(value: Any) -> pa.DataType:
                 inner = join(inner, _json_type(item), JSON)
             return pa.list_(inner)
         case dict() if len(value) > MAX_KEYS:
-            return map_of(map(_json_type, value.values()), JSON)
+            return map_type(map(_json_type, value.values()), JSON)
         case dict():
             return pa.struct([(name, _json_type(item)) for name, item in value.items()])
         case _:
@@ -373,7 +371,7 @@ def _json_column(rows: Sequence[Mapping[str, Any]], field: pa.Field, path: Path)
     # JSON has no literal for times: they are read as texts, and cast afterwards.
     kind = pa.string() if pa.types.is_temporal(field.type) else field.type
     try:
-        return pa.array([_fitted(row.get(field.name), kind) for row in rows], kind)
+        return pa.array([_fit_json(row.get(field.name), kind) for row in rows], kind)
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidInput(
             f"the column {field.name!r} of {path} cannot be read as {kind}: {error}; read it as "
@@ -381,7 +379,7 @@ def _json_column(rows: Sequence[Mapping[str, Any]], field: pa.Field, path: Path)
         ) from error
 
 
-def _fitted(value: Any, kind: pa.DataType) -> Any:
+def _fit_json(value: Any, kind: pa.DataType) -> Any:
     """Return a value of JSON for a column of that type.
 
     A number in a column of texts becomes JSON again.
@@ -395,20 +393,20 @@ def _fitted(value: Any, kind: pa.DataType) -> Any:
             raise ValueError(f"among fractions {value} would become {float(value):.0f}")
         return float(value)
     if pa.types.is_list(kind):
-        return [_fitted(item, kind.value_type) for item in value]
+        return [_fit_json(item, kind.value_type) for item in value]
     if pa.types.is_struct(kind):
-        return {field.name: _fitted(value.get(field.name), field.type) for field in kind}
+        return {field.name: _fit_json(value.get(field.name), field.type) for field in kind}
     if pa.types.is_map(kind):
-        return [(name, _fitted(item, kind.item_type)) for name, item in value.items()]
+        return [(name, _fit_json(item, kind.item_type)) for name, item in value.items()]
     return value
 
 
-def _parsed(values: pa.ChunkedArray) -> list[Any]:
+def _parse_json(values: pa.ChunkedArray) -> list[Any]:
     return [None if text is None else json.loads(text) for text in values.to_pylist()]
 
 
 class Parquet(Table):
-    def cut(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
+    def split(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
         spans = []
         for file in files:
             counts = _row_groups(folder / file)
@@ -426,7 +424,7 @@ class Parquet(Table):
                     first = first + count
         return spans
 
-    def scanned(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:
+    def scan_file(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:
         """Read only the file's footer, which has types and usually counts missing values."""
         with open_parquet(path) as parquet:
             _check_unique(path, parquet.schema_arrow.names)
@@ -473,7 +471,7 @@ def _lacks_values(parquet: pq.ParquetFile, field: pa.Field) -> bool:
     return False
 
 
-def _regrouped(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
+def _regroup(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
     waiting: list[pa.Table] = []
     length = 0
     for table in tables:
@@ -490,7 +488,7 @@ def _regrouped(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting)
 
 
-def array_of(column: pa.ChunkedArray, nullable: bool) -> NDArray[Any]:
+def to_numpy(column: pa.ChunkedArray, nullable: bool) -> NDArray[Any]:
     """Return a column for NumPy: numbers, lists of one length as rows of a matrix, else objects.
 
     A ``nullable`` column lacks a value in this batch or another one: all batches get the same type.

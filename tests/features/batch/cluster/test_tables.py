@@ -20,12 +20,12 @@ from tests.support.batches import pack
 
 def columns_of(kind, folder, files, types=None):
     types = types or {}
-    return kind().unified([kind().scan(folder, file, types) for file in files], types)
+    return kind().unify([kind().scan(folder, file, types) for file in files], types)
 
 
 def read(kind, folder, files, rows=4, batch_size=3, types=None):
     format = kind(columns_of(kind, folder, files, types))
-    spans = format.cut(folder, files, rows)
+    spans = format.split(folder, files, rows)
     return spans, [batch for span in spans for batch in format.batches(folder, span, batch_size, 1)]
 
 
