@@ -251,17 +251,18 @@ def plan_grid(
         offer = each.offer or offers[0]
         request.template.job(each.task, offer.place, each.task.count or offer.count)
     limits = request.template.options.get("limits") or Limits()
-    budget_usd = request.rules.max_cost
+    budget_usd, target = request.rules.max_cost, request.template.target
+    # Where nothing is billed, the cap of a job has no effect.
+    of_job = limits.max_cost if target.is_billed else None
     if budget_usd is not None:
         notes = [*notes, *_budget_notes(request, assigned, placement, limits.max_runtime_s)]
-    target = request.template.target
     plan = GridPlan(
         name=request.name,
         assigned=tuple(assigned),
         places=_places(assigned, placement, table),
         transfer_usd=_sum(each.worth.transfer_usd for each in assigned if each.worth is not None),
         most_usd=_sum(
-            _max_usd(each, placement, limits.max_runtime_s)
+            _max_usd(each, placement, limits.max_runtime_s, of_job)
             for each in assigned
             if each.offer is not None
         ),
@@ -272,7 +273,13 @@ def plan_grid(
             ),
         ),
     )
-    _check_budget(plan, budget_usd, target)
+    _check_prices(plan, budget_usd if of_job is None else of_job, target)
+    # Compare the lowest cost: a grid that may turn out cheaper is not refused.
+    if budget_usd is not None and plan.usd is not None and plan.usd[0] > budget_usd:
+        raise InvalidRequest(
+            f"the rows cost at least {plan.usd[0]:,.2f} USD, but the budget is {budget_usd:,.2f} USD: raise it, or "
+            "take fewer rows"
+        )
     return plan
 
 
@@ -316,7 +323,7 @@ def _price_remedy(target: Target, region: str) -> str:
     return f"raysm prices --refresh --regions {region} fetches prices from AWS"
 
 
-def _check_budget(plan: GridPlan, budget_usd: float | None, target: Target) -> None:
+def _check_prices(plan: GridPlan, budget_usd: float | None, target: Target) -> None:
     if budget_usd is None:
         return
     for place in plan.places:
@@ -325,12 +332,6 @@ def _check_budget(plan: GridPlan, budget_usd: float | None, target: Target) -> N
                 f"the price of {place.place} is unknown, so a budget of {budget_usd:,.2f} USD cannot be "
                 f"guaranteed: {_price_remedy(target, place.place.region)}, or leave out the region or the budget"
             )
-    # Compare the lowest cost: a grid that may turn out cheaper is not refused.
-    if plan.usd is not None and plan.usd[0] > budget_usd:
-        raise InvalidRequest(
-            f"the rows cost at least {plan.usd[0]:,.2f} USD, but the budget is {budget_usd:,.2f} USD: raise it, or "
-            "take fewer rows"
-        )
 
 
 def _places(
@@ -380,14 +381,17 @@ def _costs(each: Assigned, placement: Placement) -> tuple[float, float] | None:
     return min(costs), max(costs)
 
 
-def _max_usd(each: Assigned, placement: Placement, max_runtime_s: int) -> float | None:
+def _max_usd(
+    each: Assigned, placement: Placement, max_runtime_s: int, max_cost: float | None = None
+) -> float | None:
     assert each.offer is not None, "it has a place"
     first, *others = placement.companions(each.task, each.offer)
     usd_per_hour = replace(first, alternatives=tuple(others)).most_usd_per_hour
     if usd_per_hour is None:
         return None
     seconds = most_billed_s(each.task.max_runtime_s or max_runtime_s)
-    return usd_per_hour * each.count * seconds / 3600
+    usd = usd_per_hour * each.count * seconds / 3600
+    return usd if max_cost is None else min(usd, max_cost)
 
 
 def _sum(parts: Iterable[float | None]) -> float | None:

@@ -10,9 +10,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from raysm.core.client.costs.cap import STOP_GRACE_S
 from raysm.core.protocol.home import Clock
 from raysm.core.request.codec import from_json
-from raysm.features.grid.task import STOP_GRACE_S, Attempt, AttemptState, Rules, Task, TaskState
+from raysm.features.grid.task import Attempt, AttemptState, Rules, Task, TaskState
 
 VERSION = 14
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from raysm.core.client.costs.cap import STOP_GRACE_S
 from raysm.core.protocol.home import Clock, home
 from raysm.core.request.codec import to_json
 from raysm.errors import InvalidRequest
@@ -31,7 +32,6 @@ from raysm.features.grid.schema import (
 from raysm.features.grid.task import (
     ALPHABET,
     DIFFERS,
-    STOP_GRACE_S,
     Attempt,
     AttemptState,
     Difference,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+from raysm.core.client.costs.cap import STOP_GRACE_S
 from raysm.core.request.options import check_amounts
 from raysm.core.request.workload import plain
 from raysm.errors import InvalidRequest
@@ -25,10 +26,6 @@ ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 
 MAX_RUNTIME_S = 86_400
 """Time limit of a row that sets none, the default of ``raysm.Limits``."""
-
-STOP_GRACE_S = 120
-"""Seconds that the service gives a job to save its work after its time limit, and bills.
-https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StopTrainingJob.html"""
 
 UNKNOWN_S = 3600.0
 """Assumed duration of a row whose duration is unknown, so that places are compared by their

@@ -30,6 +30,12 @@ def folder(tmp_path):
         yield tmp_path
 
 
+@pytest.mark.parametrize("name", ["--max-cost", "--budget"])
+def test_a_grids_cap_has_an_older_name_too(folder, name):
+    asked = parse(["grid", "plan", "train.py", *ARRAY_PLACES, "--rows", "rows.csv", name, "50"])
+    assert request_of(asked).rules.max_cost == 50
+
+
 def test_the_lines_of_an_array_file_are_rows_by_the_names_of_their_columns(folder):
     columns = ["--rows", "array.txt", "--columns", "region,input_data", "--index", "1"]
     asked = parse(["grid", "row", "train.py", *ARRAY_PLACES, *columns])

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from raysm.core.client.costs.cap import STOP_GRACE_S
 from raysm.core.client.job.description import Description, SecondaryStatus, Status, read
 from raysm.core.protocol.home import Clock
 from raysm.core.protocol.job_api import TRAINING
@@ -25,7 +26,6 @@ from raysm.features.grid.running import Running
 from raysm.features.grid.store import Store
 from raysm.features.grid.task import (
     RETRYABLE_STATES,
-    STOP_GRACE_S,
     Attempt,
     AttemptState,
     Rules,

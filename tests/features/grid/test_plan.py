@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from raysm.core.client.costs.cap import STOP_GRACE_S
 from raysm.core.client.costs.prices import PriceTable, RegionPrices, prices_of
 from raysm.core.client.service import Service
 from raysm.core.protocol.home import scenario_file
@@ -19,7 +20,7 @@ from raysm.features.grid.market import Market, Offer, Place, Quota
 from raysm.features.grid.placement import WAIT_S, Placement
 from raysm.features.grid.plan import ask_quotas, assign, make_plan, plan_grid, quota_place
 from raysm.features.grid.sources.source import source_of
-from raysm.features.grid.task import STOP_GRACE_S, Rules, Task
+from raysm.features.grid.task import Rules, Task
 from raysm.features.script.request import Script
 from raysm.local.scenario import Market as LocalMarket
 from raysm.local.scenario import Scenario
@@ -167,6 +168,20 @@ def test_a_price_that_is_not_known_is_said_and_is_not_nothing():
 def test_an_unknown_price_and_a_budget_are_refused_with_the_remedy():
     with pytest.raises(InvalidRequest, match="raysm prices .*eu-west-1"):
         plan(grid({"expected_s": 60}, regions=("eu-west-1",), rules=Rules(max_cost=5)))
+
+
+def test_the_cap_of_each_job_bounds_the_plan_and_needs_prices():
+    capped = {"limits": Limits(max_cost=3)}
+    assert plan(grid({"lr": 1}, {"lr": 2}, options=capped)).most_usd == 6.0
+    with pytest.raises(InvalidRequest, match="raysm prices .*eu-west-1"):
+        plan(grid({"expected_s": 60}, regions=("eu-west-1",), options=capped))
+
+
+def test_the_cap_of_a_day_needs_a_cap_of_the_grid():
+    by_day = {"limits": Limits(max_cost_per_day=50)}
+    with pytest.raises(InvalidRequest, match="max_cost_per_day.*--max-cost"):
+        grid({"lr": 1}, options=by_day)
+    assert grid({"lr": 1}, options=by_day, rules=Rules(max_cost=20)).rules.max_cost == 20
 
 
 def test_an_unknown_price_of_a_scenario_is_set_in_the_scenario(tmp_path):

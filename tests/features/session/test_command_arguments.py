@@ -14,6 +14,9 @@ from tests.support.commands import refusal
             {"name": "digits", "file": "a.py", "script_args": ("--json",)},
         ),
         (["session", "start", "--idle", "30m"], {"idle": 1800.0}),
+        (["session", "start", "--max-cost", "5"], {"max_cost": 5.0}),
+        # The older name.
+        (["session", "start", "--budget", "5"], {"budget": 5.0}),
         (["session", "keep", "digits", "2h"], {"time": 7200.0}),
     ],
 )

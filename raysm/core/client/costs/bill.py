@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from raysm.core.client.costs.cap import STOP_S, Cap
+from raysm.core.client.costs.cap import STOP_GRACE_S, Cap
 from raysm.core.client.costs.prices import Price, price_of, price_of_user, volume_usd_per_hour
 from raysm.core.client.job.description import Description
 from raysm.core.request import JobRequest
@@ -170,7 +170,7 @@ def _capped(cap: Cap) -> str:
     lasts = brief_duration(cap.max_runtime_s)
     most = f"at most {dollars(cap.max_cost)}, its max_cost"
     if cap.is_reason:
-        return f"{most}: the service stops it after {lasts} at {rate}, with {STOP_S} s to save its work"
+        return f"{most}: the service stops it after {lasts} at {rate}, with {STOP_GRACE_S} s to save its work"
     paid = brief_duration(cap.paid_s)
     return f"{most}: it and its follow-ups may take {paid} at {rate}, each up to {lasts}"
 

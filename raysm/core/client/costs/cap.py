@@ -18,8 +18,8 @@ from raysm.core.protocol.names import MAX_COST, MAX_COST_S
 from raysm.core.request.durations import brief_duration
 from raysm.errors import InvalidRequest
 
-STOP_S = 120
-"""Seconds that the service bills at most between SIGTERM and the end of a job."""
+STOP_GRACE_S = 120
+"""Seconds that the service gives a job to save its work after its time limit, and bills."""
 MIN_PAID_S = 300
 """A cap that pays for a shorter run on AWS is refused: starting a cluster takes minutes."""
 POOL_IS_OVER = ("Terminated", "Reused")
@@ -56,7 +56,7 @@ class Cap:
     @property
     def is_reason(self) -> bool:
         """True if the cap decides the time limit; False if the user's own limit is shorter."""
-        return self.max_runtime_s == self.paid_s - STOP_S
+        return self.max_runtime_s == self.paid_s - STOP_GRACE_S
 
     @property
     def environment(self) -> dict[str, str]:
@@ -89,21 +89,21 @@ def cap(
         InvalidRequest: The cap does not pay for ``min_s`` seconds.
     """
     paid_s = paid_seconds(max_cost, usd_per_hour, keep_alive_s)
-    if paid_s - STOP_S < min_s:
+    if paid_s - STOP_GRACE_S < min_s:
         warm = f", its {brief_duration(keep_alive_s)} in a warm pool" if keep_alive_s else ""
-        needed_s = min_s + STOP_S + keep_alive_s
+        needed_s = min_s + STOP_GRACE_S + keep_alive_s
         # Rounded up, so that the amount that the message names is enough.
         least = math.ceil(needed_s * usd_per_hour / 36) / 100
         raise InvalidRequest(
             f"max_cost={max_cost:g} does not pay for {brief_duration(min_s)}: the instances cost "
-            f"{usd_per_hour:,.4g} USD an hour together, also in the {STOP_S} s of a stop{warm}",
+            f"{usd_per_hour:,.4g} USD an hour together, also in the {STOP_GRACE_S} s of a stop{warm}",
             remedy=f"give at least {least:,.2f} USD, or fewer or cheaper instances",
         )
     return Cap(
         max_cost=max_cost,
         usd_per_hour=usd_per_hour,
         paid_s=paid_s,
-        max_runtime_s=min(max_runtime_s, paid_s - STOP_S),
+        max_runtime_s=min(max_runtime_s, paid_s - STOP_GRACE_S),
         has_follow_ups=has_follow_ups,
     )
 
@@ -127,7 +127,7 @@ def left_seconds(answer: Mapping[str, Any]) -> int | None:
         return None
     billed_s: float | None = answer.get("BillableTimeInSeconds")
     if billed_s is None:
-        billed_s = limit_of(answer) + STOP_S
+        billed_s = limit_of(answer) + STOP_GRACE_S
     # The pool waits until the follow-up takes it over, or until its end if that comes too late.
     warm_s: float = answer.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds", 0)
     pool = answer.get("WarmPoolStatus", {})
@@ -144,7 +144,7 @@ def limit_of(answer: Mapping[str, Any]) -> int:
 def pays_for_follow_up(answer: Mapping[str, Any]) -> bool:
     """Return True unless a cap leaves too little for a follow-up of the job that Describe answers about."""
     left_s = left_seconds(answer)
-    return left_s is None or left_s - STOP_S >= MIN_FOLLOW_UP_S
+    return left_s is None or left_s - STOP_GRACE_S >= MIN_FOLLOW_UP_S
 
 
 def follow_up_limits(answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def follow_up_limits(answer: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     # A first job that its cap ended had a shorter limit than the user's, which is the same for
     # each follow-up: the rest of the cap is shorter still.
-    limit_s = min(limit_of(answer), left_s - STOP_S)
+    limit_s = min(limit_of(answer), left_s - STOP_GRACE_S)
     return {
         "StoppingCondition": {**answer["StoppingCondition"], "MaxRuntimeInSeconds": limit_s},
         "Environment": {**answer["Environment"], MAX_COST_S: str(left_s)},
@@ -166,5 +166,5 @@ def cap_that_ended(answer: Mapping[str, Any]) -> float | None:
     found = cap_in(answer)
     if found is None:
         return None
-    is_reason = limit_of(answer) >= found[1] - STOP_S
+    is_reason = limit_of(answer) >= found[1] - STOP_GRACE_S
     return found[0] if is_reason or not pays_for_follow_up(answer) else None

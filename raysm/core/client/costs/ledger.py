@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 
 from raysm.core.client.costs.bill import dollars
-from raysm.core.client.costs.cap import POOL_IS_OVER, STOP_S, Cap, limit_of
+from raysm.core.client.costs.cap import POOL_IS_OVER, STOP_GRACE_S, Cap, limit_of
 from raysm.core.client.job.chain import Chain
 from raysm.core.client.job.description import Description
 from raysm.core.client.service import Service
@@ -179,7 +179,7 @@ def most_usd(request: JobRequest, usd_per_hour: float, cap: Cap | None) -> float
     limits, keep_alive_s = request.limits, request.cluster.keep_alive_s
     runs = 1 + limits.max_restarts
     # A follow-up that comes too late does not take the warm pool over.
-    seconds = runs * (limits.max_runtime_s + STOP_S + keep_alive_s)
+    seconds = runs * (limits.max_runtime_s + STOP_GRACE_S + keep_alive_s)
     usd = usd_per_hour * seconds / 3600
     return usd if cap is None else min(usd, cap.max_cost)
 
@@ -223,7 +223,7 @@ def _billed_s(job: Description) -> float:
     if job.started is None:
         return 0.0
     if job.ended is None:
-        return limit_of(job.answer) + STOP_S
+        return limit_of(job.answer) + STOP_GRACE_S
     return max(0.0, (job.ended - job.started).total_seconds())
 
 

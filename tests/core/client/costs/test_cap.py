@@ -6,7 +6,7 @@ import datetime
 import pytest
 
 from raysm.core.client.costs.bill import most_expensive
-from raysm.core.client.costs.cap import MIN_PAID_S, STOP_S, cap, paid_seconds
+from raysm.core.client.costs.cap import MIN_PAID_S, STOP_GRACE_S, cap, paid_seconds
 from raysm.core.client.costs.prices import RegionPrices, cap_of, save_prices
 from raysm.core.client.job.chain import follow_up, next_name
 from raysm.core.client.job.description import budget_used, read, render_html, render_text
@@ -36,7 +36,7 @@ def test_a_cap_pays_for_the_run_its_stop_and_the_warm_pool():
     assert paid_seconds(14, 7.0) == 7200
     assert paid_seconds(14, 7.0, keep_alive_s=600) == 6600
     found = cap(14, usd_per_hour=7.0, max_runtime_s=DAY_S, keep_alive_s=600)
-    assert (found.max_runtime_s, found.is_reason) == (6600 - STOP_S, True)
+    assert (found.max_runtime_s, found.is_reason) == (6600 - STOP_GRACE_S, True)
 
 
 def test_a_shorter_limit_of_the_user_stays_and_the_cap_leaves_no_trace():
@@ -65,7 +65,7 @@ def test_the_service_itself_gets_the_limit(remote, script, kind):
     limit_s, (usd, paid_s) = capped(ready.plan.request)
     # Two instances at 1 USD with a volume of 30 GB at 0.154 USD a GB and month.
     assert paid_s == f"{paid_seconds(2.3, 2 * (1 + 30 * 0.154 / 730))}"
-    assert (limit_s, usd) == (int(paid_s) - STOP_S, "2.3")
+    assert (limit_s, usd) == (int(paid_s) - STOP_GRACE_S, "2.3")
     # The request keeps the user's own limit, so that it can be sent again with another cap.
     assert ready.request.limits.max_runtime_s == DAY_S
 
@@ -115,7 +115,7 @@ def answered(api=TRAINING, status="Stopped", **fields):
         api.status_key: status,
         api.start_time_key: BEGUN,
         api.end_time_key: BEGUN + datetime.timedelta(seconds=7100),
-        "StoppingCondition": {"MaxRuntimeInSeconds": 7200 - STOP_S},
+        "StoppingCondition": {"MaxRuntimeInSeconds": 7200 - STOP_GRACE_S},
         "Environment": {"RAYSM_MAX_COST": "14", "RAYSM_MAX_COST_S": "7200", "MODE": "fast"},
     }
     if api is TRAINING:
@@ -170,7 +170,7 @@ def test_a_follow_up_gets_what_the_jobs_before_it_left():
     first = answered(**own, BillableTimeInSeconds=3650)
     following = follow_up(first, TAGS).request
     assert following["StoppingCondition"] == {
-        "MaxRuntimeInSeconds": 7200 - 3650 - STOP_S,
+        "MaxRuntimeInSeconds": 7200 - 3650 - STOP_GRACE_S,
         "MaxWaitTimeInSeconds": 9000,
     }
     left = {"RAYSM_MAX_COST": "14", "RAYSM_MAX_COST_S": f"{7200 - 3650}", "MODE": "fast"}
@@ -186,8 +186,8 @@ def test_what_the_service_does_not_say_counts_at_its_most():
     own = {"StoppingCondition": {"MaxRuntimeInSeconds": 3600}, "BillableTimeInSeconds": None}
     resources = {"InstanceType": "ml.m5.large", "InstanceCount": 2, "KeepAlivePeriodInSeconds": 900}
     first = answered(**own, ResourceConfig=resources)
-    left_s = 7200 - (3600 + STOP_S) - 900
-    assert capped(follow_up(first, TAGS).request) == (left_s - STOP_S, ("14", f"{left_s}"))
+    left_s = 7200 - (3600 + STOP_GRACE_S) - 900
+    assert capped(follow_up(first, TAGS).request) == (left_s - STOP_GRACE_S, ("14", f"{left_s}"))
 
 
 @pytest.mark.parametrize(("status", "warm_s"), [("Available", 900), ("Terminated", 40)])
@@ -196,20 +196,23 @@ def test_a_warm_pool_counts_at_its_most_until_it_is_over(status, warm_s):
     pool = {"Status": status, "ResourceRetainedBillableTimeInSeconds": 40}
     own = {"StoppingCondition": {"MaxRuntimeInSeconds": 3600}, "BillableTimeInSeconds": 3600}
     first = answered(**own, ResourceConfig=resources, WarmPoolStatus=pool)
-    assert capped(follow_up(first, TAGS).request)[0] == 7200 - 3600 - warm_s - STOP_S
+    assert capped(follow_up(first, TAGS).request)[0] == 7200 - 3600 - warm_s - STOP_GRACE_S
 
 
 def test_a_chain_ends_where_its_cap_does_not_pay_for_another_job():
     own = {"StoppingCondition": {"MaxRuntimeInSeconds": 3600}}
-    job = answered(**own, BillableTimeInSeconds=7200 - STOP_S - 59)
+    job = answered(**own, BillableTimeInSeconds=7200 - STOP_GRACE_S - 59)
     assert next_name(job, TAGS) is None
     assert budget_used(job).startswith(USED)
-    assert next_name(answered(**own, BillableTimeInSeconds=7200 - STOP_S - 60), TAGS) == "task-r1"
+    assert (
+        next_name(answered(**own, BillableTimeInSeconds=7200 - STOP_GRACE_S - 60), TAGS)
+        == "task-r1"
+    )
 
 
 def test_spot_capacity_that_billed_less_than_it_ran_leaves_the_rest_to_a_follow_up():
     job = answered(EnableManagedSpotTraining=True, BillableTimeInSeconds=3000)
-    assert capped(follow_up(job, TAGS).request)[0] == 7200 - 3000 - STOP_S
+    assert capped(follow_up(job, TAGS).request)[0] == 7200 - 3000 - STOP_GRACE_S
 
 
 def test_a_job_that_its_cap_ended_raises_that_with_the_way_to_continue(remote, script):

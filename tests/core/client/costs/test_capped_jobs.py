@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from raysm.core.client.costs.cap import MIN_FOLLOW_UP_S, STOP_S, cap
+from raysm.core.client.costs.cap import MIN_FOLLOW_UP_S, STOP_GRACE_S, cap
 from raysm.core.client.costs.ledger import DAY_S, Entry, Ledger
 from raysm.core.client.job.chain import follow_up, next_name
 from raysm.core.client.job.description import budget_used, read
@@ -44,7 +44,7 @@ class Market:
         ran_s = min(work_s, limit_s) * (chance.random() if fails else 1.0)
         reached = not fails and work_s > limit_s
         # User code may use all of its time to save, and a machine that hangs uses it in any case.
-        stop_s = chance.choice((0, STOP_S, chance.uniform(0, STOP_S))) if reached else 0
+        stop_s = chance.choice((0, STOP_GRACE_S, chance.uniform(0, STOP_GRACE_S))) if reached else 0
         billed_s = float(round(ran_s + stop_s))
         if call["EnableManagedSpotTraining"]:
             billed_s *= chance.choice((1.0, chance.random()))
@@ -158,12 +158,12 @@ def test_a_job_that_its_cap_ended_says_so_and_one_that_ended_otherwise_does_not(
             counted = sum(
                 answer.get(
                     "BillableTimeInSeconds",
-                    answer["StoppingCondition"]["MaxRuntimeInSeconds"] + STOP_S,
+                    answer["StoppingCondition"]["MaxRuntimeInSeconds"] + STOP_GRACE_S,
                 )
                 for answer in market.answers
             )
             left_s = found.paid_s - counted - len(market.answers) * kept_s
-            assert left_s < STOP_S + MIN_FOLLOW_UP_S
+            assert left_s < STOP_GRACE_S + MIN_FOLLOW_UP_S
 
 
 def test_no_job_gets_more_time_than_its_user_allows(runs):
@@ -198,7 +198,7 @@ def test_no_day_costs_more_than_its_cap(tmp_path, seed):
             region="us-east-1",
             sent_s=now_s,
             usd_per_hour=usd_per_hour,
-            most_usd=usd_per_hour * (runtime_s + STOP_S) / 3600,
+            most_usd=usd_per_hour * (runtime_s + STOP_GRACE_S) / 3600,
         )
         try:
             ledger.reserve(entry, CAP_OF_DAY)
@@ -206,7 +206,7 @@ def test_no_day_costs_more_than_its_cap(tmp_path, seed):
             continue
         # It waits for capacity first, and often runs to its limit.
         started_s = now_s + chance.choice((0, 600, DAY_S))
-        ran_s = (runtime_s + STOP_S) * chance.choice((1.0, chance.random()))
+        ran_s = (runtime_s + STOP_GRACE_S) * chance.choice((1.0, chance.random()))
         running[entry.job] = (entry, started_s, started_s + ran_s)
         billed.append((started_s, started_s + ran_s, usd_per_hour))
     days = range(20_000, 20_000 + 40)
