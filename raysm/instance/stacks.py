@@ -6,6 +6,7 @@ It needs no ptrace and no package.
 
 import asyncio
 import contextlib
+import itertools
 import json
 import linecache
 import os
@@ -32,7 +33,7 @@ QUIET_POLLS = 3
 """Polls without growth after which a file is complete."""
 IDLE = "ray::IDLE"
 """The title of a Ray worker without a task."""
-MAX_PROCESSES = 200
+MAX_PROCESSES = 1000
 
 STOPPED = {"T": "stopped by a signal (SIGSTOP)", "t": "stopped by a debugger"}
 
@@ -46,11 +47,12 @@ class _Sample:
 
 def read_stacks(host: str, apart_s: float = APART_S) -> list[ProcessStack]:
     """Return the stacks of all busy Python processes below this one. Blocks for two samples."""
-    files = {
-        pid: found
-        for pid in descendants(os.getpid())[:MAX_PROCESSES]
+    readable = (
+        (pid, found)
+        for pid in descendants(os.getpid())
         if _title(pid) != IDLE and (found := find_file(pid)) and _catches_signal(pid)
-    }
+    )
+    files = dict(itertools.islice(readable, MAX_PROCESSES))
     first = _sample({pid: found[0] for pid, found in files.items()})
     began_s = time.monotonic()
     time.sleep(apart_s)
@@ -79,10 +81,15 @@ def _describe(
     threads = parse(second.text)
     return replace(
         process,
-        threads=tuple(_explain(thread) for thread in threads),
+        threads=_relevant(map(_explain, threads)),
         is_still=threads[:1] == parse(first.text)[:1],
         busy=max(0.0, second.cpu_s - first.cpu_s) / seconds,
     )
+
+
+def _relevant(threads: Iterable[Thread]) -> tuple[Thread, ...]:
+    """Return the threads that explain what a process does; Ray and torch have dozens of others in each."""
+    return tuple(thread for thread in threads if thread.is_main or thread.own_frame is not None)
 
 
 def _role(pid: int, role: str) -> str:

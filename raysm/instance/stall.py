@@ -6,7 +6,7 @@ four times in ``stall_s``. Between two snapshots an instance shows life if
 - a process of the user's code is new, used more than ``CPU_SHARE`` of a core, or read and wrote more
   than ``IO_BYTES_PER_S``; its children count with it, Ray's own processes and idle workers do not,
 - a kernel used the memory of a GPU, or
-- the network carried more than ``NETWORK_BYTES_PER_S``.
+- its network carried more than ``NETWORK_BYTES_PER_S``, and a little for each instance of the job.
 
 So a compilation, a download, an evaluation or a checkpoint is life, however long it takes, and so is
 an endless loop. The CPU time of a process that waits is not: a rank may spin in a collective. It
@@ -32,7 +32,9 @@ IO_BYTES_PER_S = 16 * 1024
 """An idle Ray worker reads and writes 700, its log included; what watches the ranks of a training
 8,300."""
 NETWORK_BYTES_PER_S = 64 * 1024
-"""More than the heartbeats of an idle Ray node and of raysm's control channel."""
+NETWORK_BYTES_PER_S_OF_EACH = 8 * 1024
+"""In addition, for each instance of the job. Idle Ray and the control channel exchange 2,000 bytes
+a second with the head for each of the others."""
 MAX_LINES = 400
 """Of stacks in the log."""
 
@@ -104,6 +106,7 @@ def shows_work(before: _Look, after: _Look) -> bool:
     """Return whether any process or instance worked between two looks."""
     seconds = max(1e-3, after.at_s - before.at_s)
     earlier = {snapshot.host: snapshot for snapshot in before.snapshots}
+    network_limit = NETWORK_BYTES_PER_S + NETWORK_BYTES_PER_S_OF_EACH * len(after.snapshots)
     processes = before.processes
     for snapshot in after.snapshots:
         activity = snapshot.activity
@@ -112,7 +115,7 @@ def shows_work(before: _Look, after: _Look) -> bool:
         known = earlier.get(snapshot.host)
         if known is not None:
             carried = activity.network_bytes - known.activity.network_bytes
-            if carried > NETWORK_BYTES_PER_S * seconds:
+            if carried > network_limit * seconds:
                 return True
         spins_on_gpu = activity.gpu_percent > 0
         for process in snapshot.processes:

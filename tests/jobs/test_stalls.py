@@ -8,6 +8,7 @@ import raysm
 from raysm.core.client.logs.stalls import find_stall
 from raysm.core.protocol.events import State, parse
 from raysm.errors import JobFailed
+from tests.hangs.__main__ import find_cases, run
 from tests.support.waiting import until
 
 pytestmark = [
@@ -87,3 +88,20 @@ def test_job_that_hangs_once_is_started_again_with_its_state(submit):
     job.wait(timeout=300)
     assert str(job.status) == "Completed"
     assert any("attempt 1" in line.text for line in job.lines())
+
+
+CASES = {f"{case.file.stem}.{case.name}": case for case in find_cases()}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "name", ["ranks.stopped", "tasks.actors_in_a_cycle", "slow_ranks.validation_on_rank_0"]
+)
+def test_programs_of_the_corpus_are_judged_right(name):
+    outcome = run(CASES[name], stall_s=10)
+    assert outcome.is_right, outcome
+
+
+def test_every_program_that_hangs_marks_the_line_to_blame():
+    unmarked = [name for name, case in CASES.items() if case.hangs and not case.marks]
+    assert not unmarked

@@ -110,7 +110,7 @@ WAITS: tuple[tuple[str, str, str], ...] = (
     (r"ssl\.py$|socket\.py$|http/client\.py$", r".*", "waits for the network"),
     (r"selectors\.py$|asyncio/base_events\.py$", r".*", "waits for events"),
 )  # fmt: skip
-"""Pattern of a file, pattern of a function, and what a thread does there."""
+"""Pattern of a file, pattern of a function, and what a thread does there; the first that fits counts."""
 
 
 def find_collective(thread: Thread) -> str:
@@ -131,8 +131,10 @@ def find_wait(thread: Thread) -> str:
     """Return what a thread waits for, ``waits in all_reduce``; "" if no frame above the user's code shows it."""
     if collective := find_collective(thread):
         return f"waits in {collective}"
-    for frame in _library_frames(thread):
-        for file, function, words in WAITS:
+    frames = _library_frames(thread)
+    # What a thread waits for is said better by the caller: a data loader waits for events too.
+    for file, function, words in WAITS:
+        for frame in frames:
             if re.search(file, frame.file) and re.fullmatch(function, frame.function):
                 return words.format(function=frame.function)
     return ""

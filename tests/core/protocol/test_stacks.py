@@ -109,3 +109,13 @@ def test_packed_stacks_are_the_same_after_the_way():
     assert pack(processes).isascii()
     with pytest.raises(ValueError, match="not the stacks"):
         unpack("no stacks")
+
+
+def test_data_loader_that_waits_for_events_is_named_as_such():
+    frames = [
+        Frame(file="/lib/python3.11/selectors.py", line=415, function="select"),
+        Frame(file="/lib/python3.11/multiprocessing/queues.py", line=122, function="get"),
+        Frame(file="/torch/utils/data/dataloader.py", line=1284, function="_try_get_data"),
+        own("/app/train.py", 41),
+    ]
+    assert sentence(group([rank(0, *frames)])) == "rank 0 waits for the data loader (train.py:41)"
