@@ -406,8 +406,21 @@ class StacksPart:
     is_last: bool
 
 
-TO_WORKER = (life.Invited, life.JobEnded, life.OutputsTaken, StacksWanted)
-TO_HEAD = (life.RayLost, life.Lost, OutputsClaimed, FileLeft, StacksPart)
+@dataclass(frozen=True, slots=True)
+class CheckpointWanted:
+    """A question of the head: has a worker saved anything among the checkpoints? It is not an event."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFound:
+    """A worker's answer to ``CheckpointWanted``. It is not an event."""
+
+    host: str
+    is_there: bool
+
+
+TO_WORKER = (life.Invited, life.JobEnded, life.OutputsTaken, StacksWanted, CheckpointWanted)
+TO_HEAD = (life.RayLost, life.Lost, OutputsClaimed, FileLeft, StacksPart, CheckpointFound)
 
 
 def encode(value: Any) -> Message:

@@ -25,6 +25,7 @@ from raysm.instance.control import HeadControl, MessageReceived, Report
 from raysm.instance.divergence import DivergenceWatch
 from raysm.instance.driver_process import DriverRun
 from raysm.instance.exit_status import STOPPED, ExitStatus
+from raysm.instance.first_checkpoint import FIRST_CHECKPOINT_S, warn_without_checkpoint
 from raysm.instance.gcs_state import NodeWatcher, nodes_socket, pending_socket, watch_pending
 from raysm.instance.head_policy import HeadPolicy, Rules
 from raysm.instance.instance import Instance
@@ -51,8 +52,15 @@ LINE_POLL_S = 5.0
 
 
 class Head:
-    def __init__(self, instance: Instance, children: Children) -> None:
+    def __init__(
+        self,
+        instance: Instance,
+        children: Children,
+        *,
+        first_checkpoint_s: float = FIRST_CHECKPOINT_S,
+    ) -> None:
         self._instance, self._children = instance, children
+        self._first_checkpoint_s = first_checkpoint_s
         # The joining deadline counts from here, before Ray starts, as it does on workers.
         self._started_s = time.monotonic()
         self._inbox = life.Inbox()
@@ -82,6 +90,8 @@ class Head:
         """``IP:port``, once the cluster is formed."""
         self._owners: Owners | None = None
         self._described: set[str] | None = None
+        self._checkpoints: dict[str, bool] = {}
+        """Whether each worker has saved something, as far as it has answered."""
         self._files_left: list[ResultFile] = []
         self._farewell_until_s = 0.0
         # Another process asks the GCS, because Ray's client brings threads and 90 MB, and this
@@ -170,6 +180,8 @@ class Head:
                         self._answer_claim(host, keys, size_bytes)
                     case control.FileLeft(name, size_bytes, sha256):
                         self._files_left.append(described_file(name, size_bytes, sha256))
+                    case control.CheckpointFound(_, is_there):
+                        self._checkpoints[host] = is_there
                     case control.StacksPart() as part:
                         if self._stacks is not None:
                             self._stacks.take(part)
@@ -350,6 +362,8 @@ class Head:
         else:
             self._driver = self._start_driver(self._gcs_address)
         self._spawn(self._watch_requests())
+        if self._instance.request.limits.spot and self._instance.environment.has_checkpoints:
+            self._spawn(self._watch_first_checkpoint())
         self._begin_to_watch()
         named = self._instance.environment.addresses.get(self._instance.name, address)
         shown = LOOPBACK if is_loopback(named) else address
@@ -397,6 +411,19 @@ class Head:
             await watch_pending(path, observe(unmet, waiting), remark)
         except InvalidRequest as error:
             self._inbox.put(life.Failed(error))
+
+    async def _watch_first_checkpoint(self) -> None:
+        def ask_others() -> frozenset[str]:
+            self._tell_all(control.encode(control.CheckpointWanted()))
+            return self._control.joined
+
+        await warn_without_checkpoint(
+            self._instance.has_checkpoint,
+            ask_others,
+            self._checkpoints,
+            remark,
+            self._first_checkpoint_s,
+        )
 
     def _start_driver(self, address: str | None) -> DriverRun:
         watch = DivergenceWatch(self._instance.request, remark, self._end_at_divergence)

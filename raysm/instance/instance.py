@@ -26,6 +26,7 @@ from raysm.instance.address import LOOPBACK, is_loopback, list_interfaces
 from raysm.instance.children import WAIT, Commands
 from raysm.instance.control import Identity
 from raysm.instance.environment import Environment
+from raysm.instance.first_checkpoint import has_checkpoint
 from raysm.instance.ray_node import LATER, Capacity, detect_capacity, ray_version, start_arguments
 from raysm.instance.ray_start import WORKERS
 from raysm.instance.scratch import private_token
@@ -64,6 +65,11 @@ class Instance:
         """True if the network's interfaces are this instance's alone, not those of a machine with several."""
         named = self.environment.addresses.get(self.name)
         return named is None or not is_loopback(named)
+
+    def has_checkpoint(self) -> bool:
+        """Return whether something was saved among the checkpoints of this instance."""
+        paths = self.environment.paths
+        return has_checkpoint(paths.checkpoints, paths.state(self.name), self.payload.source)
 
     def at(self, address: str | None) -> "Instance":
         """Return this instance with its ``address`` and the network interface that has it, which the others use.

@@ -211,12 +211,20 @@ class Worker:
                 match control.decode(message, control.TO_WORKER):
                     case control.StacksWanted(number):
                         self._spawn(self._send_stacks, number)
+                    case control.CheckpointWanted():
+                        self._spawn(self._send_checkpoint)
                     case None:
                         pass
                     case event:
                         self._inbox.put(event)
             case _:
                 self._inbox.put(report)
+
+    async def _send_checkpoint(self) -> None:
+        assert self._control is not None
+        is_there = await asyncio.to_thread(self._instance.has_checkpoint)
+        answer = control.CheckpointFound("", is_there)
+        self._network.call(self._control.tell, control.encode(answer))
 
     async def _send_stacks(self, number: int) -> None:
         # Imported when it is needed, because every start of an instance waits for imports.
