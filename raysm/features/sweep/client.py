@@ -34,7 +34,7 @@ from raysm.features.sweep.request import (
     SweepWorkload,
     swept_script,
 )
-from raysm.features.sweep.space import Parameter, space_of
+from raysm.features.sweep.space import Parameter, parse_space
 
 MAX_SHOWN = 20
 
@@ -318,7 +318,7 @@ class Sweep:
         """
         self.train = train
         self.space = space
-        ranges = {} if callable(space) else space_of(space)
+        ranges = {} if callable(space) else parse_space(space)
         fields: dict[str, Any] = {
             "metric": metric,
             "mode": mode,

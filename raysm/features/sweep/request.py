@@ -21,7 +21,7 @@ from raysm.core.request.workload import (
     plain,
 )
 from raysm.errors import InvalidRequest
-from raysm.features.sweep.space import Parameter, space_of
+from raysm.features.sweep.space import Parameter, parse_space
 
 
 class _Rule:
@@ -112,7 +112,7 @@ Rule: TypeAlias = Asha | Median | Pbt
 KINDS: Mapping[str, type[Any]] = {kind.kind: kind for kind in get_args(Rule)}
 
 
-def rule_of(written: object) -> Rule | None:
+def parse_rule(written: object) -> Rule | None:
     """Return the rule of an option.
 
     It is a rule, the name of a rule with default numbers, or JSON. None ends no trial.
@@ -201,7 +201,7 @@ class SweepWorkload(Workload):
 
     def __post_init__(self) -> None:
         # Texts such as "asha" become values here.
-        object.__setattr__(self, "stop", rule_of(self.stop))
+        object.__setattr__(self, "stop", parse_rule(self.stop))
         earlier = tuple(
             item if isinstance(item, Earlier) else from_json(Earlier, item, "warm_start")
             for item in self.warm_start
@@ -209,7 +209,7 @@ class SweepWorkload(Workload):
         object.__setattr__(self, "warm_start", earlier)
         # An empty space is an error, unless a function draws it.
         if self.space or not self.draws_itself:
-            object.__setattr__(self, "space", space_of(self.space))
+            object.__setattr__(self, "space", parse_space(self.space))
         if not isinstance(self.metric, str) or not self.metric:
             raise InvalidRequest(
                 f"Sweep: metric is the name of what the trials report, 'loss', got {self.metric!r}"
@@ -266,7 +266,7 @@ class SweepWorkload(Workload):
     def planned_trials(self) -> int:
         return min(self.trials, self.combinations) if self.chosen_search == "grid" else self.trials
 
-    def part_of_grid(self, trials: int) -> str:
+    def describe_part_of_grid(self, trials: int) -> str:
         is_part = self.chosen_search == "grid" and trials < self.combinations
         return f", {trials:,} of {self.combinations:,} combinations" if is_part else ""
 
@@ -283,7 +283,7 @@ class SweepWorkload(Workload):
         drawn = ", ".join(f"{name}={plain(name, str(item))}" for name, item in self.space.items())
         trials = (
             f"{self.planned_trials} "
-            f"trial{'s'[: self.planned_trials != 1]}{self.part_of_grid(self.planned_trials)}"
+            f"trial{'s'[: self.planned_trials != 1]}{self.describe_part_of_grid(self.planned_trials)}"
         )
         learned = f" after {len(self.warm_start):,} earlier ones" if self.warm_start else ""
         return (

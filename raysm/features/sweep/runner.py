@@ -39,7 +39,7 @@ from raysm.instance.work.runner import Runner, leave_on_sigterm
 
 class SweepRunner(Runner[SweepWorkload]):
     def run(self, address: str) -> None:
-        self.workload = as_launched(self.workload, self.environment.hyperparameters)
+        self.workload = apply_hyperparameters(self.workload, self.environment.hyperparameters)
         print(self.workload.plan, flush=True)  # noqa: T201
         ray.init(address=address, configure_logging=False)
         # The journal is on disk at all times, so SIGTERM may end the process anywhere.
@@ -73,11 +73,13 @@ class SweepRunner(Runner[SweepWorkload]):
                 "trials": float(len(outcome.entries)),
                 "resumed_trials": float(outcome.resumed),
             },
-            summary=". ".join([summary_of(outcome, self.workload), *outcome.notes]),
+            summary=". ".join([summarize(outcome, self.workload), *outcome.notes]),
         )
 
 
-def as_launched(workload: SweepWorkload, hyperparameters: Mapping[str, str]) -> SweepWorkload:
+def apply_hyperparameters(
+    workload: SweepWorkload, hyperparameters: Mapping[str, str]
+) -> SweepWorkload:
     """Return the sweep to run: in a tuning job one trial with the values that the service chose."""
     # Only a tuning job sets this; a user's own hyperparameters may have any other name.
     if TUNING_OBJECTIVE not in hyperparameters:
@@ -119,7 +121,7 @@ def write_result(
     )
     path = written.write(folder)
     # Both formats: JSON keeps every type, and tables are read from Parquet.
-    table = table_of(trials)
+    table = to_table(trials)
     columns = [table.column(name).combine_chunks() for name in table.column_names]
     parquet = write_parquet(folder / TABLE, table.schema, [columns], units=("trials",))
     how = f'import json; trials = json.load(open("{TRIALS}"))["trials"]'
@@ -132,7 +134,7 @@ def write_result(
     )
 
 
-def table_of(trials: Sequence[Trial]) -> pa.Table:
+def to_table(trials: Sequence[Trial]) -> pa.Table:
     rows: dict[str, list[Any]] = {
         name: [getattr(trial, name) for trial in trials]
         for name in ("number", "status", "value", "reports", "seconds", "host", "reason")
@@ -144,7 +146,7 @@ def table_of(trials: Sequence[Trial]) -> pa.Table:
     return pa.table({name: _column(values) for name, values in rows.items()})
 
 
-def summary_of(outcome: Outcome, workload: SweepWorkload) -> str:
+def summarize(outcome: Outcome, workload: SweepWorkload) -> str:
     trials = [entry.trial for entry in outcome.entries]
     best = best_of(trials, workload.mode)
     words = {"done": "done", "stopped": "ended early", "failed": "failed"}
@@ -155,7 +157,7 @@ def summary_of(outcome: Outcome, workload: SweepWorkload) -> str:
         f"{counts[word]} {word}" for word in (*words.values(), "diverged") if counts[word]
     )
     found = f"{len(trials)} trial{'s'[: len(trials) != 1]}"
-    part = workload.part_of_grid(len(trials))
+    part = workload.describe_part_of_grid(len(trials))
     if best is None:
         return f"{found}{part}: {text}"
     params = ", ".join(f"{name} = {value}" for name, value in best.params.items())

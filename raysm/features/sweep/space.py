@@ -78,17 +78,17 @@ class Range:
         value = trial.suggest_float(
             name, self.low, self.high, step=None if self.log else self.step, log=self.log
         )
-        return self._rounded(value) if self.log else value
+        return self._round(value) if self.log else value
 
-    def varied(self, value: Any, rng: random.Random) -> float:
+    def vary(self, value: Any, rng: random.Random) -> float:
         if self.is_integer:
             # The product with a small integer may round to the same integer, which then changes by
             # 1.
             near = round(value * rng.choice(VARIED_BY))
-            return int(self._clipped(near if near != value else value + rng.choice((-1, 1))))
+            return int(self._clip(near if near != value else value + rng.choice((-1, 1))))
         if self.step is not None and not self.log:
-            return self._rounded(self._clipped(float(value) + rng.choice((-1, 1)) * self.step))
-        return self._rounded(self._clipped(float(value) * rng.choice(VARIED_BY)))
+            return self._round(self._clip(float(value) + rng.choice((-1, 1)) * self.step))
+        return self._round(self._clip(float(value) * rng.choice(VARIED_BY)))
 
     def count(self) -> int:
         """Return the number of values; InvalidRequest if there are infinitely many."""
@@ -106,32 +106,32 @@ class Range:
             yield (
                 int(self.low) + number
                 if self.is_integer
-                else self._rounded(self.low + number * (self.step or 0))
+                else self._round(self.low + number * (self.step or 0))
             )
 
     def grid(self) -> tuple[Value, ...]:
         """Return all values; InvalidRequest if there are infinitely many."""
         return tuple(self.each())
 
-    def tuned(self) -> tuple[str, dict[str, Any]]:
+    def to_tuning_range(self) -> tuple[str, dict[str, Any]]:
         """Return the range as the service's tuning jobs take it.
 
         That is the kind of range, and its fields without the name.
         """
         # The service has no steps.
         if self.step is not None:
-            return self.listed()
+            return self.to_tuning_list()
         bounds = {"MinValue": str(self.low), "MaxValue": str(self.high)}
         kind = "IntegerParameterRanges" if self.is_integer else "ContinuousParameterRanges"
         return kind, {**bounds, "ScalingType": "Logarithmic" if self.log else "Linear"}
 
-    def listed(self) -> tuple[str, dict[str, Any]]:
+    def to_tuning_list(self) -> tuple[str, dict[str, Any]]:
         if self.count() > MAX_LISTED:
             raise InvalidRequest(
                 f"{self} has {self.count():,} values, and a tuning job of the service lists at "
                 f"most {MAX_LISTED}; take larger steps, or another search than grid"
             )
-        return Choice(self.grid()).tuned()
+        return Choice(self.grid()).to_tuning_range()
 
     def read(self, text: str) -> Value:
         return int(text) if self.is_integer else float(text)
@@ -140,10 +140,10 @@ class Range:
         is_number = type(value) in (int, float)
         return is_number and self.low <= value <= self.high  # type: ignore[operator]
 
-    def _clipped(self, value: float) -> float:
+    def _clip(self, value: float) -> float:
         return min(max(value, self.low), self.high)
 
-    def _rounded(self, value: float) -> float:
+    def _round(self, value: float) -> float:
         if self.step is None:
             return value
         # 1e-9 is added because (0.3 - 0.0) / 0.1 is 2.9999999999999996.
@@ -190,7 +190,7 @@ class Choice:
     def suggest(self, name: str, trial: Any) -> Any:
         return trial.suggest_categorical(name, self.values)
 
-    def varied(self, value: Any, rng: random.Random) -> Any:
+    def vary(self, value: Any, rng: random.Random) -> Any:
         """Return the value before or after ``value``: numbers in a list are usually in order."""
         at = self.values.index(value) if value in self.values else 0
         return self.values[min(max(at + rng.choice((-1, 1)), 0), len(self.values) - 1)]
@@ -204,7 +204,7 @@ class Choice:
     def grid(self) -> tuple[Value, ...]:
         return self.values
 
-    def tuned(self) -> tuple[str, dict[str, Any]]:
+    def to_tuning_range(self) -> tuple[str, dict[str, Any]]:
         texts = [_text(value) for value in self.values]
         if len(set(texts)) != len(texts):
             raise InvalidRequest(
@@ -212,8 +212,8 @@ class Choice:
             )
         return "CategoricalParameterRanges", {"Values": texts}
 
-    def listed(self) -> tuple[str, dict[str, Any]]:
-        return self.tuned()
+    def to_tuning_list(self) -> tuple[str, dict[str, Any]]:
+        return self.to_tuning_range()
 
     def read(self, text: str) -> Value:
         values: dict[str, Value] = {_text(value): value for value in self.values}
@@ -286,7 +286,7 @@ RANGES: Mapping[str, Callable[..., Range]] = {
 }
 
 
-def space_of(written: object) -> dict[str, Parameter]:
+def parse_space(written: object) -> dict[str, Parameter]:
     """Return the ranges of a space whose values are ranges, texts of a command line, or JSON."""
     if not isinstance(written, Mapping) or not written:
         raise InvalidRequest(

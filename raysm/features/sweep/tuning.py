@@ -34,7 +34,7 @@ Parsers: TypeAlias = Mapping[str, Callable[[str], Value]]
 MODES: Mapping[str, str] = {"Minimize": "min", "Maximize": "max"}
 
 
-def parsers_of(config: Mapping[str, Any]) -> Parsers:
+def make_parsers(config: Mapping[str, Any]) -> Parsers:
     kinds: Parsers = {"Integer": int, "Continuous": float, "Categorical": _category}
     ranges = config.get("ParameterRanges") or {}
     return {
@@ -220,7 +220,7 @@ def attach_tuning(name: str, on: "Target | Service | None" = None) -> Tuning:
             "that sent it"
         )
     return Tuning(
-        name, objective["MetricName"], MODES[objective["Type"]], parsers_of(config), service
+        name, objective["MetricName"], MODES[objective["Type"]], make_parsers(config), service
     )
 
 
@@ -253,7 +253,7 @@ MIN_TIME_S = 120
 NUMBER = r"-?[0-9][0-9.e+-]*"
 
 
-def request_of(
+def make_request(
     name: str,
     sweep: SweepWorkload,
     training: Mapping[str, Any],
@@ -312,7 +312,7 @@ def _config(sweep: SweepWorkload, parallel: int) -> dict[str, Any]:
     ranges: dict[str, list[dict[str, Any]]] = {}
     for name, parameter in sweep.space.items():
         # The service's grids take no numbers: a grid lists each value.
-        kind, item = parameter.listed() if is_grid else parameter.tuned()
+        kind, item = parameter.to_tuning_list() if is_grid else parameter.to_tuning_range()
         ranges.setdefault(kind, []).append({"Name": name, **item})
     return without_none(
         Strategy=STRATEGIES[sweep.chosen_search],
@@ -405,7 +405,7 @@ def prepare_tuning(
             "(limits.max_runtime_s)"
         )
     if job.cap is not None:
-        job = _with_cap_of_trial(job, sweep.planned_trials)
+        job = _cap_trial(job, sweep.planned_trials)
     # A warning only: it may be in the project's file for other jobs.
     if request.tracking is not None and not request.is_tracked_by_head:
         _log.warning(
@@ -418,7 +418,7 @@ def prepare_tuning(
     suffix = f"{time.strftime('%m%d%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
     begin = re.sub(r"[^a-zA-Z0-9-]", "-", job.task)[: MAX_NAME - len(suffix) - 1].strip("-")
     name = f"{begin}-{suffix}"
-    call = request_of(
+    call = make_request(
         name,
         sweep,
         job.plan.request,
@@ -429,7 +429,7 @@ def prepare_tuning(
     return PreparedTuning(name=name, sweep=sweep, request=call, job=job)
 
 
-def _with_cap_of_trial(job: Prepared, trials: int) -> Prepared:
+def _cap_trial(job: Prepared, trials: int) -> Prepared:
     """Return the job of a trial, which may cost its part of ``max_cost``.
 
     The service bounds the number of trials and the time of each; it promises no sum of both.

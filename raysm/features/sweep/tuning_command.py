@@ -96,7 +96,7 @@ def _follow(tuning: Tuning, console: Console) -> None:
     with interruptible() as interrupts:
         try:
             interrupts.raise_if_lost()
-            tuning.wait(ended=teller(tuning, console))
+            tuning.wait(ended=make_reporter(tuning, console))
         except (KeyboardInterrupt, BrokenPipeError):
             if tuning.is_billed:
                 say_last(console, f"{tuning.name} keeps running; raysm stop {tuning.name} stops it")
@@ -110,7 +110,7 @@ def _follow(tuning: Tuning, console: Console) -> None:
             raise
 
 
-def teller(tuning: Tuning, console: Console) -> Callable[[Trial], None]:
+def make_reporter(tuning: Tuning, console: Console) -> Callable[[Trial], None]:
     def tell(trial: Trial) -> None:
         params = ", ".join(f"{name}={value}" for name, value in trial.params.items())
         # A trial that failed before its first report has none.
@@ -185,7 +185,7 @@ def _result(arguments: Arguments, tuning: Tuning, console: Console) -> None:
     shown = Console(stderr=True)
     tuning.wait(
         0.0 if arguments.no_wait else arguments.timeout,
-        ended=None if tuning.done() else teller(tuning, shown),
+        ended=None if tuning.done() else make_reporter(tuning, shown),
     )
     best = tuning.best
     result = brought(best, arguments.output, shown if arguments.json else console)

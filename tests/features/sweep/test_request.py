@@ -18,9 +18,9 @@ from raysm.features.sweep.request import (
     Median,
     Pbt,
     ScriptSweep,
-    rule_of,
+    parse_rule,
 )
-from raysm.features.sweep.space import Choice, Parameter, space_of
+from raysm.features.sweep.space import Choice, Parameter, parse_space
 
 LR = {"lr": raysm.loguniform(1e-4, 1e-1)}
 
@@ -158,7 +158,7 @@ class Drawn:
 def test_a_range_travels_as_json(parameter):
     text = json.dumps(to_json(parameter))
     assert from_json(type(parameter), json.loads(text)) == parameter
-    assert space_of({"x": json.loads(text)}) == {"x": parameter}
+    assert parse_space({"x": json.loads(text)}) == {"x": parameter}
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_what_is_varied_stays_in_its_range(parameter: Parameter, seed):
     rng = random.Random(seed)
     value = parameter.suggest("x", Drawn(seed))
     for _ in range(5):
-        value = parameter.varied(value, rng)
+        value = parameter.vary(value, rng)
     if isinstance(parameter, Choice):
         assert value in parameter.values
     else:
@@ -224,26 +224,26 @@ def test_a_grid_has_every_value_once():
     ],
 )
 def test_a_range_is_written_as_text_on_a_command_line(text, parameter):
-    assert space_of({"x": text}) == {"x": parameter}
+    assert parse_space({"x": text}) == {"x": parameter}
 
 
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: space_of({}), "needs a space.*got {}"),
-        (lambda: space_of({"l r": raysm.uniform(0, 1)}), "name.*'l r'"),
-        (lambda: space_of({"x": 3}), r"x is 3.*raysm\.choice\(\[3\]\)"),
+        (lambda: parse_space({}), "needs a space.*got {}"),
+        (lambda: parse_space({"l r": raysm.uniform(0, 1)}), "name.*'l r'"),
+        (lambda: parse_space({"x": 3}), r"x is 3.*raysm\.choice\(\[3\]\)"),
         (
-            lambda: space_of({"x": "lguniform:1:2"}),
+            lambda: parse_space({"x": "lguniform:1:2"}),
             "x: .*'lguniform'.*uniform, loguniform",
         ),
-        (lambda: space_of({"x": "0.001,0.01"}), r"choice:0\.001,0\.01$"),
-        (lambda: space_of({"x": "uniform:1"}), "x: .*'uniform:1'"),
+        (lambda: parse_space({"x": "0.001,0.01"}), r"choice:0\.001,0\.01$"),
+        (lambda: parse_space({"x": "uniform:1"}), "x: .*'uniform:1'"),
         (
-            lambda: space_of({"x": {"kind": "loguniform", "low": 0}}),
+            lambda: parse_space({"x": {"kind": "loguniform", "low": 0}}),
             "x: .*'loguniform'.*range, choice",
         ),
-        (lambda: space_of({"x": {"kind": "range", "low": 0}}), "x: .*'high'"),
+        (lambda: parse_space({"x": {"kind": "range", "low": 0}}), "x: .*'high'"),
     ],
 )
 def test_what_is_no_space_is_refused_with_the_value_and_the_remedy(make, said):
@@ -255,15 +255,15 @@ def test_what_is_no_space_is_refused_with_the_value_and_the_remedy(make, said):
     "rule", [Asha(grace=3), Median(least_trials=5), Pbt(every=2, share=0.5)], ids=str
 )
 def test_a_rule_travels_as_json(rule):
-    assert rule_of(to_json(rule)) == rule
-    assert rule_of(rule) is rule
+    assert parse_rule(to_json(rule)) == rule
+    assert parse_rule(rule) is rule
 
 
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: rule_of("ashe"), "stop='ashe'.*'asha'"),
-        (lambda: rule_of(7), "stop=7.*'asha'"),
+        (lambda: parse_rule("ashe"), "stop='ashe'.*'asha'"),
+        (lambda: parse_rule(7), "stop=7.*'asha'"),
         (lambda: Asha(grace=0), "Asha: grace.*got 0"),
         (lambda: Pbt(share=0.6), r"share.*got 0\.6"),
     ],

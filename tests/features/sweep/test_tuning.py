@@ -11,7 +11,13 @@ from raysm.core.client.submit import prepare
 from raysm.core.client.targets.connection import Polling
 from raysm.core.protocol.events import Trial, line
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound, NotDone
-from raysm.features.sweep.tuning import attach_tuning, parsers_of, prepare_tuning, request_of, tune
+from raysm.features.sweep.tuning import (
+    attach_tuning,
+    make_parsers,
+    make_request,
+    prepare_tuning,
+    tune,
+)
 from tests.support.sagemaker import refusal
 from tests.support.sagemaker_server import training_request
 from tests.support.tuning import BEGAN, SageMaker, scripted_tuning, summary
@@ -145,8 +151,8 @@ def test_that_trials_are_not_copied_to_a_file_of_this_machine_is_said(tmp_path, 
     "value", ["adam", "1", 1, 1.0, "true", True, None, '"1"', "NaN", "", "1e5"]
 )
 def test_without_its_sweep_a_choice_is_read_as_what_it_was(value):
-    kind, choices = raysm.choice([value]).tuned()
-    read = parsers_of({"ParameterRanges": {kind: [{"Name": "x", **choices}]}})["x"](
+    kind, choices = raysm.choice([value]).to_tuning_range()
+    read = make_parsers({"ParameterRanges": {kind: [{"Name": "x", **choices}]}})["x"](
         choices["Values"][0]
     )
     assert (read, type(read)) == (value, type(value))
@@ -174,7 +180,7 @@ def call(space=None, *, parallel=1, parents=(), **fields):
     sweep = raysm.Sweep(
         "train.py", space=space or SPACE, metric="loss", **{"mode": "min"} | fields
     ).workload()
-    return request_of(
+    return make_request(
         "tuned", sweep, TRAINING, parallel=parallel, parents=parents, takes_files=False
     )
 
@@ -275,4 +281,4 @@ def test_a_function_that_draws_is_refused():
         mode="min",
     ).workload()
     with pytest.raises(InvalidRequest, match="space of ranges"):
-        request_of("tuned", sweep, TRAINING, takes_files=False)
+        make_request("tuned", sweep, TRAINING, takes_files=False)

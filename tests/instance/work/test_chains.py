@@ -20,7 +20,7 @@ from raysm.features.similarity.cluster.modes.full import write_ids
 from raysm.features.similarity.cluster.reading import files
 from raysm.features.similarity.cluster.reading.columns import Selection
 from raysm.features.similarity.cluster.reading.matrix import open_matrix
-from raysm.features.sweep.runner import table_of
+from raysm.features.sweep.runner import to_table
 from raysm.instance.work.blocks import file_blocks
 from raysm.instance.work.file_names import data_files, input_files
 from raysm.instance.work.parquet import write_parquet
@@ -103,7 +103,7 @@ def batch(folder):
 
 def sweep(folder):
     Trials(metric="loss", mode="min", trials=tuple(TRIALS), best=0).write(folder)
-    table(folder, TABLE, table_of(TRIALS))
+    table(folder, TABLE, to_table(TRIALS))
 
 
 def grid(folder):

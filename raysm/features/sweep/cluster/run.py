@@ -84,7 +84,7 @@ def run_sweep(
     nodes: Sequence[Node],
     emit_event: Callable[[Event], None],
 ) -> Outcome:
-    size = size_of(workload, nodes)
+    size = choose_size(workload, nodes)
     offers = [{"CPU": float(node.cpus), "GPU": float(node.gpus)} for node in nodes]
     at_once, note = trials_at_once(offers, size, most=workload.concurrency)
     resumed = len(study.entries)
@@ -457,7 +457,7 @@ class _Run:
             self._study.save_spent(self._saved_s - self._begun_s)
 
 
-def size_of(workload: SweepWorkload, nodes: Sequence[Node]) -> TrialSize:
+def choose_size(workload: SweepWorkload, nodes: Sequence[Node]) -> TrialSize:
     """Return the resources of one trial.
 
     By default one GPU for each worker if any instance has one.

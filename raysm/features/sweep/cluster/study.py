@@ -57,7 +57,7 @@ class Study:
         self._draw = draw or (
             lambda trial: {name: item.suggest(name, trial) for name, item in workload.space.items()}
         )
-        self._folder = root / key_of(workload)
+        self._folder = root / hash_study(workload)
         root.mkdir(parents=True, exist_ok=True)
         if any(other != self._folder and other.is_dir() for other in root.iterdir()):
             raise InvalidRequest(
@@ -249,7 +249,7 @@ class Population:
         donor = self._members[self._rng.choice(ranked[:count])]
         space = self._workload.space
         params = {
-            name: space[name].varied(value, self._rng) for name, value in donor.trial.params.items()
+            name: space[name].vary(value, self._rng) for name, value in donor.trial.params.items()
         }
         copied = replace(donor.trial, number=number, params=params, host=entry.trial.host)
         return replace(donor, trial=copied)
@@ -281,7 +281,7 @@ def drawing_by(function: Callable[[Any], Any], name: str) -> Draw:
     return draw
 
 
-def key_of(workload: SweepWorkload) -> str:
+def hash_study(workload: SweepWorkload) -> str:
     # The title counts too, because another function over the same space has nothing to continue
     # from.
     content = {name: to_json(getattr(workload, name, ())) for name in workload.identity} | {

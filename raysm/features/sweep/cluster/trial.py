@@ -213,9 +213,9 @@ class TrialRun:
                 "report needs a checkpoint: raysm.report(…, checkpoint=folder). Start from the "
                 "folder that raysm.restored() returns"
             )
-        self.deliver(Message(report=self.with_uploaded(report), host=self.here.current_host))
+        self.deliver(Message(report=self.upload_checkpoint(report), host=self.here.current_host))
 
-    def with_uploaded(self, report: Report) -> Report:
+    def upload_checkpoint(self, report: Report) -> Report:
         if report.checkpoint is None:
             return report
         name = f"{self.assignment.number}/{secrets.token_hex(6)}"
@@ -249,8 +249,8 @@ def run_trial(assignment: Assignment, deliver: Callable[[Message], None]) -> Mes
             # The files in the model folder are the trial's last state.
             model = folder / MODEL
             left = model if any(model.iterdir()) else None
-            report = report_of(metrics_of(value, workload.metric), None, left)
-            return Message(report=run.with_uploaded(report), status="done", host=host)
+            report = report_of(find_metrics(value, workload.metric), None, left)
+            return Message(report=run.upload_checkpoint(report), status="done", host=host)
     except EndedEarly:
         return Message(status="stopped", host=host)
     except (
@@ -298,7 +298,7 @@ def call(
 def run_script(run: TrialRun) -> None:
     workload: ScriptSweep = run.workload  # type: ignore[assignment]
     source = run.here.payload / payload.SOURCE
-    arguments = arguments_of(run.assignment.params, fill_folders(workload.args, run.here))
+    arguments = to_arguments(run.assignment.params, fill_folders(workload.args, run.here))
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     words = command_line(workload.script, arguments, source=source, is_command=workload.command)
     with start_program(words, source) as process:
@@ -327,7 +327,7 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def arguments_of(params: Mapping[str, Any], args: Sequence[str] = ()) -> list[str]:
+def to_arguments(params: Mapping[str, Any], args: Sequence[str] = ()) -> list[str]:
     """Return parameters as arguments: ``--lr=0.01``, and the flag alone for True.
 
     False and None give none. A parameter that ``args`` has as ``{lr}`` is put there instead. Name
@@ -378,7 +378,7 @@ def seed_all(seed: int) -> None:
         sys.modules["torch"].manual_seed(seed)
 
 
-def metrics_of(value: object, metric: str) -> dict[str, float]:
+def find_metrics(value: object, metric: str) -> dict[str, float]:
     """Return the metrics in a function's value.
 
     They are the metric itself, or a mapping of several. Other values have none.

@@ -17,7 +17,7 @@ from raysm.errors import InvalidRequest, TrialFailed
 from raysm.features.sweep.cluster import run as runs
 from raysm.features.sweep.cluster.run import TrialSize, trials_at_once
 from raysm.features.sweep.cluster.study import Study
-from raysm.features.sweep.runner import as_launched
+from raysm.features.sweep.runner import apply_hyperparameters
 from tests.support.driving import drive
 from tests.support.sweeps import pack, run
 
@@ -412,7 +412,7 @@ def tuned(**fields):
 
 
 def test_in_a_tuning_job_the_sweep_is_one_trial_with_the_services_values():
-    trial = as_launched(tuned(stop="median", time_budget_s=600), CHOSEN)
+    trial = apply_hyperparameters(tuned(stop="median", time_budget_s=600), CHOSEN)
     assert {name: item.grid() for name, item in trial.space.items()} == {
         "lr": (0.01,),
         "n": (3,),
@@ -420,6 +420,6 @@ def test_in_a_tuning_job_the_sweep_is_one_trial_with_the_services_values():
     }
     assert (trial.planned_trials, trial.stop, trial.time_budget_s) == (1, None, None)
     own = tuned()
-    assert as_launched(own, {"lr": "0.01"}) is own
+    assert apply_hyperparameters(own, {"lr": "0.01"}) is own
     with pytest.raises(InvalidRequest, match="'n'"):
-        as_launched(own, {key: value for key, value in CHOSEN.items() if key != "n"})
+        apply_hyperparameters(own, {key: value for key, value in CHOSEN.items() if key != "n"})

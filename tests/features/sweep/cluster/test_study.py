@@ -20,15 +20,15 @@ from raysm.features.sweep.cluster.study import Entry, Population, Study, drawing
 from raysm.features.sweep.cluster.trial import (
     HeadFiles,
     TrialRun,
-    arguments_of,
     download,
-    metrics_of,
+    find_metrics,
     run_script,
     serve_files,
+    to_arguments,
     upload,
 )
 from raysm.features.sweep.request import Earlier, FunctionSweep, ScriptSweep
-from raysm.features.sweep.runner import summary_of, write_result
+from raysm.features.sweep.runner import summarize, write_result
 from raysm.instance.work.folders import PIECE_BYTES
 from raysm.instance.work.report import Report, parse, report_line, report_of
 from tests.support.sweeps import run
@@ -302,15 +302,15 @@ def test_the_result_is_the_table_in_two_formats_and_the_best_trials_files(files,
 
 
 def test_the_summary_names_the_best_the_direction_and_the_failures():
-    assert summary_of(outcome(), swept()) == (
+    assert summarize(outcome(), swept()) == (
         "best of 3 trials (1 done, 1 ended early, 1 failed; lowest loss): loss = 1.5 with lr = 0.3, kind = b (trial 2)"
         ". 1 of 3 trials failed, trial 1 with: ValueError: no"
     )
-    assert "highest loss): loss = 2 with" in summary_of(outcome(), swept(mode="max"))
-    part = summary_of(outcome(), swept(space={"n": raysm.randint(1, 4)}, search="grid"))
+    assert "highest loss): loss = 2 with" in summarize(outcome(), swept(mode="max"))
+    part = summarize(outcome(), swept(space={"n": raysm.randint(1, 4)}, search="grid"))
     assert part.startswith("best of 3 trials, 3 of 4 combinations (1 done, ")
     assert (
-        summary_of(outcome(entries=(Entry(trial=TRIALS_OF_IT[1]),)), swept()) == "1 trial: 1 failed"
+        summarize(outcome(entries=(Entry(trial=TRIALS_OF_IT[1]),)), swept()) == "1 trial: 1 failed"
     )
 
 
@@ -331,7 +331,7 @@ def test_the_summary_names_the_best_the_direction_and_the_failures():
     ids=lambda value: type(value).__name__,
 )
 def test_a_functions_value_is_the_metric_or_several_by_name(value, metrics):
-    assert metrics_of(value, "loss") == metrics
+    assert find_metrics(value, "loss") == metrics
 
 
 def test_a_population_needs_a_checkpoint_with_each_report(tmp_path):
@@ -415,9 +415,9 @@ def test_parameters_are_arguments_and_flags():
         "decay": None,
         "kind": "a b",
     }
-    assert arguments_of(params) == ["--lr=0.1", "--batch-size=32", "--nesterov", "--kind=a b"]
+    assert to_arguments(params) == ["--lr=0.1", "--batch-size=32", "--nesterov", "--kind=a b"]
     args = ["--batch_size={batch_size}", "{other}"]
-    assert arguments_of({"lr": 0.1, "batch_size": 32}, args) == [
+    assert to_arguments({"lr": 0.1, "batch_size": 32}, args) == [
         "--lr=0.1",
         "--batch_size=32",
         "{other}",
@@ -428,7 +428,7 @@ def test_argparse_takes_values_that_begin_with_a_dash():
     parser = argparse.ArgumentParser()
     parser.add_argument("--shift", type=float)
     parser.add_argument("--layer")
-    given = parser.parse_args(arguments_of({"shift": -1.6e-05, "layer": "-relu"}))
+    given = parser.parse_args(to_arguments({"shift": -1.6e-05, "layer": "-relu"}))
     assert (given.shift, given.layer) == (-1.6e-05, "-relu")
 
 
