@@ -1,4 +1,6 @@
-"""The known state of places and regions, which makes a ``Market``: backoffs after refusals, held instances, quotas.
+"""The known state of places and regions, from which a ``Market`` is made.
+
+It holds backoffs after refusals, held instances and quotas.
 
 Functions that write expect to run inside the caller's transaction.
 """
@@ -104,7 +106,10 @@ def _held(store: Store, place: Place) -> int | None:
 
 def _running(store: Store, place: Place) -> int:
     # Only with "state <> 'ended'" does SQLite use the partial index of open attempts.
-    query = f"SELECT coalesce(sum(count), 0) FROM attempt {WHERE} AND state <> 'ended' AND state = 'running'"
+    query = (
+        f"SELECT coalesce(sum(count), 0) FROM attempt {WHERE} "
+        "AND state <> 'ended' AND state = 'running'"
+    )
     return int(store.database.connection.execute(query, _key(place)).fetchone()[0])
 
 
@@ -136,25 +141,27 @@ def back_off_region(store: Store, region: str, reason: str, now: float) -> None:
         return
     failures, since_s, until_s = backoff
     execute(
-        "INSERT INTO region VALUES (?1, ?2, ?3, ?4, ?5, NULL) ON CONFLICT (name) DO UPDATE SET since_s = ?2, "
-        "closed_s = ?3, failures = ?4, reason = ?5",
+        "INSERT INTO region VALUES (?1, ?2, ?3, ?4, ?5, NULL) ON CONFLICT (name) DO UPDATE "
+        "SET since_s = ?2, closed_s = ?3, failures = ?4, reason = ?5",
         (region, since_s, until_s, failures, reason),
     )
     store.log(now, "", "closed", f"{region} for {until_s - now:.0f} s: {reason}")
 
 
 def record_answer(store: Store, region: str, now: float, *, opens: bool = False) -> None:
-    """Record that a region has answered; with ``opens`` it accepted a job, which ends its backoff."""
+    """Record that a region has answered; with ``opens`` it accepted a job and its backoff ends."""
     store.database.connection.execute(
-        "INSERT INTO region VALUES (?1, NULL, 0, 0, '', ?2) ON CONFLICT (name) DO UPDATE SET heard_s = ?2, "
-        "since_s = NULL" + (", closed_s = 0, failures = 0, reason = ''" if opens else ""),
+        "INSERT INTO region VALUES (?1, NULL, 0, 0, '', ?2) ON CONFLICT (name) "
+        "DO UPDATE SET heard_s = ?2, since_s = NULL"
+        + (", closed_s = 0, failures = 0, reason = ''" if opens else ""),
         (region, now),
     )
 
 
 def market_in_use(store: Store) -> Counter[Place]:
     rows = store.database.connection.execute(
-        "SELECT region, instance_type, spot, sum(instances) FROM in_use GROUP BY 1, 2, 3 HAVING sum(instances) > 0"
+        "SELECT region, instance_type, spot, sum(instances) FROM in_use GROUP BY 1, 2, 3 "
+        "HAVING sum(instances) > 0"
     )
     return Counter({_place(row): int(row[3]) for row in rows})
 
@@ -179,13 +186,15 @@ def read_market(store: Store, limiter: Limiter, regions: list[str], now: float) 
     rooms = execute("SELECT region, instance_type, spot, held FROM room")
     # Leave out places where a job of the grid runs: when it ends, there is room again.
     refusing = execute(
-        "SELECT region, instance_type, spot, since_s FROM block WHERE NOT EXISTS (SELECT 1 FROM attempt WHERE "
-        "attempt.state <> 'ended' AND attempt.state = 'running' AND attempt.region = block.region "
-        "AND attempt.instance_type = block.instance_type AND attempt.spot = block.spot)"
+        "SELECT region, instance_type, spot, since_s FROM block WHERE NOT EXISTS (SELECT 1 "
+        "FROM attempt WHERE attempt.state <> 'ended' AND attempt.state = 'running' "
+        "AND attempt.region = block.region AND attempt.instance_type = block.instance_type "
+        "AND attempt.spot = block.spot)"
     )
     silent = execute("SELECT name, since_s FROM region WHERE since_s IS NOT NULL")
     quotas = execute(
-        "SELECT region, instance_type, spot, instances, iif(learned_s > ?, used_by_others, 0), source FROM quota",
+        "SELECT region, instance_type, spot, instances, iif(learned_s > ?, "
+        "used_by_others, 0), source FROM quota",
         (now - OTHERS_S,),
     )
     return Market(
@@ -203,8 +212,8 @@ def read_market(store: Store, limiter: Limiter, regions: list[str], now: float) 
 
 def last_refusal(store: Store, place: Place) -> str:
     row = store.database.connection.execute(
-        "SELECT reason FROM region WHERE name = ?1 AND since_s IS NOT NULL UNION ALL SELECT reason FROM block "
-        "WHERE region = ?1 AND instance_type = ?2 AND spot = ?3 LIMIT 1",
+        "SELECT reason FROM region WHERE name = ?1 AND since_s IS NOT NULL UNION ALL "
+        "SELECT reason FROM block WHERE region = ?1 AND instance_type = ?2 AND spot = ?3 LIMIT 1",
         _key(place),
     ).fetchone()
     return str(row[0]) if row else ""

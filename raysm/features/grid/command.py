@@ -1,4 +1,4 @@
-"""The command ``raysm grid``: read requests from the command line and files, and print the answers."""
+"""The command ``raysm grid``: read requests from the command line and files, print answers."""
 
 import functools
 import json
@@ -56,7 +56,10 @@ def _messages(arguments: Arguments, console: Console) -> Console:
 
 
 def request_of(arguments: Arguments) -> GridRequest:
-    """Return the request of a command line; flags override the grid's file, which overrides the project's file."""
+    """Return the request of a command line.
+
+    Flags override the grid's file, which overrides the project's file.
+    """
     path = Path(arguments.what)
     file = _file(arguments)
     base = read_settings(arguments, *(() if file.layer is None else (file.layer,)))
@@ -145,7 +148,10 @@ def _run(arguments: Arguments, console: Console) -> int:
         for note in grid.plan.notes:
             say(f"note: {note}", shown)
         for region in running.removed:
-            text = f"{region} was removed from the grid: its open jobs run to their end, and no job starts there"
+            text = (
+                f"{region} was removed from the grid: "
+                "its open jobs run to their end, and no job starts there"
+            )
             say(f"note: {text}", shown)
         say(
             f"grid {grid.plan.name}: {counted(len(grid.tasks), 'row')}, {running.added:,} new",
@@ -206,7 +212,10 @@ FLAGS = (
 
 
 def controller_of(arguments: Arguments, in_file: Mapping[str, Any]) -> ControllerJob | None:
-    """Return the Batch job that should run the grid, or None for this process; flags override the grid's file."""
+    """Return the Batch job that should run the grid, or None for this process.
+
+    Flags override the grid's file.
+    """
     named = {
         name: value
         for name, value in vars(arguments).items()
@@ -442,14 +451,20 @@ def _stop(arguments: Arguments, console: Console) -> None:
 
 def _retry(arguments: Arguments, console: Console) -> None:
     number = _handle(arguments).retry()
-    text = f"{counted(number, 'row')} of {arguments.grid} will be tried again by the next raysm grid run"
+    text = (
+        f"{counted(number, 'row')} of {arguments.grid} will be tried again by "
+        "the next raysm grid run"
+    )
     _answer(arguments, console, text, rows=number)
 
 
 def _extend(arguments: Arguments, console: Console) -> None:
     grid = GridHandle(arguments.grid)
     number = grid.extend(named_source(arguments), max_rows=arguments.max_rows or MAX_ROWS)
-    text = f"{counted(number, 'new row')} of {grid.name}; the controller, or the next raysm grid run, sends their jobs"
+    text = (
+        f"{counted(number, 'new row')} of {grid.name}; "
+        "the controller, or the next raysm grid run, sends their jobs"
+    )
     _answer(arguments, console, text, rows=number)
 
 

@@ -11,7 +11,10 @@ from raysm.core.protocol.names import CONTROLLER_DEFINITION
 REQUEST_VERBS = {
     "plan": "show a grid's places, costs and hours, and rows that cannot run; sends nothing",
     "run": "run a job for each row until all are done; the same command continues a grid",
-    "row": "send the job of one row, by its index, in a child of an AWS Batch array; a retry sends nothing twice",
+    "row": (
+        "send the job of one row, by its index, in a child of an AWS Batch array; "
+        "a retry sends nothing twice"
+    ),
 }
 
 GRID_VERBS = {
@@ -21,18 +24,26 @@ GRID_VERBS = {
     "rows": "list a grid's rows with state, number of jobs, last job and reason",
     "result": "fetch the result of one row, by its key",
     "report": "write the status as one HTML file that needs no network",
-    "table": "write the result tables of all rows (predictions, for example) to one Parquet file with the rows' keys",
+    "table": (
+        "write the result tables of all rows (predictions, "
+        "for example) to one Parquet file with the rows' keys"
+    ),
     "stop": "stop a grid and its open jobs; no further job is sent",
     "retry": "queue a grid's failed and stopped rows again, for the next run",
-    "extend": "read a grid's source again: new rows are added, and rows that are not done take corrected values",
+    "extend": (
+        "read a grid's source again: "
+        "new rows are added, and rows that are not done take corrected values"
+    ),
 }
 
 EXAMPLES = {
     "plan": "raysm grid plan train.py --rows drives.csv --regions us-east-1,eu-west-1 -- --lr {lr}",
-    "run": """\
-raysm grid run train.py --rows drives.csv --max-cost 500 -- --lr {lr}
-# the rows of a query, in the regions of their data
-raysm grid run train.py --sql sqlite:///drives.db "SELECT name AS key, uri AS input_data FROM drives" --max-cost 500""",
+    "run": (
+        "raysm grid run train.py --rows drives.csv --max-cost 500 -- --lr {lr}\n"
+        "# the rows of a query, in the regions of their data\n"
+        'raysm grid run train.py --sql sqlite:///drives.db "SELECT name AS key, '
+        'uri AS input_data FROM drives" --max-cost 500'
+    ),
     "row": "raysm grid row train.py --rows drives.csv --index 0 --wait",
     "status": "raysm grid status drives",
     "rows": "raysm grid rows drives --state failed",
@@ -41,7 +52,9 @@ raysm grid run train.py --sql sqlite:///drives.db "SELECT name AS key, uri AS in
 }
 
 HINTS = {
-    "--input": "the rows name the inputs: a column input_NAME holds the URI of each row's channel NAME"
+    "--input": (
+        "the rows name the inputs: a column input_NAME holds the URI of each row's channel NAME"
+    )
 }
 """What to do instead of an option that other commands have."""
 
@@ -80,7 +93,10 @@ def add_grid(commands: Any) -> None:
 
 
 def _add_request_verb(verbs: Any, name: str) -> None:
-    usage = f"raysm grid {name} FILE.toml|SCRIPT [options] [-- ARGUMENTS OF THE SCRIPT, as in --lr {{lr}}]"
+    usage = (
+        f"raysm grid {name} FILE.toml|SCRIPT [options] [-- ARGUMENTS OF THE "
+        "SCRIPT, as in --lr {lr}]"
+    )
     verb = add_command(verbs, name, REQUEST_VERBS[name], usage=usage, examples=EXAMPLES[name])
     verb.set_defaults(is_scripted=True)
     _add_request(verb)
@@ -154,7 +170,10 @@ def add_quotas(commands: Any) -> None:
 
 def _add_controller(verb: Any) -> None:
     job = verb.add_argument_group("controller", "run the grid by AWS Batch instead of this process")
-    text = "run the grid in a job of AWS Batch, without this machine; Batch starts it again if its host is lost"
+    text = (
+        "run the grid in a job of AWS Batch, without this machine; "
+        "Batch starts it again if its host is lost"
+    )
     job.add_argument("--via", choices=("batch",), help=text)
     add(job, "--job-queue NAME", "the job queue, of EC2 or Fargate; required with --via batch")
     text = (
@@ -180,7 +199,8 @@ def _index(text: str) -> int:
     if not text.isdecimal():
         # The variable is empty outside an array.
         raise argparse.ArgumentTypeError(
-            f"--index takes a whole number from 0, got {text!r}; AWS_BATCH_JOB_ARRAY_INDEX is set only in an array job"
+            f"--index takes a whole number from 0, got {text!r}; "
+            "AWS_BATCH_JOB_ARRAY_INDEX is set only in an array job"
         )
     return int(text)
 
@@ -227,7 +247,10 @@ def _add_request(verb: Any) -> None:
         "--budget", dest="max_cost", metavar="USD", type=float, help=argparse.SUPPRESS
     )
     add(rules, "--parallel N", "jobs at a time (default 200)", type=int)
-    text = "metric that jobs report as work per second, images_per_s for example; the grid adds them up"
+    text = (
+        "metric that jobs report as work per second, "
+        "images_per_s for example; the grid adds them up"
+    )
     add(rules, "--rate METRIC", text)
     text = "retries of a row after an error of its program that may be temporary (default 2)"
     add(rules, "--retries N", text, type=int)

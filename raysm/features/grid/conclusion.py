@@ -53,7 +53,10 @@ def refuse(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None
 def conclude(
     store: Store, attempt: Attempt, verdict: Verdict, description: Description | None, now: float
 ) -> None:
-    """End an attempt whose job has ended; ``description`` is None if the service no longer knows the job."""
+    """End an attempt whose job has ended.
+
+    ``description`` is None if the service no longer knows the job.
+    """
     started = description.started if description else None
     ended = _end(
         store,
@@ -76,7 +79,7 @@ def conclude(
 
 
 def start_times(description: Description) -> dict[str, float]:
-    """Return the fields of an attempt that follow from the start of its instances; empty before it."""
+    """Return the fields of an attempt that follow from its instances' start; empty before it."""
     if description.started is None:
         return {}
     times = {"started_s": description.started.timestamp()}
@@ -100,7 +103,10 @@ def settle(store: Store, attempt: Attempt) -> None:
 
 
 def end_orphan(store: Store, name: str, description: Description | None, now: float) -> None:
-    """Record the end of an orphaned job; ``description`` is None if the service no longer knows it."""
+    """Record the end of an orphaned job.
+
+    ``description`` is None if the service no longer knows it.
+    """
     row = store.orphan_row(name)
     if row is None or row["ended_s"] is not None:
         return
@@ -128,7 +134,10 @@ def interrupted(description: Description) -> dict[str, Any]:
 
 def interruptions_text(attempt: Attempt) -> str:
     times = "once" if attempt.interruptions == 1 else f"{attempt.interruptions:,} times"
-    return f"spot capacity was interrupted {times}, after {attempt.interrupted_s:,.0f} s of work: the job started again"
+    return (
+        f"spot capacity was interrupted {times}, "
+        f"after {attempt.interrupted_s:,.0f} s of work: the job started again"
+    )
 
 
 def billed_s(description: Description) -> float | None:
@@ -140,7 +149,10 @@ def billed_s(description: Description) -> float | None:
 
 
 def _billed_s(attempt: Attempt, description: Description | None) -> float:
-    """Return the billed seconds of a job; the most that it can be billed for if the service does not say."""
+    """Return the billed seconds of a job.
+
+    If the service does not say, this is the most that it can be billed for.
+    """
     seconds = None if description is None else billed_s(description)
     return most_billed_s(attempt.max_runtime_s) if seconds is None else seconds
 
@@ -220,6 +232,6 @@ def reason_to_pause(store: Store, grid: GridRecord) -> str | None:
         return None
     first_line = ends[0].reason.partition("\n")[0]
     return (
-        f"the first {limit} jobs failed for one reason: {first_line}; correct it and raysm grid retry {grid.name}, or "
-        "continue with raysm grid run --go-on"
+        f"the first {limit} jobs failed for one reason: {first_line}; "
+        f"correct it and raysm grid retry {grid.name}, or continue with raysm grid run --go-on"
     )

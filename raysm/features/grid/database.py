@@ -45,7 +45,10 @@ class LeaseLost(RaysmError):
 
 
 class StoreFailed(RaysmError):
-    """The file of a grid cannot be read or written: the disk is full, the file is damaged, or access is denied."""
+    """The file of a grid cannot be read or written.
+
+    The disk is full, the file is damaged, or access is denied.
+    """
 
 
 @contextlib.contextmanager
@@ -57,17 +60,18 @@ def naming_file(path: Path | str) -> Iterator[None]:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code == sqlite3.SQLITE_FULL:
             raise StoreFailed(
-                f"the disk that holds {path} is full; free some space and run the same command again: the grid "
-                "continues where it stopped, and its open jobs keep running"
+                f"the disk that holds {path} is full; free some space and run the same command "
+                "again: the grid continues where it stopped, and its open jobs keep running"
             ) from error
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR):
             raise StoreFailed(
-                f"{path} is damaged ({error}): restore it from a backup, or move it away and run the grid under "
-                "another --name; raysm jobs lists its jobs, which keep running"
+                f"{path} is damaged ({error}): restore it from a backup, or move it away and run "
+                "the grid under another --name; raysm jobs lists its jobs, which keep running"
             ) from error
         if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
             raise StoreFailed(
-                f"{path} cannot be written ({error}); give this user access to its folder, or set another RAYSM_HOME"
+                f"{path} cannot be written ({error}); "
+                "give this user access to its folder, or set another RAYSM_HOME"
             ) from error
         if code == sqlite3.SQLITE_BUSY:
             raise StoreFailed(
@@ -116,8 +120,9 @@ class GridDatabase:
         if version not in (0, VERSION, *MIGRATIONS):
             self.connection.close()
             raise InvalidRequest(
-                f"{self.path} was written by another raysm: its tables are of version {version}, this one reads "
-                f"{VERSION}; use the raysm that made it, or give the grid another name"
+                f"{self.path} was written by another raysm: "
+                f"its tables are of version {version}, this one reads {VERSION}; "
+                "use the raysm that made it, or give the grid another name"
             )
 
     def close(self) -> None:
@@ -213,7 +218,7 @@ class GridDatabase:
         return row is not None and row["fence"] == self.fence
 
     def lend_lease(self, owner: str) -> None:
-        """Leave the lease to a Batch job: no process of this machine gets it until the grid is taken back."""
+        """Leave the lease to a Batch job: no process here gets it until it is taken back."""
         with self.transaction("lend"):
             self.connection.execute("UPDATE lease SET owner = ?, until_s = ?", (owner, math.inf))
         self.fence = 0
@@ -283,5 +288,6 @@ def _refuse_network(path: Path) -> None:
     kind = max(above, default=(0, ""))[1]
     if kind.startswith(NETWORKED):
         raise InvalidRequest(
-            f"{path} is on a network file system ({kind}), where SQLite's locks fail; set RAYSM_HOME to a local folder"
+            f"{path} is on a network file system ({kind}), where SQLite's locks fail; "
+            "set RAYSM_HOME to a local folder"
         )

@@ -1,4 +1,4 @@
-"""How an attempt can end: the classes of ends, the consequences of each, and the words of SageMaker for each class.
+"""How an attempt can end: classes of ends, their consequences, and SageMaker's words for each.
 
 The words come from public reports of users and from the API's model; this project has seen none of
 them on AWS. Words that match no pattern are UNKNOWN, a class with its own consequences, so that new
@@ -82,7 +82,10 @@ ENDINGS: dict[str, Ending] = {
             "ERROR",
             then=TaskState.FAILED,
             pauses_grid=True,
-            advice="the same program would fail again: correct it, or the row, then raysm grid retry NAME",
+            advice=(
+                "the same program would fail again: "
+                "correct it, or the row, then raysm grid retry NAME"
+            ),
         ),
         Ending(
             "USER",
@@ -148,7 +151,8 @@ REFUSALS: tuple[tuple[str, str, str], ...] = (
     (r"CapacityExceeded|InsufficientCapacity", "", "CAPACITY"),
     (r"^ResourceInUse", "", "CLASH"),
     (
-        r"^(AccessDenied|UnrecognizedClient|InvalidClientTokenId|InvalidSignature|OptInRequired|ExpiredToken)",
+        r"^(AccessDenied|UnrecognizedClient|InvalidClientTokenId|InvalidSignature"
+        r"|OptInRequired|ExpiredToken)",
         "",
         "DENIED",
     ),
@@ -161,10 +165,11 @@ REFUSALS: tuple[tuple[str, str, str], ...] = (
 )
 
 DETERMINISTIC = (
-    "ArithmeticError", "AssertionError", "AttributeError", "FileNotFoundError", "ImportError", "IndentationError",
-    "IndexError", "IsADirectoryError", "KeyError", "LookupError", "ModuleNotFoundError", "NameError",
-    "NotADirectoryError", "NotImplementedError", "OverflowError", "PermissionError", "RecursionError", "SyntaxError",
-    "TabError", "TypeError", "UnboundLocalError", "UnicodeDecodeError", "UnicodeEncodeError", "ValueError",
+    "ArithmeticError", "AssertionError", "AttributeError", "FileNotFoundError", "ImportError",
+    "IndentationError", "IndexError", "IsADirectoryError", "KeyError", "LookupError",
+    "ModuleNotFoundError", "NameError", "NotADirectoryError", "NotImplementedError",
+    "OverflowError", "PermissionError", "RecursionError", "SyntaxError", "TabError", "TypeError",
+    "UnboundLocalError", "UnicodeDecodeError", "UnicodeEncodeError", "ValueError",
     "ZeroDivisionError",
     # raysm's own: the request, or the image, is wrong.
     "InvalidConfig", "InvalidRequest", "MissingDependency",
@@ -255,7 +260,10 @@ def _name_of_stop(description: Description, wish: str) -> str:
 
 
 def parse_quota(reason: str) -> tuple[int, int] | None:
-    """Return the quota that a refusal states, and the instances of it that all jobs of the account use; or None."""
+    """Return the quota that a refusal states, and the instances of it that are in use, or None.
+
+    The count includes all jobs of the account.
+    """
     numbers = QUOTA.search(reason)
     return None if numbers is None else (int(numbers["limit"]), int(numbers["used"]))
 
@@ -273,7 +281,10 @@ def brief(reason: str) -> str:
 
 
 def shortened(reason: str, length: int) -> str:
-    """Return at most ``length`` characters of a reason: its start, and its end with the underlying error."""
+    """Return at most ``length`` characters of a reason.
+
+    The start is kept, and the end, which has the underlying error.
+    """
     if len(reason) <= length:
         return reason
     begin = reason.partition("\n")[0][: length // 2]
@@ -281,6 +292,6 @@ def shortened(reason: str, length: int) -> str:
 
 
 def same_reason(reason: str) -> str:
-    """Return the first line without the parts that differ between jobs, such as numbers and names of hosts."""
+    """Return the first line without what differs between jobs, such as numbers and host names."""
     lines = reason.strip().splitlines()
     return re.sub(r"\S*\d\S*", "#", lines[0]) if lines else ""

@@ -1,8 +1,8 @@
-"""Make the job of a row: fill the request that all rows share with the row's columns, and package it.
+"""Make the job of a row: fill the shared request with the row's columns, and package it.
 
-Texts of the shared request may have columns in braces, ``{lr}`` or ``{lr:.3g}``. Columns that no text uses are
-hyperparameters. A row's own options win over the shared request. ``{state}`` and ``{channel_NAME}``
-stay, for the job to fill, unless columns have these names.
+Texts of the shared request may have columns in braces, ``{lr}`` or ``{lr:.3g}``. Columns that no
+text uses are hyperparameters. A row's own options win over the shared request. ``{state}`` and
+``{channel_NAME}`` stay, for the job to fill, unless columns have these names.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ def names_in(template: Any) -> frozenset[str]:
 
 
 def check_names(template: Any, columns: Iterable[str], origin: str) -> None:
-    """Check that the braces of a template hold columns of the rows, or names that every template may use."""
+    """Check that a template's braces hold the rows' columns or names that all templates have."""
     columns = sorted(set(columns) - set(GIVEN))
     # Braces cannot hold a column whose name has one of these.
     known = [f"{{{column}}}" for column in (*columns, *GIVEN) if set(column).isdisjoint(":!{}")]
@@ -53,8 +53,8 @@ def check_names(template: Any, columns: Iterable[str], origin: str) -> None:
     ):
         # 0.7, because even {a} and {b} are alike in their braces.
         hint = did_you_mean(f"{{{name}}}", known, cutoff=0.7) or (
-            f"; its columns are {', '.join(columns) or 'none'}; braces also take {', '.join(GIVEN)}, state, "
-            "channel_NAME"
+            f"; its columns are {', '.join(columns) or 'none'}; "
+            f"braces also take {', '.join(GIVEN)}, state, channel_NAME"
         )
         raise InvalidRequest(
             f"{{{name}}}: {origin} has no column {name!r}{hint} (write a literal brace twice)"
@@ -62,7 +62,7 @@ def check_names(template: Any, columns: Iterable[str], origin: str) -> None:
 
 
 def fill(template: Any, values: Mapping[str, Value], where: str) -> Any:
-    """Return a template filled with the values of one row; parts without braces stay the same objects."""
+    """Return a template filled with a row's values; parts without braces stay the same objects."""
     return _mapped(
         template,
         lambda text: _fill_text(text, values, where) if "{" in text or "}" in text else text,
@@ -70,7 +70,7 @@ def fill(template: Any, values: Mapping[str, Value], where: str) -> Any:
 
 
 def _mapped(template: Any, change: Callable[[str], str]) -> Any:
-    """Return a template with each of its texts changed; parts without a change stay the same objects."""
+    """Return a template with each of its texts changed; unchanged parts stay the same objects."""
     if isinstance(template, str):
         return change(template)
     if isinstance(template, Mapping):
@@ -108,7 +108,8 @@ def _fill_text(text: str, values: Mapping[str, Value], where: str) -> str:
         value = values.get(name)
         if value is None:
             raise InvalidRequest(
-                f"{where}: the column {name!r} is empty, but {text!r} uses it; fill it, or leave the row out"
+                f"{where}: the column {name!r} is empty, but {text!r} uses it; "
+                "fill it, or leave the row out"
             )
         try:
             parts.append(format(_formatted_value(value, form), form))
@@ -150,7 +151,8 @@ def _parts(text: str) -> tuple[tuple[str, str | None, str], ...]:
     for literal, name, form, conversion in parsed:
         if name == "" or conversion or "{" in (form or ""):
             raise InvalidRequest(
-                f"{text!r}: braces hold a column, as in {{lr}} or {{lr:.3g}}, got {{{name}}}; double literal braces"
+                f"{text!r}: braces hold a column, as in {{lr}} or {{lr:.3g}}, "
+                f"got {{{name}}}; double literal braces"
             )
         # A name is looked up as a whole: attributes, as in str.format, would let a file of rows
         # reach into the program.
@@ -201,7 +203,10 @@ class Template:
 
     @property
     def output_kms_key(self) -> str | None:
-        """The key for the jobs' outputs and the state of a grid that Batch runs; None uses the bucket's key."""
+        """The key for the jobs' outputs and the state of a grid that Batch runs.
+
+        None uses the bucket's key.
+        """
         security = self.options.get("security")
         return security.output_kms_key if security else None
 
@@ -224,9 +229,9 @@ class Template:
             for name in names:
                 if isinstance(value, str) and f"{{{name}}}" in value:
                     raise InvalidRequest(
-                        f"the argument {argument!r} of {self.workload.title} has {{{name}}}, but a pickled workload is "
-                        "the same for all rows: use a script, or let the rows differ in inputs (input_NAME) or "
-                        "environment (env_NAME)"
+                        f"the argument {argument!r} of {self.workload.title} has {{{name}}}, "
+                        "but a pickled workload is the same for all rows: use a script, "
+                        "or let the rows differ in inputs (input_NAME) or environment (env_NAME)"
                     )
 
     def job(
@@ -301,20 +306,23 @@ class Template:
         merged = {**shared, **of_task}
         if len(merged) > MAX_HYPERPARAMETERS:
             raise InvalidRequest(
-                f"{where}: {len(merged)} hyperparameters (unused columns count), and SageMaker takes at most "
-                f"{MAX_HYPERPARAMETERS}; leave out columns"
+                f"{where}: {len(merged)} hyperparameters (unused columns count), "
+                f"and SageMaker takes at most {MAX_HYPERPARAMETERS}; leave out columns"
             )
         for name, text in of_task.items():
             if len(text) > MAX_CHARACTERS:
                 raise InvalidRequest(
-                    f"{where}, column {name!r}: {len(text):,} characters, but a hyperparameter has at most "
-                    f"{MAX_CHARACTERS:,}; put the text into a file and the file's URI into the column"
+                    f"{where}, column {name!r}: {len(text):,} characters, "
+                    f"but a hyperparameter has at most {MAX_CHARACTERS:,}; "
+                    "put the text into a file and the file's URI into the column"
                 )
         return merged
 
 
 def _fill_workload(workload: Workload, values: Mapping[str, Value], where: str) -> Workload:
-    """Return the workload of a row, with an option and its value joined if the value begins with ``-``.
+    """Return the workload of a row.
+
+    An option and its value are joined if the value begins with ``-``.
 
     argparse would read ``-1.6e-05`` in ``--shift -1.6e-05`` as an option; ``--shift=-1.6e-05`` is
     clear.

@@ -72,11 +72,13 @@ class GridRequest:
         if self.max_rows < 1:
             raise InvalidRequest(f"max_rows must be at least 1, got {self.max_rows}")
 
-        limits, is_billed = self.template.options.get("limits"), self.template.target.is_billed
+        limits = self.template.options.get("limits")
+        is_billed = self.template.target.is_billed
         is_capped_by_day = limits is not None and limits.max_cost_per_day is not None
         if is_capped_by_day and is_billed and self.rules.max_cost is None:
             raise InvalidRequest(
-                "the jobs of a grid do not count for max_cost_per_day, and this grid has no cap of its own",
+                "the jobs of a grid do not count for max_cost_per_day, "
+                "and this grid has no cap of its own",
                 remedy="give it one: --max-cost USD (in Python: raysm.Rules(max_cost=…))",
             )
 
@@ -92,11 +94,16 @@ _log = logging.getLogger("raysm")
 
 
 def extend(store: Store, source: Source | None = None, *, max_rows: int = MAX_ROWS) -> int:
-    """Add the rows of a source that are new to a grid and take over corrected values; return how many rows are new."""
+    """Add a source's new rows to a grid, and take over corrected values.
+
+    Returns:
+        How many rows are new.
+    """
     grid = store.grid()
     if grid.state == "stopping":
         raise InvalidRequest(
-            f"the grid {grid.name!r} is being stopped and takes no new rows; wait until it is closed"
+            f"the grid {grid.name!r} is being stopped and takes no new rows; "
+            "wait until it is closed"
         )
     source = source or source_from_description(json.loads(grid.source))
     kept = read_target(path_of(grid.name))
@@ -115,7 +122,10 @@ def check_types(names: Iterable[str]) -> None:
 
 
 def join(store: Store, tasks: Iterable[Task]) -> int:
-    """Add the rows whose keys are new, and compare the others with what is recorded; return how many are new.
+    """Add the rows whose keys are new, and compare the others with what is recorded.
+
+    Returns:
+        How many rows are new.
 
     Rows that are not done take the values of the source, except rows with an open job. Each row
     that differs is named in a warning; a row that is done or has an open job also says so in its
@@ -249,6 +259,7 @@ def _source(path: Path, rows: Any) -> Source:
         return source_of(file if file.startswith("s3://") else path.absolute().parent / file)
     if "on" not in rows:
         raise InvalidRequest(
-            f"{path}: [rows] has a query and no database: on = 'sqlite:///campaigns.db', or env:NAME"
+            f"{path}: [rows] has a query and no database: "
+            "on = 'sqlite:///campaigns.db', or env:NAME"
         )
     return source_of(Query(texts["sql"], on=texts["on"], params=rows.get("params", {})))

@@ -24,7 +24,10 @@ TROUBLES_FIRST = tuple(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GridRow:
-    """One row of a grid. Unknown values are None. Region, instance type, count and spot are those of its last job."""
+    """One row of a grid.
+
+    Unknown values are None. Region, instance type, count and spot are those of its last job.
+    """
 
     key: str
     """The user's name of the row."""
@@ -102,7 +105,7 @@ MAX_NAMED = 5
 def row_tables(
     store: Store, service: Service, *, column: str = KEY, partial: bool = False
 ) -> Iterator[Any]:
-    """Yield the rows' result tables in the order of their source, with the row's key as first column."""
+    """Yield the rows' result tables in the order of their source, with the key as first column."""
     schema = None
     # A missing row is reported before the tables of a thousand rows are read.
     for key in _done_keys(store, partial):
@@ -119,17 +122,21 @@ def row_tables(
             fitting = named if schema is None else _fitted(named, schema)
             if fitting is None:
                 raise InvalidRequest(
-                    f"the table of the row {key!r} has the columns {_columns(named.schema)}, and those of the rows "
-                    f"before it {_columns(schema)}",
-                    remedy="let every row write the same columns and types; raysm grid result NAME KEY (in Python "
-                    "result(KEY)) has the table of one row",
+                    f"the table of the row {key!r} has the columns {_columns(named.schema)}, "
+                    f"and those of the rows before it {_columns(schema)}",
+                    remedy="let every row write the same columns and types; raysm grid result "
+                    "NAME KEY (in Python result(KEY)) has the table of one row",
                 )
             schema = fitting.schema
             yield fitting
 
 
 def write_tables(tables: Iterator[Any], path: Path) -> int:
-    """Write tables with the same columns as one Parquet file, which replaces an existing one; return its records."""
+    """Write tables with the same columns as one Parquet file, and replace an existing one.
+
+    Returns:
+        The number of records.
+    """
     if path.suffix.lower() in (".csv", ".tsv", ".json", ".jsonl", ".xlsx"):
         raise InvalidRequest(
             f"{path.name}: the table is written as Parquet; name a file that ends with .parquet"
@@ -162,8 +169,8 @@ def _done_keys(store: Store, partial: bool) -> list[str]:
         shown = ", ".join(f"{row.key} ({row.state.value})" for row in missing[:MAX_NAMED])
         more = f" and {len(missing) - MAX_NAMED:,} more" if len(missing) > MAX_NAMED else ""
         raise InvalidRequest(
-            f"{len(missing):,} of {len(rows):,} rows are not done: {shown}{more}; wait for them or try them again "
-            "(retry), or take what there is: --partial, in Python partial=True"
+            f"{len(missing):,} of {len(rows):,} rows are not done: {shown}{more}; wait for them "
+            "or try them again (retry), or take what there is: --partial, in Python partial=True"
         )
     return [row.key for row in rows if row.state is TaskState.DONE]
 
@@ -171,8 +178,8 @@ def _done_keys(store: Store, partial: bool) -> list[str]:
 def _named(table: Any, key: str, column: str) -> Any:
     if column in table.column_names:
         raise InvalidRequest(
-            f"the table of the row {key!r} has a column {column!r} too; name that of the rows' keys otherwise: "
-            "--column NAME (column=)"
+            f"the table of the row {key!r} has a column {column!r} too; "
+            "name that of the rows' keys otherwise: --column NAME (column=)"
         )
     with used_by("table"):
         import pyarrow
@@ -184,7 +191,10 @@ def _named(table: Any, key: str, column: str) -> Any:
 
 
 def _fitted(table: Any, schema: Any) -> Any:
-    """Return the table with the columns of ``schema``, or None; a number may change its type, but not its value."""
+    """Return the table with the columns of ``schema``, or None if it does not fit.
+
+    A number may change its type, but not its value.
+    """
     import pyarrow
 
     if table.schema.names != schema.names:

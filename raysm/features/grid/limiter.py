@@ -109,7 +109,7 @@ class Bucket:
         return replace(self, tokens=self.tokens - calls, answered=self.answered + calls)
 
     def made(self, cap: Rate, ahead_s: float = 0.0) -> "Bucket":
-        """Return the bucket after a call that was made at least ``ahead_s`` after its token was taken.
+        """Return the bucket after a call that was made ``ahead_s`` or more after taking its token.
 
         The service's own bucket was full and saved nothing in that time: without this correction,
         the call after a late one comes too early.
@@ -119,7 +119,9 @@ class Bucket:
         )
 
     def refused(self, now: float) -> "Bucket":
-        """Return the bucket after a throttled call, slower by half a call per answers since the last throttled one.
+        """Return the bucket after a throttled call.
+
+        It is slower by half a call per answers since the last throttled call.
 
         Halving alone, as TCP does, uses three quarters of a constant rate, and taking the mean rate
         of the answered calls five sixths.
@@ -155,9 +157,9 @@ class Limiter:
         # A crash of the machine loses only the tokens of the last seconds.
         self._database.execute("PRAGMA synchronous = OFF")
         self._database.execute(
-            "CREATE TABLE IF NOT EXISTS call_rate (name TEXT PRIMARY KEY, rate REAL NOT NULL, tokens REAL NOT NULL, "
-            "at_s REAL NOT NULL, is_measured INTEGER NOT NULL, answered INTEGER NOT NULL, refused_s REAL NOT NULL) "
-            "STRICT"
+            "CREATE TABLE IF NOT EXISTS call_rate (name TEXT PRIMARY KEY, rate REAL NOT NULL, "
+            "tokens REAL NOT NULL, at_s REAL NOT NULL, is_measured INTEGER NOT NULL, "
+            "answered INTEGER NOT NULL, refused_s REAL NOT NULL) STRICT"
         )
 
     def close(self) -> None:
@@ -183,7 +185,7 @@ class Limiter:
             keep(bucket.taken(-calls))
 
     def made(self, region: str, operation: str, now: float, ahead_s: float = 0.0) -> None:
-        """Record that a call, whose token was taken at least ``ahead_s`` earlier, was answered now."""
+        """Record the answer to a call whose token was taken at least ``ahead_s`` earlier."""
         with self._bucket(region, operation, now) as (bucket, keep):
             keep(bucket.made(self._rates[operation], ahead_s))
 
@@ -194,7 +196,7 @@ class Limiter:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Open a transaction, in which no other process takes a call; an exception rolls it back."""
+        """Open a transaction in which no other process takes a call; an exception rolls it back."""
         self._database.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -230,7 +232,8 @@ class Limiter:
         cap = self._rates[operation]
         name = self._name(region, operation)
         row = self._database.execute(
-            "SELECT rate, tokens, at_s, is_measured, answered, refused_s FROM call_rate WHERE name = ?",
+            "SELECT rate, tokens, at_s, is_measured, answered, refused_s "
+            "FROM call_rate WHERE name = ?",
             (name,),
         ).fetchone()
         if row is None:

@@ -17,12 +17,17 @@ from raysm.features.grid.store import Store, folder, path_of
 
 @contextlib.contextmanager
 def opened(name: str) -> Iterator[Store]:
-    """Open the store of a grid; for an unknown name, raise InvalidRequest with the names of existing grids."""
+    """Open the store of a grid.
+
+    Raises:
+        InvalidRequest: No grid has this name; the message has the names of existing grids.
+    """
     path = path_of(name)
     if not path.exists():
         names = grid_names()
         hint = did_you_mean(path.stem, names) or (
-            f"; if an AWS Batch array sent its rows, raysm grid rows {path.stem} --on aws --regions A,B lists them"
+            "; if an AWS Batch array sent its rows, "
+            f"raysm grid rows {path.stem} --on aws --regions A,B lists them"
         )
         existing = ", ".join(names) or "none"
         raise InvalidRequest(
@@ -41,12 +46,12 @@ def grid_names() -> list[str]:
 
 
 def refuse_grid(arguments: Any, _service: Service, _console: object) -> bool:
-    """Refuse the name of a grid where that of a job is needed; return False if there is no such grid."""
+    """Refuse the name of a grid where a job's is needed; return False if there is no such grid."""
     if arguments.job not in grid_names():
         return False
     raise InvalidRequest(
-        f"{arguments.job} is a grid, which has a job for each row: raysm grid rows {arguments.job} lists them, "
-        f"and raysm {arguments.command} takes the name of one"
+        f"{arguments.job} is a grid, which has a job for each row: raysm grid rows "
+        f"{arguments.job} lists them, and raysm {arguments.command} takes the name of one"
     )
 
 
@@ -82,8 +87,8 @@ class SentController:
         status, reason = self._status(service)
         if status == "FAILED":
             raise ServiceError(
-                f"{self} has failed: {reason or 'Batch gives no reason'}; its log is in the log group /aws/batch/job; "
-                "the same command submits it again"
+                f"{self} has failed: {reason or 'Batch gives no reason'}; "
+                "its log is in the log group /aws/batch/job; the same command submits it again"
             )
 
 

@@ -1,4 +1,7 @@
-"""Places where rows run, and their market as the controller knows it. Nothing here calls the service or the store."""
+"""Places where rows run, and their market as the controller knows it.
+
+Nothing here calls the service or the store.
+"""
 
 import json
 import math
@@ -8,8 +11,8 @@ from dataclasses import dataclass, field
 from raysm.features.grid.task import Attempt, Task
 
 PROBE_DIVISOR = 4
-"""A place that ran out of instances is tried with a quarter more than it held (1/PROBE_DIVISOR): new
-capacity is found within a few starts, and few jobs are refused before."""
+"""A place that ran out of instances is tried with a quarter more than it held (1/PROBE_DIVISOR):
+new capacity is found within a few starts, and few jobs are refused before."""
 
 NO_PRICE = "its price is unknown, and the grid has a budget"
 
@@ -118,7 +121,9 @@ class Market:
     outlook: Outlook = field(default_factory=Outlook)
 
     def bars(self, place: Place, count: int, now: float) -> tuple[float | None, str] | None:
-        """Return until when, and why, a place takes no job of ``count`` instances; None if it takes one.
+        """Return until when, and why, a place takes no job of ``count`` instances, or None.
+
+        None means that it takes one.
 
         The time is None if waiting does not help, since the quota is smaller than the job.
         """
@@ -148,7 +153,9 @@ class Market:
         return None
 
     def outpaces(self, places: Collection[Place], place: Place, task: Task, now: float) -> bool:
-        """Return whether faster places will have done all waiting rows before a job that starts now in ``place`` ends.
+        """Return whether faster places would finish all waiting rows first.
+
+        First means before a job that starts now in ``place`` ends.
 
         Without this, 2 of 20 simulated grids took 1.2 and 1.3 times as long, for a last row in the
         slowest region.
@@ -177,13 +184,15 @@ class Market:
         return done >= waiting
 
     def stuck(self, places: Collection[Place]) -> Mapping[Place, float]:
-        """Return since when each of these places has taken no job; empty if one of them takes jobs."""
+        """Return since when each of these places has taken no job; empty if one takes jobs."""
         moments = {place: self._refuses_since(place) for place in places}
         known = {place: moment for place, moment in moments.items() if moment is not None}
         return known if len(known) == len(moments) else {}
 
     def refused_s(self, place: Place, now: float) -> float:
-        """Return for how long a place has taken no job, which is the best guess of how much longer it will take none.
+        """Return for how long a place has taken no job.
+
+        This is the best guess of how much longer it will take none.
 
         When the backoff was the guess, at most an hour, rows waited for days, an hour at a time.
         """

@@ -119,7 +119,7 @@ class Forecast:
             self._seconds[place_of(attempt)].append((attempt.ended_s - attempt.sent_s) / task.work)
 
     def outlook(self, store: Store, now: float) -> Outlook:
-        """Return the outlook for the last rows; it is empty before, and if only one place is known."""
+        """Return the outlook for the last rows; it is empty before, and with one known place."""
         waiting = store.waiting_count(FORECAST_ROWS + 1) if len(self._seconds) > 1 else 0
         if not 0 < waiting <= FORECAST_ROWS or store.open_count() > FORECAST_ROWS:
             return Outlook()
@@ -209,7 +209,10 @@ class Worth:
     seconds: float | None
 
     def score(self, waiting_usd_per_hour: float) -> tuple[int, float]:
-        """Return the key for comparing places: the number of unknown parts, then the known cost including the wait."""
+        """Return the key for comparing places.
+
+        It is the number of unknown parts, then the known cost including the wait.
+        """
         unknown = sum(part is None for part in (self.usd, self.transfer_usd))
         return unknown, self.known_usd + self.wait_s * waiting_usd_per_hour / 3600
 
@@ -220,7 +223,7 @@ class Worth:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CostRate:
-    """Cost of a place apart from a row's duration, the same for all rows of a shape. None means unknown."""
+    """Cost of a place apart from a row's duration, for all rows of a shape. None means unknown."""
 
     usd_per_s: float | None
     transfer_usd: float | None
@@ -289,7 +292,10 @@ class Placement:
         )
 
     def companions(self, task: Task, offer: Offer) -> tuple[Offer, ...]:
-        """Return the offers from which the service may choose if a row is sent to ``offer``, which comes first."""
+        """Return the offers that the service may choose from if a row is sent to ``offer``.
+
+        ``offer`` comes first.
+        """
         if not self.any_type or offer.place.spot:
             return (offer,)
         there = [
@@ -323,7 +329,10 @@ class Placement:
         )
 
     def seconds(self, task: Task, offer: Offer) -> float | None:
-        """Return how long the row will take; for an untried type, an optimistic guess so that it is tried."""
+        """Return how long the row will take.
+
+        For an untried type this is an optimistic guess, so that it is tried.
+        """
         name = offer.place.instance_type
         if self.estimates.samples(name) or not offer.usd_per_hour:
             return self.estimates.seconds(task, name)

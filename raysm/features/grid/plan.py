@@ -1,4 +1,6 @@
-"""The plan of a grid: the place, cost and duration of each row, and why rows are impossible. Nothing is sent.
+"""The plan of a grid: each row's place, cost and duration, or why it is impossible.
+
+Nothing is sent.
 
 Rows are assigned greedily in the order in which the controller sends them: by priority, the longest
 first. Each row takes the place that is then cheapest for it, including the wait for the place's
@@ -63,7 +65,7 @@ class Assigned:
 def assign(
     tasks: Sequence[Task], placement: Placement, market: Market | None = None
 ) -> list[Assigned]:
-    """Return every row with its place, in the order of ``tasks``; without a market there are no quotas."""
+    """Return every row with its place, in the order of ``tasks``; no market means no quotas."""
     quotas = {} if market is None else market.quotas
     # For each place, a heap of the times when each instance of its quota is free, in seconds from
     # now; None: no quota.
@@ -127,7 +129,10 @@ def _rates_and_refusals(
         count = task.count or offer.count
         why = why_unfit(task, offer, placement.move_data)
         if why is None and limit is not None and limit < count:
-            why = f"the quota leaves {limit} of {offer.place.instance_type}, and the job takes {count}"
+            why = (
+                f"the quota leaves {limit} of {offer.place.instance_type}, "
+                f"and the job takes {count}"
+            )
         if why:
             reasons[str(offer.place)] = why
         else:
@@ -223,7 +228,8 @@ def regions_and_types(
     types = tuple(dict.fromkeys([*request.instance_types, *named]))
     if not types:
         raise InvalidRequest(
-            "the grid has no instance type; give --instance-type ml.g5.xlarge or a column instance_type"
+            "the grid has no instance type; "
+            "give --instance-type ml.g5.xlarge or a column instance_type"
         )
     return regions, types
 
@@ -251,7 +257,8 @@ def plan_grid(
         offer = each.offer or offers[0]
         request.template.job(each.task, offer.place, each.task.count or offer.count)
     limits = request.template.options.get("limits") or Limits()
-    budget_usd, target = request.rules.max_cost, request.template.target
+    budget_usd = request.rules.max_cost
+    target = request.template.target
     # Where nothing is billed, the cap of a job has no effect.
     of_job = limits.max_cost if target.is_billed else None
     if budget_usd is not None:
@@ -277,8 +284,8 @@ def plan_grid(
     # Compare the lowest cost: a grid that may turn out cheaper is not refused.
     if budget_usd is not None and plan.usd is not None and plan.usd[0] > budget_usd:
         raise InvalidRequest(
-            f"the rows cost at least {plan.usd[0]:,.2f} USD, but the budget is {budget_usd:,.2f} USD: raise it, or "
-            "take fewer rows"
+            f"the rows cost at least {plan.usd[0]:,.2f} USD, "
+            f"but the budget is {budget_usd:,.2f} USD: raise it, or take fewer rows"
         )
     return plan
 
@@ -286,7 +293,7 @@ def plan_grid(
 def _budget_notes(
     request: GridRequest, assigned: Sequence[Assigned], placement: Placement, max_runtime_s: int
 ) -> list[str]:
-    """Say what a budget means: how many jobs may run at a time, and which time limit allows more."""
+    """Say what a budget means: how many jobs may run at a time, and which limit allows more."""
     budget_usd = request.rules.max_cost
     assert budget_usd is not None, "only called with a budget"
     notes = [
@@ -329,8 +336,9 @@ def _check_prices(plan: GridPlan, budget_usd: float | None, target: Target) -> N
     for place in plan.places:
         if place.usd_per_hour is None:
             raise InvalidRequest(
-                f"the price of {place.place} is unknown, so a budget of {budget_usd:,.2f} USD cannot be "
-                f"guaranteed: {_price_remedy(target, place.place.region)}, or leave out the region or the budget"
+                f"the price of {place.place} is unknown, so a budget of {budget_usd:,.2f} "
+                f"USD cannot be guaranteed: {_price_remedy(target, place.place.region)}, "
+                "or leave out the region or the budget"
             )
 
 
@@ -370,7 +378,10 @@ def _planned_place(
 
 
 def _costs(each: Assigned, placement: Placement) -> tuple[float, float] | None:
-    """Return the cost of a row on the cheapest and the most expensive type that it may get; None if unknown."""
+    """Return a row's cost on the cheapest and the most expensive type it may get, or None.
+
+    None means that it is unknown.
+    """
     assert each.offer is not None, "it has a place"
     costs = []
     for offer in placement.companions(each.task, each.offer):
@@ -427,7 +438,8 @@ def _notes(
         if price is not None and age is not None and age > OLD_DAYS:
             version = f"version {price.version}"
             old.add(
-                f"the prices of {place.region} are {age} days old ({version}): raysm prices --refresh"
+                f"the prices of {place.region} are {age} days old "
+                f"({version}): raysm prices --refresh"
             )
     notes += sorted(old)
     if offers and any(each.worth is not None and each.worth.seconds is None for each in assigned):
@@ -436,11 +448,13 @@ def _notes(
         )
     if any(place.spot for place in used):
         notes.append(
-            "spot capacity costs between 10 % and 100 % of the on-demand price: SageMaker publishes no spot prices"
+            "spot capacity costs between 10 % and 100 % of the on-demand price: "
+            "SageMaker publishes no spot prices"
         )
     if any_type and not knows_preferences():
         notes.append(
-            "the installed botocore does not know InstancePreferences: instance types are tried one after the other"
+            "the installed botocore does not know InstancePreferences: "
+            "instance types are tried one after the other"
         )
     return notes
 
@@ -542,7 +556,7 @@ def ask_quotas(
 
 
 def reaching(request: GridRequest, tasks: Sequence[Task], services: Services) -> GridRequest:
-    """Return the same grid with a target that names all of its regions, if the target has such a field."""
+    """Return the grid with a target that names all of its regions, if it has such a field."""
     target = request.template.target
     if not hasattr(target, "regions"):
         return request

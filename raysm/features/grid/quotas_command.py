@@ -1,4 +1,7 @@
-"""The command ``raysm quotas``: the account's quotas of instances, and how many of them grids of this machine use."""
+"""The command ``raysm quotas``: the account's quotas of instances, and what grids use of them.
+
+It counts the grids of this machine.
+"""
 
 import json
 from collections import Counter
@@ -88,7 +91,10 @@ def fitting(
     *,
     is_asked: bool = False,
 ) -> list[Fitting]:
-    """Join quotas, use and prices, sorted by region, type and market; quotas of 0 only if the user named the types."""
+    """Join quotas, use and prices, sorted by region, type and market.
+
+    Quotas of 0 are included only if the user named the types.
+    """
     return [
         Fitting(
             place=place,

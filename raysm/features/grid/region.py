@@ -1,4 +1,4 @@
-"""The regions of the service as a grid's controller sees them: one region's calls, and all regions' token buckets.
+"""The service's regions as a grid's controller sees them: their calls and token buckets.
 
 Every call may raise ``ServiceError``; ``raysm.features.grid.endings`` says what it means.
 """
@@ -94,7 +94,10 @@ class Region:
         )
 
     def rates(self, names: Sequence[str], metric: str) -> Mapping[str, float]:
-        """Return the last value of a metric for up to ``RATES_PAGE`` jobs; jobs without a recent value are left out."""
+        """Return the last value of a metric for up to ``RATES_PAGE`` jobs.
+
+        Jobs without a recent value are left out.
+        """
         now = datetime.now(UTC)
         answer = self._service.call(
             "cloudwatch",
@@ -152,7 +155,9 @@ first are slow."""
 
 
 class RegionUnavailable(Exception):
-    """A region gave no usable answer: its token bucket was empty, or the call was throttled or failed.
+    """A region gave no usable answer.
+
+    Its token bucket was empty, or the call was throttled or failed.
 
     Attributes:
         reason: Why the call failed; empty if the region has only no token for it, or throttled it.
@@ -169,7 +174,9 @@ grid."""
 
 
 class RegionApi:
-    """The calls of all regions, limited by token buckets. Calls of one region are made in order, regions in parallel.
+    """The calls of all regions, limited by token buckets.
+
+    Calls of one region are made in order, regions in parallel.
 
     ``between`` is called before and after every call with its name; a test ends the process there.
     """
@@ -203,7 +210,9 @@ class RegionApi:
         region_of: Callable[[T], str],
         work: Callable[[str, list[T]], object],
     ) -> None:
-        """Call ``work`` with each region and its items, in parallel; ``work`` calls only this region.
+        """Call ``work`` with each region and its items, in parallel.
+
+        ``work`` calls only this region.
 
         Items of regions that are not the grid's are skipped.
         """
@@ -246,7 +255,7 @@ class RegionApi:
         self._between("after create")
 
     def _disown(self, attempt: Attempt) -> None:
-        """Stop a job that was made after the lease was lost, unless the lease's new owner counts it.
+        """Stop a job that was made after the lease was lost, unless the new owner counts it.
 
         Raises:
             LeaseLost: In any case.

@@ -108,7 +108,8 @@ class Running:
                     return wait_s
                 if now - self._over_s >= LAST_WRITE_BACK_S:
                     raise ServiceError(
-                        f"the grid is over, but the states of its last rows are not in the database: {error}",
+                        "the grid is over, but the states of its last rows are not "
+                        f"in the database: {error}",
                         remedy="run the grid again when the database answers: it only writes them",
                     ) from error
                 return WRITE_BACK_S
@@ -117,7 +118,10 @@ class Running:
     def run(
         self, sleep: Callable[[float], Any] | None = None, clock: Callable[[], float] | None = None
     ) -> None:
-        """Make steps until the grid is over or paused; by default the service's clock gives the time and the pauses."""
+        """Make steps until the grid is over or paused.
+
+        By default, the service's clock gives the time and the pauses.
+        """
         pause = sleep or self.clock.sleep
         moment = clock or self.clock.now
         while (wait_s := self.step(now := moment())) is not None:
@@ -266,8 +270,8 @@ def _store_request(grid: ReadyGrid, store: Store, now: float, clock: Clock) -> i
         # Without a key column, a corrected value makes another key, and the old row would run
         # unnoticed.
         _log.warning(
-            "%s not in the source any more, and will run: %s; give the rows a column key, so that a corrected row "
-            "takes the place of the old one",
+            "%s not in the source any more, and will run: %s; "
+            "give the rows a column key, so that a corrected row takes the place of the old one",
             f"{counted(len(gone), 'waiting row')} of the grid {'is' if len(gone) == 1 else 'are'}",
             ", ".join(gone[:MAX_NAMED]) + (" …" if len(gone) > MAX_NAMED else ""),
         )
@@ -326,7 +330,8 @@ def written_to(request: GridRequest) -> Any:
     on = request.source.database
     if on is None:
         raise InvalidRequest(
-            "write_back needs rows from a query: the states are written to the database of the query"
+            "write_back needs rows from a query: "
+            "the states are written to the database of the query"
         )
     return on
 
@@ -341,7 +346,10 @@ class GridStop:
 
 
 def stop_grid(store: Store, path: Path, services: Services) -> GridStop:
-    """Stop a grid of this machine. If no controller holds its lease, this process stops the open jobs."""
+    """Stop a grid of this machine.
+
+    If no controller holds its lease, this process stops the open jobs.
+    """
     grid = store.grid()
     if not store.request_stop(grid.clock.now()):
         return GridStop()

@@ -25,7 +25,7 @@ MAX_REPEAT_CREATE_S = 120.0
 
 
 def send_owed(store: Store, api: RegionApi, removed: Collection[str], now: float) -> None:
-    """Send the attempts without an answer as far as the token buckets allow, except to removed regions."""
+    """Send the attempts without an answer as token buckets allow, except to removed regions."""
     allowed: list[Attempt] = []
     for attempt in store.unanswered_attempts():
         # "<= now + …" is for a clock that was set back.

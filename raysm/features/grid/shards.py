@@ -61,14 +61,16 @@ def shards(
     places = [uris] if isinstance(uris, str) else list(uris)
     if type(count) is not int or not 0 < len(places) <= count:
         raise InvalidRequest(
-            f"shards: count is a whole number, at least one for each of {len(places)} prefixes, got {count!r}"
+            "shards: count is a whole number, "
+            f"at least one for each of {len(places)} prefixes, got {count!r}"
         )
     service = connect(on)
     listed = [_list(uri, service) for uri in places]
     objects = sum(len(each.objects) for each in listed)
     if objects < count:
         raise InvalidRequest(
-            f"shards: {count:,} shards, and {objects:,} objects below {', '.join(places)}; ask for {objects:,} at most"
+            f"shards: {count:,} shards, and {objects:,} objects below {', '.join(places)}; "
+            f"ask for {objects:,} at most"
         )
     rows: list[dict[str, Value]] = []
     for each, number in zip(listed, _numbers(listed, count), strict=True):
@@ -113,7 +115,7 @@ def _weight(stored: Stored) -> int:
 
 
 def _numbers(listed: Sequence[_Listed], count: int) -> list[int]:
-    """Return the number of shards of each prefix that makes the largest shard as small as possible."""
+    """Return each prefix's number of shards such that the largest shard is as small as possible."""
     numbers = [1] * len(listed)
     weights = [sum(map(_weight, each.objects)) for each in listed]
     heaviest = [

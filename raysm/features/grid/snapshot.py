@@ -124,8 +124,9 @@ def snapshot(store: Store, now: float) -> Snapshot:
     ).fetchone()[0]
     # Also the fastest job: it may have started and ended between two reads of all rates.
     rates = execute(
-        "SELECT at_s, value FROM rate_history UNION SELECT at_s, value FROM (SELECT at_s, value FROM rate ORDER BY 2 "
-        "DESC LIMIT 1) WHERE value > (SELECT coalesce(max(value), 0.0) FROM rate_history) ORDER BY 1"
+        "SELECT at_s, value FROM rate_history UNION SELECT at_s, value FROM (SELECT at_s, value "
+        "FROM rate ORDER BY 2 DESC LIMIT 1) WHERE value > (SELECT coalesce(max(value), 0.0) "
+        "FROM rate_history) ORDER BY 1"
     ).fetchall()
     return Snapshot(
         name=grid.name,
@@ -155,12 +156,16 @@ def _region(store: Store, region: str, now: float) -> RegionView:
     execute = store.database.connection.execute
     still, ended = (
         execute(
-            f"SELECT {name}, count(*), sum(interruptions) FROM attempt WHERE region = ? AND {which} GROUP BY 1",
+            f"SELECT {name}, count(*), sum(interruptions) FROM attempt WHERE region = ? "
+            f"AND {which} GROUP BY 1",
             (region,),
         ).fetchall()
         for name, which in (("state", "state <> 'ended'"), ("ending", "state = 'ended'"))
     )
-    types = "SELECT instance_type, sum(count) FROM attempt WHERE region = ? AND state <> 'ended' GROUP BY 1"
+    types = (
+        "SELECT instance_type, sum(count) FROM attempt WHERE region = ? "
+        "AND state <> 'ended' GROUP BY 1"
+    )
     instances = dict(execute(types, (region,)).fetchall())
     closed = execute(
         "SELECT closed_s, reason FROM region WHERE name = ? AND closed_s > ?", (region, now)
@@ -181,8 +186,8 @@ def _region(store: Store, region: str, now: float) -> RegionView:
 
 def _rate(store: Store, now: float, region: str | None = None) -> float | None:
     row = store.database.connection.execute(
-        "SELECT sum(rate.value) FROM rate JOIN attempt ON attempt.name = rate.attempt WHERE attempt.state = 'running' "
-        "AND rate.at_s > ?1 AND (?2 IS NULL OR attempt.region = ?2)",
+        "SELECT sum(rate.value) FROM rate JOIN attempt ON attempt.name = rate.attempt WHERE "
+        "attempt.state = 'running' AND rate.at_s > ?1 AND (?2 IS NULL OR attempt.region = ?2)",
         (now - STALE_S, region),
     ).fetchone()
     return None if row[0] is None else float(row[0])
@@ -190,7 +195,8 @@ def _rate(store: Store, now: float, region: str | None = None) -> float | None:
 
 def _blocks(store: Store, now: float) -> tuple[Block, ...]:
     rows = store.database.connection.execute(
-        "SELECT region, instance_type, spot, until_s, reason FROM block WHERE until_s > ? ORDER BY until_s LIMIT ?",
+        "SELECT region, instance_type, spot, until_s, reason FROM block WHERE until_s > ? "
+        "ORDER BY until_s LIMIT ?",
         (now, MAX_BLOCKS),
     )
     places = (
@@ -207,8 +213,8 @@ def _reasons(store: Store) -> tuple[tuple[str, int], ...]:
     marks = ", ".join("?" * len(ended))
     rows = store.database.connection.execute(
         # By the first line: the tracebacks below it have paths of their own jobs.
-        f"SELECT min(reason), count(*) FROM task WHERE state IN ({marks})"
-        " GROUP BY substr(reason, 1, instr(reason || char(10), char(10))) ORDER BY 2 DESC, 1 LIMIT ?",
+        f"SELECT min(reason), count(*) FROM task WHERE state IN ({marks}) GROUP BY substr(reason, "
+        "1, instr(reason || char(10), char(10))) ORDER BY 2 DESC, 1 LIMIT ?",
         (*ended, MAX_REASONS),
     )
     return tuple((row[0], row[1]) for row in rows)
@@ -217,8 +223,9 @@ def _reasons(store: Store) -> tuple[tuple[str, int], ...]:
 def _curve(store: Store, done: int, created_s: float) -> tuple[tuple[float, int], ...]:
     """Return times and the number of rows done by then, thinned out to about ``POINTS``."""
     rows = store.database.connection.execute(
-        "SELECT at_s, number FROM (SELECT at_s, row_number() OVER (ORDER BY seq) AS number, count(*) OVER () AS most "
-        "FROM event WHERE now = 'done' AND task IS NOT NULL) WHERE number % ? = 0 OR number IN (1, most)",
+        "SELECT at_s, number FROM (SELECT at_s, row_number() OVER (ORDER BY seq) AS number, "
+        "count(*) OVER () AS most FROM event WHERE now = 'done' AND task IS NOT NULL) "
+        "WHERE number % ? = 0 OR number IN (1, most)",
         (max(1, done // POINTS),),
     ).fetchall()
     return ((created_s, 0), *((row[0], row[1]) for row in rows)) if rows else ()

@@ -35,7 +35,7 @@ def mark_all_to_stop(store: Store, now: float) -> None:
 
 
 def mark_overdue_to_stop(store: Store, sweeps: Iterable[Sweep], now: float) -> None:
-    """Mark jobs to be stopped that wait too long for their instances: other places may have some."""
+    """Mark jobs to be stopped that wait too long for instances: other places may have some."""
     patience_s = store.grid().rules.patience_s
     late = [attempt for sweep in sweeps for attempt in sweep.waiting(patience_s, now)]
     if late:
@@ -47,7 +47,7 @@ def mark_overdue_to_stop(store: Store, sweeps: Iterable[Sweep], now: float) -> N
 
 
 def ask_to_stop(store: Store, api: RegionApi, now: float) -> float | None:
-    """Ask the service to stop the marked attempts and the orphaned jobs, as fast as the token buckets allow."""
+    """Ask the service to stop marked attempts and orphaned jobs, as fast as token buckets allow."""
     waits: list[float] = []
 
     def ask_all(region: str, attempts: list[Attempt]) -> None:
@@ -150,6 +150,6 @@ def unanswered_note(store: Store, region: str, reason: str) -> str:
     number = store.open_count(region)
     jobs = "1 job" if number == 1 else f"{number:,} jobs"
     return (
-        f"{reason}; the region was removed from the grid, which stays open until the region says how {jobs} there "
-        "ended: restore access to it (credentials, permissions, network)"
+        f"{reason}; the region was removed from the grid, which stays open until the region says "
+        f"how {jobs} there ended: restore access to it (credentials, permissions, network)"
     )

@@ -1,4 +1,4 @@
-"""The store of a grid: its rows, attempts and orphaned jobs, what they cost, and a log of what happened.
+"""The store of a grid: rows, attempts, orphaned jobs, their costs, and a log of events.
 
 It decides nothing and calls no service. Methods that write run inside the caller's transaction or
 open their own.
@@ -60,7 +60,8 @@ def folder(root: Path | None = None) -> Path:
 def path_of(name: str, root: Path | None = None) -> Path:
     if not NAME.fullmatch(name):
         raise InvalidRequest(
-            f"a grid's name is 1-100 letters, digits, spaces and . _ -, the first a letter or digit; got {name!r}"
+            "a grid's name is 1-100 letters, digits, spaces and . _ -, "
+            f"the first a letter or digit; got {name!r}"
         )
     return folder(root) / f"{name}.db"
 
@@ -141,7 +142,7 @@ class Store:
         return True
 
     def close_if_over(self, now: float) -> bool:
-        """Close the grid and release the lease, if nothing is left to do; return whether that is so.
+        """Close the grid and release the lease if nothing is left to do; return whether it did.
 
         In one transaction: a row that another process adds comes before it, and the grid stays
         open, or after it, and that process gets the lease.
@@ -159,7 +160,7 @@ class Store:
         return True
 
     def mark_unanswered_doubtful(self) -> None:
-        """Record that the calls of an earlier controller may still be carried out, also if Ctrl-C ended it."""
+        """Record that an earlier controller's calls may still be carried out, also after Ctrl-C."""
         self._execute("UPDATE attempt SET is_doubtful = 1 WHERE state IN ('intended', 'maybe')")
 
     def remove_intents(self, attempts: Iterable[Attempt], now: float) -> None:
@@ -206,8 +207,8 @@ class Store:
         with self.database.transaction("tasks", fenced=False):
             before = self._value("SELECT count(*) FROM task")
             self.database.connection.executemany(
-                "INSERT OR IGNORE INTO task (key, position, content, region, shape, priority, expected_s, state, "
-                "retries_left) VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', ?)",
+                "INSERT OR IGNORE INTO task (key, position, content, region, shape, priority, "
+                "expected_s, state, retries_left) VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', ?)",
                 ((*task_row(task), retries) for task in tasks),
             )
             self._execute("UPDATE grid SET state = 'open' WHERE state = 'closed'")
@@ -243,8 +244,8 @@ class Store:
                         _, _, content, home, _, priority, expected_s = task_row(task)
                         values = (content, home, shape_of(placed), priority, expected_s)
                         self._execute(
-                            "UPDATE task SET content = ?, region = ?, shape = ?, priority = ?, expected_s = ?, "
-                            "retries_left = ?, forgiven = attempts WHERE key = ?",
+                            "UPDATE task SET content = ?, region = ?, shape = ?, priority = ?, "
+                            "expected_s = ?, retries_left = ?, forgiven = attempts WHERE key = ?",
                             (*values, grid.rules.retries, task.key),
                         )
                         continue
@@ -282,26 +283,29 @@ class Store:
         return not self._exists("SELECT 1 FROM task WHERE state IN ('waiting', 'placed') LIMIT 1")
 
     def shapes(self) -> list[str]:
-        """Return the shapes of the waiting rows; a shape is all columns that a row's place depends on."""
+        """Return the shapes of the waiting rows: all columns that a row's place depends on."""
         shapes: list[str] = []
         # One query per shape: DISTINCT would read every waiting row. INDEXED BY is needed because
         # the planner prefers the index of states, which reads every waiting row, too, until the
         # table is analyzed.
-        query = "SELECT shape FROM task INDEXED BY waiting WHERE state = 'waiting' AND shape > ? ORDER BY shape LIMIT 1"
+        query = (
+            "SELECT shape FROM task INDEXED BY waiting WHERE state = 'waiting' "
+            "AND shape > ? ORDER BY shape LIMIT 1"
+        )
         while (row := self._execute(query, (shapes[-1] if shapes else "",)).fetchone()) is not None:
             shapes.append(row[0])
         return shapes
 
     def waiting(self, shape: str, now: float, limit: int) -> list[TaskRecord]:
         rows = self._execute(
-            f"SELECT * FROM task WHERE state = 'waiting' AND shape = ? AND after_s <= ? AND {NO_STRAY} "
-            "ORDER BY priority DESC, expected_s DESC, position LIMIT ?",
+            "SELECT * FROM task WHERE state = 'waiting' AND shape = ? AND after_s <= ? "
+            f"AND {NO_STRAY} ORDER BY priority DESC, expected_s DESC, position LIMIT ?",
             (shape, now, limit),
         )
         return list(map(task_record, rows))
 
     def waiting_count(self, limit: int) -> int:
-        """Return how many rows wait, at most ``limit``: counting 100,000 rows in each step would be slow."""
+        """Return how many rows wait, at most ``limit``: counting 100,000 at each step is slow."""
         query = "SELECT count(*) FROM (SELECT 1 FROM task WHERE state = 'waiting' LIMIT ?)"
         return int(self._value(query, limit))
 
@@ -327,7 +331,7 @@ class Store:
         self._execute("UPDATE task SET after_s = ? WHERE key = ?", (after_s, key))
 
     def requeue(self, states: Iterable[str], now: float) -> int:
-        """Queue the rows in these final states again, with all their retries; return their number."""
+        """Queue the rows in these final states again, with all their retries; return the count."""
         retries = self.grid().rules.retries
         chosen = [state for state in states if TaskState(state).final]
         with self.database.transaction("again", fenced=False):
@@ -422,19 +426,22 @@ class Store:
         return self._attempts("WHERE state <> 'ended' AND wish <> '' ORDER BY intended_s, name")
 
     def pending_since(self, region: str, before_s: float) -> list[Attempt]:
-        """Return a region's attempts that were sent before a time and still wait for their instances."""
+        """Return a region's attempts that were sent before a time and still wait for instances."""
         condition = "state IN ('sent', 'pending') AND wish = '' AND sent_s < ? AND region = ?"
         return self._attempts(f"WHERE {condition}", before_s, region)
 
     def first_ends(self, limit: int) -> list[Attempt]:
-        """Return the attempts that ended first, except those from before the user queued their rows again."""
+        """Return the attempts that ended first.
+
+        Those from before the user queued their rows again are left out.
+        """
         counts = "number > (SELECT forgiven FROM task WHERE key = attempt.task)"
         return self._attempts(
             f"WHERE state = 'ended' AND {counts} ORDER BY ended_s, name LIMIT ?", limit
         )
 
     def ends_after(self, number: int) -> list[tuple[Attempt, int]]:
-        """Return the attempts whose end has a later event than ``number``, each with its event's number."""
+        """Return the attempts whose end is an event after ``number``, with the event's number."""
         rows = self._execute(
             "SELECT attempt.*, event.seq FROM event JOIN attempt ON attempt.name = event.attempt "
             "WHERE event.seq > ? AND event.now = 'ended' ORDER BY event.seq",
@@ -444,15 +451,16 @@ class Store:
 
     def open_work(self) -> list[Any]:
         return self._execute(
-            "SELECT attempt.region, instance_type, spot, coalesce(sent_s, intended_s), task.expected_s FROM attempt "
-            "JOIN task ON task.key = attempt.task WHERE attempt.state <> 'ended'"
+            "SELECT attempt.region, instance_type, spot, coalesce(sent_s, intended_s), "
+            "task.expected_s FROM attempt JOIN task ON task.key = attempt.task "
+            "WHERE attempt.state <> 'ended'"
         ).fetchall()
 
     def mark_all_to_stop(self) -> None:
         self._execute("UPDATE attempt SET wish = 'user' WHERE state <> 'ended' AND wish <> 'user'")
 
     def seen_of(self, names: list[str]) -> dict[str, str]:
-        """Return ``Attempt.seen`` of these jobs by name; ``ENDED`` for jobs that were sent and have ended."""
+        """Return ``Attempt.seen`` of these jobs by name; ``ENDED`` for sent jobs that ended."""
         marks = ", ".join("?" * len(names))
         rows = self._execute(
             "SELECT name, iif(state = 'ended' AND sent_s IS NOT NULL, ?, seen) FROM attempt "
@@ -463,14 +471,16 @@ class Store:
 
     def seen_and_sent_times(self, region: str) -> dict[str, tuple[str, float]]:
         rows = self._execute(
-            "SELECT name, seen, sent_s FROM attempt WHERE state <> 'ended' AND region = ? AND sent_s IS NOT NULL",
+            "SELECT name, seen, sent_s FROM attempt WHERE state <> 'ended' "
+            "AND region = ? AND sent_s IS NOT NULL",
             (region,),
         )
         return {row[0]: (row[1], row[2]) for row in rows}
 
     def running_jobs(self) -> list[tuple[str, str]]:
         rows = self._execute(
-            "SELECT region, name FROM attempt WHERE state <> 'ended' AND state = 'running' ORDER BY region, name"
+            "SELECT region, name FROM attempt WHERE state <> 'ended' "
+            "AND state = 'running' ORDER BY region, name"
         )
         return [(row[0], row[1]) for row in rows]
 
@@ -479,10 +489,14 @@ class Store:
         return int(self._value(query, region))
 
     def has_run(self, endings: tuple[str, str], before_s: float) -> bool:
-        """Whether a row is done, a started attempt had one of two endings, or one has run since before a time."""
+        """Return whether the grid has evidence that its jobs run.
+
+        A row is done, a started attempt had one of two endings, or one has run since before a time.
+        """
         return self._exists(
-            "SELECT 1 FROM attempt WHERE started_s IS NOT NULL AND (state = 'ended' AND ending IN (?, ?) "
-            "OR state <> 'ended' AND started_s <= ?) UNION ALL SELECT 1 FROM task WHERE state = 'done' LIMIT 1",
+            "SELECT 1 FROM attempt WHERE started_s IS NOT NULL AND (state = 'ended' "
+            "AND ending IN (?, ?) OR state <> 'ended' AND started_s <= ?) UNION ALL "
+            "SELECT 1 FROM task WHERE state = 'done' LIMIT 1",
             *endings,
             before_s,
         )
@@ -509,11 +523,12 @@ class Store:
         )
 
     def oldest_s(self, region: str, now: float) -> float | None:
-        """Return the time of the oldest job that List of a region must show, or None if there is none."""
+        """Return the time of the oldest job that List of a region must show, or None."""
         at_s = self._value(
             "SELECT min(at_s) FROM ("
             "SELECT min(intended_s) AS at_s FROM attempt WHERE state <> 'ended' AND region = ?1 "
-            "UNION ALL SELECT min(intended_s) FROM attempt WHERE watch_s > 0 AND watch_s > ?2 AND region = ?1 "
+            "UNION ALL SELECT min(intended_s) FROM attempt WHERE watch_s > 0 "
+            "AND watch_s > ?2 AND region = ?1 "
             "UNION ALL SELECT min(seen_s) FROM stray WHERE ended_s IS NULL AND region = ?1)",
             region,
             now,
@@ -545,21 +560,25 @@ class Store:
         self.log(now, "", "stray", "an orphaned job is stopped", task=task, attempt=name)
 
     def _task_of(self, name: str) -> str | None:
-        """Return the key whose hash is in a job's name. Reads all rows, which is fine since orphaned jobs are rare."""
+        """Return the key whose hash is in a job's name.
+
+        This reads all rows, which is fine since orphaned jobs are rare.
+        """
         digits = name.removeprefix(self.grid().prefix).partition("-")[0]
         return next(
             (record.task.key for record in self.tasks() if record.task.key_hash == digits), None
         )
 
     def open_orphans(self, region: str) -> dict[str, float]:
-        """Return the orphaned jobs of a region that have not ended, with the time when each was seen."""
+        """Return a region's orphaned jobs that have not ended, with the time each was seen."""
         query = "SELECT name, seen_s FROM stray WHERE ended_s IS NULL AND region = ?"
         return {row[0]: row[1] for row in self._execute(query, (region,))}
 
     def orphans_to_stop(self, asked_before_s: float) -> list[tuple[str, str]]:
-        """Return region and name of the orphaned jobs that were last asked to stop before a time, or never."""
+        """Return region and name of orphaned jobs last asked to stop before a time, or never."""
         rows = self._execute(
-            "SELECT region, name FROM stray WHERE ended_s IS NULL AND coalesce(asked_s, -1e18) <= ? ORDER BY seen_s",
+            "SELECT region, name FROM stray WHERE ended_s IS NULL "
+            "AND coalesce(asked_s, -1e18) <= ? ORDER BY seen_s",
             (asked_before_s,),
         )
         return [(row[0], row[1]) for row in rows]
@@ -574,16 +593,17 @@ class Store:
         usd = attempt.usd or 0.0
         wasted, again = (usd, 0.0) if is_waste else (0.0, attempt.again_usd)
         self._execute(
-            "INSERT INTO spent VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (region) DO UPDATE SET usd = usd + ?2, "
-            "wasted_usd = wasted_usd + ?3, saved_usd = saved_usd + ?4, again_usd = again_usd + ?5, "
-            "unpriced = unpriced + ?6",
+            "INSERT INTO spent VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (region) DO UPDATE "
+            "SET usd = usd + ?2, wasted_usd = wasted_usd + ?3, saved_usd = saved_usd + ?4, "
+            "again_usd = again_usd + ?5, unpriced = unpriced + ?6",
             (attempt.region, usd, wasted, saved_usd, again, int(attempt.usd is None)),
         )
 
     def money(self, now: float, region: str | None = None) -> Money:
         spent = self._execute(
-            "SELECT coalesce(sum(usd), 0), coalesce(sum(wasted_usd), 0), coalesce(sum(saved_usd), 0), "
-            "coalesce(sum(again_usd), 0), coalesce(sum(unpriced), 0) FROM spent WHERE ?1 IS NULL OR region = ?1",
+            "SELECT coalesce(sum(usd), 0), coalesce(sum(wasted_usd), 0), coalesce(sum(saved_usd), "
+            "0), coalesce(sum(again_usd), 0), coalesce(sum(unpriced), 0) FROM spent "
+            "WHERE ?1 IS NULL OR region = ?1",
             (region,),
         ).fetchone()
         worst = f"coalesce(usd_per_hour, 0) * count * (max_runtime_s + {STOP_GRACE_S})"
@@ -592,8 +612,8 @@ class Store:
             "usd_per_hour * instance_s / 3600) FROM in_use WHERE true",
             # Refused attempts whose job may still appear; once it has appeared, the orphaned job is
             # counted instead.
-            f"{worst} / 3600) FROM attempt WHERE watch_s > 0 AND watch_s > :now AND name NOT IN (SELECT name FROM "
-            "stray)",
+            f"{worst} / 3600) FROM attempt WHERE watch_s > 0 AND watch_s > :now "
+            "AND name NOT IN (SELECT name FROM stray)",
             f"{worst} / 3600) FROM stray WHERE ended_s IS NULL",
         ):
             query = f"SELECT sum({part} AND (:region IS NULL OR region = :region)"
@@ -611,9 +631,9 @@ class Store:
         self._execute("INSERT OR REPLACE INTO rate_history VALUES (?, ?, ?)", row)
         if self._value("SELECT count(*) FROM rate_history") > MAX_RATES:
             self._execute(
-                "DELETE FROM rate_history WHERE at_s IN (SELECT at_s FROM "
-                "(SELECT at_s, row_number() OVER (ORDER BY at_s) AS number FROM rate_history) WHERE number % 2 = 0) "
-                "AND at_s <> (SELECT at_s FROM rate_history ORDER BY value DESC LIMIT 1)"
+                "DELETE FROM rate_history WHERE at_s IN (SELECT at_s FROM (SELECT at_s, "
+                "row_number() OVER (ORDER BY at_s) AS number FROM rate_history) WHERE number % 2 "
+                "= 0) AND at_s <> (SELECT at_s FROM rate_history ORDER BY value DESC LIMIT 1)"
             )
 
     # -- events
@@ -647,15 +667,19 @@ class Store:
         return [Event(**dict(row)) for row in rows]
 
     def unwritten(self, limit: int = 1000) -> list[tuple[int, TaskRecord]]:
-        """Return the rows whose state was not yet written back, each with the number of its last event."""
+        """Return the rows whose state is not yet written back, with their last event's number."""
         rows = self._execute(
-            "SELECT task.*, seq FROM outbox JOIN task ON task.key = outbox.task ORDER BY seq LIMIT ?",
+            "SELECT task.*, seq FROM outbox "
+            "JOIN task ON task.key = outbox.task ORDER BY seq LIMIT ?",
             (limit,),
         )
         return [(row["seq"], task_record(row)) for row in rows]
 
     def written(self, tasks: Iterable[tuple[int, str]]) -> None:
-        """Mark rows as written back, by number and key; rows that have changed since stay marked as unwritten."""
+        """Mark rows as written back, by number and key.
+
+        Rows that have changed since stay marked as unwritten.
+        """
         with self.database.transaction("written", fenced=False):
             self.database.connection.executemany(
                 "DELETE FROM outbox WHERE seq = ? AND task = ?", tasks

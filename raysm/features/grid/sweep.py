@@ -1,4 +1,7 @@
-"""Look at a grid's jobs in a region: List page by page, Describe for jobs that have changed, and the jobs' rates.
+"""Look at a grid's jobs in a region.
+
+List gives them page by page, Describe is called for jobs that have changed, and then their rates
+are read.
 
 List shows which jobs exist, but may lack a new job for a while; only Describe shows a job's
 details. If a sweep is killed, the next one reads everything again.
@@ -208,7 +211,11 @@ class Sweep:
                 self._changed[listed.name] = listed.seen
 
     def _look_at(self, names: list[str], now: float) -> bool:
-        """Describe as many of these jobs as the token bucket allows, and store the answers; return False if none."""
+        """Describe as many of these jobs as the token bucket allows, and store the answers.
+
+        Returns:
+            False if it allows none.
+        """
         calls = self._api.limiter.take(self.region, "describe", now, len(names))
         if not calls:
             return False

@@ -114,12 +114,13 @@ class Task:
     def __post_init__(self) -> None:
         if not self.key:
             raise InvalidRequest(
-                f"row {self.position}: its key is empty; choose a key column with a value in each row"
+                f"row {self.position}: its key is empty; "
+                "choose a key column with a value in each row"
             )
         for channel in self.inputs.keys() & self.manifests.keys():
             raise InvalidRequest(
-                f"row {self.position} ({self.key}): input_{channel} and manifest_{channel} both give the channel "
-                f"{channel!r}; leave one of the two empty"
+                f"row {self.position} ({self.key}): input_{channel} and manifest_{channel} "
+                f"both give the channel {channel!r}; leave one of the two empty"
             )
         for name in ("count", "max_runtime_s"):
             value = getattr(self, name)
@@ -311,7 +312,8 @@ class Rules:
                 )
         if self.rate is not None and not 1 <= len(self.rate) <= 255:
             raise InvalidRequest(
-                f"Rules(rate=…) must be the name of a metric, 1 to 255 characters, got {self.rate!r}"
+                "Rules(rate=…) must be the name of a metric, "
+                f"1 to 255 characters, got {self.rate!r}"
             )
         check_amounts("Rules", max_cost=self.max_cost, budget_usd=self.budget_usd)
         if self.budget_usd is not None:
@@ -366,11 +368,14 @@ class Difference:
             return f"{self.key} takes the corrected values of the source: {taken}{retry}"
         if self.state is TaskState.PLACED:
             return f"{self.key} {self.text}; its open job keeps the recorded values"
-        return f"{self.key} is {self.state.value} and is kept; it {self.text}; to compute it again, give it a new key"
+        return (
+            f"{self.key} is {self.state.value} and is kept; it {self.text}; "
+            "to compute it again, give it a new key"
+        )
 
 
 def differences(old: Task, new: Task) -> dict[str, tuple[Any, Any]]:
-    """Return the values that differ, by column; the position of a row in its source does not count."""
+    """Return the values that differ, by column; a row's position in its source does not count."""
     columns: list[tuple[str, Any, Any]] = []
     for each in dataclasses.fields(Task):
         before = getattr(old, each.name)

@@ -7,7 +7,10 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 
 class Turns:
-    """Lets the threads of a step, one for each region, use the store one at a time while their calls overlap."""
+    """Lets the threads of a step use the store one at a time while their calls overlap.
+
+    A step has one thread for each region.
+    """
 
     def __init__(self) -> None:
         self._turn = threading.Lock()

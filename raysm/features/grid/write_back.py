@@ -29,15 +29,19 @@ COLUMNS: Mapping[str, str] = {
 among databases."""
 
 MAKE = (
-    f"CREATE TABLE IF NOT EXISTS {TABLE} ({', '.join(f'{name} {kind}' for name, kind in COLUMNS.items())}, "
-    "PRIMARY KEY (grid, task))"
+    f"CREATE TABLE IF NOT EXISTS {TABLE} "
+    f"({', '.join(f'{name} {kind}' for name, kind in COLUMNS.items())}, PRIMARY KEY (grid, task))"
 )
 CHANGE = (
-    f"UPDATE {TABLE} SET {', '.join(f'{name} = :{name}' for name in COLUMNS if name not in ('grid', 'task'))} "
+    f"UPDATE {TABLE} "
+    f"SET {', '.join(f'{name} = :{name}' for name in COLUMNS if name not in ('grid', 'task'))} "
     "WHERE grid = :grid AND task = :task"
 )
 UNSETTLE = f"UPDATE {TABLE} SET state = '' WHERE grid = :grid AND task = :task"
-INSERT = f"INSERT INTO {TABLE} ({', '.join(COLUMNS)}) VALUES ({', '.join(f':{name}' for name in COLUMNS)})"
+INSERT = (
+    f"INSERT INTO {TABLE} ({', '.join(COLUMNS)}) VALUES "
+    f"({', '.join(f':{name}' for name in COLUMNS)})"
+)
 
 MAX_CHARACTERS = 1024
 WRITE_BATCH = 500

@@ -1,4 +1,6 @@
-"""Send rows of a grid from the children of an AWS Batch array, without store or controller, and list them.
+"""Send a grid's rows from the children of an AWS Batch array, without store or controller.
+
+The module also lists these jobs.
 
 A job's name is derived from the request and the row, so that a child that Batch starts again finds
 the jobs that it has sent. If an earlier job of a row has failed, the next job has the next number,
@@ -69,7 +71,8 @@ class RowJobs:
         region = region or own_region(self._request.template.target, self._services)
         if region is None:
             raise InvalidRequest(
-                f"row {task.position} ({task.key}) names no region; give --regions, or a column region"
+                f"row {task.position} ({task.key}) names no region; "
+                "give --regions, or a column region"
             )
         service = self._services(self._request.template.target.in_region(region))
         grid = self._grid(service)
@@ -131,7 +134,10 @@ class RowJobs:
         )
 
     def _secret(self, grid: GridRecord, service: Service) -> str:
-        """Return the secret from which tokens are derived; the first child in a region writes the parameter."""
+        """Return the secret that tokens are derived from.
+
+        The first child in a region writes the parameter.
+        """
         path = path_of(self._request.name)
         private_folder(path.parent.parent, path.parent.name)
         return share_secret(path, Parameter.of(service, grid.prefix.rstrip("-")))
@@ -142,8 +148,8 @@ def slice_of(tasks: list[Task], index: int, per_child: int) -> Iterator[Task]:
     if not 0 <= first < len(tasks):
         children = -(-len(tasks) // per_child)
         raise InvalidRequest(
-            f"there are no rows for index {index}: {len(tasks)} rows with {per_child} per child need an array of "
-            f"{children} (indices 0 to {children - 1})"
+            f"there are no rows for index {index}: {len(tasks)} rows with {per_child} per "
+            f"child need an array of {children} (indices 0 to {children - 1})"
         )
     yield from tasks[first : first + per_child]
 

@@ -1,4 +1,4 @@
-"""A job of AWS Batch that runs a grid's controller: its options, definition, submission and status."""
+"""A job of AWS Batch that runs a grid's controller: options, definition, submission and status."""
 
 import contextlib
 import functools
@@ -64,7 +64,7 @@ class ControllerJob:
     """Most starts by Batch, which starts a controller again if its host is lost."""
 
     def __post_init__(self) -> None:
-        """Check the fields, since Batch would refuse them with "ClientException" after the grid was created."""
+        """Check the fields here: Batch would raise ClientException after the grid was created."""
         if not NAME.fullmatch(self.job_queue):
             raise InvalidRequest(
                 f"job_queue must be the name or ARN of a job queue, got {self.job_queue!r}"
@@ -76,22 +76,25 @@ class ControllerJob:
         for name, role in (("job_role", self.job_role), ("execution_role", self.execution_role)):
             if role is not None and not ROLE.fullmatch(role):
                 raise InvalidRequest(
-                    f"{name} must be the ARN of a role, arn:aws:iam::ACCOUNT:role/NAME, got {role!r}"
+                    f"{name} must be the ARN of a role, "
+                    f"arn:aws:iam::ACCOUNT:role/NAME, got {role!r}"
                 )
             if role is not None and self.image is None:
                 raise InvalidRequest(
-                    f"{name} is for a definition that raysm registers, which needs an image; existing ones have roles"
+                    f"{name} is for a definition that raysm registers, which needs an image; "
+                    "existing ones have roles"
                 )
         if self.assign_public_ip and self.execution_role is None:
             raise InvalidRequest(
-                "assign_public_ip is for a controller on Fargate, which needs an execution_role to pull the image: "
-                "give both; on EC2 the subnet decides"
+                "assign_public_ip is for a controller on Fargate, which needs an execution_role "
+                "to pull the image: give both; on EC2 the subnet decides"
             )
         # Batch never changes a revision, so the revision cannot get the image.
         if self.image is not None and ":" in (self.job_definition or ""):
             raise InvalidRequest(
-                f"the image {self.image!r} needs a definition that raysm registers, but {self.job_definition!r} is an "
-                "existing revision: give a name without a revision, or leave the image out"
+                f"the image {self.image!r} needs a definition that raysm registers, "
+                f"but {self.job_definition!r} is an existing revision: "
+                "give a name without a revision, or leave the image out"
             )
         if not 1 <= self.attempts <= MAX_ATTEMPTS:
             raise InvalidRequest(f"attempts must be 1 to {MAX_ATTEMPTS}, got {self.attempts}")
@@ -111,7 +114,10 @@ VCPUS, MEMORY_MIB = "1", "2048"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Definition:
-    """A job definition: its name, its containerProperties, and the call that registers it; None if it exists."""
+    """A job definition: its name, its containerProperties, and the call that registers it, or None.
+
+    The call is None if the definition exists.
+    """
 
     name: str
     container: Mapping[str, Any]
@@ -148,18 +154,21 @@ def definition_of(job: ControllerJob, service: Service) -> Definition:
         return _of_image(job, latest, service)
     if latest is None:
         raise InvalidRequest(
-            f"there is no active job definition {name!r} in {service.region}, and no image to register one: give an "
-            "existing one (--job-definition), or an image with raysm and its role (--job-image, --job-role)"
+            f"there is no active job definition {name!r} in {service.region}, "
+            "and no image to register one: give an existing one (--job-definition), "
+            "or an image with raysm and its role (--job-image, --job-role)"
         )
     container = latest.get("containerProperties")
     if not container:
         raise InvalidRequest(
-            f"the job definition {name!r} has no containerProperties; a controller needs exactly one container"
+            f"the job definition {name!r} has no containerProperties; "
+            "a controller needs exactly one container"
         )
     if service.target.is_billed and not container.get("jobRoleArn"):
         raise InvalidRequest(
-            f"the job definition {name!r} has no jobRoleArn, which its controller needs to send jobs: register it "
-            "with a role that has the policy of raysm doctor --on aws --role ROLE --policy user"
+            f"the job definition {name!r} has no jobRoleArn, "
+            "which its controller needs to send jobs: register it with a role that has the "
+            "policy of raysm doctor --on aws --role ROLE --policy user"
         )
     return Definition(name=name, container=container)
 
@@ -167,7 +176,8 @@ def definition_of(job: ControllerJob, service: Service) -> Definition:
 def _of_image(job: ControllerJob, latest: Mapping[str, Any] | None, service: Service) -> Definition:
     if service.target.is_billed and job.job_role is None:
         raise InvalidRequest(
-            "a controller sends jobs with its own role: give --job-role ARN (job_role) with the image"
+            "a controller sends jobs with its own role: "
+            "give --job-role ARN (job_role) with the image"
         )
     roles = {"jobRoleArn": job.job_role, "executionRoleArn": job.execution_role}
     container: dict[str, Any] = {
@@ -210,7 +220,8 @@ def check_inputs(grid: PlannedGrid) -> None:
         # URIs with columns are checked with the row's job.
         if "://" not in uri and not uri.startswith(("job:", "{")):
             raise InvalidRequest(
-                f"{where} is {uri!r}, a path of this machine, which a Batch job cannot read: upload it to S3"
+                f"{where} is {uri!r}, a path of this machine, "
+                "which a Batch job cannot read: upload it to S3"
             )
 
 
@@ -224,34 +235,37 @@ def _inputs(grid: PlannedGrid) -> Iterator[tuple[str, str]]:
 
 
 def check_database(request: GridRequest, definition: Definition) -> None:
-    """Check that the controller reaches the database for write-back; the rows are read on this machine."""
+    """Check that the controller reaches the database for write-back.
+
+    The rows are read on this machine.
+    """
     if not request.rules.write_back:
         return
     on = written_to(request)
     if kept_name(on) is None:
         raise InvalidRequest(
-            "a Batch job cannot write back to an open connection or an address with a password: name the database by "
-            "env:NAME or by the ARN of a secret"
+            "a Batch job cannot write back to an open connection or an address with a password: "
+            "name the database by env:NAME or by the ARN of a secret"
         )
     # A variable may hold the path of a file.
     database = database_of(on)
     if database.is_here:
         raise InvalidRequest(
-            f"a Batch job cannot write back to {database.name} on this machine: leave --write-back (write_back) out, "
-            "or name a database that a Batch job reaches"
+            f"a Batch job cannot write back to {database.name} on this machine: "
+            "leave --write-back (write_back) out, or name a database that a Batch job reaches"
         )
     variable = variable_of(on)
     if variable is not None and variable not in definition.variables:
         raise InvalidRequest(
-            f"the job definition {definition.name!r} lacks the variable {variable} with the database's address: add "
-            "it, as a secret, or leave --write-back (write_back) out"
+            f"the job definition {definition.name!r} lacks the variable {variable} with the "
+            "database's address: add it, as a secret, or leave --write-back (write_back) out"
         )
 
 
 def send(
     grid: PlannedGrid, job: ControllerJob, services: Services = Service, *, goes_on: bool = False
 ) -> SentController | None:
-    """Submit a job of AWS Batch that runs a grid; return the job, or None if nothing is left to do."""
+    """Submit a job of AWS Batch that runs a grid; return None if nothing is left to do."""
     check_inputs(grid)
     request = grid.request
     services = functools.lru_cache(services)
@@ -265,8 +279,8 @@ def send(
     # A job that waits in its queue has no lease yet that would refuse a second job.
     if last is not None and last.is_open(service):
         raise InvalidRequest(
-            f"the grid {request.name!r} already has a controller, {last}; follow it with raysm grid watch "
-            f"{request.name}, or end it with raysm grid stop {request.name}"
+            f"the grid {request.name!r} already has a controller, {last}; follow it with raysm "
+            f"grid watch {request.name}, or end it with raysm grid stop {request.name}"
         )
     running = open_running(grid, services, goes_on=goes_on)
     with contextlib.closing(running):

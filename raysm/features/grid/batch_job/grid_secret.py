@@ -112,9 +112,11 @@ class Seal:
         if self.fits(seal, name, content):
             return content
         raise InvalidPayload(
-            f"{self.place}/{name} is not sealed with the grid's secret: it was changed by someone who may write to the "
-            "bucket, or it is of an earlier version of raysm; nothing of it is used",
-            remedy=f"continue with the raysm that handed the grid over; or remove it (aws s3 rm {self.place}/{name}), "
-            "and the next raysm grid run goes on from this machine's file: it takes jobs that were sent meanwhile for "
-            "its own by their names, or stops them",
+            f"{self.place}/{name} is not sealed with the grid's secret: "
+            "it was changed by someone who may write to the bucket, "
+            "or it is of an earlier version of raysm; nothing of it is used",
+            remedy="continue with the raysm that handed the grid over; "
+            f"or remove it (aws s3 rm {self.place}/{name}), "
+            "and the next raysm grid run goes on from this machine's file: "
+            "it takes jobs that were sent meanwhile for its own by their names, or stops them",
         )

@@ -72,12 +72,13 @@ class Handover:
     def __post_init__(self) -> None:
         if self.format != FORMAT:
             raise InvalidRequest(
-                f"the grid {self.name!r} was handed over in format {self.format} of another raysm, but this one reads "
-                f"{FORMAT}; give the controller an image with the raysm that submits it"
+                f"the grid {self.name!r} was handed over in format "
+                f"{self.format} of another raysm, but this one reads {FORMAT}; "
+                "give the controller an image with the raysm that submits it"
             )
 
     def request(self, folder: Path, rules: Rules) -> GridRequest:
-        """Return the request, with the user's files in ``folder`` and the rules of the grid's store."""
+        """Return the request, with the user's files in ``folder`` and the rules of the store."""
         hints = hints_of(JobRequest)
         options = {
             name: from_json(hints[name], value, name) for name, value in self.options.items()
@@ -163,7 +164,8 @@ def _moved(workload: Workload | Package) -> tuple[Workload, dict[str, Path]]:
     # kind.
     if package.pickled is not None or built_in_kind(package.workload.kind) is None:
         raise InvalidRequest(
-            f"{package.title} is not a script, which a Batch job needs: run the grid on this machine, or give a script"
+            f"{package.title} is not a script, which a Batch job needs: "
+            "run the grid on this machine, or give a script"
         )
     script = package.workload.entry_script
     if script is None or package.source is None:
@@ -212,8 +214,8 @@ def take_up(uri: str, service: Service, folder: Path, services: Services = Servi
     secret = state.parameter.read()
     if secret is None and state.read(STATE) is not None:
         raise InvalidRequest(
-            f"the parameter {state.parameter.name} with the secret of the grid {handover.name!r} does not exist: "
-            "hand the grid over again, with the raysm of this image"
+            f"the parameter {state.parameter.name} with the secret of the grid {handover.name!r} "
+            "does not exist: hand the grid over again, with the raysm of this image"
         )
     copy = None if secret is None else read_copy(state, Seal(secret, place))
     if copy is None:

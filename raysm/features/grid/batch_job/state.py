@@ -1,10 +1,10 @@
-"""The state of a grid that a Batch job runs: one object in S3, which is a copy of the store and its lease in one.
+"""The state of a grid that a Batch job runs: one object in S3, with store and lease in one.
 
 The object exists from the handover until the user's machine takes the grid back. Its holder (an
 attempt of the Batch job, or the user's machine) writes it under ``If-Match``, so that S3 refuses
-the later one of two writers. The next attempt takes over after ``REMOTE_LEASE_S`` without a write. Clocks
-of different machines are never compared: the holder counts the seconds since its own last write,
-and its successor asks S3 for the age of that write.
+the later one of two writers. The next attempt takes over after ``REMOTE_LEASE_S`` without a write.
+Clocks of different machines are never compared: the holder counts the seconds since its own last
+write, and its successor asks S3 for the age of that write.
 
 An intent is in the object before Create is called. So a successor repeats the call, which makes no
 second job.
@@ -96,7 +96,10 @@ class Folder:
         return read_versioned(self._service, f"{self.place}/{name}", max_bytes)
 
     def replace(self, name: str, content: bytes, version: str | None) -> str:
-        """Write an object if it has this version (None: none), and return its new one; else raise Outdated."""
+        """Write an object if it has this version; return its new version.
+
+        None stands for an object that does not exist. If the version differs, raise Outdated.
+        """
         return write_versioned(
             self._service, f"{self.place}/{name}", content, version, self._kms_key
         )
@@ -114,7 +117,7 @@ class Folder:
 
 
 def folder_of(prefix: str, service: Service, kms_key: str | None = None) -> Folder:
-    """Return the folder of the grid whose jobs' names have this prefix; make the bucket if it does not exist."""
+    """Return the folder of the grid whose jobs have this prefix; create a missing bucket."""
     Storage(service).ensure_bucket(service.bucket, service.region)
     return Folder(service, service.places.grid(prefix.rstrip("-")), kms_key)
 
@@ -145,7 +148,11 @@ class RemoteState:
         self._push(is_held=False)
 
     def take(self, sleep: Callable[[float], Any]) -> bool:
-        """Become the holder, and replace the content of the store by the copy; return False if there is no object."""
+        """Become the holder, and replace the store's content by the copy.
+
+        Returns:
+            False if there is no object.
+        """
         read = self._folder.read(STATE)
         if read is None:
             return False
@@ -165,7 +172,8 @@ class RemoteState:
     def _outwait(self, read: Versioned, owner: str, sleep: Callable[[float], Any]) -> None:
         """Wait until the holder's lease has expired; a holder that is alive writes meanwhile."""
         refusal = LeaseLost(
-            f"the grid in {self._folder.place} is run by {describe_owner(owner)}; try again when it has ended"
+            f"the grid in {self._folder.place} is run by {describe_owner(owner)}; "
+            "try again when it has ended"
         )
         # Count the seconds here, too, for a server that does not send its time.
         left_s = REMOTE_LEASE_S - read.age_s
@@ -196,7 +204,9 @@ class RemoteState:
         self._folder.remove(STATE)
 
     def renew(self, now: float) -> None:
-        """Renew the lease if it is time, with a new copy if the store has changed, and run the user's commands.
+        """Renew the lease if it is time, and run the user's commands.
+
+        If the store has changed, the lease is written with a new copy of it.
 
         LeaseLost: another process has taken the grid. Unreachable: the lease is too old to send
         anything.
@@ -216,7 +226,7 @@ class RemoteState:
                 raise Unreachable(f"the grid's lease cannot be renewed: {error}") from error
 
     def cover(self, attempt: str = "") -> None:
-        """Ensure that this process has the lease and that the intent of an attempt is in the object.
+        """Ensure that this process has the lease and that an attempt's intent is in the object.
 
         Call it before each Create and Stop; it raises as ``hold``.
         """
@@ -274,7 +284,8 @@ class RemoteState:
             if read is None or (read.content != content and found["id"] != self._id):
                 other = describe_owner(found["owner"])
                 raise LeaseLost(
-                    f"the grid in {self._folder.place} is run by {other}: this process stops running it"
+                    f"the grid in {self._folder.place} is run by {other}: "
+                    "this process stops running it"
                 ) from None
             version = read.version
             if read.content != content:
@@ -294,8 +305,9 @@ def _compressed(content: bytes) -> bytes:
     copy = zlib.compress(content, level=1)
     if len(content) > MAX_COPY_BYTES or len(copy) > MAX_STATE_BYTES - MAX_HEAD_BYTES:
         raise InvalidRequest(
-            f"the grid's file has {len(content):,} bytes, {len(copy):,} when packed; a Batch job runs grids of at most "
-            f"{MAX_COPY_BYTES:,} and {MAX_STATE_BYTES:,}: split the rows into several grids, or run it on this machine"
+            f"the grid's file has {len(content):,} bytes, {len(copy):,} when packed; "
+            f"a Batch job runs grids of at most {MAX_COPY_BYTES:,} and {MAX_STATE_BYTES:,}: "
+            "split the rows into several grids, or run it on this machine"
         )
     return copy
 
@@ -315,8 +327,8 @@ def _opened(copy: bytes, place: str) -> sqlite3.Connection:
     if version != VERSION:
         database.close()
         raise InvalidRequest(
-            f"the grid in {place} was written by another raysm: its tables are of version {version}, this one reads "
-            f"{VERSION}; use the raysm that made it"
+            f"the grid in {place} was written by another raysm: its tables are of version "
+            f"{version}, this one reads {VERSION}; use the raysm that made it"
         )
     return database
 

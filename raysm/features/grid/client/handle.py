@@ -56,7 +56,9 @@ STATUS = {
 
 
 def experiments_of(store: Store) -> list[Experiment]:
-    """Return the last job of each row that was sent, with the row's parameters, place and costs, the latest first.
+    """Return the last job of each row that was sent, the latest first.
+
+    Each comes with the row's parameters, place and costs.
 
     Only the store is read: describing a thousand jobs in four regions would take minutes.
     """
@@ -71,7 +73,7 @@ def experiments_of(store: Store) -> list[Experiment]:
 
 
 def rows_of_grids(name: str | None = None, limit: int | None = None) -> list[Experiment]:
-    """Return the latest rows, up to ``limit``, of the grid ``name``, or of each grid of this machine."""
+    """Return the latest rows, up to ``limit``, of the grid ``name`` or of all grids here."""
     found: list[Experiment] = []
     for grid in grid_names() if name is None else [name]:
         with opened(grid) as store:
@@ -120,7 +122,10 @@ class GridHandle:
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[Store]:
-        """Open the grid's file, or its copy in S3 while a Batch job runs the grid: the file is outdated then."""
+        """Open the grid's file, or its copy in S3 while a Batch job runs the grid.
+
+        While the job runs, the file is outdated.
+        """
         path = path_of(self.name)
         with naming_file(path), opened(self.name) as store:
             kept = read_target(path)
@@ -137,7 +142,9 @@ class GridHandle:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[tuple[Store, Folder | None]]:
-        """Open the grid to change it. While a Batch job runs it, yield the folder that takes commands, too.
+        """Open the grid to change it.
+
+        While a Batch job runs it, also yield the folder that takes commands.
 
         If the Batch job has ended, the grid is taken back.
         """
@@ -241,7 +248,10 @@ class GridHandle:
         partial: bool = False,
         on: Target | Service | None = None,
     ) -> int:
-        """Write the result tables of all rows to one Parquet file, part by part; return the number of records.
+        """Write the result tables of all rows to one Parquet file, part by part.
+
+        Returns:
+            The number of records.
 
         Args:
             path: The file, which is replaced if it exists.
@@ -306,7 +316,10 @@ class GridHandle:
             return store.requeue(RETRYABLE_STATES, store.grid().clock.now())
 
     def extend(self, rows: Any = None, *, max_rows: int = MAX_ROWS) -> int:
-        """Add new rows, and take over corrected values of rows that are not done; return how many rows are new.
+        """Add new rows, and take over corrected values of rows that are not done.
+
+        Returns:
+            How many rows are new.
 
         Args:
             rows: The source, as ``raysm.Grid`` takes it; None reads the grid's own file or query
@@ -321,7 +334,8 @@ class GridHandle:
         with self._changing() as (store, folder):
             if folder is not None:
                 raise InvalidRequest(
-                    f"a Batch job runs {self.name} and takes no new rows: extend it when the job has ended"
+                    f"a Batch job runs {self.name} and takes no new rows: "
+                    "extend it when the job has ended"
                 )
             return extend(store, None if rows is None else source_of(rows), max_rows=max_rows)
 

@@ -1,1 +1,1 @@
-"""The rows of a grid: where they come from, what their columns mean, and what of a job they fill."""
+"""The rows of a grid: where they come from, what columns mean, and what of a job they fill."""

@@ -207,8 +207,8 @@ def tasks_of(table: Table) -> list[Task]:
         task = reader.task(values, index, table.where)
         if task.key in keys:
             raise InvalidRequest(
-                f"{table.where(index)}: {table.where(keys[task.key])} has the key {task.key!r} too; a key "
-                "must be unique, so choose a column with a different value in each row"
+                f"{table.where(index)}: {table.where(keys[task.key])} has the key {task.key!r} "
+                "too; a key must be unique, so choose a column with a different value in each row"
             )
         keys[task.key] = index
         tasks.append(task)
@@ -255,7 +255,8 @@ class _Reader:
             ) from error
         if "key" in self.names and "key" not in fields:
             raise InvalidRequest(
-                f"{where(index)}: the column 'key' is empty; give every row a key, or leave the column out"
+                f"{where(index)}: the column 'key' is empty; "
+                "give every row a key, or leave the column out"
             )
         # A key made from the content stays the same if the rows are in another order.
         key = fields.pop("key", None) or self._content_key(values)
@@ -279,7 +280,8 @@ def _family(name: str) -> tuple[str, str] | None:
                 member = name[len(begin) :]
                 if field == "environment" and not VARIABLE.fullmatch(member):
                     raise InvalidRequest(
-                        f"the column {name!r} names the variable {member!r}; variables have letters, digits and _ only"
+                        f"the column {name!r} names the variable {member!r}; "
+                        "variables have letters, digits and _ only"
                     )
                 return field, member
     return None

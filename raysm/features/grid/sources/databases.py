@@ -52,13 +52,16 @@ MARKS: Mapping[str, Callable[[str, int], str]] = {
 
 
 def check_query(text: str, params: Mapping[str, Any]) -> None:
-    """Check that a text is one statement that reads, takes exactly these parameters, and has no ``{placeholder}``."""
+    """Check that a text is one statement that reads and takes exactly these parameters.
+
+    It must not have a ``{placeholder}``.
+    """
     braces = PLACEHOLDER.search(text)
     if braces:
         name = braces[1] or "since"
         raise InvalidRequest(
-            f"the query has {braces[0]}; values are never put into SQL: write :{name}, and give its value by "
-            f"params={{{name!r}: …}} (--param {name}=…)"
+            f"the query has {braces[0]}; values are never put into SQL: "
+            f"write :{name}, and give its value by params={{{name!r}: …}} (--param {name}=…)"
         )
     tokens = [
         token
@@ -68,7 +71,8 @@ def check_query(text: str, params: Mapping[str, Any]) -> None:
     first = next((token[0].upper() for token in tokens if token[0] != "("), "")
     if first not in READS:
         raise InvalidRequest(
-            f"the query begins with {first or 'nothing'}; it must only read: begin with SELECT or WITH"
+            f"the query begins with {first or 'nothing'}; it must only read: "
+            "begin with SELECT or WITH"
         )
     # Semicolons at the very end are allowed; anything behind one is another statement.
     ends = [place for place, token in enumerate(tokens) if token.lastgroup == "end"]
@@ -78,12 +82,14 @@ def check_query(text: str, params: Mapping[str, Any]) -> None:
     for name in names:
         if name not in params:
             raise InvalidRequest(
-                f"the query takes :{name}, which has no value; give params={{{name!r}: …}} (--param {name}=…)"
+                f"the query takes :{name}, which has no value; "
+                f"give params={{{name!r}: …}} (--param {name}=…)"
             )
     for name in params:
         if name not in names:
             raise InvalidRequest(
-                f"the query takes no :{name}; it takes {', '.join(f':{other}' for other in names) or 'none'}"
+                f"the query takes no :{name}; "
+                f"it takes {', '.join(f':{other}' for other in names) or 'none'}"
             )
 
 
@@ -143,7 +149,8 @@ Opened = tuple[Any, Any, str]
 """A connection, its cursor and its ``paramstyle``."""
 
 SECRET_OPTION = re.compile(
-    r"([?&][^=&]*(?:passw|passphrase|pwd|token|secret|base64|(?:private|access|api)_?key)[^=&]*=)[^&#]*",
+    r"([?&][^=&]*(?:passw|passphrase|pwd|token|secret|base64|(?:private|access|api)_?key)[^=&]*=)"
+    r"[^&#]*",
     re.IGNORECASE,
 )
 """Options of an address that hold a secret: ``?password=…``, ``?motherduck_token=…``. ``sslkey=…``
@@ -171,7 +178,7 @@ class UserDatabase:
     def select(
         self, text: str, params: Mapping[str, Any], max_rows: int
     ) -> tuple[tuple[str, ...], list[Any]]:
-        """Return the names of the columns and the first ``max_rows`` rows that a statement reads."""
+        """Return the columns' names and the first ``max_rows`` rows that a statement reads."""
         with self._open(writes=False) as (_, cursor, style), _translated(self._refused):
             changed, values = bound(text, style, params)
             # Some drivers format the text whenever they get parameters, even none.
@@ -281,8 +288,8 @@ def _open_connection(connection: Any, writes: bool) -> Iterator[Opened]:
         module = module.rpartition(".")[0]
     if not isinstance(style, str):
         raise InvalidRequest(
-            f"{_connection_name(connection)} does not say how it marks parameters (PEP 249's paramstyle); give an "
-            "address instead: Query(…, on='postgresql://…')"
+            f"{_connection_name(connection)} does not say how it marks parameters (PEP 249's "
+            "paramstyle); give an address instead: Query(…, on='postgresql://…')"
         )
     with contextlib.closing(connection.cursor()) as cursor:
         yield connection, cursor, style
@@ -305,7 +312,10 @@ https://dev.mysql.com/doc/refman/8.4/en/commit.html"""
 
 
 class _AlchemyCursor:
-    """A connection of SQLAlchemy as a cursor, which streams rows if the driver has a server-side cursor."""
+    """An SQLAlchemy connection as a cursor.
+
+    It streams rows if the driver has a server-side cursor.
+    """
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -328,7 +338,8 @@ def _open_sqlalchemy(address: str, writes: bool) -> Iterator[Opened]:
         import sqlalchemy
     except ImportError as error:
         raise MissingDependency(
-            "other databases than SQLite need SQLAlchemy or an open connection: python3 -m pip install 'raysm[sql]'"
+            "other databases than SQLite need SQLAlchemy or an open connection: "
+            "python3 -m pip install 'raysm[sql]'"
         ) from error
     try:
         engine = sqlalchemy.create_engine(address)
@@ -338,7 +349,8 @@ def _open_sqlalchemy(address: str, writes: bool) -> Iterator[Opened]:
         ) from error
     except (sqlalchemy.exc.ArgumentError, ValueError) as error:  # its text contains the address
         raise InvalidRequest(
-            f"SQLAlchemy cannot use the address {scheme}://…; check it, or install the dialect of {scheme!r}"
+            f"SQLAlchemy cannot use the address {scheme}://…; "
+            f"check it, or install the dialect of {scheme!r}"
         ) from error
     try:
         # Without parameters, drivers that format the text must not do so.
@@ -385,8 +397,8 @@ def database_of(on: Any, secrets: Callable[[str], str] | None = None) -> UserDat
     # The value of a variable or a secret is not shown: it may be a mistyped password.
     shown = repr(on) if on is address else f"what {on} says"
     raise InvalidRequest(
-        f"{shown} is no database; give an open connection, a path.db, sqlite:///path, duckdb://, postgresql://…, "
-        "env:NAME of a variable that holds such an address, or the ARN of a secret"
+        f"{shown} is no database; give an open connection, a path.db, sqlite:///path, duckdb://, "
+        "postgresql://…, env:NAME of a variable that holds such an address, or the ARN of a secret"
     )
 
 
@@ -401,7 +413,10 @@ def variable_of(on: Any) -> str | None:
 
 
 def kept_name(on: Any) -> str | None:
-    """Return the name by which a grid finds the database again; None for connections and addresses with passwords."""
+    """Return the name by which a grid finds the database again.
+
+    It is None for connections, and for addresses with passwords.
+    """
     if not isinstance(on, str | os.PathLike):
         return None
     text = str(on)
@@ -452,7 +467,8 @@ def _address(secret: str, arn: str) -> str:
         return f"{engine}://{user}:{password}@{parts['host']}{port}/{parts.get('dbname', '')}"
     except KeyError as error:
         raise InvalidRequest(
-            f"the secret {arn} has no field {error.args[0]!r}; store the fields of RDS, or an address as plain text"
+            f"the secret {arn} has no field {error.args[0]!r}; "
+            "store the fields of RDS, or an address as plain text"
         ) from error
     except (ValueError, TypeError):
         return secret

@@ -44,7 +44,7 @@ class Source(abc.ABC):
 
     @property
     def database(self) -> Any:
-        """The database that the rows come from and that states are written back to; None if there is none."""
+        """The database that the rows come from and that states are written back to, or None."""
         return None
 
     def by(self, target: Target) -> "Source":
@@ -54,13 +54,17 @@ class Source(abc.ABC):
     def with_columns(self, columns: Sequence[str]) -> "Source":
         """Return the same rows with these column names; InvalidRequest if the source has names."""
         raise InvalidRequest(
-            f"--columns is for a .csv, .tsv or .txt file without a line of column names, got {columns}"
+            "--columns is for a .csv, .tsv or .txt file without a line of "
+            f"column names, got {columns}"
         )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileSource(Source):
-    """A file of .csv, .tsv, .txt (each also with .gz), .jsonl, .ndjson, .parquet or .pq; it need not exist yet."""
+    """A file of .csv, .tsv, .txt (each also with .gz), .jsonl, .ndjson, .parquet or .pq.
+
+    It need not exist yet.
+    """
 
     path: Path
     columns: tuple[str, ...] = ()
@@ -77,7 +81,10 @@ class FileSource(Source):
 
     @property
     def description(self) -> dict[str, Any]:
-        """The absolute path, since the grid may continue in another folder, and the given names of columns."""
+        """The absolute path and the given column names.
+
+        The path is absolute since the grid may continue in another folder.
+        """
         names = {"columns": list(self.columns)} if self.columns else {}
         return {"file": self.uri or str(self.path.absolute()), **names}
 
@@ -144,7 +151,8 @@ def _read_csv(
                 continue
             if len(values) != len(columns):
                 raise InvalidRequest(
-                    f"{origin}, line {line}: {len(values)} values for {len(columns)} columns; quote values with commas"
+                    f"{origin}, line {line}: {len(values)} values for {len(columns)} columns; "
+                    "quote values with commas"
                 )
             rows.append(tuple(value or None for value in values))
             numbers.append(line)
@@ -169,7 +177,8 @@ def _read_json_lines(lines: Iterable[str], origin: str, max_rows: int) -> Table:
             raise InvalidRequest(f"{where} is not JSON: {error}") from error
         if not isinstance(value, dict):
             raise InvalidRequest(
-                f"{where}: a row is a JSON object with a value for each column, got {line.strip():.60}"
+                f"{where}: a row is a JSON object with a value for each column, "
+                f"got {line.strip():.60}"
             )
         records.append(value)
         numbers.append(number)
@@ -192,7 +201,10 @@ def _read_parquet(path: Path, max_rows: int) -> Table:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Frame(Source):
-    """A data frame of pandas or Polars, or an Arrow table, recognized by its attributes without importing either."""
+    """A data frame of pandas or Polars, or an Arrow table.
+
+    It is recognized by its attributes, without importing either library.
+    """
 
     frame: Any
     origin: str = "the data frame"
@@ -237,7 +249,8 @@ class Records(Source):
         for place, record in enumerate(self.records, 1):
             if not isinstance(record, Mapping):
                 raise InvalidRequest(
-                    f"rows, row {place}: expected a dictionary with a value for each column, got {record!r:.60}"
+                    f"rows, row {place}: "
+                    f"expected a dictionary with a value for each column, got {record!r:.60}"
                 )
             for name in record:
                 if not isinstance(name, str):
@@ -293,8 +306,8 @@ def source_of(rows: Any) -> Source:
     elif isinstance(rows, Iterable) and not isinstance(rows, bytes | Mapping):
         return Records(records=list(rows))
     raise InvalidRequest(
-        f"rows={rows!r:.80} is not a source of rows; give a path or s3://… of .csv, .tsv, .jsonl or .parquet, "
-        "raysm.Query(sql, on=…), a data frame, or a list of dictionaries"
+        f"rows={rows!r:.80} is not a source of rows; give a path or s3://… of .csv, .tsv, "
+        ".jsonl or .parquet, raysm.Query(sql, on=…), a data frame, or a list of dictionaries"
     )
 
 
@@ -304,13 +317,14 @@ def source_from_description(description: Mapping[str, Any], on: Any = None) -> S
         return source.with_columns(description["columns"]) if description.get("columns") else source
     if "sql" not in description:
         raise InvalidRequest(
-            "a program gave this grid its rows, so they cannot be read again; give the new rows: grid.extend(rows) or "
-            "raysm grid extend NAME --rows FILE"
+            "a program gave this grid its rows, so they cannot be read again; give the new rows: "
+            "grid.extend(rows) or raysm grid extend NAME --rows FILE"
         )
     database = on if on is not None else description.get("on")
     if database is None:
         raise InvalidRequest(
-            "this grid's database was an open connection or has a password; give it again, or as env:NAME"
+            "this grid's database was an open connection or has a password; "
+            "give it again, or as env:NAME"
         )
     return source_of(Query(description["sql"], on=database, params=description["params"]))
 
@@ -332,7 +346,8 @@ def _check_count(origin: str, count: int, max_rows: int) -> None:
     # Refuse instead of truncating: missing rows of a result would go unnoticed.
     if count > max_rows:
         raise InvalidRequest(
-            f"{origin} has more than {max_rows:,} rows, each a job; choose fewer, or give max_rows={10 * max_rows}"
+            f"{origin} has more than {max_rows:,} rows, each a job; "
+            f"choose fewer, or give max_rows={10 * max_rows}"
         )
     if count == 0:
         raise InvalidRequest(f"{origin} has no rows; check the file or the query")

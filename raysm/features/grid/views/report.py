@@ -24,11 +24,15 @@ h1 { font-size: 1.5em; margin: 0 } h2 { font-size: 1.1em; margin: 1.6em 0 .4em }
 table { border-collapse: collapse; width: 100% }
 th, td { text-align: right; padding: .25em .6em; border-bottom: 1px solid #8884 }
 th:first-child, td:first-child, td.text, th.text { text-align: left } th { font-weight: 600 }
-.figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 1em; margin: 1em 0 }
+.figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr));
+  gap: 1em; margin: 1em 0 }
 .figures div { border: 1px solid #8886; border-radius: 6px; padding: .6em .8em }
-.figures b { display: block; font-size: 1.35em } .scroll { overflow-x: auto } td { white-space: nowrap }
-.rows td:first-child, .rows td:last-child { white-space: normal; overflow-wrap: anywhere; min-width: 7em }
-.failed, .impossible { color: #c0392b } .done { color: #1e8449 } footer { margin-top: 2em; opacity: .75 }
+.figures b { display: block; font-size: 1.35em }
+.scroll { overflow-x: auto } td { white-space: nowrap }
+.rows td:first-child, .rows td:last-child {
+  white-space: normal; overflow-wrap: anywhere; min-width: 7em }
+.failed, .impossible { color: #c0392b } .done { color: #1e8449 }
+footer { margin-top: 2em; opacity: .75 }
 """
 
 
@@ -41,7 +45,8 @@ def report_page(view: Snapshot, rows: Iterable[GridRow]) -> str:
         f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>'
         f"<h1>{title}: {html.escape(view.state)}</h1><p>{at:%Y-%m-%d %H:%M:%S} UTC{why}</p>"
         f"{_figures(view)}{curves(view)}{_regions(view)}{_troubles(view)}{_rows(view, rows)}"
-        f"<footer>{html.escape(unpriced_note(view).strip())} Prices: {html.escape(', '.join(view.prices) or 'none')}; "
+        f"<footer>{html.escape(unpriced_note(view).strip())} Prices: "
+        f"{html.escape(', '.join(view.prices) or 'none')}; "
         "on demand, also for spot capacity.</footer></body></html>\n"
     )
 
@@ -64,7 +69,8 @@ def _figures(view: Snapshot) -> str:
         (dollars(view.money.saved_usd), "saved by spot"),
         *_interruptions(view),
     ]
-    return f'<div class="figures">{"".join(f"<div><b>{value}</b>{label}</div>" for value, label in figures)}</div>'
+    cells = "".join(f"<div><b>{value}</b>{label}</div>" for value, label in figures)
+    return f'<div class="figures">{cells}</div>'
 
 
 def _interruptions(view: Snapshot) -> list[tuple[str, str]]:
@@ -138,7 +144,8 @@ def _rows(view: Snapshot, rows: Iterable[GridRow]) -> str:
     more = view.total - len(shown)
     rest = f"<p>and {more:,} more: raysm grid rows {html.escape(view.name)}</p>" if more > 0 else ""
     head = (
-        '<tr><th>row</th><th class="text">state</th><th class="text">region</th><th class="text">type</th>'
+        '<tr><th>row</th><th class="text">state</th><th class="text">region</th>'
+        '<th class="text">type</th>'
         '<th>tries</th><th>rate</th><th>cost</th><th class="text">why</th></tr>'
     )
     lines = "".join(map(_line, shown))
@@ -154,7 +161,8 @@ def _line(row: GridRow) -> str:
     cost = "-" if row.usd is None else dollars(row.usd)
     return (
         f'<tr><td>{html.escape(row.key)}</td><td class="text {row.state}">{row.state}</td>'
-        f'<td class="text">{row.region or "-"}</td><td class="text">{html.escape(row.instance_type or "-")}</td>'
+        f'<td class="text">{row.region or "-"}</td>'
+        f'<td class="text">{html.escape(row.instance_type or "-")}</td>'
         # Shorten before escaping: half of an entity would be shown as text.
         f"<td>{row.attempts}</td><td>{rate}</td><td>{cost}</td>"
         f'<td class="text">{html.escape(shortened(brief(row.reason), 300))}</td></tr>'

@@ -51,7 +51,10 @@ def plan_lines(plan: GridPlan) -> list[str]:
             if plan.most_usd
             else []
         ),
-        f"takes   {UNKNOWN if plan.hours is None else f'{plan.hours:,.1f} h with the known quotas'}",
+        (
+            "takes   "
+            f"{UNKNOWN if plan.hours is None else f'{plan.hours:,.1f} h with the known quotas'}"
+        ),
     ]
     if plan.impossible:
         lines += ["", f"{counted(len(plan.impossible), 'row')} can run nowhere:", *_reasons(plan)]
@@ -96,7 +99,7 @@ def _reasons(plan: GridPlan) -> Iterator[str]:
 def _aligned(
     table: Sequence[tuple[str, ...]], nothing: Sequence[str], texts: Sequence[str]
 ) -> list[str]:
-    """Return a table with a header as lines, without columns that have only cells in ``nothing``."""
+    """Return a table with a header as lines, without columns whose cells are all ``nothing``."""
     columns = [column for column in zip(*table, strict=True) if set(column[1:]) - set(nothing)]
     widths = [max(map(len, column)) for column in columns]
     sides = [str.ljust if column[0] in texts else str.rjust for column in columns]
@@ -118,8 +121,8 @@ SHADES = {
 LEVELS = " ▁▂▃▄▅▆▇█"
 
 REGION_HEADER = (
-    "region", "waiting", "running", "other", "jobs ended", "interrupted", "instances", "GPUs", "rate", "spent",
-    "wasted", "saved",
+    "region", "waiting", "running", "other", "jobs ended", "interrupted", "instances", "GPUs",
+    "rate", "spent", "wasted", "saved",
 )  # fmt: skip
 ENDED = {"OK": "done", "ERROR": "failed"}
 
@@ -146,7 +149,8 @@ def screen_lines(view: Snapshot) -> list[str]:
     ]
     for block in view.blocks:
         lines.append(
-            f"blocked {block.place}, {brief_duration(block.until_s - view.at_s)} more: {block.reason}"
+            f"blocked {block.place}, "
+            f"{brief_duration(block.until_s - view.at_s)} more: {block.reason}"
         )
     if view.reasons:
         lines += [
@@ -171,7 +175,10 @@ def _costs(view: Snapshot) -> list[str]:
     return [
         *([] if view.planned_usd is None else [f"planned {usd_range(view.planned_usd)}"]),
         f"spent   {dollars(view.money.spent_usd)}{budget}",
-        f"open    at most {dollars(view.money.at_stake_usd)} more, if every open job runs to its limit",
+        (
+            f"open    at most {dollars(view.money.at_stake_usd)} more, "
+            "if every open job runs to its limit"
+        ),
         f"wasted  {dollars(view.money.wasted_usd)}   saved by spot {dollars(view.money.saved_usd)}",
         *([f"        {note}"] if note else []),
     ]
@@ -189,7 +196,10 @@ def _rate(view: Snapshot) -> list[str]:
         return []
     most = view.highest_rate
     if view.rate is not None:
-        now = f"{view.rate:,.0f} {view.rate_unit} combined, at most {max(most, view.rate):,.0f} so far"
+        now = (
+            f"{view.rate:,.0f} {view.rate_unit} combined, "
+            f"at most {max(most, view.rate):,.0f} so far"
+        )
     elif most:
         now = f"at most {most:,.0f} {view.rate_unit} combined"
     else:
@@ -213,7 +223,10 @@ def _gpus(view: Snapshot) -> list[str]:
 
 
 def interruptions_note(view: Snapshot) -> str:
-    return f"{counted(view.interruptions, 'interruption')}, at most {dollars(view.money.again_usd)} of work done again"
+    return (
+        f"{counted(view.interruptions, 'interruption')}, "
+        f"at most {dollars(view.money.again_usd)} of work done again"
+    )
 
 
 def _bar(view: Snapshot) -> str:

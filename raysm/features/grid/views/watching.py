@@ -70,7 +70,10 @@ def _screen(view: Snapshot) -> Text:
     return Text("\n".join(screen_lines(view)))
 
 
-NO_NOTEBOOK = "grid.watch() draws a card in a notebook, which this is not; use raysm grid watch NAME, or grid.status()"
+NO_NOTEBOOK = (
+    "grid.watch() draws a card in a notebook, which this is not; "
+    "use raysm grid watch NAME, or grid.status()"
+)
 
 
 class GridWatch(LiveCard):
