@@ -127,11 +127,8 @@ class SessionHost:
         elif self._warned_end is None or end.at_s > self._warned_end.at_s + CHECK_S:
             self._warned_end = end
             left = brief_duration(end.at_s - now_s)
-            self._notify(
-                WARNING,
-                f"the session ends in {left} ({end.why}); keep(minutes=…) puts that off",
-                end.why,
-            )
+            keep = "; keep(minutes=…) puts that off" if end.can_be_kept else ""
+            self._notify(WARNING, f"the session ends in {left} ({end.why}){keep}", end.why)
 
     def _end(self, now_s: float) -> End | None:
         return self.lifetime.find_end(now_s, is_busy=bool(self.calls.busy or self._running_jobs))

@@ -46,6 +46,8 @@ class End:
     at_s: float
     why: str
     warn_at_s: float
+    can_be_kept: bool = True
+    """True if ``keep`` puts it off."""
 
 
 class Lifetime:
@@ -118,7 +120,10 @@ class Lifetime:
             time_s = min(time_s, max(self.rules.limit_s - AHEAD_S, self.rules.limit_s / 2))
         at_s = self._started_s + time_s
         return End(
-            at_s, f"its budget of {budget:g} USD is spent", at_s - min(WARNING_S, time_s / 4)
+            at_s,
+            f"its budget of {budget:g} USD is spent",
+            at_s - min(WARNING_S, time_s / 4),
+            can_be_kept=False,
         )
 
 

@@ -421,6 +421,15 @@ def test_the_budget_counts_from_the_start_of_the_head_and_ends_busy_sessions_too
     assert Lifetime(RULES, 0.0).usd(3600.0) is None
 
 
+@pytest.mark.parametrize(("limit_s", "ends_s"), [(80.0, 40.0), (7080.0, 6960.0), (1e6, 7200.0)])
+def test_it_ends_itself_before_the_service_stops_its_job_without_a_reason(limit_s, ends_s):
+    rules = Rules(
+        idle_s=1e9, idle_detached_s=1e9, usd_per_hour=1.0, budget_usd=2.0, limit_s=limit_s
+    )
+    end = Lifetime(rules, 0.0).find_end(0.0, is_busy=True)
+    assert (end.at_s, end.why) == (ends_s, "its budget of 2 USD is spent")
+
+
 @pytest.mark.parametrize(("time_s", "before_s"), [(400, 100), (4000, 300)])
 def test_clients_are_warned_five_minutes_before_the_end_but_at_most_a_quarter_of_the_time(
     time_s, before_s

@@ -401,6 +401,14 @@ def warnings_of(server):
     return [detail for name, detail in told_host(server) if name == WARNING]
 
 
+def test_the_warning_of_a_spent_budget_names_no_way_to_put_it_off(tmp_path):
+    rules = Rules(idle_s=9e6, idle_detached_s=9e6, usd_per_hour=3600.0, budget_usd=400.0)
+    with served(tmp_path, rules=rules, uptime_s=320.0) as server:
+        (warning,) = warnings_of(server)
+        assert "its budget of 400 USD is spent" in warning
+        assert "keep" not in warning
+
+
 def test_an_idle_session_warns_once_for_each_end(tmp_path):
     # It warns 100 s before its end, so it begins with a warning.
     with served(tmp_path, rules=Rules(idle_s=600, idle_detached_s=400), idle_since_s=320) as server:
