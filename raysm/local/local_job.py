@@ -201,7 +201,7 @@ class LocalJob:
                 scenario=self._scenario,
             )
             if not self._site.protects:
-                for channel in preparation.linked():
+                for channel in preparation.list_linked():
                     size = sum(path.stat().st_size for path in files_below(channel.source))
                     self._on_line(
                         self.head,

@@ -104,7 +104,7 @@ def resolve_channels(spec: JobSpec) -> dict[str, list[Entry]]:
     """
     entries: dict[str, list[Entry]] = {host: [] for host in spec.hosts}
     for channel in spec.channels:
-        source = _existing(channel.name, channel.source)
+        source = _check_source(channel.name, channel.source)
         place = spec.place_of(channel)
         hosts = spec.hosts_of(channel)
         owned = channel.owned or is_small(source)
@@ -167,7 +167,7 @@ def is_small(source: Path) -> bool:
     return True
 
 
-def _existing(channel: str, path: Path) -> Path:
+def _check_source(channel: str, path: Path) -> Path:
     if not path.exists():
         raise InvalidInput(f"channel {channel!r}: {path} does not exist; check the path")
     if not path.is_dir() and not path.is_file():
@@ -209,7 +209,7 @@ class Preparation:
     entries: Mapping[str, list[Entry]]
     scenario: Scenario
 
-    def linked(self) -> list[Channel]:
+    def list_linked(self) -> list[Channel]:
         linked = [
             entry.name for entries in self.entries.values() for entry in entries if not entry.owned
         ]
@@ -231,7 +231,7 @@ class Preparation:
         order = sorted(
             self.spec.hosts, key=lambda host: (host != self.spec.first, self.spec.hosts.index(host))
         )
-        originals = tuple(channel.source.resolve() for channel in self.linked())
+        originals = tuple(channel.source.resolve() for channel in self.list_linked())
         shares = dict(zip(order, split(measure(), len(order)), strict=True))
         bases = {host: self.base(host) for host in order}
         for host, base in bases.items():

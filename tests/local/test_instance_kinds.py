@@ -14,7 +14,7 @@ from raysm.local.instances import SITES, missing_for, open_site
 from raysm.local.instances.process import ProcessSite
 from raysm.local.job_spec import JobSpec, number_hosts
 from raysm.local.local_job import LocalJob
-from raysm.local.server.definitions import kind_of
+from raysm.local.server.definitions import choose_kind
 from raysm.local.server.validation import ApiError
 from tests.support.jobs import Log
 from tests.support.sagemaker import places_of
@@ -71,7 +71,7 @@ def test_its_instances_run_a_job(tmp_path):
 def test_a_request_may_name_it_and_the_plan_tells_it_to_the_server():
     image = planned(Local(instance_kind="audited"))["AlgorithmSpecification"]["TrainingImage"]
     assert image == "raysm/audited:latest"
-    assert kind_of(image, {}, "process") == "audited"
+    assert choose_kind(image, {}, "process") == "audited"
 
 
 def test_the_command_line_offers_it(capsys):
@@ -94,6 +94,6 @@ def test_a_kind_that_is_none_is_refused_by_request_and_server_with_those_that_ar
     ):
         Local(instance_kind="rocket")
     with pytest.raises(ApiError, match="raysm:instance-kind='rocket'.* simulated"):
-        kind_of("any:latest", {"raysm:instance-kind": "rocket"}, "process")
+        choose_kind("any:latest", {"raysm:instance-kind": "rocket"}, "process")
     with pytest.raises(InvalidRequest, match="'rocket'"):
         open_site("rocket")

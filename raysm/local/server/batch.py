@@ -38,7 +38,7 @@ from raysm.core.protocol.service_model import loader, violations_in
 from raysm.core.request.targets import instance_kind
 from raysm.errors import RaysmError
 from raysm.local.instances import Instance, InstanceSpec, open_site
-from raysm.local.server.definitions import kind_of
+from raysm.local.server.definitions import choose_kind
 from raysm.local.server.moto_services import ACCOUNT, MotoServices
 from raysm.local.server.validation import ApiError, refuse
 
@@ -154,7 +154,7 @@ class BatchService:
         self, method: str, path: str, request: Mapping[str, Any], region: str
     ) -> Mapping[str, Any]:
         """Carry a request out; raise ApiError if it is refused, or not emulated."""
-        operation = operation_of(method, path)
+        operation = parse_operation(method, path)
         # moto would answer with queues of its own, which have none of these jobs.
         if operation not in self._operations:
             message = (
@@ -257,7 +257,7 @@ class BatchService:
                 "status": "RUNNABLE",
                 "createdAt": self._now_ms(),
                 "attempts": [],
-                "container": container_of(job),
+                "container": merge_container(job),
                 **{key: merged[key] for key in ("retryStrategy", "tags") if key in merged},
             }
             return job
@@ -265,7 +265,7 @@ class BatchService:
         job = new_job()
         job.children = [new_job(index) for index in range(size or 0)]
         # A job without a command is refused now, not by each attempt.
-        command_of(job)
+        build_command(job)
         with self._lock:
             self._jobs |= {one.id: one for one in (job, *job.children)}
         for one in job.children or [job]:
@@ -337,7 +337,7 @@ class BatchService:
         job.details["attempts"].append(attempt)
         job.details |= {
             "startedAt": attempt["startedAt"],
-            "container": {**container_of(job), **attempt["container"]},
+            "container": {**merge_container(job), **attempt["container"]},
         }
         code = None
         reason = "Essential container in task exited"
@@ -365,8 +365,8 @@ class BatchService:
     def _run_program(self, job: BatchJob, number: int, folder: Path, stream: str) -> int:
         for each in (folder, folder / "ml", folder / "private"):
             each.mkdir(mode=0o700)
-        image = container_of(job)["image"]
-        kind = kind_of(image, job.request.get("tags") or {}, "process")
+        image = merge_container(job)["image"]
+        kind = choose_kind(image, job.request.get("tags") or {}, "process")
         log = folder / "log"
         with (
             open_site(kind, image if instance_kind(kind).needs_image else None) as site,
@@ -376,8 +376,8 @@ class BatchService:
                 host="algo-1",
                 base=folder / "ml",
                 private=folder / "private",
-                command=command_of(job),
-                variables={**self._server_variables(job), **variables_of(job, number)},
+                command=build_command(job),
+                variables={**self._server_variables(job), **make_variables(job, number)},
                 log_fd=output.fileno(),
             )
             code = self._await_end(job, site.start([spec])[0])
@@ -434,7 +434,7 @@ class BatchService:
         )
 
 
-def operation_of(method: str, path: str) -> str:
+def parse_operation(method: str, path: str) -> str:
     return _operations().get((method, path), "")
 
 
@@ -486,7 +486,7 @@ def _get(
     return body
 
 
-def container_of(job: BatchJob) -> Mapping[str, Any]:
+def merge_container(job: BatchJob) -> Mapping[str, Any]:
     properties = job.request["containerProperties"]
     overrides = {
         name: value
@@ -502,8 +502,8 @@ def _variables(container: Mapping[str, Any]) -> dict[str, str]:
     return {item["name"]: item["value"] for item in container.get("environment") or []}
 
 
-def command_of(job: BatchJob) -> tuple[str, ...]:
-    container = container_of(job)
+def build_command(job: BatchJob) -> tuple[str, ...]:
+    container = merge_container(job)
     if not container.get("command"):
         raise _client_error(
             "the embedded Batch does not know the entry point of the image "
@@ -512,7 +512,7 @@ def command_of(job: BatchJob) -> tuple[str, ...]:
     return tuple(container["command"])
 
 
-def variables_of(job: BatchJob, attempt: int) -> dict[str, str]:
+def make_variables(job: BatchJob, attempt: int) -> dict[str, str]:
     first = min(job.queue["computeEnvironmentOrder"], key=lambda item: item["order"])
     variables = {
         "AWS_BATCH_JOB_ID": job.id,
@@ -525,7 +525,7 @@ def variables_of(job: BatchJob, attempt: int) -> dict[str, str]:
             "AWS_BATCH_JOB_ARRAY_INDEX": str(job.index),
             "AWS_BATCH_JOB_ARRAY_SIZE": str(job.size),
         }
-    return {**_variables(container_of(job)), **variables}
+    return {**_variables(merge_container(job)), **variables}
 
 
 def is_retried(strategy: Mapping[str, Any], attempts: int, reason: str, code: int | None) -> bool:

@@ -60,7 +60,7 @@ class Definition:
     artifacts: str | None = None
     kms_key: str | None = None
 
-    def exceeded(self, *, waited_s: float, ran_s: float, pending: bool) -> EndReason | None:
+    def find_exceeded(self, *, waited_s: float, ran_s: float, pending: bool) -> EndReason | None:
         if self.max_wait_s is not None and waited_s > self.max_wait_s:
             return "wait"
         if ran_s > self.max_runtime_s:
@@ -78,7 +78,7 @@ Sources: TypeAlias = Mapping[str, tuple[Path, bool]]
 """The path of each channel's data on this machine, and whether the job owns the data."""
 
 
-def served(api: JobApi) -> Any:
+def request_module(api: JobApi) -> Any:
     """Return the module of an API's requests.
 
     It has ``check``, ``image``, ``command``, ``define`` and ``specify``.
@@ -86,7 +86,7 @@ def served(api: JobApi) -> Any:
     return importlib.import_module(SERVED[api])
 
 
-def command_of(
+def build_command(
     entrypoint: Sequence[str] | None, arguments: Sequence[str] | None, default: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """Return the command of an instance.
@@ -97,7 +97,7 @@ def command_of(
     return (*entrypoint, *(arguments or ())) if entrypoint else ("", *(arguments or default))
 
 
-def kind_of(image: str, tags: Mapping[str, str], default: str) -> str:
+def choose_kind(image: str, tags: Mapping[str, str], default: str) -> str:
     name = tags.get(INSTANCE_KIND_TAG)
     if name is None:
         # An image's name may choose a kind too, for requests without raysm's tag.

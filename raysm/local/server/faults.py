@@ -19,7 +19,7 @@ from werkzeug.wrappers import Request
 from raysm.core.protocol.home import Clock
 from raysm.core.protocol.names import LOCAL_REGION
 from raysm.local.scenario import Api, Scenario
-from raysm.local.server.batch import operation_of
+from raysm.local.server.batch import parse_operation
 from raysm.local.server.moto_services import ACCOUNT
 from raysm.local.server.validation import ApiError
 
@@ -79,7 +79,7 @@ class Call:
         if self.target:
             return self.target.rpartition(".")[2]
         if self.service in REST_IN_JSON:
-            return operation_of(self.request.method, self.request.path)
+            return parse_operation(self.request.method, self.request.path)
         return (
             parse_qs(self.body.decode(errors="replace")).get("Action", [""])[0]
             if self._is_form

@@ -12,7 +12,7 @@ from raysm.core.protocol.job_api import JobApi
 from raysm.core.protocol.result import SERVICE_REASON
 from raysm.local.instances import Instance
 from raysm.local.local_job import Outcome
-from raysm.local.server.definitions import Definition, EndReason, served
+from raysm.local.server.definitions import Definition, EndReason, request_module
 from raysm.local.server.records import JobRecord
 from raysm.local.server.services import Services
 from raysm.local.server.validation import ApiError
@@ -35,7 +35,7 @@ INTERNAL_ERROR = "We encountered an internal error. Please try again."
 """AWS's message after ``InternalServerError:`` (sagemaker-python-sdk, issue 2496)."""
 
 
-def ended(reason: EndReason, title: str) -> tuple[str, str]:
+def describe_end(reason: EndReason, title: str) -> tuple[str, str]:
     secondary, message = ENDS.get(reason, ENDS["stop"])
     return secondary, message.format(title)
 
@@ -90,7 +90,7 @@ class JobLife(abc.ABC):
         self._records = services.records
         self._created = record
         self._api = record.api
-        self._definition: Definition = served(record.api).define(record)
+        self._definition: Definition = request_module(record.api).define(record)
         self._capacity = services.scenario.of(record.region).capacity
         # The job's own random generator, so that a seed gives the same run whatever other jobs
         # draw.

@@ -223,15 +223,15 @@ class LogService:
         group = request["logGroupName"]
         prefix = request.get("logStreamNamePrefix", "")
         streams = [
-            _described(region, group, stream) for stream in self._streams(region, group, prefix)
+            _describe(region, group, stream) for stream in self._streams(region, group, prefix)
         ]
         if request.get("orderBy") == "LastEventTime":
             streams.sort(key=lambda stream: stream.get("lastEventTimestamp", 0))
         if request.get("descending"):
             streams.reverse()
-        start = _decoded(request.get("nextToken"), {"at": 0})["at"]
+        start = _decode(request.get("nextToken"), {"at": 0})["at"]
         end = start + int(request.get("limit") or 50)
-        more = {"nextToken": _encoded({"at": end})} if end < len(streams) else {}
+        more = {"nextToken": _encode({"at": end})} if end < len(streams) else {}
         return {"logStreams": streams[start:end], **more}
 
     def _get(self, request: Mapping[str, Any], region: str) -> dict[str, Any]:
@@ -276,11 +276,11 @@ class LogService:
         else:
             streams = list(self._streams(region, group, request.get("logStreamNamePrefix") or ""))
         limit = int(request.get("limit") or PAGE_EVENTS)
-        offsets: dict[str, int] = _decoded(request.get("nextToken"), {})
+        offsets: dict[str, int] = _decode(request.get("nextToken"), {})
         matches = log_filter(request.get("filterPattern") or "")
         # Lazily, so that a page of a long log reads only a part of each file.
         merged = heapq.merge(
-            *[_numbered(number, stream, offsets) for number, stream in enumerate(streams)]
+            *[_number(number, stream, offsets) for number, stream in enumerate(streams)]
         )
         events: list[dict[str, Any]] = []
         size = 0
@@ -291,7 +291,7 @@ class LogService:
                 if len(events) == limit or size > PAGE_BYTES and events:
                     return {
                         "events": events,
-                        "nextToken": _encoded(offsets),
+                        "nextToken": _encode(offsets),
                         "searchedLogStreams": [],
                     }
                 event = {
@@ -312,7 +312,7 @@ def _group(request: Mapping[str, Any]) -> str:
     return str(name).removesuffix(":*").rpartition(":")[2]
 
 
-def _numbered(
+def _number(
     number: int, stream: _Stream, offsets: Mapping[str, int]
 ) -> Iterator[tuple[int, int, int, int, str]]:
     for offset, end, at, text in read(stream.path, offsets.get(stream.name, 0)):
@@ -337,7 +337,7 @@ def _page(events: Iterator[Event], limit: int) -> list[Event]:
     return page
 
 
-def _described(region: str, group: str, stream: _Stream) -> dict[str, Any]:
+def _describe(region: str, group: str, stream: _Stream) -> dict[str, Any]:
     created = int(stream.created_s * 1000)
     described: dict[str, Any] = {
         "logStreamName": stream.name,
@@ -357,11 +357,11 @@ def _described(region: str, group: str, stream: _Stream) -> dict[str, Any]:
     return described
 
 
-def _encoded(position: Any) -> str:
+def _encode(position: Any) -> str:
     return base64.urlsafe_b64encode(json.dumps(position).encode()).decode()
 
 
-def _decoded(token: str | None, default: Any) -> Any:
+def _decode(token: str | None, default: Any) -> Any:
     if token is None:
         return default
     try:

@@ -97,7 +97,7 @@ class Objects:
         """
         manifest = InputManifest.of(self._read_manifest(uri), uri)
         if not is_file(manifest.prefix):
-            self._download(list(self._listed(manifest)), folder)
+            self._download(list(self._list_objects(manifest)), folder)
             return
         base = self.local(manifest.prefix)
         folder.mkdir(exist_ok=True)
@@ -146,7 +146,7 @@ class Objects:
                     if not key.endswith("/"):
                         yield _Object(bucket, key, size, _relative(key, prefix))
 
-    def _listed(self, manifest: InputManifest) -> Iterator[_Object]:
+    def _list_objects(self, manifest: InputManifest) -> Iterator[_Object]:
         for name in manifest.names:
             bucket, key = _split(manifest.prefix + name)
             with _translated(manifest.prefix + name):
@@ -256,7 +256,7 @@ def _translated(uri: str) -> Iterator[None]:
         raise InvalidInput(f"{uri}: {details['Code']}: {details['Message']}") from error
 
 
-def bring(
+def download_channels(
     objects: Objects, sources: Sequence[Source], folder: Path
 ) -> dict[str, tuple[Path, bool]]:
     """Download the channels that are in S3 into ``folder``.

@@ -17,7 +17,7 @@ from raysm.core.protocol.names import INSTANCE_KIND_TAG
 from raysm.core.protocol.service_model import service_model
 from raysm.core.request.targets import instance_kind
 from raysm.local.instances import Instance, missing_for
-from raysm.local.server.definitions import kind_of, served
+from raysm.local.server.definitions import choose_kind, request_module
 from raysm.local.server.job_status import JobLife
 from raysm.local.server.moto_services import ACCOUNT
 from raysm.local.server.records import JobRecord, Transition
@@ -159,12 +159,12 @@ class Operations:
         parameters = {
             name: value for name, value in request.items() if name != "Tags" and value is not None
         }
-        tags = tags_of(request.get("Tags") or [])
+        tags = parse_tags(request.get("Tags") or [])
         check_rules(api, request)
-        served(api).check(parameters)
-        image = served(api).image(parameters)
-        kind = kind_of(image, tags, self._default_kind)
-        if not served(api).command(parameters)[0] and not instance_kind(kind).needs_image:
+        request_module(api).check(parameters)
+        image = request_module(api).image(parameters)
+        kind = choose_kind(image, tags, self._default_kind)
+        if not request_module(api).command(parameters)[0] and not instance_kind(kind).needs_image:
             raise validation(
                 f"the embedded SageMaker does not know the entry point of the image {image!r}: "
                 "give ContainerEntrypoint, or run the image itself: the tag "
@@ -283,7 +283,7 @@ class Operations:
             return [key(record), record.name]
 
         records.sort(key=position, reverse=is_descending)
-        page, more = page_of(records, request, position, is_descending=is_descending)
+        page, more = paginate(records, request, position, is_descending=is_descending)
         # As on AWS: the status filters the page, which may be empty and not the last.
         matching = [record for record in page if late.get(STATUS) in (None, record.status)]
         return {api.summaries_key: [summarize(record) for record in matching], **more}
@@ -291,19 +291,19 @@ class Operations:
     def _add_tags(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         with self._records.held():
             record = self._records.by_arn(request["ResourceArn"])
-            tags = {**record.tags, **tags_of(request["Tags"])}
+            tags = {**record.tags, **parse_tags(request["Tags"])}
             if len(tags) > MAX_TAGS:
                 raise ApiError(
                     "ResourceLimitExceeded",
                     f"A resource has at most {MAX_TAGS} tags, this is {len(tags)}",
                 )
             self._records.update(record.api, record.name, record.region, tags=tags)
-        return {"Tags": listed(tags)}
+        return {"Tags": to_tag_list(tags)}
 
     def _list_tags(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         record = self._records.by_arn(request["ResourceArn"])
-        tags = sorted(listed(record.tags), key=lambda tag: tag["Key"])
-        page, more = page_of(tags, {"MaxResults": MAX_TAGS, **request}, lambda tag: [tag["Key"]])
+        tags = sorted(to_tag_list(record.tags), key=lambda tag: tag["Key"])
+        page, more = paginate(tags, {"MaxResults": MAX_TAGS, **request}, lambda tag: [tag["Key"]])
         return {"Tags": page, **more}
 
     def _delete_tags(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -342,7 +342,7 @@ def matches(record: JobRecord, request: Mapping[str, Any]) -> bool:
     return all(test(request[name]) for name, test in tests.items() if request.get(name) is not None)
 
 
-def page_of(
+def paginate(
     items: list[Item],
     request: Mapping[str, Any],
     position: Callable[[Item], list[Any]],
@@ -382,7 +382,7 @@ def page_of(
     return page, {"NextToken": base64.urlsafe_b64encode(after.encode()).decode()}
 
 
-def tags_of(tags: list[Mapping[str, str]]) -> dict[str, str]:
+def parse_tags(tags: list[Mapping[str, str]]) -> dict[str, str]:
     """Return tags by their keys; raise ApiError for two tags with the same key."""
     by_key = {tag["Key"]: tag["Value"] for tag in tags}
     if len(by_key) != len(tags):
@@ -390,7 +390,7 @@ def tags_of(tags: list[Mapping[str, str]]) -> dict[str, str]:
     return by_key
 
 
-def listed(tags: Mapping[str, str]) -> list[dict[str, str]]:
+def to_tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 

@@ -13,7 +13,7 @@ from raysm.local.server.definitions import (
     Output,
     Source,
     Sources,
-    command_of,
+    build_command,
     local_part,
     seconds,
 )
@@ -70,7 +70,7 @@ def _downloaded_inputs(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def command(request: Mapping[str, Any]) -> tuple[str, ...]:
     app = request["AppSpecification"]
-    return command_of(app.get("ContainerEntrypoint"), app.get("ContainerArguments"))
+    return build_command(app.get("ContainerEntrypoint"), app.get("ContainerArguments"))
 
 
 def define(record: JobRecord) -> Definition:

@@ -25,19 +25,19 @@ from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.instances import Instance
 from raysm.local.job_spec import GracePeriods, JobSpec
 from raysm.local.local_job import LocalJob, Outcome
-from raysm.local.server.definitions import EndReason, served
+from raysm.local.server.definitions import EndReason, request_module
 from raysm.local.server.job_status import (
     FAILURES,
     INTERNAL_ERROR,
     JobLife,
     check_interruption,
     check_stop,
-    ended,
+    describe_end,
     failure_reason,
 )
 from raysm.local.server.log_service import LogWriter, MetricScanner
 from raysm.local.server.market import INSUFFICIENT, draw_interruption_s
-from raysm.local.server.objects import bring, exit_message, upload, upload_order
+from raysm.local.server.objects import download_channels, exit_message, upload, upload_order
 from raysm.local.server.records import JobRecord
 from raysm.local.server.services import Services, Ticket
 from raysm.local.server.validation import ApiError
@@ -173,13 +173,13 @@ class JobRun(JobLife):
         if reason in FAILURES:
             self._fail(FAILURES[reason])
         else:
-            self._finish("Stopped", *ended(reason, self._api.title), **changes)
+            self._finish("Stopped", *describe_end(reason, self._api.title), **changes)
 
     def _check_limits(self, *, waiting: bool = False, running_s: float = 0.0) -> None:
         """Check the time limits; raise _Ended if the job is to end and has no instances."""
         if self._end_reason is None:
             ran_s = self._training_s + running_s
-            exceeded = self._definition.exceeded(
+            exceeded = self._definition.find_exceeded(
                 waited_s=self._waited_s, ran_s=ran_s, pending=waiting
             )
             if exceeded == "pending":
@@ -233,8 +233,8 @@ class JobRun(JobLife):
         make_folder(root, within=self._folder)
         self.enter("Downloading", "Downloading input data", attempts=number)
         objects = self._services.objects
-        sources = bring(objects, self._definition.sources, root / "channels")
-        spec: JobSpec = served(self._api).specify(self.record, objects, sources)
+        sources = download_channels(objects, self._definition.sources, root / "channels")
+        spec: JobSpec = request_module(self._api).specify(self.record, objects, sources)
         self._check_limits(waiting=True)
         # A stream's name has the second at which its container started.
         writer = LogWriter(self._folder / "streams", time.time(), self.count_change)
@@ -251,7 +251,7 @@ class JobRun(JobLife):
                 interrupted_by_line = True
                 self._interrupt_if_running()
 
-        image = served(self._api).image(self.record.request)
+        image = request_module(self._api).image(self.record.request)
         with (
             contextlib.closing(writer),
             LocalJob(

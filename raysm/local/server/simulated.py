@@ -19,7 +19,13 @@ from collections.abc import Callable, Mapping
 
 from raysm.local.instances import Instance
 from raysm.local.server.definitions import EndReason
-from raysm.local.server.job_status import FAILURES, JobLife, check_interruption, check_stop, ended
+from raysm.local.server.job_status import (
+    FAILURES,
+    JobLife,
+    check_interruption,
+    check_stop,
+    describe_end,
+)
 from raysm.local.server.market import INSUFFICIENT, draw_interruption_s
 from raysm.local.server.records import JobRecord
 from raysm.local.server.services import Services
@@ -63,7 +69,7 @@ class SimulatedLife(JobLife):
             check_interruption(
                 self.record, spot=self._definition.spot, is_ending=self._running_since_s is None
             )
-            self._interrupted()
+            self._interrupt_and_restart()
 
     def shut_down(self) -> None:
         with self._lock:
@@ -115,13 +121,13 @@ class SimulatedLife(JobLife):
             self._capacity, self._chance, spot=self._definition.spot
         )
         if interrupted_s < min(self._left_s, runtime_s):
-            self._schedule(interrupted_s, self._interrupted)
+            self._schedule(interrupted_s, self._interrupt_and_restart)
         elif runtime_s < self._left_s:
             self._schedule(runtime_s, lambda: self._end_early("runtime"))
         else:
             self._schedule(self._left_s, self._complete)
 
-    def _interrupted(self) -> None:
+    def _interrupt_and_restart(self) -> None:
         self._pause()
         self.enter(
             "Interrupted", f"{self._api.title} job interrupted: spot capacity was taken back"
@@ -142,7 +148,7 @@ class SimulatedLife(JobLife):
             self._fail(FAILURES[reason])
             return
         self.enter_stopping()
-        secondary, message = ended(reason, self._api.title)
+        secondary, message = describe_end(reason, self._api.title)
         self._schedule(STOP_S, lambda: self._finish("Stopped", secondary, message))
 
     def _pause(self) -> None:

@@ -14,7 +14,7 @@ from raysm.local.server.definitions import (
     Output,
     Source,
     Sources,
-    command_of,
+    build_command,
     local_part,
     seconds,
 )
@@ -156,7 +156,7 @@ def specify(record: JobRecord, objects: Objects, sources: Sources) -> JobSpec:
 
 def command(request: Mapping[str, Any]) -> tuple[str, ...]:
     algorithm = request["AlgorithmSpecification"]
-    return command_of(
+    return build_command(
         algorithm.get("ContainerEntrypoint"), algorithm.get("ContainerArguments"), ["train"]
     )
 

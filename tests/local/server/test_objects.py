@@ -18,7 +18,7 @@ from raysm.errors import InvalidInput, InvalidRequest
 from raysm.local.instance_files import MEMORY, InstanceFiles
 from raysm.local.server.definitions import Definition, Output, Source
 from raysm.local.server.moto_services import MotoServices, buckets, restore_buckets, save_buckets
-from raysm.local.server.objects import Objects, bring, collect, upload, upload_order
+from raysm.local.server.objects import Objects, collect, download_channels, upload, upload_order
 from raysm.local.server.records import JobRecord
 from tests.support.odd_names import NOT_UTF8, ODD_NAMES, ONLY_FILES, contents, read_all, write_all
 
@@ -265,7 +265,7 @@ def test_only_a_copy_of_an_input_on_this_machine_belongs_to_the_job(objects, tmp
         if manifest
         else uri_of(tmp_path / "data")
     )
-    place, is_owned = bring(
+    place, is_owned = download_channels(
         objects, [Source(name="c", uri=uri, manifest=manifest)], tmp_path / "channels"
     )["c"]
     assert (place == tmp_path / "data", is_owned) == (not manifest, manifest)

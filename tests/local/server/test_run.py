@@ -285,7 +285,7 @@ def limits(max_runtime_s=10.0, **fields):
     ],
 )
 def test_the_limit_that_is_exceeded_is_the_reason(times, reason):
-    assert limits(max_wait_s=20.0, max_pending_s=5.0).exceeded(**times) == reason
+    assert limits(max_wait_s=20.0, max_pending_s=5.0).find_exceeded(**times) == reason
 
 
 def status_record(**fields):

@@ -229,7 +229,7 @@ class Checkpointing(Observer):
         is_same_layout = manifest.layout == layout
         if is_same_layout:
             state[RANDOM] = []
-        moved += self._exchange.fetch(folder, self._planned(state, folder), has, manifest.files)
+        moved += self._exchange.fetch(folder, self._plan_files(state, folder), has, manifest.files)
         shards.load(state, folder, group=self._group)
         trainer.load(state)
         position = session.position
@@ -270,7 +270,7 @@ class Checkpointing(Observer):
                 "workers' random numbers begin anew"
             )
 
-    def _planned(self, state: dict[str, Any], folder: Path) -> set[str]:
+    def _plan_files(self, state: dict[str, Any], folder: Path) -> set[str]:
         """Return the files that this rank needs.
 
         Before that, all ranks have checked that the checkpoint is of this model.

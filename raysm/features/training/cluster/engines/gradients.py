@@ -107,7 +107,7 @@ def clip(
     # same on those ranks.
     alike: dict[tuple[DeviceMesh, tuple[int, ...]] | None, list[torch.Tensor]] = {}
     for grad, part in itertools.compress(zip(grads, parts, strict=True), is_counted):
-        where, counted = _cut(grad) if isinstance(grad, DTensor) else (None, part)
+        where, counted = _describe_split(grad) if isinstance(grad, DTensor) else (None, part)
         alike.setdefault(where, []).append(counted)
     device = parts[0].device if parts else _device(stages)
     square = torch.zeros((), device=device)
@@ -127,7 +127,9 @@ def clip(
     return norm
 
 
-def _cut(grad: DTensor) -> tuple[tuple[DeviceMesh, tuple[int, ...]] | None, torch.Tensor]:
+def _describe_split(
+    grad: DTensor,
+) -> tuple[tuple[DeviceMesh, tuple[int, ...]] | None, torch.Tensor]:
     """Return how a gradient is cut, and this rank's part of it.
 
     The first value is its mesh and the dimensions over which it is cut, None if it is whole.

@@ -130,7 +130,7 @@ class _Worker:
             try:
                 self._call(*unpickled(instance.payload / payload.FUNCTION, spec.name))
             except BaseException as error:
-                failed = self._failed(error)
+                failed = self._describe_failure(error)
                 early = []
                 if (
                     failed is not None
@@ -167,7 +167,7 @@ class _Worker:
         if self._session is not None:
             self._session.stop_asked = True
 
-    def _failed(self, error: BaseException) -> LoopFailed | None:
+    def _describe_failure(self, error: BaseException) -> LoopFailed | None:
         frames = error.__traceback__
         # The user's traceback begins after the frames of this file.
         while frames is not None and frames.tb_frame.f_code.co_filename == __file__:

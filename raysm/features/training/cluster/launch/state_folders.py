@@ -63,7 +63,7 @@ def describe_differences(states: Mapping[str, State]) -> str | None:
     ]
     if not parts:
         return None
-    has = f"has {_named(of_rank_0)}" if of_rank_0 else "has none"
+    has = f"has {_list_names(of_rank_0)}" if of_rank_0 else "has none"
     return (
         f"not all instances start from the same state: {first} (rank 0) {has}, "
         f"{listed(parts, MAX_NAMED)}"
@@ -84,20 +84,20 @@ def _describe_difference(host: str, state: State, first: str, of_rank_0: State) 
     if not state:
         return f"{host} has none"
     if not of_rank_0:
-        return f"{host} has {_named(state)}"
+        return f"{host} has {_list_names(state)}"
     common = state.keys() & of_rank_0.keys()
     if not common:
         return None
     changed = [name for name in common if state[name] != of_rank_0[name]]
     if changed:
-        return f"{host} has another {_named(changed)}"
+        return f"{host} has another {_list_names(changed)}"
     missing = of_rank_0.keys() - state.keys()
     if missing:
-        return f"{host} lacks {_named(missing)}"
-    return f"{host} also has {_named(state.keys() - of_rank_0.keys())}"
+        return f"{host} lacks {_list_names(missing)}"
+    return f"{host} also has {_list_names(state.keys() - of_rank_0.keys())}"
 
 
-def _named(names: Mapping[str, str] | set[str] | list[str]) -> str:
+def _list_names(names: Mapping[str, str] | set[str] | list[str]) -> str:
     return listed(sorted(names), MAX_NAMED)
 
 

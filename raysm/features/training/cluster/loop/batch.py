@@ -60,11 +60,11 @@ def pieces(batch: Any, count: int) -> Iterator[tuple[Any, float]]:
     for number in range(count):
         size = each + (number < more)
         begin, stop = (first, first + size) if size else (0, 1)
-        yield _cut(batch, begin, stop), size / rows
+        yield _slice(batch, begin, stop), size / rows
         first += size
 
 
-def _cut(batch: Any, begin: int, stop: int) -> Any:
+def _slice(batch: Any, begin: int, stop: int) -> Any:
     return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor[begin:stop], batch)
 
 

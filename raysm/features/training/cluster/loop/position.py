@@ -86,7 +86,9 @@ class Position:
 
         It may if no other loop has handed out a batch.
         """
-        return self.coming is None and (self.order is None or _changed(self.order, order) is None)
+        return self.coming is None and (
+            self.order is None or _find_change(self.order, order) is None
+        )
 
     def hand_out(self, batches: Iterable[tuple[BatchSlice, Any]]) -> Generator[Any, None, bool]:
         """Yield the batches of one pass, and return whether there were any.
@@ -118,7 +120,7 @@ class Position:
         self.epoch = part.epoch
         self.offset = part.end
 
-    def passed(self, order: DataOrder, epoch: int, *, is_single: bool, is_empty: bool) -> None:
+    def end_pass(self, order: DataOrder, epoch: int, *, is_single: bool, is_empty: bool) -> None:
         # A pass is empty if the training was interrupted after the last step of the epoch.
         trains = self.order is order or is_empty
         if trains and self.counts_epochs:
@@ -149,7 +151,7 @@ class Position:
             )
         if self.offset == 0:
             return
-        changed = _changed(self.order, part.order)
+        changed = _find_change(self.order, part.order)
         if changed is not None:
             was = getattr(self.order, changed)
             now = getattr(part.order, changed)
@@ -166,5 +168,5 @@ class Position:
             )
 
 
-def _changed(before: DataOrder, now: DataOrder) -> str | None:
+def _find_change(before: DataOrder, now: DataOrder) -> str | None:
     return next((name for name in FIELDS if getattr(before, name) != getattr(now, name)), None)

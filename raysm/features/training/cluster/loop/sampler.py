@@ -139,7 +139,7 @@ def batches(
             "one pass"
         )
     # Before the generator begins, so that an error points to the user's line.
-    order = _checked(dataset, batch_size, shuffle, seed, loader_workers, drop_last)
+    order = _check_order(dataset, batch_size, shuffle, seed, loader_workers, drop_last)
     loop = _Loop(session, Reader(dataset, seed, collate), order, loader_workers, drop_last)
     return _all_batches(loop, session.position, epochs)
 
@@ -152,7 +152,7 @@ def one_pass(
     loader_workers: int,
     collate: Callable[[list[Any]], Any],
 ) -> Iterator[Any]:
-    order = _checked(dataset, batch_size, False, 0, loader_workers, False)
+    order = _check_order(dataset, batch_size, False, 0, loader_workers, False)
     loop = _Loop(session, Reader(dataset, order.seed, collate), order, loader_workers, False)
     # position.begin is not used: a training does not continue in this pass, even if it has the same
     # data set.
@@ -201,7 +201,7 @@ def _all_batches(loop: _Loop, position: Position, count: int | None) -> Iterator
     first, offset = position.begin(loop.order, is_single=is_single)
     for epoch in range(first, first + 1 if count is None else count):
         has_batches = yield from position.hand_out(loop.one_pass(epoch, offset))
-        position.passed(loop.order, epoch, is_single=is_single, is_empty=not has_batches)
+        position.end_pass(loop.order, epoch, is_single=is_single, is_empty=not has_batches)
         offset = 0
 
 
@@ -209,7 +209,7 @@ def _as_it_is(batch: Any) -> Any:
     return batch
 
 
-def _checked(
+def _check_order(
     dataset: Any, batch_size: int, shuffle: bool, seed: int, loader_workers: int, drop_last: bool
 ) -> DataOrder:
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):

@@ -77,7 +77,7 @@ class Parallelizer:
             )
         if self.is_plain:
             self._recompute(model, blocks)
-            return self._replicated(model)
+            return self._replicate(model)
         plan = self._checked_plan(model)
         stages = self._stages(model) if self.layout.pipeline > 1 else None
         if stages is not None:
@@ -132,7 +132,7 @@ class Parallelizer:
         outer = [Stage(module, self.session.device, self.precision) for module in inner]
         for stage in outer:
             self._wrap(stage, blocks, plan, mesh)
-        parts = _merged(inner, names, [tie.names for tie in ties])
+        parts = _merge(inner, names, [tie.names for tie in ties])
         copies = copies_here(ties, parts, self.layout, self.session.rank)
         pipeline = Pipeline(
             outer,
@@ -164,7 +164,7 @@ class Parallelizer:
             replicas=self._replicas(mesh),
         )
 
-    def _replicated(self, model: nn.Module) -> RankModel:
+    def _replicate(self, model: nn.Module) -> RankModel:
         session = self.session
         model.to(session.device)
         wrapped = model
@@ -318,7 +318,7 @@ def _save_memory(block: nn.Module, recompute: bool, offload: bool) -> None:
     block.forward = light
 
 
-def _merged(
+def _merge(
     modules: Sequence[nn.Module], names: Sequence[str], tied: Iterable[Sequence[str]] = ()
 ) -> nn.Module:
     """Return one module with the tensors of all by the same names.

@@ -72,7 +72,7 @@ class Stages:
     starts: tuple[str, ...]
 
     def module(self, stage: int) -> fx.GraphModule:
-        placed = _placed(self.graph, self.starts)
+        placed = _assign_stages(self.graph, self.starts)
         received = _handed_on(placed, stage - 1)
         handed_on = _handed_on(placed, stage)
         graph = fx.Graph()
@@ -187,7 +187,7 @@ def partition_stages(model: nn.Module, stages: int, blocks: Blocks = None) -> St
     return partition
 
 
-def _placed(graph: fx.Graph, starts: Sequence[str]) -> dict[fx.Node, int]:
+def _assign_stages(graph: fx.Graph, starts: Sequence[str]) -> dict[fx.Node, int]:
     stage = 0
     placed = {}
     for node in graph.nodes:
