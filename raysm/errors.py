@@ -11,7 +11,10 @@ from typing import ClassVar
 
 
 def option(name: str, value: str | None = None) -> str:
-    """Return how an option is given, for messages: they are read at the command line, in a notebook and in a log."""
+    """Return how an option is given, for messages.
+
+    They are read at the command line, in a notebook and in a log.
+    """
     # For the shell and for Python, which quote a name with blanks each in its own way.
     shown, written = ("…", "…") if value is None else (shlex.quote(value), repr(value))
     return f"--{name.replace('_', '-')} {shown} (in Python: {name}={written})"
@@ -109,7 +112,7 @@ class JobStalled(ClusterError):
 
 
 class ForeignListener(ClusterError, ConnectionError):
-    """Another user's process listens at a port of this machine where a process of the job should."""
+    """Another user's process listens at a port of this machine that a process of the job needs."""
 
 
 class BlockFailed(RaysmError):
@@ -245,7 +248,10 @@ class CallCancelled(RaysmError, concurrent.futures.CancelledError):
 
 
 class SessionEnded(RaysmError):
-    """A session is not open: it was never started, has ended, or is closing and accepts no more calls."""
+    """A session is not open: it was never started, has ended, or is closing.
+
+    A session that is closing accepts no more calls.
+    """
 
 
 IN_THE_JOB = "\n\nin the job:\n"

@@ -24,6 +24,6 @@ def __getattr__(name: str) -> Any:
     except ImportError as error:
         # Version 2 of the SDK lacks sagemaker.train too.
         raise MissingDependency(
-            f"raysm.sdk needs the SageMaker Python SDK, version 3, and {error.name} is not installed: "
-            "python3 -m pip install 'raysm[sdk]'"
+            "raysm.sdk needs the SageMaker Python SDK, version 3, "
+            f"and {error.name} is not installed: python3 -m pip install 'raysm[sdk]'"
         ) from error

@@ -1,4 +1,6 @@
-"""Extensions for the site of the documentation, which ``zensical.toml`` names. They need the extra ``docs``.
+"""Extensions for the documentation's site, which ``zensical.toml`` names.
+
+They need the extra ``docs``.
 
 The pages in ``docs`` are plain Markdown. The site turns each listed name of the Python reference
 into its description,
@@ -40,7 +42,10 @@ class Reference(Extension):  # type: ignore[misc]
 
 
 class Positional(griffe.Extension):  # type: ignore[misc]
-    """Correct fields with ``kw_only=False`` in a class of keywords, which griffe shows as keywords too."""
+    """Correct fields with ``kw_only=False`` in a class of keywords.
+
+    griffe shows them as keywords too.
+    """
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         _correct(pkg)

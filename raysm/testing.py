@@ -1,4 +1,6 @@
-"""A fake SageMaker for tests of code that submits jobs: no server, no instance, no Ray, nothing to wait for.
+"""A fake SageMaker for tests of code that submits jobs.
+
+It has no server, no instance and no Ray, and tests wait for nothing.
 
     fake = raysm.testing.FakeSageMaker(tmp_path)
     job = raysm.submit(raysm.Function(work, 3), on=fake)     # called at once, in this process

@@ -1,4 +1,6 @@
-"""The frame of the command line ``raysm``: its parser, the options of jobs, the commands about any job, and output.
+"""The frame of the command line ``raysm``.
+
+It has the parser, the options of jobs, the commands about any job, and output.
 
 Features add their own commands to it: see ``raysm.core.features.Feature.commands``.
 """

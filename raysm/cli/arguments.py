@@ -64,10 +64,11 @@ OUTPUT_CLOSED = 141
 
 
 def parse(argv: Sequence[str]) -> Arguments:
-    """Parse the command line; arguments behind the first ``--`` go to the user's script unchanged."""
+    """Parse the command line; what follows the first ``--`` goes to the user's script unchanged."""
     # argparse would drop the -- and parse the rest itself.
     at = list(argv).index("--") if "--" in argv else len(argv)
-    ours, theirs = argv[:at], argv[at + 1 :]
+    ours = argv[:at]
+    theirs = argv[at + 1 :]
     parser = build_parser(*ours[:1])
     if not argv:
         # Without the list of commands, which --help prints.
@@ -90,7 +91,8 @@ def parse(argv: Sequence[str]) -> Arguments:
 
 
 def _refuse_unread(arguments: Arguments, unread: Sequence[str]) -> None:
-    text, parser = shlex.join(unread), arguments.refuse.__self__
+    text = shlex.join(unread)
+    parser = arguments.refuse.__self__
     # The verb's own parser, ``raysm session start``, has the options and the usage.
     if parser.commands:
         parser = parser.commands[arguments.verb]
@@ -103,7 +105,10 @@ def _refuse_unread(arguments: Arguments, unread: Sequence[str]) -> None:
     elif words and words[0] in arguments.hints:
         hint = f"; {arguments.hints[words[0]]}"
     elif not hint and arguments.is_scripted:
-        hint = f"; arguments of the script or command go behind --: raysm {arguments.command} … -- {text}"
+        hint = (
+            "; arguments of the script or command go behind --: "
+            f"raysm {arguments.command} … -- {text}"
+        )
     parser.error(f"unrecognized arguments: {text}{hint}")
 
 
@@ -116,8 +121,8 @@ def build_parser(first: str = "") -> Parser:
     """
     parser = Parser(
         prog="raysm",
-        description="Run one workload on one Ray cluster, formed of the instances of a SageMaker job or "
-        "emulated on this machine.",
+        description="Run one workload on one Ray cluster, "
+        "formed of the instances of a SageMaker job or emulated on this machine.",
         usage="raysm COMMAND [options]",
     )
     parser.add_argument(VERSION, action="version", version=f"raysm {__version__}")
@@ -162,7 +167,10 @@ def families(parser: Parser) -> Mapping[str, Sequence[str]]:
 
 
 def _overview(parser: Parser) -> str:
-    """Return the examples of ``raysm``: of each family the first line of each command, then their second lines."""
+    """Return the examples of ``raysm``.
+
+    Of each family, the first line of each command comes first, then their second lines.
+    """
     lines = []
     for names in families(parser).values():
         rounds = itertools.zip_longest(*(parser.commands[name].overview for name in names))
@@ -213,7 +221,10 @@ def _described(error: Exception) -> str:
         case FileNotFoundError(filename=None) if not _has_working_folder():
             return "the working folder was deleted; change to one that exists: cd"
         case OSError() if is_of_output(error):
-            return f"the output cannot be written: {error.strerror}; the disk or device behind stdout or stderr is full"
+            return (
+                f"the output cannot be written: {error.strerror}; "
+                "the disk or device behind stdout or stderr is full"
+            )
     return str(error)
 
 

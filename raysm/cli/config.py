@@ -55,7 +55,8 @@ def flag_layer(arguments: argparse.Namespace, on: str) -> Layer:
             names |= dict.fromkeys(chosen, flag.name)
     for text in getattr(arguments, "set", None) or ():
         key, value = _parse_set(text)
-        values[key], names[key] = value, CHANGE
+        values[key] = value
+        names[key] = CHANGE
 
     def origin(key: Key) -> str:
         return next(
@@ -162,7 +163,8 @@ def project_file(arguments: Arguments) -> Path | None:
 
 
 def _file_layers(arguments: Arguments) -> list[Layer]:
-    file, profile = project_file(arguments), arguments.config_profile
+    file = project_file(arguments)
+    profile = arguments.config_profile
     if file is None and profile is not None:
         raise InvalidRequest(
             f"--config-profile {profile}: there is no raysm.toml in {Path.cwd()} or above it"
@@ -210,7 +212,8 @@ WIDE = 80
 
 
 def run(arguments: Arguments, console: Console) -> None:
-    settings, file = read_settings(arguments), project_file(arguments)
+    settings = read_settings(arguments)
+    file = project_file(arguments)
     options = dict(effective(settings))
     if arguments.json:
         shown = {key: {"value": value, "from": origin} for key, (value, origin) in options.items()}

@@ -18,7 +18,7 @@ from raysm.core.protocol.terminal_text import visible
 
 
 class Console(rich.console.Console):
-    """Raises BrokenPipeError when its reader is gone; rich's own console exits the program at once."""
+    """Raises BrokenPipeError when its reader is gone; rich's console would exit the program."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError("the reader of the output has gone")
@@ -28,7 +28,10 @@ class Console(rich.console.Console):
         renderable: rich.console.RenderableType,
         options: rich.console.ConsoleOptions | None = None,
     ) -> Iterable[Segment]:
-        """Yield the segments of what is printed; controls that come from its text, and not from rich, are escaped."""
+        """Yield the segments of what is printed, with controls escaped that come from its text.
+
+        Controls that come from rich are kept.
+        """
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=visible(segment.text))
 
@@ -39,21 +42,26 @@ def say_aside(text: str) -> None:
 
 
 def say(text: str, console: rich.console.Console) -> None:
-    """Print a line verbatim and unwrapped: a row's key may look like markup, and users grep the lines."""
+    """Print a line verbatim and unwrapped: a row's key may look like markup, and users grep."""
     console.print(Text(text), soft_wrap=True)
 
 
 def aligned(
     table: Iterable[Sequence[str]], justify: Callable[[str, int], str] = str.ljust
 ) -> list[str]:
-    """Return a table as lines; not with rich's Table, which truncates wide rows: programs may read the output."""
+    """Return a table as lines.
+
+    rich's Table truncates wide rows, but programs may read the output.
+    """
     rows = list(table)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(justify, row, widths)).rstrip() for row in rows]
 
 
 def say_last(console: rich.console.Console, text: str) -> None:
-    """Print a line where the user can still read it: on ``console``, else on stderr, else on the terminal.
+    """Print a line where the user can still read it: ``console``, stderr, or the terminal.
+
+    The first of them that works is used.
 
     Ctrl-C in ``raysm run x.py 2>&1 | tee log`` ends ``tee`` too. The line must not fail then, since
     the job is stopped after it.
@@ -74,7 +82,10 @@ OF_THE_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 
 
 def is_of_output(error: OSError) -> bool:
-    """Return whether stdout or stderr could not be written, for example to a full disk, although it has a reader."""
+    """Return whether stdout or stderr could not be written although it has a reader.
+
+    The disk may be full, for example.
+    """
     # An error of a file that was opened by its name has the name.
     return error.errno in OF_THE_OUTPUT and error.filename is None
 
@@ -112,7 +123,9 @@ _BEGAN_S = time.time() - time.monotonic()
 
 
 def now_s() -> float:
-    """Return the time since the epoch by a clock that was set at the start: nothing takes less than no time.
+    """Return the seconds since the epoch by a clock that was set at the start.
+
+    Thus nothing takes less than no time.
 
     A clock of the day may be set back while a command runs.
     """
@@ -120,7 +133,7 @@ def now_s() -> float:
 
 
 def process_started_s() -> float:
-    """Return when this process started, in seconds since the epoch; now on a system without ``/proc``."""
+    """Return when this process started, in seconds since the epoch; without ``/proc``, now."""
     try:
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         return (

@@ -1,4 +1,4 @@
-"""The display of a running job: log lines, progress bars, and at the end how long each part took."""
+"""The display of a running job: log lines, progress bars, and how long each part took."""
 
 import re
 from collections import deque
@@ -29,7 +29,7 @@ INSTALLED = re.compile(r"raysm: installed \d+ packages, .* in (\d+\.\d+) s ")
 
 @dataclass(kw_only=True)
 class Times:
-    """Times of the phases of a command, in seconds since the epoch; None if a phase was not seen."""
+    """Times of a command's phases, in seconds since the epoch; None if a phase was not seen."""
 
     started_s: float
     sent_s: float | None = None
@@ -150,7 +150,8 @@ class Display:
         match event:
             case events.Progress() if self.console.is_terminal:
                 if event.phase not in self._tasks:
-                    total, unit = event.total, event.unit
+                    total = event.total
+                    unit = event.unit
                     self._tasks[event.phase] = self._bars.add_task(
                         event.phase, total=total, unit=unit, rate=""
                     )
@@ -179,7 +180,10 @@ class Display:
             self._print(self.way_in)
 
     def has_shown(self, lines: Iterable[str]) -> bool:
-        """Whether each of ``lines`` is, perhaps without its label, among the last log lines that were shown."""
+        """Return whether all ``lines`` are among the last log lines that were shown.
+
+        Their labels may be missing.
+        """
         return all(any(shown.endswith(line.rstrip()) for shown in self._shown) for line in lines)
 
     def say(self, text: str) -> None:

@@ -38,7 +38,8 @@ class Interrupts:
     def take(self, signum: int, frame: FrameType | None) -> None:
         if time.monotonic() < self._ignored_until_s:
             return
-        is_first, self.has_come = not self.has_come, True
+        is_first = not self.has_come
+        self.has_come = True
         # The second signal is not held, because the write may be stuck in a pipe that is not read.
         if self.is_held and is_first:
             return
@@ -81,7 +82,8 @@ def interruptible() -> Iterator[Interrupts]:
     }
     for one in previous:
         signal.signal(one, interrupts.take)
-    interrupts.has_come, OF_THE_PROCESS.is_held = OF_THE_PROCESS.has_come, False
+    interrupts.has_come = OF_THE_PROCESS.has_come
+    OF_THE_PROCESS.is_held = False
     try:
         yield interrupts
     finally:

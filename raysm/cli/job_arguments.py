@@ -10,14 +10,17 @@ from raysm.cli.parser import Family, Parser, add, add_command, seconds
 JOBS = "raysm.cli.jobs:run"
 
 JOB = "name of a job, or the short name (train) of a running job or session"
-READ = "name of a job, or a short name (train): the running job or session, or else the latest ended one"
+READ = (
+    "name of a job, or a short name (train): "
+    "the running job or session, or else the latest ended one"
+)
 NO_OPEN = "print the address without opening a browser"
 
 
 def add_reading_job(
     commands: Any, name: str, text: str, *, run: str = JOBS, job: str = READ, **listed: Any
 ) -> Parser:
-    """Add a command that reads one job; ``listed`` is what ``add_command`` takes for ``raysm --help``."""
+    """Add a command that reads one job; ``add_command`` takes ``listed`` for ``raysm --help``."""
     command = add_command(commands, name, text, run=run, **{"family": Family.JOBS} | listed)
     # A short name also finds a job that has ended.
     command.set_defaults(is_reading=True)
@@ -91,7 +94,10 @@ def add_rm(commands: Any) -> None:
     remove = add_command(
         commands,
         "rm",
-        "remove ended jobs of this machine (AWS keeps its own), with their records, logs, results and checkpoints",
+        (
+            "remove ended jobs of this machine (AWS keeps its own), with their records, "
+            "logs, results and checkpoints"
+        ),
         run=JOBS,
         family=Family.JOBS,
         examples="raysm rm digits-20261122-101112-0a1b2c3d",

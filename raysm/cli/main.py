@@ -1,4 +1,7 @@
-"""The command ``raysm``; everything else is imported by ``main``, because most of a short command is imports."""
+"""The command ``raysm``.
+
+``main`` imports everything else, because most of a short command is imports.
+"""
 
 import os
 import signal
@@ -52,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open_closed_streams() -> None:
-    """Replace standard streams that the caller has closed by /dev/null: Python has None in their place."""
+    """Replace standard streams that the caller closed by /dev/null: Python has None for them."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
             # The lowest free number, which is the stream's own unless the process has opened a file

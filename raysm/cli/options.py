@@ -171,7 +171,10 @@ COMMON = (
         Flag(
             "--on-stall",
             "limits.on_stall",
-            "effect of a stall: warn (default), fail, or restart with its state up to --max-restarts times",
+            (
+                "effect of a stall: warn (default), fail, "
+                "or restart with its state up to --max-restarts times"
+            ),
         ),
         Flag("--resume", "resume", "continue with the state of the task's latest job"),
         Flag(
@@ -299,7 +302,10 @@ SOURCE = (
 IN_STATE = Flag(
     "--in-state",
     "workload.in_state",
-    "run in $RAYSM_STATE, kept over interruptions and for --resume; write an input as {channel_NAME} in arguments",
+    (
+        "run in $RAYSM_STATE, kept over interruptions and for --resume; "
+        "write an input as {channel_NAME} in arguments"
+    ),
 )
 
 METRIC = Flag(
@@ -316,7 +322,7 @@ STOP_ON_NAN = Flag(
 
 
 def add_flags(parser: Any, flags: Iterable[Flag], workload: type[Workload] | None = None) -> None:
-    """Add flags to a command; ``workload`` is the kind that it sends, whose options flags may name."""
+    """Add flags to a command; ``workload`` is the kind it sends, whose options flags may name."""
     flags = tuple(flags)
     for flag in flags:
         hint = flag.takes or _hint(flag, workload)
@@ -334,7 +340,8 @@ def add_flags(parser: Any, flags: Iterable[Flag], workload: type[Workload] | Non
 
 
 def _hint(flag: Flag, workload: type[Workload] | None) -> Any:
-    table, name = flag.key[0], flag.key[-1]
+    table = flag.key[0]
+    name = flag.key[-1]
     if table == "workload" and workload is not None:
         return hints_of(workload)[name]
     if table == TARGETS_OWN:
@@ -459,7 +466,7 @@ def add_request(command: argparse.ArgumentParser) -> None:
 
 
 def missing_script(arguments: argparse.Namespace) -> str | None:
-    """Return what is missing for a command with a script; a request file is checked when it is read."""
+    """Return what a command with a script lacks; a request file is checked when it is read."""
     if arguments.request is not None or arguments.script is not None or arguments.script_args:
         return None
     return required("SCRIPT")

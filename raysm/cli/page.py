@@ -31,7 +31,10 @@ def show_page(
         print(json.dumps({"url": url}), flush=True)
     else:
         console.print(Text(url), soft_wrap=True)
-        text = "Ctrl-C ends this command. Keep this address secret: it gives access without a password."
+        text = (
+            "Ctrl-C ends this command. Keep this address secret: "
+            "it gives access without a password."
+        )
         console.print(text, style="dim", soft_wrap=True)
     page = (
         private_folder(service.home, "dashboard")

@@ -24,7 +24,10 @@ class Family(enum.StrEnum):
 
 
 class Group(enum.StrEnum):
-    """Titles of the options that many commands share, in the order of --help; a command's own options come first."""
+    """Titles of the options that many commands share, in the order of --help.
+
+    A command's own options come first.
+    """
 
     PACKAGES = "packages and variables"
     RECORDS = "project, tags and tracking"
@@ -67,7 +70,10 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def commands(self) -> Mapping[str, "Parser"]:
-        """The parsers of its own commands by name: of ``raysm session``, those of ``start``, ``list`` and so on."""
+        """The parsers of its own commands by name.
+
+        For ``raysm session`` they are those of ``start``, ``list`` and so on.
+        """
         nested = [
             action for action in self._actions if isinstance(action, argparse._SubParsersAction)
         ]
@@ -193,7 +199,7 @@ def seconds(text: str) -> float:
 
 
 def seconds_with_unit(text: str) -> float:
-    """Parse a duration that needs its unit, where a bare number could be taken for minutes or for seconds."""
+    """Parse a duration that needs its unit: a bare number might be minutes or seconds."""
     return _read_duration(text, bare=None)
 
 

@@ -38,7 +38,8 @@ def brought(job: Job, output: Path | None, console: Console, *, unverified: bool
 
 
 def described(job: Job) -> dict[str, Any]:
-    description, bill = job.describe(), job.cost()
+    description = job.describe()
+    bill = job.cost()
     return {
         "name": description.name,
         "arn": description.arn,
@@ -75,7 +76,7 @@ def print_result(
     bill: Bill | None = None,
     job: Job | None = None,
 ) -> None:
-    """Print a result; ``job`` is the one that left it, which may have left other files than a result."""
+    """Print a result; ``job`` is the one that left it, which may have left other files."""
     if as_json:
         print(
             json.dumps(_json(result) | ({} if bill is None else {"cost": bill.as_dict()}), indent=1)
@@ -117,7 +118,10 @@ def _what_remains(result: Any, kind: type[Workload] | None, job: Job | None) -> 
 
 def _left(job: str, left: LeftFiles) -> str:
     shown = ", ".join([*left.names[:SHOWN], *(["…"] if len(left.names) > SHOWN else [])])
-    return f"\n{left.part:<8} {shown} in {left.uri}\nfetch it raysm result {job} --what {left.part} --output DIR"
+    return (
+        f"\n{left.part:<8} {shown} in {left.uri}\n"
+        f"fetch it raysm result {job} --what {left.part} --output DIR"
+    )
 
 
 def _lines(result: Result) -> list[tuple[str, str]]:
@@ -131,7 +135,8 @@ def _lines(result: Result) -> list[tuple[str, str]]:
                 file
             )
     for name, parts in tables.items():
-        path, file = _shown(result.path / name), parts[0]
+        path = _shown(result.path / name)
+        file = parts[0]
         text = f"{path}: {file.size}"
         if name != file.name:
             shape = (sum(part.shape[0] for part in parts), *file.shape[1:])
@@ -172,13 +177,15 @@ def _json(result: Any) -> dict[str, Any]:
 
 
 HOW = (
-    "report metrics by raysm.report(loss=0.5), or in a training loop by training.report(loss=0.5); "
-    "--metric NAME=REGEX (in Python metrics=[raysm.MetricDefinition(name, regex)]) finds metrics in printed lines"
+    "report metrics by raysm.report(loss=0.5), "
+    "or in a training loop by training.report(loss=0.5); --metric NAME=REGEX (in Python "
+    "metrics=[raysm.MetricDefinition(name, regex)]) finds metrics in printed lines"
 )
 
 TELEMETRY = (
-    "in trainings, each instance reports its use of CPUs, memory, network, disks and GPUs every few seconds; in other "
-    "jobs of raysm, only its peak memory at the end; other jobs report nothing"
+    "in trainings, each instance reports its use of CPUs, memory, network, "
+    "disks and GPUs every few seconds; in other jobs of raysm, only its peak memory at the end; "
+    "other jobs report nothing"
 )
 
 
@@ -199,20 +206,21 @@ def print_metrics(arguments: Arguments, job: Job, console: Console) -> None:
             for line in table:
                 console.print(Text(line), soft_wrap=True)
         if means := sorted(everything.minute_means.intersection(named.names)):
-            text = f"{', '.join(means)}: CloudWatch's means of each minute, because the log has no values"
+            text = (
+                f"{', '.join(means)}: CloudWatch's means of each minute, "
+                "because the log has no values"
+            )
             say_aside(text)
     else:
         console.print(Text(_nothing(arguments, job, everything, chosen)), soft_wrap=True)
 
 
 def _steps(metrics: Metrics) -> list[str]:
-    """Return a row for each step, and for each time at which values without a step were reported."""
+    """Return a row for each step, and for each time when values without a step were reported."""
     rows = metrics.rows()
     columns = metrics.names
-    has_steps, has_times = (
-        any(row[0] is not None for row in rows),
-        any(row[0] is None for row in rows),
-    )
+    has_steps = any(row[0] is not None for row in rows)
+    has_times = any(row[0] is None for row in rows)
     table = [[*(["step"] if has_steps else []), *(["time"] if has_times else []), *columns]]
     for step, at_s, values in rows:
         cells = []
@@ -227,7 +235,7 @@ def _steps(metrics: Metrics) -> list[str]:
 
 
 def _instances(metrics: Metrics) -> list[str]:
-    """Return a summary row for each instance and metric, which may have a value every few seconds."""
+    """Return a summary row for each instance and metric: there may be a value every few seconds."""
     values: dict[tuple[str, str], list[float]] = {}
     for metric in metrics:
         values.setdefault((metric.host, metric.name), []).append(metric.value)
@@ -242,7 +250,10 @@ def _instances(metrics: Metrics) -> list[str]:
 
 def _nothing(arguments: Arguments, job: Job, everything: Metrics, chosen: Metrics) -> str:
     if chosen:
-        return f"no metric is named {' or '.join(arguments.name)}; {job.name} has {', '.join(chosen.names)}"
+        return (
+            f"no metric is named {' or '.join(arguments.name)}; "
+            f"{job.name} has {', '.join(chosen.names)}"
+        )
     if arguments.telemetry:
         return (
             f"no metrics of the instances of {job.name}{'' if job.done() else ' yet'}: {TELEMETRY}"

@@ -67,22 +67,27 @@ def prepared(settings: Settings) -> Prepared:
 
 
 def crowding(ready: Prepared, cores: int) -> str | None:
-    """Return a warning if a job has far more instances than this machine can run well, else None."""
+    """Return a warning if a job has far more instances than this machine can run, else None."""
     count = ready.request.cluster.size
     if ready.service.target.is_billed or count <= MAX_PER_CORE * cores:
         return None
     return (
-        f"{count} instances share the {cores} core{'s' if cores > 1 else ''} of this machine, and each of them starts "
-        f"its own Ray processes: it may take long until all have joined; --instances {2 * cores} is a good number here"
+        f"{count} instances share the {cores} core{'s' if cores > 1 else ''} of this machine, "
+        "and each of them starts its own Ray processes: "
+        f"it may take long until all have joined; --instances {2 * cores} is a good number here"
     )
 
 
 def facts(ready: Prepared) -> list[tuple[str, str, str]]:
-    """Return what raysm chose for the job and what it costs, as (verb, label, fact): image, source, price."""
+    """Return what raysm chose for the job and what it costs: image, source and price.
+
+    Each fact is (verb, label, fact).
+    """
     rows = [("run in", "image", ready.image)]
     if ready.source is not None:
         rows.append(("send", "sent", ready.source.summary))
-    is_billed, limits = ready.service.target.is_billed, ready.request.limits
+    is_billed = ready.service.target.is_billed
+    limits = ready.request.limits
     if is_billed or ready.cap is not None:
         costs = most_expensive(ready.request, ready.service.region, cap=ready.cap)
         rows.append(("cost", "cost", costs))
@@ -97,8 +102,9 @@ def facts(ready: Prepared) -> list[tuple[str, str, str]]:
 
 
 def _today(ready: Prepared) -> str:
-    """Return what a job takes of its user's cap for a day; empty without one, or if nothing is billed."""
-    entry, cap_usd = ready.ledger_entry(), ready.request.limits.max_cost_per_day
+    """Return what a job takes of its user's cap for a day; empty without cap or bill."""
+    entry = ready.ledger_entry()
+    cap_usd = ready.request.limits.max_cost_per_day
     if entry is None or cap_usd is None:
         return ""
     ledger = Ledger(ready.service.home)
@@ -111,7 +117,10 @@ def _today(ready: Prepared) -> str:
 
 
 def print_plan(ready: Prepared, text: str | None = None) -> None:
-    """Print the API call of a job that is not sent, or ``text``, and to stderr what raysm chose and what it costs."""
+    """Print the API call of a job that is not sent, or ``text``.
+
+    What raysm chose and what it costs is printed to stderr.
+    """
     print(ready.plan.json() if text is None else text)
     for verb, _, fact in facts(ready):
         say_aside(f"would {verb} {fact}")
@@ -190,7 +199,9 @@ def send(ready: Prepared, console: rich.console.Console) -> Job:
 
 
 def follow(job: Job, display: Display, first: Sequence[str] = ()) -> None:
-    """Show the job's lines until it has ended. On this machine Ctrl-C stops the job; on AWS it only ends the display.
+    """Show the job's lines until it has ended.
+
+    On this machine Ctrl-C stops the job; on AWS it only ends the display.
 
     A stdout that cannot be written counts as Ctrl-C: the reader of a pipe has gone, or its disk is
     full.
@@ -223,17 +234,18 @@ def follow_and_fetch(
     first: Sequence[str] = (),
     output: Path | None = None,
 ) -> Any:
-    """Follow a job until it has ended, fetch its result and note the times; ``first`` is printed before its lines."""
+    """Follow a job until it has ended, fetch its result and note the times.
+
+    ``first`` is printed before the job's lines.
+    """
     with Display(console) as display:
         # The dashboard needs it, and the extra ``local`` does not bring it.
         if importlib.util.find_spec("aiohttp"):
             display.way_in = job.service.target.way_to_dashboard(job.name)
         follow(job, display, (f"job {job.name}", *first))
-    times.formed_s, times.done_s, times.is_billed = (
-        display.formed_s,
-        display.done_s,
-        job.service.target.is_billed,
-    )
+    times.formed_s = display.formed_s
+    times.done_s = display.done_s
+    times.is_billed = job.service.target.is_billed
     times.installing_s = display.installing_s
     try:
         with Silence(say_aside, lambda: "waiting: bringing the result"):
@@ -244,14 +256,22 @@ def follow_and_fetch(
             raise
         # The display has already shown the traceback.
         raise RaysmError("\n".join(filter(None, [error.headline, error.remedy]))) from error
-    times.ended_s, times.described = now_s(), job.describe()
+    times.ended_s = now_s()
+    times.described = job.describe()
     return result
 
 
 def end_showing(job: Job, console: rich.console.Console, interrupts: Interrupts) -> str:
-    """Stop a job of this machine and wait for its end, unless it runs on AWS; return a line that says how it is now."""
+    """Stop a job of this machine and wait for its end, unless it runs on AWS.
+
+    Returns:
+        A line that says how the job is now.
+    """
     if job.service.target.is_billed:
-        return f"{job.name} keeps running: raysm logs -f {job.name} --on aws …, or raysm stop {job.name} --on aws …"
+        return (
+            f"{job.name} keeps running: raysm logs -f {job.name} --on aws …, "
+            f"or raysm stop {job.name} --on aws …"
+        )
     # Until the service has been asked to stop it, further signals must not interrupt that.
     interrupts.ignore_for(STOPPING_S)
     say_last(
@@ -274,7 +294,11 @@ def end_showing(job: Job, console: rich.console.Console, interrupts: Interrupts)
 
 
 def run(arguments: Arguments, console: rich.console.Console) -> int | None:
-    """Send the requested job and follow it, or print it with ``--dry-run``; return 1 if a part of it failed."""
+    """Send the requested job and follow it, or print it with ``--dry-run``.
+
+    Returns:
+        1 if a part of it failed.
+    """
     times = Times(started_s=arguments.started_s)
     check_output(arguments.output)
     with Silence(say_aside, lambda: "waiting: reading the options and the inputs"):

@@ -122,7 +122,10 @@ class Case:
         role: str | None = None,
         plan: Callable[[], Plan] | None = None,
     ) -> None:
-        self.service, self.intent, self.role, self.plan = service, intent, role, plan
+        self.service = service
+        self.intent = intent
+        self.role = role
+        self.plan = plan
         self.found_keys: dict[str, tuple[str, ...]] = {}
 
     @property
@@ -135,7 +138,8 @@ class Case:
 
     @functools.cached_property
     def image(self) -> str:
-        target, cluster = self.service.target, self.intent.cluster
+        target = self.service.target
+        cluster = self.intent.cluster
         if target.image is not None:
             return target.image
         if cluster is None:

@@ -111,7 +111,8 @@ def check_quotas(case: Case) -> Iterator[Finding]:
 
     They count all jobs of the account, also those that run already.
     """
-    intent, kind = case.intent, f"{case.api.kind} job"
+    intent = case.intent
+    kind = f"{case.api.kind} job"
     if not intent.size:
         yield unknown(
             "no instance type was given", "--instance-type TYPE --instances N, or --for job.json"
@@ -238,7 +239,8 @@ def _check_lifecycle(case: Case) -> Finding:
 
 
 def _try_writing(case: Case) -> Finding:
-    storage, key = Storage(case.service), case.intent.security.output_kms_key
+    storage = Storage(case.service)
+    key = case.intent.security.output_kms_key
     uri = f"{case.service.places.root}/doctor/{secrets.token_hex(8)}"
     try:
         answer = storage.write(uri, b"written by raysm doctor", key)
@@ -338,7 +340,8 @@ def check_image(case: Case) -> Iterator[Finding]:
             "--image URI, or --instance-type",
         )
         return
-    uri, intent = case.image, case.intent
+    uri = case.image
+    intent = case.intent
     if intent.security.isolation and not has_ray(uri, intent.wheels):
         text = f"{uri} has no Ray, and security.isolation leaves no way to install it"
         yield bad(
@@ -447,7 +450,8 @@ def run_check(check: Check, case: Case) -> Iterator[Finding]:
     except (InvalidRequest, MissingDependency) as error:
         yield replace(bad(error.problem, error.remedy), name=check.name)
     except ServiceError as error:
-        text, remedy = " ".join(error.problem.split()), error.remedy
+        text = " ".join(error.problem.split())
+        remedy = error.remedy
         if error.code.startswith(DENIALS):
             remedy = (
                 "ask someone who may, or add the doctor's own permissions: raysm doctor "

@@ -19,7 +19,8 @@ def add_doctor(commands: Any) -> None:
 # check this machine
 raysm doctor
 # check an AWS account for one kind of job
-raysm doctor --on aws --role arn:aws:iam::123456789012:role/jobs --instance-type ml.g5.12xlarge --instances 4""",
+raysm doctor --on aws --role arn:aws:iam::123456789012:role/jobs \
+--instance-type ml.g5.12xlarge --instances 4""",
     )
     add_flags(command, COMMON)
     text = (

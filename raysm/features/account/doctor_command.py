@@ -69,7 +69,10 @@ def train_check(
     try:
         load()
     except ImportError as error:
-        text = f"cannot be imported, trainings will fail: {error.__cause__ or error}"  # the cause names the package
+        text = (
+            "cannot be imported, trainings will fail: "
+            f"{error.__cause__ or error}"
+        )  # the cause names the package
         return replace(
             bad(text, "python3 -m pip install 'raysm[train]'", needed=False), name="ray.train"
         )

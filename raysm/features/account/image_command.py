@@ -7,7 +7,8 @@ from raysm.core.request import Cluster
 
 COMMANDS = """\
 # In the root of a clone of raysm; ACCOUNT is the number of your AWS account.
-aws ecr get-login-password --region {region} | docker login --username AWS --password-stdin {registry}
+aws ecr get-login-password --region {region} | \
+docker login --username AWS --password-stdin {registry}
 docker build --platform linux/amd64 -f containers/Dockerfile --build-arg BASE_IMAGE={base} \\
     --build-arg BUILD_IMAGE={base} -t {own} .
 aws ecr create-repository --repository-name raysm --region {region}
@@ -23,7 +24,8 @@ def run(arguments: Arguments, console: Console) -> None:
     )
     # The domain is that of AWS's own registry: amazonaws.com.cn in China.
     ours = f"ACCOUNT{registry[registry.index('.') :]}"
-    base, own = image.uri(registry), f"{ours}/raysm:{kind}"
+    base = image.uri(registry)
+    own = f"{ours}/raysm:{kind}"
     print(
         COMMANDS.format(
             region=arguments.region, registry=registry, kind=kind, base=base, ours=ours, own=own

@@ -50,7 +50,8 @@ def check_subnets(case: Case) -> Iterator[Finding]:
     endpoints = case.call("ec2", "describe_vpc_endpoints", Filters=of_vpc)["VpcEndpoints"]
     for subnet in subnets:
         # SageMaker chooses one of the subnets: each may have to hold all instances.
-        free, needed = subnet["AvailableIpAddressCount"], ADDRESSES * max(1, case.intent.size)
+        free = subnet["AvailableIpAddressCount"]
+        needed = ADDRESSES * max(1, case.intent.size)
         text = f"{subnet['SubnetId']} has {free} free addresses, the job takes {needed}"
         yield good(text) if free >= needed else bad(text, "name a larger subnet")
         yield from _check_routes(case, subnet, _table_of(subnet["SubnetId"], tables), endpoints)
@@ -79,7 +80,8 @@ def _table_of(subnet: str, tables: Sequence[Item]) -> Item:
 def _check_routes(
     case: Case, subnet: Item, table: Item, endpoints: Sequence[Item]
 ) -> Iterator[Finding]:
-    name, intent = subnet["SubnetId"], case.intent
+    name = subnet["SubnetId"]
+    intent = case.intent
     default: Item = {}
     for route in table["Routes"]:
         if route.get("DestinationCidrBlock") == "0.0.0.0/0" and route.get("State") != "blackhole":
@@ -206,7 +208,8 @@ def _is_about(rule: Item, groups: Sequence[str], networks: Sequence[ipaddress.IP
 
 
 def _allows(rule: Item, protocol: str, port: int | None) -> bool:
-    first, last = rule.get("FromPort", 0), rule.get("ToPort", 65535)
+    first = rule.get("FromPort", 0)
+    last = rule.get("ToPort", 65535)
     if rule["IpProtocol"] == "-1":
         return True
     if rule["IpProtocol"] != protocol:

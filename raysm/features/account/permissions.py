@@ -370,7 +370,8 @@ def find_names(case: Case) -> Names:
 
     A word in capitals stands for what only AWS knows and does not report.
     """
-    intent, security = case.intent, case.intent.security
+    intent = case.intent
+    security = case.intent.security
     # Local data is uploaded into raysm's part of the bucket, which has its own line.
     inputs = [
         uri

@@ -47,7 +47,8 @@ def run(arguments: Arguments, console: Console) -> None:
                 say(f"{region}: {len(prices.usd)} types, {version}, kept in {path}", console)
     chosen = select_prices(prices_of(services), arguments.type, arguments.regions)
     if not chosen:
-        what, where = arguments.type or "any type", ", ".join(arguments.regions) or "any region"
+        what = arguments.type or "any type"
+        where = ", ".join(arguments.regions) or "any region"
         regions = ",".join(arguments.regions) or "us-east-1"
         remedy = f"check the name, or fetch it: raysm prices --refresh --regions {regions}"
         if has_scenario:
@@ -60,7 +61,8 @@ def run(arguments: Arguments, console: Console) -> None:
         ]
         print(json.dumps(listed, indent=1))
         return
-    today, old = datetime.now(UTC).date(), set[str]()
+    today = datetime.now(UTC).date()
+    old = set[str]()
     for region, name, price in chosen:
         age = price.age_days(today)
         is_old = age is not None and age > OLD_DAYS

@@ -33,7 +33,8 @@ def main() -> None:
 
     ray.init(log_to_driver=False)
     look = ray.remote(num_cpus=0)(describe)
-    hosts, channel = json.loads(os.environ["SM_HOSTS"]), os.environ[f"SM_CHANNEL_{CHANNEL.upper()}"]
+    hosts = json.loads(os.environ["SM_HOSTS"])
+    channel = os.environ[f"SM_CHANNEL_{CHANNEL.upper()}"]
     lines = ray.get(
         [
             look.options(label_selector={"raysm.io/host": host}).remote(host, channel)

@@ -1,4 +1,4 @@
-"""Charts for the Metrics tab and the Overview of Ray's dashboard, where Ray embeds Grafana in frames.
+"""Charts for the Metrics tab and the Overview of Ray's dashboard, which embed Grafana.
 
 Ray's page asks two paths whether Grafana and Prometheus exist. It accepts a relative address for
 Grafana, so the frames stay below the secret path. This behaviour may change with Ray's version:
@@ -93,7 +93,9 @@ def _is_measured(node: Mapping[str, Any], total: str, speed: str) -> bool:
     1970:
     https://github.com/ray-project/ray/blob/ray-2.60.0/python/ray/dashboard/modules/reporter/reporter_agent.py
     """
-    speeds, totals, now_s = node.get(speed), node.get(total), node.get("now")
+    speeds = node.get(speed)
+    totals = node.get(total)
+    now_s = node.get("now")
     if not speeds or not totals or not now_s:
         return bool(speeds)
     made_up = all(
@@ -171,7 +173,7 @@ class Timeline:
         return list(self._points)
 
     def series(self, name: str, since_s: float = 0.0) -> dict[str, Points]:
-        """Return the points of a metric by instance, from ``since_s`` on (seconds since the epoch)."""
+        """Return a metric's points by instance, from ``since_s`` (seconds since the epoch) on."""
         by_host = self._points.get(name, {})
         chosen = {
             host: [point for point in points if point[0] >= since_s]
@@ -378,9 +380,11 @@ def _page(title: str, theme: str, library: str, *, is_solo: bool) -> str:
     except Exception as error:
         note = str(error)
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f"<title>{html.escape(title)}</title>"
         f"<style>{STYLE % {'background': background, 'text': text}}</style></head><body>"
-        f"<nav>{links}</nav><main class={'solo' if is_solo else 'board'}><p>{html.escape(note)}</p></main>"
+        f"<nav>{links}</nav><main class={'solo' if is_solo else 'board'}>"
+        f"<p>{html.escape(note)}</p></main>"
         f'<script src="{library}"></script><script>{SCRIPT}</script>'
         "</body></html>"
     )
@@ -430,7 +434,8 @@ function show() {
     if (parts(spec).some(part => part.data.values.length)) await draw(spec);
   }).catch(error => console.warn(error));
 }
-const mark = () => links.forEach(link => link.classList.toggle("now", link.dataset.from === query.get("from")));
+const mark = () =>
+  links.forEach(link => link.classList.toggle("now", link.dataset.from === query.get("from")));
 links.forEach(link => link.addEventListener("click", event => {
   event.preventDefault();
   query.set("from", link.dataset.from);

@@ -28,7 +28,8 @@ class _On(argparse.Action):
             namespace.on = values
         else:
             parser.error(
-                f"argument --on: {values!r} is neither {' nor '.join(TARGETS)} nor an instance, algo-2"
+                "argument --on: "
+                f"{values!r} is neither {' nor '.join(TARGETS)} nor an instance, algo-2"
             )
 
 

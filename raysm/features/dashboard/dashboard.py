@@ -189,7 +189,10 @@ async def dashboard_site(
         if response is not None:
             return response
         if watch.is_over:
-            text = f"{name} has ended, and Ray's dashboard with it. raysm logs {name} shows its output."
+            text = (
+                f"{name} has ended, and Ray's dashboard with it. "
+                f"raysm logs {name} shows its output."
+            )
             return _page(text, status=410) if not path else web.Response(status=410, text=text)
         if not path and request.method in ("GET", "HEAD"):
             try:
@@ -302,7 +305,8 @@ class Upstream:
                     f"http://{address}/{key}", headers=headers, allow_redirects=False
                 ) as answer,
             ):
-                status, content = answer.status, await answer.read()
+                status = answer.status
+                content = await answer.read()
         except (OSError, aiohttp.ClientError) as error:
             self._reset(address)
             raise ConnectionError(f"{key} is not answered: {error}") from error
@@ -351,7 +355,8 @@ def _unreachable(error: Exception) -> "web.Response":
 
 STYLE = """
 :root { color-scheme: light dark; }
-body { margin: 0; min-height: 100vh; display: grid; place-content: center; font: 15px system-ui, sans-serif; }
+body { margin: 0; min-height: 100vh; display: grid; place-content: center;
+  font: 15px system-ui, sans-serif; }
 """
 
 # Not by a Refresh header or tag: if the address has a #, browsers only jump within the page.
@@ -362,7 +367,8 @@ def _page(text: str, *, status: int = 200, script: str = "") -> "web.Response":
     from aiohttp import web
 
     body = (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Ray dashboard</title><style>{STYLE}</style>'
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Ray dashboard</title>'
+        f"<style>{STYLE}</style>"
         f'<p role="status">{html.escape(text)}</p><script>{script}</script></html>'
     )
     headers = {"Cache-Control": "no-store"}

@@ -2,8 +2,8 @@
 
 Standard input is a pipe whose other end only the parent has, so it closes however the parent ends,
 or when the parent wants the end. ``die_with_parent`` ends one process alone. This program, the
-command and the processes that it starts
-are one process group: the parent starts this program with ``start_new_session``.
+command and the processes that it starts are one process group: the parent starts this program with
+``start_new_session``.
 """
 
 import contextlib

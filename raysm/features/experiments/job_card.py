@@ -165,7 +165,8 @@ def _bar(phase: tuple[float, str]) -> str:
     return (
         '<div style="margin:4px 0"><div '
         'style="background:rgba(128,128,128,.25);border-radius:3px;height:8px">'
-        f'<div style="background:#0072b2;border-radius:3px;height:8px;width:{100 * share:.1f}%"></div></div>'
+        f'<div style="background:#0072b2;border-radius:3px;height:8px;width:{100 * share:.1f}%">'
+        "</div></div>"
         f'<span style="{SMALL}">{html.escape(sentence[:160])}</span></div>'
     )
 
@@ -186,7 +187,10 @@ def _usage(usage: Mapping[str, Mapping[str, float]]) -> str:
             }
         }
     body = "".join(
-        f"<tr><td>{html.escape(short(host))}</td>{''.join(_share(shares.get(name)) for name in names)}</tr>"
+        (
+            f"<tr><td>{html.escape(short(host))}"
+            f"</td>{''.join(_share(shares.get(name)) for name in names)}</tr>"
+        )
         for host, shares in rows.items()
     )
     head = "".join(f"<th>{html.escape(short(name.replace('_', ' ')))}</th>" for name in names)
@@ -232,17 +236,20 @@ class JobWatch(LiveCard):
                 pauses = self._job.service.polling.pauses()
 
     def _look(self) -> bool:
-        came, trouble = False, ""
+        came = False
+        trouble = ""
         try:
             for line in self._stream.new_lines(whole=False):
                 came = True
                 self._card.add(line.host, line.text, self._stream.found(line))
         except RaysmError as error:  # the network may come back; the card says so
             trouble = str(error)
-        job, now_s = self._description(), time.time()
+        job = self._description()
+        now_s = time.time()
         state = (job.status, job.secondary, job.message, job.reason, trouble)
         if came or state != self._shown or now_s - self._shown_s >= STALE_S:
-            self._shown, self._shown_s = state, now_s
+            self._shown = state
+            self._shown_s = now_s
             usd = _usd(self._job, job, now_s)
             self._output.show(
                 self._card.html(job, usd, now_s, trouble), self._card.text(job, usd, now_s)

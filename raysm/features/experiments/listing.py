@@ -48,7 +48,9 @@ VERSION = 6
 """Part of the file's name: another version of the rows has another file."""
 BUSY_S = 10.0
 SCHEMA = """
-create table if not exists jobs (arn text primary key, row text not null, curves text not null, trials text not null)
+create table if not exists jobs (
+    arn text primary key, row text not null, curves text not null, trials text not null
+)
 """
 
 FOREIGN_HYPERPARAMETERS = "sagemaker_"
@@ -87,10 +89,8 @@ class Cache:
     def keep(self, jobs: Iterable["Reading"]) -> None:
         rows = []
         for job in jobs:
-            curves, trials = (
-                {job.row.arn: job.curves, **job.call_curves},
-                [row.as_json() for row in job.trials],
-            )
+            curves = {job.row.arn: job.curves, **job.call_curves}
+            trials = [row.as_json() for row in job.trials]
             rows.append((job.row.arn, job.row.as_json(), json.dumps(curves), json.dumps(trials)))
         if rows:
             with contextlib.suppress(sqlite3.Error, OSError, InvalidRequest):
@@ -201,7 +201,8 @@ def experiments(service: Service, choice: Choice) -> list[Experiment]:
 
 def with_trials(service: Service, rows: Iterable[Experiment]) -> list[Experiment]:
     cache = open_cache(service)
-    kept, trials = cache.rows(), cache.trials()
+    kept = cache.rows()
+    trials = cache.trials()
 
     def trials_of(row: Experiment) -> Sequence[Experiment]:
         if row.trial is not None:
@@ -345,10 +346,8 @@ def _row(
         name: Summary(last=value, lowest=value, highest=value, count=1)
         for name, value in final.items()
     }
-    training, processing = (
-        answer.get("AlgorithmSpecification", {}),
-        answer.get("AppSpecification", {}),
-    )
+    training = answer.get("AlgorithmSpecification", {})
+    processing = answer.get("AppSpecification", {})
     return Experiment(
         name=description.name,
         arn=description.arn,

@@ -1,9 +1,8 @@
 """A copy of a job's metrics and parameters in MLflow.
 
 The client writes it into a file on its machine, the head to a server. A process that starts again
-continues where the
-run ends: values that the run has are not written again. If the server does not answer, values are
-kept and sent later.
+continues where the run ends: values that the run has are not written again. If the server does not
+answer, values are kept and sent later.
 """
 
 import contextlib
@@ -63,7 +62,10 @@ class Mirror:
         later_s: float = LATER_S,
         place: Any = None,
     ) -> None:
-        self._run, self._say, self._pause_s, self._later_s = run, say, pause_s, later_s
+        self._run = run
+        self._say = say
+        self._pause_s = pause_s
+        self._later_s = later_s
         self._lock = threading.Lock()
         self._waiting: list[Value] = []
         self._counts: dict[str, int] = {}

@@ -142,14 +142,19 @@ MAX_ROWS = 50
 
 
 class Jobs(list[Experiment]):
-    """A list of ``Experiment``, the latest first, which notebooks show as a table with parameters, metrics and cost."""
+    """A list of ``Experiment``, the latest first.
+
+    Notebooks show it as a table with parameters, metrics and cost.
+    """
 
     def __init__(self, rows: Iterable[Experiment], service: Service) -> None:
         super().__init__(rows)
         self._service = service
 
     def sorted_by(self, column: str) -> "Jobs":
-        """Sort by a parameter, a metric or a fact: ``"loss"``, ``"loss:best"``, ``"-accuracy"``, ``"cost_usd"``.
+        """Sort by a parameter, a metric or a fact.
+
+        Examples are ``"loss"``, ``"loss:best"``, ``"-accuracy"`` and ``"cost_usd"``.
 
         Args:
             column: The lowest value comes first, or the highest if ``-`` precedes the name; values
@@ -163,7 +168,9 @@ class Jobs(list[Experiment]):
         return Jobs(sort_rows(self, column), self._service)
 
     def with_trials(self) -> "Jobs":
-        """Return the jobs, each sweep followed by its trials as rows: ``digits-1/3`` is trial 3 of ``digits-1``.
+        """Return the jobs, each sweep followed by its trials as rows.
+
+        ``digits-1/3`` is trial 3 of ``digits-1``.
 
         A trial has its parameters and the last value of each metric. Its cost is part of its job's.
         A session is followed by its calls that reported metrics.
@@ -171,7 +178,9 @@ class Jobs(list[Experiment]):
         return Jobs(with_trials(self._service, self), self._service)
 
     def to_frame(self) -> Any:
-        """Return a ``pandas.DataFrame``: a row for each job, columns ``params.lr``, ``metrics.loss``, and the facts.
+        """Return a ``pandas.DataFrame`` with a row for each job.
+
+        Its columns are ``params.lr``, ``metrics.loss`` and so on, and the facts.
 
         An unknown cost is NaN.
 
@@ -199,13 +208,17 @@ class Jobs(list[Experiment]):
         return visible("\n".join(lines + _more_line(self)))
 
     def _repr_html_(self) -> str:
-        params, metrics = parameter_columns(self)[:MAX_COLUMNS], metric_columns(self)[:MAX_COLUMNS]
+        params = parameter_columns(self)[:MAX_COLUMNS]
+        metrics = metric_columns(self)[:MAX_COLUMNS]
         columns = [*params, *metrics, "created_s", "duration_s", "cost_usd"]
         titles = ["job", "status", *params, *metrics, "sent", "took", "cost"]
         head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
         body = "".join(_html_row(row, columns) for row in self[:MAX_ROWS])
         rest = "".join(f"<p>{html.escape(line.strip())}</p>" for line in _more_line(self))
-        return f"<table cellpadding=5><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}"
+        return (
+            f"<table cellpadding=5><thead><tr>{head}</tr></thead>"
+            f"<tbody>{body}</tbody></table>{rest}"
+        )
 
 
 def jobs(
@@ -241,7 +254,8 @@ def jobs(
         ServiceError: The service does not list its jobs.
     """
     service = connect(on)
-    statuses, begin = _statuses(status), parse_since(since, datetime.now(UTC))
+    statuses = _statuses(status)
+    begin = parse_since(since, datetime.now(UTC))
     choice = Choice(
         project=project, task=task, status=statuses, since=begin, contains=contains, limit=limit
     )

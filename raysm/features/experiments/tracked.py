@@ -43,7 +43,8 @@ STOPPED_LAST_S = 5.0
 
 class Lines:
     def __init__(self, take: Callable[[Metric], None], patterns: MetricPatterns) -> None:
-        self._take, self._patterns = take, patterns
+        self._take = take
+        self._patterns = patterns
         self._rest = b""
 
     def feed(self, chunk: bytes) -> None:
@@ -59,9 +60,11 @@ class Lines:
 def make_run(
     payload: Payload, job: str = "", hyperparameters: Mapping[str, str] | None = None
 ) -> MlflowRun:
-    request, texts = payload.request, hyperparameters or {}
+    request = payload.request
+    texts = hyperparameters or {}
     assert request.tracking is not None, "the bootstrap has asked"
-    name, parameters = request.name, {**request.hyperparameters, **request.workload.parameters}
+    name = request.name
+    parameters = {**request.hyperparameters, **request.workload.parameters}
     if TUNING_OBJECTIVE in texts:
         # All trials of a tuning job have the same payload: by its name they would be one
         # run.

@@ -76,7 +76,8 @@ class Tracker:
             _log.warning("the copy of %s in %s is incomplete: %s", chain.first, self.uri, error)
 
     def _run(self) -> MlflowRun:
-        chain, project = self._chain, self._chain.tags.get(PROJECT_TAG, "default")
+        chain = self._chain
+        project = self._chain.tags.get(PROJECT_TAG, "default")
         parameters = self._parameters
         if parameters is None:
             prefix = chain.service.places.records(project, chain.tags.get(TASK_TAG, ""))
@@ -88,8 +89,8 @@ class Tracker:
 def get_tracker(chain: Chain, parameters: Mapping[str, Any] | None = None) -> Tracker | None:
     """Return the tracker of a job, started if this process has none.
 
-    Return None if the job is not copied to this machine. If the ``parameters`` of the workload are None,
-    its record has them.
+    Return None if the job is not copied to this machine. If the ``parameters`` of the workload are
+    None, its record has them.
     """
     uri = chain.tags.get(TRACKING_TAG)
     # Others may change a tag: MLflow would connect to any server that it names.

@@ -219,7 +219,8 @@ def _curves(service: Service, row: Experiment, job: str) -> Callable[[], Mapping
 
 class MlflowStore:
     def __init__(self, folder: Path) -> None:
-        self._folder, self._file = folder, folder / "mlflow.db"
+        self._folder = folder
+        self._file = folder / "mlflow.db"
         self.uri = f"sqlite:///{self._file}"
 
     def update(self, found: Iterable[Record]) -> int:
@@ -279,7 +280,8 @@ class MlflowStore:
     def _write(
         self, database: sqlite3.Connection, record: Record, experiment: int, artifacts: str
     ) -> None:
-        row, run = record.row, record.run_id
+        row = record.row
+        run = record.run_id
         begin_s = row.started_s or row.created_s
         end_ms = None if row.ended_s is None else int(row.ended_s * 1000)
         uri = f"{artifacts}/{run}/artifacts"
@@ -388,7 +390,8 @@ def _tags(record: Record) -> dict[str, str]:
 
 
 def _note(record: Record) -> str:
-    row, job = record.row, f"{shlex.quote(record.job)}{record.where}"
+    row = record.row
+    job = f"{shlex.quote(record.job)}{record.where}"
     result = f"raysm result {job} --output DIR", "its result"
     if takes_calls(row.workload):
         result = f"raysm session attach {job}", "its session, while it runs"
@@ -434,7 +437,8 @@ def open_mlflow(store: MlflowStore) -> Iterator[str]:
             process = subprocess.Popen(
                 group_with_parent.wrap(command),
                 cwd=folder,
-                env={**os.environ, **SETTINGS},  # noqa: TID251  MLflow's own settings may be among them
+                # The environment may have MLflow's own settings.
+                env={**os.environ, **SETTINGS},  # noqa: TID251
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

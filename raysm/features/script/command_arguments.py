@@ -40,12 +40,14 @@ def add_run(commands: Any) -> None:
         Script,
         FLAGS,
         examples="""\
-# on the head of three emulated instances; files that the script writes to $SM_MODEL_DIR are copied to out/
+# on the head of three emulated instances; \
+files that the script writes to $SM_MODEL_DIR are copied to out/
 raysm run main.py --instances 3 --output out/ -- --greeting Hello
 # with input data at $SM_CHANNEL_TRAIN, and with a package
 raysm run main.py --input train=data/ --requirement scikit-learn
 # on AWS, without waiting for the end
-raysm run main.py --on aws --role arn:aws:iam::123456789012:role/jobs --instance-type ml.c5.4xlarge --detach""",
+raysm run main.py --on aws --role arn:aws:iam::123456789012:role/jobs \
+--instance-type ml.c5.4xlarge --detach""",
         overview=[
             "raysm run tune.py --instances 3 -- --trials 10",
             "raysm run train.py --on aws --role arn:aws:iam::…:role/… --image … "

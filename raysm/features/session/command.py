@@ -152,7 +152,7 @@ def _attach(arguments: Arguments, console: Console, service: Service | None) -> 
 
 
 class Prompt(code.InteractiveConsole):
-    """A prompt that reads Python here and runs it in the session, until ``read`` raises EOFError."""
+    """A prompt that reads Python and runs it in the session, until ``read`` raises EOFError."""
 
     def __init__(self, session: Session, read: Read = input) -> None:
         super().__init__()

@@ -101,7 +101,7 @@ class CallRequest:
     client: str = ""
     """The client that gets the output of the call."""
     python: str = ""
-    """``Versions.pickle_version`` of the client that pickled the call. Empty if nothing is pickled."""
+    """``Versions.pickle_version`` of the client that pickled the call; empty if none did."""
     num_cpus: float = 0.0
     num_gpus: float = 0.0
     function: str = ""

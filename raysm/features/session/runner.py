@@ -51,7 +51,7 @@ RAYS_PRINTER = "ray_print_logs"
 
 class SessionRunner(Runner[SessionWorkload]):
     def prepare(self) -> None:
-        """Look up the installed versions while the cluster forms: the first client asks for them."""
+        """Look up the installed versions while the cluster forms: the first client needs them."""
         Versions.here()
 
     def run(self, address: str) -> None:
@@ -87,13 +87,11 @@ class _Serving:
         self, runner: SessionRunner, cells: Cells, folder: Path, private: Path, blobs: Blobs
     ) -> None:
         self.error: BaseException | None = None
-        self._runner, self._cells, self._folder, self._private, self._blobs = (
-            runner,
-            cells,
-            folder,
-            private,
-            blobs,
-        )
+        self._runner = runner
+        self._cells = cells
+        self._folder = folder
+        self._private = private
+        self._blobs = blobs
         self._host: SessionHost | None = None
         self.thread = threading.Thread(target=self._serve, name=SERVER_THREAD, daemon=True)
 
@@ -123,7 +121,8 @@ class _Serving:
             self._cells.end()
 
     async def _live(self) -> None:
-        environment, payload = self._runner.environment, self._runner.payload
+        environment = self._runner.environment
+        payload = self._runner.payload
         head = environment.head(payload.request.cluster).name
         receiver = OutputReceiver(self._private / "s")
         await receiver.start()

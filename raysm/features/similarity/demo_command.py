@@ -40,7 +40,8 @@ def run(arguments: Arguments, console: Console) -> None:
         "by their cosine.",
         console,
     )
-    inputs, cluster = {"matrix": DATA / "digits.csv.gz"}, Cluster(count=arguments.instances)
+    inputs = {"matrix": DATA / "digits.csv.gz"}
+    cluster = Cluster(count=arguments.instances)
     job = send(
         prepare(Similarity(top_k=TOP_K), cluster=cluster, inputs=inputs, name="demo"), console
     )

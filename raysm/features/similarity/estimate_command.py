@@ -51,7 +51,8 @@ def run(
             f"--estimate needs {lacks}: python3 -m pip install 'raysm[local]'"
         ) from error
     # The cast is safe: this command always runs a similarity.
-    shape, workload = cluster(settings), cast(Similarity, settings.workload())
+    shape = cluster(settings)
+    workload = cast(Similarity, settings.workload())
     for name in shape.types:
         if name != LOCAL_TYPE:
             # The number of cores would follow from a misspelt type as well.

@@ -25,7 +25,9 @@ class SimilarityResult(Result):
         return [self.path / file.name for file in self._rows]
 
     def table(self, name: str | None = None) -> Any:
-        """Read the result: neighbors or pairs as one ``pyarrow.Table``, all scores as a memory-mapped array.
+        """Read the result.
+
+        Neighbors and pairs are one ``pyarrow.Table``, all scores are a memory-mapped array.
 
         Scores in several parts are a ``StackedRows``: ``scores[5]``, ``scores[10:20, :100]`` read
         the rows that are asked for, ``numpy.asarray(scores)`` all of them into memory.

@@ -177,7 +177,8 @@ def run(
     # macOS reports an infinite hard limit and then refuses it.
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    report, mode = Report(emit_event=emit_event), choose_mode(workload)
+    report = Report(emit_event=emit_event)
+    mode = choose_mode(workload)
     with report.phase("load"):
         layout = load(source, queries, small_bytes=workload.small_input_bytes)
     for rows in layout.operands:
@@ -240,7 +241,8 @@ def run(
 
 
 def _check(mode: Mode, layout: Layout) -> None:
-    matrix, queries = layout.matrix, layout.queries
+    matrix = layout.matrix
+    queries = layout.queries
     if queries.columns != matrix.columns:
         raise InvalidInput(
             f"the queries have {queries.columns} columns, the matrix has {matrix.columns}; both "

@@ -86,7 +86,8 @@ def add_sweep(commands: Any) -> None:
         usage=USAGE,
         examples="""\
 # 50 trials of main.py --lr …; the script reports its loss with raysm.report(loss=…)
-raysm sweep main.py --space lr=loguniform:1e-4:1e-1 --metric loss --mode min --trials 50 --output out/ -- --epochs 3""",
+raysm sweep main.py --space lr=loguniform:1e-4:1e-1 --metric loss --mode min \
+--trials 50 --output out/ -- --epochs 3""",
         overview=[
             "raysm sweep train.py --space lr=loguniform:1e-4:1e-1 --metric loss --mode min "
             "--trials 50 -- --epochs 3"

@@ -281,10 +281,8 @@ class SweepWorkload(Workload):
         It is printed before the first trial.
         """
         drawn = ", ".join(f"{name}={plain(name, str(item))}" for name, item in self.space.items())
-        trials = (
-            f"{self.planned_trials} "
-            f"trial{'s'[: self.planned_trials != 1]}{self.describe_part_of_grid(self.planned_trials)}"
-        )
+        count = self.planned_trials
+        trials = f"{count} trial{'s'[: count != 1]}{self.describe_part_of_grid(count)}"
         learned = f" after {len(self.warm_start):,} earlier ones" if self.warm_start else ""
         return (
             f"sweep: {trials}{learned}, search {self.chosen_search}, keeps the {self.direction} "

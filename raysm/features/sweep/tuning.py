@@ -446,8 +446,8 @@ def _cap_trial(job: Prepared, trials: int) -> Prepared:
         )
     except InvalidRequest as error:
         raise InvalidRequest(
-            f"tune: each of the {trials:,} trials may cost an equal part of max_cost={job.cap.max_cost:g}, "
-            f"and {error}, or fewer trials"
+            f"tune: each of the {trials:,} trials may cost an equal part of "
+            f"max_cost={job.cap.max_cost:g}, and {error}, or fewer trials"
         ) from None
     condition = {
         **job.plan.request["StoppingCondition"],

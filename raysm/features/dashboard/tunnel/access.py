@@ -256,7 +256,10 @@ def _prepare_access(chain: Chain, on: str | None) -> tuple[InstanceAccess, str, 
         switch_remote_debugging(chain, enabled=True)
         # The embedded SageMaker has no SSM: only its owner can enter its jobs.
         if chain.service.target.is_billed:
-            text = "%s can now be entered by all who may start SSM sessions (raysm debug --off %s ends that)"
+            text = (
+                "%s can now be entered by all who may start SSM sessions (raysm "
+                "debug --off %s ends that)"
+            )
             _log.warning(text, chain.name, chain.name)
     return access, description.name, host
 

@@ -31,10 +31,10 @@ LAST_WITHOUT_VARIABLE = (1, 2, 497, 0)
 sessionmanager.py)."""
 DOWNLOADS = "https://s3.amazonaws.com/session-manager-downloads/plugin/latest"
 INSTALL = (
-    "macOS: brew install --cask session-manager-plugin; "
-    f"Debian and Ubuntu: curl -fo ssm.deb {DOWNLOADS}/ubuntu_64bit/session-manager-plugin.deb && sudo dpkg -i ssm.deb "
-    "(ubuntu_arm64 on ARM); "
-    f"RPM: sudo dnf install -y {DOWNLOADS}/linux_64bit/session-manager-plugin.rpm (linux_arm64 on ARM)"
+    "macOS: brew install --cask session-manager-plugin; Debian and Ubuntu: "
+    f"curl -fo ssm.deb {DOWNLOADS}/ubuntu_64bit/session-manager-plugin.deb "
+    "&& sudo dpkg -i ssm.deb (ubuntu_arm64 on ARM); RPM: "
+    f"sudo dnf install -y {DOWNLOADS}/linux_64bit/session-manager-plugin.rpm (linux_arm64 on ARM)"
 )
 OPENED = re.compile(r"Port (\d+) opened for sessionId")
 """The plugin's output once it listens (github.com/aws/session-manager-plugin, portsession)."""
@@ -61,7 +61,9 @@ class PluginAccess:
         which: Callable[[str], str | None] = shutil.which,
         agent_s: float = AGENT_S,
     ) -> None:
-        self._service, self._which, self._agent_s = service, which, agent_s
+        self._service = service
+        self._which = which
+        self._agent_s = agent_s
         self._path = ""
 
     def check(self) -> None:

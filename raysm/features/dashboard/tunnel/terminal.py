@@ -48,7 +48,7 @@ class MarkedCommand:
         return f"sh -c {shlex.quote(f'trap : INT; {begin}{run}{end}')}"
 
     def feed(self, data: bytes) -> bytes:
-        """Return the part of the output to show; what can be the beginning of a mark is held back."""
+        """Return the part of the output to show; a possible beginning of a mark is held back."""
         if self.code is not None:
             return b""
         if not self._has_begun:
@@ -56,7 +56,8 @@ class MarkedCommand:
             before, mark, data = self.preamble.partition(self._begin)
             if not mark:
                 return b""
-            self.preamble, self._has_begun = before, True
+            self.preamble = before
+            self._has_begun = True
         data = self._held + data
         self._held = b""
         end = self._end.search(data)

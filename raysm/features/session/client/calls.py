@@ -356,7 +356,7 @@ class Call(Generic[T]):
             ) from error
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait until the call has ended; return False if it still runs after ``timeout`` seconds."""
+        """Wait until the call has ended; return False if it still runs after ``timeout`` s."""
         deadline(timeout)
         return bool(concurrent.futures.wait([self._ended], timeout).done)
 

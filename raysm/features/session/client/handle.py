@@ -91,9 +91,9 @@ class Session:
                 is attached.
             idle_timeout_detached_s: The same while no client is attached, because its laptop sleeps
                 or its program ended.
-            max_cost: USD that the session may cost; None is the ``max_cost`` of ``limits``, by default
-                no limit. The session ends itself in time and says why; should it not, the service
-                stops its job before it costs more.
+            max_cost: USD that the session may cost; None is the ``max_cost`` of ``limits``, by
+                default no limit. The session ends itself in time and says why; should it not, the
+                service stops its job before it costs more.
             budget_usd: The older name of ``max_cost``.
             price_per_hour: Price of one instance in USD; None uses raysm's table of public prices.
             max_runtime_s: Maximum run time of the job in seconds; None is a day.
@@ -175,7 +175,8 @@ class Session:
                 job.cancel()
             except RaysmError as error:
                 _log.warning(
-                    "the session did not start, and its job %s cannot be stopped and may cost money: %s; raysm stop %s",
+                    "the session did not start, and its job %s cannot be stopped and "
+                    "may cost money: %s; raysm stop %s",
                     job.name,
                     error,
                     job.name,

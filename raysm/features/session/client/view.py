@@ -55,12 +55,16 @@ def render_card(name: str, state: SessionState, dashboard: str = "") -> str:
     color = "#c62828" if state.closing else "#2e7d32"
     # noopener: the dashboard's page must not get access to the notebook's. The color's contrast is
     # at least 4 on black and on white.
-    link = f'<a href="{html.escape(dashboard)}" style="color:#1976d2" target="_blank" rel="noopener">Ray dashboard</a>'
+    link = (
+        f'<a href="{html.escape(dashboard)}" style="color:#1976d2" target="_blank" '
+        'rel="noopener">Ray dashboard</a>'
+    )
     code = (
         f"session = raysm.Session.attach({name!r})\n"
         "session.run(function, 1); session.map(function, items); session.exec(source)\n"
         "session.state; session.dashboard(); session.keep(minutes=60); session.close()\n"
-        f"%raysm connect {name}    # then: a cell that begins with %%raysm; %raysm keep 60m; %raysm close"
+        f"%raysm connect {name}    # then: "
+        "a cell that begins with %%raysm; %raysm keep 60m; %raysm close"
     )
     head = (
         f'<div><span style="color:{color}">●</span> <b>{html.escape(name)}</b> '

@@ -166,7 +166,7 @@ class Wire:
     async def call(
         self, id: str, wait_s: float, request: CallRequest | None, body: Sequence[Piece] = ()
     ) -> tuple[Any, Content]:
-        """Send a call and wait up to ``wait_s`` for its end; None asks for a call that was sent before.
+        """Send a call and wait up to ``wait_s`` for its end; None asks for an earlier one.
 
         Returns the status as JSON and the outcome, which is empty while the call runs. Raises like
         ``request``.
@@ -214,7 +214,7 @@ class Wire:
     async def stream(
         self, method: str, path: str, **how: Any
     ) -> AsyncIterator["aiohttp.ClientResponse"]:
-        """Yield the answer to a request, to be read in parts; for arguments and errors see ``request``."""
+        """Yield the answer to a request in parts; for arguments and errors see ``request``."""
         async with await self._retry(lambda: self._send_request(method, path, how)) as answer:
             await _check(answer)
             yield answer
@@ -265,7 +265,7 @@ class Wire:
         raise SessionEnded(self._ended)
 
     async def _check_end(self) -> RaysmError | None:
-        """Set ``_ended`` if the session has ended; return the service's error if that cannot be known.
+        """Set ``_ended`` if the session has ended; return the service's error if that is unknown.
 
         A laptop that has no network, as after its sleep, reaches neither the session nor the
         service.

@@ -1,4 +1,4 @@
-"""Large values on an instance, in shared memory that other processes of the same user open by path."""
+"""Large values in an instance's shared memory, which the user's processes open by path."""
 
 import asyncio
 import contextlib
@@ -132,7 +132,10 @@ class Blobs:
         return blob
 
     async def serve(self, connection: socket.socket, outcome: Callable[[str], Blob]) -> None:
-        """Send or receive one large value, as an admitted client asks; ``outcome`` is called in another thread."""
+        """Send or receive one large value, as an admitted client asks.
+
+        ``outcome`` is called in another thread.
+        """
         await asyncio.get_running_loop().run_in_executor(
             self._threads, self._exchange, connection, outcome
         )

@@ -1,4 +1,6 @@
-"""The calls of a session: execute each one once, however often a client asks for it, and keep its outcome.
+"""The calls of a session: execute each one once, and keep its outcome.
+
+A client may ask for a call any number of times.
 
 Everything here belongs to the server's event loop, except the output of calls.
 """
@@ -55,7 +57,10 @@ class CallEnded(Exception):
 
 
 class Call:
-    """One call; ``number`` is that of its metrics in the job's log, and None if they are the job's own."""
+    """One call; ``number`` is that of its metrics in the job's log, or None.
+
+    None means that the metrics are the job's own.
+    """
 
     def __init__(
         self,
@@ -65,7 +70,9 @@ class Call:
         wake: Callable[[], None],
         number: int | None = None,
     ) -> None:
-        self.id, self.request, self.body = id, request, body
+        self.id = id
+        self.request = request
+        self.body = body
         self.output = Output(wake, log_lines=self._log_lines)
         self._number = number
         self._params: Mapping[str, Any] | None = None
@@ -88,7 +95,9 @@ class Call:
     def end(self, outcome: bytes | Blob, has_failed: bool) -> None:
         self._took_s = self._elapsed_s()
         # Emptying the body releases the arguments of the call, which may be large.
-        self._failed, self.body, self.outcome = has_failed, b"", outcome
+        self._failed = has_failed
+        self.body = b""
+        self.outcome = outcome
         self.done.set()
 
     def _log_lines(self, event: str, arguments: str) -> list[str]:
@@ -103,7 +112,9 @@ class Call:
         return lines
 
     def _build_event(self, status: str, reason: str = "") -> events.SessionCall:
-        number, params, seconds = self._number or 0, self._params or {}, self._elapsed_s()
+        number = self._number or 0
+        params = self._params or {}
+        seconds = self._elapsed_s()
         return events.SessionCall(
             number=number,
             name=self.request.name,
@@ -160,7 +171,12 @@ class Call:
 
 class Executor(Protocol):
     async def run(self, call: Call) -> "tuple[bytes | Blob, bool]":
-        """Execute a call; return its encoded outcome, and whether that is a failure. Raises CallEnded, RaysmError."""
+        """Execute a call; return its encoded outcome, and whether that is a failure.
+
+        Raises:
+            CallEnded: It was interrupted, or its process died.
+            RaysmError: It could not be executed.
+        """
 
     def interrupt(self, call: Call) -> None:
         """Interrupt a running call without waiting for its end."""
@@ -175,7 +191,10 @@ class Calls:
         emit: EmitEvent,
     ) -> None:
         # active() is called with the monotonic time when a call arrives or ends.
-        self._executors, self._blobs, self._active, self._emit = executors, blobs, active, emit
+        self._executors = executors
+        self._blobs = blobs
+        self._active = active
+        self._emit = emit
         self._numbers = itertools.count(1)
         self._calls: dict[str, Call] = {}
         # Only ids. A client that asks too late gets an error, and does not send the call again.
@@ -227,13 +246,15 @@ class Calls:
     def _check(self, request: CallRequest) -> None:
         if request.kind not in self._executors:
             raise InvalidRequest(
-                f"there is no call of the kind {request.kind!r}; known are {', '.join(self._executors)}"
+                f"there is no call of the kind {request.kind!r}; "
+                f"known are {', '.join(self._executors)}"
             )
         versions = Versions.here()
         if request.python and request.python != versions.pickle_version:
             raise InvalidRequest(
-                f"{request.name} was pickled by Python {request.python}, and the session runs {versions.python}: it "
-                f"may read it wrongly; use Python {versions.pickle_version}, or send source: exec(…)"
+                f"{request.name} was pickled by Python {request.python}, "
+                f"and the session runs {versions.python}: it may read it wrongly; "
+                f"use Python {versions.pickle_version}, or send source: exec(…)"
             )
 
     async def _execute_call(self, call: Call) -> None:
@@ -252,7 +273,8 @@ class Calls:
             Exception,
             asyncio.CancelledError,
         ) as error:  # without an outcome the client would wait forever
-            outcome, has_failed = _failure(call, error).encode(), True
+            outcome = _failure(call, error).encode()
+            has_failed = True
         call.end(outcome, has_failed)
         self._active(time.monotonic())
         if (ending := call.build_end_event()) is not None:
@@ -277,7 +299,10 @@ class Calls:
         self._executors[call.request.kind].interrupt(call)
 
     async def close(self, why: str, grace_s: float) -> None:
-        """Accept no more calls, interrupt the running ones, and abandon those that take longer than ``grace_s``."""
+        """Accept no more calls, and interrupt the running ones.
+
+        Those that take longer than ``grace_s`` are abandoned.
+        """
         self.closing = why
         for call in self.list_running():
             call.ended_by = why

@@ -25,7 +25,8 @@ SIGNAL_S = 0.1
 
 class Cells:
     def __init__(self, host: str, keep: Callable[[list[Any]], bytes | Blob] = b"".join) -> None:
-        self._host, self._keep = host, keep
+        self._host = host
+        self._keep = keep
         self._namespace = Namespace(self._show)
         self._queue: queue.SimpleQueue[tuple[Call, Callable[[bytes | Blob, bool], None]] | None] = (
             queue.SimpleQueue()

@@ -1,4 +1,4 @@
-"""The clients of a session, each with one WebSocket for its calls, their outcomes, output and notices.
+"""The clients of a session, each with one WebSocket for calls, outcomes, output and notices.
 
 A client stays attached by heartbeats. It may repeat any question over another connection, because
 calls are identified by their ids. Nothing is unpickled here.
@@ -67,7 +67,10 @@ class _Connection:
         socket: web.WebSocketResponse,
         wake: Callable[[Call], None],
     ) -> None:
-        self._host, self._client, self._socket, self._wake = host, client, socket, wake
+        self._host = host
+        self._client = client
+        self._socket = socket
+        self._wake = wake
         # Includes calls that the client sent over an earlier connection.
         self._calls_with_output = {
             call for call in host.calls.list_running() if call.request.client == client
@@ -115,14 +118,16 @@ class _Connection:
         try:
             reply, outcome = await self._outcome(head, body)
         except Exception as error:  # without an answer the client would wait forever
-            reply, outcome = {"status": choose_http_status(error), "error": str(error)}, b""
+            reply = {"status": choose_http_status(error), "error": str(error)}
+            outcome = b""
         # A client that has disconnected asks again over its next connection.
         with contextlib.suppress(ConnectionError):
             await self._socket.send_bytes(frame(number | reply, outcome))
 
     async def _outcome(self, head: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         # Parsed first, so that a refused question starts nothing.
-        id, wait_s = str(head["call"]), parse_seconds(head.get("wait", 0))
+        id = str(head["call"])
+        wait_s = parse_seconds(head.get("wait", 0))
         if head.get("request") is None:
             call = self._host.calls.get(id)
             if call is None:

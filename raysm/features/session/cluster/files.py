@@ -1,4 +1,4 @@
-"""Files of a session: streamed through the connection, or moved between the head and the job's store.
+"""Files of a session: streamed through the connection, or moved by way of the job's store.
 
 The client signs the addresses in the store, so the head needs neither credentials nor a client of
 S3. A file is written whole or not at all.
@@ -26,7 +26,7 @@ transfer."""
 
 
 async def receive(path: Path, content: aiohttp.StreamReader | None, address: str | None) -> int:
-    """Write a file from ``content``, or from a presigned URL in the job's store; return its size."""
+    """Write a file from ``content``, or a presigned URL of the job's store; return its size."""
     # Checked first, because the transfer of a large file takes minutes.
     if path.is_dir():
         raise InvalidRequest(f"{path} is a folder of the session; name a file in it")

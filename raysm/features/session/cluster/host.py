@@ -39,21 +39,23 @@ class SessionHost:
         emit: EmitEvent,
         blobs: Blobs,
     ) -> None:
-        self._job, self._hosts, self._folder, self._activity_sources, self._emit = (
-            job,
-            hosts,
-            folder,
-            activity_sources,
-            emit,
-        )
-        self.cells, self.remote, self.blobs, self.lifetime = cells, remote, blobs, lifetime
+        self._job = job
+        self._hosts = hosts
+        self._folder = folder
+        self._activity_sources = activity_sources
+        self._emit = emit
+        self.cells = cells
+        self.remote = remote
+        self.blobs = blobs
+        self.lifetime = lifetime
         self.calls = Calls(executors, blobs, lifetime.note_activity, emit)
         self.loop = asyncio.get_running_loop()
         self.notices: list[str] = []
         self._closed = asyncio.Event()
         # The end that the last warning announced. A later end, after keep(), gets another warning.
         self._warned_end: End | None = None
-        self._running_jobs, self._activity_checked_s = 0, 0.0
+        self._running_jobs = 0
+        self._activity_checked_s = 0.0
         self._on_notice: Callable[[], None] = lambda: None
 
     def state(self) -> SessionState:

@@ -54,10 +54,15 @@ class _Jupyter:
 
 
 class Jupyters:
-    """The Jupyter servers of one session; see ``Executor``. Belongs to the event loop of the session's server."""
+    """The Jupyter servers of one session; see ``Executor``.
+
+    An object belongs to the event loop of the session's server.
+    """
 
     def __init__(self, folder: Path, private: Path, command: Sequence[str] = COMMAND) -> None:
-        self._folder, self._private, self._command = folder, private, tuple(command)
+        self._folder = folder
+        self._private = private
+        self._command = tuple(command)
         self._running: dict[str, _Jupyter] = {}
         self._numbers = itertools.count(1)
 
@@ -76,12 +81,14 @@ class Jupyters:
             )
         if self._command[1] == "-m" and importlib.util.find_spec(self._command[2]) is None:
             raise InvalidRequest(
-                "the session's head has no JupyterLab: start it with requirements=['jupyterlab'], or with such an image"
+                "the session's head has no JupyterLab: "
+                "start it with requirements=['jupyterlab'], or with such an image"
             )
         name = str(next(self._numbers))
         place = self._private / f"j{name}"
         place.mkdir(mode=0o700, parents=True)
-        socket, log = place / "s", place / "log"
+        socket = place / "s"
+        log = place / "log"
         (place / "jupyter_server_config.json").write_text(
             json.dumps(settings(base, socket, self._folder))
         )
@@ -150,7 +157,8 @@ class Jupyters:
         return summarize_kernels(kernels, time.time())
 
     async def close(self) -> None:
-        running, self._running = list(self._running.values()), {}
+        running = list(self._running.values())
+        self._running = {}
         await asyncio.gather(*(self._end(jupyter) for jupyter in running))
 
     @staticmethod

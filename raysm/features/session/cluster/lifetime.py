@@ -24,12 +24,15 @@ WARNING_S = 300.0
 
 
 AHEAD_S = 120.0
-"""How long before the service would stop the job a session ends itself, but at most half the time."""
+"""A session ends itself this long before the service's limit, but at most half the time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """The limits that the user requested: idle times with and without a client, and the cost of all instances."""
+    """The limits that the user requested.
+
+    They are idle times with and without a client, and the cost of all instances.
+    """
 
     idle_s: float
     idle_detached_s: float
@@ -41,7 +44,10 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of the session if nothing happens before, and when to warn the clients; by the head's monotonic clock."""
+    """The end of the session if nothing happens before, and when to warn the clients.
+
+    Times are by the head's monotonic clock.
+    """
 
     at_s: float
     why: str
@@ -96,22 +102,23 @@ class Lifetime:
 
     def _find_idle_end(self, now_s: float) -> End:
         if self.count_clients(now_s):
-            start_s, time_s, who = self._active_s, self.rules.idle_s, "a client attached"
+            start_s = self._active_s
+            time_s = self.rules.idle_s
+            who = "a client attached"
         else:
             # The idle time starts at the last heartbeat, not ATTACHED_S later.
             heard_s = max(self._heard_s.values(), default=self._active_s)
-            start_s, time_s, who = (
-                max(self._active_s, heard_s),
-                self.rules.idle_detached_s,
-                "no client attached",
-            )
+            start_s = max(self._active_s, heard_s)
+            time_s = self.rules.idle_detached_s
+            who = "no client attached"
         at_s = max(start_s + time_s, self._kept_until_s)
         # A quarter of the whole wait, including the extension by keep().
         warn_s = min(WARNING_S, (at_s - start_s) / 4)
         return End(at_s, f"idle for {brief_duration(at_s - start_s)} with {who}", at_s - warn_s)
 
     def _find_budget_end(self) -> End | None:
-        price, budget = self.rules.usd_per_hour, self.rules.budget_usd
+        price = self.rules.usd_per_hour
+        budget = self.rules.budget_usd
         if price is None or budget is None:
             return None
         time_s = budget / price * 3600
@@ -142,7 +149,10 @@ class Activity:
 
 
 async def fetch_ray_activity(port: int, token: bytes) -> Activity:
-    """Return the activity of jobs submitted to the head's Ray; none if its dashboard, at ``port``, does not answer."""
+    """Return the activity of jobs submitted to the head's Ray.
+
+    There is none if Ray's dashboard, at ``port``, does not answer.
+    """
     headers = {"Authorization": f"Bearer {token.decode().strip()}"}
     timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
     try:
@@ -158,7 +168,10 @@ async def fetch_ray_activity(port: int, token: bytes) -> Activity:
 
 
 def summarize_jobs(jobs: Iterable[Mapping[str, Any]], now_s: float) -> Activity:
-    """Summarize the rows of the Jobs API; ``now_s`` is by the clock that wrote them, in seconds since the epoch."""
+    """Summarize the rows of the Jobs API.
+
+    ``now_s`` is by the clock that wrote them, in seconds since the epoch.
+    """
     # The other type is DRIVER, such as the session's own driver.
     submitted = [job for job in jobs if job.get("type") == "SUBMISSION"]
     running = sum(job.get("status") in ACTIVE for job in submitted)

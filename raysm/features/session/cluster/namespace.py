@@ -52,19 +52,20 @@ MAX_DISPLAY_BYTES = 32 << 20
 
 
 def show_figures_inline() -> None:
-    """Let ``plt.show()`` send pictures, as in a notebook's kernel, unless the user chose another backend."""
+    """Let ``plt.show()`` send pictures, as in a notebook, unless the user chose a backend."""
     if "MPLBACKEND" not in inherited():
         tell({"MPLBACKEND": INLINE})
 
 
 class _Compiler(CachingCompiler):  # type: ignore[misc]
-    """Names the next cell as its client does, and counts its lines from the first one, empty or not."""
+    """Names the next cell as its client does, and counts its lines from the first, empty or not."""
 
     def __init__(self) -> None:
         super().__init__()
         self.names: set[str] = set()
         self._next: tuple[str, str] | None = None
-        self._current, self._skipped = "", 0
+        self._current = ""
+        self._skipped = 0
 
     def expect(self, filename: str, source: str) -> None:
         self.names.add(filename)
@@ -262,7 +263,8 @@ class Namespace:
 
     @contextlib.contextmanager
     def as_main(self) -> Iterator[None]:
-        main, argv = sys.modules["__main__"], sys.argv[:]
+        main = sys.modules["__main__"]
+        argv = sys.argv[:]
         # So that classes of cells are pickled by value, as in a notebook.
         sys.modules["__main__"] = self._module
         kinds = list(_Shell._walk_mro())
@@ -275,7 +277,8 @@ class Namespace:
         finally:
             for kind, instance in zip(kinds, before, strict=True):
                 kind._instance = instance
-            sys.modules["__main__"], sys.argv[:] = main, argv
+            sys.modules["__main__"] = main
+            sys.argv[:] = argv
 
     def close(self) -> None:
         self._shell.close()
@@ -305,7 +308,7 @@ class Namespace:
         return Outcome(shown=shown, metadata=metadata)
 
     def _keep_user_frames(self, error: BaseException) -> types.TracebackType | None:
-        """Return the frames from the cell's on, without those of IPython; None if the cell did not begin."""
+        """Return the frames from the cell's on, without IPython's; None if it never began."""
         kept: list[types.TracebackType] = []
         each = error.__traceback__
         while each is not None:

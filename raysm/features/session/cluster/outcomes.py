@@ -22,7 +22,7 @@ from raysm.instance.work.forks import ending_forks
 def capture_outcome(
     work: Callable[[], Any], *, name: str, host: str = "", item: int | None = None
 ) -> Outcome:
-    """Call ``work`` and return its value or its failure; ``item`` is the index of a batch's item."""
+    """Call ``work``; return its value or failure. ``item`` is the index of a batch's item."""
     try:
         with ending_forks():
             value = work()
@@ -67,7 +67,7 @@ def interrupted_outcome(host: str = "") -> Outcome:
 
 
 def failed_outcome(kind: str, message: str, host: str = "", item: int | None = None) -> Outcome:
-    """Return a failure without an exception to send; ``kind`` stands for its class: ``WorkerDied``."""
+    """Return a failure without an exception; ``kind`` stands for its class: ``WorkerDied``."""
     return Outcome(error=RemoteError(type=kind, message=message, host=host, item=item))
 
 

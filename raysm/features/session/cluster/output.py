@@ -61,7 +61,9 @@ class Output:
         log_lines: LogLines = lambda event, arguments: [event],
     ) -> None:
         # wake() is called in the writer's thread.
-        self._wake, self._most, self.log_lines = wake, most, log_lines
+        self._wake = wake
+        self._most = most
+        self.log_lines = log_lines
         self._lock = threading.Lock()
         self._pieces: deque[Piece] = deque()
         self.end = 0
@@ -102,7 +104,8 @@ class _Stream(io.TextIOBase):
 
     def __init__(self, name: str, original: TextIO) -> None:
         self.name = f"<{name}>"
-        self._name, self._original = name, original
+        self._name = name
+        self._original = original
         self.buffer = _Buffer(self)
 
     def fileno(self) -> int:
@@ -146,7 +149,8 @@ Route = Callable[[], Output | None]
 class RoutedStream(_Stream):
     def __init__(self, name: str, original: TextIO, route: Route) -> None:
         super().__init__(name, original)
-        self._route, self._owner = route, os.getpid()
+        self._route = route
+        self._owner = os.getpid()
 
     def write(self, text: str) -> int:
         # A forked process has only a copy of the output, whose lock a thread may have held.
@@ -178,7 +182,8 @@ def split_events(text: str) -> tuple[str, list[str]]:
 @contextlib.contextmanager
 def _replace_streams(out: Any, err: Any) -> Iterator[None]:
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = out, err
+    sys.stdout = out
+    sys.stderr = err
     try:
         yield
     finally:
@@ -193,18 +198,23 @@ def route_output(route: Route) -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def refuse_input() -> Iterator[None]:
-    """Make ``input()``, ``getpass()`` and ``breakpoint()`` raise InvalidRequest: a session has no keyboard."""
+    """Make ``input()``, ``getpass()`` and ``breakpoint()`` raise InvalidRequest.
+
+    A session has no keyboard.
+    """
 
     def refuse(prompt: object = "", *_: Any, **__: Any) -> NoReturn:
         asked = f" (it asked {str(prompt).strip()!r})" if str(prompt).strip() else ""
         raise InvalidRequest(
-            f"input() does not work in a session, nor a debugger: no keyboard is connected{asked}; send the value as "
-            "an argument, or with session.push(name=value)"
+            "input() does not work in a session, nor a debugger: no keyboard is "
+            f"connected{asked}; send the value as an argument, or with session.push(name=value)"
         )
 
     # Ray's own hook for breakpoint() would wait for a debugger.
     before = builtins.input, getpass.getpass, sys.breakpointhook
-    builtins.input, getpass.getpass, sys.breakpointhook = refuse, refuse, refuse
+    builtins.input = refuse
+    getpass.getpass = refuse
+    sys.breakpointhook = refuse
     try:
         yield
     finally:
@@ -247,7 +257,10 @@ class OutputSocket:
 
 @contextlib.contextmanager
 def enter_call(folder: str, id: str, send: Send) -> Iterator["OutputSender"]:
-    """Run the body as the call ``id`` in the main thread: in a folder, with relayed output, interruptible by SIGINT."""
+    """Run the body as the call ``id`` in the main thread.
+
+    It runs in a folder, with relayed output, and SIGINT interrupts it.
+    """
     sender = OutputSender(id, send)
     # Interruptible last, so that a signal does not interrupt raysm's own code.
     with contextlib.chdir(folder), _relay_streams(sender), refuse_input(), _allow_interrupts():
@@ -258,7 +271,8 @@ class OutputSender:
     def __init__(self, call: str, send: Send) -> None:
         self.messages = 0
         self.arguments: Callable[[], Mapping[str, Any]] = dict
-        self._call, self._send = call, send
+        self._call = call
+        self._send = send
 
     def send(self, **message: str) -> None:
         with SENDING:
@@ -268,7 +282,8 @@ class OutputSender:
 
     def report(self, event: str) -> None:
         # With the first event: most calls report nothing, so their arguments need not be described.
-        arguments, self.arguments = self.arguments(), dict
+        arguments = self.arguments()
+        self.arguments = dict
         self.send(event=event, **({"arguments": json.dumps(arguments)} if arguments else {}))
 
     def show(self, bundle: Mapping[str, Any]) -> None:
@@ -289,11 +304,12 @@ def _relay_streams(sender: OutputSender) -> Iterator[None]:
 
 
 class _Relay(_Stream):
-    """Sends text by the line, because print() writes the newline separately and each message has a cost."""
+    """Sends text by the line: print() writes the newline separately, and messages have a cost."""
 
     def __init__(self, name: str, sender: OutputSender, original: TextIO) -> None:
         super().__init__(name, original)
-        self._sender, self._held = sender, ""
+        self._sender = sender
+        self._held = ""
 
     def write(self, text: str) -> int:
         self._held += text
@@ -303,7 +319,8 @@ class _Relay(_Stream):
         return len(text)
 
     def flush(self) -> None:
-        text, self._held = self._held, ""
+        text = self._held
+        self._held = ""
         # raysm.report() prints events of the job, which the server writes into the job's log.
         rest, events = split_events(text)
         for event in events:
@@ -367,7 +384,7 @@ class OutputReceiver:
             del self._calls[id]
 
     async def drain(self, id: str, messages: int) -> None:
-        """Wait until ``messages`` messages of a call have arrived, or none arrives for the time limit."""
+        """Wait for ``messages`` messages of a call, until none arrives within the time limit."""
         received = self._calls[id]
         with contextlib.suppress(asyncio.TimeoutError):
             while received.messages < messages:
@@ -389,7 +406,8 @@ class OutputReceiver:
     def _receive(self, message: Mapping[str, str]) -> None:
         received = self._calls.get(message["call"])
         if "event" in message:
-            event, arguments = message["event"], message.get("arguments", "")
+            event = message["event"]
+            arguments = message.get("arguments", "")
             lines = [event] if received is None else received.output.log_lines(event, arguments)
             # The output of the server's thread is the job's log.
             sys.stdout.writelines(f"{line}\n" for line in lines)

@@ -56,8 +56,11 @@ class ProcessPool(Generic[P]):
         held_after_s: float = HELD_AFTER_S,
         idle_s: float = IDLE_S,
     ) -> None:
-        self._width, self._start, self._end = width, start, end
-        self._held_after_s, self._idle_s = held_after_s, idle_s
+        self._width = width
+        self._start = start
+        self._end = end
+        self._held_after_s = held_after_s
+        self._idle_s = idle_s
         self._waiting: dict[str, asyncio.Future[P | None]] = {}
         # The time when each process got its call, the oldest first.
         self._busy: dict[P, float] = {}
@@ -74,7 +77,11 @@ class ProcessPool(Generic[P]):
         self._start_one()
 
     async def acquire(self, id: str) -> P | None:
-        """Wait for a process for the call ``id``; return None if ``stop_waiting`` removed the call from the queue."""
+        """Wait for a process for the call ``id``.
+
+        Returns:
+            None if ``stop_waiting`` removed the call from the queue.
+        """
         turn: asyncio.Future[P | None] = asyncio.get_running_loop().create_future()
         self._waiting[id] = turn
         self._assign()
@@ -115,7 +122,8 @@ class ProcessPool(Generic[P]):
             start.cancel()
 
     def _add(self, process: P) -> None:
-        loop, is_spare = asyncio.get_running_loop(), len(self._free) >= self._width
+        loop = asyncio.get_running_loop()
+        is_spare = len(self._free) >= self._width
         self._free[process] = (
             loop.call_later(self._idle_s, self._retire, process) if is_spare else None
         )
@@ -208,7 +216,10 @@ class CallProcesses:
     """Runs calls on the head; see ``Executor``."""
 
     def __init__(self, head: str, folder: Path, receiver: OutputReceiver, blobs: Blobs) -> None:
-        self._head, self._folder, self._receiver, self._blobs = head, folder, receiver, blobs
+        self._head = head
+        self._folder = folder
+        self._receiver = receiver
+        self._blobs = blobs
         self._running: dict[str, _Process] = {}
         self._lines: set[CallSocket] = set()
         self._watched: set[int] = set()
@@ -294,7 +305,7 @@ class CallProcesses:
         return _Process(actor, pid, line, serving, self._watch_end(pid, line))
 
     def _watch_end(self, pid: int, line: CallSocket) -> "asyncio.Future[None]":
-        """Return a future that is done when a process has ended; the line is aborted shortly after."""
+        """Return a future that is done when a process has ended; its line is aborted soon after."""
         loop = asyncio.get_running_loop()
         gone: asyncio.Future[None] = loop.create_future()
 

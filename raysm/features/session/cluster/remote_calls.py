@@ -1,4 +1,4 @@
-"""Work on other instances: batches and commands as Ray tasks, and cells in one process on each instance."""
+"""Work on other instances: batches and commands as Ray tasks, and cells in one process each."""
 
 import asyncio
 import contextlib
@@ -53,7 +53,10 @@ class _Process:
 
 
 class InstanceCells:
-    """Runs cells in the namespaces of all instances, one at a time on each instance; those of the head by ``here``."""
+    """Runs cells in the namespaces of all instances, one at a time on each instance.
+
+    ``here`` runs those of the head.
+    """
 
     def __init__(self, head: str, here: Executor, receiver: OutputReceiver) -> None:
         self._head = head
@@ -87,7 +90,10 @@ class InstanceCells:
             except RayError as error:
                 # The next cell begins with an empty namespace, in another process.
                 self._processes.pop(host, None)
-                why = f"{describe_death(call.request.name, error)}; the namespace of {host} is lost with it"
+                why = (
+                    f"{describe_death(call.request.name, error)}; "
+                    f"the namespace of {host} is lost with it"
+                )
                 raise CallEnded(failed_outcome("WorkerDied", why, host)) from error
             await self._receiver.drain(call.id, messages)
         return outcome, has_failed
@@ -142,7 +148,8 @@ class RemoteCalls:
     """Runs batches and commands as Ray tasks, and keeps scattered values; see ``Executor``."""
 
     def __init__(self, head: str, folder: Path) -> None:
-        self._head, self._folder = head, folder
+        self._head = head
+        self._folder = folder
         self._references: dict[str, Any] = {}
         self._scattered: list[Any] = []
         # References to functions in Ray's object store, by digest.
@@ -171,8 +178,8 @@ class RemoteCalls:
                 for name in ("CPU", "GPU")
             }
             raise InvalidRequest(
-                f"a task of num_cpus={num_cpus:g} and num_gpus={num_gpus:g} fits on no instance: the largest has "
-                f"{most['CPU']:g} CPUs and {most['GPU']:g} GPUs"
+                f"a task of num_cpus={num_cpus:g} and num_gpus={num_gpus:g} fits on no instance: "
+                f"the largest has {most['CPU']:g} CPUs and {most['GPU']:g} GPUs"
             )
         return at_once
 
@@ -232,7 +239,8 @@ class RemoteCalls:
 
     async def _batch(self, call: Call) -> tuple[bytes, bool]:
         call.start()
-        body, first = bytes(call.content), call.request.first
+        body = bytes(call.content)
+        first = call.request.first
         items = pickle.loads(body)
         try:
             return await self._await(call, self._submit(call, body, first))
@@ -261,7 +269,10 @@ class RemoteCalls:
                 raise
             except RayError as error:
                 if call.is_cancelled or attempt == MAX_DEATHS:
-                    why = f"{describe_death(call.request.name, error)}; {attempt} processes died of it"
+                    why = (
+                        f"{describe_death(call.request.name, error)}; "
+                        f"{attempt} processes died of it"
+                    )
                     return failed_outcome("WorkerDied", why, item=number).encode()
         raise AssertionError("the last attempt returns")
 

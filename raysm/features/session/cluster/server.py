@@ -1,4 +1,6 @@
-"""The HTTP server of a session on the head's loopback, for clients that have proved that they know the job's token.
+"""The HTTP server of a session on the head's loopback.
+
+Its clients have proved that they know the job's token.
 
 Calls and output go over the WebSocket of ``clients``, everything else by HTTP. Nothing is unpickled
 here.
@@ -37,7 +39,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 class SessionServer:
     def __init__(self, host: SessionHost, token: bytes, jupyters: Jupyters) -> None:
-        self._host, self._token, self._jupyters = host, token.strip(), jupyters
+        self._host = host
+        self._token = token.strip()
+        self._jupyters = jupyters
         self._clients = Clients(host)
         self._runner: web.AppRunner | None = None
         self._listener: Listener | None = None
@@ -190,7 +194,10 @@ class SessionServer:
 
 
 async def _run_in_thread(work: Callable[[], T], timeout_s: float) -> T:
-    """Run user code in a daemon thread, so that it blocks neither the event loop nor the end of the session."""
+    """Run user code in a daemon thread.
+
+    Thus it blocks neither the event loop nor the end of the session.
+    """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
@@ -247,7 +254,9 @@ class Listener:
         token: bytes,
         large: Callable[[socket.socket], Coroutine[Any, Any, None]],
     ) -> None:
-        self._protocol, self._token, self._large = protocol, token, large
+        self._protocol = protocol
+        self._token = token
+        self._large = large
         self._listener = socket.create_server((LOOPBACK, 0), backlog=QUEUE)
         self._listener.setblocking(False)
         self.port = int(self._listener.getsockname()[1])

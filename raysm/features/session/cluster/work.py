@@ -1,4 +1,4 @@
-"""The code in the processes that do a session's work: calls, batches, commands, and cells of other instances.
+"""The code in a session's processes: calls, batches, commands, and cells of other instances.
 
 Pickles are read only here. A socket connects each call process with the server: Ray starts these
 processes and knows how one died, but a call to an actor costs both ends a millisecond of CPU, which
@@ -38,7 +38,9 @@ class CallSocket:
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, blobs: Blobs
     ) -> None:
-        self._reader, self._writer, self._blobs = reader, writer, blobs
+        self._reader = reader
+        self._writer = writer
+        self._blobs = blobs
         # The process writes its next large outcome to this blob.
         self._blob = blobs.create()
 
@@ -49,7 +51,7 @@ class CallSocket:
     async def call(
         self, id: str, body: bytes | Blob, name: str, host: str
     ) -> tuple[bytes | Blob, bool, int]:
-        """Run a call in the process; return the encoded outcome and the rest like ``CallProcess.call``."""
+        """Run a call in the process; return the outcome and more, like ``CallProcess.call``."""
         path = body.path if isinstance(body, Blob) else ""
         head = {
             "id": id,
@@ -69,7 +71,8 @@ class CallSocket:
         except asyncio.IncompleteReadError as error:
             raise ConnectionError("its connection with the session ended") from error
         if answer["blob"]:
-            outcome, self._blob = self._blob, self._blobs.create()
+            outcome = self._blob
+            self._blob = self._blobs.create()
             outcome.size = answer["blob"]
         return outcome, answer["failed"], answer["messages"]
 
@@ -95,7 +98,8 @@ class CallServer:
         with contextlib.suppress(ConnectionError), connection, connection.makefile("rwb") as file:
             while line := file.readline():
                 head = json.loads(line)
-                size, path = head["bytes"], head["path"]
+                size = head["bytes"]
+                path = head["path"]
                 body = map_file(path, size) if path else file.read(size)
                 pieces, has_failed, messages = work(head["id"], body, head["name"], head["host"])
                 # Free the arguments before waiting for the next call.
@@ -136,7 +140,8 @@ class CallProcess:
 
     def __init__(self, output: str, folder: str, path: str) -> None:
         show_all_gpus()
-        self._folder, self._send = folder, OutputSocket(output).send
+        self._folder = folder
+        self._send = OutputSocket(output).send
         self._serving = CallServer(path)
 
     def pid(self) -> int:
@@ -148,7 +153,11 @@ class CallProcess:
     def call(
         self, id: str, pickled: bytes | memoryview, name: str, host: str
     ) -> tuple[list[Piece], bool, int]:
-        """Call a pickled function; return its outcome, whether that is a failure, and the number of messages sent."""
+        """Call a pickled function.
+
+        Returns:
+            Its outcome, whether that is a failure, and the number of messages sent.
+        """
 
         def work() -> Any:
             # Loaded here, so that a failure to load is the call's failure.
@@ -183,7 +192,8 @@ class NamespaceProcess:
             Namespace(self._show, scratch if scratch.is_dir() else None),
         )
         self._sender: OutputSender | None = None
-        self._forwarder, self._sent = forwarder, 0
+        self._forwarder = forwarder
+        self._sent = 0
 
     def pid(self) -> int:
         return os.getpid()
@@ -309,7 +319,10 @@ def run_shell(command: str, folder: str) -> tuple[bytes, bool]:
 
 
 def read_tail(stream: IO[bytes], size: int) -> bytes:
-    """Read a stream to its end; return its last ``size`` bytes, using only a few times that memory."""
+    """Read a stream to its end in little memory; return its last ``size`` bytes.
+
+    The memory is only a few times ``size``.
+    """
     end = b""
     while chunk := stream.read(size):
         end = (end + chunk)[-size:]

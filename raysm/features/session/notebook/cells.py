@@ -1,4 +1,4 @@
-"""Run one cell in a session, on one instance or on several, and show in the notebook how it ended."""
+"""Run one cell in a session, on one instance or several, and show how it ended."""
 
 import contextlib
 import functools
@@ -12,7 +12,8 @@ from raysm.errors import CallFailed, InvalidRequest, RaysmError
 from raysm.features.session.client.calls import Call, Shown, show_display
 from raysm.features.session.client.handle import Session
 
-HEAD, ALL = "head", "all"
+HEAD = "head"
+ALL = "all"
 
 
 class PerInstance(dict[str, Any]):
@@ -30,7 +31,9 @@ class PerInstance(dict[str, Any]):
 
 class Labelled(io.TextIOBase):
     def __init__(self, label: str, stream: TextIO) -> None:
-        self._label, self._stream, self._is_new = label, stream, True
+        self._label = label
+        self._stream = stream
+        self._is_new = True
 
     def write(self, text: str) -> int:
         for line in text.splitlines(keepends=True):
@@ -132,10 +135,12 @@ def await_cell(session: Session, future: Any) -> Any:
 
 
 def _await_all(session: Session, calls: PerInstance) -> PerInstance:
-    values, failures = PerInstance(), []
+    values = PerInstance()
+    failures = []
     try:
         for host, call in calls.items():
-            out, err = Labelled(host, sys.stdout), Labelled(host, sys.stderr)
+            out = Labelled(host, sys.stdout)
+            err = Labelled(host, sys.stderr)
             call.show(out, err, functools.partial(_show_labelled, host, out))
             out.end()
             err.end()
@@ -177,7 +182,7 @@ def in_one_line(error: Exception) -> Exception:
 
 
 def _remote(call: Call[Any], error: Exception) -> Exception:
-    """Return the exception of a call, shown with the frames of the session and none of this process."""
+    """Return a call's exception, shown with the session's frames and none of this process."""
     failure = None
     with contextlib.suppress(RaysmError):
         failure = call.outcome()[1].error
@@ -195,7 +200,10 @@ def _remote(call: Call[Any], error: Exception) -> Exception:
 def _interrupted(session: Session) -> KeyboardInterrupt:
     error = KeyboardInterrupt()
     name = session.name
-    text = f"KeyboardInterrupt: the cell was interrupted; the session {name} and its namespace are still there"
+    text = (
+        "KeyboardInterrupt: the cell was interrupted; "
+        f"the session {name} and its namespace are still there"
+    )
     error._render_traceback_ = lambda: [text]  # type: ignore[attr-defined]
     return error
 

@@ -12,11 +12,17 @@ if TYPE_CHECKING:
 
 # JupyterLab compiles the schemas of its settings:
 # https://github.com/jupyterlab/jupyterlab/issues/8350
-POLICY = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; object-src 'none'; base-uri 'none'"
+POLICY = (
+    "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; "
+    "object-src 'none'; base-uri 'none'"
+)
 
 
 class RemoteJupyter(Page):
-    """JupyterLab on a session's head, served here until ``close``; its kernels live as long as the session."""
+    """JupyterLab on a session's head, served here until ``close``.
+
+    Its kernels live as long as the session.
+    """
 
     @property
     def url(self) -> str:
@@ -38,7 +44,11 @@ def open_jupyter(
     open_connection: "OpenConnection",
     start: Callable[[str], str],
 ) -> RemoteJupyter:
-    """Start JupyterLab on the head of a session and serve it here; raises RaysmError if JupyterLab does not start."""
+    """Start JupyterLab on the head of a session and serve it here.
+
+    Raises:
+        RaysmError: JupyterLab does not start.
+    """
     started = ""
     server = LocalServer(
         partial(

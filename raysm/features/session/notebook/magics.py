@@ -156,7 +156,8 @@ def _line_parser() -> _Parser:
     return parser
 
 
-CELL, LINE = _cell_parser(), _line_parser()
+CELL = _cell_parser()
+LINE = _line_parser()
 
 
 def _started(**options: Any) -> Session:
@@ -186,7 +187,9 @@ class Magics:
         attach: Callable[[str, Any], Session] = Session.attach,
     ) -> None:
         self.mode = RemoteMode()
-        self._shell, self._start_session, self._attach_session = shell, start, attach
+        self._shell = shell
+        self._start_session = start
+        self._attach_session = attach
         self._current: Session | None = None
         self._attached: dict[str, Session] = {}
         self._latest: tuple[Session, Any] | None = None
@@ -218,9 +221,11 @@ class Magics:
         options = CELL.read(line)
         if options.is_async and options.pull:
             raise UsageError(
-                "--pull fetches after the cell's end, which --async does not wait for: use one of them"
+                "--pull fetches after the cell's end, "
+                "which --async does not wait for: use one of them"
             )
-        session, variables = self._session(options.session), self._shell.user_ns
+        session = self._session(options.session)
+        variables = self._shell.user_ns
         try:
             value = run_cell(session, options, source, variables, self._shell.execution_count)
         except SessionEnded:
@@ -346,7 +351,9 @@ def _entered() -> Session | None:
 
 
 class RemoteMode:
-    """An input transformer of IPython: while it is on, it puts the magic's line before each cell of Python.
+    """An input transformer of IPython that puts the magic's line before each cell of Python.
+
+    It does so while it is on.
 
     Attributes:
         is_on: Whether cells run in the session.
@@ -372,12 +379,13 @@ class RemoteMode:
 
 class Completer:
     def __init__(self, mode: RemoteMode, session: Callable[[str], Any]) -> None:
-        self._mode, self._session = mode, session
+        self._mode = mode
+        self._session = session
         # In a thread, so that a broken connection does not block the user's typing.
         self._asking = concurrent.futures.ThreadPoolExecutor(1, "raysm completion")
 
     def matches(self, cell: str, before: str) -> tuple[str, list[str]]:
-        """Return the name at the end of ``before``, the line up to the cursor, and its completions."""
+        """Return the name at the end of ``before``, the line up to the cursor, and completions."""
         word = NAME.search(before)
         session = self._session(cell) if word and self._mode.covers(cell) else None
         if word is None or session is None:

@@ -129,7 +129,8 @@ def predict(
     shared_out: bool = False,
 ) -> Estimate:
     """Divide the work among so many cores with these rates."""
-    mode, rows = choose_mode(workload), matrix.rows
+    mode = choose_mode(workload)
+    rows = matrix.rows
     sizing = Sizing(
         limits=mode.limits,
         footprint=SPARSE if compares_elements(matrix) else DENSE,
@@ -171,7 +172,8 @@ def measure(path: str, scratch: str, asked: Any, rows: int, min_s: float) -> Rat
     workload: Similarity = from_json(Similarity, asked, "workload")
     location = Location(Path(path), Path(scratch), "here")
     source = Source(channel="matrix", selection=Selection.of(workload), location=location)
-    matrix, mode = source.open(), choose_mode(workload)
+    matrix = source.open()
+    mode = choose_mode(workload)
     shape = RowShape(
         source=source,
         rows=matrix.rows,
@@ -186,7 +188,8 @@ def measure(path: str, scratch: str, asked: Any, rows: int, min_s: float) -> Rat
     part = run_preparation(prepare_block, shape, block)
     context = Context(matrix=make_operand(replace(shape, rows=block.rows), [(block, part)]))
     cache = get_engine_cache(context)
-    above, beside = RowBlock(0, rows), RowBlock(rows, block.rows)
+    above = RowBlock(0, rows)
+    beside = RowBlock(rows, block.rows)
     task = TileTask(TileBlock(above, beside), self_join=not mode.in_strips)
     # Tasks know lower bounds of their rows for most of a run; here, those that each block finds
     # within itself.

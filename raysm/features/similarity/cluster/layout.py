@@ -104,7 +104,8 @@ class WholeRows:
         return compares_elements(self.described)
 
     def shape(self, dtype: np.dtype[Any], *, sparse: bool) -> RowShape:
-        rows, columns = self.described.rows, self.described.columns
+        rows = self.described.rows
+        columns = self.described.columns
         return RowShape(source=self.source, rows=rows, columns=columns, dtype=dtype, sparse=sparse)
 
     def digest(self) -> "Future[str]":
@@ -120,7 +121,7 @@ class WholeRows:
         yield from run_blocks(partial(run_preparation, prepare_block, shape), blocks)
 
     def chunks(self, hosts: Mapping[str, int], chunk_rows: int) -> dict[str, tuple[RowChunk, ...]]:
-        """Return all rows for each of those instances, in the chunks in which every instance has them."""
+        """Return all rows for each of those instances, in chunks that every instance has."""
         runs = (RowRun(0, 0, self.described.rows),)
         return {
             host: split_shard(Shard(host=host, runs=runs, bytes=0), chunk_rows) for host in hosts
@@ -142,7 +143,8 @@ def load_everywhere(sources: Sequence[Source], small_bytes: int = 0) -> list[Who
     """
     if not sources:
         return []
-    nodes, own_id = cluster_nodes(), ray.get_runtime_context().get_node_id()
+    nodes = cluster_nodes()
+    own_id = ray.get_runtime_context().get_node_id()
     if (
         small_bytes
         and any(node.node_id == own_id and node.cpus for node in nodes)
@@ -313,7 +315,8 @@ class Layout:
         )
 
     def _side(self, moves: Any, rows: LoadedRows, chunk_rows: int) -> Side:
-        shares, size = rows.chunks(self.slots, chunk_rows), rows.described.rows * rows.row_bytes
+        shares = rows.chunks(self.slots, chunk_rows)
+        size = rows.described.rows * rows.row_bytes
         return Side(moves=moves, shares=shares, everywhere=isinstance(rows, WholeRows), bytes=size)
 
 
@@ -328,11 +331,12 @@ def _report_parts(
 def compare(
     dispatch: "Dispatch", collector: Collector, context: Context, rows: int, report: Report
 ) -> None:
-    """Run every task that no earlier run did, collect the parts, and report the progress in rows."""
+    """Run every task that no earlier run did, collect the parts, and report progress in rows."""
     queue = dispatch.queue(collector)
     throttle = ProgressThrottle("similarity", rows, "rows", report.emit_event)
     # A task counts by its pairs; the pieces of one that was given up may count more than it did.
-    whole, reached = sum(task.area for task in dispatch.tasks), 0.0
+    whole = sum(task.area for task in dispatch.tasks)
+    reached = 0.0
     report.count(dispatch.tasks, collector.recorded)
     function = partial(dispatch.compare, collector.comparing, context)
     with report.phase("similarity"):
@@ -368,7 +372,8 @@ def _dispatch_tiles(
 ) -> Dispatch:
     """Dispatch tiles of rows that every instance has, to whichever slot is free."""
     tasks = mode.tiles(sizing, record)
-    queue, order = partial(TileQueue, tasks, sizing.footprint.task), layout.operands[-1].order
+    queue = partial(TileQueue, tasks, sizing.footprint.task)
+    order = layout.operands[-1].order
     return Dispatch(
         tasks=tasks,
         row_order=order,
@@ -420,7 +425,8 @@ class TileQueue(Iterator[Any]):
     def __init__(
         self, tasks: Sequence[TileTask], options: Mapping[str, Any], collector: Collector
     ) -> None:
-        self.options, self._collector = options, collector
+        self.options = options
+        self._collector = collector
         self._waiting = deque(tasks)
         self._unfinished = 0
 
@@ -439,7 +445,8 @@ class TileQueue(Iterator[Any]):
     def finish(self, task: TileTask, pieces: Sequence[TileBlock]) -> Sequence[TileTask]:
         """Note that a task is done; return the pieces to compute instead if it was given up."""
         self._unfinished -= 1
-        rows, columns = task.tile.rows.start, task.tile.columns.start
+        rows = task.tile.rows.start
+        columns = task.tile.columns.start
         # Drop the old hint: each piece gets a new one when it is dispatched.
         again = [
             replace(task, tile=shift_tile(piece, rows, columns), hint=None) for piece in pieces
@@ -456,7 +463,8 @@ def chunk_limits(layout: Layout, sizing: Sizing) -> tuple[tuple[int, int], int]:
     of chunks for each slot; and room for two chunks for each slot in half of the smallest object
     store.
     """
-    query_share, matrix_share = layout.operands[-1].largest_share, layout.operands[0].largest_share
+    query_share = layout.operands[-1].largest_share
+    matrix_share = layout.operands[0].largest_share
     wanted = max(3, 2 * max(layout.slots.values()))
     each = [rows.row_bytes for rows in layout.operands]
     # If every instance has all rows of one side, nothing is sent.
@@ -465,7 +473,8 @@ def chunk_limits(layout: Layout, sizing: Sizing) -> tuple[tuple[int, int], int]:
     if sizing.block_rows:
         query_rows = matrix_rows = min(sizing.block_rows, sizing.operand_rows)
     else:
-        most, least = sizing.max_block_rows, sizing.footprint.min_rows
+        most = sizing.max_block_rows
+        least = sizing.footprint.min_rows
         if row_bytes:
             most = max(1, int(min(most, room_bytes / wanted / row_bytes, CHUNK_BYTES / row_bytes)))
         if sizing.self_join:
@@ -482,7 +491,7 @@ def chunk_limits(layout: Layout, sizing: Sizing) -> tuple[tuple[int, int], int]:
 
 
 def _equal_chunk_rows(share: int, rows: int) -> int:
-    """Return the most rows of a chunk if a share is cut into equal chunks of at most ``rows`` rows."""
+    """Return a chunk's most rows if a share is cut into equal chunks of up to ``rows`` rows."""
     count = max(1, math.ceil(share / rows))
     # Opposite instances on the ring halve one's chunks between them, which an odd small number
     # makes uneven.

@@ -160,7 +160,9 @@ class Owner:
     def _open_merger(self) -> RangeMerger:
         if self._merger is not None:
             return self._merger
-        order, folders, location = self._order, self._order.folders(), self._order.source.here()
+        order = self._order
+        folders = self._order.folders()
+        location = self._order.source.here()
         record: BlockRecord[Part] = BlockRecord(
             folders.records,
             order.depends_on,
@@ -230,7 +232,8 @@ class Collector:
         The owners' records depend on the same values as ``record``. ``in_strips``: each task has
         all columns, and the tasks' rows follow each other.
         """
-        self._mode, self._run = mode, run
+        self._mode = mode
+        self._run = run
         self._ranges = mode.ranges(run.queries.rows, count, self_join=run.self_join)
         self.is_local = len(self._ranges) == 1
         orders = _orders(mode, run, self._ranges, row_order, record, in_strips)
@@ -293,7 +296,8 @@ class Collector:
         self._look_for(tasks)
         if len(self._done) < len(tasks):
             return None
-        ids, names = self._run.ids(), self._names(tasks)
+        ids = self._run.ids()
+        names = self._names(tasks)
         if self.is_local:
             written = [self._owners[0].write(names[0], ids, throttle.add)]
         else:
@@ -399,7 +403,8 @@ def _orders(
     zero = run.context.queries.norms == 0
     runs = row_order.between(0, run.queries.rows)
     numbers = [np.flatnonzero(zero[one.offset : one.offset + one.rows]) + one.start for one in runs]
-    zero_rows, several = np.concatenate(numbers), len(ranges) > 1
+    zero_rows = np.concatenate(numbers)
+    several = len(ranges) > 1
     hosts = len(_owning_nodes()) if several else 1
     return [
         OwnerOrder(

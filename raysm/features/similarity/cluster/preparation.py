@@ -85,8 +85,11 @@ def prepare_block(shape: RowShape, block: RowBlock) -> dict[str, NDArray[Any]]:
     resident = shape.open()
     if shape.sparse:
         return _prepare_sparse(shape, block)
-    step, stride = _step_rows(shape.columns), max(1, shape.rows // CENTRE_ROWS)
-    parts, sums, some_rows = [], [], []
+    step = _step_rows(shape.columns)
+    stride = max(1, shape.rows // CENTRE_ROWS)
+    parts = []
+    sums = []
+    some_rows = []
     for start in range(block.start, block.stop, step):
         rows = resident.read(start, min(start + step, block.stop))
         norms = prepare(rows)
@@ -116,7 +119,8 @@ def _every(stride: int, start: int, rows: Rows, norms: Norms) -> Tile:
 
 def _prepare_sparse(shape: RowShape, block: RowBlock) -> dict[str, NDArray[Any]]:
     """Prepare sparse rows by their elements, without a centre, which would make them dense."""
-    resident, own = shape.open(), shape.source.open()
+    resident = shape.open()
+    own = shape.source.open()
     step = max(1, SPARSE_ELEMENTS * own.rows // max(1, own.elements))
     starts = range(block.start, block.stop, step)
     parts = [
@@ -141,7 +145,8 @@ def make_operand(
     shape: RowShape, parts: Iterable[tuple[RowBlock, Part]], *, name: str = "the matrix"
 ) -> Operand:
     rows = shape.rows
-    norms, exponents = np.empty(rows), np.empty(rows, dtype=np.int16)
+    norms = np.empty(rows)
+    exponents = np.empty(rows, dtype=np.int16)
     sums: dict[int, NDArray[np.float64]] = {}
     some: dict[int, NDArray[np.float32]] = {}
     first_bad = rows
@@ -149,7 +154,8 @@ def make_operand(
         norms[block.start : block.stop] = part.arrays["norms"]
         exponents[block.start : block.stop] = part.arrays["exponents"]
         # They are added at the end, because parts come in any order.
-        sums[block.start], some[block.start] = part.arrays["sums"], part.arrays["some"]
+        sums[block.start] = part.arrays["sums"]
+        some[block.start] = part.arrays["some"]
         bad = int(part.arrays["first_bad"])
         first_bad = min(first_bad, bad if bad >= 0 else rows)
     # Raise only when all parts are there, so that the message names the same row whichever block
@@ -160,7 +166,8 @@ def make_operand(
             "row; replace it"
         )
     # Sparse rows have no centre, which would be as long as a dense row.
-    centre, clusters = np.empty(0), None
+    centre = np.empty(0)
+    clusters = None
     if not shape.sparse:
         centre = np.zeros(shape.columns)
         for start in sorted(sums):

@@ -26,8 +26,7 @@ after its last comparison. So
     head.
 
 The first pair of each new chunk is handed out before the remaining pairs of older ones, because Ray
-fetches the rows of
-queued tasks: so the network does not wait for slow tasks.
+fetches the rows of queued tasks: so the network does not wait for slow tasks.
 """
 
 from collections import Counter, deque
@@ -75,7 +74,7 @@ class Transfer:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class BlockPair(TileTask, PlacedBlock):
-    """The task to compare two chunks, or one with itself, on a host that has at least one of them."""
+    """The task to compare two chunks, or one with itself, on a host that has one of them."""
 
     host: str
     left: RowChunk
@@ -130,7 +129,8 @@ def block_pairs(transfer: Transfer) -> Iterator[BlockPair]:
             left, right = (
                 (transfer.chunk, own) if transfer.moves == "queries" else (own, transfer.chunk)
             )
-        tile, self_join = TileBlock(left.range, right.range), transfer.moves == "either"
+        tile = TileBlock(left.range, right.range)
+        self_join = transfer.moves == "either"
         yield BlockPair(tile=tile, self_join=self_join, host=transfer.host, left=left, right=right)
 
 
@@ -156,15 +156,18 @@ def order_transfers(shares: Mapping[str, Sequence[RowChunk]]) -> dict[str, list[
         for distance in range(1, count // 2 + 1):
             other = shares[ring[(at + distance) % count]]
             if 2 * distance < count:
-                coming, partners = other, own
+                coming = other
+                partners = own
             elif at < count // 2:
                 # Of two opposite instances, the first receives the first half of the other's
                 # chunks.
-                coming, partners = other[: len(other) // 2], own
+                coming = other[: len(other) // 2]
+                partners = own
             else:
                 # The second receives all chunks of the first, and compares them with its own second
                 # half.
-                coming, partners = other, own[len(own) // 2 :]
+                coming = other
+                partners = own[len(own) // 2 :]
             transfers[host] += [Transfer(host, chunk, partners) for chunk in coming if partners]
     return transfers
 
@@ -181,7 +184,8 @@ class Side:
 def order_query_transfers(queries: Side, matrix: Side) -> dict[str, list[Transfer]]:
     staying, moving = (queries, matrix) if matrix.everywhere else (matrix, queries)
     if not (queries.everywhere or matrix.everywhere) and matrix.bytes < queries.bytes:
-        staying, moving = queries, matrix
+        staying = queries
+        moving = matrix
     transfers: dict[str, list[Transfer]] = {host: [] for host in staying.shares}
     hosts = list(moving.shares)
     for host, own in staying.shares.items():
@@ -246,8 +250,11 @@ class PairQueue(Iterator[Any]):
             host: _HostQueue(slots[host], 2 * slots[host] + window, queued[host]) for host in queued
         }
         self._order = deque(self._hosts)
-        self._window, self._max_leaving = window, MAX_LEAVING * window
-        self._send, self._recorded, self._add_hint = send, recorded, add_hint
+        self._window = window
+        self._max_leaving = MAX_LEAVING * window
+        self._send = send
+        self._recorded = recorded
+        self._add_hint = add_hint
         self._handed_out: dict[str, _Arrival] = {}
         self._away: Counter[str] = Counter()
         self.sent: Counter[str] = Counter()
@@ -276,10 +283,12 @@ class PairQueue(Iterator[Any]):
     def finish(self, task: BlockPair, pieces: Sequence[TileBlock] = ()) -> Sequence[BlockPair]:
         """Note that a pair is done; return the pieces to compute instead if it was given up."""
         # Look it up by name: the pair that was handed out is a copy, with inputs and a hint.
-        queue, arrival = self._hosts[task.host], self._handed_out.pop(str(task))
+        queue = self._hosts[task.host]
+        arrival = self._handed_out.pop(str(task))
         queue.unfinished -= 1
         arrival.unfinished -= 1
-        rows, columns = task.tile.rows.start, task.tile.columns.start
+        rows = task.tile.rows.start
+        columns = task.tile.columns.start
         again = [
             replace(task, tile=shift_tile(piece, rows, columns), inputs=(), hint=None)
             for piece in pieces
@@ -337,7 +346,8 @@ def compare_pair(
     comparing: Comparing, context: Context, pair: BlockPair, rows: Matrix | None = None
 ) -> Part:
     """Compare a pair in the process of its task; ``rows`` are those of the remote chunk."""
-    remote, comes_left = pair.remote, pair.remote is not None and pair.remote is pair.left
+    remote = pair.remote
+    comes_left = pair.remote is not None and pair.remote is pair.left
     for operand, left in ((context.matrix, False), (context.queries, True)):
         # In a self-join both operands are the same rows, so the remote chunk belongs to either.
         comes = remote is not None and (context.self_join or left == comes_left)

@@ -81,7 +81,8 @@ class Shard:
         first = bisect_right(self.runs, start, key=lambda run: run.offset) - 1
         runs = []
         for run in self.runs[first:]:
-            low, high = max(start, run.offset), min(stop, run.offset + run.rows)
+            low = max(start, run.offset)
+            high = min(stop, run.offset + run.rows)
             if low >= high:
                 break
             runs.append(RowRun(run.start + low - run.offset, low - start, high - low))
@@ -146,8 +147,8 @@ def report_files(source: Source) -> ShardReport:
     """Report this instance's files; convert those that cannot be mapped as they are."""
     location = source.here()
     if not source.has_files():
-        # If there are fewer files than instances, some get none. ``join_reports`` raises an error if all
-        # have none.
+        # If there are fewer files than instances, some get none. ``join_reports`` raises an error
+        # if all have none.
         return ShardReport(host=location.host, files=())
     with name_instance_in_errors(source):
         matrix = source.open()
@@ -210,7 +211,8 @@ def join_reports(
                     "file lies on one instance; rename one of them, or make the channel "
                     f"{channel!r} FullyReplicated"
                 )
-            owner_of[file.name], files[file.name] = one.host, file
+            owner_of[file.name] = one.host
+            files[file.name] = file
     names = sorted(files, key=natural)
     if not names:
         raise InvalidInput(
@@ -322,7 +324,8 @@ class RowChunk:
 
     def __str__(self) -> str:
         """Name it by its rows' numbers, which do not depend on the instance that has them."""
-        first, last = self.runs[0].start, self.runs[-1].start + self.runs[-1].rows - 1
+        first = self.runs[0].start
+        last = self.runs[-1].start + self.runs[-1].rows - 1
         if len(self.runs) == 1:
             return f"rows {first} to {last}"
         # Digest the runs: with thousands of small files, their list would make every message and

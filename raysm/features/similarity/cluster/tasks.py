@@ -95,7 +95,7 @@ MAX_TILE_ROWS = 4096
 
 
 def tile_rows(columns: int) -> int:
-    """Return how many rows of that many columns make one tile: at least 1, at most ``MAX_TILE_ROWS``."""
+    """Return how many rows of that many columns make a tile: from 1 to ``MAX_TILE_ROWS``."""
     return max(1, min(MAX_TILE_ROWS, TILE_BYTES // (4 * columns)))
 
 
@@ -133,8 +133,8 @@ class RowShape:
                 f"{location.host} has {shape[0]} rows, and had {here.rows}: its files changed "
                 "while the job ran"
             )
-        # The location is part of the cache key: in tests, one process may act as several instances in
-        # turn.
+        # The location is part of the cache key: in tests, one process may act as several instances
+        # in turn.
         return _resident(self.source, location, here.start, self.dtype, empty=not here.rows)
 
 
@@ -162,7 +162,8 @@ class Operand(RowShape):
     """Tight clusters of rows, see ``Frame``."""
 
     def tile(self, start: int, stop: int) -> Tile | SparseTile:
-        resident, exponents = self.open(), self.exponents[start:stop]
+        resident = self.open()
+        exponents = self.exponents[start:stop]
         if self.sparse:
             # The sparse engine takes the elements as they are.
             sparse = resident.read_sparse(start, stop).scaled(exponents)

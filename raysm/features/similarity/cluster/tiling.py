@@ -12,10 +12,10 @@ time.
 the first instance have the first places, then come those of the second. So the places of an
 instance's rows are one range, within which the numbers rise.
 
-**The number of blocks** is a compromise. A tile costs as much as its pairs, plus a fixed cost of its
-rows (reading, quantising, sending keys), so few large tiles are better; but all slots must be busy
-until the end. ``choose_block_count`` tries the numbers of blocks that give each slot ``TILES_A_SLOT`` tiles
-or somewhat more, and returns the one with the least idle time.
+**The number of blocks** is a compromise. A tile costs as much as its pairs, plus a fixed cost of
+its rows (reading, quantising, sending keys), so few large tiles are better; but all slots must be
+busy until the end. ``choose_block_count`` tries the numbers of blocks that give each slot
+``TILES_A_SLOT`` tiles or somewhat more, and returns the one with the least idle time.
 
 **Memory** bounds a tile: an operand takes at most ``OPERAND_BYTES``, and a task returns at most
 ``PART_BYTES``. A restarted job keeps the sizes of its first run, because a recorded block is of use
@@ -80,7 +80,8 @@ class RowOrder:
     def between(self, start: int, stop: int) -> Iterator[RowRun]:
         """Yield the parts of the runs that hold the rows numbered start to stop."""
         for run in self.runs:
-            low, high = max(start, run.start), min(stop, run.start + run.rows)
+            low = max(start, run.start)
+            high = min(stop, run.start + run.rows)
             if low < high:
                 yield RowRun(low, run.offset + low - run.start, high - low)
 
@@ -163,7 +164,8 @@ def triangle(rows: int, block_rows: int) -> Iterator[TileBlock]:
 
 def split_tile(tile: TileBlock, block_rows: int) -> Iterator[TileBlock]:
     """Cut a tile of the triangle into tiles of at most ``block_rows`` rows and columns."""
-    above, beside = split_rows(tile.rows, block_rows), split_rows(tile.columns, block_rows)
+    above = split_rows(tile.rows, block_rows)
+    beside = split_rows(tile.columns, block_rows)
     if tile.rows != tile.columns:
         yield from (TileBlock(rows, columns) for rows in above for columns in beside)
         return
@@ -236,7 +238,8 @@ DENSE = Footprint(
 def _sparse_rows(matrix: MatrixInfo) -> int:
     """Return how many sparse rows an operand may have, with the lists of its columns."""
     each = matrix.elements / matrix.rows
-    lists, own = 4 * min(matrix.columns, ALL_LISTED), 8 * each
+    lists = 4 * min(matrix.columns, ALL_LISTED)
+    own = 8 * each
     if matrix.columns <= ALL_LISTED:
         # One list of all columns in each segment, but at most 32 bytes for each element.
         own = min(lists / SEGMENT_ROWS, 32 * each)
@@ -309,11 +312,9 @@ class Sizing:
     def _tile_rows(self) -> tuple[int, ...]:
         if self.block_rows:
             return (min(self.block_rows, self.operand_rows),)
-        most, least, tiles = (
-            self.max_block_rows,
-            self.footprint.min_rows,
-            TILES_A_SLOT * self.slots,
-        )
+        most = self.max_block_rows
+        least = self.footprint.min_rows
+        tiles = TILES_A_SLOT * self.slots
         if self.self_join:
             blocks = choose_block_count(self.slots, self.matrix.rows, least, most)
             return (math.ceil(self.matrix.rows / blocks),)
@@ -354,9 +355,10 @@ class Sizing:
         # kept.
         if self.block_rows:
             return sizes
-        path, most = record.folder / SIZES, max(self.max_block_rows, self.limits.rows or 0)
-        # A run that ended while it wrote this file leaves an incomplete one, but has recorded nothing
-        # under its sizes yet.
+        path = record.folder / SIZES
+        most = max(self.max_block_rows, self.limits.rows or 0)
+        # A run that ended while it wrote this file leaves an incomplete one, but has recorded
+        # nothing under its sizes yet.
         with suppress(OSError, ValueError):
             kept = tuple(int(text) for text in path.read_text(encoding="ascii").split())
             # Ignore sizes above this run's limit, whatever an earlier run chose.

@@ -62,7 +62,8 @@ class TopKAccumulator:
         if not len(rows):
             return
         # Rows before the first new key, and behind the last, need no disk.
-        first, last = int(rows[0]), int(rows[-1]) + 1
+        first = int(rows[0])
+        last = int(rows[-1]) + 1
         best = self.read(block.start + first, block.start + last)
         merge_keys(best, counts[first:last], keys)
         self.lower_bounds[block.start + first : block.start + last] = decode(best[:, -1])[0]

@@ -19,8 +19,8 @@ Notation: u = 2**-24 is the unit roundoff of float32, v = 2**-53 that of float64
 - m*w); x^ is a row divided by its norm, exactly.
 
 **The float32 product.** y = float32(x / n) is computed in float64 and rounded once, so y = x^ + e
-with
-||e|| <= u*(1 + 2**-20) + sqrt(D) * 2**-126 (the last for elements that a BLAS flushes to zero). Then
+with ||e|| <= u*(1 + 2**-20) + sqrt(D) * 2**-126 (the last for elements that a BLAS flushes to
+zero). Then
 
 - |y_i . y_j - x^_i . x^_j| <= 2*u + u**2 and a little, by Cauchy-Schwarz;
 - the computed product of D terms, added in any order, with or without fused multiply-add, differs
@@ -170,7 +170,8 @@ def lower_bound_of_product(scores: NDArray[np.float32], bound: float) -> NDArray
 
 def exact_scores(left: Tile, right: Tile) -> NDArray[np.float32]:
     """Return scores[n, m], by the definition, of all rows of two tiles."""
-    first, second = left.rows.astype(np.float64), right.rows.astype(np.float64)
+    first = left.rows.astype(np.float64)
+    second = right.rows.astype(np.float64)
     norms = left.norms[:, None] * right.norms[None, :]
     quotients = divide(first @ second.T, norms)
     bound = 2 * _g(first.shape[1] + 8, 2.0**-53)

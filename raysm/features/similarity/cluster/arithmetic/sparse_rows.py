@@ -35,7 +35,9 @@ class SparseRows:
         Duplicate entries are summed in their own type, as SciPy does.
         """
         own = self.own()
-        indices, data, columns = own.indices, own.data, own.columns
+        indices = own.indices
+        data = own.data
+        columns = own.columns
         starts = own.begins.astype(np.int64)
         rising = indices[1:] > indices[:-1]
         # Columns need not rise from one row to the next.
@@ -54,7 +56,8 @@ class SparseRows:
         # Remove zeros only now: duplicate entries may add up to zero.
         nonzero = data != 0
         if not nonzero.all():
-            places, data = places[nonzero], data[nonzero]
+            places = places[nonzero]
+            data = data[nonzero]
         rows, indices = np.divmod(places, columns)
         starts = np.searchsorted(rows, np.arange(len(starts)))
         return SparseRows(
@@ -108,7 +111,8 @@ class SparseRows:
 
     def own(self) -> "SparseRows":
         """Return the same rows with arrays that hold only their elements."""
-        first, last = self.begins[0], self.begins[-1]
+        first = self.begins[0]
+        last = self.begins[-1]
         return SparseRows(
             self.begins - first, self.indices[first:last], self.data[first:last], self.columns
         )

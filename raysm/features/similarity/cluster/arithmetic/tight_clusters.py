@@ -1,10 +1,9 @@
 """Tight clusters of rows, with centres about which integers can tell their rows apart.
 
 About the mean of all rows, the error of a product of integers is larger than the differences
-between the scores of a
-tight cluster. So every pair of the cluster would be scored in float64: 625 million pairs for 50,000
-rows in two clusters. The clusters are found from some rows of the matrix, spread evenly. They are
-the same for all tasks, and affect only the speed.
+between the scores of a tight cluster. So every pair of the cluster would be scored in float64: 625
+million pairs for 50,000 rows in two clusters. The clusters are found from some rows of the matrix,
+spread evenly. They are the same for all tasks, and affect only the speed.
 """
 
 import math
@@ -90,7 +89,8 @@ def unit_rows(tile: Tile) -> NDArray[np.float32]:
 
 
 def _unit_products(tile: Tile, across: NDArray[np.float32]) -> NDArray[np.float32]:
-    least, most = tile.norms.min(initial=1), tile.norms.max(initial=1)
+    least = tile.norms.min(initial=1)
+    most = tile.norms.max(initial=1)
     if tile.rows.dtype != np.float32 or least < 2.0**-60 or most > 2.0**60:
         return unit_rows(tile) @ across
     # Divide the K products instead of the D elements, which was half of the work.
@@ -135,11 +135,13 @@ def _members(distances: NDArray[np.float32]) -> list[NDArray[np.int64]]:
     clusters: list[NDArray[np.int64]] = []
     free = np.ones(len(distances), dtype=bool)
     for scale in SCALES:
-        near, around = distances <= scale, distances <= 4 * scale
+        near = distances <= scale
+        around = distances <= 4 * scale
         whole = np.count_nonzero(around, axis=1) <= WHOLE * np.count_nonzero(near, axis=1)
         if scale == SCALES[-1]:
             # At the widest scale, clusters need not be whole.
-            around, whole = near, np.ones_like(whole)
+            around = near
+            whole = np.ones_like(whole)
         while len(clusters) < MAX_CLUSTERS:
             sizes = np.where(free & whole, np.count_nonzero(near & free, axis=1), 0)
             leader = int(sizes.argmax())

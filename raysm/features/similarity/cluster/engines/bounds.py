@@ -82,10 +82,9 @@ or more, an error below 2**-22 sum |terms| a step even with one step for each te
 each rounded up, the computed T is at least y_i . y_j + b_i + b_j: the error G sum |terms| is at
 most G (X_i X_j + e_i w_j + w_i e_j) + 1.01 G (|beta_i| + |beta_j|); e_i (1 - G) >= r_i + 2 G X_i as
 (1 + 4 G)(1 - G) >= 1; and beta_i - 1.01 G |beta_i| >= b_i. The output is rounded to float16 and
-compared with a limit that was rounded down to
-float16: rounding is monotone, so a pair that reaches the limit still does. Seeds need T from above:
-T exceeds y_i . y_j + b_i + b_j by at most 3 (e_i w_j + w_i e_j) + spare_i + spare_j with
-spare_i = beta_i - b_i + 2 G |beta_i| + 2 slop.
+compared with a limit that was rounded down to float16: rounding is monotone, so a pair that reaches
+the limit still does. Seeds need T from above: T exceeds y_i . y_j + b_i + b_j by at most 3 (e_i w_j
++ w_i e_j) + spare_i + spare_j with spare_i = beta_i - b_i + 2 G |beta_i| + 2 slop.
 """
 
 import math
@@ -100,8 +99,7 @@ def largest_integer(columns: int, bits: int) -> int:
     """Return the largest integer of so many bits whose products can be summed in 32 bits.
 
     With 8 bits, one side holds q + 128, up to 255; the sums begin with its correction, -128 times
-    the sum of a row.
-    AMX needs neither: its sums are smaller.
+    the sum of a row. AMX needs neither: its sums are smaller.
     """
     if bits == 8:
         return 127 if columns * 127 * 2 * (255 + 128) < 2**31 else 0

@@ -92,7 +92,8 @@ def choose(
             return _cuda(sample.rows.shape[1])
         except Unavailable as error:
             raise InvalidRequest(f"the engine {CUDA!r} cannot be had here: {error}") from error
-    word, rows = (forced or "").lower(), sample.part(0, PROBE_ROWS)
+    word = (forced or "").lower()
+    rows = sample.part(0, PROBE_ROWS)
     engines: list[CompiledEngine] = []
     reason = ""
     # The first of each kind that can be made.
@@ -153,7 +154,8 @@ def _make_compiled(
 
 def _seconds(engine: Engine[Tile], tile: Tile, frame: Frame) -> float:
     """Return the time to compare rows with good lower bounds, as they have for most of a run."""
-    operand, k = engine.prepare(tile, frame), min(PROBE_K, len(tile) - 1)
+    operand = engine.prepare(tile, frame)
+    k = min(PROBE_K, len(tile) - 1)
     best = Best.empty(tile.norms, k)
     engine.topk(operand, operand, best, best, same=True)
     took = []

@@ -111,12 +111,10 @@ class _Prepared:
 def _library(element: int, instructions: InstructionSet) -> ctypes.CDLL:
     functions = library(dense(element, instructions))
     check_sizes(functions, _Form, _Side, _Best, _PairList)
-    side, best, number, real = (
-        ctypes.POINTER(_Side),
-        ctypes.POINTER(_Best),
-        ctypes.c_int64,
-        ctypes.c_double,
-    )
+    side = ctypes.POINTER(_Side)
+    best = ctypes.POINTER(_Best)
+    number = ctypes.c_int64
+    real = ctypes.c_double
     pointer = ctypes.c_void_p
     functions.pack_rows.restype = functions.panel_columns.restype = functions.group_step.restype = (
         number
@@ -152,8 +150,8 @@ class CompiledEngine:
     ) -> None:
         """Load kernels for elements of 8, 16 or 32 bits, if their scores are NumPy's.
 
-        Otherwise raise ``Unavailable``. ``mixed`` multiplies all rows by one orthogonal matrix first:
-        integers then represent rows with large elements better.
+        Otherwise raise ``Unavailable``. ``mixed`` multiplies all rows by one orthogonal matrix
+        first: integers then represent rows with large elements better.
         """
         # Rows are padded to whole groups of 4 bytes, int8 rows by up to three elements.
         if columns > bounds.MAX_COLUMNS or (
@@ -167,7 +165,9 @@ class CompiledEngine:
         # process.
         _check(self._library, (columns,))
         _check(self._library, LENGTHS)
-        self._element, self._columns, self._mixed = element, columns, mixed
+        self._element = element
+        self._columns = columns
+        self._mixed = mixed
 
     def prepare(self, tile: Tile, frame: Frame) -> DenseSide:
         structure, rows, norms = _structure(tile)
@@ -182,7 +182,8 @@ class CompiledEngine:
         )
         structure.slop = max(bounds.slop(self._columns, centre) for centre in centres)
         arrays = self._form(structure, structure.overall, centres[:1])
-        errors, places = arrays[ARRAYS.index("error")], 0
+        errors = arrays[ARRAYS.index("error")]
+        places = 0
         if clusters is not None:
             places = len(clusters)
             structure.local.radii = clusters.radii.ctypes.data
@@ -204,7 +205,8 @@ class CompiledEngine:
 
         Return the arrays that it points to.
         """
-        n, size = side.n, side.groups
+        n = side.n
+        size = side.groups
         cheap = _aligned(_round_up(n, self._library.pack_rows()), size)
         finer = _aligned(n, size) if self._element == 8 else np.empty(0, dtype=np.int32)
         panels = _aligned(_round_up(n, self._library.panel_columns()), size)
@@ -221,7 +223,8 @@ class CompiledEngine:
             setattr(form, name, array.ctypes.data)
         centres = np.ascontiguousarray(centres)
         squares = np.array([centre @ centre for centre in centres])
-        form.centres, form.squares = centres.ctypes.data, squares.ctypes.data
+        form.centres = centres.ctypes.data
+        form.squares = squares.ctypes.data
         return (*arrays, centres, squares)
 
     def _fill(self, side: _Side, places: int) -> None:
@@ -258,7 +261,8 @@ class CompiledEngine:
         diagonal = best_right is best_left
         if diagonal and (left.tile.start, len(left)) != (right.tile.start, len(right)):
             raise ValueError("two tiles share one Best, but are not the same rows")
-        mine, other = _best(best_left), None if best_right is None else _best(best_right)
+        mine = _best(best_left)
+        other = None if best_right is None else _best(best_right)
         scored = self._library.topk(
             left.prepared.structure,
             right.prepared.structure,
@@ -290,11 +294,9 @@ class CompiledEngine:
             self.scored += scored
             # The list of no pair may be a null pointer, which as_array refuses.
             if pairs.count == 0:
-                i, j, scores = (
-                    np.empty(0, np.uint32),
-                    np.empty(0, np.uint32),
-                    np.empty(0, np.float32),
-                )
+                i = np.empty(0, np.uint32)
+                j = np.empty(0, np.uint32)
+                scores = np.empty(0, np.float32)
             else:
                 i, j, scores = (
                     np.ctypeslib.as_array(field, (pairs.count,))
@@ -372,7 +374,8 @@ def _structure(tile: Tile) -> tuple[_Side, Rows, NDArray[np.float64]]:
 
 
 def _best(best: Best) -> _Best:
-    keys, lower_bounds = best.keys, best.lower_bounds
+    keys = best.keys
+    lower_bounds = best.lower_bounds
     # Do not copy: the caller would not see what the kernels write into a copy.
     if not (keys.flags.c_contiguous and lower_bounds.flags.c_contiguous and keys.flags.writeable):
         raise ValueError(

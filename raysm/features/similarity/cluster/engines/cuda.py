@@ -55,7 +55,8 @@ from raysm.features.similarity.cluster.engines.protocol import (
 )
 from raysm.features.similarity.cluster.kernels.build import Unavailable
 
-MAX_PANEL_ROWS, MIN_PANEL_ROWS = 1 << 14, 32
+MAX_PANEL_ROWS = 1 << 14
+MIN_PANEL_ROWS = 32
 
 STRIP_ROWS, STRIP_COLUMNS = 64, 256
 """An overflowed product is not halved further than this. Products are padded to a multiple of so
@@ -126,7 +127,7 @@ def decode_keys(keys: torch.Tensor) -> torch.Tensor:
 def pair_scores(
     left: torch.Tensor, right: torch.Tensor, left_norms: torch.Tensor, right_norms: torch.Tensor
 ) -> torch.Tensor:
-    """Return scores[n], float32, of the pairs (left[i], right[i]) of rows[n, D] of any float type."""
+    """Return scores[n], float32, of the pairs (left[i], right[i]) of rows[n, D] of a float type."""
     dots = row_sums(left.to(torch.float64) * right.to(torch.float64))
     norms = left_norms * right_norms
     zero = norms == 0
@@ -151,9 +152,11 @@ def row_sums(values: torch.Tensor) -> torch.Tensor:
             return halves[..., 0] + halves[..., 1]
         return row_sums(values[..., :half]) + row_sums(values[..., half:])
     if length < LANES:
-        total, rest = values[..., 0], 1
+        total = values[..., 0]
+        rest = 1
     else:
-        lanes, rest = values[..., :LANES], length - length % LANES
+        lanes = values[..., :LANES]
+        rest = length - length % LANES
         for at in range(LANES, rest, LANES):
             lanes = lanes + values[..., at : at + LANES]
         pairs = lanes[..., 0::2] + lanes[..., 1::2]
@@ -165,7 +168,7 @@ def row_sums(values: torch.Tensor) -> torch.Tensor:
 
 
 # ---- panels
-# -------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 
 
 def round_up(values: torch.Tensor) -> torch.Tensor:
@@ -236,7 +239,8 @@ def make_panel(tile: Tile, frame: Frame, device: torch.device) -> Panel:
     n, columns = rows.shape
     wide = torch.float64
     centre = torch.from_numpy(np.array(frame.centre, dtype=np.float64)).to(device)
-    slop, growth = bounds.slop(columns, frame.centre), bounds.device_growth(columns)
+    slop = bounds.slop(columns, frame.centre)
+    growth = bounds.device_growth(columns)
     inverse = torch.where(norms == 0, 0.0, 1.0 / torch.where(norms == 0, 1.0, norms))[:, None]
     step = max(1, WIDE_BYTES // (32 * columns))
     steps = [slice(start, min(start + step, n)) for start in range(0, n, step)]
@@ -268,8 +272,10 @@ def make_panel(tile: Tile, frame: Frame, device: torch.device) -> Panel:
     first = (beta * scale).to(torch.float16)
     # Round only the second piece up: it includes the rounding error of the first.
     second = round_up((beta * scale - first) / PIECE)
-    cheap[:, columns + 2], cheap[:, columns + 3] = first, second
-    cheap[:, columns + 4], cheap[:, columns + 5] = scale, PIECE * scale
+    cheap[:, columns + 2] = first
+    cheap[:, columns + 3] = second
+    cheap[:, columns + 4] = scale
+    cheap[:, columns + 5] = PIECE * scale
     # Use the rounded values, which are those that products see.
     tall = cheap[:, columns : columns + EXTRA].to(wide)
     pieces = (tall[:, 2] + tall[:, 3] * PIECE) / scale
@@ -286,7 +292,7 @@ def make_panel(tile: Tile, frame: Frame, device: torch.device) -> Panel:
 
 
 # ---- the engine
-# ---------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 
 Limits: TypeAlias = Callable[[slice, slice], tuple[torch.Tensor, torch.Tensor | None]]
 """Returns limits of rows and of columns. A pair passes if it reaches either; None: columns have no
@@ -325,7 +331,8 @@ class DeviceBest:
         """Merge scored pairs: rows, and the numbers of their neighbors."""
         new = encode_keys(scores, numbers)
         better = (new < self.keys[rows, -1]) & (scores >= self.bounds[rows])
-        rows, new = rows[better], new[better]
+        rows = rows[better]
+        new = new[better]
         if not len(rows):
             return
         k = self.keys.shape[1]
@@ -346,7 +353,8 @@ class PanelBest:
 
     def __init__(self, whole: DeviceBest, rows: slice) -> None:
         self.first = rows.start
-        self.keys, self.bounds = whole.keys[rows], whole.bounds[rows]
+        self.keys = whole.keys[rows]
+        self.bounds = whole.bounds[rows]
         self._unserved = self.bounds == torch.inf
         self._unseeded = bool((self.bounds == -torch.inf).any())
 
@@ -473,7 +481,8 @@ class CudaEngine:
         diagonal = best_right is best_left
         if diagonal and (left.tile.start, len(left)) != (right.tile.start, len(right)):
             raise ValueError("two tiles share one Best, but are not the same rows")
-        above, beside = left.prepared, left.prepared if diagonal else right.prepared
+        above = left.prepared
+        beside = left.prepared if diagonal else right.prepared
         bests = [best_left] if diagonal or best_right is None else [best_left, best_right]
         found = DeviceBest(bests, self._device)
         mine = found.panels(above, 0)
@@ -539,13 +548,15 @@ class CudaEngine:
     def pairs(
         self, left: DenseSide, right: DenseSide, threshold: np.float32, *, same: bool
     ) -> Pairs:
-        above, beside = left.prepared, right.prepared
+        above = left.prepared
+        beside = right.prepared
         least = float(threshold)
         # More than half a step of float32, as in PanelBest.limits.
         least -= abs(least) * 2.0**-23 + 2.0**-149 + above.squared
         found = []
         for at, beside_at in _order(above, beside, False):
-            up, side = above.parts[at], beside.parts[beside_at]
+            up = above.parts[at]
+            side = beside.parts[beside_at]
             # Skip products on or below the diagonal, where no neighbor has a higher number than its
             # row.
             if same and up.start >= side.start + len(side) - 1:
@@ -576,7 +587,8 @@ class CudaEngine:
         for i, j in self._survivors(near, limits, slice(0, len(near)), slice(0, near.shape[1])):
             if same:
                 ordered = i + above.start < j + beside.start
-                i, j = i[ordered], j[ordered]
+                i = i[ordered]
+                j = j[ordered]
             scores = self._scores_at(above, beside, i, j)
             enough = scores >= float(threshold)
             yield i[enough] + above.start, j[enough] + beside.start, scores[enough]
@@ -604,7 +616,8 @@ class CudaEngine:
 
         If there are many, yield them in parts.
         """
-        height, width = rows.stop - rows.start, columns.stop - columns.start
+        height = rows.stop - rows.start
+        width = columns.stop - columns.start
         step = width // GROUP
         groups = near[rows, columns].view(height, GROUP, step)
         of_rows, of_columns = limits(rows, columns)
@@ -613,7 +626,8 @@ class CudaEngine:
             of_columns = of_columns.view(GROUP, step)
             least = torch.minimum(least, of_columns.amin(0))
         i, group = (groups.amax(1) >= least).nonzero().unbind(1)
-        is_strip, most = width <= STRIP_COLUMNS, self._survivors_at_once
+        is_strip = width <= STRIP_COLUMNS
+        most = self._survivors_at_once
         is_smallest = is_strip and height <= STRIP_ROWS
         if len(i) <= most or is_smallest:
             entries = groups[i, :, group]
@@ -649,7 +663,8 @@ class CudaEngine:
         # each.
         step = max(1, self._pair_bytes // (40 * above.rows.shape[1]))
         for start in range(0, len(i), step):
-            rows, columns = i[start : start + step], j[start : start + step]
+            rows = i[start : start + step]
+            columns = j[start : start + step]
             scores[start : start + step] = pair_scores(
                 above.rows[rows], beside.rows[columns], above.norms[rows], beside.norms[columns]
             )
@@ -673,7 +688,7 @@ def _multiply(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> Non
 
 
 # ---- the device
-# ---------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 
 
 def cuda_engine(columns: int) -> CudaEngine:
@@ -700,7 +715,8 @@ def _check_products(device: torch.device, columns: int) -> None:
     right = torch.cat([half[1], -half[1] * (1 + 2.0**-10)], dim=1)[:, :width].contiguous()
     near = torch.empty(64, 64, dtype=torch.float16, device=device)
     _multiply(left.to(device), right.to(device), near)
-    first, second = left.to(torch.float64), right.to(torch.float64)
+    first = left.to(torch.float64)
+    second = right.to(torch.float64)
     exact = first @ second.T
     # The last two terms are the error of rounding the output to float16.
     most = (

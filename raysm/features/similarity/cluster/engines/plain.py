@@ -46,10 +46,8 @@ class PlainEngine:
         same: bool,
     ) -> None:
         for i, above, j, beside, scores in _score_parts(left.tile, right.tile):
-            first, last = (
-                max(above.start, beside.start),
-                min(above.start + len(above), beside.start + len(beside)),
-            )
+            first = max(above.start, beside.start)
+            last = min(above.start + len(above), beside.start + len(beside))
             if same and first < last:
                 # No row is its own neighbor.
                 rows = np.arange(first, last)
@@ -94,7 +92,8 @@ def _merge(best: Best, some: slice, scores: NDArray[np.float32], start: int) -> 
 
     ``start`` is the number of the first of the m rows.
     """
-    keys, lower_bounds = best.keys[some], best.lower_bounds[some]
+    keys = best.keys[some]
+    lower_bounds = best.lower_bounds[some]
     least = np.maximum(decode(keys[:, -1])[0], lower_bounds)
     better = np.flatnonzero((scores.max(axis=1) >= least) & (lower_bounds < np.inf))
     if not len(better):

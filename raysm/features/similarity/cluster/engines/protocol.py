@@ -98,7 +98,10 @@ class Best:
         return cls(np.full((len(norms), k), EMPTY_KEY, dtype=np.uint64), bounds)
 
     def lowest(self) -> NDArray[np.float32]:
-        """Return scores[n] that each row's k-th best reaches: the higher of the k-th key's and ``lower_bounds``."""
+        """Return scores[n] that each row's k-th best reaches.
+
+        It is the higher of the k-th key's score and ``lower_bounds``.
+        """
         return np.maximum(decode(self.keys[:, -1])[0], self.lower_bounds)
 
 
@@ -114,7 +117,7 @@ class Pairs:
 
     @classmethod
     def of(cls, parts: Iterable[tuple[NDArray[Any], ...]], count: int) -> "Pairs":
-        """Sort and join rows, counted from the tile's first of ``count``, neighbors and similarities."""
+        """Sort and join rows, counted from the tile's first of ``count``, with their neighbors."""
         none = (np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0, np.float32))
         rows, neighbors, similarities = (
             np.concatenate(columns) for columns in zip(none, *parts, strict=True)
@@ -141,7 +144,7 @@ class Engine(Protocol[T]):
 
     @property
     def name(self) -> str:
-        """The engine's name in the manifest: the type and the instructions that it computes with."""
+        """The engine's name in the manifest: the type and instructions that it computes with."""
         ...
 
     def prepare(self, tile: T, frame: Frame) -> PreparedTile[T]:

@@ -138,7 +138,9 @@ def _load(candidates: tuple[InstructionSet, ...]) -> Any:
     check_sizes(functions, RowsStructure, ColumnsStructure, BestStructure)
     for name, arguments in FUNCTIONS.items():
         function = getattr(functions, name)
-        function.argtypes, function.restype, function.errcheck = arguments, Integer, _check_result
+        function.argtypes = arguments
+        function.restype = Integer
+        function.errcheck = _check_result
     return functions
 
 
@@ -181,7 +183,8 @@ def describe_rows(
 def describe_best(
     best: Best, rows: slice, bound: float
 ) -> tuple[BestStructure, tuple[NDArray[Any], ...]]:
-    keys, lower_bounds = best.keys[rows], best.lower_bounds[rows]
+    keys = best.keys[rows]
+    lower_bounds = best.lower_bounds[rows]
     least = np.empty(len(lower_bounds), dtype=np.float32)
     described = BestStructure(
         keys.shape[1], address(keys), address(lower_bounds), address(least), bound
@@ -393,10 +396,8 @@ class SparseEngine:
                 # The kernel begins a row only if all its pairs would fit, so it needs room for at
                 # least one row.
                 capacity = max(int(beside.rows.count), OUTPUT_ENTRIES)
-                neighbors, similarities = (
-                    np.empty(capacity, np.uint32),
-                    np.empty(capacity, np.float32),
-                )
+                neighbors = np.empty(capacity, np.uint32)
+                similarities = np.empty(capacity, np.float32)
                 done = 0
                 while done < above.rows.count:
                     counts = np.zeros(above.rows.count, dtype=np.int64)

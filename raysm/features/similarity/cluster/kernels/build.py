@@ -125,7 +125,8 @@ def _flags_of_arm() -> frozenset[str]:
     except AttributeError:  # macOS
         return frozenset()
     # Without these types, ctypes would truncate the 64 flags to a C int.
-    ask.argtypes, ask.restype = [ctypes.c_ulong], ctypes.c_ulong
+    ask.argtypes = [ctypes.c_ulong]
+    ask.restype = ctypes.c_ulong
     offered = ask(AT_HWCAP)
     return frozenset(name for name, bit in HWCAPS.items() if offered & bit)
 

@@ -66,8 +66,8 @@ columns."""
 
 KEPT_BYTE_S = 8e-9
 """Seconds that a byte of a recorded part costs: it is written once now, and once more when the
-service downloads it again. A general-purpose volume (gp2), all that SageMaker has beside instances' own
-disks, takes 250 MB/s at
+service downloads it again. A general-purpose volume (gp2), all that SageMaker has beside instances'
+own disks, takes 250 MB/s at
 most: https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html."""
 
 MIRRORED = "mirrored_"
@@ -155,7 +155,8 @@ def full_tile(
 ) -> NDArray[np.float32] | NDArray[np.float16]:
     """Return scores[rows, columns] of the tile; float16 is the float32 score, rounded."""
     cache = get_engine_cache(context)
-    left, first = cache.tile(tile.rows, queries=True), tile.columns.start
+    left = cache.tile(tile.rows, queries=True)
+    first = tile.columns.start
     scores = np.empty((len(left), tile.columns.rows), dtype=dtype)
     for cut in row_blocks(tile.columns.rows, context.operand_rows or max(1, tile.columns.rows)):
         right = cache.tile(RowBlock(first + cut.start, first + cut.stop))
@@ -166,12 +167,10 @@ def full_tile(
 
 class _Merger(RangeMerger):
     def __init__(self, owned: OwnedRange, dtype: np.dtype[Any], folder: Path) -> None:
-        self._owned, self._rows, self._columns, self._dtype = (
-            owned,
-            owned.rows,
-            owned.columns,
-            dtype,
-        )
+        self._owned = owned
+        self._rows = owned.rows
+        self._columns = owned.columns
+        self._dtype = dtype
         self._head = header((self._rows.rows, self._columns), dtype)
         self._row_bytes = self._columns * dtype.itemsize
         self.result_bytes = self.recorded_bytes = (
@@ -183,7 +182,8 @@ class _Merger(RangeMerger):
             incomplete.unlink(missing_ok=True)
         # Not in the scratch folder: a rename from one mount to another copies the file, even on the
         # same disk.
-        self._target, self._file = target, Unfinished(target)
+        self._target = target
+        self._file = Unfinished(target)
         self._placed: ResultFile | None = None
 
     def write(self, ids: Ids | None, on_rows: Callable[[int], None]) -> ResultFile:
@@ -236,7 +236,8 @@ class _Tiles(_Merger):
     def take(self, name: str, piece: Piece) -> None:
         for side in ("", MIRRORED):
             if f"{side}scores" in piece:
-                own_rows, columns = piece[f"{side}rows"] - self._rows.start, piece[f"{side}columns"]
+                own_rows = piece[f"{side}rows"] - self._rows.start
+                columns = piece[f"{side}columns"]
                 for block, above, beside in rectangles(own_rows, columns):
                     self._array.write(block, piece[f"{side}scores"][above, beside])
 

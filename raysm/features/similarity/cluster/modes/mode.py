@@ -64,7 +64,7 @@ class Ranges:
         return map(RowBlock, self.edges, self.edges[1:])
 
     def of(self, numbers: NDArray[np.int64]) -> Iterator[tuple[int, slice]]:
-        """Yield (range, slice of ``numbers``) for each range that has some of these rising row numbers."""
+        """Yield (range, slice of ``numbers``) for each range with any of these rising numbers."""
         if not len(numbers):
             return
         # Find the ranges of both ends first: a block of rows meets only one or two of hundreds.
@@ -206,7 +206,7 @@ class Mode(ABC):
         """
 
     def split_given_up(self, task: TileTask, arrays: Piece) -> Sequence[TileBlock]:
-        """Return the tiles to compute instead of one that was given up, counted from its first row."""
+        """Return the tiles to compute instead of one that was given up, from its first row on."""
         return ()
 
     @abstractmethod
@@ -238,7 +238,7 @@ def numbers_of(task: TileTask) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def served_numbers(task: TileTask) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the numbers of a tile's rows, and those of its columns if it is mirrored (else none)."""
+    """Return the numbers of a tile's rows, and of its columns if it is mirrored, else none."""
     rows, columns = numbers_of(task)
     return rows, columns if task.mirrored else columns[:0]
 

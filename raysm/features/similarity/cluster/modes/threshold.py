@@ -82,7 +82,7 @@ class Threshold(Mode):
         return Ranges.falling(rows, count) if self_join else Ranges.even(rows, count)
 
     def compare(self, context: Context, task: TileTask) -> dict[str, NDArray[Any]]:
-        """Return the pairs of a tile, or only ``overflowed`` if there are more than a task may return."""
+        """Return a tile's pairs, or only ``overflowed`` if a task may not return so many."""
         arrays = threshold_tile(context, self.least, task.tile)
         return arrays if "overflowed" in arrays else _number_pairs(context, task, arrays)
 
@@ -210,12 +210,14 @@ class _Merger(RangeMerger):
     keeps_pieces: ClassVar[bool] = True
 
     def __init__(self, owned: OwnedRange, folder: Path, record: BlockRecord[Part]) -> None:
-        self._owned, self._folder, self._record = owned, folder, record
+        self._owned = owned
+        self._folder = folder
+        self._record = record
         self._with_pairs: list[str] = []
         self._pairs = 0
 
     def take(self, name: str, piece: Piece) -> None:
-        """Note a piece, unless it is empty: ``merge_pairs`` needs the first and last row of each."""
+        """Note a piece, unless empty: ``merge_pairs`` needs the first and last row of each."""
         if len(piece["rows"]):
             self._with_pairs.append(name)
             self._pairs += len(piece["neighbors"])
@@ -236,10 +238,11 @@ def merge_pairs(
     """Merge the recorded pieces of these rows; yield their pairs sorted by row and neighbor.
 
     It yields about ``GROUP_ROWS`` pairs at a time. Only one piece is open at a time, and only the
-    pairs to be merged
-    are copied out of it: a large matrix has more pieces than a process may have open files.
+    pairs to be merged are copied out of it: a large matrix has more pieces than a process may have
+    open files.
     """
-    counts, bounds = np.zeros(rows.rows, dtype=np.int64), []
+    counts = np.zeros(rows.rows, dtype=np.int64)
+    bounds = []
     for name in names:
         arrays = record.load(name, mapped_bytes=0).arrays
         # NumPy adds only once for a repeated index, but a piece names each row only once.

@@ -7,9 +7,10 @@ also has the keys of its columns: ``column_counts`` and ``column_keys``. A piece
 runs of consecutive numbers, ``starts`` and ``lengths``: a block of rows is one run, or a few if its
 files lie on different instances.
 
-The result, ``neighbors.parquet``, has one row for each row of the matrix: ``row``, ``neighbors`` and
-``similarities``, a fixed-size list of k each, the best first. If a column names the rows, ``id`` is
-next to ``row``, and ``neighbor_ids`` next to the neighbors. It is written in bounded memory.
+The result, ``neighbors.parquet``, has one row for each row of the matrix: ``row``, ``neighbors``
+and ``similarities``, a fixed-size list of k each, the best first. If a column names the rows,
+``id`` is next to ``row``, and ``neighbor_ids`` next to the neighbors. It is written in bounded
+memory.
 """
 
 import math
@@ -113,7 +114,7 @@ class TopK(Mode):
             )
 
     def add_hint(self, task: TileTask, ask: AskBounds) -> TileTask:
-        """Return the task with the lower bounds of its rows, and of its columns if it is mirrored."""
+        """Return the task with its rows' lower bounds, and its columns' if it is mirrored."""
         rows, columns = (
             ask(numbers) if len(numbers) else np.empty(0, dtype=np.float32)
             for numbers in served_numbers(task)
@@ -124,7 +125,8 @@ class TopK(Mode):
         bounds = []
         for block in (above, beside):
             found = self.compare(context, TileTask(TileBlock(block, block), self_join=True))
-            ends, scores = np.cumsum(found["counts"], dtype=np.int64), decode(found["keys"])[0]
+            ends = np.cumsum(found["counts"], dtype=np.int64)
+            scores = decode(found["keys"])[0]
             # If a row has k keys, the last is its k-th best.
             full = found["counts"] >= self.k
             lowest = np.full(block.rows, -np.inf, dtype=np.float32)
@@ -133,7 +135,9 @@ class TopK(Mode):
         return TileBounds(*bounds)
 
     def compare(self, context: Context, task: TileTask) -> dict[str, NDArray[Any]]:
-        cache, tile, bounds = get_engine_cache(context), task.tile, task.hint
+        cache = get_engine_cache(context)
+        tile = task.tile
+        bounds = task.hint
         once = context.self_join and tile.rows == tile.columns
         cuts = _Cuts(cache, context.operand_rows)
         best = Best.empty(cuts.norms(tile.rows, queries=True), self.k, bounds and bounds.row_bounds)
@@ -146,7 +150,8 @@ class TopK(Mode):
         for at, (rows, first) in enumerate(mine):
             # A tile on the diagonal compares each pair of pieces once.
             for columns, second in theirs[at:] if once else theirs:
-                left, right = cache.operand(rows, queries=True), cache.operand(columns)
+                left = cache.operand(rows, queries=True)
+                right = cache.operand(columns)
                 cache.engine.topk(left, right, first, second, same=context.self_join)
         counts, keys = _keys_within_bounds(best)
         found: dict[str, NDArray[Any]] = {
@@ -216,7 +221,7 @@ class _Cuts:
         )
 
     def pieces(self, block: RowBlock, best: Best | None) -> Iterator[tuple[RowBlock, Any]]:
-        """Yield the pieces of a block, each with its part of ``best``, or with None if that is None."""
+        """Yield the pieces of a block, each with its part of ``best`` (None if that is None)."""
         for cut in self.of(block):
             rows = slice(cut.start - block.start, cut.stop - block.start)
             # Views, so that engines write into the best of the whole tile.
@@ -240,7 +245,9 @@ def _split_side(pieces: dict[int, list[Side]], ranges: Ranges, side: Side) -> No
 
 class _Merger(RangeMerger):
     def __init__(self, k: int, owned: OwnedRange, folder: Path, scratch: Path) -> None:
-        self._owned, self._k, self._folder = owned, k, folder
+        self._owned = owned
+        self._k = k
+        self._folder = folder
         rows = owned.rows.rows
         # Each neighbor has a number, a score and one bit for the beginnings of lists; each row has
         # a number. Ids do not count, because their sizes are known only later.
@@ -249,7 +256,8 @@ class _Merger(RangeMerger):
         self._accumulator = TopKAccumulator(scratch, rows, k)
 
     def bounds(self, runs: Sequence[RowRun]) -> NDArray[np.float32]:
-        bounds, first = self._accumulator.lower_bounds, self._owned.rows.start
+        bounds = self._accumulator.lower_bounds
+        first = self._owned.rows.start
         # ``concatenate`` copies, as it must: the bounds rise while Ray sends them.
         return np.concatenate(
             [bounds[run.start - first : run.start - first + run.rows] for run in runs]
@@ -264,7 +272,8 @@ class _Merger(RangeMerger):
             self._accumulator.merge(
                 RowBlock(first, first + length), counts, piece["keys"][key : key + keys]
             )
-            row, key = row + length, key + keys
+            row = row + length
+            key = key + keys
 
     def write(self, ids: Ids | None, on_rows: Callable[[int], None]) -> ResultFile:
         path = self._owned.path(self._folder, NEIGHBORS, ".parquet")
@@ -347,10 +356,8 @@ def _decode_in_steps(
     keys: Callable[[int, int], NDArray[np.uint64]], start: int, stop: int, k: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Return neighbors[n * k] and scores[n * k], made in steps that stay in the cache."""
-    neighbors, scores = (
-        np.empty((stop - start, k), dtype=np.int64),
-        np.empty((stop - start, k), dtype=np.float32),
-    )
+    neighbors = np.empty((stop - start, k), dtype=np.int64)
+    scores = np.empty((stop - start, k), dtype=np.float32)
     step = max(1, STEP_KEYS // k)
     for at in range(start, stop, step):
         some = slice(at - start, min(at + step, stop) - start)

@@ -106,7 +106,8 @@ def read_layout(path: Path, dimensions: int = 2) -> ArrayLayout:
     """Read a file's header; compare it with the file's size and the number of dimensions."""
     with path.open("rb") as stream:
         layout = read_header(stream, path.name)
-    shape, dtype = layout.shape, layout.dtype
+    shape = layout.shape
+    dtype = layout.dtype
     if len(shape) != dimensions:
         raise InvalidInput(
             f"{path.name} has the shape {shape}; expected {dimensions} dimensions (rows, columns)"
@@ -143,7 +144,8 @@ def write_rows(
     path: Path, row_shape: tuple[int, ...], dtype: np.dtype[Any], pieces: Iterable[NDArray[Any]]
 ) -> None:
     """Write pieces[n, *row_shape] as one C-ordered ``.npy`` of this machine's byte order."""
-    dtype, count = dtype.newbyteorder("="), 0
+    dtype = dtype.newbyteorder("=")
+    count = 0
     with path.open("wb") as file:
         # Room for the header, which is written last: the number of rows is known only then.
         file.write(bytes(HEADER_BYTES))
@@ -254,7 +256,8 @@ def extract_archive(path: Path, folder: Path) -> None:
     # In steps, because the arrays may be larger than the memory.
     step = CHUNK_BYTES // 8
     # Compare instead of subtracting: the difference of two int64 may overflow.
-    later, earlier = indptr[1:], indptr[:-1]
+    later = indptr[1:]
+    earlier = indptr[:-1]
     rises = all(
         np.all(later[start : start + step] >= earlier[start : start + step])
         for start in range(0, rows, step)

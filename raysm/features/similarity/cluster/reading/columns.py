@@ -22,7 +22,8 @@ from raysm.features.similarity.request import MATRIX, Similarity
 SHOWN = 8
 
 ROW_INDEX = re.compile(
-    r"(?i:|Unnamed: \d+(\.\d+)*|__index_level_\d+__|index|level_0|\.\.\.1|row|row[._ ]?(names?|nr|number|id))"
+    r"(?i:|Unnamed: \d+(\.\d+)*|__index_level_\d+__|index|level_0|\.\.\.1"
+    r"|row|row[._ ]?(names?|nr|number|id))"
     r"|(?i:(.*_)?(uu)?id)|.*[a-z]I[dD]"
 )
 """Names that pandas, polars, R and raysm's own results give to a column of row numbers or names,
@@ -107,10 +108,8 @@ class Features:
         """
         if self.is_one_list != expected.is_one_list:
             return None
-        lacking, unexpected = (
-            _difference(expected.names, self.names),
-            _difference(self.names, expected.names),
-        )
+        lacking = _difference(expected.names, self.names)
+        unexpected = _difference(self.names, expected.names)
         if lacking or unexpected:
             parts = [f"lacks {quote_names(lacking)}"] if lacking else []
             parts += [f"also has {quote_names(unexpected)}"] if unexpected else []

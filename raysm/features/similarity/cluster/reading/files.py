@@ -138,7 +138,8 @@ def peek(
     for file in files:
         if file.table is not None:
             file.table.ordered(expected)
-            file_rows, file_columns = file.table.rows, file.table.columns
+            file_rows = file.table.rows
+            file_columns = file.table.columns
         else:
             shape = (
                 archive_shape(file.path)
@@ -159,7 +160,8 @@ def peek(
                 "the same columns"
             )
         if columns is None and file_columns is not None:
-            first, columns = file.name, file_columns
+            first = file.name
+            columns = file_columns
     if rows == 0 or columns == 0:
         raise InvalidInput(
             f"{path.name} has the shape ({rows}, {columns}); there is nothing to compute"
@@ -182,7 +184,9 @@ def check_inputs(workload: Similarity, inputs: Mapping[str, Path | None]) -> Non
     The check reads at most some megabytes of a few files; the job itself reports all other faults.
     ``inputs`` has the file or folder of each channel; None if it is elsewhere.
     """
-    matrix, queries, selection = inputs.get(MATRIX), inputs.get(QUERIES), Selection.of(workload)
+    matrix = inputs.get(MATRIX)
+    queries = inputs.get(QUERIES)
+    selection = Selection.of(workload)
     shape = Shape(None, None, None) if matrix is None else peek(matrix, selection)
     of_queries = Selection.of(workload, QUERIES)
     width = None if queries is None else peek(queries, of_queries, shape.features).columns

@@ -51,7 +51,8 @@ CHUNK_BYTES = 16 << 20
 ID_ROWS = 1 << 17
 """Number of ids in one batch, and in one row group of the files of ids."""
 
-ROWS, IDS = "rows.npy", "ids.parquet"
+ROWS = "rows.npy"
+IDS = "ids.parquet"
 DATA, INDICES, INDPTR, SHAPE = "data.npy", "indices.npy", "indptr.npy", "shape.npy"
 """Files that a converted file becomes: its rows, or the three arrays of CSR with their shape; and
 its ids, if any."""
@@ -222,7 +223,9 @@ class Matrix:
                 f"the matrix has the shape ({self.rows}, 0); there is nothing to compute"
             )
         self.dtype = np.result_type(*(part.dtype for part in parts)) if dtype is None else dtype
-        self.names, self.id_files, self._parts = names, id_files, parts
+        self.names = names
+        self.id_files = id_files
+        self._parts = parts
 
     @property
     def sparse(self) -> bool:
@@ -265,7 +268,8 @@ class Matrix:
         """Yield those of rows start to stop that each file has, where they begin, and the file."""
         # Not strict: ``_starts`` has one more entry, the end of the last part.
         for part, name, begin in zip(self._parts, self.names, self._starts.tolist(), strict=False):
-            low, high = max(start, begin), min(stop, begin + part.shape[0])
+            low = max(start, begin)
+            high = min(stop, begin + part.shape[0])
             if low < high:
                 yield low - start, name, part[low - begin : high - begin]
 
@@ -287,7 +291,10 @@ class Matrix:
         )
 
     def read(self, start: int, stop: int) -> Rows:
-        """Return rows[stop - start, D]: a view of the mapped file if they lie in one and need no conversion."""
+        """Return rows[stop - start, D].
+
+        They are a view of the mapped file if they lie in one and need no conversion.
+        """
         # side="right" skips files without rows, which begin where the next one does.
         first = int(np.searchsorted(self._starts, start, side="right")) - 1
         if stop <= self._starts[first + 1]:
@@ -410,7 +417,7 @@ class Source:
         )
 
     def has_files(self) -> bool:
-        """Return whether this instance has files: with a sharded channel, some instances may have none."""
+        """Return whether this instance has files: with a sharded channel, some may have none."""
         folder = self.here().channel
         # Not matrix_files, which raises an error for a folder without files.
         return bool(data_files(folder))

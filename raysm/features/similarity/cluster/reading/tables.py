@@ -376,7 +376,7 @@ def _csv_error(path: Path, table: Table, reason: str) -> InvalidInput:
 
 
 # ---- Parquet
-# ----------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 
 
 def _parquet_table(path: Path, selection: Selection) -> Table:
@@ -389,7 +389,8 @@ def _parquet_table(path: Path, selection: Selection) -> Table:
     try:
         # The limit applies to every list in the metadata, including the list of columns.
         with pq.ParquetFile(path, thrift_container_size_limit=MAX_COLUMNS + 1) as file:
-            schema, metadata = file.schema_arrow, file.metadata
+            schema = file.schema_arrow
+            metadata = file.metadata
     except pa.ArrowNotImplementedError as error:
         raise unknown_type(path.name, error) from error
     except (pa.ArrowException, OSError) as error:
@@ -415,7 +416,8 @@ def _parquet_table(path: Path, selection: Selection) -> Table:
         field for field in fields if not any(is_kind(_element(field.type)) for is_kind in kinds)
     ]
     if texts:
-        name, others = texts[0].name, [field.name for field in texts[1:]]
+        name = texts[0].name
+        others = [field.name for field in texts[1:]]
         more = f"; not numbers either: {quote_names(others)}" if others else ""
         raise InvalidInput(
             f"{path.name}: column {name!r} holds {texts[0].type}, not "
@@ -423,7 +425,8 @@ def _parquet_table(path: Path, selection: Selection) -> Table:
         )
     lists = [field for field in fields if _is_list(field.type)]
     if len(lists) > 1 or (lists and len(fields) > 1 and selection.columns is None):
-        name, others = lists[0].name, [field.name for field in fields if field is not lists[0]]
+        name = lists[0].name
+        others = [field.name for field in fields if field is not lists[0]]
         raise InvalidInput(
             f"{path.name} has the list column {name!r} and also {quote_names(others)}; choose the "
             "features: "
@@ -513,7 +516,8 @@ def _read_parquet(path: Path, selection: Selection, expected: Features | None) -
         else [*dict.fromkeys(table.names[i] for i in used)]
     )
     at = {position: i for i, position in enumerate(used if some else range(len(table.names)))}
-    done, length = 0, None
+    done = 0
+    length = None
     try:
         # Without pre_buffer, because Arrow keeps all that it reads ahead in memory.
         with pq.ParquetFile(path, pre_buffer=False) as file:
@@ -533,7 +537,8 @@ def _read_parquet(path: Path, selection: Selection, expected: Features | None) -
                 )
                 pieces = []
                 for i in positions:
-                    name, column = table.names[i], columns[i]
+                    name = table.names[i]
+                    column = columns[i]
                     if _is_list(column.type):
                         piece = _list_rows(shown, name, column, done, length)
                         length = piece.shape[1]

@@ -45,7 +45,11 @@ class Observer:
         """Called after that step; ``loss`` is the global mean, the same on every rank."""
 
     def on_divergence(self) -> str:
-        """Called before the training ends because a metric is not finite; returns what is kept, or nothing."""
+        """Called before the training ends because a metric is not finite.
+
+        Returns:
+            What is kept, or nothing.
+        """
         return ""
 
     def on_end(self) -> None:
@@ -133,14 +137,19 @@ class Session:
         return agreed
 
     def first_rank(self, is_here: bool) -> int | None:
-        """Return the first rank on which ``is_here`` is true, None without one; every rank must call it."""
+        """Return the first rank on which ``is_here`` is true, or None.
+
+        Every rank must call it.
+        """
         first = torch.tensor([self.rank if is_here else self.world_size])
         if self.cpu_group is not None:
             dist.all_reduce(first, dist.ReduceOp.MIN, group=self.cpu_group)
         return None if first.item() == self.world_size else int(first.item())
 
     def take_loss(self, mean: float, own: torch.Tensor) -> None:
-        """Report the loss of a step that is not finite with the rank that made it so; every rank must call it.
+        """Report the loss of a step that is not finite, with the rank that made it so.
+
+        Every rank must call it.
 
         Only the first of several such steps is reported, and the one after the last.
         """
