@@ -52,6 +52,6 @@ def report(*, step: int | None = None, **metrics: float) -> None:
 
     Args:
         step: None is the number of steps done.
-        metrics: Finite values by name, the unit at the end of the name.
+        metrics: Values by name, the unit at the end of the name.
     """
     current().report(step=step, **metrics)

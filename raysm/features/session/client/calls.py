@@ -530,9 +530,10 @@ def gather(calls: Any, *, return_exceptions: bool = False) -> Any:
     """
     calls = calls if isinstance(calls, Call | Mapping) else list(calls)
     waited = _collect_calls("gather", calls)
-    # In the order of their ends, so that a failure does not wait for slower calls.
-    for call in [] if return_exceptions else as_completed(waited):
-        call.result()
+    if not return_exceptions:
+        # In the order of their ends, so that a failure does not wait for slower calls.
+        for call in as_completed(waited):
+            call.result()
     values = {
         call: call.result() if (error := call.exception()) is None else error for call in waited
     }

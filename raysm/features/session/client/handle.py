@@ -24,9 +24,9 @@ from raysm.core.request.options import check_names
 from raysm.errors import InvalidRequest, NotDone, RaysmError, SessionEnded
 from raysm.features.session.client.calls import Call, CellResult, MapResults, gather
 from raysm.features.session.client.checks import (
+    check_above_0,
     check_instance,
     check_integer,
-    check_number,
     check_string,
 )
 from raysm.features.session.client.connection import SessionConnection, parse_state
@@ -532,7 +532,7 @@ class Session:
         Raises:
             InvalidRequest: ``minutes`` is not a number above 0.
         """
-        check_number("keep: minutes", minutes, example="keep(minutes=60)")
+        check_above_0("keep: minutes", minutes, example="keep(minutes=60)")
         answer = self._require_connection().ask("POST", "/keep", json={"seconds": 60 * minutes})
         return parse_state(answer)
 

@@ -23,7 +23,7 @@ from raysm.core.request import Limits, Security
 from raysm.core.request.job import NAME_PATTERN
 from raysm.core.request.options import check_amounts
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound
-from raysm.features.session.client.checks import check_integer, check_number
+from raysm.features.session.client.checks import check_above_0, check_integer
 from raysm.features.session.protocol import CLOSING, SERVING
 from raysm.features.session.request import SessionWorkload
 
@@ -106,14 +106,9 @@ class SessionLimits:
 
     def __post_init__(self) -> None:
         if self.price_per_hour is not None:
-            check_number(
+            check_above_0(
                 "Session: price_per_hour", self.price_per_hour, example="price_per_hour=1.41"
             )
-            if self.price_per_hour == 0:
-                raise InvalidRequest(
-                    f"Session: price_per_hour must be above 0, got {self.price_per_hour!r}; leave "
-                    "it out if nothing is billed"
-                )
         check_amounts("Session", max_cost=self.max_cost)
         if self.max_runtime_s is not None:
             check_integer("Session: max_runtime_s", self.max_runtime_s, minimum=1)

@@ -43,7 +43,7 @@ def describe_detached(name: str, idle_s: float) -> tuple[str, str]:
 
 def describe_session(state: SessionState | None, name: str | None) -> str:
     if state is None:
-        return f"<session {name or ''}: not open>".replace(" :", ":")
+        return f"<session {name}: not open>" if name else "<session: not open>"
     facts = ", ".join(f"{label} {value}" for label, value in list_facts(state))
     return f"<session {name or state.job}: {facts}>"
 

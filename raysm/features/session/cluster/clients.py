@@ -107,10 +107,11 @@ class _Connection:
     def _on_message(self, message: dict[str, Any]) -> None:
         if "delivered" in message:
             self._host.calls.deliver(str(message["delivered"]))
-        lifetime = self._host.lifetime
-        (lifetime.note_departure if message.get("leaves") else lifetime.note_heartbeat)(
-            self._client, time.monotonic()
-        )
+        now_s = time.monotonic()
+        if message.get("leaves"):
+            self._host.lifetime.note_departure(self._client, now_s)
+        else:
+            self._host.lifetime.note_heartbeat(self._client, now_s)
 
     async def _answer(self, content: bytes) -> None:
         head, body = unframe(content)

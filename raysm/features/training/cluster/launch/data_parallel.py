@@ -128,7 +128,9 @@ class _Loop:
         if lost:
             raise NodesLost(lost, "it does not answer any more")
         failure = _failure(error, places)
-        raise as_refusal(failure) or failure if isinstance(failure, WorkerFailed) else failure
+        if isinstance(failure, WorkerFailed):
+            raise as_refusal(failure) or failure
+        raise failure
 
     def _fit(self, places: tuple[Place, ...], number: int) -> Exception | None:
         trainer = self._trainer(places, number)

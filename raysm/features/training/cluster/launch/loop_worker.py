@@ -131,24 +131,23 @@ class _Worker:
                 self._call(*unpickled(instance.payload / payload.FUNCTION, spec.name))
             except BaseException as error:
                 failed = self._describe_failure(error)
-                early = []
-                if (
-                    failed is not None
-                    and self._endings is not None
-                    and is_consequence(failed.error)
-                ):
-                    early = self._endings.early()
-                if failed is not None and early:
-                    blamed = blame_early_end(failed.error, early)
-                    failed = LoopFailed(failed.at_s, blamed, failed.stopped)
-                elif failed is not None and not failed.stopped and is_consequence(failed.error):
-                    # Ray Train ends all workers at the first failure that it sees, and it sees a
-                    # killed process later than a peer does. This worker waits, so that the cause
-                    # comes first.
-                    time.sleep(CAUSE_S)
                 if failed is not None:
                     # ``from None``, because Ray would print the chained exception too.
-                    raise failed from None
+                    raise self._attribute(failed) from None
+
+    def _attribute(self, failed: LoopFailed) -> LoopFailed:
+        """Return the failure, with a rank that ended early as its cause if there is one."""
+        if not is_consequence(failed.error):
+            return failed
+        early = [] if self._endings is None else self._endings.early()
+        if early:
+            blamed = blame_early_end(failed.error, early)
+            return LoopFailed(failed.at_s, blamed, failed.stopped)
+        if not failed.stopped:
+            # Ray Train ends all workers at the first failure that it sees, and it sees a killed
+            # process later than a peer does. This worker waits, so that the cause comes first.
+            time.sleep(CAUSE_S)
+        return failed
 
     def _call(self, loop: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         self._session = session.begin(
@@ -258,9 +257,10 @@ class Endings:
             return
         self._stop_watching()
         with contextlib.suppress(dist.DistError):
-            self._wait_for_others(self._session)
+            self._wait_for_others()
 
-    def _wait_for_others(self, session: Session) -> None:
+    def _wait_for_others(self) -> None:
+        session = self._session
         began_s = time.monotonic()
         if self._store.add(ENDED, 1) == 1:
             self._store.set(FIRST, f"{session.rank} {session.rounds}")

@@ -146,7 +146,7 @@ class Session:
             dist.all_reduce(first, dist.ReduceOp.MIN, group=self.cpu_group)
         return None if first.item() == self.world_size else int(first.item())
 
-    def take_loss(self, mean: float, own: torch.Tensor) -> None:
+    def report_divergence(self, mean: float, own: torch.Tensor) -> None:
         """Report the loss of a step that is not finite, with the rank that made it so.
 
         Every rank must call it.

@@ -75,14 +75,17 @@ class Trainer(RankModel):
     max_norm: float | None = None
     rehearses: bool = False
     """Rehearse the next step, the first one after a restart."""
-    has_compared: bool = False
-    """The loss of a batch was compared with those of its halves."""
+    has_compared_data: bool = False
+    """The first step compared the data of all ranks."""
+    has_compared_loss: bool = False
+    """The loss of a batch was compared with those of its halves, in a step or an evaluation."""
 
     def step(self, batch: Any) -> float:
         session = self.session
         session.rounds += 1
-        if not self.has_compared:
+        if not self.has_compared_data:
             self._compare_data()
+            self.has_compared_data = True
         # Before the step, because a checkpoint at its end must include these rows.
         session.position.learn()
         number = session.position.steps + 1
@@ -113,7 +116,7 @@ class Trainer(RankModel):
             self._say_if_uneven()
         session.position.steps = number
         # Before a checkpoint is saved.
-        session.take_loss(mean, own)
+        session.report_divergence(mean, own)
         for observer in session.observers:
             observer.on_step_end(number, mean)
         return mean
@@ -186,9 +189,10 @@ class Trainer(RankModel):
                 )
 
     def _say_if_uneven(self) -> None:
-        if self.has_compared:
+        if self.has_compared_loss:
             return
-        self.has_compared = self.loss.is_checked = True
+        self.has_compared_loss = True
+        self.loss.is_checked = True
         uneven = torch.tensor([self.loss.is_uneven], dtype=torch.int64)
         if self.session.cpu_group is not None:
             # Only ranks with the outputs compare them, and a rank with one row cannot.
@@ -201,8 +205,8 @@ class Trainer(RankModel):
 
         In its first backward pass DDP lays the gradients out by the order of the parameters, in
         later ones by the order in which they became ready. A ring of more than two ranks sums each
-        piece in an order that depends on
-        where it lies: without the rehearsal the first step after a restart differs in the last bit.
+        piece in an order that depends on where it lies: without the rehearsal the first step after
+        a restart differs in the last bit.
         """
         self.rehearses = False
         random = capture_state()

@@ -167,3 +167,15 @@ def test_data_sets_of_different_lengths_are_refused_at_the_first_step_on_every_r
     refusals = ranks.run(2, one_row_more, batch_size, deadline_s=DEADLINE_S)
     assert all(isinstance(refusal, InvalidRequest) for refusal in refusals)
     assert "samples is 8 on rank 0 and 9 on rank 1" in str(refusals[0])
+
+
+def one_row_more_after_an_evaluation():
+    prepared()
+    training.evaluate(rows(4), batch_size=2)
+    for batch in training.batches(rows(8 + training.rank()), batch_size=4):
+        training.step(batch)
+
+
+def test_they_are_refused_after_an_evaluation_before_the_first_step_too(ranks):
+    refusals = ranks.run(2, one_row_more_after_an_evaluation, deadline_s=DEADLINE_S)
+    assert all(isinstance(refusal, InvalidRequest) for refusal in refusals)
