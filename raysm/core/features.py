@@ -58,7 +58,9 @@ class Feature:
 
 
 def within(package: str, **modules: Iterable[str]) -> Paths:
-    """Return names by their module in ``package``: ``within("a.b", c=("X",))`` is ``{"X": "a.b.c:X"}``.
+    """Return names by their module in ``package``.
+
+    ``within("a.b", c=("X",))`` is ``{"X": "a.b.c:X"}``.
 
     A dot in the name of a module is written as two underscores.
     """
@@ -70,7 +72,7 @@ def within(package: str, **modules: Iterable[str]) -> Paths:
 
 
 def path_of(table: str, name: str) -> str | None:
-    """Return where ``name`` of a table of features is, ``module:name``; None if no feature has it."""
+    """Return where ``name`` of a table of features is, ``module:name``, or None."""
     for feature in installed():
         if path := getattr(feature, table).get(name):
             return str(path)
@@ -78,7 +80,10 @@ def path_of(table: str, name: str) -> str | None:
 
 
 def all_paths(table: str) -> dict[str, str]:
-    """Return a table of all features in one; of two equal names, the first one counts, and raysm's own comes first."""
+    """Return a table of all features in one.
+
+    Of two equal names, the first one counts, and raysm's own comes first.
+    """
     found: dict[str, str] = {}
     for feature in installed():
         for name, path in getattr(feature, table).items():
@@ -87,7 +92,9 @@ def all_paths(table: str) -> dict[str, str]:
 
 
 def view(name: str, table: str = "views") -> Any:
-    """Return the function ``name`` of the feature that offers it; ``table`` is ``views`` or ``rows``.
+    """Return the function ``name`` of the feature that offers it.
+
+    ``table`` is ``views`` or ``rows``.
 
     Raises:
         MissingDependency: No installed feature does.
@@ -95,14 +102,14 @@ def view(name: str, table: str = "views") -> Any:
     found = offered(name, table)
     if found is None:
         raise MissingDependency(
-            f"no feature that is installed offers {name!r}: this raysm lacks one of its own features; "
-            "install all of raysm again"
+            f"no feature that is installed offers {name!r}: "
+            "this raysm lacks one of its own features; install all of raysm again"
         )
     return found
 
 
 def installed() -> Iterator[Feature]:
-    """Yield raysm's own features, then those of other packages, each imported when it is its turn."""
+    """Yield raysm's features, then those of other packages, each imported at its turn."""
     for entry in own_entries():
         yield from _feature_of(entry)
     for entry in _other_entries():
@@ -117,7 +124,9 @@ def offered(name: str, table: str = "views") -> Any:
 
 @functools.cache
 def own_entries() -> tuple[Entry, ...]:
-    """Return raysm's own entry points: of the source tree that it is imported from, or of the installed package.
+    """Return raysm's own entry points.
+
+    They are those of the source tree that it is imported from, or of the installed package.
 
     Only what stands beside the package is read, since a look at all installed packages takes 0.1 s.
     """
@@ -158,7 +167,10 @@ def _other_entries() -> tuple[Entry, ...]:
 
 @functools.cache
 def _feature_of(entry: Entry) -> tuple[Feature, ...]:
-    """Return the feature, or nothing if its folder was taken out, or if another package's cannot be imported."""
+    """Return the feature, or nothing if its folder was taken out.
+
+    Nothing is also returned if another package's feature cannot be imported.
+    """
     module = entry.value.partition(":")[0]
     try:
         return (pkgutil.resolve_name(entry.value),)

@@ -1,1 +1,1 @@
-"""The user's side, on a laptop or in a notebook: plan a job, upload, send it, and fetch its result."""
+"""The user's side, on a laptop or in a notebook: plan a job, send it, and fetch its result."""

@@ -1,4 +1,4 @@
-"""Checks of a request before anything is sent: local inputs, packages, volumes, and the API's rules."""
+"""Checks of a request before it is sent: local inputs, packages, volumes, and the API's rules."""
 
 import logging
 import pkgutil
@@ -66,8 +66,8 @@ def check_ray(requirements: Iterable[str]) -> None:
             continue
         if not any(requirement.specifier.contains(version, prereleases=True) for version in usable):
             raise InvalidRequest(
-                f"the requirement {line!r} asks for a Ray that raysm cannot work with: it needs ray{RAY_RANGE}; drop "
-                "it: raysm installs Ray if the image does not have it"
+                f"the requirement {line!r} asks for a Ray that raysm cannot work with: it needs "
+                f"ray{RAY_RANGE}; drop it: raysm installs Ray if the image does not have it"
             )
 
 
@@ -88,7 +88,8 @@ def check_keys(security: Security, region: Callable[[], str]) -> None:
         # Only an ARN has a region: a job whose keys are IDs need not know its own.
         if key.startswith("arn:") and (of_key := key.split(":")[3]) != (own := region()):
             raise InvalidRequest(
-                f"{option(name, key)} is a key of {of_key}, and the job runs in {own}; name one of {own}"
+                f"{option(name, key)} is a key of {of_key}, "
+                f"and the job runs in {own}; name one of {own}"
             )
 
 
@@ -99,7 +100,10 @@ HEADROOM = 1.25
 
 
 def check_volume(request: JobRequest, sizes: Mapping[str, int]) -> None:
-    """Refuse inputs that cannot fit onto the volumes of the instances; ``sizes`` are bytes by channel, where known."""
+    """Refuse inputs that cannot fit onto the volumes of the instances.
+
+    ``sizes`` are bytes by channel, where known.
+    """
     cluster = request.cluster
     groups = cluster.groups or (InstanceGroup("all", cluster.instance_type, cluster.count),)
     # Streamed inputs take no room.
@@ -135,15 +139,17 @@ def check_volume(request: JobRequest, sizes: Mapping[str, int]) -> None:
         # A Processing job gets its inputs as files in any case.
         stream = ", or stream them: mode='FastFile'" if api_of(request.kind).has_checkpoints else ""
         raise InvalidRequest(
-            f"the inputs take {needed / GIB:,.1f} GB of each {group.instance_type}, whose volume has {room_gb} GB; "
-            f"{larger}{stream}"
+            f"the inputs take {needed / GIB:,.1f} GB of each {group.instance_type}, "
+            f"whose volume has {room_gb} GB; {larger}{stream}"
         )
 
 
 REMEDIES: Mapping[Step, str] = {
     "InputDataConfig": "one channel is raysm's own; put several inputs into one folder",
     "ProcessingInputs": "one input is raysm's own; put several inputs into one folder",
-    "HyperParameters": "put what is large into a file of source_dir, or into the script's arguments",
+    "HyperParameters": (
+        "put what is large into a file of source_dir, or into the script's arguments"
+    ),
     "Environment": "put what is large into a file of source_dir, or into an input",
     "Tags": "raysm adds some tags of its own; give fewer",
     "MetricDefinitions": "give fewer; raysm.core.protocol.events.Metric needs no definition",
@@ -166,7 +172,10 @@ FEW = 8
 
 
 def check(plan: Plan, *, takes_files: bool) -> None:
-    """Refuse a plan that the API would refuse; with ``takes_files``, ``file://`` may stand in place of ``s3://``."""
+    """Refuse a plan that the API would refuse.
+
+    With ``takes_files``, ``file://`` may stand in place of ``s3://``.
+    """
     newer: list[Violation] = []
     for violation in violations(plan.api.create, plan.request, takes_files=takes_files):
         # Other packages may pin a botocore that lacks the instance types of the last months.
@@ -183,7 +192,8 @@ def check(plan: Plan, *, takes_files: bool) -> None:
 
 def check_instance_type(name: str, api: JobApi = TRAINING) -> None:
     """Refuse an unknown instance type, unless it looks like a new one: then warn."""
-    types, path = instance_types(api), ("InstanceType",)
+    types = instance_types(api)
+    path = ("InstanceType",)
     if name in types:
         return
     if not may_be_newer(path, name):
@@ -195,8 +205,8 @@ def _warn_of_newer(values: Sequence[str], name: str, path: tuple[Step, ...]) -> 
     from botocore import __version__
 
     _log.warning(
-        "%s is %r, which botocore %s does not know%s It is sent as it is; if AWS refuses it, check the name, or "
-        "update boto3 for a newer list",
+        "%s is %r, which botocore %s does not know%s It is sent as it is; "
+        "if AWS refuses it, check the name, or update boto3 for a newer list",
         _dotted(path),
         name,
         __version__,
@@ -209,7 +219,8 @@ def instance_types(api: JobApi) -> tuple[str, ...]:
 
 
 def _message(violation: Violation) -> str:
-    path, value = _dotted(violation.path), violation.value
+    path = _dotted(violation.path)
+    value = violation.value
     match violation.rule:
         case Rule.MISSING:
             return f"{path} is missing; the API needs it"
@@ -222,7 +233,9 @@ def _message(violation: Violation) -> str:
         case Rule.PATTERN:
             text = f"is {_short(value)!r}, which the API refuses: it must match {violation.pattern}"
         case Rule.LEAST | Rule.MOST:
-            least, most, unit = violation.least, violation.most, UNITS.get(violation.type_name)
+            least = violation.least
+            most = violation.most
+            unit = UNITS.get(violation.type_name)
             bounds = f"at least {least}" if most is None else f"{least or 0} to {most}"
             size = f"has {violation.size} {unit}" if unit else f"is {violation.size}"
             text = f"{size}; the API takes {bounds}"
@@ -231,7 +244,10 @@ def _message(violation: Violation) -> str:
 
 def _unknown_value(values: Sequence[str], value: str, path: tuple[Step, ...]) -> str:
     few = f"; it takes {', '.join(values)}" if len(values) <= FEW else ""
-    return f"{_dotted(path)} is {value!r}, which SageMaker does not have{_hint(values, value, path)}{few}"
+    return (
+        f"{_dotted(path)} is {value!r}, "
+        f"which SageMaker does not have{_hint(values, value, path)}{few}"
+    )
 
 
 def _hint(values: Sequence[str], value: str, path: tuple[Step, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Container images on AWS: which of AWS's PyTorch images a job takes if none is given, and what is known of an image.
+"""Container images on AWS: AWS's PyTorch images for jobs without one, and what is known of each.
 
 ``aws_images.json`` is written by ``python -m tests.aws_images`` from the tables of the SageMaker
 SDK.
@@ -20,7 +20,10 @@ from raysm.errors import InvalidRequest, did_you_mean
 MIN_PYTHON = (3, 11)
 """As in pyproject.toml: an instance with an older Python fails as soon as it starts."""
 
-GIVE_ONE = "give --image … (in Python: AWS(image=…)), an image with Python 3.11 or later in Amazon ECR of the region"
+GIVE_ONE = (
+    "give --image … (in Python: AWS(image=…)), "
+    "an image with Python 3.11 or later in Amazon ECR of the region"
+)
 
 PYTHON_IN_TAG = re.compile(r"-py(3)(\d{1,2})(?=-|$)")
 """In tags of AWS's older repositories: ``2.5.1-cpu-py311-ubuntu22.04-sagemaker``."""
@@ -115,7 +118,10 @@ def registry_of(region: str) -> str | None:
 
 
 def has_ray(uri: str | None, wheels: Iterable[str | Path]) -> bool:
-    """Return False if Ray is in none of the wheels, and the image is one of AWS's without it, the default for None."""
+    """Return False if Ray is in none of the wheels, and the image is one of AWS's without it.
+
+    None is the default image.
+    """
     if any(Path(wheel).name.startswith("ray-") for wheel in wheels):
         return True
     registry, _, name = (uri or "").partition("/")
@@ -125,7 +131,7 @@ def has_ray(uri: str | None, wheels: Iterable[str | Path]) -> bool:
 
 
 def python_of(uri: str) -> str | None:
-    """Return the version of Python of one of AWS's images, ``3.12``; None for others, and if unknown."""
+    """Return the version of Python of one of AWS's images, ``3.12``; None if unknown."""
     registry, _, name = uri.partition("/")
     if registry not in _table()["registries"].values():
         return None
@@ -159,7 +165,10 @@ def registry_in(uri: str) -> Repository | None:
 
 
 def with_image(target: AWS, request: JobRequest, region: Callable[[], str]) -> tuple[AWS, str]:
-    """Return the target with the image of the job, and a sentence about a default image (empty if one was given)."""
+    """Return the target with the image of the job, and a sentence about a default image.
+
+    The sentence is empty if an image was given.
+    """
     chosen = ""
     if target.image is None:
         python = target.python or request.workload.pickled_by
@@ -177,7 +186,10 @@ def default_image(cluster: Cluster, region: str, python: str | None = None) -> t
         # 0.9: eu-west-9, which AWS may add, is 0.89 like eu-west-1.
         if hint := did_you_mean(region, _table()["registries"], cutoff=0.9):
             raise InvalidRequest(f"raysm knows no region {region!r}{hint}")
-        missing = f"none of AWS's PyTorch images is known in the region {region!r} (table of {_table()['date']})"
+        missing = (
+            f"none of AWS's PyTorch images is known in the region {region!r} "
+            f"(table of {_table()['date']})"
+        )
         raise InvalidRequest(f"no image is named, and {missing}", remedy=GIVE_ONE)
     _check_types(cluster.types)
     # The image for GPUs runs on CPUs too.
@@ -193,7 +205,10 @@ def default_image(cluster: Cluster, region: str, python: str | None = None) -> t
     versions = ", ".join(sorted({image.python for image in fitting}))
     raise InvalidRequest(
         f"no image is named, and AWS's PyTorch images have Python {versions}, not {python}",
-        remedy=f"submit from one of these, or give AWS(image=…, python={python!r}), an image with Python {python}",
+        remedy=(
+            f"submit from one of these, or give AWS(image=…, python={python!r}), "
+            f"an image with Python {python}"
+        ),
     )
 
 
@@ -203,7 +218,10 @@ def _check_types(types: Iterable[str]) -> None:
         if processor_of(name) is Processor.NEURON:
             reason = f"{name} computes with AWS Neuron, for which raysm has no default image"
         elif is_arm(name):
-            reason = f"{name} has ARM processors, for which AWS publishes no PyTorch image for SageMaker training"
+            reason = (
+                f"{name} has ARM processors, "
+                "for which AWS publishes no PyTorch image for SageMaker training"
+            )
         elif _family(name) in BEFORE_CUDA_13:
             reason = f"the GPUs of {name} are too old for the CUDA 13 of AWS's images"
         else:
@@ -212,7 +230,10 @@ def _check_types(types: Iterable[str]) -> None:
 
 
 def check_python(workload: Workload, target: AWS) -> None:
-    """Refuse an image whose Python is too old, or cannot read the job's pickle, before instances are paid for."""
+    """Refuse an image whose Python is too old or cannot read the job's pickle.
+
+    This happens before instances are paid for.
+    """
     python = target.python or python_of(target.image or "")
     if python is not None and tuple(map(int, python.split("."))) < MIN_PYTHON:
         raise InvalidRequest(
@@ -224,7 +245,10 @@ def check_python(workload: Workload, target: AWS) -> None:
     if pickled_by is None or python in (None, pickled_by):
         return
     raise InvalidRequest(
-        f"{workload.title} is pickled by this Python {pickled_by}, and the image {target.image} has Python {python}, "
-        "which may read it wrongly",
-        remedy=f"submit from Python {python}, take an image with Python {pickled_by}, or send the code as a script",
+        f"{workload.title} is pickled by this Python {pickled_by}, "
+        f"and the image {target.image} has Python {python}, which may read it wrongly",
+        remedy=(
+            f"submit from Python {python}, take an image with Python {pickled_by}, "
+            "or send the code as a script"
+        ),
     )

@@ -1,4 +1,4 @@
-"""The options of ``raysm.submit``, declared once: the types that editors read and the text that people read."""
+"""The options of ``raysm.submit``: the types for editors and the text for people, in one place."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -108,9 +108,9 @@ def of_request(request: JobRequest, options: Mapping[str, Any]) -> dict[str, Any
     for name, value in options.items():
         if value is not None and name not in BESIDE_A_REQUEST:
             raise InvalidRequest(
-                f"{name} is given beside a JobRequest, which has its own; give "
-                f"dataclasses.replace(request, {name}=…). Beside a request raysm.submit takes on, if_done, resume and "
-                f"{', '.join(BESIDE_A_REQUEST)}"
+                f"{name} is given beside a JobRequest, which has its own; "
+                f"give dataclasses.replace(request, {name}=…). Beside a request raysm.submit "
+                f"takes on, if_done, resume and {', '.join(BESIDE_A_REQUEST)}"
             )
     # Not asdict, which would make dictionaries of cluster, inputs and workload too.
     fields = {field.name: getattr(request, field.name) for field in dataclasses.fields(JobRequest)}

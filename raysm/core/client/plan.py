@@ -1,4 +1,7 @@
-"""The Create call that will be sent, made from a checked request whose inputs are in S3. Pure: it reads nothing."""
+"""The Create call that will be sent, made from a checked request with inputs in S3.
+
+This module is pure: it reads nothing.
+"""
 
 import json
 import logging
@@ -70,7 +73,8 @@ def plan(
         uri = getattr(request, name)
         if uri is not None and not target.takes_files and not uri.startswith("s3://"):
             raise InvalidRequest(
-                f"{name}={uri!r} is on this machine, which AWS cannot write to; give s3://bucket/prefix"
+                f"{name}={uri!r} is on this machine, which AWS cannot write to; "
+                "give s3://bucket/prefix"
             )
     api = api_of(request.kind)
     parts = _Parts(
@@ -96,7 +100,10 @@ def plan(
 def chosen_types(
     instances: tuple[tuple[str, int], ...], tags: Mapping[str, str]
 ) -> tuple[tuple[str, int], ...]:
-    """Return instance types and counts as the user chose them, from the service's answer and the job's tags."""
+    """Return instance types and counts as the user chose them.
+
+    They come from the service's answer and the job's tags.
+    """
     # The API needs a type even if the user chose none; the tag says so.
     if tags.get(INSTANCE_TYPE_TAG) != LOCAL_TYPE:
         return instances
@@ -166,8 +173,9 @@ class _Parts:
         ):
             return source.uri
         raise InvalidRequest(
-            f"the channel {channel!r} is {source.uri!r}, which the service cannot read: give s3://bucket/key "
-            "(raysm.submit uploads local data for AWS), or on this machine file:///path"
+            f"the channel {channel!r} is {source.uri!r}, which the service cannot read: "
+            "give s3://bucket/key (raysm.submit uploads local data for AWS), "
+            "or on this machine file:///path"
         )
 
     def output_root(self) -> str:
@@ -205,14 +213,17 @@ def _data_type(source: Input) -> str:
 
 
 def _processing_call(parts: _Parts) -> dict[str, Any]:
-    request, security, cluster = parts.request, parts.request.security, parts.request.cluster
+    request = parts.request
+    security = parts.request.security
+    cluster = parts.request.cluster
     refuse_what_processing_lacks(request)
     # Unlike CreateTrainingJob's page, API_NetworkConfig.html has no exception for calls between the
     # instances of a job. It is not known whether such jobs fail, so they are not refused.
     if security.isolation and cluster.size > 1:
         _log.warning(
-            "AWS forbids network calls of isolated Processing jobs, and documents no exception for calls between the "
-            "%d instances, which a cluster needs: submit with kind='training', or on one instance",
+            "AWS forbids network calls of isolated Processing jobs, and documents "
+            "no exception for calls between the %d instances, which a cluster needs: "
+            "submit with kind='training', or on one instance",
             cluster.size,
         )
     prefix = f"{parts.output_root()}/{request.name}/output"
@@ -280,12 +291,15 @@ def _processing_output(name: str, uri: str, path: PurePath) -> dict[str, Any]:
 
 # Other options that exclude each other are in contract.service_rules, which checks the whole call.
 def _training_call(parts: _Parts) -> dict[str, Any]:
-    request, security, limits = parts.request, parts.request.security, parts.request.limits
+    request = parts.request
+    security = parts.request.security
+    limits = parts.request.limits
     has_state = request.workload.keeps_state or request.checkpoint_uri is not None
     if limits.max_restarts and not has_state:
         raise InvalidRequest(
-            f"{request.workload.label} keeps no state (keeps_state of {request.workload.kind}), so a follow-up job "
-            "(limits.max_restarts) could not continue it; drop max_restarts, or give checkpoint_uri"
+            f"{request.workload.label} keeps no state (keeps_state of {request.workload.kind}), "
+            "so a follow-up job (limits.max_restarts) could not continue it; "
+            "drop max_restarts, or give checkpoint_uri"
         )
     # Jobs that are not resumed have checkpoints too: without them no follow-up continues the job.
     state = (

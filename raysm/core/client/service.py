@@ -21,12 +21,20 @@ from raysm.core.request import Local, Target
 from raysm.errors import CredentialsExpired, JobNotFound, MissingDependency, ServiceError
 
 REMEDIES: Mapping[str, str] = {
-    "AccessDenied": "the caller lacks this permission: add it to the user or role whose credentials are used",
-    "UnrecognizedClient": "the credentials are not valid in this region: check the profile and the region",
+    "AccessDenied": (
+        "the caller lacks this permission: add it to the user or role whose credentials are used"
+    ),
+    "UnrecognizedClient": (
+        "the credentials are not valid in this region: check the profile and the region"
+    ),
     "InvalidClientTokenId": "the credentials are not valid: check the profile",
-    "ResourceLimitExceeded": "ask for a higher quota in the console of Service Quotas, or take another instance type",
+    "ResourceLimitExceeded": (
+        "ask for a higher quota in the console of Service Quotas, or take another instance type"
+    ),
     "ResourceInUse": "a job of this name exists already; choose another name",
-    "NoSuchBucket": "the bucket does not exist in this account and region; check AWS(bucket=…, region=…)",
+    "NoSuchBucket": (
+        "the bucket does not exist in this account and region; check AWS(bucket=…, region=…)"
+    ),
     "Throttling": "too many calls at once: try again in a minute",
 }
 """Remedies by the beginning of the error code: S3 says AccessDenied, and SageMaker
@@ -60,7 +68,10 @@ after seconds."""
 
 
 class Service:
-    """SageMaker, S3, CloudWatch Logs and STS of one target; ``connection`` has what differs between targets."""
+    """SageMaker, S3, CloudWatch Logs and STS of one target.
+
+    ``connection`` has what differs between targets.
+    """
 
     def __init__(
         self,
@@ -102,7 +113,10 @@ class Service:
 
     @property
     def polling(self) -> Polling:
-        """How often jobs are polled, and how late log lines may be, which an embedded server reports once it runs."""
+        """How often jobs are polled, and how late log lines may be.
+
+        An embedded server reports this once it runs.
+        """
         return self._polling or self.connection.polling
 
     @property
@@ -131,7 +145,10 @@ class Service:
 
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
-        """Mark a job as followed while the block runs, so that an embedded server which was shut down stays down."""
+        """Mark a job as followed while the block runs.
+
+        Thus an embedded server that was shut down stays down.
+        """
         # A counter, since several threads may follow jobs of one service.
         with self._lock:
             self._followers += 1
@@ -159,7 +176,11 @@ class Service:
             return self._clients[name]
 
     def call(self, client: str, operation: str, **parameters: Any) -> Any:
-        """Call one operation, ``call("s3", "head_object", Bucket=…, Key=…)``; raises JobNotFound or ServiceError."""
+        """Call one operation: ``call("s3", "head_object", Bucket=…, Key=…)``.
+
+        Raises:
+            JobNotFound, ServiceError: The job does not exist, or the call failed.
+        """
         with translated(operation, self.connection.remedies):
             try:
                 return getattr(self.client(client), operation)(**parameters)
@@ -280,7 +301,7 @@ def connect(on: "Target | Service | None") -> Service:
 
 @contextlib.contextmanager
 def translated(action: str, remedies: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Translate botocore's errors; ``remedies`` by the beginning of a code come before those for AWS."""
+    """Translate botocore's errors; ``remedies`` by beginnings of codes precede those for AWS."""
     try:
         yield
     except Exception as error:
@@ -303,7 +324,10 @@ def _translate(action: str, error: Exception, remedies: Mapping[str, str]) -> Se
         case exceptions.NoCredentialsError() | exceptions.PartialCredentialsError():
             return ServiceError(
                 f"{action}: no AWS credentials were found",
-                remedy="run aws configure or aws sso login, or give --profile … (in Python: AWS(profile=…))",
+                remedy=(
+                    "run aws configure or aws sso login, "
+                    "or give --profile … (in Python: AWS(profile=…))"
+                ),
             )
         # Not one of botocore's exceptions: the page of a proxy, or of a network that wants a login
         # first.
@@ -340,7 +364,8 @@ def _translate(action: str, error: Exception, remedies: Mapping[str, str]) -> Se
 
 
 def _refusal(action: str, error: Mapping[str, str], remedies: Mapping[str, str]) -> ServiceError:
-    code, message = error.get("Code", ""), error.get("Message", "")
+    code = error.get("Code", "")
+    message = error.get("Message", "")
     # SageMaker has no code for a missing job: only the message of a ValidationException says so.
     is_absent = any(words in message.lower() for words in ("not found", "could not find"))
     if "_job" in action and (

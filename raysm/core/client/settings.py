@@ -1,9 +1,8 @@
-"""Options from several sources: the command line, ``raysm.toml`` with its profiles, and whole requests in files.
+"""Options from the command line, ``raysm.toml`` and its profiles, and whole requests in files.
 
 Layers are plain values, the weakest first, and each value knows its source. Tables are merged key
-by key, lists are
-replaced. Passwords, tokens and keys do not belong in these files: all who may describe a job can
-read them.
+by key, lists are replaced. Passwords, tokens and keys do not belong in these files: all who may
+describe a job can read them.
 """
 
 import dataclasses
@@ -66,14 +65,18 @@ def hint_of(key: Key) -> Any:
 def check_values(
     data: Mapping[str, Any], hints: Mapping[str, Any], origin: Callable[[Key], str]
 ) -> dict[Key, Any]:
-    """Return the values of nested tables by their keys; an unknown key or a value of another type is refused."""
+    """Return the values of nested tables by their keys.
+
+    An unknown key or a value of another type is refused.
+    """
     return dict(_leaves(data, hints, (), origin))
 
 
 def _leaves(
     item: Any, hint: Any, key: Key, origin: Callable[[Key], str]
 ) -> Iterator[tuple[Key, Any]]:
-    item, path = _in_full(item, key), ".".join(key)
+    item = _in_full(item, key)
+    path = ".".join(key)
     is_open = hint is Workload or typing.get_origin(hint) is Mapping
     if not (is_open or isinstance(hint, Mapping) or dataclasses.is_dataclass(hint)):
         # Only checked: a layer keeps JSON, which can be merged and printed.
@@ -100,7 +103,7 @@ def _in_full(item: Any, key: Key) -> Any:
 
 
 def _hints_in(hint: Any, name: str) -> Mapping[str, Any]:
-    """Return the types of a table's values by name; if users choose the names, only the type for ``name``."""
+    """Return the types of a table's values by name; if users choose names, that of ``name``."""
     if isinstance(hint, Mapping):
         return hint
     if hint is Workload:  # checked as a whole, once its kind is known
@@ -176,8 +179,8 @@ class Settings:
         for field in fields:
             if field.default is dataclasses.MISSING and field.name not in chosen:
                 raise InvalidRequest(
-                    f"--on {kind.kind} needs --{field.name}, {NEEDED[field.name]}; or write {field.name} under "
-                    f"[{kind.kind}] in raysm.toml"
+                    f"--on {kind.kind} needs --{field.name}, {NEEDED[field.name]}; "
+                    f"or write {field.name} under [{kind.kind}] in raysm.toml"
                 )
         return from_json(kind, chosen, kind.kind)
 
@@ -242,7 +245,9 @@ given."""
 
 
 def find_project_file(start: Path, home: Path) -> Path | None:
-    """Return the nearest ``raysm.toml`` in ``start`` or above it, up to the root of a repository or the home folder.
+    """Return the nearest ``raysm.toml`` in ``start`` or above it.
+
+    The search ends at the root of a repository or the home folder.
 
     Raises:
         InvalidRequest: Another user may have written it: its options can run any code and send data
@@ -255,8 +260,9 @@ def find_project_file(start: Path, home: Path) -> Path | None:
             if distrust is not None:
                 raise InvalidRequest(
                     f"{file} is not used, because {distrust.reason}",
-                    remedy=f"{distrust.command and f'run {distrust.command}, or '}read it, and then name it: "
-                    f"--project-file {shlex.quote(str(file))} (in Python: raysm.load_options({str(file)!r}))",
+                    remedy=f"{distrust.command and f'run {distrust.command}, or '}read it, "
+                    f"and then name it: --project-file {shlex.quote(str(file))} (in Python: "
+                    f"raysm.load_options({str(file)!r}))",
                 )
             return file
         # Checked last, because these two folders may have a file themselves.
@@ -273,7 +279,8 @@ class Project:
 
     @classmethod
     def read(cls, path: Path) -> "Project":
-        data, shown = _parse(path), _shown(path)
+        data = _parse(path)
+        shown = _shown(path)
         profiles = data.pop(PROFILES, {})
         if not isinstance(profiles, dict) or not all(
             isinstance(tables, dict) for tables in profiles.values()
@@ -324,7 +331,9 @@ def load_options(path: str | Path | None = None, *, profile: str | None = None) 
 
 
 def packaged_options(settings: Settings) -> dict[str, Any]:
-    """Return the options of a job; requirement files and wheels are replaced by the packages that they name.
+    """Return the options of a job, with packages instead of the files that name them.
+
+    The files are requirement files and wheels.
 
     A file or a command line names each package once. In ``raysm.submit`` wheels are where pip looks
     first.
@@ -370,7 +379,7 @@ def _lines(file: Path) -> list[str]:
 
 
 def _requirement(wheel: str) -> str:
-    """Return the requirement NAME==VERSION of a wheel: pip installs only wheels that a requirement names."""
+    """Return a wheel's requirement NAME==VERSION: pip installs only wheels that one names."""
     parts = Path(wheel).name.removesuffix(".whl").split("-")
     # Five parts, or six with a build number after the version.
     if not wheel.endswith(".whl") or len(parts) not in (5, 6):

@@ -1,9 +1,8 @@
-"""From a workload and options to a job: request, plan and checks; then uploads, payload, call and record.
+"""From a workload and options to a job: request, plan, checks, uploads, call and record.
 
 ``prepare`` sends nothing: its plan is exactly the call that ``Prepared.send`` makes. If a step of
-sending fails, the
-payload is deleted, because it contains the token: either the service has the job and the caller its
-handle, or nothing is left of it.
+sending fails, the payload is deleted, because it contains the token: either the service has the job
+and the caller its handle, or nothing is left of it.
 """
 
 import concurrent.futures
@@ -81,7 +80,9 @@ million took minutes, and money, before the job was even sent."""
 
 
 def state_of(request: JobRequest, task: str, service: Service, *, resume: bool) -> str | None:
-    """Return the prefix of a job's checkpoints: the given one, that of the task's latest job, or a new one.
+    """Return the prefix of a job's checkpoints.
+
+    It is the given one, that of the task's latest job, or a new one.
 
     None if the API or the workload has no checkpoints.
     """
@@ -89,12 +90,14 @@ def state_of(request: JobRequest, task: str, service: Service, *, resume: bool) 
     if not api.has_checkpoints:
         if resume:
             raise InvalidRequest(
-                f"a {api.title} job has no checkpoints to resume from; submit with kind={TRAINING.kind!r}"
+                f"a {api.title} job has no checkpoints to resume from; "
+                f"submit with kind={TRAINING.kind!r}"
             )
         for option in ("in_state", "share_state"):
             if getattr(request.workload, option, False):
                 raise InvalidRequest(
-                    f"a {api.title} job has no state for {option}; submit with kind={TRAINING.kind!r}, or drop {option}"
+                    f"a {api.title} job has no state for {option}; "
+                    f"submit with kind={TRAINING.kind!r}, or drop {option}"
                 )
         return None
     if request.checkpoint_uri is not None:
@@ -102,8 +105,8 @@ def state_of(request: JobRequest, task: str, service: Service, *, resume: bool) 
     if not request.workload.keeps_state:
         if resume:
             raise InvalidRequest(
-                f"{request.workload.label} keeps no state (keeps_state of {request.workload.kind}) to resume from; "
-                "drop resume, or give checkpoint_uri"
+                f"{request.workload.label} keeps no state (keeps_state of "
+                f"{request.workload.kind}) to resume from; drop resume, or give checkpoint_uri"
             )
         return None
     prefix = service.places.records(request.project, task)
@@ -116,7 +119,9 @@ def state_of(request: JobRequest, task: str, service: Service, *, resume: bool) 
 
 
 def _checked_state(state: str, job: str, own: str, service: Service) -> str:
-    """Return the state of a record, if it is below the task's ``own`` folder or the service says that the job had it.
+    """Return the state of a record, if it can be trusted.
+
+    It is below the task's ``own`` folder, or the service says that the job had it.
 
     People who may write to the bucket can write a record, and must not lead a job to another
     bucket.
@@ -129,22 +134,21 @@ def _checked_state(state: str, job: str, own: str, service: Service) -> str:
         kept = None
     if kept is None or kept.rstrip("/") != state.rstrip("/"):
         raise InvalidRequest(
-            f"the record of {job} names the state {state}, but the service does not say that this job had it",
+            f"the record of {job} names the state {state}, "
+            "but the service does not say that this job had it",
             remedy=f"if it is the right one, give it as checkpoint_uri (--checkpoint-uri {state})",
         )
     return state
 
 
 def await_predecessor(prefix: str, state: str, service: Service) -> None:
-    """Wait for the task's latest job that writes to ``state`` if it is about to end; refuse one that runs."""
+    """Wait for the task's latest job that writes to ``state`` if it ends; refuse one that runs."""
     latest = records.latest_of_state(prefix, Storage(service), state)
     if latest is None:
         return
     # Only Training jobs have checkpoints, whatever the new job is.
-    chain, errors = (
-        Chain(latest.job, service=service, api=TRAINING),
-        TransientErrors(service, latest.job),
-    )
+    chain = Chain(latest.job, service=service, api=TRAINING)
+    errors = TransientErrors(service, latest.job)
     is_reported = False
     for pause_s in service.polling.pauses():
         try:
@@ -157,10 +161,11 @@ def await_predecessor(prefix: str, state: str, service: Service) -> None:
             job = chain.known()
             if job.status is not Status.STOPPING and job.secondary not in ENDING:
                 raise InvalidRequest(
-                    f"{job.name} is {job.secondary or job.status}, and writes the state that this job would "
-                    "continue: they would overwrite each other's checkpoints; stop it "
-                    f"(raysm stop {job.name}), wait for its end (raysm result {job.name}), or start this job with its "
-                    "own state: without resume, or with another checkpoint_uri"
+                    f"{job.name} is {job.secondary or job.status}, and writes the state that "
+                    "this job would continue: they would overwrite each other's checkpoints; "
+                    f"stop it (raysm stop {job.name}), wait for its end (raysm "
+                    f"result {job.name}), or start this job with its own state: "
+                    "without resume, or with another checkpoint_uri"
                 )
             if not is_reported:
                 _log.warning(
@@ -330,7 +335,7 @@ class Prepared:
         return Job(chain, source=self.source)
 
     def ledger_entry(self, *, name: str | None = None, jobs: int = 1) -> "Entry | None":
-        """Return the cost for the ledger of the day; None if nothing is billed, or the price is unknown.
+        """Return the cost for the ledger of the day; None if nothing is billed or has a price.
 
         ``name`` and ``jobs`` are those of a tuning job: what it may cost counts on the day on which
         it is sent.
@@ -354,15 +359,15 @@ class Prepared:
 
     @contextlib.contextmanager
     def counted(self, *, name: str | None = None, jobs: int = 1) -> Iterator[None]:
-        """Count the job among those of the day, or refuse it; if the block fails to create it, it does not count.
+        """Count the job among those of the day, or refuse it.
+
+        If the block fails to create it, it does not count.
 
         Raises:
             InvalidRequest: It could cost more than ``max_cost_per_day`` leaves.
         """
-        entry, cap_usd = (
-            self.ledger_entry(name=name, jobs=jobs),
-            self.request.limits.max_cost_per_day,
-        )
+        entry = self.ledger_entry(name=name, jobs=jobs)
+        cap_usd = self.request.limits.max_cost_per_day
         if entry is None:
             yield
             return
@@ -388,8 +393,12 @@ class Prepared:
 
     @contextlib.contextmanager
     def uploaded(self, *, leaves_payload: bool = False) -> Iterator[None]:
-        """Upload what has changed and the payload; delete the payload if the block, which creates the job, fails."""
-        storage, kms_key = self._storage, self.request.security.output_kms_key
+        """Upload what has changed and the payload.
+
+        If the block, which creates the job, fails, delete the payload.
+        """
+        storage = self._storage
+        kms_key = self.request.security.output_kms_key
         storage.ensure_bucket(self.service.bucket, self.service.region)
         for upload in self.uploads:
             carry_out(upload, storage, kms_key)
@@ -442,7 +451,8 @@ class Prepared:
         return payload_uri(description) == payload_uri(self.plan.request)
 
     def _warn_if_nothing_is_left(self, state: str) -> None:
-        storage, workload = Storage(self.service), self.request.workload
+        storage = Storage(self.service)
+        workload = self.request.workload
         before = records.latest_of_state(self._records, storage, state)
         if before is not None and not storage.has_files(state):
             hint = ""
@@ -460,12 +470,13 @@ class Prepared:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _warn_of_other_data(self, state: str, data: str) -> None:
-        """Warn if the trials that are kept ran on other data, so that their metrics cannot be compared."""
+        """Warn if the trials that are kept ran on other data: metrics cannot be compared."""
         before = records.latest_of_state(self._records, self._storage, state)
         if before is not None and before.data and data and before.data != data:
             _log.warning(
-                "the inputs or the environment of %s, whose trials are kept, were others: metrics of old and new "
-                "trials may not be comparable; send this job without resume to begin again",
+                "the inputs or the environment of %s, whose trials are kept, were others: "
+                "metrics of old and new trials may not be comparable; "
+                "send this job without resume to begin again",
                 before.job,
             )
 
@@ -480,7 +491,10 @@ class Prepared:
         except ServiceError:  # this user may not list them; the job's role may
             return None
         if state is None:
-            text = "%s is not remembered for if_done: its inputs are more than %s objects; if_done='skip' looks at all"
+            text = (
+                "%s is not remembered for if_done: its inputs are more than %s objects; "
+                "if_done='skip' looks at all"
+            )
             _log.info(text, self.request.name, f"{MAX_LISTED:,}")
         return state
 
@@ -531,7 +545,9 @@ def prepare(
     own_tags: Mapping[str, str] | None = None,
     **options: Unpack[SubmitOptions],
 ) -> Prepared:
-    """Do all steps of ``submit`` except sending: ``prepare(…).plan`` is exactly the call that ``.send()`` makes.
+    """Do all steps of ``submit`` except sending.
+
+    ``prepare(…).plan`` is exactly the call that ``.send()`` makes.
 
     Asks AWS for the account's number if the target names no bucket, and reads the task's records if
     ``resume`` is set. ``workload`` may be a package that many jobs share. ``job_name`` and
@@ -587,8 +603,12 @@ def prepare(
         check_keys(request.security, lambda: service.region)
     if request.security.isolation and isinstance(target, AWS) and not has_ray(target.image, wheels):
         raise InvalidRequest(
-            f"the image {target.image} has no Ray, and security.isolation leaves no way to install it",
-            remedy="name an image that has Ray (raysm image prints how to build one), or add Ray's wheels: wheels=[…]",
+            f"the image {target.image} has no Ray, "
+            "and security.isolation leaves no way to install it",
+            remedy=(
+                "name an image that has Ray (raysm image prints how to build one), "
+                "or add Ray's wheels: wheels=[…]"
+            ),
         )
     digest = records.digest_of(
         request, target, source=package.source, pickled=package.pickled, wheels=wheels
@@ -604,8 +624,9 @@ def prepare(
         _check_resumable(request, task, service)
     if resume and request.cluster.size > 1 and request.workload.has_state_by_rank:
         _log.warning(
-            "each instance finds only the files that its own ranks saved, perhaps those of another epoch than rank "
-            "0's: load on rank 0 and broadcast, or add --share-state (share_state=True)"
+            "each instance finds only the files that its own ranks saved, "
+            "perhaps those of another epoch than rank 0's: "
+            "load on rank 0 and broadcast, or add --share-state (share_state=True)"
         )
     contents = payload.contents_of(
         request, source=package.source, function=package.pickled, wheels=wheels, token=token
@@ -643,7 +664,10 @@ def prepare(
 
 
 def _check_resumable(request: JobRequest, task: str, service: Service) -> None:
-    """Refuse to resume a sweep whose options differ; warn if no earlier job exists, or if it had fewer instances."""
+    """Refuse to resume a sweep whose options differ.
+
+    Warn if no earlier job exists, or if it had fewer instances.
+    """
     latest = records.latest_of_state(
         service.places.records(request.project, task), Storage(service)
     )
@@ -667,7 +691,8 @@ def _check_resumable(request: JobRequest, task: str, service: Service) -> None:
             for name in changed
         ]
         raise InvalidRequest(
-            f"{latest.job}, whose state this job would continue, had other options: {'; '.join(texts)}",
+            f"{latest.job}, whose state this job would continue, "
+            f"had other options: {'; '.join(texts)}",
             remedy="resume with its options, or send this job without resume",
         )
     if getattr(request.workload, "in_state", False) and not getattr(
@@ -694,7 +719,8 @@ def _call_of(fn: Callable[[], Any]) -> Wrapped:
 
 
 def _check_types(options: Mapping[str, Any]) -> None:
-    cluster, inputs = options.get("cluster"), options.get("inputs")
+    cluster = options.get("cluster")
+    inputs = options.get("inputs")
     if cluster is not None and not isinstance(cluster, Cluster):
         raise InvalidRequest(f"cluster must be raysm.Cluster(…), got {cluster!r}")
     if inputs is not None and not isinstance(inputs, Mapping):
@@ -709,8 +735,9 @@ def _check_types(options: Mapping[str, Any]) -> None:
                 else "save the data to a file and give its path"
             )
             raise InvalidRequest(
-                f"the channel {channel!r} must be a path, a URI, raysm.Input(…), a NumPy array, a torch tensor, or a "
-                f"pandas or polars data frame, got a {type(item).__name__}; {fix}"
+                f"the channel {channel!r} must be a path, a URI, raysm.Input(…), "
+                "a NumPy array, a torch tensor, or a pandas or polars data frame, "
+                f"got a {type(item).__name__}; {fix}"
             )
     for name in ("requirements", "wheels"):
         check_list("", name, options.get(name) or ())
@@ -755,7 +782,10 @@ def _input(channel: str, item: Any, service: Service, id_columns: Sequence[str])
             raise InvalidRequest(refusal) from error
         if not isinstance(failed, JobFailed):
             raise
-        message = f"nothing was sent: the input {channel!r} is from a job that did not complete: {failed.headline}"
+        message = (
+            "nothing was sent: "
+            f"the input {channel!r} is from a job that did not complete: {failed.headline}"
+        )
         raise JobFailed(message, job=failed.job, reason=failed.reason) from error
     return replace(source, uri=uri)
 
@@ -772,7 +802,8 @@ def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:
     # Without a network pip cannot reach an index; wheels that travel with the job need none.
     if request.security.isolation and request.requirements and not wheels:
         raise InvalidRequest(
-            "requirements cannot be installed from an index with security.isolation; let them travel: wheels=[…]"
+            "requirements cannot be installed from an index with security.isolation; "
+            "let them travel: wheels=[…]"
         )
 
 

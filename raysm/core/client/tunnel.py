@@ -23,7 +23,9 @@ commonly 1,024."""
 
 
 class Tunnel:
-    """A listener on loopback that passes each connection on to an instance; a context manager, open from the start.
+    """A listener on loopback that passes each connection on to an instance.
+
+    It is a context manager, and open from the start.
 
     The listener stays while what carries its connections is started again, so that its port is
     never free for others.
@@ -44,7 +46,8 @@ class Tunnel:
             self._server = _Server((LOOPBACK, local_port), _Handler)
         except OSError as error:
             raise InvalidRequest(
-                f"{LOOPBACK}:{local_port} cannot be listened on: {error.strerror}; choose another port, or 0 for any"
+                f"{LOOPBACK}:{local_port} cannot be listened on: {error.strerror}; "
+                "choose another port, or 0 for any"
             ) from error
         self._server.connect = connect
         self._on_close = on_close
@@ -94,7 +97,10 @@ class _Server(socketserver.ThreadingTCPServer):
         super().__init__(address, handler)
 
     def verify_request(self, request: object, client_address: object) -> bool:
-        """Keep a connection of this user or of root: silent ones of others would use up this process's open files."""
+        """Keep a connection of this user or of root.
+
+        Silent ones of others would use up this process's open files.
+        """
         assert isinstance(client_address, tuple)
         return (
             is_from_our_user(client_address, self.server_address[1])

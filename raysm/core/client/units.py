@@ -14,7 +14,10 @@ SPANS = ((1, "s"), (60, "min"), (3600, "h"))
 
 
 def rate(per_s: float, unit: str) -> str:
-    """Return a rate per second, minute or hour, the first that is at least 1: ``500 rows/s``, ``1.5 trials/min``."""
+    """Return a rate per second, minute or hour, the first that is at least 1.
+
+    Examples are ``500 rows/s`` and ``1.5 trials/min``.
+    """
     seconds, name = next((span for span in SPANS if per_s * span[0] >= 1), SPANS[-1])
     count = per_s * seconds
     return f"{f'{count:,.0f}' if count >= 10 else f'{count:.2g}'} {unit}/{name}"
@@ -30,6 +33,6 @@ def deadline(timeout: float | None, remedy: str = "") -> float:
 def check_python(expected: str, what: str) -> None:
     if expected != PYTHON_VERSION:
         raise InvalidRequest(
-            f"{what} was pickled by Python {expected}, and this is Python {PYTHON_VERSION}, which may read it "
-            f"wrongly; ask for the result under Python {expected}"
+            f"{what} was pickled by Python {expected}, and this is Python {PYTHON_VERSION}, "
+            f"which may read it wrongly; ask for the result under Python {expected}"
         )

@@ -1,4 +1,4 @@
-"""botocore's session for the embedded SageMaker, which needs nothing of the user's AWS configuration."""
+"""botocore's session for the embedded SageMaker, without the user's AWS configuration."""
 
 import os
 from typing import Any

@@ -25,7 +25,9 @@ PAUSE_S = 0.1
 
 
 def is_from_our_user(client: tuple[str, int], server_port: int) -> bool:
-    """Return whether a connection on ``server_port`` comes from this user or root; on systems other than Linux all do.
+    """Return whether a connection on ``server_port`` comes from this user or root.
+
+    On systems other than Linux all do.
 
     A client whose user is unknown has closed its socket, or has another address than 127.0.0.1.
     """
@@ -36,7 +38,7 @@ def is_from_our_user(client: tuple[str, int], server_port: int) -> bool:
 
 
 def user_of(port: int, server_port: int) -> int | None:
-    """Return the user of the socket on 127.0.0.1 with ``port`` that is connected to ``server_port``.
+    """Return the user of the socket on 127.0.0.1:``port`` that is connected to ``server_port``.
 
     None if there is none, or if it is being closed: the kernel then reports user 0.
     """

@@ -1,4 +1,6 @@
-"""Connections to and from a job's own processes: check the owner of a listening port, and authenticate both ends.
+"""Connections to and from a job's own processes.
+
+Check the owner of a listening port, and authenticate both ends.
 
 Any user of a machine can listen at a free port. On Linux the kernel lists the owner of each
 listening socket (https://www.kernel.org/doc/html/latest/networking/proc_net_tcp.html); on other
@@ -51,7 +53,9 @@ def is_of_this_machine(address: str) -> bool:
 
 
 def without_proxy(hosts: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables by which programs reach ``hosts`` without the proxy of ``environ``; none if there is none.
+    """Return the variables by which programs reach ``hosts`` without the proxy of ``environ``.
+
+    There are none if there is no proxy.
 
     Ray's clients send the job's token with each HTTP request, which a proxy would read.
     """
@@ -68,7 +72,9 @@ def without_proxy(hosts: Iterable[str], environ: Mapping[str, str]) -> dict[str,
 
 
 def check_listener(address: str, port: int, *, or_root: bool = False) -> frozenset[int]:
-    """Return the inodes of this user's sockets that listen there; empty also if the kernel does not list them.
+    """Return the inodes of this user's sockets that listen there.
+
+    They are empty also if the kernel does not list them.
 
     With ``or_root`` root may listen there too. ForeignListener: another user's process does.
     """
@@ -79,7 +85,8 @@ def check_listener(address: str, port: int, *, or_root: bool = False) -> frozens
     foreign = next((uid for uid, _ in found if uid not in trusted), None)
     if foreign is not None:
         raise ForeignListener(
-            f"a process of another user (uid {foreign}) listens at {address}, port {port}: nothing was sent to it"
+            f"a process of another user (uid {foreign}) listens at {address}, "
+            f"port {port}: nothing was sent to it"
         )
     return frozenset(inode for _, inode in found)
 
@@ -120,7 +127,10 @@ def connect_to_own(
 
 
 async def open_to_own(address: str, port: int) -> socket.socket:
-    """Return a non-blocking connection to a port; at an address of this machine, only to a process of this user."""
+    """Return a non-blocking connection to a port.
+
+    At an address of this machine, it must be to a process of this user.
+    """
     connection = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
     connection.setblocking(False)
     try:
@@ -144,7 +154,10 @@ def _owners_are_listed() -> bool:
 
 @contextlib.contextmanager
 def _same_listener(address: str, port: int, *, or_root: bool = False) -> Iterator[None]:
-    """Check before and after the body, which connects, that the same socket of this user listens there."""
+    """Check before and after the body that the same socket of this user listens there.
+
+    The body connects to it.
+    """
     is_local = is_of_this_machine(address)
     before = check_listener(address, port, or_root=or_root) if is_local else None
     yield
@@ -165,7 +178,8 @@ def _listeners(address: str, port: int) -> Iterator[tuple[int, int]]:
     found = list(_read(table, {_hex(family, address), _hex(family, wildcard)}, port))
     if not found and family == socket.AF_INET:
         # An IPv6 socket serves IPv4 as well, unless an IPv4 socket has the port.
-        mapped, any6 = _hex(socket.AF_INET6, f"::ffff:{address}"), _hex(socket.AF_INET6, "::")
+        mapped = _hex(socket.AF_INET6, f"::ffff:{address}")
+        any6 = _hex(socket.AF_INET6, "::")
         found = list(_read("tcp6", {mapped, any6}, port))
     yield from found
 
@@ -218,7 +232,7 @@ def _read(table: str, addresses: set[str], port: int) -> Iterator[tuple[int, int
 
 
 def _hex(family: int, address: str) -> str:
-    """Return an address as the tables write it: words of 32 bits, each in the byte order of this machine."""
+    """Return an address as the tables write it: 32-bit words, each in this machine's byte order."""
     packed = socket.inet_pton(family, address)
     words = [
         int.from_bytes(packed[start : start + 4], sys.byteorder)
@@ -300,12 +314,17 @@ async def connect_proved(host: str, port: int, *, token: str, server_port: int) 
 
 
 async def prove_client(connection: socket.socket, token: bytes, server_port: int) -> None:
-    """Run the client's part of the handshake on a non-blocking socket; NotProved if the server lacks the token."""
+    """Run the client's part of the handshake on a non-blocking socket.
+
+    Raises:
+        NotProved: The server lacks the token.
+    """
     loop = asyncio.get_running_loop()
     greeting = await _receive(connection, len(GREETING) + NONCE_BYTES)
     if not greeting.startswith(GREETING):
         raise NotProved("it speaks another protocol")
-    theirs, mine = greeting[len(GREETING) :], secrets.token_bytes(NONCE_BYTES)
+    theirs = greeting[len(GREETING) :]
+    mine = secrets.token_bytes(NONCE_BYTES)
     await loop.sock_sendall(connection, mine + _proof(token, b"client", theirs, mine, server_port))
     proof = await _receive(connection, PROOF_BYTES)
     if not hmac.compare_digest(proof, _proof(token, b"server", theirs, mine, server_port)):
@@ -313,12 +332,17 @@ async def prove_client(connection: socket.socket, token: bytes, server_port: int
 
 
 async def prove_server(connection: socket.socket, token: bytes, server_port: int) -> None:
-    """Run the server's part of the handshake on a non-blocking socket; NotProved if the client lacks the token."""
+    """Run the server's part of the handshake on a non-blocking socket.
+
+    Raises:
+        NotProved: The client lacks the token.
+    """
     loop = asyncio.get_running_loop()
     mine = secrets.token_bytes(NONCE_BYTES)
     await loop.sock_sendall(connection, GREETING + mine)
     answer = await _receive(connection, NONCE_BYTES + PROOF_BYTES)
-    theirs, proof = answer[:NONCE_BYTES], answer[NONCE_BYTES:]
+    theirs = answer[:NONCE_BYTES]
+    proof = answer[NONCE_BYTES:]
     # The client proves itself first, so that an attacker gets no proof to test guessed tokens with.
     if not hmac.compare_digest(proof, _proof(token, b"client", mine, theirs, server_port)):
         raise NotProved("a caller does not know the job's token")

@@ -1,11 +1,14 @@
-"""Handshake and lines of the control channel: newline-terminated JSON, authenticated with the job's token.
+"""Handshake and lines of the control channel.
+
+Lines are newline-terminated JSON; the job's token authenticates both ends.
 
 ::
 
-    head    {"raysm": 1, "nonce": N}                    a fresh number, on every connection
-    worker  {"host": h, "nonce": M, "proof": P}         P = HMAC(token, "worker" N M h)
-    head    {"proof": Q}                                Q = HMAC(token, "head" N M h), only after a valid P
-    both    MAC {"kind": ..., ...}                      MAC = HMAC(key of this connection, direction, number, text)
+    head    {"raysm": 1, "nonce": N}              a fresh number, on every connection
+    worker  {"host": h, "nonce": M, "proof": P}   P = HMAC(token, "worker" N M h)
+    head    {"proof": Q}                          Q = HMAC(token, "head" N M h), after a valid P
+    both    MAC {"kind": ..., ...}                MAC = HMAC(key of this connection, direction,
+                                                             number, text)
 
 The token is never sent. The head answers no challenge before the other side has proved that it has
 the token. Replaying a recorded line fails, because nonces are fresh and lines are numbered. A
@@ -53,13 +56,15 @@ class Line:
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: bytes, side: bytes
     ) -> None:
-        self._reader, self._writer, self._key = reader, writer, key
+        self._reader = reader
+        self._writer = writer
+        self._key = key
         # The MAC contains the direction, so that a line reflected to its sender does not verify.
         self._out, self._in = (b"head", b"worker") if side == b"head" else (b"worker", b"head")
         self._sent = self._received = 0
 
     def send(self, message: dict[str, Any]) -> None:
-        """Queue a message; on a closed connection do nothing, because the reader notices the end."""
+        """Queue a message; do nothing on a closed connection: the reader notices the end."""
         text = json.dumps(message).encode()
         # The number makes a line invalid that is omitted, repeated or moved.
         mac = _mac(self._key, self._out, b"%d" % self._sent, text)
@@ -147,7 +152,10 @@ async def greet_head(
 
 
 def _mac(key: bytes, *parts: bytes) -> bytes:
-    """Return an HMAC-SHA256 in hex; each part has a length prefix, so that different parts give different messages."""
+    """Return an HMAC-SHA256 in hex.
+
+    Each part has a length prefix, so that different parts give different messages.
+    """
     framed = b"".join(b"%d:%s" % (len(part), part) for part in parts)
     return hmac.digest(key, framed, "sha256").hex().encode()
 

@@ -1,10 +1,9 @@
 """Events of a running job: one JSON object on one line of its log.
 
 The log is the one stream that leaves an instance on every kind of service. ``parse`` skips all
-lines that are not
-events. JSON has no NaN: a value of a metric that is not finite is the text ``"NaN"``,
-``"Infinity"`` or ``"-Infinity"``; a raysm that expects a number takes such a line for a line of the
-program. ``ProgressLines`` thins out progress bars in the same log.
+lines that are not events. JSON has no NaN: a value of a metric that is not finite is the text
+``"NaN"``, ``"Infinity"`` or ``"-Infinity"``; a raysm that expects a number takes such a line for a
+line of the program. ``ProgressLines`` thins out progress bars in the same log.
 """
 
 import json
@@ -37,8 +36,9 @@ class State:
 
     name: str
     """``joined`` (one more instance), ``formed``, ``control`` and ``dashboard`` (their ports are
-    open), ``running``, ``gathering``, ``lost`` (an instance), ``rejoined``, ``stalled`` (no sign of life),
-    ``recovered`` (a sign of life after that), ``stopping``, ``done``, ``failed``; readers must accept unknown names."""
+    open), ``running``, ``gathering``, ``lost`` (an instance), ``rejoined``, ``stalled`` (no sign of
+    life), ``recovered`` (a sign of life after that), ``stopping``, ``done``, ``failed``; readers
+    must accept unknown names."""
     host: str = ""
     """The instance of the event."""
     detail: str = ""
@@ -151,7 +151,10 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Digest:
-    """The digest of a pickle that the job left. People who may write to the outputs cannot write into the log."""
+    """The digest of a pickle that the job left.
+
+    People who may write to the outputs cannot write into the log.
+    """
 
     kind: ClassVar[str] = "digest"
 
@@ -222,7 +225,10 @@ class Trials:
     notes: tuple[str, ...] = ()
 
     def write(self, folder: Path) -> Path:
-        """Write them as JSON, without values that are not finite, which earlier versions of raysm refuse to read."""
+        """Write them as JSON, without values that are not finite.
+
+        Earlier versions of raysm refuse to read those.
+        """
         trials = (replace(trial, metrics=_finite(trial.metrics)) for trial in self.trials)
         path = folder / TRIALS
         put(path, json.dumps(to_json(replace(self, trials=tuple(trials))), indent=1) + "\n")
@@ -245,13 +251,16 @@ def _finite(metrics: Mapping[str, float]) -> Mapping[str, float]:
 
 
 def where_diverged(trial: Trial) -> str:
-    """Return at which report a trial was ended because its metric was not finite: ``step 3``; "" for other trials."""
+    """Return at which report a trial was ended because its metric was not finite: ``step 3``.
+
+    The text is "" for other trials.
+    """
     found = DIVERGED.fullmatch(trial.reason) if trial.status == "stopped" else None
     return "" if found is None else found["where"]
 
 
 def own_trials(folder: Path) -> Trials | None:
-    """Return the trials that a sweep left in a folder; None also for a user's own file of that name."""
+    """Return the trials that a sweep left in a folder; None also for a user's file of that name."""
     try:
         return Trials.read(folder)
     except (OSError, ValueError):
@@ -259,7 +268,10 @@ def own_trials(folder: Path) -> Trials | None:
 
 
 def best_of(trials: Sequence[Trial], mode: str) -> Trial | None:
-    """Return the trial with the best last value, the first of equal ones; trials that were ended early count too."""
+    """Return the trial with the best last value, the first of equal ones.
+
+    Trials that were ended early count, too.
+    """
     having = [
         trial for trial in trials if trial.value is not None and trial.status in ("done", "stopped")
     ]
@@ -297,10 +309,10 @@ GREETING = re.compile(
 class ProgressLines:
     r"""Turns output with progress bars into whole lines that end in ``\n``.
 
-    Of each bar at most one line in ``INTERVAL_S`` seconds is passed on, and its last state. A bar is
-    redrawn after a ``\r``. Several bars below each other are redrawn by line ends and moves of the
-    cursor up; the empty lines of these are dropped. All other lines are passed on as soon as they end.
-    An event gets a separate line: readers then find it, and no text of the user is lost.
+    Of each bar at most one line in ``INTERVAL_S`` seconds is passed on, and its last state. A bar
+    is redrawn after a ``\r``. Several bars below each other are redrawn by line ends and moves of
+    the cursor up; the empty lines of these are dropped. All other lines are passed on as soon as
+    they end. An event gets a separate line: readers then find it, and no text of the user is lost.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -320,12 +332,13 @@ class ProgressLines:
         """The states of these bars that were not passed on."""
 
     def feed(self, data: bytes) -> bytes:
-        """Return the lines that ``data`` completes; the beginning of a line is held until its end comes."""
+        """Return the lines that ``data`` completes; a line's beginning is held until its end."""
         data = (self._held + data).replace(b"\r\n", b"\n")
         has_bars = self._frame or self._label or self._bars or self._lines_below
         if not has_bars and b"\r" not in data and not UP.search(data) and not OWN.search(data):
             end = data.rfind(b"\n") + 1
-            lines, self._held = data[:end], data[end:]
+            lines = data[:end]
+            self._held = data[end:]
             self._is_redrawn &= not lines
             if b"[Gloo]" in lines:
                 kept = (
@@ -340,7 +353,10 @@ class ProgressLines:
         return lines
 
     def rest(self) -> bytes:
-        """Return the lines that were held back, for the end of the output, whose last line may have no line end."""
+        """Return the lines that were held back, for the end of the output.
+
+        Its last line may have no line end.
+        """
         last = self._held.rstrip(b"\r") or self._frame
         lines = [*self._waiting.values(), *([last] if last else [])]
         self._held = self._frame = b""
@@ -359,7 +375,8 @@ class ProgressLines:
             position = match.end()
             own = OWN.search(text)
             if own is not None and not LABEL.search(text, 0, own.start()):
-                before, text = text[: own.start()], text[own.start() :]
+                before = text[: own.start()]
+                text = text[own.start() :]
                 lines += [
                     self._returned(before) if self._is_redrawn else before + b"\n",
                     text + b"\n",
@@ -391,13 +408,15 @@ class ProgressLines:
             self._frame = text
             now_s = self._clock()
             if now_s - self._shown_s >= INTERVAL_S:
-                self._shown_s, self._frame = now_s, b""
+                self._shown_s = now_s
+                self._frame = b""
                 return text + b"\n"
         return b""
 
     def _ended(self, text: bytes) -> bytes:
         """Return the line for a text that a line end follows, or nothing if it belongs to bars."""
-        label, self._label = self._label, b""
+        label = self._label
+        self._label = b""
         is_blank = not text.strip()
         has_bars = bool(label or self._bars)
         is_bar = has_bars and self._is_redrawn and BAR.search(text) is not None
@@ -408,7 +427,8 @@ class ProgressLines:
             return b""
         elif not is_bar:
             # A line end alone closes the bar and keeps its last state.
-            text, self._frame = text or self._frame, b""
+            text = text or self._frame
+            self._frame = b""
             return b"" if GREETING.search(text) else label + text + b"\n"
         return self._bar(label + text)
 

@@ -16,7 +16,9 @@ def uri_of(path: Path) -> str:
 
 
 def path_of(uri: str) -> Path:
-    """Return the path of a ``file:///`` URI; all after the host is the path, and ``%`` and two digits are a byte of it.
+    """Return the path of a ``file:///`` URI.
+
+    All after the host is the path, and ``%`` and two digits are a byte of it.
 
     Users write such URIs too, without quoting what Python would quote.
     """

@@ -8,7 +8,8 @@
     HOME/server.log       what the server wrote
     HOME/scenario.toml    the scenario of this home: raysm local up --scenario
     HOME/costs.db         what the jobs cost that this user has sent, by day
-    HOME/sagemaker.yaml   configuration of the SageMaker SDK for this server: SAGEMAKER_USER_CONFIG_OVERRIDE names it
+    HOME/sagemaker.yaml   configuration of the SageMaker SDK for this server:
+                          SAGEMAKER_USER_CONFIG_OVERRIDE names it
 """
 
 import contextlib
@@ -31,7 +32,9 @@ JOBS = "jobs"
 
 
 def home(explicit: str | os.PathLike[str] | None = None) -> Path:
-    """Return the home, absolute: ``explicit``, else ``$RAYSM_HOME``, else ``~/.raysm``; it need not exist.
+    """Return the absolute home: ``explicit``, else ``$RAYSM_HOME``, else ``~/.raysm``.
+
+    It need not exist.
 
     Raises:
         InvalidRequest: Another user owns it or may write to it, so that its pickles and programs
@@ -75,7 +78,10 @@ def unusable(folder: Path, error: Exception) -> InvalidRequest:
 
 
 def _is_shared(root: Path) -> bool:
-    """Return whether other programs need the folder too: the user's home folder, one above it, or a top-level one."""
+    """Return whether other programs need the folder, too.
+
+    This is so for the user's home folder, one above it, and a top-level one.
+    """
     try:
         return len(root.parts) < 3 or Path.home().is_relative_to(root)
     except RuntimeError:  # a container may have a user without a home folder
@@ -83,11 +89,13 @@ def _is_shared(root: Path) -> bool:
 
 
 def private_folder(root: Path, *names: str) -> Path:
-    """Return a folder of the home ``root``, created if it is missing; only this user can open it and those above it.
+    """Return a folder of the home ``root``, created if it is missing.
+
+    Only this user can open it and those above it.
 
     Folders that an earlier release left open are closed. The home itself keeps its mode if it is
-    the user's home
-    folder, lies above it, or lies at the top of the file system: other programs need these.
+    the user's home folder, lies above it, or lies at the top of the file system: other programs
+    need these.
 
     Raises:
         InvalidRequest: A folder belongs to another user, or cannot be created.
@@ -125,7 +133,7 @@ def sdk_config_file(folder: Path) -> Path:
 
 
 def jobs_folder(folder: Path, kind: str, region: str) -> Path:
-    """Return the folder of the jobs of one kind in a region; names of jobs are unique within a region."""
+    """Return the folder of one kind's jobs in a region, within which their names are unique."""
     return folder / JOBS / (kind if region == LOCAL_REGION else f"{kind}@{region}")
 
 
@@ -145,7 +153,8 @@ class Clock:
     def __post_init__(self) -> None:
         if not self.speed > 0:
             raise InvalidRequest(
-                f"a clock's speed must be above 0, got {self.speed:g}; 1 is real time, 60 makes an hour a minute"
+                f"a clock's speed must be above 0, got {self.speed:g}; "
+                "1 is real time, 60 makes an hour a minute"
             )
 
     def now(self) -> float:
@@ -180,13 +189,19 @@ class ServerRecord:
 
     @property
     def url(self) -> str:
-        """The address for boto3 and the SageMaker SDK; raysm's own clients use the socket, whose owner they check."""
+        """The address for boto3 and the SageMaker SDK.
+
+        raysm's own clients use the socket, whose owner they check.
+        """
         # A number, because localhost may be ::1, where the server does not listen.
         return f"http://127.0.0.1:{self.port}"
 
     @classmethod
     def read(cls, folder: Path) -> "ServerRecord | None":
-        """Return the record in a home, if it is readable; a killed server leaves it behind, but not its lock."""
+        """Return the record in a home, if it is readable.
+
+        A killed server leaves it behind, but not its lock.
+        """
         try:
             fields = read_json(folder / RECORD)
             return cls(

@@ -1,4 +1,4 @@
-"""The APIs by which SageMaker runs jobs, each as one value, and the structures that both sides read.
+"""The APIs by which SageMaker runs jobs, each as one value, and structures both sides read.
 
 SageMaker names all of an API's operations and keys by one rule, so a further API (Transform) is one
 more value here, with its call in ``raysm.core.client`` and its server in ``raysm.local``.
@@ -156,7 +156,7 @@ Resources: TypeAlias = Mapping[str, Any]
 
 
 def preferred(resources: Resources) -> tuple[tuple[str, int], ...]:
-    """Return the preferred types in order, each with its number of instances; empty if there is no choice."""
+    """Return the preferred types in order, with numbers of instances; empty without a choice."""
     return tuple(
         (each["InstanceType"], each.get("InstanceCount") or resources.get("InstanceCount") or 0)
         for each in resources.get("InstancePreferences") or ()
@@ -168,7 +168,10 @@ def selected(resources: Resources, instance_type: str, count: int) -> dict[str, 
 
 
 def settled(resources: Resources) -> Resources:
-    """Return the same with one type and count: the service's choice, or the first preference before it has chosen."""
+    """Return the same with one type and count.
+
+    It is the service's choice, or the first preference before it has chosen.
+    """
     choices = preferred(resources)
     if not choices:
         return resources
@@ -191,7 +194,8 @@ class InputManifest:
             head, *names = json.loads(content)
             prefix = head["prefix"]
         except (ValueError, TypeError, KeyError):
-            prefix, names = None, []
+            prefix = None
+            names = []
         if (
             not isinstance(prefix, str)
             or not names
@@ -199,7 +203,8 @@ class InputManifest:
         ):
             raise InvalidInput(
                 f"{uri} is not a manifest. Write a JSON list with at least one name, "
-                '[{"prefix": "s3://bucket/folder/"}, "name", ...], or drop manifest=True if the file is data'
+                '[{"prefix": "s3://bucket/folder/"}, "name", ...], '
+                "or drop manifest=True if the file is data"
             )
         return cls(prefix=prefix, names=names)
 

@@ -41,7 +41,10 @@ class LoopThread:
             raise
 
     async def carry_out(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` in the loop without blocking the caller's own loop; cancelling this cancels ``work``."""
+        """Run ``work`` in the loop without blocking the caller's own loop.
+
+        Cancelling this cancels ``work``.
+        """
         return await asyncio.wrap_future(self.start(work))
 
     def call(self, function: Callable[P, None], *args: P.args, **named: P.kwargs) -> None:
@@ -73,7 +76,10 @@ class LoopThread:
 
 
 def bound_to_this_loop(function: Callable[P, None]) -> Callable[P, None]:
-    """Return a function that any thread may call, and that calls ``function`` in the current event loop, in order."""
+    """Return a function that any thread may call, and that calls ``function`` in this event loop.
+
+    The calls keep their order.
+    """
     loop = asyncio.get_running_loop()
 
     def call(*args: P.args, **named: P.kwargs) -> None:

@@ -11,7 +11,7 @@ UNLIMITED = 2**60
 
 
 def cgroup_value(root: Path, controller: str, name: str) -> str | None:
-    """Return the content of a file of this process's cgroup, v2 or v1; None if there is no such file.
+    """Return the content of a file of this process's cgroup, v2 or v1, or None.
 
     Inside a container the group is mounted at the root of ``/sys/fs/cgroup``; elsewhere
     ``/proc/self/cgroup`` contains its path.
@@ -46,7 +46,10 @@ def memory_limit(root: Path = ROOT) -> int | None:
 
 
 def memory_used(root: Path = ROOT) -> int | None:
-    """Return the bytes in use by the group, without reclaimable file pages; None if the kernel does not count them."""
+    """Return the bytes in use by the group, without reclaimable file pages.
+
+    None means that the kernel does not count them.
+    """
     for name, inactive in (
         ("memory.current", "inactive_file"),
         ("memory.usage_in_bytes", "total_inactive_file"),
@@ -87,7 +90,10 @@ def others_first() -> Iterator[None]:
 
 
 def go_first() -> None:
-    """Move this process, one of Ray's workers, out of Ray's session, whose priority is lowered here too."""
+    """Move this process, one of Ray's workers, out of Ray's session.
+
+    The priority of that session is lowered here, too.
+    """
     _set_nice(LAST)
     if AUTOGROUP.exists():  # without autogroups, another session would only be harder to end
         with contextlib.suppress(OSError):  # the leader of a process group cannot leave its session

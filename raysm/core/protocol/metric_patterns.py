@@ -1,4 +1,7 @@
-"""Metrics in the lines of a job's log: those of raysm's events, and those that the job's metric definitions find."""
+"""Metrics in the lines of a job's log.
+
+They are those of raysm's events, and those that the job's metric definitions find.
+"""
 
 import contextlib
 import functools
@@ -12,7 +15,10 @@ RANK = re.compile(r"\[rank (\d+)\] ")
 
 
 class MetricPatterns:
-    """The metric definitions of a job; Python's ``re`` cannot compile all expressions that the service takes."""
+    """The metric definitions of a job.
+
+    Python's ``re`` cannot compile all expressions that the service takes.
+    """
 
     def __init__(self, definitions: Iterable[tuple[str, str]]) -> None:
         self._expressions: list[tuple[str, re.Pattern[str]]] = []

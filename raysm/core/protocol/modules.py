@@ -29,7 +29,7 @@ them."""
 
 
 def shared(kind: type, reduction: Any) -> Any:
-    """Return cloudpickle's reduction of a class, so that a process with the same source uses its own."""
+    """Return cloudpickle's reduction of a class: a process with the same source uses its own."""
     if not isinstance(reduction, tuple) or len(reduction) != PARTS:
         return reduction
     module = sys.modules.get(kind.__module__)
@@ -98,8 +98,9 @@ def needs_module(name: str | None) -> str:
     """Return what a reader of a pickle can do about a module that it lacks."""
     package = str(name).partition(".")[0]
     return (
-        f"needs the module {name!r}, which cannot be imported here: read it in a program beside that module, or put"
-        f" its folder into PYTHONPATH; or install it: python3 -m pip install {package}"
+        f"needs the module {name!r}, which cannot be imported here: "
+        "read it in a program beside that module, or put its folder into PYTHONPATH; "
+        f"or install it: python3 -m pip install {package}"
     )
 
 
@@ -107,7 +108,8 @@ class WithModules:
     """A function whose pickle first makes modules importable, by name, from their sources."""
 
     def __init__(self, function: Any, files: Mapping[str, Path]) -> None:
-        self.function, self._files = function, files
+        self.function = function
+        self._files = files
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Pickle reads arguments in their order, so the modules are there when it reads the
@@ -128,7 +130,7 @@ def _second(first: object, second: Any) -> Any:
 
 
 def _read(files: Mapping[str, Path]) -> dict[str, tuple[str, bytes]]:
-    """Return the file and the source of each module by name; of a namespace package both are empty."""
+    """Return each module's file and source by name; of a namespace package both are empty."""
     sources: dict[str, tuple[str, bytes]] = {}
     for name, path in files.items():
         if path.suffix in importlib.machinery.SOURCE_SUFFIXES:

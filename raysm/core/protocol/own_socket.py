@@ -1,4 +1,4 @@
-"""Unix sockets between processes of one user: each end asks the kernel which user is at the other end.
+"""Unix sockets between processes of one user: each end asks the kernel for the other's user.
 
 A TCP port says nothing about who listens: when a process ends, any user of the machine can take the
 port that it had.
@@ -23,7 +23,10 @@ DARWIN_BYTES = 76
 
 
 def peer_user(connection: socket.socket) -> int:
-    """Return the number of the user at the other end of a Unix socket: for a listener, the user who made it listen."""
+    """Return the number of the user at the other end of a Unix socket.
+
+    For a listener, this is the user who made it listen.
+    """
     if sys.platform.startswith("linux"):
         found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(UCRED))
         return int(struct.unpack(UCRED, found)[1])
@@ -32,7 +35,10 @@ def peer_user(connection: socket.socket) -> int:
 
 
 def is_trusted(user: int) -> bool:
-    """Return whether a user may answer for this one: the same user, or root, who can do everything anyway."""
+    """Return whether a user may answer for this one: the same user, or root.
+
+    Root can do everything anyway.
+    """
     return user in (0, os.geteuid())
 
 

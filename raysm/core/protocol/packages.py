@@ -32,7 +32,8 @@ RUN_BY_INSTANCES = ("core/", "instance/", "features/")
 """Folders of the package whose bytecode is sent too: compiling it took each instance a third of a
 second."""
 ON_THE_LAPTOP = re.compile(
-    r"(core/client|cli|features/(account|dashboard|experiments|grid))/|features/\w+/(client|notebook|\w*command\w*\.py)"
+    r"(core/client|cli|features/(account|dashboard|experiments|grid))/"
+    r"|features/\w+/(client|notebook|\w*command\w*\.py)"
 )
 """What few jobs import, in folders of ``RUN_BY_INSTANCES`` too: it has no bytecode, and stays in
 the zip, because each file takes time to create."""
@@ -87,13 +88,18 @@ def _metadata(package: str) -> dict[str, bytes]:
     folder = f"{package}-{raysm.__version__}.dist-info"
     entries = "".join(f"{name} = {value}\n" for name, value in own_entries())
     return {
-        f"{folder}/METADATA": f"Metadata-Version: 2.1\nName: {package}\nVersion: {raysm.__version__}\n".encode(),
+        f"{folder}/METADATA": (
+            f"Metadata-Version: 2.1\nName: {package}\nVersion: {raysm.__version__}\n"
+        ).encode(),
         f"{folder}/entry_points.txt": f"[{GROUP}]\n{entries}".encode(),
     }
 
 
 def _state_of(package: Path, paths: Sequence[Path], metadata: Mapping[str, bytes]) -> str:
-    """Return a digest of each file's name, size and time of change, by which Python validates bytecode too."""
+    """Return a digest of each file's name, size and time of change.
+
+    Python validates bytecode by these, too.
+    """
     state = hashlib.sha256(repr(metadata).encode())
     for path in paths:
         status = path.stat()
@@ -111,7 +117,8 @@ def _packed(
         for name, data in metadata.items():
             _write(archive, name, data)
         for path in paths:
-            name, source = path.relative_to(package.parent).as_posix(), path.read_bytes()
+            name = path.relative_to(package.parent).as_posix()
+            source = path.read_bytes()
             files = {name: source}
             inside = path.relative_to(package).as_posix()
             is_run = path.suffix == ".py" and (
@@ -201,7 +208,10 @@ NEEDS = {
 
 
 def installed_version(package: str) -> str | None:
-    """Return a package's version by its metadata; None without them, which a source tree on the path has not."""
+    """Return a package's version by its metadata, or None.
+
+    A source tree on the path has no metadata.
+    """
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -212,7 +222,10 @@ NAME = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)")
 
 
 def name_of(requirement: str) -> str:
-    """Return the package's normalized name (``a-b`` for ``A_b``) in a line of requirements.txt; empty without one."""
+    """Return a package's normalized name in a line of requirements.txt: ``a-b`` for ``A_b``.
+
+    It is empty if there is none.
+    """
     match = NAME.match(requirement)
     return re.sub(r"[-_.]+", "-", match[1]).lower() if match else ""
 

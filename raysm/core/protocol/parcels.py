@@ -1,4 +1,6 @@
-"""Large values between a session and its clients: pickles whose large buffers travel beside them, without copies.
+"""Large values between a session and its clients.
+
+They are pickles whose large buffers are sent next to them, without copies.
 
 A *parcel* is either a plain pickle, or a line with ``MARK`` and the sizes of the pickle and its
 buffers as JSON, followed by the pickle and the buffers, each padded to ``ALIGNMENT`` bytes. A
@@ -28,7 +30,7 @@ MAX_LINE_BYTES = 4096
 
 
 class Pickled:
-    """A file and a ``buffer_callback`` for a pickler; collects the pieces, without copies of large ones."""
+    """A file and a ``buffer_callback`` for a pickler; collects pieces, large ones uncopied."""
 
     def __init__(self) -> None:
         self._pieces: list[Piece] = []
@@ -71,7 +73,10 @@ def _padding(size: int) -> list[Piece]:
 
 
 def load(content: Any, loads: Any = pickle.loads) -> Any:
-    """Return the value of a parcel. Its arrays share the memory of ``content``, and are writable if that is."""
+    """Return the value of a parcel.
+
+    Its arrays share the memory of ``content``, and are writable if that is.
+    """
     view = memoryview(content)
     if bytes(view[: len(MARK)]) != MARK:
         return loads(view)
@@ -79,7 +84,8 @@ def load(content: Any, loads: Any = pickle.loads) -> Any:
     while b"\n" not in (line := bytes(view[start : start + MAX_LINE_BYTES])):
         start += MAX_LINE_BYTES
     end = start + line.index(b"\n") + 1
-    position, parts = end, []
+    position = end
+    parts = []
     for size in json.loads(bytes(view[len(MARK) : end])):
         parts.append(view[position : position + size])
         position += size + -size % ALIGNMENT
@@ -141,7 +147,8 @@ class Scattered:
     """
 
     def __init__(self, reference: bytes, size: int) -> None:
-        self._reference, self._size = reference, size
+        self._reference = reference
+        self._size = size
 
     def __reduce__(self) -> Any:
         return _value, (self._reference,)

@@ -30,7 +30,10 @@ class Paths:
 
     @classmethod
     def found_in(cls, base: Path) -> "Paths":
-        """Return the layout that the service has made under ``base``; a Training job's if there is none yet."""
+        """Return the layout that the service has made under ``base``.
+
+        It is a Training job's if there is none yet.
+        """
         # The file decides, because a Processing job may have a user's folder input/config.
         training = cls(base)
         if training.resource_config.exists():
@@ -85,35 +88,46 @@ class Paths:
 
     @property
     def model(self) -> Path:
-        """Folder of the result: uploaded as files to ``output/model/``, or as a Processing job's ``raysm-result``."""
+        """Folder of the result.
+
+        It is uploaded as files to ``output/model/``, or as a Processing job's ``raysm-result``.
+        """
         return self.base / self.api.layout.model
 
     @property
     def output_data(self) -> Path:
-        """Folder of other outputs: uploaded to ``output/data/``, or as a Processing job's output ``raysm-data``."""
+        """Folder of other outputs.
+
+        It is uploaded to ``output/data/``, or as a Processing job's output ``raysm-data``.
+        """
         return self.base / self.api.layout.output_data
 
     @property
     def failure(self) -> Path:
-        """The file whose first 1024 characters become FailureReason (a Processing job's ExitMessage)."""
+        """The file whose first 1024 characters become FailureReason (in Processing ExitMessage)."""
         return self.base / self.api.layout.failure
 
     @property
     def checkpoints(self) -> Path:
-        """Folder that the service synchronises with the checkpoint URI (training only); all hosts share one prefix."""
+        """Folder that the service synchronises with the checkpoint URI (training only).
+
+        All hosts share one prefix.
+        """
         return self.base / "checkpoints"
 
     def state(self, host: str) -> Path:
-        """Folder of ``host`` among the checkpoints, because the files of all instances share one prefix."""
+        """Folder of ``host`` among the checkpoints, because all instances share one prefix."""
         return self.checkpoints / host
 
     @property
     def working(self) -> Path:
-        """The folder in which the workers of a training run; with ``in_state`` a link to the state folder."""
+        """The folder in which a training's workers run; with ``in_state`` a link to the state."""
         return self.scratch / "training"
 
     def records(self, *, lasting: bool) -> Path:
-        """Folder of a similarity's finished parts: with ``lasting`` among the checkpoints, else lost with the job.
+        """Folder of a similarity's finished parts.
+
+        With ``lasting`` it is among the checkpoints, else it is lost with the job.
 
         It is never below the result, because a killed driver would leave it there.
         """
@@ -125,7 +139,10 @@ class Paths:
         return self.checkpoints / "raysm" / "batch"
 
     def sweep(self, *, lasting: bool) -> Path:
-        """Folder of a sweep's trials: with ``lasting`` among the job's checkpoints, else lost with the job."""
+        """Folder of a sweep's trials.
+
+        With ``lasting`` it is among the job's checkpoints, else it is lost with the job.
+        """
         return (self.checkpoints / "raysm" if lasting else self.scratch) / "sweep"
 
     @property

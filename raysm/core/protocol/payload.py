@@ -1,4 +1,4 @@
-"""The folder that travels to every instance as the channel ``raysm``.
+"""The folder that is sent to every instance as the channel ``raysm``.
 
 ::
 
@@ -6,10 +6,10 @@
     raysm.zip          raysm itself, so that any image with Python works
     request.json       the JobRequest
     token              the job's secret, hex; only its owner can read it
-    source/            the user's source, found by ``contract.source``; never empty, because an object store has no
-                       empty folders
-    function.pkl       cloudpickle's bytes of ``(function, args, kwargs)``, if the workload is pickled
-    requirements.txt   the requirements that pip installs before the instance joins, if there are any
+    source/            the user's source, found by ``contract.source``; never empty, because an
+                       object store has no empty folders
+    function.pkl       cloudpickle's bytes of ``(function, args, kwargs)`` of a pickled workload
+    requirements.txt   the requirements, if any, that pip installs before the instance joins
     wheels/            packages that travel; pip looks here first
     digests.json       SHA-256 of every other file, verified before any of them is used
 
@@ -19,7 +19,8 @@ may write to the bucket, but not call the API, can therefore not change what an 
 
 A grid sends the payload in two parts, so that the source of 100,000 rows is uploaded once::
 
-    raysm/       the shared part: start.py, raysm.zip, source/ …; its prefix contains a digest of its content
+    raysm/       the shared part: start.py, raysm.zip, source/ …; its prefix contains a digest of
+                 its content
     raysm-job/   the job's own part: job.json (the request and the digests), token, function.pkl
 
 The instance joins both parts and verifies the whole as usual.
@@ -178,7 +179,10 @@ def contents_of(
     wheels: Sequence[Path] = (),
     token: bytes | None = None,
 ) -> Contents:
-    """Return the payload of ``request``, whose code is a source (None finds a script's) or a pickled function."""
+    """Return the payload of ``request``.
+
+    Its code is a source (None finds a script's) or a pickled function.
+    """
     is_pickled = request.workload.pickled_by is not None
     assert (function is not None) == is_pickled, "a function goes with its pickle"
     script = request.workload.entry_script
@@ -249,7 +253,8 @@ def check_wheels(wheels: Sequence[Path]) -> None:
         # All wheels travel in one folder, where the second would replace the first.
         if wheel.name in paths:
             raise InvalidRequest(
-                f"two wheels are named {wheel.name!r}: {paths[wheel.name]} and {wheel}; give one of them"
+                f"two wheels are named {wheel.name!r}: "
+                f"{paths[wheel.name]} and {wheel}; give one of them"
             )
         paths[wheel.name] = wheel
 
@@ -274,12 +279,15 @@ def read_request(folder: Path) -> JobRequest:
 
 @contextlib.contextmanager
 def _importable(source: Path) -> Iterator[None]:
-    """Put the user's source into ``sys.path`` during the body, because it may define the kind of the workload.
+    """Put the user's source into ``sys.path`` during the body.
+
+    The source may define the kind of the workload.
 
     Afterwards the bootstrap must not import a user's module that has the name of one of Python's.
     """
     # Bytecode in the payload would count as added when the next process of the job verifies it.
-    writes_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    writes_bytecode = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
     sys.path.insert(0, str(source))
     try:
         yield
@@ -296,16 +304,21 @@ def _check_function(name: str, python: str, digests: Mapping[str, str]) -> None:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     if python != version:
         raise InvalidPayload(
-            f"the function {name} was pickled by Python {python}, but this instance has {version}, which may read the "
-            f"pickle wrongly; use an image with Python {python}, or submit from Python {version}"
+            f"the function {name} was pickled by Python {python}, "
+            f"but this instance has {version}, which may read the pickle wrongly; "
+            f"use an image with Python {python}, or submit from Python {version}"
         )
 
 
 def join(shared: Path, job_part: Path, folder: Path) -> Path:
-    """Join both parts into a payload in ``folder``, which must not exist yet; return the folder, unverified."""
+    """Join both parts into a payload in ``folder``, which must not exist yet.
+
+    Return the folder, unverified.
+    """
     try:
         job = read_json(job_part / JOB)
-        digests, request = str(job["digests"]), str(job["request"])
+        digests = str(job["digests"])
+        request = str(job["request"])
         optional = [name for name in (FUNCTION,) if (job_part / name).exists()]
         files = {name: (job_part / name).read_bytes() for name in (TOKEN, *optional)}
     except (InvalidConfig, OSError, KeyError, TypeError) as error:

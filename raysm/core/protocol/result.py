@@ -60,7 +60,9 @@ class Failure:
         return f"{self.error_type}: {self.message}".strip().removesuffix(":")
 
     def reason(self) -> str:
-        """Return at most MAX_REASON characters: the exception first, then as much of the traceback's end as fits.
+        """Return at most MAX_REASON characters: the exception, and the traceback's end.
+
+        The exception comes first, then as much of the traceback's end as fits.
 
         A traceback that does not fit loses the frames of installed packages, because the user's own
         say more. The message of a task's error is a whole traceback, with the exception in its last
@@ -105,7 +107,10 @@ PACKAGE = re.compile(r".*/(site|dist)-packages/")
 
 
 def without_frames(traceback: str, dropped: re.Pattern[str]) -> str:
-    """Return a traceback without the frames whose first line matches; the whole traceback if there are no others."""
+    """Return a traceback without the frames whose first line matches.
+
+    If there are no others, return the whole traceback.
+    """
     kept: list[str] = []
     is_dropped = False
     for line in traceback.splitlines():
@@ -163,7 +168,7 @@ class ResultFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """A result: its files, the inputs and versions that it was computed from, and how long it took."""
+    """A result: its files, the inputs and versions it was computed from, and how long it took."""
 
     job: str
     """The job's name."""
@@ -214,7 +219,10 @@ class Manifest:
 
 
 def own_manifest(folder: Path) -> Manifest | None:
-    """Return the manifest that raysm wrote into a folder; None if there is none, or a user's own file of that name."""
+    """Return the manifest that raysm wrote into a folder, or None.
+
+    None means that there is none, or a user's own file of that name.
+    """
     path = folder / MANIFEST
     # The first bytes are checked, because a user's own file can be large.
     try:
@@ -233,7 +241,10 @@ def described_file(name: str, size_bytes: int, sha256: str) -> ResultFile:
 
 
 def how_to_read(path: str, suffix: str | None = None) -> str:
-    """Return a line of Python that reads a file, or a folder of files that end with ``suffix``; empty if unknown."""
+    """Return a line of Python that reads a file, or files that end with ``suffix``.
+
+    The files are in one folder. The line is empty if unknown.
+    """
     template = READERS.get(PurePath(path).suffix if suffix is None else suffix, "")
     # Users paste the line: a name must not end the string, or hide a part of it.
     if path.isprintable() and not set("\"'\\") & set(path):

@@ -1,4 +1,6 @@
-"""``python script_main.py SCRIPT ARGUMENT …``: runs a script as ``python SCRIPT ARGUMENT …`` does, but leaves faster.
+"""``python script_main.py SCRIPT ARGUMENT …``: runs a script as ``python`` does, but leaves faster.
+
+It does what ``python SCRIPT ARGUMENT …`` does.
 
 Torch's static destructors can abort a process whose work is done (SIGABRT,
 "terminate called without an active exception"; pytorch issues 190489 and 179291), and tearing down
@@ -38,7 +40,10 @@ def command(script: str, arguments: Sequence[str]) -> list[str]:
 
 
 def leave_at_once_after_exit_handlers() -> Callable[[int], None]:
-    """Make this process leave by ``os._exit`` after its exit handlers; return a function that sets its exit status.
+    """Make this process leave by ``os._exit`` after its exit handlers.
+
+    Returns:
+        A function that sets its exit status.
 
     Call it before anything else registers an exit handler: the first that is registered is called
     last.
@@ -54,7 +59,10 @@ def leave_at_once_after_exit_handlers() -> Callable[[int], None]:
 
 
 class KeepGroups:
-    """A finder for ``sys.meta_path``: once torch's module of process groups is imported, destroyed ones are kept."""
+    """A finder for ``sys.meta_path`` that keeps destroyed process groups of torch.
+
+    It does so once torch's module of process groups is imported.
+    """
 
     name = "torch.distributed.distributed_c10d"
 
@@ -86,7 +94,9 @@ class KeepGroups:
 
 
 def run_script(script: str, arguments: Sequence[str]) -> None:
-    """Run ``script``; it sees ``sys.argv``, ``sys.path[0]`` and ``__main__`` as if Python had been started with it.
+    """Run ``script`` as if Python had been started with it.
+
+    That concerns ``sys.argv``, ``sys.path[0]`` and ``__main__``.
 
     Unlike with ``runpy.run_path``, the module stays: threads and exit handlers that outlive the
     last line find it.
@@ -150,7 +160,10 @@ def _leave(status: int) -> None:
 
 
 def _flush_files() -> None:
-    """Write out files that are still open: Python does so as it destroys them, which does not happen here."""
+    """Write out files that are still open.
+
+    Python does so as it destroys them, which does not happen here.
+    """
     gc.unfreeze()
     standard = {id(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)}
     # Compare types, because ``isinstance`` would run code of proxy objects.
@@ -176,7 +189,7 @@ def _try_each(files: Sequence[Any], method: str) -> None:
 
 
 def show_stacks(role: str) -> None:
-    """Let ``raysm stacks`` see this process; see ``stack_signal``, which is loaded by its path too."""
+    """Let ``raysm stacks`` see this process; see ``stack_signal``, also loaded by its path."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stack_signal.py")
     loader = importlib.machinery.SourceFileLoader("raysm_stack_signal", path)
     module = types.ModuleType(loader.name)

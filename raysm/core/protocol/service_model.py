@@ -1,4 +1,6 @@
-"""Validate requests against botocore's model of SageMaker, for the client and for the embedded SageMaker.
+"""Validate requests against botocore's model of SageMaker.
+
+The client and the embedded SageMaker do so.
 
 boto3 itself checks only types, required keys and minimums; this also checks maximums, enums and
 patterns. The client words violations with remedies before it uploads anything, the embedded
@@ -25,7 +27,9 @@ ANYTHING = re.compile(r".*", re.DOTALL)
 
 @functools.cache
 def compiled(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern of the API, which is written for Java; one that Python cannot compile matches everything.
+    """Compile a pattern of the API, which is written for Java.
+
+    One that Python cannot compile matches everything.
 
     In the model ``.*`` also matches line breaks, but ``.+`` matches one line.
     """
@@ -87,7 +91,10 @@ class Violation:
 
 @functools.cache
 def loader() -> Any:
-    """Return botocore's cached reader of its data files, one for the process: reading them takes 0.1 s."""
+    """Return botocore's cached reader of its data files, one for the process.
+
+    Reading them takes 0.1 s.
+    """
     from botocore.loaders import Loader
 
     return Loader()
@@ -114,7 +121,10 @@ def violations(operation: str, parameters: Any, *, takes_files: bool) -> Iterato
 
 
 def may_be_newer(path: tuple[Step, ...], value: str) -> bool:
-    """Return whether an unknown value may be an instance type that AWS has added since this botocore was released."""
+    """Return whether an unknown value may be a newer instance type.
+
+    AWS may have added it since this botocore was released.
+    """
     return path[-1:] == ("InstanceType",) and INSTANCE_TYPE.fullmatch(value) is not None
 
 
@@ -158,7 +168,8 @@ def violations_in(
 
 
 def _check_text(value: str, shape: Any, path: tuple[Step, ...]) -> Iterator[Violation]:
-    values, pattern = shape.metadata.get("enum"), shape.metadata.get("pattern")
+    values = shape.metadata.get("enum")
+    pattern = shape.metadata.get("pattern")
     if values and value not in values:
         yield _violation(Rule.VALUES, value, shape, path)
     yield from _bounds(value, len(value), shape, path)
@@ -190,7 +201,8 @@ def _is_of_type(value: Any, type_name: str) -> bool:
 
 
 def _bounds(value: Any, size: float, shape: Any, path: tuple[Step, ...]) -> Iterator[Violation]:
-    least, most = shape.metadata.get("min"), shape.metadata.get("max")
+    least = shape.metadata.get("min")
+    most = shape.metadata.get("max")
     if least is not None and size < least:
         yield _violation(Rule.LEAST, value, shape, path, size)
     if most is not None and size > most:

@@ -60,7 +60,10 @@ def _type_or_groups(request: Parameters) -> Iterator[str]:
     if groups and (
         resources.get("InstanceType") is not None or resources.get("InstanceCount") is not None
     ):
-        yield "ResourceConfig: give either InstanceGroups, or InstanceType and InstanceCount, not both"
+        yield (
+            "ResourceConfig: give either InstanceGroups, "
+            "or InstanceType and InstanceCount, not both"
+        )
     # The model allows a count of 0, which stands for no count beside groups.
     if (
         not groups
@@ -75,7 +78,10 @@ def _groups(request: Parameters) -> Iterator[str]:
     groups = request["ResourceConfig"].get("InstanceGroups") or []
     names = [group.get("InstanceGroupName") for group in groups]
     if len(set(names)) != len(names):
-        yield f"ResourceConfig: instance groups must have distinct names, got {', '.join(map(str, names))}"
+        yield (
+            "ResourceConfig: instance groups must have distinct names, "
+            f"got {', '.join(map(str, names))}"
+        )
     # The model allows a count of 0 in groups too.
     if not all(group.get("InstanceCount") for group in groups):
         yield "ResourceConfig: each instance group needs an InstanceCount of at least 1"
@@ -89,7 +95,10 @@ def _runtime(request: Parameters) -> Iterator[str]:
     ) or DEFAULT_RUNTIME_S
     if runtime > MAX_RUNTIME_S:
         days = MAX_RUNTIME_S // 86_400
-        yield f"StoppingCondition: MaxRuntimeInSeconds is {runtime}, the maximum is {MAX_RUNTIME_S} ({days} days)"
+        yield (
+            f"StoppingCondition: MaxRuntimeInSeconds is {runtime}, "
+            f"the maximum is {MAX_RUNTIME_S} ({days} days)"
+        )
 
 
 @_rule(TRAINING, source=f"{REFERENCE}/API_StoppingCondition.html")
@@ -124,11 +133,17 @@ def _preferences(request: Parameters) -> Iterator[str]:
         yield "ResourceConfig: InstancePreferences is not supported with EnableManagedSpotTraining"
     names = [each["InstanceType"] for each in choices]
     if len(set(names)) != len(names):
-        yield f"ResourceConfig: an instance type can appear only once in InstancePreferences, got {', '.join(names)}"
+        yield (
+            "ResourceConfig: an instance type can appear only once in InstancePreferences, "
+            f"got {', '.join(names)}"
+        )
     counts = [each.get("InstanceCount") for each in choices]
     # The model allows 0, which stands for no count.
     if any(counts) if resources.get("InstanceCount") else not all(counts):
-        yield "ResourceConfig: give InstanceCount once, or with each of InstancePreferences, at least 1"
+        yield (
+            "ResourceConfig: give InstanceCount once, "
+            "or with each of InstancePreferences, at least 1"
+        )
 
 
 @_rule(
@@ -142,7 +157,10 @@ def _warm_pool(request: Parameters) -> Iterator[str]:
     if not resources.get("KeepAlivePeriodInSeconds"):
         return
     if request.get("EnableManagedSpotTraining"):
-        yield "ResourceConfig: KeepAlivePeriodInSeconds is not supported with EnableManagedSpotTraining"
+        yield (
+            "ResourceConfig: "
+            "KeepAlivePeriodInSeconds is not supported with EnableManagedSpotTraining"
+        )
     if resources.get("InstanceGroups"):
         yield "ResourceConfig: KeepAlivePeriodInSeconds is not supported with InstanceGroups"
 
@@ -163,7 +181,10 @@ def _channel_names(request: Parameters) -> Iterator[str]:
 def _compression(request: Parameters) -> Iterator[str]:
     for channel in request.get("InputDataConfig") or []:
         if channel.get("CompressionType", "None") != "None" and channel.get("InputMode") != "Pipe":
-            yield f"channel {channel['ChannelName']!r}: CompressionType is supported in Pipe mode only"
+            yield (
+                f"channel {channel['ChannelName']!r}: "
+                "CompressionType is supported in Pipe mode only"
+            )
 
 
 @_rule(TRAINING, source=f"{GUIDE}/train-heterogeneous-cluster-how-to-configure.html")
@@ -198,11 +219,17 @@ def _fast_file(request: Parameters) -> Iterator[str]:
         if (channel.get("InputMode") or mode) != "FastFile":
             continue
         if source.get("S3DataType", "S3Prefix") != "S3Prefix":
-            yield f"channel {channel['ChannelName']!r}: FastFile takes an S3Prefix, not {source['S3DataType']}"
+            yield (
+                f"channel {channel['ChannelName']!r}: "
+                f"FastFile takes an S3Prefix, not {source['S3DataType']}"
+            )
         # A URI with a suffix names one object: as a prefix it would match nothing, and the channel
         # would be empty.
         if PurePosixPath(uri).suffix and not uri.endswith("/"):
-            yield f"channel {channel['ChannelName']!r}: FastFile takes a prefix, and {uri!r} is one object"
+            yield (
+                f"channel {channel['ChannelName']!r}: "
+                f"FastFile takes a prefix, and {uri!r} is one object"
+            )
 
 
 @_rule(TRAINING, source=f"{GUIDE}/train-remote-debugging.html")
@@ -220,7 +247,10 @@ def _processing_names(request: Parameters) -> Iterator[str]:
     # Inputs and outputs share one set of names.
     names += [item["OutputName"] for item in outputs]
     if len(set(names)) != len(names):
-        yield f"ProcessingInputs and ProcessingOutputConfig: names must be unique, got {', '.join(names)}"
+        yield (
+            "ProcessingInputs and ProcessingOutputConfig: "
+            f"names must be unique, got {', '.join(names)}"
+        )
 
 
 @_rule(PROCESSING, source=f"{REFERENCE}/API_ProcessingS3Input.html")
@@ -229,20 +259,28 @@ def _processing_paths(request: Parameters) -> Iterator[str]:
         source = item.get("S3Input") or {}
         # Without S3Input it is a DatasetDefinition, which has its own LocalPath.
         if source and not source.get("LocalPath") and not item.get("AppManaged"):
-            yield f"input {item['InputName']!r}: S3Input needs a LocalPath unless AppManaged is true"
+            yield (
+                f"input {item['InputName']!r}: S3Input needs a LocalPath unless AppManaged is true"
+            )
 
 
 @_rule(
     TRAINING,
     PROCESSING,
     source=f"{REFERENCE}/API_ResourceConfig.html",
-    remedy="the hardware encrypts these disks; drop --volume-kms-key (in Python: Security(volume_kms_key=…))",
+    remedy=(
+        "the hardware encrypts these disks; drop --volume-kms-key (in Python: "
+        "Security(volume_kms_key=…))"
+    ),
 )
 def _volume_key(request: Parameters) -> Iterator[str]:
     path, resources, types = _volume_of(request)
     # The key is allowed if one of the groups has a volume.
     if resources.get("VolumeKmsKeyId") and types and all(map(has_local_storage, types)):
-        yield f"{path}: VolumeKmsKeyId is not supported for instance types with local storage ({', '.join(types)})"
+        yield (
+            f"{path}: VolumeKmsKeyId is not supported for instance types with local "
+            f"storage ({', '.join(types)})"
+        )
 
 
 @_rule(
@@ -256,7 +294,10 @@ def _volume_key_form(request: Parameters) -> Iterator[str]:
     key = resources.get("VolumeKmsKeyId") or ""
     # The model's pattern allows an alias, so AWS would refuse it only after the upload.
     if key.startswith("alias/") or ":alias/" in key:
-        yield f"{path}: VolumeKmsKeyId is {key!r}, which is an alias; a volume takes only the ID or ARN of a key"
+        yield (
+            f"{path}: VolumeKmsKeyId is {key!r}, which is an alias; "
+            "a volume takes only the ID or ARN of a key"
+        )
 
 
 @_rule(TRAINING, PROCESSING, source=f"{REFERENCE}/API_VpcConfig.html")
@@ -284,11 +325,17 @@ def _volume_size(request: Parameters) -> Iterator[str]:
         room_gb = local_storage_gb(name)
         # Unknown sizes are not checked: a guess would refuse volumes that fit.
         if room_gb is not None and size_gb > room_gb:
-            yield f"{path}: VolumeSizeInGB is {size_gb}, and {name} has {room_gb} GB of local storage in its place"
+            yield (
+                f"{path}: VolumeSizeInGB is {size_gb}, "
+                f"and {name} has {room_gb} GB of local storage in its place"
+            )
 
 
 def _volume_of(request: Parameters) -> tuple[str, Parameters, list[str]]:
-    """Return the path of the structure with the volume's size, the structure itself, and its instance types."""
+    """Return the path of the structure with the volume's size, that structure, and its types.
+
+    The types are those of instances.
+    """
     path = "ResourceConfig" if "ResourceConfig" in request else "ProcessingResources.ClusterConfig"
     resources: Any = request
     for key in path.split("."):

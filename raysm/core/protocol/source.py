@@ -105,7 +105,10 @@ def _names_read(path: Path, changed_ns: int, size: int) -> _Names:
 
 
 def find_module(name: str, folder: Path) -> Path | None:
-    """Return the file or package folder that ``import name`` would find in ``folder``, the first in ``sys.path``."""
+    """Return the file or package folder that ``import name`` would find in ``folder``.
+
+    ``folder`` is the first in ``sys.path``.
+    """
     package = folder / name
     if (package / "__init__.py").is_file():
         return package
@@ -121,7 +124,10 @@ def find_module(name: str, folder: Path) -> Path | None:
 
 @functools.cache
 def _is_installed(name: str, folder: Path) -> bool:
-    """Return whether another folder has a module of that name, which Python prefers to a namespace package."""
+    """Return whether another folder has a module of that name.
+
+    Python prefers it to a namespace package.
+    """
     places = [place for place in sys.path if Path(place or ".").resolve() != folder.resolve()]
     spec = importlib.machinery.PathFinder.find_spec(name, places)
     # Another namespace package has no origin; of two, Python takes the first, which is the
@@ -166,7 +172,10 @@ class Source:
     @property
     def summary(self) -> str:
         names = sorted(self.files, key=lambda name: (name != self.script, "/" in name, name))
-        text = f"{listed(names, MAX_NAMED)}, {_text_of(sum(path.stat().st_size for path in self.files.values()))}"
+        text = (
+            f"{listed(names, MAX_NAMED)}, "
+            f"{_text_of(sum(path.stat().st_size for path in self.files.values()))}"
+        )
         if self.outside:
             links = [f"{name} -> {target}" for name, target in self.outside.items()]
             text += f"; {len(links):,} of the files lie outside of {self.folder}, through links: "
@@ -189,28 +198,32 @@ class Source:
             return f"{self.folder} sends {self.summary}" if self.outside else None
         largest = max(sizes, key=lambda name: sizes[name])
         return (
-            f"{self.folder} sends {len(sizes):,} files, {_text_of(sum(sizes.values()))}, the largest of them {largest} "
-            f"with {_text_of(sizes[largest])}: each is uploaded by itself, and downloaded by every instance; make data "
-            f"an input, and keep what is no source out of {option('source_dir')}"
+            f"{self.folder} sends {len(sizes):,} files, {_text_of(sum(sizes.values()))}, "
+            f"the largest of them {largest} with {_text_of(sizes[largest])}: "
+            "each is uploaded by itself, and downloaded by every instance; "
+            f"make data an input, and keep what is no source out of {option('source_dir')}"
         )
 
     @property
     def hiding(self) -> list[str]:
-        """The files that hide modules of Python's standard library, because their folder is the first in the path."""
+        """The files that hide modules of Python's standard library.
+
+        They do because their folder is the first in the path.
+        """
         own = sys.stdlib_module_names
         return [
             name for name in self.files if name.endswith(".py") and name.removesuffix(".py") in own
         ]
 
     def remedy_for(self, failure: str) -> str | None:
-        """Return the remedy for a failure by a missing or hidden module; None for other failures."""
+        """Return the remedy for a failure by a missing or hidden module; None for others."""
         if OF_AN_IMPORT.search(failure):
             for name in self.hiding:
                 stem = name.removesuffix(".py")
                 if "circular import" in failure or re.search(rf"\b{stem}\b", failure):
                     return (
-                        f"{name} hides Python's own module {stem!r}, which other packages import: give the file "
-                        "another name"
+                        f"{name} hides Python's own module {stem!r}, which other packages import: "
+                        "give the file another name"
                     )
         missing = MISSING.search(failure)
         if missing is None:
@@ -218,10 +231,16 @@ class Source:
         # The message may name a submodule.
         name = missing[1].partition(".")[0]
         if name == "smdistributed":
-            return "raysm.training replaces smdistributed: docs/guides/come-from-smdistributed.md shows each call"
+            return (
+                "raysm.training replaces smdistributed: "
+                "docs/guides/come-from-smdistributed.md shows each call"
+            )
         module = find_module(name, self.folder)
         if module is None:
-            return f"if a package has {name}, send it: --requirement {name} (in Python: requirements=[{name!r}])"
+            return (
+                f"if a package has {name}, send it: --requirement {name} (in Python: "
+                f"requirements=[{name!r}])"
+            )
         # A module that has travelled is missing for another reason.
         if any(path == module or module in path.parents for path in self.files.values()):
             return None
@@ -231,7 +250,10 @@ class Source:
             if self.script is None
             else f", or send the folder with {option('source_dir', str(self.folder))}"
         )
-        return f"{module.name} lies beside {where}, and no import names it, so it was not sent: import it there{remedy}"
+        return (
+            f"{module.name} lies beside {where}, and no import names it, so it was not sent: "
+            f"import it there{remedy}"
+        )
 
 
 def source_of(workload: ScriptWorkload) -> Source:
@@ -256,15 +278,17 @@ def source_of(workload: ScriptWorkload) -> Source:
         read_tree(script)
     except SyntaxError as error:
         raise InvalidRequest(
-            f"{workload.script}, line {error.lineno or 1}: {error.msg}; correct it; if the script is for another "
-            f"version of Python, send its whole folder: {option('source_dir')}"
+            f"{workload.script}, line {error.lineno or 1}: {error.msg}; correct it; if the script "
+            f"is for another version of Python, send its whole folder: {option('source_dir')}"
         ) from error
     # If the script is a link, Python imports from the folder of its target.
     return _with_neighbours(script, imported_modules([script]), script.resolve().parent)
 
 
 def interpreter(script: Path) -> tuple[str, ...]:
-    """Return the words that run a script which is not Python: ``bash``, or those of its first line; empty for Python.
+    """Return the words that run a script which is not Python.
+
+    They are ``bash``, or those of its first line; empty for Python.
 
     Args:
         script: A file.
@@ -282,7 +306,8 @@ def source_of_modules(names: Iterable[str], folder: Path) -> Source:
 
 
 def _check_there(workload: ScriptWorkload) -> None:
-    script, is_command = Path(workload.script), workload.command
+    script = Path(workload.script)
+    is_command = workload.command
     if workload.source_dir is None:
         if not is_command and not script.is_file():
             raise InvalidRequest(
@@ -298,7 +323,8 @@ def _check_there(workload: ScriptWorkload) -> None:
     # A script outside of the folder would not travel.
     if name.is_absolute() or not (folder / name).resolve().is_relative_to(folder.resolve()):
         raise InvalidRequest(
-            f"the script {workload.script!r} must be a path inside source_dir={workload.source_dir!r}"
+            f"the script {workload.script!r} must be a path inside "
+            f"source_dir={workload.source_dir!r}"
         )
     if not (folder / name).is_file():
         raise InvalidRequest(
@@ -307,11 +333,15 @@ def _check_there(workload: ScriptWorkload) -> None:
 
 
 def _name_in(folder: Path, script: str) -> str:
-    """Return the script's path inside ``folder``, if it is given relative to that folder or to the working folder."""
+    """Return the script's path inside ``folder``, if it is given relative to a known folder.
+
+    Known are that folder and the working folder.
+    """
     path = Path(script)
     if path.is_absolute() or not (folder / path).is_file():
         # The file itself may be a link, whose own name counts.
-        here, real_folder = path.parent.resolve() / path.name, folder.resolve()
+        here = path.parent.resolve() / path.name
+        real_folder = folder.resolve()
         if here.is_file() and here.is_relative_to(real_folder):
             return here.relative_to(real_folder).as_posix()
     return path.as_posix()
@@ -339,15 +369,15 @@ def _with_neighbours(script: Path | None, names: Iterable[str], folder: Path) ->
             else f"send the folder with {option('source_dir')}"
         )
         raise InvalidRequest(
-            f"{source.script or 'the function'} and what it imports beside it are {_text_of(sum(sizes.values()))}, "
-            f"more than {MAX_BYTES // 1_000_000} MB; the largest is {largest} with {_text_of(sizes[largest])}: make "
-            f"data an input, or {otherwise}"
+            f"{source.script or 'the function'} and what it imports beside it are "
+            f"{_text_of(sum(sizes.values()))}, more than {MAX_BYTES // 1_000_000} MB; the largest "
+            f"is {largest} with {_text_of(sizes[largest])}: make data an input, or {otherwise}"
         )
     return source
 
 
 def _neighbours(names: Iterable[str], folder: Path) -> list[Path]:
-    """Return the modules and packages in ``folder`` among ``names``, and those that they import in turn."""
+    """Return ``folder``'s modules and packages among ``names``, and those they import in turn."""
     modules: dict[str, Path] = {}
     waiting = sorted(set(names) - {OWN})
     while waiting:

@@ -48,7 +48,7 @@ def register(role: str = "") -> None:
 
 
 def find_file(pid: int) -> tuple[int, str] | None:
-    """Return the descriptor of a process's file and the process's role; None without such a file."""
+    """Return the descriptor of a process's file and the process's role, or None."""
     folder = f"/proc/{pid}/fd"
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):

@@ -1,4 +1,6 @@
-"""The Python stacks of a job's processes: what they wait for, which are alike, and one sentence about them.
+"""The Python stacks of a job's processes: what they wait for, and one sentence about them.
+
+Equal ones are grouped.
 
 ``raysm.instance.stacks`` reads them in the instances. The client of ``raysm stacks`` and the
 watchdog of the head show them.
@@ -78,7 +80,7 @@ class ProcessStack:
 
     @property
     def thread(self) -> Thread | None:
-        """The thread to look at first: the main thread, or the first one that runs the user's code."""
+        """The thread to look at first: the main thread, or the first that runs the user's code."""
         for thread in self.threads:
             if thread.own_frame is not None:
                 return thread
@@ -96,8 +98,10 @@ WAITS: tuple[tuple[str, str, str], ...] = (
         "forms a process group",
     ),
     (r"torch/distributed/rendezvous\.py$", r".*", "forms a process group"),
-    (r"torch/autograd/(graph|__init__)\.py$", r"_engine_run_backward|backward", "computes gradients"),
-    (r"torch/utils/data/dataloader\.py$", r"_try_get_data|_get_data|_next_data", "waits for the data loader"),
+    (r"torch/autograd/(graph|__init__)\.py$", r"_engine_run_backward|backward",
+     "computes gradients"),
+    (r"torch/utils/data/dataloader\.py$", r"_try_get_data|_get_data|_next_data",
+     "waits for the data loader"),
     (r"multiprocessing/popen_\w+\.py$", r".*", "waits for a process"),
     (r"subprocess\.py$", r"wait|_wait|communicate|_communicate|_try_wait", "waits for a program"),
     (r"ray/_private/worker\.py$", r"get|wait|get_objects", "waits in ray.{function}"),
@@ -110,11 +114,11 @@ WAITS: tuple[tuple[str, str, str], ...] = (
     (r"ssl\.py$|socket\.py$|http/client\.py$", r".*", "waits for the network"),
     (r"selectors\.py$|asyncio/base_events\.py$", r".*", "waits for events"),
 )  # fmt: skip
-"""Pattern of a file, pattern of a function, and what a thread does there; the first that fits counts."""
+"""Pattern of a file, pattern of a function, what a thread does there; the first fit counts."""
 
 
 def find_collective(thread: Thread) -> str:
-    """Return the collective of torch.distributed in which a thread stands, ``all_reduce``; "" if in none."""
+    """Return the collective of torch.distributed that a thread is in, ``all_reduce``, or ""."""
     # The outermost function has the name that the user called.
     for frame in reversed(_library_frames(thread)):
         if frame.file.endswith(COLLECTIVES) and not frame.function.startswith("_"):
@@ -128,7 +132,10 @@ def _library_frames(thread: Thread) -> list[Frame]:
 
 
 def find_wait(thread: Thread) -> str:
-    """Return what a thread waits for, ``waits in all_reduce``; "" if no frame above the user's code shows it."""
+    """Return what a thread waits for, ``waits in all_reduce``.
+
+    It is "" if no frame above the user's code shows it.
+    """
     if collective := find_collective(thread):
         return f"waits in {collective}"
     frames = _library_frames(thread)
@@ -217,7 +224,10 @@ def _order(process: ProcessStack) -> tuple[Any, ...]:
 
 
 def sentence(groups: Sequence[Group]) -> str:
-    """Return who waits where and who is elsewhere, the largest group first; ranks alone if there are ranks."""
+    """Return who waits where and who is elsewhere, the largest group first.
+
+    If there are ranks, only ranks are named.
+    """
     processes = [process for each in groups for process in each.processes]
     ranks = [process for process in processes if process.rank is not None]
     alike: defaultdict[str, list[ProcessStack]] = defaultdict(list)
@@ -256,7 +266,8 @@ def lines_of(groups: Sequence[Group]) -> Iterator[str]:
                 f"{APART_S:g} s, {process.busy:.0%} of a core"
             )
         for thread in threads:
-            yield f"  {'main thread' if thread.is_main else 'another thread'}, innermost call first:"
+            which = "main thread" if thread.is_main else "another thread"
+            yield f"  {which}, innermost call first:"
             for frame in thread.frames[:MAX_FRAMES]:
                 mark = ">" if frame.is_own else " "
                 source = f"  {frame.source}" if frame.source else ""

@@ -31,7 +31,9 @@ def make_folder(folder: Path, within: Path | None) -> None:
 
 
 def files_below(root: Path, may_follow: Callable[[Path], bool] | None = None) -> Iterator[Path]:
-    """Yield the files below a folder, in the same order on every machine; or ``root`` itself if it is a file.
+    """Yield the files below a folder, in the same order on every machine.
+
+    If ``root`` is a file, yield it.
 
     Links to files and folders are followed, as ``aws s3 cp`` does, if ``may_follow`` allows it.
     Sockets and broken links are skipped.
@@ -85,7 +87,10 @@ OPEN = 0o666
 
 
 def is_unfinished(name: str) -> bool:
-    """Return whether the file ``name``, which may be below folders, is one that ``replacing`` has not renamed yet."""
+    """Return whether ``replacing`` has not yet renamed the file ``name``.
+
+    ``name`` may be below folders.
+    """
     return UNFINISHED.fullmatch(name.rpartition("/")[2]) is not None
 
 
@@ -116,7 +121,9 @@ class Unfinished:
 
 @contextlib.contextmanager
 def replacing(path: Path, mode: int = OPEN, within: Path | None = None) -> Iterator[Path]:
-    """Yield a new file beside ``path``; rename it to ``path`` at the end, or remove it if the body raised.
+    """Yield a new file beside ``path``; rename it to ``path`` at the end.
+
+    If the body raised, remove it.
 
     The mode holds from the first byte on, before the umask; ``within`` as in ``make_folder``.
     """
@@ -134,7 +141,10 @@ def replacing(path: Path, mode: int = OPEN, within: Path | None = None) -> Itera
 
 @contextlib.contextmanager
 def removed_if_torn(path: Path) -> Iterator[None]:
-    """Remove ``path`` if the body, which writes it, raises. A killed process leaves it torn, so readers must check."""
+    """Remove ``path`` if the body, which writes it, raises.
+
+    A killed process leaves it torn, so readers must check.
+    """
     try:
         yield
     except BaseException:
@@ -158,7 +168,7 @@ def put(path: Path, content: bytes | str, mode: int = OPEN, within: Path | None 
 
 
 def put_first(path: Path, content: bytes | str, mode: int = OPEN) -> None:
-    """Write ``content`` to ``path`` atomically, unless it exists: the first of several processes wins."""
+    """Write ``content`` to ``path`` atomically, unless it exists: the first process wins."""
     unfinished = Unfinished(path, mode)
     try:
         unfinished.beside.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -171,7 +181,11 @@ def put_first(path: Path, content: bytes | str, mode: int = OPEN) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file from another source; InvalidConfig if it is absent, unreadable, not UTF-8, or not JSON."""
+    """Read a JSON file from another source.
+
+    Raises:
+        InvalidConfig: It is absent, unreadable, not UTF-8, or not JSON.
+    """
     try:
         # In a folder that others may write, it could be a pipe, whose reader waits for ever.
         if path.exists() and not path.is_file():
@@ -183,7 +197,8 @@ def read_json(path: Path) -> Any:
         raise InvalidConfig(f"{path} cannot be read: {error.strerror}") from error
     except RecursionError:
         raise InvalidConfig(f"{path} is nested too deeply to be a configuration file") from None
-    except ValueError as error:  # JSONDecodeError, UnicodeDecodeError, and integers of more digits than Python reads
+    # JSONDecodeError, UnicodeDecodeError, and integers of more digits than Python reads.
+    except ValueError as error:
         raise InvalidConfig(f"{path} is not JSON: {error}") from error
 
 

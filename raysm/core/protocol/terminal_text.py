@@ -19,7 +19,9 @@ VALUES = {"5": 1, "2": 3}
 
 
 def visible(text: str) -> str:
-    """Return text that can be printed to a terminal: colours stay to the end of their line, other controls are escaped.
+    """Return text that can be printed to a terminal.
+
+    Colours stay to the end of their line, other controls are escaped.
 
     The result of text that was made visible before is the same text.
     """

@@ -1,4 +1,6 @@
-"""Whether other users of this machine may change a file or folder, so that what it says must not be followed.
+"""Whether other users of this machine may change a file or folder.
+
+What it says must not be followed then.
 
 Trusted are this user, root, and for root also the user who called ``sudo``, as git's
 ``safe.directory`` has it. Systems without Unix users, such as Windows, are not checked.
@@ -22,7 +24,8 @@ ACCESS_HEAD = 4
 ACCESS_ENTRY = "<HHI"
 """Tag, permissions and number of a user or group: struct posix_acl_xattr_entry of
 linux/posix_acl_xattr.h."""
-NAMED_USER, NAMED_GROUP = 2, 8
+NAMED_USER = 2
+NAMED_GROUP = 8
 WRITE = 2
 
 
@@ -37,12 +40,12 @@ class Distrust:
 
 
 def find_distrust(path: Path) -> Distrust | None:
-    """Return why other users may change ``path``, a file or a folder that exists; None if they may not.
+    """Return why other users may change ``path``, a file or folder that exists, else None.
 
     The folder of a file counts too, because whoever may write there can replace the file. If it is
-    sticky, as ``/tmp``
-    is, only the owners of the file and of the folder can. Folders above are not looked at: who puts
-    another folder in the place of this one owns what lies in it, and that is refused.
+    sticky, as ``/tmp`` is, only the owners of the file and of the folder can. Folders above are not
+    looked at: who puts another folder in the place of this one owns what lies in it, and that is
+    refused.
 
     Raises:
         OSError: The path does not exist or cannot be reached.
@@ -63,7 +66,10 @@ def find_distrust(path: Path) -> Distrust | None:
 
 
 def is_trusted_owner(status: os.stat_result) -> bool:
-    """Return whether a file belongs to this user or to one who is trusted; on systems without Unix users all do."""
+    """Return whether a file belongs to this user or to one who is trusted.
+
+    On systems without Unix users all do.
+    """
     return not hasattr(os, "geteuid") or status.st_uid in _trusted_uids()
 
 
@@ -114,7 +120,10 @@ def _trusted_uids() -> frozenset[int]:
 
 
 def _is_private(gid: int, trusted: frozenset[int]) -> bool:
-    """Return whether only trusted users are in a group: many systems give each user a group of the same name."""
+    """Return whether only trusted users are in a group.
+
+    Many systems give each user a group of the same name.
+    """
     names = {name for uid in trusted if (name := _name_of(uid)) is not None}
     try:
         group = grp.getgrgid(gid)

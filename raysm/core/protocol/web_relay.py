@@ -75,7 +75,9 @@ async def relay(
     url: str,
     headers: Mapping[str, str] | None = None,
 ) -> "web.StreamResponse":
-    """Pass a request on to ``url`` and stream the answer back; answer 502 if the server does not answer.
+    """Pass a request on to ``url`` and stream the answer back.
+
+    If the server does not answer, answer 502.
 
     The URL is percent-encoded as the browser sent it; ``headers`` are added to the browser's own.
     """

@@ -10,7 +10,9 @@ from raysm.errors import InvalidRequest
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ports:
-    """TCP ports, the same numbers on every instance; 0 lets the system choose, except for the head's three ports.
+    """TCP ports, the same numbers on every instance.
+
+    0 lets the system choose, except for the head's three ports.
 
     Raises:
         InvalidRequest: A port is out of range, or two are the same.
@@ -227,7 +229,8 @@ class Cluster:
             )
         if not MIN_SILENCE_S <= self.silence_s <= MAX_SILENCE_S:
             raise InvalidRequest(
-                f"silence_s must be {MIN_SILENCE_S:g} (three heartbeats) to {MAX_SILENCE_S:g}, got {self.silence_s}"
+                f"silence_s must be {MIN_SILENCE_S:g} (three heartbeats) to "
+                f"{MAX_SILENCE_S:g}, got {self.silence_s}"
             )
         # The codec would check this only in the instances, which cost money by then.
         if self.on_instance_loss not in ("fail", "continue"):
@@ -241,17 +244,21 @@ class Cluster:
         types = (self.instance_type, *self.alternatives)
         if self.groups or self.training_plan is not None:
             raise InvalidRequest(
-                "Cluster: alternatives are those of instance_type: drop the groups, or the training plan"
+                "Cluster: alternatives are those of instance_type: "
+                "drop the groups, or the training plan"
             )
         if len(set(types)) != len(types) or LOCAL_TYPE in types or len(types) > MAX_TYPES:
             raise InvalidRequest(
-                f"Cluster: instance_type and its alternatives are at most {MAX_TYPES} distinct types of SageMaker, got "
-                f"{', '.join(types)}"
+                f"Cluster: instance_type and its alternatives are at most {MAX_TYPES} "
+                f"distinct types of SageMaker, got {', '.join(types)}"
             )
 
     @property
     def types(self) -> tuple[str, ...]:
-        """Instance types that the cluster may have: those of the groups, or ``instance_type`` and its alternatives."""
+        """Instance types that the cluster may have.
+
+        They are those of the groups, or ``instance_type`` and its alternatives.
+        """
         return tuple(group.instance_type for group in self.groups) or (
             self.instance_type,
             *self.alternatives,
@@ -259,7 +266,7 @@ class Cluster:
 
     @property
     def choices(self) -> tuple[Mapping[str, int], ...]:
-        """The instances that the service may start, as counts by type, the preferred choice first."""
+        """The instances that the service may start, as counts by type, in order of preference."""
         if not self.groups:
             return tuple({name: self.count} for name in self.types)
         counts: dict[str, int] = {}
@@ -305,8 +312,8 @@ class Input:
     """Instance groups that get the channel; either all channels name groups, or none does."""
     manifest: bool = optional(False, result=True, create="InputDataConfig")
     """True if the URI is a manifest, a JSON list of a prefix and the names of some objects below
-    it:
-    ``[{"prefix": "s3://bucket/images/"}, "0001.png", "a/0002.png"]``. The channel then contains only these objects."""
+    it: ``[{"prefix": "s3://bucket/images/"}, "0001.png", "a/0002.png"]``. The channel then contains
+    only these objects."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", check_list("Input", "groups", self.groups))
@@ -315,7 +322,8 @@ class Input:
         # The codec would refuse this only in the instances.
         if self.distribution not in ("FullyReplicated", "ShardedByS3Key"):
             raise InvalidRequest(
-                f"Input: distribution is 'FullyReplicated' or 'ShardedByS3Key', got {self.distribution!r}"
+                "Input: distribution is 'FullyReplicated' or 'ShardedByS3Key', "
+                f"got {self.distribution!r}"
             )
         if self.mode not in ("File", "FastFile"):
             raise InvalidRequest(
@@ -323,5 +331,6 @@ class Input:
             )
         if self.manifest and self.mode == "FastFile":
             raise InvalidRequest(
-                f"Input: the manifest {self.uri!r} cannot be streamed; drop mode='FastFile', or give a prefix"
+                f"Input: the manifest {self.uri!r} cannot be streamed; "
+                "drop mode='FastFile', or give a prefix"
             )

@@ -208,7 +208,7 @@ def _read_scalar(kind: Any, data: Any, where: str) -> Any:
 
 
 def _typed(kind: type[T], data: Any, where: str) -> T:
-    """Return ``data`` if its class is exactly ``kind``; with ``isinstance``, a bool would pass as an int."""
+    """Return ``data`` if its class is exactly ``kind``: ``isinstance`` takes a bool for an int."""
     if type(data) is not kind:
         raise _mismatch(where, NAMES[kind], data)
     return data
@@ -223,6 +223,6 @@ def _mismatch(where: str, expected: str, data: Any) -> InvalidRequest:
 
 def _cannot_travel(where: str, annotation: Any) -> InvalidRequest:
     return InvalidRequest(
-        f"{where}: a field of the type {annotation} cannot travel as JSON; declare text, a number, a bool, "
-        "tuple[X, ...], Mapping[str, X], a dataclass, or any of them or None"
+        f"{where}: a field of the type {annotation} cannot travel as JSON; declare text, "
+        "a number, a bool, tuple[X, ...], Mapping[str, X], a dataclass, or any of them or None"
     )

@@ -32,7 +32,10 @@ def parse_duration(text: str, *, bare: str | None = None) -> float:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration to the second, or above an hour to the minute: ``1 min 30 s``, ``2 h 5 min``."""
+    """Return a duration to the second, or above an hour to the minute.
+
+    Examples are ``1 min 30 s`` and ``2 h 5 min``.
+    """
     # Rounded first, so that 59.6 s is 1 min 0 s and not 0 min 60 s.
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

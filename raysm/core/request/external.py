@@ -1,4 +1,6 @@
-"""Services outside of the job that a request names: the index of pip, and the MLflow that metrics are copied to.
+"""Services outside of the job that a request names: pip's index, and an MLflow.
+
+Metrics are copied to the MLflow.
 
 Both are addresses that travel in the request, so neither may contain a secret.
 """
@@ -45,8 +47,9 @@ def check_index(index: str) -> None:
     # Checked first, because the other message shows the address with its password.
     if parts.username or parts.password:
         raise InvalidRequest(
-            "pip_index holds a user or a password, which all readers of the job's payload would see; give a "
-            "CodeArtifact repository by its ARN, for which the job's role gets a token, or an index of your network"
+            "pip_index holds a user or a password, which all readers of the "
+            "job's payload would see; give a CodeArtifact repository by its ARN, "
+            "for which the job's role gets a token, or an index of your network"
         )
     # The text itself is checked for blanks, because urlsplit drops line breaks and tabs.
     if (
@@ -55,8 +58,9 @@ def check_index(index: str) -> None:
         or any(letter.isspace() for letter in index)
     ):
         raise InvalidRequest(
-            f"pip_index must be the https:// address of an index, as in https://pip.example/simple, or the ARN of a "
-            f"CodeArtifact repository, arn:aws:codeartifact:REGION:ACCOUNT:repository/DOMAIN/NAME; got {index!r}"
+            "pip_index must be the https:// address of an index, "
+            "as in https://pip.example/simple, or the ARN of a CodeArtifact repository, "
+            f"arn:aws:codeartifact:REGION:ACCOUNT:repository/DOMAIN/NAME; got {index!r}"
         )
 
 
@@ -112,8 +116,9 @@ def place_of(tracking: str) -> TrackingPlace:
     # Checked first, because the other message shows the address with its password.
     _refuse_secret(tracking)
     raise InvalidRequest(
-        f"tracking={tracking!r} is not a place for metrics: give "
-        f"{', '.join(place.example for place in PLACES)}; MLflow itself no longer supports a folder of files"
+        f"tracking={tracking!r} is not a place for metrics: "
+        f"give {', '.join(place.example for place in PLACES)}; "
+        "MLflow itself no longer supports a folder of files"
     )
 
 
@@ -126,6 +131,7 @@ def check_tracking(tracking: str) -> None:
 def _refuse_secret(tracking: str) -> None:
     if USER.match(tracking):
         raise InvalidRequest(
-            "tracking has a password in it, or a token, which others would read: give the address without it, and let "
-            "the job's image or role provide the credentials (MLFLOW_TRACKING_TOKEN)"
+            "tracking has a password in it, or a token, which others would read: "
+            "give the address without it, and let the job's image or role provide the "
+            "credentials (MLFLOW_TRACKING_TOKEN)"
         )

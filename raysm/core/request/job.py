@@ -32,8 +32,8 @@ def hyperparameter_text(name: str, value: Any) -> str:
         return json.dumps(value, default=lambda item: item.item())
     except (TypeError, ValueError, AttributeError, RuntimeError, RecursionError) as error:
         raise InvalidRequest(
-            f"the hyperparameter {name!r} is a {type(value).__name__}, which JSON cannot hold; give a text, a number, "
-            "a truth value, None, or lists and dictionaries of these"
+            f"the hyperparameter {name!r} is a {type(value).__name__}, which JSON cannot hold; "
+            "give a text, a number, a truth value, None, or lists and dictionaries of these"
         ) from error
 
 
@@ -68,7 +68,7 @@ def hyperparameter_arguments(
 
 
 def _value_of(text: str) -> Any:
-    """Return the value whose JSON the text is; the text itself if JSON would spell the value otherwise."""
+    """Return the value whose JSON the text is, or the text if JSON would spell it otherwise."""
     try:
         value: Any = json.loads(text)
     except (ValueError, RecursionError):
@@ -209,30 +209,35 @@ class JobRequest:
         object.__setattr__(self, "hyperparameters", texts)
         if self.hyperparameters_as_args not in get_args(AsArguments):
             raise InvalidRequest(
-                f"hyperparameters_as_args is {self.hyperparameters_as_args!r}; it must be False, True or 'sdk2'"
+                f"hyperparameters_as_args is {self.hyperparameters_as_args!r}; "
+                "it must be False, True or 'sdk2'"
             )
         if self.hyperparameters_as_args and self.workload.entry_script is None:
             raise InvalidRequest(
-                f"hyperparameters_as_args: {self.workload.label} is no script, and takes no arguments; drop it"
+                f"hyperparameters_as_args: {self.workload.label} is no script, "
+                "and takes no arguments; drop it"
             )
         if not NAME_PATTERN.fullmatch(self.name):
             raise InvalidRequest(
-                f"the job's name {self.name!r} is not 1 to 63 letters, digits and inner hyphens; rename it"
+                f"the job's name {self.name!r} is not 1 to 63 letters, "
+                "digits and inner hyphens; rename it"
             )
         for channel in self.inputs:
             if not CHANNEL_PATTERN.fullmatch(channel) or channel in (".", ".."):
                 raise InvalidRequest(
-                    f"the channel {channel!r} is not 1-64 letters, digits, '.', '-', '_', or is '.' or '..'; rename it"
+                    f"the channel {channel!r} is not 1-64 letters, digits, '.', '-', "
+                    "'_', or is '.' or '..'; rename it"
                 )
             if channel == PAYLOAD_CHANNEL or channel.startswith(OWN_PREFIX):
                 raise InvalidRequest(
-                    f"the channel {channel!r} has a name of raysm's own ({PAYLOAD_CHANNEL!r}, or beginning with "
-                    f"{OWN_PREFIX!r}); give yours another name"
+                    f"the channel {channel!r} has a name of raysm's own ({PAYLOAD_CHANNEL!r}, "
+                    f"or beginning with {OWN_PREFIX!r}); give yours another name"
                 )
         check_channels(self.workload, self.inputs, self.cluster.size)
         if not PROJECT_PATTERN.fullmatch(self.project):
             raise InvalidRequest(
-                f"the project {self.project!r} is not 1-63 letters, digits, '.', '-', '_', the first a letter or digit"
+                f"the project {self.project!r} is not 1-63 letters, digits, '.', '-', "
+                "'_', the first a letter or digit"
             )
         for tag in self.tags:
             # AWS reserves its prefix in upper case too.
@@ -251,7 +256,8 @@ class JobRequest:
             check_tracking(self.tracking)
             if self.is_tracked_by_head and self.security.isolation:
                 raise InvalidRequest(
-                    "tracking by the head cannot be reached with security.isolation; drop one of the two"
+                    "tracking by the head cannot be reached with "
+                    "security.isolation; drop one of the two"
                 )
         if self.pip_index is not None:
             check_index(self.pip_index)
@@ -265,22 +271,25 @@ class JobRequest:
             for name in source.groups:
                 if name not in group_names:
                     raise InvalidRequest(
-                        f"the channel {channel!r} names the instance group {name!r}; the groups are "
-                        f"{', '.join(group_names) or 'none: give Cluster(groups=…)'}"
+                        f"the channel {channel!r} names the instance group {name!r}; the groups "
+                        f"are {', '.join(group_names) or 'none: give Cluster(groups=…)'}"
                     )
         without = [channel for channel, source in self.inputs.items() if not source.groups]
         if without and len(without) < len(self.inputs):
             raise InvalidRequest(
-                f"the channel {without[0]!r} names no instance groups while others do; SageMaker takes all or none"
+                f"the channel {without[0]!r} names no instance groups while others do; "
+                "SageMaker takes all or none"
             )
         if self.stop_on_nan is not None and not self.workload.reports_metrics:
             raise InvalidRequest(
-                f"stop_on_nan={self.stop_on_nan!r}: {self.workload.label} reports no metrics of the job; drop it"
+                f"stop_on_nan={self.stop_on_nan!r}: "
+                f"{self.workload.label} reports no metrics of the job; drop it"
             )
         # "not 0 < x" also refuses NaN, for which every comparison is false.
         if self.grace_s is not None and not 0 < self.grace_s <= 120:
             raise InvalidRequest(
-                f"grace_s must be above 0 and at most 120, which SageMaker gives, got {self.grace_s}"
+                "grace_s must be above 0 and at most 120, "
+                f"which SageMaker gives, got {self.grace_s}"
             )
 
     @property
@@ -307,7 +316,7 @@ class JobRequest:
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """Modules that an instance imports in addition to Ray; pip installs those that the image lacks."""
+        """Modules that an instance imports besides Ray; pip installs those the image lacks."""
         tracking = place_of(self.tracking).packages if self.tracking is not None else ()
         return (*self.workload.packages, *tracking)
 

@@ -101,14 +101,15 @@ class Limits:
         self._check_stall()
         if self.max_runtime_s > MAX_RUNTIME_S:
             raise InvalidRequest(
-                f"Limits: max_runtime_s must be 1 to {MAX_RUNTIME_S} (28 days), got {self.max_runtime_s}"
+                f"Limits: max_runtime_s must be 1 to {MAX_RUNTIME_S} (28 days), "
+                f"got {self.max_runtime_s}"
             )
         if self.max_wait_s is not None and not self.spot:
             raise InvalidRequest("Limits: max_wait_s belongs to spot=True")
         if self.max_wait_s is not None and self.max_wait_s < self.max_runtime_s:
             raise InvalidRequest(
-                f"Limits: max_wait_s={self.max_wait_s} must be at least max_runtime_s={self.max_runtime_s}, "
-                "by default a day"
+                f"Limits: max_wait_s={self.max_wait_s} must be at least "
+                f"max_runtime_s={self.max_runtime_s}, by default a day"
             )
         if self.retry_attempts is not None and self.retry_attempts > 30:
             raise InvalidRequest(

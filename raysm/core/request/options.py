@@ -1,4 +1,6 @@
-"""Each field of a request declares what it affects: ``optional(30, result=False, create=…)``, or ``decides(…)``.
+"""Each field of a request declares what it affects.
+
+It does so by ``optional(30, result=False, create=…)``, or ``decides(…)``.
 
 Three things are derived from these declarations: the digest that ``if_done`` compares, the keys
 that a follow-up job copies, and the options that a Processing job refuses. A new option is declared
@@ -20,7 +22,9 @@ KEY = "raysm"
 
 
 def check_counts(what: str, least: int, *, or_none: bool = False, **values: object) -> None:
-    """Check that values, by their names, are whole numbers of at least ``least``, or None where ``or_none``.
+    """Check that values, by name, are whole numbers of at least ``least``.
+
+    With ``or_none``, they may be None.
 
     Raises:
         InvalidRequest: One of them is not; the message begins with ``what``.
@@ -93,7 +97,7 @@ class Option:
 
     @property
     def is_asked_for(self) -> bool:
-        """True if the user chose something other than the default, and other than False, empty or None."""
+        """True if the user chose something other than the default, and not False, empty or None."""
         return self.value != self.default and bool(self.value)
 
 
@@ -125,7 +129,8 @@ def options_of(value: Any, path: str = "") -> Iterator[Option]:
     dataclasses whose fields have it.
     """
     for field in dataclasses.fields(value):
-        content, at = getattr(value, field.name), f"{path}{field.name}"
+        content = getattr(value, field.name)
+        at = f"{path}{field.name}"
         if KEY in field.metadata:
             yield Option(
                 path=at, value=content, default=_default(field), decides=field.metadata[KEY]
@@ -158,7 +163,10 @@ def decisive_json(value: Any) -> Any:
 
 
 def keys_taken_over(*kinds: type) -> frozenset[str]:
-    """Return the keys of CreateTrainingJob that a follow-up job copies, by the options of the classes ``kinds``."""
+    """Return the keys of CreateTrainingJob that a follow-up job copies.
+
+    They are those of the options of the classes ``kinds``.
+    """
     every = [effects for kind in kinds for effects in _declared(kind)]
     # A follow-up copies whole structures from the answer of Describe, so only the first part of a
     # key counts.
@@ -173,7 +181,8 @@ def refuse_what_processing_lacks(request: Any) -> None:
         lacks = option.decides.processing_lacks
         if lacks is not None and option.is_asked_for:
             raise InvalidRequest(
-                f"a Processing job has no {lacks} ({option.path}); drop it, or submit with kind='training'"
+                f"a Processing job has no {lacks} ({option.path}); "
+                "drop it, or submit with kind='training'"
             )
 
 

@@ -11,7 +11,10 @@ from raysm.core.request.workload import Parameters, ScriptWorkload, Workload, of
 
 
 class Pickled:
-    """A mixin for kinds with the fields ``name`` and ``python``; it comes before ``Workload`` among the bases."""
+    """A mixin for kinds with the fields ``name`` and ``python``.
+
+    It comes before ``Workload`` among the bases.
+    """
 
     # Empty, because a dataclass with slots can have only one base with slots.
     __slots__ = ()

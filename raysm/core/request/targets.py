@@ -61,7 +61,7 @@ def instance_kind(name: str) -> InstanceKind:
 
 
 def kind_of_image(image: str) -> InstanceKind | None:
-    """Return the kind that an image such as ``raysm/process:latest`` names; None for a real image."""
+    """Return the kind that an image like ``raysm/process:latest`` names; None for a real image."""
     # fullmatch: with a registry before it or a further path after it, this is the name of a real
     # image.
     named = re.fullmatch(r"raysm/([^:/]+)(:.*)?", image)
@@ -127,7 +127,8 @@ class AWS:
         # The prefix also matches China and GovCloud: arn:aws-cn, arn:aws-us-gov.
         if not (self.role.startswith("arn:aws") and ":role/" in self.role):
             raise InvalidRequest(
-                f"AWS: role must be the ARN of a role, arn:aws:iam::ACCOUNT:role/NAME, got {self.role!r}"
+                "AWS: role must be the ARN of a role, "
+                f"arn:aws:iam::ACCOUNT:role/NAME, got {self.role!r}"
             )
         if self.bucket is not None and not BUCKET.fullmatch(self.bucket):
             own = self.bucket.removeprefix("s3://").partition("/")[0]
@@ -144,23 +145,27 @@ class AWS:
         return self.role
 
     def job_image(self) -> str:
-        """Return the image for the API; AWS's own image is chosen by the client, before it makes a plan."""
+        """Return the image for the API; AWS's own is chosen by the client, before the plan."""
         if self.image is None:
             raise InvalidRequest(
-                "AWS(image=…) is missing: only raysm.submit and raysm run choose AWS's own image of the region; give "
-                "the URI of one with Python 3.11 or later in Amazon ECR"
+                "AWS(image=…) is missing: only raysm.submit and raysm run choose AWS's own image "
+                "of the region; give the URI of one with Python 3.11 or later in Amazon ECR"
             )
         return self.image
 
     def instance_kind_told(self) -> str | None:
-        """Return the kind of instance for a tag of the job; None if there are no kinds, or the image names it."""
+        """Return the kind of instance for a tag of the job, or None.
+
+        None means that there are no kinds, or that the image names it.
+        """
         return None
 
     def instance_type(self, chosen: str) -> str:
         """Return the instance type for the API."""
         if chosen == LOCAL_TYPE:
             raise InvalidRequest(
-                "Cluster(instance_type='local') is this machine; for AWS give Cluster('ml.m5.xlarge', count=2)"
+                "Cluster(instance_type='local') is this machine; "
+                "for AWS give Cluster('ml.m5.xlarge', count=2)"
             )
         return chosen
 
@@ -173,7 +178,7 @@ class AWS:
         return self
 
     def within(self, region: str) -> "AWS":
-        """Return the target for a program that runs in the account or on the server, in ``region``."""
+        """Return the target for a program in ``region`` that runs in the account or the server."""
         # The program uses its own role, because the profile exists only on the user's machine.
         return replace(self, region=region, profile=None)
 
@@ -188,8 +193,14 @@ class AWS:
         return f"in {self.region}" if self.region else "on AWS"
 
     def way_to_dashboard(self, job: str) -> str:
-        """Return a sentence about how to open Ray's dashboard, whose own address is inside the job's network."""
-        return f"Ray's dashboard of this job: raysm dashboard {job}, through SSM, if the account lets you into a job"
+        """Return a sentence about how to open Ray's dashboard.
+
+        The dashboard's own address is inside the job's network.
+        """
+        return (
+            "Ray's dashboard of this job: "
+            f"raysm dashboard {job}, through SSM, if the account lets you into a job"
+        )
 
     def console_link(self, arn: str, page: str, job: str) -> str:
         """Return the address of a job in the console; empty if the ARN contains no region."""
@@ -197,7 +208,8 @@ class AWS:
         region = quote(arn.split(":")[3]) if arn.count(":") >= 5 else ""
         if not region:
             return ""
-        return f"https://{region}.console.aws.amazon.com/sagemaker/home?region={region}#/{page}/{quote(job)}"
+        home = f"https://{region}.console.aws.amazon.com/sagemaker/home?region={region}"
+        return f"{home}#/{page}/{quote(job)}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -239,7 +251,8 @@ class Local:
         object.__setattr__(self, "regions", check_list("Local", "regions", self.regions))
         if not self.regions or any(not REGION.fullmatch(region) for region in self.regions):
             raise InvalidRequest(
-                f"Local: regions are one or more names of regions, ('us-east-1', 'eu-west-1'), got {self.regions!r}"
+                "Local: regions are one or more names of regions, ('us-east-1', "
+                f"'eu-west-1'), got {self.regions!r}"
             )
         instance_kind(self.instance_kind)  # raises InvalidRequest if the kind is unknown
         check_counts("Local", 1, or_none=True, cpus=self.cpus)
@@ -267,7 +280,8 @@ class Local:
     def in_region(self, region: str) -> "Local":
         if region not in self.regions:
             raise InvalidRequest(
-                f"Local(regions={self.regions!r}) has no region {region!r}; add it, or send the job to another"
+                f"Local(regions={self.regions!r}) has no region {region!r}; "
+                "add it, or send the job to another"
             )
         return replace(self, regions=(region,))
 

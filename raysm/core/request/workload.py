@@ -46,7 +46,10 @@ NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
 def of_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call as parameters; the members of mappings have dotted names, ``config.lr``."""
+    """Return the arguments of a call as parameters.
+
+    The members of mappings have dotted names, ``config.lr``.
+    """
     pairs = list(_flat("", arguments))
     # Only the first ones, because a table of experiments reads the record of every row.
     return {name: plain(name, value) for name, value in pairs[:MAX_PARAMETERS]}
@@ -72,7 +75,10 @@ def arguments_of(
 
 
 def of_fields(value: Any, **texts: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that differ from their defaults as parameters; ``texts`` replace values."""
+    """Return the fields of a dataclass that differ from their defaults as parameters.
+
+    ``texts`` replace values.
+    """
     # Defaults would fill the table with columns that the user did not choose.
     fields = {
         item.name: getattr(value, item.name)
@@ -89,7 +95,8 @@ def of_command_line(args: Iterable[str]) -> dict[str, Any]:
     ``argument 1`` and so on.
     """
     named: dict[str, Any] = {}
-    left, place = list(args), 0
+    left = list(args)
+    place = 0
     while left and len(named) < MAX_PARAMETERS:
         word = left.pop(0)
         name, equals, text = word.partition("=")
@@ -103,7 +110,9 @@ def of_command_line(args: Iterable[str]) -> dict[str, Any]:
                 else True
             )
         elif not is_option and not (equals and name.isidentifier()):
-            name, value, place = f"argument {place + 1}", word, place + 1
+            name = f"argument {place + 1}"
+            value = word
+            place = place + 1
         name = name.lstrip("-") or word
         named[name] = plain(name, typed(value))
     return named
@@ -147,7 +156,9 @@ def typed(value: Any) -> Any:
 
 
 def plain(name: str, value: Any) -> str | int | float | bool | None:
-    """Return a value as a table shows it: numbers and short texts unchanged, other values as their type and shape.
+    """Return a value as a table shows it.
+
+    Numbers and short texts are unchanged, other values are their type and shape.
 
     A text or number that is named like a secret is ``***``.
     """
@@ -312,12 +323,18 @@ class Workload:
 
     @property
     def entry_script(self) -> "ScriptWorkload | None":
-        """The workload itself if it runs a script of the user, whose source travels; None for other workloads."""
+        """The workload itself if it runs a script of the user, whose source is sent.
+
+        None for other workloads.
+        """
         return None
 
     @property
     def pickled_by(self) -> str | None:
-        """Version of the Python that pickled the user's code, ``3.11``, which others may not read; None if none did."""
+        """Version of the Python that pickled the user's code, ``3.11``, or None.
+
+        Other versions may not read it. None means that there is no pickle.
+        """
         return None
 
     @property
@@ -327,12 +344,15 @@ class Workload:
 
     @property
     def parameters(self) -> Parameters:
-        """The options that the user chose, by which experiments are compared; they must not contain secrets."""
+        """The options that the user chose, by which experiments are compared.
+
+        They must not contain secrets.
+        """
         return of_fields(self)
 
     @property
     def own_costs(self) -> OwnCosts | None:
-        """What the workload itself knows about the cost of its job; None leaves it to the tables of prices."""
+        """What the workload itself knows of its job's cost; None leaves it to tables of prices."""
         return None
 
     @property
@@ -341,7 +361,9 @@ class Workload:
         return ""
 
     def check_inputs(self, inputs: "Mapping[str, Input]", instances: int) -> None:
-        """Check that the workload can read the inputs as the instances share them; most kinds accept any.
+        """Check that the workload can read the inputs as the instances share them.
+
+        Most kinds accept any.
 
         Args:
             inputs: The inputs by channel.
@@ -352,27 +374,33 @@ class Workload:
         """
 
     def workers_ahead(self, gpus: int) -> int | None:
-        """Return how many of Ray's workers an instance starts before the first task; None is one for each CPU."""
+        """Return how many of Ray's workers an instance starts before the first task.
+
+        None is one for each CPU.
+        """
         return None
 
     @property
     def leaves_working_folder(self) -> bool:
-        """Whether a resumed job does not find what the earlier one wrote into its working folder."""
+        """Whether a resumed job lacks what the earlier one wrote into its working folder."""
         return False
 
     @property
     def has_state_by_rank(self) -> bool:
-        """Whether the state of each instance is what its own ranks saved, and not that of rank 0."""
+        """Whether each instance's state is what its own ranks saved, and not that of rank 0."""
         return False
 
     @property
     def small_input_bytes(self) -> int:
-        """The size up to which inputs are so small that the driver computes alone, and no worker starts ahead."""
+        """The size up to which inputs count as small.
+
+        Then the driver computes alone, and no worker starts ahead.
+        """
         return 0
 
     @classmethod
     def named(cls, kind: object, where: str = "kind") -> "type[Workload]":
-        """Return the class of a kind: one of a feature, or ``module:Class``; ``where`` begins messages."""
+        """Return the class of a kind: a feature's or ``module:Class``; ``where`` begins errors."""
         # JSON from another machine may contain a number or a list here.
         name = str(kind)
         path = name if IMPORT_PATH.fullmatch(name) else features.path_of("kinds", name)
@@ -386,7 +414,7 @@ class Workload:
 
 
 class ScriptWorkload(Workload):
-    """A base of the kinds that run a script of the user or a command, which declare its four fields."""
+    """A base of kinds that run a user's script or a command and declare its four fields."""
 
     __slots__ = ()
 
@@ -408,17 +436,19 @@ class ScriptWorkload(Workload):
         return dataclasses.replace(self, script=script, source_dir=None)  # type: ignore[type-var]
 
     def check_script(self, name: str) -> None:
-        """Check the fields of the kind ``name``, and make texts of the arguments: 10 becomes "10"."""
+        """Check the fields of the kind ``name``, and make arguments texts: 10 becomes "10"."""
         # tuple() would split a text into letters.
         if isinstance(self.args, str):
             raise InvalidRequest(
-                f"{name}: args is a list of texts, got {self.args!r}; give args={self.args.split()!r}"
+                f"{name}: args is a list of texts, got {self.args!r}; "
+                f"give args={self.args.split()!r}"
             )
         for item in self.args:
             # The script would read "False" as a text, which is true.
             if item is None or isinstance(item, bool | list | tuple | set | dict):
                 raise InvalidRequest(
-                    f"{name}: args has {item!r}; give the text that the script reads, or leave it out"
+                    f"{name}: args has {item!r}; "
+                    "give the text that the script reads, or leave it out"
                 )
         object.__setattr__(self, "args", tuple(str(item) for item in self.args))
         if not self.script:
@@ -435,7 +465,7 @@ class ScriptWorkload(Workload):
 
 
 def built_in_kind(kind: str) -> type[Workload] | None:
-    """Return the class of a feature's kind; it imports nothing else, as for names from untrusted sources."""
+    """Return the class of a feature's kind; import nothing else: names may be untrusted."""
     return None if features.path_of("kinds", kind) is None else Workload.named(kind)
 
 
@@ -470,22 +500,23 @@ def _wrap(wrapper: Wrapper, value: object) -> str:
 def check_kind(kind: type[Workload]) -> None:
     if not IMPORT_PATH.fullmatch(kind.kind) and features.path_of("kinds", kind.kind) is None:
         raise InvalidRequest(
-            f"the kind of workload {kind.kind!r} is defined inside a function or class, where no instance can import "
-            "it: move it to the top of a module"
+            f"the kind of workload {kind.kind!r} is defined inside a function or class, "
+            "where no instance can import it: move it to the top of a module"
         )
     if kind.__module__ == "__main__":
         raise InvalidRequest(
-            f"the kind of workload {kind.__name__} is defined in the program itself (__main__), which no instance can "
-            "import: move it into a module beside it"
+            f"the kind of workload {kind.__name__} is defined in the program itself (__main__), "
+            "which no instance can import: move it into a module beside it"
         )
     if not dataclasses.is_dataclass(kind):
         raise InvalidRequest(
-            f"the kind of workload {kind.__name__} is not a dataclass, so it cannot be sent: decorate it with "
-            "@dataclass(frozen=True, kw_only=True, slots=True)"
+            f"the kind of workload {kind.__name__} is not a dataclass, so it cannot be sent: "
+            "decorate it with @dataclass(frozen=True, kw_only=True, slots=True)"
         )
     if not IMPORT_PATH.fullmatch(kind.runner):
         raise InvalidRequest(
-            f"the kind of workload {kind.__name__} names no runner; give runner = 'module:Class', got {kind.runner!r}"
+            f"the kind of workload {kind.__name__} names no runner; "
+            f"give runner = 'module:Class', got {kind.runner!r}"
         )
 
 
@@ -495,7 +526,8 @@ def _imported(path: str, where: str) -> type[Workload]:
         kind = getattr(importlib.import_module(module), name)
     except Exception as error:  # the module may be the user's, which may raise anything
         raise InvalidRequest(
-            f"{where}: the kind of workload {path!r} cannot be imported here: {type(error).__name__}: {error}"
+            f"{where}: the kind of workload {path!r} cannot be imported here: "
+            f"{type(error).__name__}: {error}"
         ) from error
     # The name may come from untrusted JSON, and name anything that Python can import.
     if not (

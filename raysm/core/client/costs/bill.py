@@ -1,4 +1,6 @@
-"""What a job and its follow-ups have cost, and what a job costs at most. What is unknown stays unknown, never 0.
+"""What a job and its follow-ups have cost, and what a job costs at most.
+
+What is unknown stays unknown, and never becomes 0.
 
 AWS bills Downloading, Training and Uploading, each second of each instance
 (https://docs.aws.amazon.com/sagemaker/latest/dg/model-train-storage.html, notes 1 to 3): billable
@@ -101,7 +103,8 @@ def bill_of(
         for job in described
     ]
     # Only those of the last: each follow-up takes the instances over.
-    last, resources = described[-1].answer, described[-1].answer.get("ResourceConfig", {})
+    last = described[-1].answer
+    resources = described[-1].answer.get("ResourceConfig", {})
     counted = last.get("WarmPoolStatus", {}).get("ResourceRetainedBillableTimeInSeconds")
     warm_s = float(resources.get("KeepAlivePeriodInSeconds", 0) if counted is None else counted)
     return Bill(
@@ -151,7 +154,10 @@ def lines(bill: Bill) -> list[tuple[str, str]]:
         rows.append(
             (
                 "warm",
-                f"the instances {until} for {upto}{bill.warm_s:,.0f} s more, {cost}, while they wait for a job",
+                (
+                    f"the instances {until} for {upto}{bill.warm_s:,.0f} s more, "
+                    f"{cost}, while they wait for a job"
+                ),
             )
         )
     return rows
@@ -170,7 +176,10 @@ def _capped(cap: Cap) -> str:
     lasts = brief_duration(cap.max_runtime_s)
     most = f"at most {dollars(cap.max_cost)}, its max_cost"
     if cap.is_reason:
-        return f"{most}: the service stops it after {lasts} at {rate}, with {STOP_GRACE_S} s to save its work"
+        return (
+            f"{most}: the service stops it after {lasts} at {rate}, "
+            f"with {STOP_GRACE_S} s to save its work"
+        )
     paid = brief_duration(cap.paid_s)
     return f"{most}: it and its follow-ups may take {paid} at {rate}, each up to {lasts}"
 
@@ -243,7 +252,8 @@ def most_expensive(
     cap: Cap | None = None,
 ) -> str:
     """Return what a job costs at most, in words; ``cap`` is what it may cost."""
-    cluster, limits = request.cluster, request.limits
+    cluster = request.cluster
+    limits = request.limits
     if limits.price_per_hour is not None:
         given = price_of_user(limits.price_per_hour)
         prices: dict[str, Price | None] = dict.fromkeys(cluster.types, given)
@@ -277,11 +287,17 @@ def most_expensive(
         )
         if own.budget_usd is not None and own.budget_usd < usd:
             lasts = brief_duration(own.budget_usd / own.usd_per_hour * 3600)
-            amount = f"{dollars(own.budget_usd)}, its budget, which lasts {lasts} from the head's start at {rate}"
+            amount = (
+                f"{dollars(own.budget_usd)}, its budget, "
+                f"which lasts {lasts} from the head's start at {rate}"
+            )
         return f"at most {amount}; {own.end}{spot}"
     if unknown:
         fetch = f"raysm prices --refresh --regions {region} --on aws fetches it"
-        return f"unknown, up to {hours}: no price of {' or '.join(unknown)} in {region} is at hand; {fetch}"
+        return (
+            f"unknown, up to {hours}: "
+            f"no price of {' or '.join(unknown)} in {region} is at hand; {fetch}"
+        )
 
     def usd_per_hour(choice: Mapping[str, int]) -> float:
         return sum(
@@ -294,4 +310,7 @@ def most_expensive(
     warm = ", its warm pool included" if cluster.keep_alive_s else ""
     shown = " + ".join(f"{count} x {name} at {prices[name]}" for name, count in dearest.items())
     amount = f"at most {dollars(usd_per_hour(dearest) * seconds / 3600)}{included}"
-    return f"{amount}: {shown}, for the {brief_duration(seconds)} that it may take{warm}, {hours}{spot}"
+    return (
+        f"{amount}: {shown}, for the {brief_duration(seconds)} that it may take{warm}, "
+        f"{hours}{spot}"
+    )

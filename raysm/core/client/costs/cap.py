@@ -1,10 +1,12 @@
-"""The time limit that a cap on the cost of a job allows. The service enforces it, so that no program has to watch.
+"""The time limit that a cap on the cost of a job allows.
+
+The service enforces it, so that no program has to watch.
 
 SageMaker bills a job by the second for each of its instances
 (https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJob.html,
 ``BillableTimeInSeconds``), and their volumes by the GB and month
-(https://aws.amazon.com/sagemaker/ai/pricing/). It sends SIGTERM at ``MaxRuntimeInSeconds`` and kills
-the job 120 s later
+(https://aws.amazon.com/sagemaker/ai/pricing/). It sends SIGTERM at ``MaxRuntimeInSeconds`` and
+kills the job 120 s later
 (https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_StoppingCondition.html). That limit
 counts all attempts of a job with a retry strategy together.
 """
@@ -60,7 +62,10 @@ class Cap:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables of the job, by which every process that describes it knows its cap; empty if it has no effect."""
+        """Variables of the job that tell its cap to each process that describes the job.
+
+        They are empty if the cap has no effect.
+        """
         if not (self.is_reason or self.has_follow_ups):
             return {}
         return {MAX_COST: f"{self.max_cost:g}", MAX_COST_S: str(self.paid_s)}
@@ -95,8 +100,9 @@ def cap(
         # Rounded up, so that the amount that the message names is enough.
         least = math.ceil(needed_s * usd_per_hour / 36) / 100
         raise InvalidRequest(
-            f"max_cost={max_cost:g} does not pay for {brief_duration(min_s)}: the instances cost "
-            f"{usd_per_hour:,.4g} USD an hour together, also in the {STOP_GRACE_S} s of a stop{warm}",
+            f"max_cost={max_cost:g} does not pay for {brief_duration(min_s)}: "
+            f"the instances cost {usd_per_hour:,.4g} USD an hour together, "
+            f"also in the {STOP_GRACE_S} s of a stop{warm}",
             remedy=f"give at least {least:,.2f} USD, or fewer or cheaper instances",
         )
     return Cap(
@@ -118,7 +124,9 @@ def cap_in(answer: Mapping[str, Any]) -> tuple[float, int] | None:
 
 
 def left_seconds(answer: Mapping[str, Any]) -> int | None:
-    """Return how long each instance of a follow-up may be billed, from the answer about the job before it.
+    """Return how long each instance of a follow-up may be billed, from Describe's answer.
+
+    The answer is about the job before it.
 
     What the service does not say yet counts at its maximum. None if the job has no cap.
     """
@@ -142,13 +150,13 @@ def limit_of(answer: Mapping[str, Any]) -> int:
 
 
 def pays_for_follow_up(answer: Mapping[str, Any]) -> bool:
-    """Return True unless a cap leaves too little for a follow-up of the job that Describe answers about."""
+    """Return True unless a cap leaves too little for a follow-up of the described job."""
     left_s = left_seconds(answer)
     return left_s is None or left_s - STOP_GRACE_S >= MIN_FOLLOW_UP_S
 
 
 def follow_up_limits(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of the Create call by which a follow-up stays within the cap; empty without one."""
+    """Return the keys of Create that keep a follow-up within the cap; empty without a cap."""
     left_s = left_seconds(answer)
     if left_s is None:
         return {}
@@ -162,7 +170,10 @@ def follow_up_limits(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cap_that_ended(answer: Mapping[str, Any]) -> float | None:
-    """Return the USD of the cap to which a job owes the limit that it reached; None if it owes it to its user."""
+    """Return the USD of the cap whose limit the job reached.
+
+    None means that the limit was its user's.
+    """
     found = cap_in(answer)
     if found is None:
         return None

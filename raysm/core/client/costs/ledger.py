@@ -82,7 +82,8 @@ class Ledger:
     """The file of one home; several processes may use it at a time."""
 
     def __init__(self, home: Path, clock: Callable[[], float] = time.time) -> None:
-        self._home, self._clock = home, clock
+        self._home = home
+        self._clock = clock
 
     def day(self) -> Day:
         """Return the costs of today."""
@@ -100,10 +101,12 @@ class Ledger:
             usd = entry.usd_on(self._today_s)
             if max_usd is not None and today.usd + usd > max_usd:
                 raise InvalidRequest(
-                    f"max_cost_per_day={max_usd:g}: this job could cost {dollars(usd)} in a day, and "
-                    f"{dollars(max(0.0, max_usd - today.usd))} are left today (UTC): "
+                    f"max_cost_per_day={max_usd:g}: this job could cost {dollars(usd)} in a day, "
+                    f"and {dollars(max(0.0, max_usd - today.usd))} are left today (UTC): "
                     f"{counted(today.jobs, 'job')} of yours cost up to {dollars(today.usd)}",
-                    remedy="give it a smaller --max-cost or --max-runtime, stop another job, or wait",
+                    remedy=(
+                        "give it a smaller --max-cost or --max-runtime, stop another job, or wait"
+                    ),
                 )
             database.execute("DELETE FROM job WHERE sent_s < ?", (self._clock() - KEPT_S,))
             self._write(database, entry)
@@ -114,7 +117,7 @@ class Ledger:
             database.execute("DELETE FROM job WHERE job = ?", (job,))
 
     def settle(self, service: Service) -> None:
-        """Ask the service which jobs have ended, and note what they cost; the others stay at their most."""
+        """Ask the service which jobs have ended, and note their cost; others stay at their most."""
         with self._transaction() as database:
             running = [
                 entry
@@ -156,8 +159,9 @@ class Ledger:
                 # At once, so that two processes cannot both see room for their jobs.
                 database.execute("BEGIN IMMEDIATE")
                 database.execute(
-                    "CREATE TABLE IF NOT EXISTS job (job TEXT PRIMARY KEY, api TEXT, target TEXT, region TEXT, "
-                    "sent_s REAL, usd_per_hour REAL, most_usd REAL, started_s REAL, ended_s REAL, usd REAL)"
+                    "CREATE TABLE IF NOT EXISTS job (job TEXT PRIMARY KEY, api TEXT, "
+                    "target TEXT, region TEXT, sent_s REAL, usd_per_hour REAL, most_usd REAL, "
+                    "started_s REAL, ended_s REAL, usd REAL)"
                 )
                 yield database
                 database.execute("COMMIT")
@@ -175,8 +179,9 @@ def name_of(target: Target) -> str:
 
 
 def most_usd(request: JobRequest, usd_per_hour: float, cap: Cap | None) -> float:
-    """Return what a job and its follow-ups can cost at most, with their stops and their warm pool."""
-    limits, keep_alive_s = request.limits, request.cluster.keep_alive_s
+    """Return what a job and its follow-ups can cost at most, with stops and warm pool."""
+    limits = request.limits
+    keep_alive_s = request.cluster.keep_alive_s
     runs = 1 + limits.max_restarts
     # A follow-up that comes too late does not take the warm pool over.
     seconds = runs * (limits.max_runtime_s + STOP_GRACE_S + keep_alive_s)
@@ -192,7 +197,7 @@ def _is_left(job: Description, now_s: float) -> bool:
 
 
 def _settled(entry: Entry, service: Service, now_s: float) -> Entry | None:
-    """Return the entry of a job that has ended, with its cost; None if it runs or cannot be described."""
+    """Return the entry of an ended job, with its cost; None if it runs or has no description."""
     try:
         of_region = service
         if entry.region != service.region:

@@ -1,8 +1,8 @@
 """Prices of instances: dated lists of AWS's public prices, each of one region.
 
-raysm ships a small table; ``raysm prices --refresh`` fetches current lists by GetProducts. A price that is in no list
-is unknown: never that of another region, and never 0. Spot capacity has no price of its own, but
-fewer billed seconds
+raysm ships a small table; ``raysm prices --refresh`` fetches current lists by GetProducts. A price
+that is in no list is unknown: never that of another region, and never 0. Spot capacity has no price
+of its own, but fewer billed seconds
 (https://docs.aws.amazon.com/sagemaker/latest/dg/model-managed-spot-training.html).
 """
 
@@ -59,7 +59,10 @@ class Price:
         return {"usd_per_hour": self.usd_per_hour, "as_of": self.as_of, "version": self.version}
 
     def age_days(self, today: date) -> int | None:
-        """Return the age of the price, counted from the first day that its date may mean; None without a date."""
+        """Return the age of the price, from the first day that its date may mean.
+
+        None means that it has no date.
+        """
         if not self.as_of:
             return None
         try:
@@ -177,7 +180,7 @@ def volume_usd_per_hour(instance_type: str, volume_gb: int, region: str) -> floa
 
 
 def usd_per_hour(cluster: Cluster, service: Service, price_per_hour: float | None) -> float | None:
-    """Return the maximum hourly cost of all instances; None if a price is unknown or nothing is billed."""
+    """Return the maximum hourly cost of all instances; None if unknown or nothing is billed."""
     is_billed = service.target.is_billed
     totals = []
     for choice in cluster.choices:
@@ -225,7 +228,9 @@ def cap_of(cluster: Cluster, limits: Limits, service: Service) -> Cap | None:
 
 
 def capped_usd_per_hour(cluster: Cluster, limits: Limits, service: Service) -> float | None:
-    """Return what all instances cost in an hour at most, for a job with a cap; None if there is no cap or no cost.
+    """Return what all instances of a job with a cap cost in an hour at most.
+
+    None means that there is no cap or no cost.
 
     Raises:
         InvalidRequest: The price of an instance or of its volume is unknown.
@@ -245,7 +250,8 @@ def _check_prices_are_known(cluster: Cluster, limits: Limits, region: str) -> No
             what = f"the price of {name}"
             fetch = f"; raysm prices --refresh --on aws --regions {region} fetches it"
         elif volume_usd_per_hour(name, cluster.volume_gb, region) is None:
-            what, fetch = f"the price of the volume of {name}", ""
+            what = f"the price of the volume of {name}"
+            fetch = ""
         else:
             continue
         raise InvalidRequest(
@@ -297,11 +303,10 @@ def prices_of_products(texts: Iterable[str], source: str) -> list[RegionPrices]:
                 name.lower(): value for name, value in product["product"]["attributes"].items()
             }
             # Each product has its own date; the latest one is that of the whole answer.
-            published, version = (
-                max(published, product["publicationDate"]),
-                max(version, product["version"]),
-            )
-            region, name = attributes["regioncode"], attributes.get("instancename", "")
+            published = max(published, product["publicationDate"])
+            version = max(version, product["version"])
+            region = attributes["regioncode"]
+            name = attributes.get("instancename", "")
             kind = attributes.get("component") or attributes.get("platoinstancetype", "")
             for term in product["terms"].get("OnDemand", {}).values():
                 for dimension in term["priceDimensions"].values():

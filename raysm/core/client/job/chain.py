@@ -93,7 +93,7 @@ def _number(tags: Mapping[str, str], key: str) -> int:
 
 
 class TransientErrors:
-    """Tolerates transient errors of a service until it has been unreachable for ``Polling.patience_s``."""
+    """Tolerates transient errors of a service that is unreachable for ``Polling.patience_s``."""
 
     def __init__(self, service: Service, job: str) -> None:
         self._patience_s = service.polling.patience_s
@@ -107,7 +107,8 @@ class TransientErrors:
         """Raise ``error`` unless it is transient and the service answered recently; else log it."""
         if isinstance(error, CredentialsExpired):
             raise CredentialsExpired(
-                f"{error}. The job goes on: follow it by raysm logs -f {self._job}, or wait: raysm result {self._job}",
+                f"{error}. The job goes on: follow it by raysm logs -f {self._job}, or wait: "
+                f"raysm result {self._job}",
                 code=error.code,
             ) from error
         if not error.is_transient or time.monotonic() - self._answered_s > self._patience_s:
@@ -178,7 +179,7 @@ class Chain:
         return [*self._of_ended(before), *([self.describe()] if last == self.name else [])]
 
     def earlier(self) -> list[Description]:
-        """Return the descriptions of all jobs before the last one; the service is asked once for each."""
+        """Return the descriptions of all jobs before the last; each is asked for once."""
         return self._of_ended(self.names[:-1])
 
     def _of_ended(self, names: Sequence[str]) -> list[Description]:
@@ -197,7 +198,9 @@ class Chain:
         return description.status is Status.STOPPED and (self.is_cancelled or not is_by_service)
 
     def ended(self, *, send: bool) -> bool:
-        """Return True if the chain is over; switch to the follow-up job, and with ``send`` create it if it is missing.
+        """Return True if the chain is over; else switch to the follow-up job.
+
+        With ``send``, create the follow-up job if it is missing.
 
         The client deletes the payload of a chain that is over: the instances of a job have no
         permission to delete what a follow-up may need.
@@ -220,12 +223,15 @@ class Chain:
                 return self.is_cancelled or self._has_successor(description)
 
     def _has_successor(self, ended: Description) -> bool:
-        """Return True if a job outside the chain continues the state of the one that ended: the chain is over then.
+        """Return True if a job outside the chain continues the state of the one that ended.
+
+        The chain is over then.
 
         Checked before a follow-up is sent: two jobs with one state would overwrite each other's
         checkpoints.
         """
-        tags, state = self.tags, ended.answer["CheckpointConfig"]["S3Uri"]
+        tags = self.tags
+        state = ended.answer["CheckpointConfig"]["S3Uri"]
         if self._is_replaced or PROJECT_TAG not in tags or TASK_TAG not in tags:
             return self._is_replaced
         prefix = self.service.places.records(tags[PROJECT_TAG], tags[TASK_TAG])
@@ -263,7 +269,8 @@ class Chain:
         with self._lock:
             if self.name == ended.name:  # otherwise another thread has switched already
                 self._ended[ended.name] = ended
-                self._last, self._tags = description, None
+                self._last = description
+                self._tags = None
                 self._names = (*self._names, following)
         if self.is_cancelled and not description.status.is_terminal:
             try:

@@ -1,4 +1,6 @@
-"""Describe's answer about a job as one frozen value, for Training and Processing, and its short descriptions.
+"""Describe's answer about a Training or Processing job as one frozen value.
+
+It also gives short descriptions of the job.
 
 An unknown status is UNKNOWN, with a warning and never an error: AWS adds some from time to time.
 """
@@ -110,12 +112,15 @@ class Description:
 
     @property
     def used_budget_usd(self) -> float | None:
-        """The cap in USD (``max_cost``) whose time limit ended the job; None if something else ended it."""
+        """The cap in USD (``max_cost``) whose time limit ended the job; else None."""
         return cap_that_ended(self.answer) if self.reached_limit else None
 
     @property
     def reached_limit(self) -> bool:
-        """True if it ended because its ``max_runtime_s`` was over, or the limit that a cap on its cost allows."""
+        """True if it ended because its ``max_runtime_s`` was over.
+
+        The limit that a cap on its cost allows counts, too.
+        """
         if self.api.has_secondary_status:
             return self.exceeded_runtime
         # A Processing job has no secondary status that names its end.
@@ -125,7 +130,7 @@ class Description:
 
     @property
     def interruptions(self) -> tuple[float, ...]:
-        """Seconds of training before each spot interruption, since the start or the interruption before it."""
+        """Seconds of training before each spot interruption, from the start or the previous one."""
         training: datetime | None = None
         seconds: list[float] = []
         for status, begin, _ in self.transitions:
@@ -176,7 +181,10 @@ def _reason(api: JobApi, status: Status, answer: Mapping[str, Any]) -> str:
 
 
 def _unwrapped(reason: str) -> str:
-    """Return the job's own text from a wrapped reason; return the service's reasons (ClientError: …) unchanged."""
+    """Return the job's own text from a wrapped reason.
+
+    The service's reasons (ClientError: …) are returned unchanged.
+    """
     wrapped = WRAPPED.fullmatch(reason)
     if wrapped is None:
         return reason
@@ -199,7 +207,10 @@ COLORS = {Status.COMPLETED: "#2e7d32", Status.FAILED: "#c62828", Status.STOPPED:
 
 
 def render_text(job: Description, target: Target, now_s: float | None = None) -> str:
-    line = f"<raysm job {job.name}: {' · '.join(words for words in _words(job, target, now_s) if words)}>"
+    line = (
+        f"<raysm job {job.name}: "
+        f"{' · '.join(words for words in _words(job, target, now_s) if words)}>"
+    )
     more = job.reason or budget_used(job)
     if not more and job.secondary is SecondaryStatus.PENDING:
         more = job.message
@@ -218,7 +229,10 @@ def render_html(job: Description, target: Target, now_s: float | None = None) ->
         name = f'<a href="{markup.escape(link)}" target="_blank" rel="noopener">{name}</a>'
     status, *rest = _words(job, target, now_s)
     parts = [
-        f'<span style="color:{color}">●</span> {name} <span style="color:{color}">{markup.escape(status)}</span>',
+        (
+            f'<span style="color:{color}">●</span> {name} <span '
+            f'style="color:{color}">{markup.escape(status)}</span>'
+        ),
         markup.escape(" · ".join(words for words in rest if words)),
     ]
     if job.message and not job.status.is_terminal:
@@ -235,7 +249,10 @@ CONTINUE = (
 
 
 def budget_used(job: Description) -> str:
-    """Return how a job ended by its cap and how to continue it, in two lines; empty if something else ended it."""
+    """Return how a job was ended by its cap and how to continue it, in two lines.
+
+    The text is empty if something else ended it.
+    """
     usd = job.used_budget_usd
     if usd is None:
         return ""

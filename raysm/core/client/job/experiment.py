@@ -1,4 +1,4 @@
-"""A job or a trial as a row of the table of experiments, with a summary and a short curve of each metric."""
+"""A job or a trial as a row of the table of experiments, with a short curve of each metric."""
 
 import json
 import math
@@ -24,10 +24,12 @@ MAX_POINTS = 200
 """Enough for a chart; 1,000 jobs of five metrics take about 25 MB."""
 
 FALLS = frozenset(
-    "loss losses error errors err perplexity ppl mse rmse mae mape nll wer cer latency second seconds s ms".split()
+    "loss losses error errors err perplexity ppl mse rmse mae mape nll wer cer "
+    "latency second seconds s ms".split()
 )
 RISES = frozenset(
-    "acc accuracy auc auroc f1 precision recall score r2 mAP bleu rouge rougel reward throughput iou miou".split()
+    "acc accuracy auc auroc f1 precision recall score r2 mAP bleu rouge rougel "
+    "reward throughput iou miou".split()
 )
 """Words of a metric's name that say whether less or more is better; ``map`` alone may be a map of
 anything."""
@@ -52,7 +54,7 @@ class Summary:
 
 
 def goal_of(name: str) -> Goal | None:
-    """Return whether less or more of a metric is better by the words of its name; None if they do not say it."""
+    """Return whether less or more of a metric is better by the words of its name, else None."""
     words = {_known(word) for word in WORD.split(name)}
     is_speed = SPEED.search(name.lower()) is not None
     rises = is_speed or name == "map" or not words.isdisjoint(RISES)
@@ -84,7 +86,7 @@ def curves_of(metrics: Iterable[Metric]) -> dict[str, Curve]:
 
 
 class Divergences:
-    """Where the metrics of a job became NaN or infinite, as far as they have not become finite again.
+    """Where the metrics of a job became NaN or infinite, unless they became finite again.
 
     A rank other than 0 reports only its first such value. A finite value of rank 0 does not mean
     that this rank has recovered.
@@ -118,7 +120,10 @@ class Divergences:
         by_rank[rank] = metric.value, where
 
     def first(self, name: str) -> tuple[float, str] | None:
-        """Return the last value that is not finite, and where these begin: ``step 3 on rank 2``; None without one."""
+        """Return the last value that is not finite, and where these begin: ``step 3 on rank 2``.
+
+        None means that all are finite.
+        """
         return next(iter(self._found.get(name, {}).values()), None)
 
 
@@ -153,7 +158,9 @@ def not_finite_from(curve: Curve) -> str:
 
 
 def thinned(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
-    """Reduce a curve to at most ``max_points``: both ends, and the lowest and highest value of each bucket.
+    """Reduce a curve to at most ``max_points``.
+
+    It keeps both ends, and the lowest and highest value of each bucket.
 
     A bucket with NaN or infinite values keeps one of them, so that the drawn line breaks there.
     """
@@ -174,8 +181,8 @@ def thinned(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
 
 
 FACTS = (
-    "name", "status", "project", "task", "workload", "trial", "created_s", "started_s", "ended_s", "duration_s",
-    "cost_usd", "code",
+    "name", "status", "project", "task", "workload", "trial",
+    "created_s", "started_s", "ended_s", "duration_s", "cost_usd", "code",
 )  # fmt: skip
 """Columns that every job has; a parameter or metric of the same name does not hide them."""
 

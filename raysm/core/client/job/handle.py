@@ -1,4 +1,6 @@
-"""The handle on a job: a future in the manner of ``concurrent.futures``, with status, logs, metrics and stop.
+"""The handle on a job: a future like those of ``concurrent.futures``.
+
+It has status, logs, metrics and stop.
 
 The handle holds no state of the job: another process, on another day, gets all of it by
 ``raysm.attach(name)``. Modules that only one method needs are imported there, which saves a quarter
@@ -51,7 +53,8 @@ if TYPE_CHECKING:
     from raysm.core.protocol.events import Event, Progress
 
 OUTPUT_FOLDERS = {"model": "model", "result": "model", "data": "data"}
-STATE, LOGS = "state", "logs"
+STATE = "state"
+LOGS = "logs"
 SHOWN_FILES = 5
 
 _log = logging.getLogger("raysm")
@@ -156,7 +159,9 @@ class Job:
     # Waiting for it
 
     def wait(self, timeout: float | None = None) -> Status:
-        """Wait until it has ended; send its follow-up jobs meanwhile. Ctrl-C ends the waiting, not the job.
+        """Wait until it has ended, and send its follow-up jobs meanwhile.
+
+        Ctrl-C ends the waiting, not the job.
 
         A cell of a notebook shows the job's live card meanwhile.
 
@@ -259,7 +264,7 @@ class Job:
     def exception(
         self, timeout: float | None = None, *, unverified: bool = False
     ) -> BaseException | None:
-        """Wait until it has ended, and return the exception of its failure; None if it did not fail.
+        """Wait until it has ended; return its failure's exception, or None if it did not fail.
 
         Args:
             timeout: Seconds; None waits without limit.
@@ -304,11 +309,17 @@ class Job:
         left = [each.part for each in self.left_files()]
         if not left:
             return ""
-        fetch = f'raysm result {self.name} --what {left[0]} --output DIR (in Python: job.download("{left[0]}", "DIR"))'
+        fetch = (
+            f"raysm result {self.name} --what {left[0]} --output DIR (in Python: "
+            f'job.download("{left[0]}", "DIR"))'
+        )
         return f"; it left {' and '.join(left)}; to fetch {left[0]}: {fetch}"
 
     def left_files(self, most: int = 1) -> list[LeftFiles]:
-        """Return what the job left as model, data and state, each with its first ``most`` names; skip empty parts."""
+        """Return what the job left as model, data and state.
+
+        Each comes with its first ``most`` names; empty parts are left out.
+        """
         left: list[LeftFiles] = []
         # It has no state, or this user may not list the bucket.
         with contextlib.suppress(RaysmError):
@@ -324,7 +335,9 @@ class Job:
         return left
 
     def add_done_callback(self, fn: "Callable[[Job], object]") -> None:
-        """Call ``fn(job)`` in a thread of its own when the job has ended; if it has already, call it here and now.
+        """Call ``fn(job)`` in its own thread when the job has ended.
+
+        If it has ended already, call it in this thread at once.
 
         Exceptions of ``fn`` are logged and not raised.
         """
@@ -350,7 +363,8 @@ class Job:
                 _log.warning("the job %s cannot be watched just now: %s", self.name, error)
                 time.sleep(self.service.polling.most_s)
         with self._lock:
-            callbacks, self._callbacks = self._callbacks, []
+            callbacks = self._callbacks
+            self._callbacks = []
         # Without the lock: a callback may add another one.
         for callback in callbacks:
             self._call(callback)
@@ -364,7 +378,10 @@ class Job:
     # Stopping it
 
     def cancel(self) -> bool:
-        """Ask the service to stop it; return True if that was still possible. User code gets its grace period."""
+        """Ask the service to stop it; return True if that was still possible.
+
+        User code gets its grace period.
+        """
         if self.done():
             return False
         self.chain.is_cancelled = True  # prevents follow-ups
@@ -397,7 +414,9 @@ class Job:
     def lines(
         self, *, follow: bool = False, instance: str | None = None, tail: int | None = None
     ) -> "Iterator[LogLine]":
-        """Yield the log lines of all instances, or of one, ordered by time; a follow-up's come after its job's.
+        """Yield the log lines of all instances, or of one, ordered by time.
+
+        A follow-up's lines come after those of its job.
 
         Args:
             follow: Go on until the job has ended; its follow-up jobs are sent meanwhile.
@@ -476,7 +495,9 @@ class Job:
         return self._event_log.look()[0]
 
     def metrics(self, *names: str) -> "Metrics":
-        """Return the values of metrics ordered by time: the job's own, and those of its metric definitions.
+        """Return the values of metrics ordered by time.
+
+        They are the job's own, and those of its metric definitions.
 
         The values that a metric definition finds in the log are exact, with the time of their line.
         If the log has none, for example because CloudWatch Logs has deleted it, they are
@@ -503,7 +524,9 @@ class Job:
     # Its views
 
     def dashboard(self, *, timeout: float | None = None) -> Any:
-        """Return Ray's dashboard of the job at an address of this machine; a notebook shows it in a frame.
+        """Return Ray's dashboard of the job at an address of this machine.
+
+        A notebook shows it in a frame.
 
         ``.url`` is its address. ``.close()`` ends it, and so does the end of a ``with`` block or of
         this process.
@@ -519,7 +542,9 @@ class Job:
         return features.view("open_dashboard")(self, timeout=timeout)
 
     def stacks(self) -> Any:
-        """Return the line at which each busy Python process of the running job stands, on all instances.
+        """Return the line at which each busy Python process of the running job is.
+
+        All instances are asked.
 
         The job's processes go on meanwhile. ``.sentence`` says who waits where and who is
         elsewhere, ``.groups`` has equal stacks together, and ``print`` shows all of it.
@@ -531,7 +556,9 @@ class Job:
         return features.view("read_stacks")(self)
 
     def plot(self, *names: str, log: bool = False, size: tuple[int, int] = (640, 200)) -> Any:
-        """Return charts of metrics on one time axis, which a notebook shows; ``.save("loss.png")`` writes it.
+        """Return charts of metrics on one time axis.
+
+        A notebook shows them; ``.save("loss.png")`` writes them to a file.
 
         Args:
             names: Names, ``"loss"``, or patterns, ``"val/*"``; without any, all of the job's own.
@@ -544,7 +571,9 @@ class Job:
         return features.view("plot_job")(self, *names, log=log, size=size)
 
     def watch(self) -> Any:
-        """Show a live card of the job below the cell of a notebook until it has ended; later cells run meanwhile.
+        """Show a live card of the job below the cell of a notebook until it has ended.
+
+        Later cells run meanwhile.
 
         Returns:
             A handle: ``.stop()`` ends the drawing, ``.wait()`` waits for the job's last card.
@@ -555,7 +584,9 @@ class Job:
         return features.view("watch")(self)
 
     def tunnel(self, port: int, on: str | None = None, local_port: int = 0) -> "Tunnel":
-        """Open a tunnel to a port of one of its instances; use it as a context manager, or close it.
+        """Open a tunnel to a port of one of its instances.
+
+        Use it as a context manager, or close it.
 
         Args:
             port: A port on the loopback of the instance, ``8265``.
@@ -621,7 +652,9 @@ class Job:
         return str(config["S3Uri"]).rstrip("/")
 
     def download(self, what: str, to: str | Path) -> Path:
-        """Wait until it has ended, successfully or not, and copy one of its outputs to a folder of this machine.
+        """Wait until it has ended, and copy one of its outputs to a folder of this machine.
+
+        The job may have failed.
 
         Args:
             what: ``model`` (or ``result``), ``data``, ``state``, or ``logs``: a file for each
@@ -662,7 +695,7 @@ class Job:
         return folder
 
     def cost(self) -> "Bill | None":
-        """Return what it and its follow-ups have cost; None on this machine, and until they have ended."""
+        """Return what it and its follow-ups cost; None on this machine and until they ended."""
         from raysm.core.client.costs.bill import bill_of
 
         return (
@@ -678,7 +711,7 @@ class Job:
         return render_html(self._glance(), self.service.target)
 
     def _glance(self) -> Description:
-        """Return the job's current description, or the last known one, because a repr must not raise."""
+        """Return the job's current or last known description, because a repr must not raise."""
         with contextlib.suppress(RaysmError):
             return replace(self.describe(), instances=self.instances)
         return self.chain.last_known() or Description(
@@ -716,7 +749,10 @@ def attach(name: str, on: Target | Service | None = None) -> Job:
 
 
 def attach_in_any_region(service: Service, name: str) -> Job:
-    """Return the handle on a job; on this machine also on one in another region, where a grid's jobs may be."""
+    """Return the handle on a job.
+
+    A job of this machine may be in another region, where a grid's jobs may be.
+    """
     return attach_in(itertools.chain([service], service.in_other_regions()), name)
 
 
@@ -725,7 +761,8 @@ def attach_in(services: Iterable[Service], name: str) -> Job:
     if not NAME_PATTERN.fullmatch(name):
         # The service would answer with its regular expression.
         raise JobNotFound(
-            f"no job is named {name!r}: a name has 1 to 63 letters, digits and inner hyphens; raysm jobs lists the jobs"
+            f"no job is named {name!r}: a name has 1 to 63 letters, digits and inner hyphens; "
+            "raysm jobs lists the jobs"
         )
     where = ""
     for service in services:

@@ -56,7 +56,8 @@ def _entries(
 
 
 def _listed(service: Service, api: JobApi, item: dict[str, Any]) -> Listed:
-    secondary, message = SecondaryStatus(item.get("SecondaryStatus", "")), ""
+    secondary = SecondaryStatus(item.get("SecondaryStatus", ""))
+    message = ""
     # List's answer has no messages, and describing every job would take one call each.
     if secondary is SecondaryStatus.PENDING:
         with contextlib.suppress(JobNotFound):  # it was removed meanwhile
@@ -80,7 +81,10 @@ def find_job(name: str, service: Service, *, told: Callable[[Job], None] | None 
 
 
 def find_all(name: str, service: Service) -> list[Job]:
-    """Return the jobs that a name or a pattern means: ``digits-20260101-120000-0a1b2c3d``, ``digits``, ``digits-*``."""
+    """Return the jobs that a name or a pattern means.
+
+    Examples are ``digits-20260101-120000-0a1b2c3d``, ``digits`` and ``digits-*``.
+    """
     if set(name) & set("*?["):
         all_names = [str(item[api.name_key]) for api, item in _entries(service, None, NO_LIMIT)]
         names = [each for each in all_names if fnmatch.fnmatchcase(each, name)]
@@ -96,7 +100,8 @@ def find_all(name: str, service: Service) -> list[Job]:
         if len(named) > 1:
             more = ", …" if len(named) > SHOWN else ""
             raise InvalidRequest(
-                f"{len(named)} jobs are named {name!r}: {', '.join(named[:SHOWN])}{more}; give one or '{name}-*'"
+                f"{len(named)} jobs are named {name!r}: {', '.join(named[:SHOWN])}{more}; "
+                f"give one or '{name}-*'"
             ) from None
         return [attach(named[0], service)] if named else [find_running(name, service)]
 
@@ -113,15 +118,20 @@ def find_running(
     named = list(_jobs_of_task(name, service))
     others = service.in_other_regions()
     while not named and (other := next(others, None)) is not None:
-        service, named = other, list(_jobs_of_task(name, other))
+        service = other
+        named = list(_jobs_of_task(name, other))
     running = [(api, item) for api, item in named if not Status(item[api.status_key]).is_terminal]
     if not running:
-        missing = f"there is no job {name!r} {where.target.describe()}, nor a running session of that name"
+        missing = (
+            f"there is no job {name!r} {where.target.describe()}, "
+            "nor a running session of that name"
+        )
         if named:
             api, item = max(named, key=lambda one: one[1]["CreationTime"])
             if told is None:
                 raise JobNotFound(
-                    f"no job {name!r} runs now; the last one of that name, {item[api.name_key]}, has ended"
+                    f"no job {name!r} runs now; "
+                    f"the last one of that name, {item[api.name_key]}, has ended"
                 )
             job = attach(item[api.name_key], service)
             told(job)
@@ -166,7 +176,7 @@ def _jobs_of_task(name: str, service: Service) -> Iterator[tuple[JobApi, dict[st
 
 
 def _hint(name: str, service: Service, *, has_ended: bool) -> str:
-    """Return names that are close to ``name``; those of tasks that have ended only with ``has_ended``."""
+    """Return names close to ``name``; those of ended tasks only with ``has_ended``."""
     entries = list(_entries(service, None, COMPARED))
     current = [
         item[api.name_key]

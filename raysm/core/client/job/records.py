@@ -1,8 +1,7 @@
 """Records of a task's jobs: one small object for each job, beside their results.
 
 A task is a project and a name; its jobs are its runs. Objects are never changed, so several people
-may submit the same
-task at once. A record does not say whether its job is done: ask the service.
+may submit the same task at once. A record does not say whether its job is done: ask the service.
 """
 
 import functools
@@ -121,12 +120,15 @@ def is_run_of(job: str, task: str, digest: str) -> bool:
 
 
 def kept_of(task: str) -> str:
-    """Return the beginning of a task's name that its jobs' names keep: all of it unless it is too long."""
+    """Return the beginning of a task's name that jobs' names keep: all unless it is too long."""
     return task[: MAX_NAME - RUN_CHARACTERS].rstrip("-")
 
 
 def task_of(job: str) -> str:
-    """Return the task's name, cut if it is long, from a job's name; the whole name if raysm did not make it."""
+    """Return the task's name from a job's name; it is cut if it is long.
+
+    If raysm did not make the name, return all of it.
+    """
     return RUN.sub("", job)
 
 
@@ -170,12 +172,16 @@ def code_of(workload: Workload, source: Source | None) -> str:
 def with_inputs(
     digest: str, inputs: Mapping[str, Input], storage: Storage, *, max_objects: int | None = None
 ) -> InputsState | None:
-    """Return the sizes of the inputs, and ``digest`` extended by their state; memory holds one page of a listing.
+    """Return the sizes of the inputs, and ``digest`` extended by their state.
+
+    Memory holds one page of a listing.
 
     Files of this machine count by their names, sizes and times of modification, objects by their
     ETags. None if there are more than ``max_objects`` objects.
     """
-    listed, count, sizes = hashlib.sha256(), 0, dict.fromkeys(inputs, 0)
+    listed = hashlib.sha256()
+    count = 0
+    sizes = dict.fromkeys(inputs, 0)
     whole = hashlib.sha256(digest.encode())
 
     def take(line: bytes) -> None:

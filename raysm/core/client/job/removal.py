@@ -52,7 +52,7 @@ def _bytes(folder: Path) -> int:
 def chosen(
     listed: Iterable[Listed], *, older_than: timedelta | None, keep: int, now: datetime
 ) -> list[Listed]:
-    """Return the jobs that ended more than ``older_than`` ago, except the ``keep`` ones that ended last."""
+    """Return the jobs that ended more than ``older_than`` ago, except the ``keep`` last ones."""
     ended = [job for job in listed if job.status.is_terminal]
     ended.sort(key=lambda job: job.ended or job.created, reverse=True)
     limit = None if older_than is None else now - older_than
@@ -77,7 +77,8 @@ def check(job: Job, every: Iterable[Description]) -> None:
     description = job.describe()
     if not job.service.target.removes_jobs:
         raise InvalidRequest(
-            f"{job.name} is on AWS, which keeps jobs; remove its outputs yourself: aws s3 rm --recursive {job.outputs}"
+            f"{job.name} is on AWS, which keeps jobs; remove its outputs yourself: "
+            f"aws s3 rm --recursive {job.outputs}"
         )
     if not description.status.is_terminal:
         first = (
@@ -97,13 +98,16 @@ def check(job: Job, every: Iterable[Description]) -> None:
                 for uri in _uris(other)
             ):
                 raise InvalidRequest(
-                    f"{job.name} is an input of {other.name}, which is {other.status}: wait for the end of {other.name}"
+                    f"{job.name} is an input of {other.name}, which is {other.status}: "
+                    f"wait for the end of {other.name}"
                 )
 
 
 def remove(job: Job, every: Iterable[Description]) -> None:
     check(job, every)
-    service, places, storage = job.service, job.service.places, Storage(job.service)
+    service = job.service
+    places = job.service.places
+    storage = Storage(job.service)
     needed = {uri for other in every if other.name != job.name for uri in _uris(other)}
     state = job.describe().answer.get("CheckpointConfig", {}).get("S3Uri", "")
     # Another job may have the same checkpoints.
@@ -117,7 +121,8 @@ def remove(job: Job, every: Iterable[Description]) -> None:
             storage.remove(uri)
         if uri.startswith(f"{uri_of(service.home / SAVED)}/") and uri not in needed:
             shutil.rmtree(file_path(uri).parent, ignore_errors=True)
-    project, task = job.tags.get(PROJECT_TAG), job.tags.get(TASK_TAG)
+    project = job.tags.get(PROJECT_TAG)
+    task = job.tags.get(TASK_TAG)
     if project and task:
         # Follow-ups use the first job's payload.
         payload = places.payload(project, job.tags.get(FIRST_TAG, job.name))

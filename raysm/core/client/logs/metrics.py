@@ -1,4 +1,4 @@
-"""The metrics of a job: those that the service finds by metric definitions, and a list of all to work with."""
+"""The metrics of a job, from its log and from the service's metric definitions, as a list."""
 
 import fnmatch
 import math
@@ -36,7 +36,7 @@ class Metrics(list[Metric]):
         self.minute_means = frozenset(minute_means)
 
     def named(self, *patterns: str) -> "Metrics":
-        """Return the values of these names; a pattern may have ``*``; without patterns, return all."""
+        """Return the values of these names; a pattern may have ``*``; no patterns mean all."""
         # fnmatch.fnmatch itself ignores case on Windows.
         return Metrics(
             one
@@ -58,7 +58,9 @@ class Metrics(list[Metric]):
         return list(dict.fromkeys(one.name for one in self))
 
     def rows(self) -> list[tuple[int | None, float, dict[str, float]]]:
-        """Return one row for each step: the step, its time (seconds since the epoch), and the values by name.
+        """Return one row for each step.
+
+        It has the step, its time (seconds since the epoch), and the values by name.
 
         Values without a step share a row if they were reported together. If a step was repeated
         after a restart, its last values count. Values of instances are named ``name@instance``.
@@ -134,7 +136,9 @@ def _count(things: Sequence[object], noun: str) -> str:
 def found_by_service(
     service: Service, jobs: Iterable[Description], known: Collection[str]
 ) -> Iterator[Metric]:
-    """Yield what the service knows of the metrics of these jobs' definitions that the log has not (``known``).
+    """Yield what the service knows of these jobs' metric definitions, beyond ``known``.
+
+    ``known`` are the metrics that the log has.
 
     CloudWatch gives the mean of each minute; if it has none, the job's description has the last
     value.

@@ -34,12 +34,17 @@ class Describable(Protocol):
 
 
 class Silence:
-    """Context manager that reports the reason of a wait after ``after_s`` seconds of silence, each reason once."""
+    """Context manager that reports why a job waits after ``after_s`` seconds of silence.
+
+    Each reason is reported once.
+    """
 
     def __init__(
         self, say: Callable[[str], None], reason: Callable[[], str], *, after_s: float = AFTER_S
     ) -> None:
-        self._say, self._reason, self._after_s = say, reason, after_s
+        self._say = say
+        self._reason = reason
+        self._after_s = after_s
         self._shown_s = time.monotonic()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="silence", daemon=True)
@@ -62,7 +67,8 @@ class Silence:
             left_s = self._shown_s + self._after_s - time.monotonic()
             if left_s > 0:
                 continue
-            left_s, text = self._after_s, self._reason()
+            left_s = self._after_s
+            text = self._reason()
             if text not in said and not self._is_over.is_set():
                 said.add(text)
                 try:
@@ -120,14 +126,17 @@ class JobWait:
                 return "waiting: pip installs packages that the image lacks"
             case None:
                 return "waiting: the instances start Python and Ray"
-        return "waiting: the workload has started (its imports may take a while), and has printed nothing yet"
+        return (
+            "waiting: the workload has started (its imports may take a while), "
+            "and has printed nothing yet"
+        )
 
 
 @contextlib.contextmanager
 def reasons_told(
     job: Describable, say: Callable[[str], None], *, every_s: float = AFTER_S
 ) -> Iterator[Callable[[str], None]]:
-    """Say what a job waits for whenever it has been silent for ``every_s`` seconds while the block runs."""
+    """Say what a job waits for after every ``every_s`` seconds of silence during the block."""
     waits = JobWait(job)
     with Silence(say, waits.reason, after_s=every_s) as silence:
 

@@ -25,7 +25,8 @@ Clock = Callable[[], float]
 
 class Phase:
     def __init__(self, first: events.Progress, clock: Clock = time.monotonic) -> None:
-        self._first, self._clock = first, clock
+        self._first = first
+        self._clock = clock
         # As if it had just been shown: a short phase then takes one line, at its end.
         self._shown_s = clock()
 
@@ -46,7 +47,7 @@ class Phase:
         return due
 
     def sentence(self, event: events.Progress) -> str:
-        """Return the progress in words: ``train: 12% (12 of 100 rows, 1 rows/s, 1 min 28 s left)``."""
+        """Return progress in words: ``train: 12% (12 of 100 rows, 1 rows/s, 1 min 28 s left)``."""
         speed = self._speed(event)
         # A phase without work is done.
         share = event.done / event.total if event.total else 1.0
@@ -56,16 +57,21 @@ class Phase:
             if pace and event.done < event.total
             else ""
         )
-        return f"{event.phase}: {share:.0%} ({event.done:,} of {event.total:,} {event.unit}{pace}{left})"
+        return (
+            f"{event.phase}: {share:.0%} "
+            f"({event.done:,} of {event.total:,} {event.unit}{pace}{left})"
+        )
 
 
 class Rendering:
-    """Turns the lines of one job's log into text, and remembers which progress and metrics were shown."""
+    """Turns the lines of one job's log into text; remembers shown progress and metrics."""
 
     def __init__(
         self, *, metrics: bool = False, reasons: bool = True, clock: Clock = time.monotonic
     ) -> None:
-        self._shows_metrics, self._shows_reasons, self._clock = metrics, reasons, clock
+        self._shows_metrics = metrics
+        self._shows_reasons = reasons
+        self._clock = clock
         self._remarks: set[str] = set()
         self._phases: dict[str, Phase] = {}
         self._progress: dict[str, events.Progress] = {}
@@ -113,7 +119,10 @@ class Rendering:
         return [f"{host} | {text}"]
 
     def rest(self) -> list[str]:
-        """Return the lines that were held back, for the end of a log: the progress of each phase, and the metrics."""
+        """Return the lines that were held back, for the end of a log.
+
+        They are the progress of each phase, and the metrics.
+        """
         lines = [self._take_progress(name) for name in list(self._progress)] + self._take_metrics()
         return list(map(visible, lines))
 
@@ -170,7 +179,10 @@ def trial_sentence(trial: events.Trial) -> str:
     )
     metrics = ", ".join(f"{name} = {metric_value(value)}" for name, value in trial.metrics.items())
     text = trial.reason.splitlines()[0] if trial.reason else metrics
-    return f"trial {trial.number} {trial.status}{f': {text}' if text else ''}{f' ({params})' if params else ''}"
+    return (
+        f"trial {trial.number} {trial.status}"
+        f"{f': {text}' if text else ''}{f' ({params})' if params else ''}"
+    )
 
 
 def metric_value(value: float) -> str:

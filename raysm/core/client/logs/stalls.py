@@ -1,4 +1,7 @@
-"""Find in the newest lines of a job's log whether it has stalled: the head's event, with no sign of life after it."""
+"""Find in the newest lines of a job's log whether it has stalled.
+
+It has if no sign of life follows the head's event.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -21,10 +24,11 @@ OWN_LINE = "raysm: "
 
 
 def find_stall(chain: Chain) -> str:
-    """Return the sentence about the stall of a running job, who waits where; "" if it has not stalled."""
+    """Return the sentence on a running job's stall, who waits where; "" if it has not stalled."""
     if chain.describe().status.is_terminal:
         return ""
-    service, group = chain.service, chain.api.log_group
+    service = chain.service
+    group = chain.api.log_group
     prefix = {"logGroupName": group, "logStreamNamePrefix": f"{chain.name}/"}
     try:
         pages = service.pages("logs", "describe_log_streams", token="nextToken", **prefix)

@@ -66,7 +66,9 @@ class LogReader:
         return 0 if self.is_over else len(self._hosts)
 
     def new_lines(self, *, whole: bool = True, late_s: float | None = None) -> Iterator[LogLine]:
-        """Yield the lines since the last call, merged by time; memory holds one page of each stream.
+        """Yield the lines since the last call, merged by time.
+
+        Memory holds one page of each stream.
 
         With ``whole``, each stream is read to its end, which takes an extra call. Without, callers
         that look again soon read one page of a stream, and more only after a full page. ``late_s``
@@ -128,7 +130,7 @@ class LogReader:
 
 
 class JobStream:
-    """Yields the lines of a job and of its follow-ups, each once, from the first job's first line on.
+    """Yields each line of a job and of its follow-ups once, from the first job's first on.
 
     Once the job has ended without a follow-up, and all its lines have been yielded, ``is_over`` is
     True.
@@ -144,11 +146,16 @@ class JobStream:
                     f"there is no instance {instance!r}: {chain.name} has {names[0]} to {names[-1]}"
                 )
         self.is_over = False
-        self._chain, self._instance, self._send = chain, instance, send
+        self._chain = chain
+        self._instance = instance
+        self._send = send
         self._logs: list[LogReader] = []
 
     def new_lines(self, *, whole: bool = True) -> Iterator[LogLine]:
-        """Look once, and yield the lines since the last look, job by job, ordered by time; take all of them."""
+        """Look once, and yield the lines since the last look, job by job, ordered by time.
+
+        Callers must take all of them.
+        """
         if self.is_over:
             return
         chain = self._chain
@@ -163,7 +170,10 @@ class JobStream:
         self.is_over = ended and all(log.is_over for log in self._logs)
 
     def metrics(self, line: LogLine, event: Event | None) -> Iterator[Metric]:
-        """Yield the metrics in a line, which has ``event``: the job's own, and those of its metric definitions."""
+        """Yield the metrics in a line, which has ``event``.
+
+        They are the job's own, and those of its metric definitions.
+        """
         return patterns_of(self._chain.known().answer).metrics(line.text, event, line.time_s)
 
     def found(self, line: LogLine) -> Iterator[Metric]:
@@ -172,7 +182,10 @@ class JobStream:
         return (metric for metric in self.metrics(line, event) if metric is not event)
 
     def follow(self, timeout: float | None = None) -> Iterator[LogLine]:
-        """Yield the lines as they come, until the job has ended; a short outage of the service is tolerated."""
+        """Yield the lines as they come, until the job has ended.
+
+        A short outage of the service is tolerated.
+        """
         try:
             with self._chain.service.followed():
                 yield from self._follow(timeout)
@@ -180,9 +193,12 @@ class JobStream:
             raise interrupted(self._chain.name) from None
 
     def _follow(self, timeout: float | None) -> Iterator[LogLine]:
-        chain, service = self._chain, self._chain.service
+        chain = self._chain
+        service = self._chain.service
         deadline_s = deadline(timeout)
-        errors, pauses, changes = TransientErrors(service, chain.name), service.polling.pauses(), 0
+        errors = TransientErrors(service, chain.name)
+        pauses = service.polling.pauses()
+        changes = 0
         while True:
             came = False
             try:
@@ -217,7 +233,10 @@ class EventLog:
         self._metrics: list[Metric] = []
 
     def look(self) -> tuple[dict[str, Progress], list[Metric]]:
-        """Return the latest progress of each phase, in the order in which they began, and all values of metrics."""
+        """Return each phase's latest progress and all values of metrics.
+
+        Phases are in the order in which they began.
+        """
         with self._lock:
             for line in self._stream.new_lines():
                 event = parse(line.text)
@@ -228,7 +247,7 @@ class EventLog:
 
 
 def remark(host: str, reason: str) -> str:
-    """Return the line with an instance's reason for failing; an event with the same reason follows it."""
+    """Return the line with an instance's reason to fail; an event with the same reason follows."""
     return f"raysm: {host} failed: {reason}"
 
 

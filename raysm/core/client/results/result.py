@@ -1,9 +1,9 @@
 """Results of jobs: folders, values and exceptions.
 
 Unpickling runs code, and people who may write to a job's outputs could replace a pickle there. They
-cannot write into the job's log, where the driver has put the digest, so each pickle is compared with
-it first. A local job's outputs lie in raysm's home, to which only its owner may write: they are read
-as they are.
+cannot write into the job's log, where the driver has put the digest, so each pickle is compared
+with it first. A local job's outputs lie in raysm's home, to which only its owner may write: they
+are read as they are.
 """
 
 import contextlib
@@ -85,7 +85,9 @@ class ExistingResult:
 
 
 def manifest_of(folder: Path) -> Manifest | None:
-    """Return the manifest that raysm wrote into a folder; None if it has none, or one that must not be followed.
+    """Return the manifest that raysm wrote into a folder, or None.
+
+    None means that there is no manifest, or one that must not be followed.
 
     Whoever may write to the bucket can write a manifest.
     """
@@ -119,7 +121,7 @@ def earlier_result(folder: Path) -> ExistingResult | None:
 
 
 def check_folder(folder: Path, job: str | None = None) -> ExistingResult | None:
-    """Refuse a folder unless it is empty or has a result of the same task as ``job``; return that result."""
+    """Refuse a folder unless it is empty or has a result of ``job``'s task; return that result."""
     if folder.exists() and not folder.is_dir():
         raise InvalidRequest(f"the output {folder} is a file; name a folder")
     if not folder.is_dir() or not any(folder.iterdir()):
@@ -131,7 +133,8 @@ def check_folder(folder: Path, job: str | None = None) -> ExistingResult | None:
         )
     if job is not None and task_of(earlier.job) != task_of(job):
         raise InvalidRequest(
-            f"the output {folder} is the result of {earlier.job}, not of {task_of(job)!r}; name another, or remove it"
+            f"the output {folder} is the result of {earlier.job}, not of {task_of(job)!r}; "
+            "name another, or remove it"
         )
     return earlier
 
@@ -172,11 +175,13 @@ class Result:
 
     @property
     def is_partial(self) -> bool:
-        """Whether a part of the work has failed, as a trial of a sweep may; a command then ends with 1."""
+        """Whether a part of the work failed, as a sweep's trial may; commands then end with 1."""
         return False
 
     def table(self, name: str | None = None) -> Any:
-        """Read a file of the result: Parquet as a ``pyarrow.Table``, ``.npy`` as a memory-mapped array.
+        """Read a file of the result.
+
+        Parquet is a ``pyarrow.Table``, ``.npy`` a memory-mapped array.
 
         Args:
             name: Name of the file; None is the first.
@@ -228,7 +233,8 @@ class Result:
             f"<li><code>{html.escape(visible(line))}</code></li>" for line in self._lines()
         )
         return (
-            f"<div><b>result of {html.escape(self.manifest.job)}</b> in <code>{html.escape(str(self.path))}</code>"
+            f"<div><b>result of {html.escape(self.manifest.job)}</b>"
+            f" in <code>{html.escape(str(self.path))}</code>"
             f"<ul>{rows}</ul></div>"
         )
 
@@ -275,7 +281,8 @@ def _fetch(
     ]
     if not missing:
         return folder
-    names, old_names = {item.name for item in stored}, earlier.names if earlier else frozenset()
+    names = {item.name for item in stored}
+    old_names = earlier.names if earlier else frozenset()
     if to is None:
         private_folder(folder.parent.parent, folder.parent.name, folder.name)
     folder.mkdir(parents=True, exist_ok=True)
@@ -340,8 +347,8 @@ def load_value(outputs: str, chain: Chain, *, python: str, unverified: bool) -> 
 
 def ended_by_service(job: str, reason: str) -> JobFailed:
     text = (
-        f"the job {job} was ended by the service: {reason}; give it more time (limits), or let follow-up jobs continue "
-        "it (limits.max_restarts)"
+        f"the job {job} was ended by the service: {reason}; "
+        "give it more time (limits), or let follow-up jobs continue it (limits.max_restarts)"
     )
     return JobFailed(
         visible(text),
@@ -379,7 +386,10 @@ def load_exception(
     if failure is None and re.match(
         r"ClientError: .*(not authorized|access ?denied|\bkms\b)", reason, re.I | re.S
     ):
-        text += "\nthe role lacks a permission, which raysm doctor --on aws --role ROLE names, with the job's --input"
+        text += (
+            "\nthe role lacks a permission, "
+            "which raysm doctor --on aws --role ROLE names, with the job's --input"
+        )
     failed = JobFailed(visible(text), job=job, reason=reason or headline, remote_traceback=remote)
     if python is None:
         return failed
@@ -427,11 +437,14 @@ def with_remedy(error: BaseException, remedy: str) -> BaseException:
 
 
 class Unverified(ServiceError):
-    """A pickle differs from its digest in the job's log, or the log has none; nothing of it was read."""
+    """A pickle differs from its digest in the job's log, or has none; none of it was read."""
 
 
 def read_pickle(uri: str, name: str, chain: Chain, *, unverified: bool) -> bytes | None:
-    """Return the pickle at ``uri``, whose digest the log has under ``name``; None if there is no such object.
+    """Return the pickle at ``uri``, whose digest the log has under ``name``.
+
+    Returns:
+        None if there is no such object.
 
     Raises:
         Unverified: Its digest differs; or the log has none, unless ``unverified`` is True.
@@ -446,15 +459,16 @@ def read_pickle(uri: str, name: str, chain: Chain, *, unverified: bool) -> bytes
     expected = _digest_in_log(chain, name, actual)
     if expected is None and not unverified:
         raise Unverified(
-            f"{uri} was not read: it is a pickle, which can run code here, and the log of {chain.name} has no digest "
-            "of it: the lines have expired, the job's role may not write a log, or an earlier raysm ran the job",
-            remedy="if only people whom you trust may write there, read it all the same: raysm result "
-            f"{chain.name} --unverified (in Python: result(unverified=True))",
+            f"{uri} was not read: it is a pickle, which can run code here, "
+            f"and the log of {chain.name} has no digest of it: the lines have expired, "
+            "the job's role may not write a log, or an earlier raysm ran the job",
+            remedy="if only people whom you trust may write there, read it all the same: "
+            f"raysm result {chain.name} --unverified (in Python: result(unverified=True))",
         )
     if expected not in (None, actual):
         raise Unverified(
-            f"{uri} was not read: it is not what {chain.name} has written, whose digest is in the job's log; find out "
-            "who may write to the bucket, and run the job again"
+            f"{uri} was not read: it is not what {chain.name} has written, whose digest is in "
+            "the job's log; find out who may write to the bucket, and run the job again"
         )
     return content
 
@@ -471,8 +485,12 @@ def _read_own(path: Path) -> bytes | None:
             # A user who may write a folder above the home can put another folder in its place.
             if not is_trusted_owner(os.fstat(file.fileno())):
                 raise Unverified(
-                    f"{path} was not read: it belongs to another user, and as a pickle it can run code here",
-                    remedy="set RAYSM_HOME to a folder below which no other user may write, and run the job again",
+                    f"{path} was not read: it belongs to another user, "
+                    "and as a pickle it can run code here",
+                    remedy=(
+                        "set RAYSM_HOME to a folder below which no other user may "
+                        "write, and run the job again"
+                    ),
                 )
             return file.read()
     except FileNotFoundError:
@@ -480,7 +498,10 @@ def _read_own(path: Path) -> bytes | None:
 
 
 def _digest_in_log(chain: Chain, name: str, actual: str) -> str | None:
-    """Return the last digest of a file in the log of the last job; wait for ``actual`` while lines may arrive."""
+    """Return the last digest of a file in the log of the last job.
+
+    Wait for ``actual`` while lines may arrive.
+    """
     deadline_s = time.monotonic() + chain.late_s()
     while True:
         found = _last_digest(chain, name)
@@ -490,7 +511,8 @@ def _digest_in_log(chain: Chain, name: str, actual: str) -> str | None:
 
 
 def _last_digest(chain: Chain, name: str) -> str | None:
-    service, group = chain.service, chain.api.log_group
+    service = chain.service
+    group = chain.api.log_group
     try:
         pages = service.pages(
             "logs",

@@ -116,7 +116,8 @@ def pickled_call(
             where = "" if part is None else f"{part}: "
             named = what or f"{name_of(fn)} or one of its arguments"
             raise InvalidRequest(
-                f"{named} cannot be pickled: {where}{type(error).__name__}: {error}; open files and locks inside of it"
+                f"{named} cannot be pickled: {where}{type(error).__name__}: {error}; "
+                "open files and locks inside of it"
             ) from error
 
 
@@ -141,7 +142,7 @@ def call_with_source(
     what: str | None = None,
     into: Pickled | None = None,
 ) -> bytes:
-    """Return a call as ``pickled_call`` does, and with it the modules that functions import when they run.
+    """Return a call like ``pickled_call``, and the modules that functions import when they run.
 
     A job has these modules as files; a session gets them with each call.
     """
@@ -159,7 +160,10 @@ def pickling(
     on_object: Callable[[Any], None] = lambda item: None,
     source: Source | None = None,
 ) -> Iterator[Callable[..., bytes]]:
-    """Yield a function that pickles a value, or pickles it into a ``Pickled``; modules of ``source`` by name."""
+    """Yield a function that pickles a value, or pickles it into a ``Pickled``.
+
+    Modules of ``source`` are pickled by name.
+    """
     try:
         import cloudpickle
     except ImportError as error:
@@ -219,7 +223,7 @@ def _pickled(
     on_object: Callable[[Any], None] = lambda item: None,
     into: Pickled | None = None,
 ) -> bytes:
-    """Pickle ``value``: modules by their names, and code with the name of its file, which tracebacks need.
+    """Pickle ``value``: modules by name, and code with its file's name, which tracebacks need.
 
     cloudpickle pickles only plain modules by name. It would copy ``torch.classes``, whose type is a
     subclass, with every function that uses torch and anything named ``classes``.
@@ -258,5 +262,6 @@ def code_digest(fn: Callable[..., Any]) -> str:
 
 
 def name_of(fn: Callable[..., Any]) -> str:
-    module, name = getattr(fn, "__module__", None), getattr(fn, "__qualname__", type(fn).__name__)
+    module = getattr(fn, "__module__", None)
+    name = getattr(fn, "__qualname__", type(fn).__name__)
     return f"{module}.{name}" if module and module != "__main__" else str(name)

@@ -43,7 +43,10 @@ class Wrapped(Protocol):
 
 
 def package_of(workload: object) -> Package:
-    """Pickle a workload and find its files; a package is returned as it is, for many jobs with one pickle."""
+    """Pickle a workload and find its files.
+
+    A package is returned as it is, for many jobs with one pickle.
+    """
     if isinstance(workload, Package):
         return workload
     if callable(getattr(workload, "submit", None)):
@@ -54,11 +57,15 @@ def package_of(workload: object) -> Package:
     if isinstance(workload, Wrapped) and not isinstance(workload, type):
         kind = workload.workload()
         check_kind(type(kind))
-        source, pickled, title = workload.source(), workload.pickled(), workload.title()
+        source = workload.source()
+        pickled = workload.pickled()
+        title = workload.title()
     else:
         kind = require_workload(workload)
         script = kind.entry_script
-        source, pickled, title = None if script is None else source_of(script), None, kind.title
+        source = None if script is None else source_of(script)
+        pickled = None
+        title = kind.title
     return Package(
         workload=kind,
         title=title,
@@ -75,7 +82,8 @@ def _merge(source: Source | None, of_kind: Source | None) -> Source | None:
         # A script may import the module of its kind: then both have the same file.
         if other.resolve() != path.resolve():
             raise InvalidRequest(
-                f"two files would travel as {name!r}: the script's {other} and its kind's {path}; rename one of them"
+                f"two files would travel as {name!r}: "
+                f"the script's {other} and its kind's {path}; rename one of them"
             )
     return replace(
         source,
@@ -85,7 +93,10 @@ def _merge(source: Source | None, of_kind: Source | None) -> Source | None:
 
 
 def late_source(fn: Callable[..., Any]) -> Source | None:
-    """Return the modules in the function's folder that functions import when they run; None if there are none."""
+    """Return the modules in the function's folder that functions import when they run.
+
+    None means that there are none.
+    """
     home = _home(fn)
     if home is None:
         return None
@@ -101,7 +112,9 @@ def late_source(fn: Callable[..., Any]) -> Source | None:
 
 
 def source_of_kind(kind: type[Workload]) -> Source | None:
-    """Return the modules of a user's kind of workload and its runner, with what they import beside them.
+    """Return the modules of a user's kind of workload and its runner.
+
+    They come with the modules that they import from the same folder.
 
     Returns None for raysm's own kinds, which travel with every payload, and for kinds of installed
     packages, which come with requirements or the image.
@@ -114,7 +127,10 @@ def source_of_kind(kind: type[Workload]) -> Source | None:
 
 
 def own_modules(fn: Callable[..., Any]) -> Iterator[ModuleType]:
-    """Yield the user's modules beside that of ``fn``; if it is none of the user's, beside the program's."""
+    """Yield the user's modules beside that of ``fn``, or else those beside the program's.
+
+    The latter if ``fn`` is not in one of the user's modules.
+    """
     main = sys.modules.get("__main__")
     home = _home(fn) or (None if main is None else _home(main))
     if home is not None:
@@ -122,7 +138,10 @@ def own_modules(fn: Callable[..., Any]) -> Iterator[ModuleType]:
 
 
 class _Imported:
-    """A cache of the user's modules of one folder: a session needs them at each call, and resolving all took 50 ms."""
+    """A cache of the user's modules of one folder.
+
+    A session needs them at each call, and resolving all took 50 ms.
+    """
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -134,13 +153,15 @@ class _Imported:
 
     def modules(self) -> list[ModuleType]:
         # Copies, because asking a lazy module for its file may import others.
-        names, modules = list(sys.modules), list(sys.modules.values())
+        names = list(sys.modules)
+        modules = list(sys.modules.values())
         # By identity, because another module of that name may have been imported.
         if names != self._names or not all(map(operator.is_, modules, self._modules)):
             for name, module in zip(names, modules, strict=True):
                 if self._others.get(name) is not module and self._own.get(name) is not module:
                     self._unsure[name] = module
-            self._names, self._modules = names, modules
+            self._names = names
+            self._modules = modules
         # A lazy module gets its file when it is used.
         for name, module in list(self._unsure.items()):
             self._sort(name, module)
@@ -170,7 +191,7 @@ _imported_from = functools.cache(_Imported)
 
 
 def _late_in_code(fn: Callable[..., Any]) -> Iterator[str]:
-    """Yield the modules that a notebook's functions import, since a notebook has no file to read."""
+    """Yield the modules that a notebook's functions import: a notebook has no file to read."""
     if _source_file(_module_of(fn)) is not None:
         return
     values = list(getattr(inspect.unwrap(fn), "__globals__", {}).values())
@@ -215,7 +236,10 @@ def _path_of_source(file: str) -> Path | None:
 
 
 def _has_no_source(module: ModuleType) -> bool:
-    """Return True if a module is built in, compiled, or made by a program, as a hundred modules of any program are."""
+    """Return True if a module is built in, compiled, or made by a program.
+
+    A hundred modules of any program are.
+    """
     spec = getattr(module, "__spec__", None)
     return (
         spec is None
@@ -257,7 +281,7 @@ def unpicklable_part(
     kwargs: Mapping[str, Any],
     pickle: Callable[[Any], object],
 ) -> str | None:
-    """Return the name of the first argument, or variable of the function, that ``pickle`` refuses, or None."""
+    """Return the name of the first argument or variable that ``pickle`` refuses, or None."""
     named = [(f"args[{number}]", value) for number, value in enumerate(args)]
     parts = [*named, *kwargs.items()]
     if inspect.isfunction(fn):

@@ -1,4 +1,4 @@
-"""A job's inputs: data frames and arrays are written to files, local files are uploaded, manifests are read."""
+"""A job's inputs: data frames and arrays are written, local files uploaded, manifests read."""
 
 import contextlib
 import hashlib
@@ -50,8 +50,8 @@ def objects_of(source: Input, storage: Storage) -> Iterator[Stored]:
         yield stored
     if missing:
         raise InvalidInput(
-            f"of {len(set(manifest.names))} objects that the manifest {source.uri} lists {len(missing)} are not there, "
-            f"{manifest.prefix}{min(missing)} first; write it anew"
+            f"of {len(set(manifest.names))} objects that the manifest {source.uri} lists "
+            f"{len(missing)} are not there, {manifest.prefix}{min(missing)} first; write it anew"
         )
 
 
@@ -127,14 +127,16 @@ def _save_array(channel: str, array: Any, folder: Path) -> Path:
 
     if isinstance(array, np.ma.MaskedArray):
         raise InvalidInput(
-            f"the input {channel!r} is a masked array; give numbers for what is masked: array.filled(…)"
+            f"the input {channel!r} is a masked array; "
+            "give numbers for what is masked: array.filled(…)"
         )
     file = folder / f"{channel}.npy"
     try:
         np.save(file, array, allow_pickle=False)
     except ValueError as error:
         raise InvalidInput(
-            f"the input {channel!r} is an array of {array.dtype}; give numbers: array.astype('float32')"
+            f"the input {channel!r} is an array of {array.dtype}; give numbers: "
+            "array.astype('float32')"
         ) from error
     return file
 
@@ -143,13 +145,15 @@ def _numpy_array(channel: str, tensor: Any) -> Any:
     torch = sys.modules["torch"]
     if tensor.layout is not torch.strided:
         raise InvalidInput(
-            f"the input {channel!r} is a tensor with the layout {tensor.layout}; give tensor.to_dense()"
+            f"the input {channel!r} is a tensor with the layout "
+            f"{tensor.layout}; give tensor.to_dense()"
         )
     try:
         return as_numpy(tensor)
     except (RuntimeError, TypeError) as error:  # a quantized tensor, or one of the device meta
         raise InvalidInput(
-            f"the input {channel!r} is a tensor without plain numbers ({error}); give tensor.float()"
+            f"the input {channel!r} is a tensor without plain numbers "
+            f"({error}); give tensor.float()"
         ) from error
 
 
@@ -171,7 +175,8 @@ def _pandas_table(channel: str, frame: Any, id_columns: Sequence[str]) -> Any:
         raise InvalidInput(
             f"the input {channel!r} has columns of several levels; give each column one name"
         )
-    index, names = frame.index, list(frame.index.names)
+    index = frame.index
+    names = list(frame.index.names)
     keeps_index = names != [None] and all(name in id_columns for name in names)
     # The default index 0, 1, 2 … has no information.
     is_default = (
@@ -184,9 +189,9 @@ def _pandas_table(channel: str, frame: Any, id_columns: Sequence[str]) -> Any:
         give = "frame.reset_index(names='id')" if names == [None] else "the frame as it is"
         column = option("id_column", "id" if names == [None] else names[0])
         raise InvalidInput(
-            f"the data frame of the input {channel!r} has an index {named} that is not 0, 1, 2 … (it begins with "
-            f"{index[:1].tolist()}), which would be lost; if it names the rows, give {give} and {column}; if "
-            "not, give frame.reset_index(drop=True)"
+            f"the data frame of the input {channel!r} has an index {named} that is not 0, 1, "
+            f"2 … (it begins with {index[:1].tolist()}), which would be lost; if it names the "
+            f"rows, give {give} and {column}; if not, give frame.reset_index(drop=True)"
         )
     try:
         return pa.Table.from_pandas(
@@ -237,8 +242,9 @@ def locate(
             continue
         if source.manifest:
             raise InvalidRequest(
-                f"the manifest of the channel {channel!r} is {source.uri!r}, a file of this machine that lists what "
-                "lies in S3; bring it there too (aws s3 cp), and give its s3://bucket/key"
+                f"the manifest of the channel {channel!r} is {source.uri!r}, "
+                "a file of this machine that lists what lies in S3; "
+                "bring it there too (aws s3 cp), and give its s3://bucket/key"
             )
         upload = _plan_upload(channel, path, places)
         uploads.append(upload)
@@ -269,13 +275,13 @@ def _check_key(channel: str, name: str) -> None:
         size = len(name.encode())
     except UnicodeEncodeError:
         raise InvalidRequest(
-            f"the channel {channel!r} has the file {os.fsencode(name)!r}, whose name is not UTF-8, as names in S3 "
-            "must be; rename it"
+            f"the channel {channel!r} has the file {os.fsencode(name)!r}, "
+            "whose name is not UTF-8, as names in S3 must be; rename it"
         ) from None
     if size > MAX_KEY_BYTES:
         raise InvalidRequest(
-            f"the channel {channel!r} has the file {name[:80]!r}…, whose name has {size} bytes; S3 takes about "
-            f"{MAX_KEY_BYTES}; give it a shorter one"
+            f"the channel {channel!r} has the file {name[:80]!r}…, whose name has {size} bytes; "
+            f"S3 takes about {MAX_KEY_BYTES}; give it a shorter one"
         )
 
 

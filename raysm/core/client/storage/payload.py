@@ -28,7 +28,10 @@ _log = logging.getLogger("raysm")
 def upload_payload(
     contents: Contents, place: str, shared: str | None, storage: Storage, kms_key: str | None = None
 ) -> None:
-    """Upload a payload to the job's prefix ``place``; what it shares with other jobs, to ``shared`` if missing."""
+    """Upload a payload to the job's prefix ``place``.
+
+    What it shares with other jobs goes to ``shared``, if it is missing there.
+    """
     if shared is None:
         _upload(contents.write, place, storage, kms_key)
         return

@@ -2,8 +2,8 @@
 
 ::
 
-    ROOT/payloads/PROJECT/JOB/          what travels to the instances; deleted once the job has ended
-    ROOT/shared/DIGEST/                 what the payloads of a grid's jobs share; deleted with the last of them
+    ROOT/payloads/PROJECT/JOB/          what is sent to the instances; deleted after the job's end
+    ROOT/shared/DIGEST/                 what a grid's payloads share; deleted with the last of them
     ROOT/grid-stores/GRID-RUN/          a grid's state while a Batch job runs it; its request stays
     DATA/PROJECT/JOB/output/model/      the result; output/data/ holds other outputs
     DATA/PROJECT/TASK/state/FIRST-JOB/  the state that survives runs: the checkpoint channel
@@ -57,6 +57,9 @@ def shared_mark(shared: str) -> str:
 
 
 def places_in(bucket: str, data_root: Callable[[str], str]) -> Places:
-    """Return the prefixes of a target; ``data_root`` returns the prefix of results, given that of payloads."""
+    """Return the prefixes of a target.
+
+    ``data_root`` returns the prefix of results, given that of payloads.
+    """
     root = f"s3://{bucket}/raysm"
     return Places(bucket=bucket, root=root, data=data_root(root))

@@ -75,7 +75,7 @@ class Outdated(RaysmError):
 
 
 class TooLarge(InvalidPayload):
-    """The object is larger than what raysm writes there: someone else wrote it, and it was not read."""
+    """The object is larger than what raysm writes there: someone else wrote it. It was not read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +91,11 @@ class Storage:
         self._service = service
 
     def read(self, uri: str, max_bytes: int | None = None) -> bytes | None:
-        """Return an object or file; None if it does not exist. TooLarge if it has more than ``max_bytes``."""
+        """Return an object or file; None if it does not exist.
+
+        Raises:
+            TooLarge: It has more than ``max_bytes``.
+        """
         if not uri.startswith("s3://"):
             path = file_path(uri)
             if not path.is_file():
@@ -174,7 +178,10 @@ class Storage:
             self._service.client("s3").upload_file(str(path), bucket, key, **more)
 
     def bring_all(self, items: Sequence[Stored], folder: Path) -> None:
-        """Fetch objects; a warning names those that no file here can have the name of, and all others arrive."""
+        """Fetch objects.
+
+        A warning names those that no file here can have the name of; all others arrive.
+        """
 
         def bring(item: Stored) -> str | None:
             try:
@@ -268,7 +275,10 @@ class Storage:
             if error.code in ("403", "AccessDenied"):
                 if bucket.is_named:
                     return  # a user with write access alone may not ask: the upload will tell
-                text = f"the bucket {bucket.name!r} belongs to another account, or these credentials may not use it"
+                text = (
+                    f"the bucket {bucket.name!r} belongs to another account, "
+                    "or these credentials may not use it"
+                )
                 raise ServiceError(f"{text}; give AWS(bucket=…)", code=error.code) from error
             if error.code not in MISSING:
                 raise
@@ -318,7 +328,10 @@ def leads_out(name: str) -> bool:
 
 
 def is_name_on_windows(name: str) -> bool:
-    """Return whether Windows takes a name as it is: others are devices, streams, folders, or lose their last signs."""
+    """Return whether Windows takes a name as it is.
+
+    Other names are devices, streams or folders, or lose their last characters.
+    """
     return all(
         not PureWindowsPath(part).is_reserved()
         and not re.search(r'[<>:"|?*\\\x00-\x1f]|[. ]$', part)
@@ -372,7 +385,11 @@ def _get_object(
 
 
 def read_versioned(service: Service, uri: str, max_bytes: int | None = None) -> Versioned | None:
-    """Return an object with its version; TooLarge, and nothing is read, if it has more than ``max_bytes``."""
+    """Return an object with its version.
+
+    Raises:
+        TooLarge: It has more than ``max_bytes``; nothing was read.
+    """
     found = _get_object(service, uri, max_bytes)
     if found is None:
         return None
@@ -380,7 +397,8 @@ def read_versioned(service: Service, uri: str, max_bytes: int | None = None) -> 
 
     content, answer = found
     # Both times are S3's: the clocks of two machines may differ by an hour.
-    date, age_s = answer["ResponseMetadata"]["HTTPHeaders"].get("date"), 0.0
+    date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+    age_s = 0.0
     if date is not None:
         age_s = float(
             (email.utils.parsedate_to_datetime(date) - answer["LastModified"]).total_seconds()
@@ -391,7 +409,9 @@ def read_versioned(service: Service, uri: str, max_bytes: int | None = None) -> 
 def write_versioned(
     service: Service, uri: str, content: bytes, version: str | None, kms_key: str | None = None
 ) -> str:
-    """Write an object unless it has changed since it was read as ``version`` (None: no object); return its new version.
+    """Write an object unless it has changed since it was read as ``version``.
+
+    ``version`` is None if there was no object. Returns the new version.
 
     Raises Outdated if it has changed, or an earlier call of this writer, whose answer was lost, has
     written it.

@@ -68,7 +68,10 @@ class AWSConnection(Connection):
             # Credentials that are missing or have expired; other errors have a code, or are
             # transient.
             if not error.code and not error.is_transient and error.remedy:
-                remedy = f"{error.remedy}; a dry run needs none with --bucket … (in Python: AWS(bucket=…))"
+                remedy = (
+                    f"{error.remedy}; "
+                    "a dry run needs none with --bucket … (in Python: AWS(bucket=…))"
+                )
                 raise type(error)(error.problem, remedy=remedy) from error
             raise
         return Bucket(name=f"sagemaker-{region_name}-{owner}", owner=owner)
@@ -77,7 +80,10 @@ class AWSConnection(Connection):
         return bucket_root
 
     def resolve(self, request: JobRequest, region: Callable[[], str]) -> tuple[Target, str]:
-        """Return the target with an image: AWS's own for the region and the instances if the user named none."""
+        """Return the target with an image.
+
+        If the user named none, it is AWS's own for the region and the instances.
+        """
         return with_image(self._target, request, region)
 
     def make_client(self, name: str) -> Any:
@@ -108,14 +114,14 @@ class AWSConnection(Connection):
         if not self._is_warned and not (urlsplit(url).hostname or "").endswith(AWS_HOSTS):
             self._is_warned = True
             _log.warning(
-                "on AWS goes to %s, which is not an address of AWS: AWS_ENDPOINT_URL, or endpoint_url in the AWS "
-                "configuration, is set; unset it to reach AWS itself",
+                "on AWS goes to %s, which is not an address of AWS: AWS_ENDPOINT_URL, "
+                "or endpoint_url in the AWS configuration, is set; unset it to reach AWS itself",
                 url,
             )
         return client
 
     def _check_listener_of(self, client: Any, url: str) -> None:
-        """Let a client whose endpoint is on this machine connect only to a process of this user or of root.
+        """Let a client with a local endpoint connect only to a process of this user or root.
 
         Such endpoints are the embedded SageMaker's, in the programs of its AWS Batch, and other
         emulations of AWS.

@@ -1,4 +1,6 @@
-"""What the client needs from a kind of target: clients of boto3, region, bucket, and how to wait for a job.
+"""What the client needs from a kind of target.
+
+These are clients of boto3, the region, the bucket, and how to wait for a job.
 
 A further target is its class in ``raysm.core.request.targets``, a ``Connection`` and one line in
 ``CONNECTIONS``.
@@ -123,20 +125,25 @@ class Connection(abc.ABC):
 
     @abc.abstractmethod
     def resolve(self, request: JobRequest, region: Callable[[], str]) -> tuple[Target, str]:
-        """Return the target with everything decided that depends on the job, and the image that was chosen, if any."""
+        """Return the target with everything decided that depends on the job.
+
+        The second value is the image that was chosen, if any.
+        """
 
     @abc.abstractmethod
     def make_client(self, name: str) -> Any: ...
     def reconnect(self, error: Exception, *, is_followed: bool = False) -> bool:
-        """Return True if the call that raised ``error`` should be sent once more, by a new client."""
+        """Return True if the call that raised ``error`` should be repeated by a new client."""
         return False
 
     def wait_for_end(self, job: str, pause_s: float, most_s: float) -> None:
-        """Wait until a job may have ended: ``pause_s`` if the target cannot tell, and at most ``most_s``."""
+        """Wait until a job may have ended, at most ``most_s``; ``pause_s`` if that is unknown."""
         time.sleep(min(pause_s, most_s))
 
     def wait_for_change(self, job: str, seen: int, pause_s: float, most_s: float) -> int:
-        """Wait until a job may have written another line: ``pause_s`` if the target cannot tell, at most ``most_s``.
+        """Wait until a job may have written another line, at most ``most_s``.
+
+        If the target cannot tell, wait for ``pause_s``.
 
         ``seen`` is the result of the previous wait, at first 0; the result is for the next one.
         """
@@ -178,7 +185,10 @@ class CheckedConnection(http.client.HTTPConnection):
 
 
 def send_through(client: Any, connect: Connect) -> None:
-    """Make a boto3 client send all requests over connections from ``connect``, with its timeouts and retries."""
+    """Make a boto3 client send all requests over connections from ``connect``.
+
+    Its timeouts and retries stay in effect.
+    """
     config = client.meta.config
     session = _make_session(
         connect, (config.connect_timeout, config.read_timeout), config.max_pool_connections

@@ -63,9 +63,12 @@ lacks."""
 LONG_POLL_S = 20
 
 REMEDIES = {
-    "AccessDenied": "the scenario's api.denied lists this action: take it out, or use another scenario",
+    "AccessDenied": (
+        "the scenario's api.denied lists this action: take it out, or use another scenario"
+    ),
     "ResourceLimitExceeded": (
-        "raise it in the scenario's table market.quotas (spot_quotas for spot jobs), or take another instance type"
+        "raise it in the scenario's table market.quotas (spot_quotas for spot jobs), "
+        "or take another instance type"
     ),
 }
 """A scenario refuses as AWS does, but no console of AWS changes that."""
@@ -108,7 +111,7 @@ class LocalConnection(Connection):
         ]
 
     def bucket(self, region: Callable[[], str], account: Callable[[], str]) -> Bucket:
-        """Return the server's bucket of the region: jobs of one name in two regions have different payloads."""
+        """The server's bucket of the region: jobs of one name in two regions differ in payload."""
         return Bucket(
             name=LOCAL_BUCKET if self._region == LOCAL_REGION else f"{LOCAL_BUCKET}-{self._region}"
         )
@@ -126,7 +129,10 @@ class LocalConnection(Connection):
 
     @property
     def lists_quotas(self) -> bool:
-        """True with a scenario: else the server has neither quotas nor prices, and is not started to ask for them."""
+        """True with a scenario.
+
+        Otherwise the server has neither quotas nor prices, and is not started to ask for them.
+        """
         return scenario_file(self._home).exists()
 
     @property
@@ -134,7 +140,10 @@ class LocalConnection(Connection):
         return self.lists_quotas
 
     def resolve(self, request: JobRequest, region: Callable[[], str]) -> tuple[Target, str]:
-        """Return the target as it is, unless this Python lacks a package of the workload: instances use this Python."""
+        """Return the target as it is, unless this Python lacks a package of the workload.
+
+        Instances use this Python.
+        """
         if self._target.instance_kind != "docker":
             required = {name_of(line) for line in request.requirements}
             for package in request.packages:
@@ -146,8 +155,8 @@ class LocalConnection(Connection):
                 # Each job would download gigabytes, torch for example, for itself alone.
                 if extra is not None and is_missing:
                     raise MissingDependency(
-                        f"{request.workload.label} needs the package {package!r}, which this Python lacks: "
-                        f"python3 -m pip install 'raysm[{extra}]'"
+                        f"{request.workload.label} needs the package {package!r}, "
+                        f"which this Python lacks: python3 -m pip install 'raysm[{extra}]'"
                     )
         return self._target, ""
 
@@ -178,7 +187,7 @@ class LocalConnection(Connection):
         return self._socket
 
     def reconnect(self, error: Exception, *, is_followed: bool = False) -> bool:
-        """Return True if the server is gone: it ends when it has been idle, and is then started again."""
+        """Return True if the server is gone: it ends when idle, and is then started again."""
         from botocore.exceptions import EndpointConnectionError
 
         if not isinstance(error, EndpointConnectionError):
@@ -188,8 +197,8 @@ class LocalConnection(Connection):
         # the job.
         if is_followed and ServerRecord.read(self._home) is None:
             raise ServiceError(
-                f"the embedded SageMaker of {self._home} was ended, and its jobs with it; the next command starts it "
-                "again: raysm jobs shows how they ended"
+                f"the embedded SageMaker of {self._home} was ended, and its jobs with it; "
+                "the next command starts it again: raysm jobs shows how they ended"
             )
         self._socket = None
         return True
@@ -236,13 +245,14 @@ def ensure_server(
         missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]
         if missing:
             raise MissingDependency(
-                f"the embedded SageMaker needs the package {missing[0]!r}: python3 -m pip install 'raysm[local]'"
+                f"the embedded SageMaker needs the package {missing[0]!r}: "
+                "python3 -m pip install 'raysm[local]'"
             )
         server = _start(home, command)
     if server.version != __version__ or not server.socket:
         raise ServiceError(
-            f"the embedded SageMaker of {home} is raysm {server.version}, and this is {__version__}: end it with "
-            "raysm local down, and try again"
+            f"the embedded SageMaker of {home} is raysm {server.version}, "
+            f"and this is {__version__}: end it with raysm local down, and try again"
         )
     return server
 
@@ -299,7 +309,8 @@ def _start(home: Path, command: tuple[str, ...]) -> ServerRecord:
         log.touch(mode=0o600)
     except OSError as error:
         raise unusable(home, error) from error
-    deadline_s, was_restarted = time.monotonic() + START_S, False
+    deadline_s = time.monotonic() + START_S
+    was_restarted = False
     begin, process = _launch(home, command, log)
     while time.monotonic() < deadline_s:
         # Polled before the record is read: if this server lost the race, the winner's record is
@@ -313,11 +324,13 @@ def _start(home: Path, command: tuple[str, ...]) -> ServerRecord:
             (begin, process), was_restarted = _launch(home, command, log), True
         elif ended and not is_server_locked(home):
             raise ServiceError(
-                f"the embedded SageMaker ended with {process.returncode}; its log {log} says:\n{_tail(log, begin)}"
+                f"the embedded SageMaker ended with {process.returncode}; "
+                f"its log {log} says:\n{_tail(log, begin)}"
             )
         time.sleep(0.05)
     raise ServiceError(
-        f"the embedded SageMaker did not answer within {START_S:.0f} s; its log {log} says:\n{_tail(log, begin)}"
+        f"the embedded SageMaker did not answer within {START_S:.0f} s; "
+        f"its log {log} says:\n{_tail(log, begin)}"
     )
 
 

@@ -1,1 +1,1 @@
-"""What users see of jobs: curves, cards that are redrawn, charts, and pages at an address of this machine."""
+"""What users see of jobs: curves, live cards, charts, and pages at a local address."""

@@ -10,7 +10,10 @@ from collections.abc import Sequence
 
 from raysm.core.client.views.sparkline import plain
 
-FRAME = "border:1px solid rgba(128,128,128,.4);border-radius:6px;padding:10px 14px;max-width:860px;line-height:1.5"
+FRAME = (
+    "border:1px solid rgba(128,128,128,.4);border-radius:6px;padding:10px 14px;"
+    "max-width:860px;line-height:1.5"
+)
 SMALL = "opacity:.75;font-size:90%"
 TEXT = "white-space:pre-wrap;overflow-wrap:anywhere;margin:6px 0;font-size:85%"
 
@@ -28,7 +31,10 @@ def framed(parts: Sequence[str]) -> str:
 
 def facts_html(facts: Sequence[tuple[str, str]]) -> str:
     cells = "".join(
-        f'<div><span style="{SMALL}">{html.escape(short(label))}</span><br>{html.escape(text[:200])}</div>'
+        (
+            f'<div><span style="{SMALL}">{html.escape(short(label))}</span>'
+            f"<br>{html.escape(text[:200])}</div>"
+        )
         for label, text in facts
     )
     return f'<div style="display:flex;flex-wrap:wrap;gap:4px 28px;margin:8px 0">{cells}</div>'

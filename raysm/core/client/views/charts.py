@@ -29,7 +29,8 @@ def check_plotting() -> None:
         import vl_convert  # noqa: F401
     except ImportError as error:
         raise MissingDependency(
-            f"charts need {error.name}, which is not installed: python3 -m pip install 'raysm[notebook]'"
+            f"charts need {error.name}, which is not installed: "
+            "python3 -m pip install 'raysm[notebook]'"
         ) from error
 
 
@@ -50,7 +51,10 @@ class Plot:
         return text.getvalue()
 
     def save(self, path: str | Path) -> Path:
-        """Write the chart to a file and return its path; the suffix is .svg, .png, .pdf, .html or .json."""
+        """Write the chart to a file and return its path.
+
+        The suffix is .svg, .png, .pdf, .html or .json.
+        """
         path = Path(path)
         chart = self.chart if path.suffix in (".html", ".json") else self._picture()
         # Without inline=True an HTML file would load its script from the network.
@@ -58,7 +62,7 @@ class Plot:
         return path
 
     def _picture(self) -> Any:
-        """Return the chart without the invisible points for tooltips, which a picture does not need."""
+        """Return the chart without the invisible points for tooltips, which no picture needs."""
         chart = self.chart.copy()
         for each in getattr(chart, "concat", [chart]):
             if hasattr(getattr(each, "mark", None), "point"):
@@ -94,7 +98,10 @@ class Chart:
         )
 
     def rows(self, start_s: float, *, log: bool = False) -> list[dict[str, Any]]:
-        """Return the points as Vega-Lite's data: ``t`` is in seconds since ``start_s``; undrawable values are None."""
+        """Return the points as Vega-Lite's data.
+
+        ``t`` is in seconds since ``start_s``; undrawable values are None.
+        """
         return [
             {
                 "t": round(time_s - start_s, 3),
@@ -116,7 +123,9 @@ def time_charts(
     columns: int = 1,
     log: bool = False,
 ) -> Any:
-    """Return charts with a shared time axis as one Altair chart, in which dragging and scrolling zoom all of them.
+    """Return charts with a shared time axis as one Altair chart.
+
+    Dragging and scrolling zoom all of them.
 
     Their data sets are named ``points0``, ``points1`` and so on. The axis begins at ``start_s``, in
     seconds since the epoch. ``width`` and ``height`` are those of one chart in pixels, ``columns``

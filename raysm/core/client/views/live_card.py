@@ -124,7 +124,8 @@ def output_here(otherwise: str = NO_NOTEBOOK) -> Output:
 
 class LiveCard(ABC):
     def __init__(self, title: str, output: Output) -> None:
-        self._title, self._output = title, output
+        self._title = title
+        self._output = output
         self._stopping = threading.Event()
 
     def _begin(self) -> None:

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 def _in_one_line(record: logging.LogRecord) -> bool:
     """Log an error in a request without its traceback, which would fill the user's terminal."""
     if record.exc_info:
-        record.msg, record.args = f"{record.getMessage()}: {record.exc_info[1]!r}", ()
+        record.msg = f"{record.getMessage()}: {record.exc_info[1]!r}"
+        record.args = ()
         record.exc_info = None
     return True
 
@@ -69,7 +70,8 @@ def check_aiohttp() -> None:
         import aiohttp  # noqa: F401
     except ImportError as error:
         raise MissingDependency(
-            "the dashboard needs aiohttp, which is not installed: python3 -m pip install 'raysm[interactive]'"
+            "the dashboard needs aiohttp, which is not installed: "
+            "python3 -m pip install 'raysm[interactive]'"
         ) from error
 
 
@@ -257,7 +259,7 @@ def seen_from_notebook(port: int, prefix: str, environ: Mapping[str, str] | None
 
 
 def _base_url(environ: Mapping[str, str]) -> str | None:
-    """Return the base path of the notebook's server if it proxies pages of this machine, else None."""
+    """Return the base path of the notebook's server if it proxies local pages, else None."""
     if "JUPYTERHUB_SERVICE_PREFIX" in environ:
         return environ["JUPYTERHUB_SERVICE_PREFIX"]
     if (
@@ -279,7 +281,8 @@ def _base_url(environ: Mapping[str, str]) -> str | None:
 IF_REACHABLE = """((url, gone) => {
     const say = () => document.body.append(gone);
     fetch(url, {mode: "no-cors", cache: "no-store"}).then(
-        answer => answer.status == 404 || answer.status >= 500 ? say() : location.replace(url), say);
+        answer => answer.status == 404 || answer.status >= 500 ? say() : location.replace(url),
+        say);
 })"""
 
 
@@ -290,7 +293,8 @@ class Page:
     """
 
     def __init__(self, server: LocalServer, title: str) -> None:
-        self._server, self._title = server, title
+        self._server = server
+        self._title = title
 
     @property
     def url(self) -> str:
@@ -328,10 +332,16 @@ class Page:
         return f"<div>{link}{self._frame()}</div>"
 
     def _frame(self) -> str:
-        gone = f"{self._title} is shown here while the kernel that opened it runs. Run the cell again to open it."
+        gone = (
+            f"{self._title} is shown here while the kernel that opened it runs. "
+            "Run the cell again to open it."
+        )
         # Both may have a tag; inside of a script it would end that.
         url, text = (json.dumps(each).replace("<", "\\u003c") for each in (self.link, gone))
-        page = f"<body style='font:15px system-ui;color:gray'><script>{IF_REACHABLE}({url}, {text})</script>"
+        page = (
+            "<body style='font:15px system-ui;color:gray'>"
+            f"<script>{IF_REACHABLE}({url}, {text})</script>"
+        )
         # High enough for the Overview of Ray's dashboard without scrolling.
         style = 'width="100%" height="720" style="border:1px solid #8884"'
         return f'<iframe srcdoc="{html.escape(page)}" {style}></iframe>'

@@ -16,7 +16,9 @@ MAX_POINTS = 400
 
 
 def plain(text: str) -> str:
-    """Return ``text`` without control characters, except line breaks and tabs: HTML and XML forbid them.
+    """Return ``text`` without control characters, except line breaks and tabs.
+
+    HTML and XML forbid them.
 
     Marks that override the direction of text go too, since they change what is read and not what is
     there.
@@ -46,7 +48,9 @@ def sparkline(
     height: int = 80,
     note: str = "",
 ) -> str:
-    """Return the SVG of a curve with its title and last value, and its lowest and highest value at the left.
+    """Return the SVG of a curve with its title, last value, and lowest and highest value.
+
+    The lowest and highest value are at the left.
 
     It has no style sheet, link or id, so it does not change the page. It has the text color of the
     page, and shrinks if there is less room than ``width``. ``points`` are (x, y) in the order of x;
@@ -57,9 +61,11 @@ def sparkline(
     drawn = [(x, y) for piece in pieces for _, x, y in piece]
     if not drawn:
         return ""
-    left, top = 64, 22
+    left = 64
+    top = 22
     (first_x, last_x), ys = (drawn[0][0], drawn[-1][0]), [y for _, y in drawn]
-    low, high = min(ys), max(ys)
+    low = min(ys)
+    high = max(ys)
 
     def place(x: float, y: float) -> str:
         # Halved first, because the difference could overflow.
@@ -73,27 +79,37 @@ def sparkline(
             x, _, y = corners[0].partition(",")
             return f'<circle cx="{x}" cy="{y}" r="2.5" fill="{COLOR}"/>'
         line = " ".join(corners)
-        return f'<polyline points="{line}" fill="none" stroke="{COLOR}" stroke-width="1.6" stroke-linejoin="round"/>'
+        return (
+            f'<polyline points="{line}" fill="none" stroke="{COLOR}" stroke-width="1.6" '
+            'stroke-linejoin="round"/>'
+        )
 
     curve = "".join(map(draw, pieces))
     label = html.escape(plain(title))
     shown = html.escape(marked_value(kept[-1][2]))
     texts = [
         f'<text x="{left}" y="13">{label}: <tspan font-weight="600">{shown}</tspan></text>',
-        f'<text x="{left - 6}" y="{top + 8}" text-anchor="end" opacity="0.75">{metric_value(high)}</text>',
+        (
+            f'<text x="{left - 6}" y="{top + 8}" text-anchor="end" '
+            f'opacity="0.75">{metric_value(high)}</text>'
+        ),
     ]
     if high > low:
         texts.append(
-            f'<text x="{left - 6}" y="{top + height}" text-anchor="end" opacity="0.75">{metric_value(low)}</text>'
+            f'<text x="{left - 6}" y="{top + height}" text-anchor="end" '
+            f'opacity="0.75">{metric_value(low)}</text>'
         )
     if note:
         texts.append(
-            f'<text x="{width - 6}" y="13" text-anchor="end" opacity="0.75">{html.escape(note)}</text>'
+            f'<text x="{width - 6}" y="13" text-anchor="end" opacity="0.75">{html.escape(note)}'
+            "</text>"
         )
     total = top + height + 6
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" viewBox="0 0 {width} {total}" '
-        f'width="{width}" height="{total}" font-family="system-ui, sans-serif" font-size="11" fill="currentColor" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" '
+        f'viewBox="0 0 {width} {total}" width="{width}" height="{total}" '
+        'font-family="system-ui, sans-serif" font-size="11" fill="currentColor" '
         f'style="max-width:100%">{"".join(texts)}'
-        f'<path d="M{left},{top + height + 1}H{width - 6}" stroke="currentColor" opacity="0.3"/>{curve}</svg>'
+        f'<path d="M{left},{top + height + 1}H{width - 6}" stroke="currentColor" '
+        f'opacity="0.3"/>{curve}</svg>'
     )
