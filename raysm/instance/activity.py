@@ -1,4 +1,4 @@
-"""What the kernel and NVIDIA's driver count about the work of this instance, read from ``/proc`` and NVML.
+"""What the kernel and NVIDIA's driver count of this instance's work, from ``/proc`` and NVML.
 
 ``stall`` compares two readings. Everything here costs milliseconds, and needs no package.
 """
@@ -29,7 +29,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The work of one process, and of its children that are not read by themselves, since their start."""
+    """The work of a process since its start, with children that are not read by themselves."""
 
     cpu_s: float = 0.0
     io_bytes: int = 0
@@ -115,7 +115,7 @@ def _nvml() -> ctypes.CDLL | None:
 
 
 def read_gpus() -> tuple[int, int]:
-    """Return the use of the busiest GPU and of the busiest GPU memory, in percent; 0 without GPUs."""
+    """Return the use of the busiest GPU and GPU memory, in percent; 0 without GPUs."""
     library = _nvml()
     if library is None:
         return 0, 0
@@ -123,7 +123,8 @@ def read_gpus() -> tuple[int, int]:
     library.nvmlDeviceGetCount_v2(ctypes.byref(count))
     busiest = memory = 0
     for index in range(count.value):
-        device, use = ctypes.c_void_p(), _Utilization()
+        device = ctypes.c_void_p()
+        use = _Utilization()
         if (
             library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) == 0
             and library.nvmlDeviceGetUtilizationRates(device, ctypes.byref(use)) == 0

@@ -59,7 +59,7 @@ def default_address() -> str | None:
 def choose_interface(
     interfaces: Sequence[Interface], *, named: str | None, own_name: str | None, default: str | None
 ) -> Interface | None:
-    """Return the interface that the other instances most likely use; None if there is only loopback."""
+    """Return the interface that other instances most likely use; None with only loopback."""
     reachable = [item for item in interfaces if not item.address.startswith("127.")]
 
     def rank(item: Interface) -> tuple[bool, bool, bool]:
@@ -89,7 +89,10 @@ def backoff(attempt: int) -> float:
 
 
 async def resolve(host: str, lookup: Callable[[str], str] = socket.gethostbyname) -> str:
-    """Return the IPv4 address of ``host``, looked up in a daemon thread, because a resolver can outlast the job."""
+    """Return the IPv4 address of ``host``.
+
+    It is looked up in a daemon thread, because a resolver can outlast the job.
+    """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[str] = loop.create_future()
 
@@ -102,7 +105,8 @@ async def resolve(host: str, lookup: Callable[[str], str] = socket.gethostbyname
             answer.set_result(address)
 
     def run() -> None:
-        address, cause = None, None
+        address = None
+        cause = None
         try:
             address = lookup(host)
         except OSError as error:
@@ -180,7 +184,11 @@ async def _reachable_address(name: str, lookup: Callable[[str], str]) -> str | N
 
 
 async def resolve_peer(host: str, lookup: Callable[[str], str] = socket.gethostbyname) -> str:
-    """Return the IPv4 address of another instance; raise OSError if its name is unknown, or is this instance."""
+    """Return the IPv4 address of another instance.
+
+    Raises:
+        OSError: Its name is unknown, or is that of this instance.
+    """
     try:
         address = await asyncio.wait_for(resolve(host, lookup), PEER_NAME_S)
     except TimeoutError:
@@ -209,5 +217,8 @@ def explain(error: BaseException, host: str, port: int) -> str:
         case ConnectionRefusedError():
             return f"{host} refuses connections on port {port}: nothing listens there"
         case TimeoutError():
-            return f"{host} does not answer on port {port}: a firewall or security group may drop the packets"
+            return (
+                f"{host} does not answer on port {port}: "
+                "a firewall or security group may drop the packets"
+            )
     return f"{host}, port {port}: {error or type(error).__name__}"

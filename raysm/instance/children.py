@@ -45,9 +45,12 @@ Stream = int | IO[Any] | None
 
 class Child:
     def __init__(self, popen: "subprocess.Popen[bytes]", ended: "asyncio.Future[int]") -> None:
-        self._popen, self.ended = popen, ended
+        self._popen = popen
+        self.ended = ended
         self.pid = popen.pid
-        self.stdin, self.stdout, self.stderr = popen.stdin, popen.stdout, popen.stderr
+        self.stdin = popen.stdin
+        self.stdout = popen.stdout
+        self.stderr = popen.stderr
 
     @property
     def status(self) -> int | None:
@@ -116,7 +119,7 @@ class Children:
         return Child(popen, ended)
 
     async def end_all(self, grace_s: float) -> None:
-        """End every descendant: SIGTERM for the children, SIGKILL for all that are left after ``grace_s``."""
+        """End every descendant: SIGTERM for children, SIGKILL for those left after ``grace_s``."""
         deadline = time.monotonic() + grace_s
         for popen, _ in list(self._running.values()):
             with contextlib.suppress(ProcessLookupError):

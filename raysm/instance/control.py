@@ -1,4 +1,6 @@
-"""The control channel: one connection from every worker to the head, with a heartbeat each second in both directions.
+"""The control channel: one connection from every worker to the head.
+
+Each side sends a heartbeat every second.
 
 The head receives connections and messages, and passes ``Report`` values to a callback in the order
 of the events. Ray notices a dead head after a minute; this channel notices at once if the
@@ -44,14 +46,23 @@ class Identity:
     raysm: str
 
     def difference(self, other: Mapping[str, Any]) -> str | None:
-        """Return how ``other``, a worker's identity, differs from this one, the head's; None if it does not."""
+        """Return how ``other``, a worker's identity, differs from this one, or None.
+
+        This one is the head's.
+        """
         for name, mine in asdict(self).items():
             theirs = other.get(name)
             if theirs == mine:
                 continue
             if name == "payload":
-                return "its payload is not the head's: the digests differ, so it has another request or source"
-            return f"it has {name} {theirs}, the head has {name} {mine}: use one image for all instances"
+                return (
+                    "its payload is not the head's: "
+                    "the digests differ, so it has another request or source"
+                )
+            return (
+                f"it has {name} {theirs}, the head has {name} {mine}: "
+                "use one image for all instances"
+            )
         return None
 
 
@@ -95,7 +106,10 @@ class _Peer:
 
 
 async def _beat(peers: Callable[[], Iterable[_Peer]], beat_s: float, silence_s: float) -> None:
-    """Send a heartbeat to every peer each ``beat_s`` and drop those that are silent for ``silence_s``; never return."""
+    """Send a heartbeat to every peer each ``beat_s``, and drop silent peers; never return.
+
+    A peer is silent if nothing came for ``silence_s``.
+    """
     due = clock()
     for tick in itertools.count():
         # Twice a beat, so that a loss is found at most half a beat late.
@@ -148,11 +162,14 @@ class HeadControl:
         beat_s: float = BEAT_S,
         answer: Callable[[Message], Awaitable[str]] | None = None,
     ) -> None:
-        self._token, self._identity, self._report = token, identity, report
+        self._token = token
+        self._identity = identity
+        self._report = report
         # Answers the question of a client that has the job's token; it runs in this channel's loop.
         self._answer = answer
         self._expected = frozenset(hosts)
-        self._beat_s, self._silence_s = beat_s, silence_s
+        self._beat_s = beat_s
+        self._silence_s = silence_s
         self._peers: dict[str, _Peer] = {}
         # A lost worker is not accepted again, because its Ray node and its files are gone.
         self._seen: set[str] = set()
@@ -299,7 +316,8 @@ def _allow_files(count: int) -> None:
 class WorkerControl:
     def __init__(self, head: str, line: Line, beat_s: float, silence_s: float) -> None:
         self._peer = _Peer(head, line, clock())
-        self._beat_s, self._silence_s = beat_s, silence_s
+        self._beat_s = beat_s
+        self._silence_s = silence_s
 
     @property
     def addresses(self) -> tuple[str, str]:
@@ -369,7 +387,10 @@ KiB."""
 
 @dataclass(frozen=True, slots=True)
 class OutputsClaimed:
-    """A question of a worker that ends: which of its outputs does another instance have too? It is not an event."""
+    """A question of a worker that ends: which of its outputs does another instance have, too?
+
+    It is not an event.
+    """
 
     host: str
     keys: tuple[str, ...]
@@ -380,7 +401,10 @@ class OutputsClaimed:
 
 @dataclass(frozen=True, slots=True)
 class FileLeft:
-    """A worker's description of a file of the result that the manifest does not list yet. It is not an event."""
+    """A worker's description of a file of the result that the manifest does not list yet.
+
+    It is not an event.
+    """
 
     name: str
     size_bytes: int
@@ -408,7 +432,7 @@ class StacksPart:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointWanted:
-    """A question of the head: has a worker saved anything among the checkpoints? It is not an event."""
+    """A question of the head: has a worker saved any checkpoint files? It is not an event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,7 +454,7 @@ def encode(value: Any) -> Message:
 
 
 def decode(message: Message, kinds: tuple[Any, ...], host: str = "") -> Any:
-    """Return the value in a message of the peer ``host``; None if it is malformed or of another kind."""
+    """Return the value in a message of the peer ``host``; None if malformed or of another kind."""
     for kind in kinds:
         if kind.__name__ == message.get("kind"):
             known = {**message, "host": host}

@@ -1,4 +1,6 @@
-"""Run a command that dies with the process that started it: ``python die_with_parent.py PARENT_PID COMMAND …``.
+"""Run a command that dies with the process that started it.
+
+Usage: ``python die_with_parent.py PARENT_PID COMMAND …``.
 
 Linux ends the command with SIGKILL when its parent ends, however the parent ends. It is a program
 of its own because setting this between fork and exec is unsafe in a process with threads; it
@@ -15,7 +17,10 @@ PR_SET_PDEATHSIG = 1
 
 
 def wrap(command: Sequence[str]) -> list[str]:
-    """Return the command line that runs ``command`` so that it dies with this process; unchanged outside of Linux."""
+    """Return the command line that runs ``command`` so that it dies with this process.
+
+    It is unchanged outside of Linux.
+    """
     if sys.platform != "linux":
         return [*command]
     # -I -S: Python then starts in 15 ms, because it does not read the packages of a virtual
@@ -24,7 +29,8 @@ def wrap(command: Sequence[str]) -> list[str]:
 
 
 def main(arguments: list[str]) -> None:
-    parent, command = int(arguments[0]), arguments[1:]
+    parent = int(arguments[0])
+    command = arguments[1:]
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:  # the parent ended before the line above

@@ -38,7 +38,9 @@ class DivergenceWatch:
                 whether the program reported it, which then knows that the job ends.
         """
         self._patterns = MetricPatterns((item.name, item.regex) for item in request.metrics)
-        self._stops_at, self._say, self._end = request.stop_on_nan, say, end
+        self._stops_at = request.stop_on_nan
+        self._say = say
+        self._end = end
         # Two threads read the two streams of the driver.
         self._lock = threading.Lock()
         self._said: set[str] = set()

@@ -28,7 +28,8 @@ TAIL_BYTES = 64 << 10
 """More than the traceback of a crash with its list of extension modules, which has some 8 KiB with
 torch."""
 CHUNK = 65536
-STDOUT, STDERR = 1, 2
+STDOUT = 1
+STDERR = 2
 EVENT = MARK.encode()
 END_S = 5.0
 """Seconds to read the rest of the output; all writers have been killed, so only a blocked log takes
@@ -36,7 +37,7 @@ longer."""
 
 
 def measures_only(lines: bytes) -> bool:
-    """Return whether lines only say how busy instances are, which a job that has stalled writes too."""
+    """Return whether lines only say how busy instances are: a stalled job writes such lines."""
     if not lines.startswith(EVENT):
         return not lines
     events = (parse(line.decode(errors="replace")) for line in lines.splitlines())
@@ -114,20 +115,24 @@ class DriverRun:
         self._child.send_line(address)
 
     def terminate(self) -> None:
-        """Send SIGTERM to the driver, but not to its children, which it may need for a checkpoint."""
+        """Send SIGTERM to the driver, but not to its children, which a checkpoint may need."""
         self._child.signal(SIGTERM)
 
     def kill(self) -> None:
         self._child.signal_group(SIGKILL)
 
     def tail(self, timeout_s: float = 0.5) -> str:
-        """Return the end of its stderr; wait up to ``timeout_s`` for output that is still in the pipe."""
+        """Return the end of its stderr; wait up to ``timeout_s`` for output still in the pipe."""
         # The wait is limited, because a grandchild may hold the pipe open forever.
         self._copying[-1].join(timeout_s)
         return self._tail.decode(errors="replace")
 
     def own_exit_status(self) -> ExitStatus | None:
-        """Publish the failure that the driver has recorded; None without one, or if it blames Ray or an instance."""
+        """Publish the failure that the driver has recorded; return its exit status.
+
+        Returns:
+            None without a failure, or if it blames Ray or an instance.
+        """
         failure = exit_status.read_failure(self._record)
         if failure is None or exit_status.blames_cluster(failure):
             return None
@@ -137,7 +142,8 @@ class DriverRun:
         """Return the exit status for the driver's end; publish the failure that it has recorded."""
         if end.status == 0 and (unfinished := self._unfinished()):
             return ExitStatus(1, f"{unfinished}: it was left by os._exit")
-        now, before = resources.oom_kills(), self._oom_kills
+        now = resources.oom_kills()
+        before = self._oom_kills
         meanwhile = None if now is None or before is None else now - before
         self.kill()  # other processes of its group hold its stderr open
         memory_bytes = resources.memory_limit()
@@ -147,7 +153,10 @@ class DriverRun:
         return self._publish(status, end.failure)
 
     def _unfinished(self) -> str:
-        """Return what shows that user code ended the driver with code 0 before the workload's end; "" if nothing."""
+        """Return what shows that user code ended the driver with code 0 before the workload's end.
+
+        It is "" if nothing does.
+        """
         workload = self._instance.payload.request.workload
         if workload.returns_value and not (self._instance.environment.paths.model / VALUE).exists():
             return "the function's process ended with code 0 before the function returned"

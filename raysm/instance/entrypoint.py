@@ -50,7 +50,10 @@ def main(folder: str) -> int:
 
 
 def without_missing_preload(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the variables without LD_PRELOAD if it names a missing file, because each program would print an error."""
+    """Return the variables without LD_PRELOAD if it names a missing file.
+
+    Each program would print an error.
+    """
     files = environ.get("LD_PRELOAD", "").replace(":", " ").split()
     # A name without a slash is searched by the loader.
     if all("/" not in file or os.path.exists(file) for file in files):
@@ -67,7 +70,11 @@ def _import_from(search: Sequence[Path]) -> None:
 
 
 def _prepare(folder: Path, environ: Mapping[str, str]) -> tuple[dict[str, str], Sequence[Path]]:
-    """Verify the payload, unpack and install modules; return the bootstrap's variables, and the folders of modules."""
+    """Verify the payload, unpack and install modules.
+
+    Returns:
+        The bootstrap's variables, and the folders of modules.
+    """
     private = private_folder(base_paths(environ))
     payload = _load(folder, private, environ)
     search = [unpack(folder / LIBRARY, private / "lib", payload.request.workload.runner)]

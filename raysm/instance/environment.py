@@ -1,4 +1,4 @@
-"""Read the environment variables and SageMaker's configuration files into one frozen ``Environment``.
+"""Read environment variables and SageMaker's configuration files into one ``Environment``.
 
 This is the only module that reads ``os.environ``. Every process of a job uses it: the bootstrap,
 the driver, and Ray's workers. Wrong input raises ``InvalidConfig`` with one line.
@@ -34,7 +34,10 @@ HOST_NAMES = "a list of host names"
 
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """A value of a configuration file, with its position; readers raise InvalidConfig if it has another type."""
+    """A value of a configuration file, with its position.
+
+    Readers raise InvalidConfig if it has another type.
+    """
 
     value: Any
     """As returned by ``json.loads``; None also if it is missing."""
@@ -187,7 +190,8 @@ class Environment:
                 return host
         groups = ", ".join(sorted({host.group for host in self.hosts}))
         raise InvalidConfig(
-            f"{self.paths.resource_config}: the head's group {cluster.head!r} has no instance; the groups are {groups}"
+            f"{self.paths.resource_config}: the head's group {cluster.head!r} has no instance; "
+            f"the groups are {groups}"
         )
 
     def ranked(self, cluster: Cluster) -> tuple[Host, ...]:
@@ -204,14 +208,20 @@ class Environment:
 
 
 def base_paths(environ: Mapping[str, str] = os.environ) -> Paths:
-    """Return the paths of this instance without reading any file, so that even a startup failure can be written."""
+    """Return the paths of this instance without reading any file.
+
+    Thus even a startup failure can be written.
+    """
     paths = Paths.found_in(Path(environ.get(names.BASE_DIR) or DEFAULT_BASE))
     scratch = environ.get(names.SCRATCH)
     return replace(paths, scratch_root=Path(scratch)) if scratch else paths
 
 
 def warm_pool_cache(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Return the folder that a warm pool keeps for its next job; None if there is none or it cannot be written."""
+    """Return the folder that a warm pool keeps for its next job, or None.
+
+    None means that there is none, or that it cannot be written.
+    """
     folder = Path(environ.get(WARM_POOL_CACHE) or base_paths(environ).warm_pool_cache)
     return folder if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK) else None
 
@@ -281,7 +291,7 @@ def show_all_gpus() -> None:
 
 
 def measures() -> bool:
-    """Return whether a training measures its phases; the user switches this off by RAYSM_MEASURE=0."""
+    """Return whether a training measures its phases; RAYSM_MEASURE=0 switches this off."""
     return os.environ.get(names.MEASURE, "1") != "0"
 
 
@@ -299,7 +309,7 @@ def _optional_object(path: Path) -> ConfigValue:
 
 
 def _read_description(file: Path, folder: Path) -> tuple[str, Iterable[str]]:
-    """Return the name of a Processing job, and its inputs from the file or else from their folder."""
+    """Return a Processing job's name, and its inputs from the file or else from their folder."""
     config = _optional_object(file)
     own_name = config.member("ProcessingJobName")
     name = own_name.expect(str, "a text") if own_name.value else ""
@@ -322,7 +332,8 @@ def _own_variables(environ: Mapping[str, str]) -> dict[str, Any]:
     temp_dir = Path(environ.get(names.RAY_TEMP_DIR) or DEFAULT_RAY_TEMP_DIR)
     if not temp_dir.is_absolute() or len(os.fsencode(temp_dir)) > MAX_TEMP_DIR:
         raise InvalidConfig(
-            f"{names.RAY_TEMP_DIR} must be an absolute path of at most {MAX_TEMP_DIR} bytes, got {shown(str(temp_dir))}"
+            f"{names.RAY_TEMP_DIR} must be an absolute path of at most {MAX_TEMP_DIR} bytes, "
+            f"got {shown(str(temp_dir))}"
         )
     record = environ.get(names.FAILURE_RECORD)
     return {

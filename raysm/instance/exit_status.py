@@ -24,7 +24,8 @@ RAY_CHECK = re.compile(r"^\[[^\]\n]* C \d+ \d+\] (.+)$", re.MULTILINE)
 """The line of a failed check (RAY_CHECK) in Ray's log; stack frames follow it."""
 
 FATAL = re.compile(
-    r"^(Fatal Python error: .+\n)(?:.*\n)*?(?:Current thread 0x|Stack ).*\(most recent call first\):\n((?:  .+\n)*)",
+    r"^(Fatal Python error: .+\n)(?:.*\n)*?(?:Current thread 0x|Stack )"
+    r".*\(most recent call first\):\n((?:  .+\n)*)",
     re.MULTILINE,
 )
 """What Python's faulthandler writes at a signal such as SIGSEGV; the frames are those of the thread
@@ -46,7 +47,10 @@ class ExitStatus:
         return (self.reason or "").split("\n")[0]
 
     def led_by_file(self, path: Path) -> "ExitStatus":
-        """Return the status of a failure with the text first that the user's code wrote into the failure file."""
+        """Return the status of a failure, beginning with the text in the failure file.
+
+        The user's code wrote that text.
+        """
         # A pipe would wait for who writes.
         if not self.reason or not path.is_file():
             return self
@@ -63,7 +67,10 @@ class ExitStatus:
         return replace(self, reason=reason)
 
     def write(self, path: Path) -> None:
-        """Write the reason, if there is one, into the failure file; on a full disk only if room was reserved for it."""
+        """Write the reason, if there is one, into the failure file.
+
+        On a full disk this works only if room was reserved for it.
+        """
         with contextlib.suppress(OSError):
             _reserve(path).unlink()
         if self.reason:
@@ -77,7 +84,7 @@ RESERVE_BYTES = 64 << 10
 
 
 def reserve_room(failure: Path) -> None:
-    """Keep some room on the disk of the failure file, for the reason of a job that has filled it."""
+    """Keep some room on the failure file's disk, for the reason of a job that has filled it."""
     with contextlib.suppress(OSError):
         failure.parent.mkdir(parents=True, exist_ok=True)
         # Zeros may take no room on a disk that compresses.
@@ -93,25 +100,34 @@ def exit_by_signal(number: int, frame: FrameType | None) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error's text, or its class if it has no text, as one line of at most MAX_REASON characters."""
+    """Return an error's text, or else its class, as one line of at most MAX_REASON characters."""
     text = " ".join(str(error).split()) or type(error).__name__
     text = "".join(letter if letter.isprintable() else "?" for letter in text)
     return text if len(text) <= MAX_REASON else text[: MAX_REASON - 1] + "…"
 
 
 def exit_status_of_error(error: BaseException) -> ExitStatus:
-    """Return the exit status for an error of the bootstrap's own; the traceback of an unexpected one goes to stderr."""
+    """Return the exit status for an error of the bootstrap's own.
+
+    The traceback of an unexpected one goes to stderr.
+    """
     if isinstance(error, RaysmError):
         return ExitStatus(error.exit_status, one_line(error))
     traceback.print_exception(error)
-    text = f"{type(error).__name__}: {one_line(error)} (an error inside raysm's bootstrap; its log has the traceback)"
+    text = (
+        f"{type(error).__name__}: {one_line(error)} (an error inside raysm's bootstrap; "
+        "its log has the traceback)"
+    )
     return ExitStatus(1, text[:MAX_REASON])
 
 
 def exit_status_of_driver(
     status: int, failure: Failure | None, stderr_tail: str, memory_bytes: int, oom_kills: int | None
 ) -> ExitStatus:
-    """Return the exit status for the driver's end, an exit code or minus a signal; ``oom_kills`` may be unknown."""
+    """Return the exit status for the driver's end, an exit code or minus a signal.
+
+    ``oom_kills`` may be unknown.
+    """
     if status == 0:
         return ExitStatus(0)
     # 128 plus the signal, as in a shell: SageMaker shows the code, and users search for 137.
@@ -163,7 +179,7 @@ def exception_beside(record: Path) -> Path:
 
 
 def end_beside(record: Path) -> Path:
-    """Return the file that the driver of a kind with ``marks_end`` makes once its workload has ended."""
+    """Return the file that a driver of a kind with ``marks_end`` makes when its workload ends."""
     return record.with_name("ended")
 
 
@@ -174,7 +190,9 @@ def read_failure(record: Path) -> Failure | None:
 
 
 def blames_cluster(failure: Failure) -> bool:
-    """Return whether the driver failed because of Ray or an instance, whose cause the bootstrap itself knows better.
+    """Return whether the driver failed because of Ray or an instance.
+
+    The bootstrap itself knows that cause better.
 
     An exception of a user's task also arrives as an error of Ray, but does not count.
     """

@@ -1,4 +1,4 @@
-"""Notice that a job on spot capacity saves nothing that it could continue from after an interruption."""
+"""Notice that a job on spot capacity saves nothing to continue from after an interruption."""
 
 import asyncio
 import contextlib
@@ -14,15 +14,16 @@ ANSWER_S = 10.0
 """Seconds that the other instances have to say whether they have saved something."""
 POLL_S = 0.1
 WARNING = (
-    "nothing was saved among the checkpoints in the first {minutes:g} minutes: after an interruption of spot capacity"
-    " the job begins from nothing, unless the program saves elsewhere; write to $RAYSM_STATE, or add --in-state"
+    "nothing was saved among the checkpoints in the first {minutes:g} minutes: "
+    "after an interruption of spot capacity the job begins from nothing, "
+    "unless the program saves elsewhere; write to $RAYSM_STATE, or add --in-state"
 )
 RECORD = ".raysm-source.json"
 """The file in a state folder that lists what came there from the source."""
 
 
 def has_checkpoint(checkpoints: Path, state: Path, source: Path) -> bool:
-    """Return whether there is a file among the checkpoints; the source's copies in ``state`` do not count."""
+    """Return whether a file is among the checkpoints, except the source's copies in ``state``."""
     with contextlib.suppress(OSError):  # a folder that the script changes meanwhile
         copies = {state / path.relative_to(source) for path in files_below(source)}
         copies.add(state / RECORD)

@@ -99,7 +99,7 @@ def tell_nodes(path: Path, address: str) -> None:
 
 
 def answer_callers(path: Path, answer: Callable[[socket.socket], object]) -> None:
-    """Listen at a Unix socket and answer its callers in turn; an answer that fails closes the connection."""
+    """Listen at a Unix socket and answer callers in turn; a failed answer closes the connection."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as server:
@@ -133,7 +133,10 @@ def _send_nodes(caller: socket.socket, address: str) -> None:
 
 
 def latest_by_host(infos: Mapping[Any, Any]) -> dict[str, dict[str, str]]:
-    """Return the node of each host: the latest, because the GCS takes a killed raylet for alive for another 15 s."""
+    """Return the latest node of each host.
+
+    The GCS takes a killed raylet for alive for another 15 s.
+    """
     nodes = {}
     for node_id, info in sorted(infos.items(), key=lambda item: item[1].start_time_ms):
         host = info.labels.get(LABEL_HOST)
@@ -143,7 +146,10 @@ def latest_by_host(infos: Mapping[Any, Any]) -> dict[str, dict[str, str]]:
 
 
 def await_first(address: str, limit_s: float) -> None:
-    """Return when a node is registered at ``address``, after ``limit_s``, or if the GCS cannot be asked."""
+    """Return when a node is registered at ``address``, after ``limit_s``, or if the GCS fails.
+
+    The GCS fails if it cannot be asked.
+    """
     until = time.monotonic() + limit_s
     host, _, port = address.rpartition(":")
     # A worker gets the address only when the GCS listens there.
@@ -187,7 +193,7 @@ def pending_socket(ray_temp_dir: Path, gcs_port: int) -> Path:
 
 
 def tell_pending(path: Path, address: str) -> None:
-    """Serve the pending requests of the cluster at ``address`` on the socket ``path``; never return."""
+    """Serve pending requests of the cluster at ``address`` on the socket ``path``; never return."""
     # If the GCS does not answer now, the client's next check asks again.
     answer_callers(
         path, lambda caller: caller.sendall(json.dumps(asdict(_read_pending(address))).encode())

@@ -1,4 +1,7 @@
-"""Let torch use the GPUs of an instance, and fail the job if it cannot: a GPU job must not compute on CPUs silently."""
+"""Let torch use the GPUs of an instance, and fail the job if it cannot.
+
+A GPU job must not compute on CPUs silently.
+"""
 
 import importlib.util
 import json
@@ -34,12 +37,15 @@ DRIVER = Path("proc/driver/nvidia/version")
 
 
 def compat_variables(environ: Mapping[str, str], root: Path = Path("/")) -> dict[str, str]:
-    """Return ``LD_LIBRARY_PATH`` with the image's own CUDA driver library, if the host's driver is older.
+    """Return ``LD_LIBRARY_PATH`` with the image's own CUDA driver library, or nothing.
+
+    The library is used if the host's driver is older.
 
     AWS's images do the same in their entry point, which raysm's jobs replace
     (``start_cuda_compat.sh`` in https://github.com/aws/deep-learning-containers).
     """
-    library, kernel_module = root / COMPAT / "libcuda.so.1", root / DRIVER
+    library = root / COMPAT / "libcuda.so.1"
+    kernel_module = root / DRIVER
     if not (library.exists() and kernel_module.exists()):
         return {}
     newest = re.search(r"\.so\.([\d.]+)$", os.path.realpath(library))
@@ -65,7 +71,11 @@ def _numbers(version: str) -> tuple[int, ...]:
 async def check_torch_sees_gpus(
     host: str, gpus: int, environ: Mapping[str, str], children: "Children"
 ) -> None:
-    """Raise InvalidConfig if torch, in another process with user code's environment, sees none of the GPUs."""
+    """Check that torch sees GPUs in another process with user code's environment.
+
+    Raises:
+        InvalidConfig: It sees none.
+    """
     if gpus == 0 or shutil.which("nvidia-smi") is None or importlib.util.find_spec("torch") is None:
         return
     with tempfile.TemporaryFile() as answer:
@@ -86,8 +96,9 @@ async def check_torch_sees_gpus(
         built = f"for CUDA {cuda}" if cuda else "without CUDA"
         driver = driver_version() or "unknown"
         raise InvalidConfig(
-            f"{host} has {gpus} GPU{'s' * (gpus != 1)}, but torch {version} sees none: this image's torch is built "
-            f"{built}, and NVIDIA's driver is {driver}{f' ({problem})' if problem else ''}",
-            remedy="choose an image whose CUDA this driver supports, or compute on CPUs with --allow-cpu "
-            "(in Python Cluster(allow_cpu=True))",
+            f"{host} has {gpus} GPU{'s' * (gpus != 1)}, but torch {version} sees none: "
+            f"this image's torch is built {built}, "
+            f"and NVIDIA's driver is {driver}{f' ({problem})' if problem else ''}",
+            remedy="choose an image whose CUDA this driver supports, "
+            "or compute on CPUs with --allow-cpu (in Python Cluster(allow_cpu=True))",
         )

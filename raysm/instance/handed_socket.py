@@ -1,4 +1,6 @@
-"""Hand a listening socket over to a program: ``python -P handed_socket.py FD PROGRAM …`` runs its server on the socket.
+"""Hand a listening socket over to a program, which runs its server on it.
+
+Usage: ``python -P handed_socket.py FD PROGRAM …``.
 
 The program opens a socket of its own and binds it to its address. This module replaces that bind,
 so that the program's socket becomes the one that was handed over, with all connections in its
@@ -78,7 +80,10 @@ class DashboardPort:
             os.close(before)
 
     def pass_test(self) -> None:
-        """Let the next bind to this address in this process succeed, by which Ray tests whether the port is free."""
+        """Let the next bind to this address in this process succeed.
+
+        Ray tests by a bind whether the port is free.
+        """
         hand_over(os.dup(self._listener.fileno()))
 
     def close(self) -> None:
@@ -86,7 +91,8 @@ class DashboardPort:
 
 
 def main(arguments: list[str]) -> None:
-    descriptor, program = int(arguments[0]), arguments[1]
+    descriptor = int(arguments[0])
+    program = arguments[1]
     if descriptor == STDIN:
         descriptor = os.dup(STDIN)
         with open(os.devnull) as nothing:

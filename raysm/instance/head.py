@@ -59,7 +59,8 @@ class Head:
         *,
         first_checkpoint_s: float = FIRST_CHECKPOINT_S,
     ) -> None:
-        self._instance, self._children = instance, children
+        self._instance = instance
+        self._children = children
         self._first_checkpoint_s = first_checkpoint_s
         # The joining deadline counts from here, before Ray starts, as it does on workers.
         self._started_s = time.monotonic()
@@ -108,9 +109,13 @@ class Head:
         self._inbox.put(life.Failed(error))
 
     async def run(self) -> ExitStatus:
-        """Run the job; return the exit status of this instance, and so of the job, for the first cause of its end."""
+        """Run the job; return the exit status of this instance, and so of the job.
+
+        The status is that of the first cause of its end.
+        """
         environment = self._instance.environment
-        host, named = environment.current_host, environment.addresses.get(environment.current_host)
+        host = environment.current_host
+        named = environment.addresses.get(environment.current_host)
         address = await find_own_address(host, named, environment.network_interface)
         self._instance = self._instance.at(
             LOOPBACK if address is None and self._is_local else address
@@ -194,7 +199,7 @@ class Head:
                 self._inbox.put(report)
 
     async def _answer_client(self, question: Mapping[str, Any]) -> str:
-        """Answer a question of a client on the user's machine, in the loop of the control channel."""
+        """Answer a client on the user's machine, in the loop of the control channel."""
         from raysm.core.protocol.stacks import pack
 
         if question.get("kind") != "stacks":
@@ -218,7 +223,8 @@ class Head:
 
     async def _watch_for_stalls(self, stall_s: float) -> None:
         """Put a stall of the job, and its end, into the queue of events; see ``stall``."""
-        driver, began_s = self._driver, time.monotonic()
+        driver = self._driver
+        began_s = time.monotonic()
         # Imported when it is needed: most jobs are short, or print.
         await asyncio.sleep(stall_s / 5)
         from raysm.instance.stall import StallWatch
@@ -305,7 +311,10 @@ class Head:
                 raise AssertionError(f"{decision} is for workers")
 
     def _conclude(self, cause: life.Cause) -> ExitStatus:
-        """Return the exit status for ``cause``, or raise it, unless the driver has recorded a failure of its own."""
+        """Return the exit status for ``cause``, or raise it.
+
+        A failure that the driver has recorded comes before it.
+        """
         match cause:
             case life.Stopped(in_time):
                 if self._driver:
@@ -340,8 +349,8 @@ class Head:
             )
         except OSError as error:
             raise ClusterNotFormed(
-                f"the head {self._instance.name} cannot listen on its control port {port}: {error.strerror};"
-                " give another one by the request's ports"
+                f"the head {self._instance.name} cannot listen on its control port {port}: "
+                f"{error.strerror}; give another one by the request's ports"
             ) from error
 
     def _start_ray(self) -> None:
@@ -398,7 +407,10 @@ class Head:
         self._begin_to_watch()
 
     async def _watch_requests(self) -> None:
-        """Fail the job when Ray waits too long for resources that no instance has; in a session only log it."""
+        """Fail the job when Ray waits too long for resources that no instance has.
+
+        In a session this is only logged.
+        """
         workload = self._instance.request.workload
         unmet = UnmetRequests(
             self._instance.cluster.placement_timeout_s

@@ -7,7 +7,8 @@ every order of events in milliseconds.
 ::
 
     FORMING ──all instances that are not lost have joined, or enough at the deadline──> WORKING
-    FORMING, WORKING ──the driver fails, perhaps because of the cluster──> ATTRIBUTING ──cause found, or none──> ENDED
+    FORMING, WORKING ──the driver fails, perhaps because of the cluster──> ATTRIBUTING
+    ATTRIBUTING ──cause found, or none──> ENDED
     WORKING ──SIGTERM──> STOPPING ──the driver ends, or its grace period is over──> ENDED
     any phase ──another end of the job──> ENDED, which is final: the first cause becomes the reason
 """
@@ -67,7 +68,7 @@ Step = tuple["HeadPolicy", tuple[life.Decision, ...]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadPolicy:
-    """The head's knowledge of its cluster; ``begin`` returns the first value, ``take`` each next one."""
+    """The head's knowledge of its cluster; ``begin`` returns the first value, ``take`` the next."""
 
     rules: Rules
     phase: Phase = Phase.FORMING
@@ -107,7 +108,10 @@ class HeadPolicy:
         return tuple(host for host in self.rules.hosts if self._is_present(host))
 
     def take(self, event: life.Event, now_s: float) -> Step:
-        """Return the next ``HeadPolicy`` after ``event`` (``Tick`` at ``wakes_at_s``), and the decisions."""
+        """Return the next ``HeadPolicy`` after ``event`` and the decisions.
+
+        At ``wakes_at_s`` the event is ``Tick``.
+        """
         if self.phase is Phase.ENDED:
             return self, ()
         if self.phase is Phase.STOPPING:
@@ -182,7 +186,10 @@ class HeadPolicy:
     # Forming
 
     def _form(self, now_s: float) -> Step:
-        """Start the work if all instances that are not lost are present, or enough of them at the deadline."""
+        """Start the work if all instances that are not lost are present.
+
+        At the deadline, enough of them suffice.
+        """
         if all(self._is_present(host) for host in self.rules.hosts if host not in self.lost):
             return self._begin_work()
         if self.wakes_at_s is None or now_s < self.wakes_at_s:
@@ -214,7 +221,10 @@ class HeadPolicy:
         without_ray = [host for host in missing if self._is_connected(host)]
         absent = [host for host in missing if host not in without_ray]
         timeout_s = self.rules.cluster.join_timeout_s
-        text = f"{len(self.present)} of {len(self.rules.hosts)} instances joined within {timeout_s:g} s"
+        text = (
+            f"{len(self.present)} of {len(self.rules.hosts)} instances joined "
+            f"within {timeout_s:g} s"
+        )
         if absent:
             text += f"; missing: {listed(absent, MAX_NAMED)}"
         if without_ray:
@@ -305,7 +315,7 @@ class HeadPolicy:
         return policy, (remark, stopping, life.TerminateDriver())
 
     def _take_while_stopping(self, event: life.Event, now_s: float) -> Step:
-        """Wait only for the driver: the service stops all instances, so their losses are expected."""
+        """Wait only for the driver: the service stops all instances, so losses are expected."""
         match event:
             case life.DriverEnded(status):
                 return self._end(life.Stopped(in_time=status == 0))

@@ -1,4 +1,6 @@
-"""What an instance knows before it starts: configuration, payload, capacity, and variables for its children.
+"""What an instance knows before it starts: configuration, payload, capacity and variables.
+
+The variables are those for its children.
 
 ``prepare`` reads and checks all of it before anything is started, and returns one frozen
 ``Instance``.
@@ -62,7 +64,10 @@ class Instance:
 
     @property
     def has_own_network(self) -> bool:
-        """True if the network's interfaces are this instance's alone, not those of a machine with several."""
+        """True if the network's interfaces are this instance's alone.
+
+        They are not on a machine with several instances.
+        """
         named = self.environment.addresses.get(self.name)
         return named is None or not is_loopback(named)
 
@@ -72,7 +77,9 @@ class Instance:
         return has_checkpoint(paths.checkpoints, paths.state(self.name), self.payload.source)
 
     def at(self, address: str | None) -> "Instance":
-        """Return this instance with its ``address`` and the network interface that has it, which the others use.
+        """Return this instance with its ``address`` and the network interface that has it.
+
+        The other instances use both.
 
         None is an address that is not known, for which the interface is loopback's.
 
@@ -105,7 +112,8 @@ class Instance:
         return [*self.commands.ray, *waits, *workers, *arguments]
 
     def _has_small_inputs(self) -> bool:
-        limit, inputs = self.request.workload.small_input_bytes, self.request.inputs
+        limit = self.request.workload.small_input_bytes
+        inputs = self.request.inputs
         is_whole = all(channel.distribution == "FullyReplicated" for channel in inputs.values())
         if not limit or not is_whole or self.cluster.coordinator_only:
             return False
@@ -121,7 +129,10 @@ class Instance:
         return False
 
     def ray_environment(self, head_address: str | None = None) -> dict[str, str]:
-        """Return the environment of Ray's processes; ``head_address`` is needed where the head is another instance."""
+        """Return the environment of Ray's processes.
+
+        ``head_address`` is needed if the head is another instance.
+        """
         additions = variables.user_variables(
             self.environment,
             self.request,
@@ -152,7 +163,7 @@ class Instance:
         return environments.child_environment(additions, variables.DROPPED, self.inherited)
 
     def driver_environment(self, ray_address: str | None, failure_record: str) -> dict[str, str]:
-        """Return the environment of the driver; a driver without ``ray_address`` reads it from stdin later."""
+        """Return the driver's environment; without ``ray_address``, it is read from stdin later."""
         cluster = {} if ray_address is None else {"RAY_ADDRESS": ray_address}
         # DRIVER comes first, because the job's variables override it.
         return (
@@ -176,8 +187,9 @@ def prepare(environ: Mapping[str, str], commands: Commands | None = None) -> Ins
             existing = next(path for path in (folder, *folder.parents) if path.exists())
             if not os.access(existing, os.W_OK | os.X_OK):
                 raise InvalidConfig(
-                    f"{existing} cannot be written by the container's user ({os.geteuid()}), and the result must go to "
-                    f"{folder}: run the image as root (USER root), or let that user write there"
+                    f"{existing} cannot be written by the container's user ({os.geteuid()}), "
+                    f"and the result must go to {folder}: "
+                    "run the image as root (USER root), or let that user write there"
                 )
     if environment.has_checkpoints:
         # The service restores this folder, including files that an instance had not finished when
@@ -190,7 +202,8 @@ def prepare(environ: Mapping[str, str], commands: Commands | None = None) -> Ins
         raise InvalidConfig("the head only coordinates, but there is no other instance to work")
     if cluster.min_instances is not None and cluster.min_instances > len(environment.hosts):
         raise InvalidConfig(
-            f"min_instances={cluster.min_instances}, but the job has {len(environment.hosts)} instances"
+            f"min_instances={cluster.min_instances}, "
+            f"but the job has {len(environment.hosts)} instances"
         )
     return Instance(
         environment=environment,

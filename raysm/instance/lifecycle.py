@@ -37,7 +37,10 @@ class StopRequested(Event):
 
 @dataclass(frozen=True, slots=True)
 class RayEnded(Event):
-    """A Ray process of this instance ended, and so did the others; ``why`` is Ray's message on one line."""
+    """A Ray process of this instance ended, as did the others; ``why`` is Ray's message.
+
+    The message is one line.
+    """
 
     why: str
 
@@ -51,7 +54,10 @@ class Tick(Event):
 
 @dataclass(frozen=True, slots=True)
 class Lost(Event):
-    """The other end of a control connection is gone, or reports its own failure; the reason follows the host's name."""
+    """The other end of a control connection is gone, or reports its own failure.
+
+    The reason follows the host's name.
+    """
 
     host: str
     reason: str
@@ -72,7 +78,10 @@ class Left(Event):
 
 @dataclass(frozen=True, slots=True)
 class Mismatch(Event):
-    """A worker has the job's token, but can never join, because its payload, Python or Ray is another one."""
+    """A worker has the job's token, but can never join.
+
+    Its payload, Python or Ray is another one.
+    """
 
     host: str
     reason: str
@@ -192,7 +201,10 @@ class InviteToRay(Decision):
 
 @dataclass(frozen=True, slots=True)
 class BeginWork(Decision):
-    """The cluster is formed: start the workload, and announce the dashboard at the head's IP address."""
+    """The cluster is formed: start the workload, and announce the dashboard.
+
+    The dashboard is at the head's IP address.
+    """
 
     address: str
 
@@ -233,7 +245,7 @@ class JoinRay(Decision):
 
 @dataclass(frozen=True, slots=True)
 class TellHead(Decision):
-    """Notify the head that this instance's Ray node was lost, ``for_good`` if it is not restarted."""
+    """Notify the head that this instance's Ray node was lost, ``for_good`` without a restart."""
 
     reason: str
     for_good: bool = False
@@ -271,7 +283,7 @@ class Inbox:
         self._events.put_nowait(event)
 
     async def take(self, until_s: float | None) -> Event | None:
-        """Wait for the next event; return None if none comes before ``until_s`` (None waits forever)."""
+        """Wait for the next event; None if none comes before ``until_s`` (None waits forever)."""
         # A queued event counts even after the deadline, when wait_for would raise TimeoutError.
         if not self._events.empty():
             return self._events.get_nowait()

@@ -1,4 +1,4 @@
-"""Write the bootstrap's output: events on stdout, one line each, and messages for people on stderr."""
+"""Write the bootstrap's output: events on stdout by the line, messages for people on stderr."""
 
 import contextlib
 import os
@@ -14,7 +14,10 @@ def emit_event(event: Event) -> None:
 
 
 def copy_to_log(descriptor: int, data: bytes) -> None:
-    """Write a child's output to a descriptor; without sys.stdout, whose lock a thread could hold at the end."""
+    """Write a child's output to a descriptor.
+
+    sys.stdout is not used: a thread could hold its lock at the end.
+    """
     with contextlib.suppress(OSError):  # the log is not read any more, which must not stop the job
         while data:
             data = data[os.write(descriptor, data) :]

@@ -1,8 +1,8 @@
-"""Keep outputs of several instances from overwriting each other, and warn about files that would be lost.
+"""Keep instances' outputs from overwriting each other; warn of files that would be lost.
 
-SageMaker uploads the model and output folders of all instances to one prefix;
-"if multiple containers in a single training job write to this directory they should ensure no
-file/directory names clash"
+SageMaker uploads the model and output folders of all instances to one prefix; "if multiple
+containers in a single training job write to this directory they should ensure no file/directory
+names clash"
 (https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-training-algo-output.html). The
 last writer of a name wins. Therefore each worker asks the head at its end which of its file names
 another instance has already. It removes these files from its model folder, and moves those of its
@@ -54,7 +54,10 @@ def model_key(name: str) -> str:
 
 
 def complete_manifest(model: Path, files: Iterable[ResultFile]) -> None:
-    """Add the workers' files to the head's manifest, unless it is the user's; remove one that lists no file."""
+    """Add the workers' files to the head's manifest, unless it is the user's.
+
+    Remove a manifest that lists no file.
+    """
     manifest = own_manifest(model)
     if manifest is None:
         return
@@ -79,7 +82,10 @@ def in_pieces(keys: Iterable[str]) -> Iterator[list[str]]:
 
 
 def give_way(paths: Paths, host: str, files: Mapping[str, Path], keys: Iterable[str]) -> list[str]:
-    """Remove or move files whose names (``keys`` of ``files``) other instances own; return messages about them."""
+    """Remove or move files whose names other instances own; return messages about them.
+
+    The names are ``keys`` of ``files``.
+    """
     clashing = [files[key] for key in keys if key in files]
     left_out = [path for path in clashing if path.is_relative_to(paths.model)]
     moved = [path for path in clashing if not path.is_relative_to(paths.model)]
@@ -92,12 +98,14 @@ def give_way(paths: Paths, host: str, files: Mapping[str, Path], keys: Iterable[
     remarks = []
     if left_out:
         remarks.append(
-            f"{host}: the result has {_named(left_out, paths.model)} from another instance, so this one's is left out; "
+            f"{host}: the result has {_named(left_out, paths.model)} from another instance, "
+            "so this one's is left out; "
             "files whose names differ from instance to instance are all kept"
         )
     if moved:
         remarks.append(
-            f"{host}: another instance has {_named(moved, paths.output_data)} too; this one's is kept in {host}/"
+            f"{host}: another instance has {_named(moved, paths.output_data)} too; "
+            f"this one's is kept in {host}/"
         )
     return remarks
 
@@ -115,8 +123,12 @@ CACHE = "__pycache__"
 
 
 def warn_of_lost_files(instance: Instance, since_s: float) -> str | None:
-    """Return a warning that names files which the script left in its working folder since the instance began."""
-    workload, paths = instance.request.workload, instance.environment.paths
+    """Return a warning about files that the script left in its working folder.
+
+    It names those that are newer than the instance's start.
+    """
+    workload = instance.request.workload
+    paths = instance.environment.paths
     # With in_state the folder is a link to the state folder, which is kept.
     names = [] if paths.working.is_symlink() else list(_written_since(paths.working, since_s))
     if workload.entry_script is not None:

@@ -1,7 +1,7 @@
 """Find the packages that an image lacks and install them with pip, without changing the image.
 
-pip first reports what it would install, then installs exactly these files, without their dependencies, into a folder of
-the job. Packages that the image has already are not installed again.
+pip first reports what it would install, then installs exactly these files, without their
+dependencies, into a folder of the job. Packages that the image has already are not installed again.
 """
 
 import importlib.util
@@ -41,7 +41,10 @@ MB = 1e6
 INDEX_VARIABLES = ("PIP_INDEX_URL", "PIP_NO_INDEX")
 """Variables to remove if the request names an index, because pip prefers them to a configuration
 file."""
-WITHOUT_NETWORK = "the job has no network (isolation): send the packages along (wheels), or use an image that has them"
+WITHOUT_NETWORK = (
+    "the job has no network (isolation): "
+    "send the packages along (wheels), or use an image that has them"
+)
 TOOLKIT_INDEX = "CA_REPOSITORY_ARN"
 """The variable that names a CodeArtifact repository to AWS's training toolkit; raysm uses it
 too."""
@@ -95,7 +98,10 @@ def find_missing_packages(payload: Payload) -> MissingPackages:
 def install(
     payload: Payload, packages: MissingPackages, site: Path, environ: Mapping[str, str]
 ) -> None:
-    """Install ``packages`` into the folder ``site``, from the payload's wheels or the index of its request."""
+    """Install ``packages`` into the folder ``site``, from the payload's wheels or an index.
+
+    The index is that of the payload's request.
+    """
     site.mkdir(parents=True, exist_ok=True)
     started_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="raysm-pip-") as folder:
@@ -115,8 +121,9 @@ def install(
     ended_s = time.monotonic()
     size = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
     remark(
-        f"installed {len(exact)} packages, {size / MB:.0f} MB, in {ended_s - started_s:.1f} s"
-        f" ({resolved_s - started_s:.1f} s of them to resolve versions); an image that has them starts that much sooner"
+        f"installed {len(exact)} packages, {size / MB:.0f} MB, in {ended_s - started_s:.1f} "
+        f"s ({resolved_s - started_s:.1f} s of them to resolve versions); "
+        "an image that has them starts that much sooner"
     )
 
 
@@ -126,7 +133,8 @@ class PipFailed(InvalidRequest):
 
 class Pip:
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
-        self._folder, self._environ = folder, environ
+        self._folder = folder
+        self._environ = environ
         # pip downloads files to resolve versions, so without a cache it downloads them twice. Many
         # images switch off its cache, and home folders lie on a small disk. The cache of a warm
         # pool outlives the job.
@@ -134,7 +142,10 @@ class Pip:
         self._cache = () if "PIP_CACHE_DIR" in environ else ("--cache-dir", str(cache))
 
     def resolve(self, arguments: Sequence[str]) -> list[str]:
-        """Return the packages that pip would install, as requirements that each name one file; install nothing."""
+        """Return the packages that pip would install, and install nothing.
+
+        They are requirements that each name one file.
+        """
         report = self._folder / "report.json"
         self._install("--dry-run", "--report", str(report), *arguments)
         return [_pinned(item) for item in json.loads(report.read_text(encoding="utf-8"))["install"]]
@@ -180,7 +191,8 @@ class Pip:
 
 
 def _pinned(item: Mapping[str, Any]) -> str:
-    source, name = item["download_info"], item["metadata"]["name"]
+    source = item["download_info"]
+    name = item["metadata"]["name"]
     url = source["url"]
     if "vcs_info" in source:
         # pip's report has the plain address; a requirement needs the program and the commit too.
@@ -237,7 +249,7 @@ def _resolve(
 def _resolve_tested(
     pip: Pip, options: Sequence[str], payload: Payload, packages: MissingPackages, folder: Path
 ) -> Sequence[str]:
-    """Return the exact packages: in the versions that were tested with this raysm, else in other ones."""
+    """Return the exact packages: in versions tested with this raysm, else in other ones."""
     # The user's requirements as a file, because its lines may be options or comments.
     file = ["-r", str(payload.requirements)] if payload.requirements else []
     chosen = {name_of(line) for line in packages.requirements}
@@ -271,7 +283,8 @@ def _resolve_tested(
         path.write_text("".join(f"{line}\n" for line in limits), encoding="utf-8")
         exact = pip.resolve(arguments)
         remark(
-            f"the versions that were tested with this raysm on {tested['date']} do not fit; others are installed"
+            f"the versions that were tested with this raysm on {tested['date']} do "
+            "not fit; others are installed"
         )
         return exact
 
@@ -311,7 +324,8 @@ def check_reachable(url: str, patience_s: float = PATIENCE_S) -> None:
     if proxy and parts.hostname and not urllib.request.proxy_bypass(parts.hostname):
         # A proxy may be written without its scheme.
         parts = urlsplit(proxy if "//" in proxy else f"http://{proxy}")
-    host, port = parts.hostname, parts.port or (80 if parts.scheme == "http" else 443)
+    host = parts.hostname
+    port = parts.port or (80 if parts.scheme == "http" else 443)
     deadline_s = time.monotonic() + patience_s
     while host:
         try:
@@ -323,9 +337,10 @@ def check_reachable(url: str, patience_s: float = PATIENCE_S) -> None:
             reason = f"{host} does not answer on port {port}"
         if time.monotonic() >= deadline_s:
             raise InvalidRequest(
-                f"there is no way from this instance to the package index {_without_credentials(url)}: {reason} (tried "
-                f"for {patience_s:g} s); give the subnets a NAT, name an index that they reach (pip_index), let the "
-                "packages travel (wheels), or take an image that has them"
+                "there is no way from this instance to the package index "
+                f"{_without_credentials(url)}: {reason} (tried for {patience_s:g} s); "
+                "give the subnets a NAT, name an index that they reach (pip_index), "
+                "let the packages travel (wheels), or take an image that has them"
             )
         # Retried, because a new network and its resolver need a moment.
         time.sleep(RETRY_S)
@@ -337,7 +352,7 @@ def _without_credentials(url: str) -> str:
 
 
 def pip_config(folder: Path, url: str) -> Mapping[str, str]:
-    """Write a configuration file for pip with the index ``url``; return the variables that select it.
+    """Write a configuration file for pip with the index ``url``; return variables that select it.
 
     Other users could read an argument or a variable, and the address may contain a token.
     """
@@ -360,8 +375,8 @@ def credentials_of(repository: CodeArtifact, connect: "Callable[[str], Any] | No
         raise InvalidRequest(
             f"the job's role gets no token for the CodeArtifact repository {repository.arn}: "
             f"{type(error).__name__}: {error}; it needs codeartifact:GetAuthorizationToken, "
-            "codeartifact:GetRepositoryEndpoint, codeartifact:ReadFromRepository and sts:GetServiceBearerToken, and "
-            "its subnets a way to CodeArtifact"
+            "codeartifact:GetRepositoryEndpoint, codeartifact:ReadFromRepository and "
+            "sts:GetServiceBearerToken, and its subnets a way to CodeArtifact"
         ) from error
     parts = urlsplit(endpoint.rstrip("/") + "/simple/")
     return urlunsplit(parts._replace(netloc=f"aws:{quote(token, safe='')}@{parts.netloc}"))
@@ -373,7 +388,8 @@ def _connect(region: str) -> Any:
         from botocore.config import Config
     except ImportError as error:
         raise InvalidRequest(
-            "this image has no boto3, which CodeArtifact's token needs: take one that has it, or another pip_index"
+            "this image has no boto3, which CodeArtifact's token needs: "
+            "take one that has it, or another pip_index"
         ) from error
     # By default, botocore would try for a minute, five times, on every instance.
     config = Config(

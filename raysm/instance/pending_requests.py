@@ -231,12 +231,16 @@ class UnmetRequests:
         lines = []
         for request, since_s in self._since.items():
             waited_s = now_s - since_s
-            what = f"no instance can ever run the Ray request {request}; the instances have {unmet[request]}"
+            what = (
+                f"no instance can ever run the Ray request {request}; "
+                f"the instances have {unmet[request]}"
+            )
             if "placement group" in request:
                 what = f"the instances can never hold {request}; they have {unmet[request]}"
             if waited_s >= self._limit_s:
                 raise InvalidRequest(
-                    f"{what}. It has been waiting for {waited_s:.0f} s: ask for less, or for larger or more instances"
+                    f"{what}. It has been waiting for {waited_s:.0f} s: "
+                    "ask for less, or for larger or more instances"
                 )
             if waited_s >= NAMED_AFTER_S and request not in self._named:
                 self._named.add(request)
@@ -274,8 +278,9 @@ class WaitingRequests:
         waited_s = now_s - min(since[request][0] for request in long)
         named = ", ".join(f"{waiting[request]} x ({request})" for request in sorted(long))
         return (
-            f"for {waited_s:.0f} s Ray requests have been waiting for resources that others hold: {named}; free are "
-            f"{free}. If those others wait for them in turn, the job never ends: ask for less, or for more instances"
+            f"for {waited_s:.0f} s Ray requests have been waiting for resources that others hold: "
+            f"{named}; free are {free}. If those others wait for them in turn, "
+            "the job never ends: ask for less, or for more instances"
         )
 
 

@@ -1,9 +1,9 @@
 """Import Ray without the packages that it imports for rare cases; this takes 45 % less time.
 
 While Ray is imported, a stand-in takes the place of each. It imports the package when Ray first
-uses it; the user's own imports find the package itself. Run by its path
-(``python ray_imports.py PROGRAM …``), it runs a program of Ray as ``python PROGRAM …`` does. It
-imports only the standard library, because a runtime environment may have another Python.
+uses it; the user's own imports find the package itself. Run by its path (``python ray_imports.py
+PROGRAM …``), it runs a program of Ray as ``python PROGRAM …`` does. It imports only the standard
+library, because a runtime environment may have another Python.
 """
 
 import builtins
@@ -37,7 +37,9 @@ def show_stacks(role: str) -> None:
 
 
 class NameRanks:
-    """Put this into ``sys.meta_path``: a process that makes torch's process group then has its rank as its role.
+    """Put this into ``sys.meta_path`` to set roles.
+
+    A process that makes torch's process group then has its rank as its role.
 
     Ray Train makes the group in its workers, and users make it in actors of their own.
     """
@@ -61,12 +63,13 @@ class NameRanks:
 
 
 def _naming(init: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``init_process_group`` with the process's role set first, because ranks may hang in it."""
+    """Return ``init_process_group`` with the role set first, because ranks may hang in it."""
 
     @functools.wraps(init)
     def init_process_group(*args: Any, **named: Any) -> Any:
         rank = named.get("rank", -1)
-        known = str(rank) if rank != -1 else os.environ.get("RANK", "")  # noqa: TID251 - torch reads it too
+        # torch reads the variable, too.
+        known = str(rank) if rank != -1 else os.environ.get("RANK", "")  # noqa: TID251
         if known.isdigit():
             show_stacks(f"rank {known}")
         return init(*args, **named)

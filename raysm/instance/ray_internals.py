@@ -23,15 +23,18 @@ class Internal:
     is_needed: bool = False
 
     def find(self) -> Any:
-        """Return the value of this name; if it is missing, None, or MissingDependency if it is needed."""
+        """Return the value of this name.
+
+        If it is missing, return None, or raise MissingDependency if it is needed.
+        """
         try:
             return self._owner_of(f"{self.name}.")
         except Exception as error:  # importing a module of another release may raise anything
             if self.is_needed:
                 version = installed_version("ray") or "(not installed)"
                 raise MissingDependency(
-                    f"Ray {version} has no {self.module}.{self.name} ({type(error).__name__}), which raysm needs to "
-                    f"{self.purpose}",
+                    f"Ray {version} has no {self.module}.{self.name} ({type(error).__name__}), "
+                    f"which raysm needs to {self.purpose}",
                     remedy=f"use Ray {RAY_RANGE}",
                 ) from error
             return None
@@ -51,7 +54,10 @@ class Internal:
 
 
 def can_postpone_dashboard() -> bool:
-    """Return whether the dashboard can start later; if only some of these were replaced, it would never start."""
+    """Return whether the dashboard can start later.
+
+    If only some of these were replaced, it would never start.
+    """
     return have(START_PROCESS, INITIALIZE, START_MONITOR, START_DASHBOARD)
 
 
@@ -65,7 +71,10 @@ def spare_options(internal: Internal, options: Mapping[str, Any]) -> dict[str, A
 
 
 def spare_pydantic() -> None:
-    """Let Ray register no serializers of pydantic's models, whose import takes 0.1 s, in a process that sends none."""
+    """Let Ray register no serializers of pydantic's models, in a process that sends none.
+
+    Their import takes 0.1 s.
+    """
     if "pydantic" not in sys.modules:
         sys.modules["pydantic"] = None  # type: ignore[assignment]
         PYDANTIC.find()

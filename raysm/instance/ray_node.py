@@ -1,4 +1,6 @@
-"""One Ray node as a child process of the bootstrap: its command line, its life, and the reason of its end.
+"""One Ray node as a child process: its command line, its life, and the reason of its end.
+
+The parent is the bootstrap.
 
 The node runs ``ray start --block``. It is ended by a signal, because ``ray stop`` would end every
 Ray on the machine.
@@ -71,7 +73,8 @@ def ray_version() -> str:
     version = installed_version("ray")
     if version is None:
         raise MissingDependency(
-            "the package 'ray' is not installed in this image: use one that has it, or add ray[default,train]"
+            "the package 'ray' is not installed in this image: "
+            "use one that has it, or add ray[default,train]"
         )
     return version
 
@@ -86,7 +89,10 @@ def start_arguments(
     node_address: str | None,
     log_monitor: bool = True,
 ) -> list[str]:
-    """Return the arguments of ``ray``; without ``head_address`` (the ``IP:port`` of the GCS, or LATER) of a head."""
+    """Return the arguments of ``ray``; without ``head_address`` those of a head.
+
+    ``head_address`` is the ``IP:port`` of the GCS, or LATER.
+    """
     host = environment.current
     rank = environment.ranked(cluster).index(host)
     idle = head_address is None and cluster.coordinator_only
@@ -122,7 +128,8 @@ def start_arguments(
         "node-manager-port": ports.node_manager or None,
         "object-manager-port": ports.object_manager or None,
         "runtime-env-agent-port": ports.runtime_env_agent or None,
-        "dashboard-agent-listen-port": ports.dashboard_agent,  # Ray's default is a fixed port, so 0 is passed on
+        # Ray's default is a fixed port, so 0 is passed on.
+        "dashboard-agent-listen-port": ports.dashboard_agent,
         "dashboard-agent-grpc-port": ports.dashboard_agent_grpc or None,
         "metrics-export-port": ports.metrics_export or None,
         # Ray's default is a fixed range, from which two nodes of one address could give out the
@@ -160,7 +167,7 @@ class RayNode:
     def __init__(
         self, children: Children, command: list[str], env: Mapping[str, str], *, waits: bool = False
     ) -> None:
-        """Start the command; with ``waits``, which needs LATER, it joins a cluster only after ``join``."""
+        """Start the command; with ``waits``, which needs LATER, it joins only after ``join``."""
         # A file, because Ray's processes inherit it and may outlive the command, so that a pipe
         # would not end.
         self._output = tempfile.TemporaryFile()
@@ -208,7 +215,10 @@ class RayNode:
         return os.pread(self._output.fileno(), count, start).decode(errors="replace")
 
     def kill(self) -> None:
-        """End the node at once, when the job is over; Ray would drain it, and wait for its dashboard and its GCS."""
+        """End the node at once, when the job is over.
+
+        Ray would drain it, and wait for its dashboard and its GCS.
+        """
         if not self.ended.done():
             for pid in (self._child.pid, *descendants(self._child.pid)):
                 with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -103,7 +103,8 @@ itself."""
 
 def main() -> None:
     words = sys.argv[1:]
-    is_plain, waits = _take(PLAIN), _take(WAIT)
+    is_plain = _take(PLAIN)
+    waits = _take(WAIT)
     workers = next(
         (int(word.removeprefix(WORKERS)) for word in words if word.startswith(WORKERS)), None
     )
@@ -121,13 +122,15 @@ def main() -> None:
         traceback.print_exc()
         _start_plainly(f"could not be prepared ({type(error).__name__})", words)
     if HEAD in sys.argv:
-        folder, port = Path(_option("--temp-dir=")), int(_option("--port="))
+        folder = Path(_option("--temp-dir="))
+        port = int(_option("--port="))
         for tell, where in (
             (tell_nodes, nodes_socket(folder, port)),
             (tell_pending, pending_socket(folder, port)),
         ):
             threading.Thread(target=tell, args=(where, f"{LOOPBACK}:{port}"), daemon=True).start()
-    if tpu_logs := os.environ.get("TPU_LOG_DIR"):  # noqa: TID251  environment would import half of raysm
+    # raysm.instance.environment would import half of raysm.
+    if tpu_logs := os.environ.get("TPU_LOG_DIR"):  # noqa: TID251
         os.makedirs(tpu_logs, exist_ok=True)
     if waits:
         sys.argv.append(f"{ADDRESS}{_read_address()}")
@@ -140,7 +143,7 @@ def main() -> None:
 
 
 def _take(word: str) -> bool:
-    """Remove an option of this program from the beginning of the arguments; return whether it was there."""
+    """Remove this program's option from the start of the arguments; return whether it was there."""
     was_there = sys.argv[1:2] == [word]
     if was_there:
         del sys.argv[1]
@@ -163,7 +166,8 @@ def _find_command(workers: int | None) -> Callable[[], object]:
             lambda start: adapt_start(start, workers, dashboard_port, postpones_agents)
         )
         for module in ray_internals.OTHER_COMMANDS:
-            sys.modules[module] = None  # type: ignore[assignment]  # makes an import of the module fail
+            # An import of the module then fails.
+            sys.modules[module] = None  # type: ignore[assignment]
         command: Callable[[], object] = ray_internals.COMMAND.find()
         ray_internals.SETTINGS_OF_START.replace(allow_several_nodes)
         # The dashboard needs one of them.
@@ -184,7 +188,10 @@ def _find_plain_command() -> Callable[[], object]:
 
 
 def _run_or_start_plainly(command: Callable[[], object]) -> None:
-    """Run Ray's command; if it fails before its node is registered, or does not register it, start Ray plainly."""
+    """Run Ray's command; if that fails, start Ray plainly.
+
+    It fails if it ends before its node is registered, or does not register it.
+    """
     is_registered = threading.Event()
     if can_start_plainly():
         threading.Thread(target=_await_registration, args=(is_registered,), daemon=True).start()
@@ -218,7 +225,7 @@ def _await_registration(is_registered: threading.Event) -> None:
 
 
 def _is_registered() -> bool:
-    """Return whether the GCS has the node of this host; False also if it does not listen yet, or is busy."""
+    """Return whether the GCS has this host's node; False also if it is busy or not listening."""
     address = _option(ADDRESS) or f"{LOOPBACK}:{_option('--port=')}"
     labels = dict(label.partition("=")[::2] for label in _option("--labels=").split(","))
     host, _, port = address.rpartition(":")
@@ -257,12 +264,15 @@ def _end_children() -> None:
 
 
 def allow_several_nodes(settings: Any) -> Any:
-    """Return the constants for ``ray start``, which would otherwise refuse a second node on loopback."""
+    """Return the constants with which ``ray start`` allows a second node on loopback."""
     return types.SimpleNamespace(**{**vars(settings), "ENABLE_RAY_CLUSTER": True})
 
 
 def defer_dashboard_packages() -> None:
-    """If all packages of the dashboard are installed, let Ray find a stand-in for the module that imports them."""
+    """Let Ray find a stand-in for the module that imports the dashboard's packages.
+
+    This happens only if all packages of the dashboard are installed.
+    """
     module = ray_internals.DASHBOARD_PACKAGES
     spec = importlib.util.find_spec(module)
     text = Path(spec.origin).read_text() if spec is not None and spec.origin else ""
@@ -287,7 +297,8 @@ def _option(name: str, words: Sequence[str] = sys.argv) -> str:
 
 
 def _listen_for_dashboard() -> DashboardPort | None:
-    host, port = _option("--dashboard-host="), int(_option("--dashboard-port=") or 0)
+    host = _option("--dashboard-host=")
+    port = int(_option("--dashboard-port=") or 0)
     try:
         return DashboardPort(host, port)
     except OSError as error:
@@ -318,8 +329,8 @@ def adapt_start(
             command = [adapt(word) for word in command]
             if address := _option(ray_internals.GCS_ADDRESS, command):
                 # Inherited by workers; without it, Ray's State API in a task would use any Ray of
-                # this machine.
-                os.environ["RAY_ADDRESS"] = address  # noqa: TID251  environment would import half of raysm
+                # this machine. raysm.instance.environment would import half of raysm.
+                os.environ["RAY_ADDRESS"] = address  # noqa: TID251
         if process_type == ray_internals.DASHBOARD and port is not None:
             with port.as_stdin():
                 return start(port.command(command), process_type, *args, **named)
@@ -337,7 +348,7 @@ def adapt_start(
 
 
 def stand_in_for(word: str) -> str:
-    """Return a word of a raylet's command line, with a stand-in if it is the command of an agent."""
+    """Return a word of a raylet's command line, with a stand-in if it is an agent's command."""
     name, separator, text = word.partition("=")
     agent = shlex.split(text) if name in ray_internals.AGENTS else []
     # Another form than "python -u program.py" is Ray's memory profiler, which must stay as it is.
@@ -362,7 +373,7 @@ def await_gcs_after(start: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def lean(words: Sequence[str]) -> list[str]:
-    """Return a command line of Ray with ``ray_imports`` before the program, if that imports Ray first."""
+    """Return a command line of Ray with ``ray_imports`` first, if the program imports Ray first."""
     name = os.path.basename
     before = {word: [ray_imports.__file__] for word in words if name(word) in ray_internals.LEAN}
     # The raylet looks for a file of this name in second place.
@@ -372,7 +383,11 @@ def lean(words: Sequence[str]) -> list[str]:
 
 
 def await_gcs(command: Sequence[str], started: Any) -> None:
-    """Return when the GCS that was just started listens; ForeignListener if another user's process does."""
+    """Return when the GCS that was just started listens.
+
+    Raises:
+        ForeignListener: Another user's process listens.
+    """
     port = int(
         next(
             (word.partition("=")[2] for word in command if word.startswith(ray_internals.GCS_PORT)),
@@ -388,7 +403,8 @@ def await_gcs(command: Sequence[str], started: Any) -> None:
     ):
         if started.process.poll() is not None:
             raise RuntimeError(
-                f"Ray's GCS ended with code {started.process.returncode} before it listened at {port}"
+                f"Ray's GCS ended with code {started.process.returncode} "
+                f"before it listened at {port}"
             )
         time.sleep(GCS_POLL_S)
 
@@ -399,7 +415,9 @@ def _connects(host: str, port: int) -> bool:
 
 
 def postpone_dashboard(port: DashboardPort | None) -> None:
-    """Make Ray start the monitor, the dashboard and its agents at the first connection to ``port``, or later (None).
+    """Make Ray start the monitor, the dashboard and its agents at a first connection to ``port``.
+
+    None starts them later.
 
     If the dashboard does not start, the node continues without it. Once the dashboard has answered,
     Ray watches it, and its end ends the node.
@@ -427,7 +445,10 @@ def postpone_dashboard(port: DashboardPort | None) -> None:
 def _start_beside(
     starts: Sequence[Callable[[Any], object]], node: Any, port: DashboardPort | None
 ) -> None:
-    """Wait for a connection and call ``starts``; the main thread watches the node's processes meanwhile."""
+    """Wait for a connection and call ``starts``.
+
+    The main thread watches the node's processes meanwhile.
+    """
     apart = copy.copy(node)
     if port is not None:
         _publish(node, port)
@@ -450,7 +471,10 @@ def _start_beside(
 
 
 def _call_agents(node: Any) -> None:
-    """Start the dashboard's agent of every node, also of later ones, by a connection to its stand-in; never return."""
+    """Start the dashboard's agent of every node by a connection to its stand-in.
+
+    Later nodes are included. Never return.
+    """
     called = set()
     while True:
         nodes: Mapping[Any, Any] = {}
@@ -466,7 +490,9 @@ def _call_agents(node: Any) -> None:
 
 
 def _publish(node: Any, port: DashboardPort) -> None:
-    """Publish the dashboard's address in the GCS: a client that connects waits until the dashboard has started.
+    """Publish the dashboard's address in the GCS.
+
+    A client that connects waits until the dashboard has started.
 
     Without the address, Ray's State API, which Ray Train uses, fails until the dashboard has
     started.
@@ -490,7 +516,10 @@ def _publish(node: Any, port: DashboardPort) -> None:
 
 
 def _await_answer(started: Sequence[Any], port: DashboardPort) -> None:
-    """Return when the dashboard that was just started answers: Ray itself only checks the key of ``_publish``."""
+    """Return when the dashboard that was just started answers.
+
+    Ray itself only checks the key of ``_publish``.
+    """
     until = time.monotonic() + DASHBOARD_S
     for process in (each.process for each in started):
         while not _answers(port.port):

@@ -1,4 +1,6 @@
-"""Detect what this instance has: CPUs, memory, GPUs, shared memory, EFA, within the container's limits.
+"""Detect what this instance has within the container's limits.
+
+That is CPUs, memory, GPUs, shared memory and EFA.
 
 Everything is read below a root folder that is an argument, so that tests can use a fake tree for
 any machine.
@@ -128,7 +130,10 @@ def plan_object_store(
     asked_bytes: int | None = None,
     disk_free_bytes: int | None = None,
 ) -> ObjectStore:
-    """Fit Ray's object store into ``/dev/shm``, or place it on the disk of the folder ``disk`` if that is too small."""
+    """Fit Ray's object store into ``/dev/shm``, or place it on a disk if that is too small.
+
+    The disk is that of the folder ``disk``.
+    """
     intended = asked_bytes or max(MIN_OBJECT_STORE_BYTES, int(memory_bytes * OBJECT_STORE_SHARE))
     intended = max(
         MIN_OBJECT_STORE_BYTES, intended if asked_bytes else min(intended, MAX_OBJECT_STORE_BYTES)
@@ -146,9 +151,9 @@ def plan_object_store(
     # Half, because Ray's logs and spilled objects use the same disk.
     size = max(MIN_OBJECT_STORE_BYTES, min(intended, disk_free_bytes // 2))
     warning = (
-        f"/dev/shm has {shared_bytes / 2**20:.0f} MiB free, too few for an object store of {intended / 2**20:.0f} MiB:"
-        f" Ray's object store of {size / 2**20:.0f} MiB lies on the disk in {disk}, which is slower;"
-        " in Docker give --shm-size"
+        f"/dev/shm has {shared_bytes / 2**20:.0f} MiB free, too few for an object store of "
+        f"{intended / 2**20:.0f} MiB: Ray's object store of {size / 2**20:.0f} MiB lies on "
+        f"the disk in {disk}, which is slower; in Docker give --shm-size"
     )
     return ObjectStore(bytes=size, folder=disk, warning=warning)
 
@@ -182,7 +187,7 @@ class PeakMemory:
 
 
 def used_bytes(processes: Iterable[int], root: Path = Path("/")) -> int:
-    """Return the anonymous memory of ``processes`` and the largest shared memory that one of them maps."""
+    """Return the anonymous memory of ``processes`` and the largest shared memory of one."""
     private = 0
     shared = 0
     for process in processes:

@@ -1,4 +1,6 @@
-"""Choose the folder for an instance's temporary files: writable, private, and preferably below ``/tmp``.
+"""Choose the folder for an instance's temporary files: writable and private.
+
+Preferably it is below ``/tmp``.
 
 The first program of the instance chooses it, logs the choice, and passes it on to every later
 process in a variable.
@@ -69,7 +71,10 @@ MOUNTS = Path("/proc/self/mounts")
 
 
 def settle_scratch(environ: Mapping[str, str], temp: Path = TEMP) -> dict[str, str]:
-    """Return the variables with the scratch folder added; choose, empty and log the folder if it is not set yet."""
+    """Return the variables with the scratch folder added.
+
+    If it is not set yet, choose, empty and log it.
+    """
     if environ.get(names.SCRATCH):
         return dict(environ)
     paths = base_paths(environ)
@@ -109,8 +114,9 @@ def settle_scratch(environ: Mapping[str, str], temp: Path = TEMP) -> dict[str, s
             scratch = Path(tempfile.mkdtemp(prefix="raysm-"))
         except OSError as error:
             raise InvalidConfig(
-                f"{' and '.join(obstacles)}, and there is no other place for temporary files: raysm needs one that "
-                f"the container's user ({os.geteuid()}) can write; run the image as root, or mount one"
+                f"{' and '.join(obstacles)}, and there is no other place for temporary files: "
+                f"raysm needs one that the container's user ({os.geteuid()}) can write; "
+                "run the image as root, or mount one"
             ) from error
         remark(f"{'; '.join(obstacles)}; raysm's temporary files go to {scratch}")
     return {**variables, **environ, names.SCRATCH: str(scratch)}
@@ -129,18 +135,23 @@ def empty_scratch(scratch: Path) -> None:
 
 
 def _is_noexec(folder: Path) -> bool:
-    """Return whether the file system refuses to run or load programs: packages with compiled modules need it."""
+    """Return whether the file system refuses to run or load programs.
+
+    Packages with compiled modules need that.
+    """
     with contextlib.suppress(OSError):
         return bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
     return False
 
 
 def _is_in_memory(folder: Path) -> bool:
-    kind, longest = "", -1
+    kind = ""
+    longest = -1
     with contextlib.suppress(OSError):
         for line in MOUNTS.read_text(errors="replace").splitlines():
             _, point, type_, *_ = [word.replace("\\040", " ") for word in line.split(" ")]
             # Of two mounts at one point, the later one hides the other.
             if folder.resolve().is_relative_to(point) and len(Path(point).parts) >= longest:
-                kind, longest = type_, len(Path(point).parts)
+                kind = type_
+                longest = len(Path(point).parts)
     return kind in IN_MEMORY

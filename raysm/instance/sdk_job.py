@@ -1,4 +1,6 @@
-"""Make the payload inside the instance, for a job sent by the SageMaker SDK with ``distributed=raysm.sdk.Ray()``.
+"""Make the payload inside the instance, for a job sent by the SageMaker SDK.
+
+Such a job has ``distributed=raysm.sdk.Ray()``.
 
 The SDK sends two channels: ``sm_drivers``, which contains raysm's driver folder with the token, and
 ``code``. The payload is like one of raysm's own client, and is the same on every instance. The
@@ -42,12 +44,15 @@ class Options:
 
 
 def is_driver_folder(folder: Path) -> bool:
-    """Return whether ``folder`` is raysm's driver folder in the SDK's channel, and not a payload."""
+    """Return whether ``folder`` is raysm's driver folder in the SDK's channel, no payload."""
     return (folder.parents[1] / DISTRIBUTED).is_file() and not (folder / payload.REQUEST).exists()
 
 
 def make_payload(drivers: Path, environment: Environment, folder: Path) -> Payload:
-    """Write the payload of this job into ``folder``, from raysm's driver folder in the channel ``sm_drivers``."""
+    """Write the payload of this job into ``folder``.
+
+    It is made from raysm's driver folder in the channel ``sm_drivers``.
+    """
     verify(drivers, payload.TOKEN)
     options = from_json(Options, read_json(drivers.parents[1] / DISTRIBUTED), DISTRIBUTED)
     code = environment.paths.channel(SDK_CODE)

@@ -1,4 +1,6 @@
-"""Ray's ``setup_worker.py`` with the imports of ``ray_imports``: it prepares a worker that has a runtime environment.
+"""Ray's ``setup_worker.py`` with the imports of ``ray_imports``.
+
+It prepares a worker that has a runtime environment.
 
 The raylet removes the second word of a worker's command where there is no such environment, if it
 has this file's name. It is run by its path, and imports only the standard library.

@@ -88,7 +88,7 @@ def _describe(
 
 
 def _relevant(threads: Iterable[Thread]) -> tuple[Thread, ...]:
-    """Return the threads that explain what a process does; Ray and torch have dozens of others in each."""
+    """Return the threads that explain what a process does, not the dozens of Ray and torch."""
     return tuple(thread for thread in threads if thread.is_main or thread.own_frame is not None)
 
 
@@ -113,7 +113,10 @@ def _title(pid: int) -> str:
 
 
 def _catches_signal(pid: int) -> bool:
-    """Return whether the signal would not end a process, which may have replaced itself by another program."""
+    """Return whether the signal would not end a process.
+
+    The process may have replaced itself by another program.
+    """
     with contextlib.suppress(OSError, ValueError):
         with open(f"/proc/{pid}/status") as file:
             for line in file:
@@ -123,7 +126,7 @@ def _catches_signal(pid: int) -> bool:
 
 
 def _sample(files: dict[int, int]) -> dict[int, _Sample]:
-    """Return a sample of each process that still exists, by its pid; ``files`` has the descriptors."""
+    """Return a sample of each process that still exists, by pid; ``files`` has descriptors."""
     waiting: dict[int, tuple[int, int]] = {}
     for pid, file in files.items():
         with contextlib.suppress(OSError):
@@ -222,19 +225,21 @@ def parts_of(host: str, number: int, *, has_own_network: bool) -> Iterator[Stack
 
 
 class Collection:
-    """The snapshots of all instances, collected at the head; its methods are called in the head's loop."""
+    """The snapshots of all instances, collected at the head, in whose loop its methods run."""
 
     def __init__(
         self, host: str, tell_all: Callable[[Message], None], *, has_own_network: bool
     ) -> None:
-        self._host, self._tell_all, self._has_own_network = host, tell_all, has_own_network
+        self._host = host
+        self._tell_all = tell_all
+        self._has_own_network = has_own_network
         self._number = 0
         self._parts: defaultdict[str, list[str]] = defaultdict(list)
         self._answered: dict[str, Snapshot] = {}
         self._reading = asyncio.Lock()
 
     async def read(self, workers: Iterable[str]) -> list[Snapshot]:
-        """Return the snapshots of the head and of ``workers``; one that does not answer has a problem."""
+        """Return the snapshots of the head and ``workers``; one without an answer has a problem."""
         async with self._reading:
             self._number += 1
             self._parts.clear()

@@ -1,15 +1,18 @@
-"""Decide whether the job has stalled: no line of output and no work, on any instance, for ``stall_s`` seconds.
+"""Decide whether the job has stalled.
+
+It has if no instance has output or work for ``stall_s`` seconds.
 
 While lines come, nothing is looked at. Without a line, the head asks all instances for a snapshot
 four times in ``stall_s``. Between two snapshots an instance shows life if
 
-- a process of the user's code is new, used more than ``CPU_SHARE`` of a core, or read and wrote more
-  than ``IO_BYTES_PER_S``; its children count with it, Ray's own processes and idle workers do not,
+- a process of the user's code is new, used more than ``CPU_SHARE`` of a core, or read and wrote
+  more than ``IO_BYTES_PER_S``; its children count with it, Ray's own processes and idle workers do
+  not,
 - a kernel used the memory of a GPU, or
 - its network carried more than ``NETWORK_BYTES_PER_S``, and a little for each instance of the job.
 
-So a compilation, a download, an evaluation or a checkpoint is life, however long it takes, and so is
-an endless loop. The CPU time of a process that waits is not: a rank may spin in a collective. It
+So a compilation, a download, an evaluation or a checkpoint is life, however long it takes, and so
+is an endless loop. The CPU time of a process that waits is not: a rank may spin in a collective. It
 waits if its stack was the same in both snapshots, and it stands in a collective, or the GPUs run
 kernels that use no memory, as those of NCCL do while they wait.
 
@@ -59,7 +62,8 @@ class StallWatch:
     """What the head knows about signs of life; times are seconds of a monotonic clock."""
 
     def __init__(self, stall_s: float, now_s: float, *, takes_calls: bool = False) -> None:
-        self._stall_s, self._takes_calls = stall_s, takes_calls
+        self._stall_s = stall_s
+        self._takes_calls = takes_calls
         self._alive_s = now_s
         self._last: _Look | None = None
         self._stalled_s: float | None = None
@@ -79,7 +83,8 @@ class StallWatch:
     def take_look(
         self, snapshots: Iterable[Snapshot], now_s: float
     ) -> life.Stalled | life.Recovered | None:
-        look, last = _Look(now_s, tuple(snapshots)), self._last
+        look = _Look(now_s, tuple(snapshots))
+        last = self._last
         self._last = look
         # A look before the last line says nothing about the time after it.
         if last is not None and last.at_s >= self._alive_s and shows_work(last, look):

@@ -1,4 +1,6 @@
-"""Take the place of an agent of Ray until it is needed, then become it; each agent takes a second of a core to start.
+"""Take the place of an agent of Ray until it is needed, then become it.
+
+Each agent takes a second of a core to start.
 
 It is run by its path (``python -I -S stand_in.py``), imports only the standard library and starts
 in 15 ms. A raylet starts two agents, registers its node only when both have announced their ports,
@@ -25,24 +27,25 @@ from collections.abc import Sequence
 OUT_OF_USE = -1
 """The port that Ray's agent announces for a service that it lacks."""
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-HANDED_SOCKET, RAY_IMPORTS = (
-    os.path.join(FOLDER, "handed_socket.py"),
-    os.path.join(FOLDER, "ray_imports.py"),
-)
+HANDED_SOCKET = os.path.join(FOLDER, "handed_socket.py")
+RAY_IMPORTS = os.path.join(FOLDER, "ray_imports.py")
 LOOK_S = 1.0
 """Seconds between checks that the raylet runs; Ray's own agents check every 2 s."""
 QUEUE = 128
 
 
 def option(command: Sequence[str], name: str) -> str:
-    """Return the value of ``--name=value`` on a command line; the last one counts, as it does for argparse."""
+    """Return the value of ``--name=value`` on a command line.
+
+    The last one counts, as it does for argparse.
+    """
     return next(
         (word.partition("=")[2] for word in reversed(command) if word.startswith(f"{name}=")), ""
     )
 
 
 def await_call(port_option: str, names: str, command: Sequence[str]) -> list[str]:
-    """Listen, announce the ports, and return the command line of the agent when a client connects."""
+    """Listen, announce the ports, and return the agent's command line when a client connects."""
     # Read first: a parent that is killed as soon as a port is announced must be missed too.
     parent = os.getppid()
     listener = _listen(option(command, "--node-ip-address"), int(option(command, port_option) or 0))

@@ -1,4 +1,6 @@
-"""The first program of an instance, run by whatever Python its image has: ``python3 .../raysm/start.py``.
+"""The first program of an instance, run by its image's Python.
+
+The command is ``python3 .../raysm/start.py``.
 
 It lies at the top of the payload. Older Pythons must be able to parse it, because it writes into
 the failure file that they are too old. It verifies raysm.zip and then calls
@@ -57,7 +59,8 @@ def _find_problem(folder: str) -> str:
         with open(os.path.join(folder, LIBRARY), "rb") as file:
             digest = hashlib.sha256(file.read()).hexdigest()
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return "no payload: %s cannot be verified: %s: %s" % (LIBRARY, type(error).__name__, error)  # noqa: UP031
+        found = (LIBRARY, type(error).__name__, error)
+        return "no payload: %s cannot be verified: %s: %s" % found  # noqa: UP031
     return (
         ""
         if digest == expected
@@ -66,7 +69,7 @@ def _find_problem(folder: str) -> str:
 
 
 def _digests(folder: str) -> bytes:
-    """Return the digests from digests.json, or from the job's own part of a payload in two parts."""
+    """Return the digests from digests.json, or from the job's own part of a two-part payload."""
     digests = os.path.join(os.path.dirname(folder), OWN, JOB)
     if os.path.exists(digests):
         with open(digests, "rb") as file:

@@ -1,10 +1,11 @@
-"""Environment variables for child processes: ``SM_*`` for user code, and those for Ray, the network and EFA.
+"""Environment variables for child processes.
+
+They are ``SM_*`` for user code, and those for Ray, the network and EFA.
 
 Pure functions return mappings, which ``environment.child_environment`` adds to this process's
 environment. The ``SM_*`` variables are those of sagemaker-training-toolkit and of the container
-drivers of SageMaker's SDK v3: texts as
-they are, everything else as JSON with sorted keys. Hosts are in natural order, the order of ranks:
-``algo-2`` before ``algo-10``.
+drivers of SageMaker's SDK v3: texts as they are, everything else as JSON with sorted keys. Hosts
+are in natural order, the order of ranks: ``algo-2`` before ``algo-10``.
 """
 
 import json
@@ -32,13 +33,16 @@ REACHES_OTHERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 RAYS_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 SERVICE_PREFIX = "sagemaker_"
 """Prefix of the SDK's own hyperparameters; scripts find them in ``SM_FRAMEWORK_PARAMS``."""
-_NAMES = "program submit_directory enable_cloudwatch_metrics region container_log_level job_name s3_output"
+_NAMES = (
+    "program submit_directory enable_cloudwatch_metrics region "
+    "container_log_level job_name s3_output"
+)
 SERVICE_HYPERPARAMETERS = tuple(f"{SERVICE_PREFIX}{name}" for name in _NAMES.split())
 """Hyperparameters of the SDK that do not concern the framework."""
 
 DISTRIBUTIONS = (
-    "mpi parameter_server distributed_dataparallel pytorch_ddp pytorch_xla_multi_worker multi_worker_mirrored_strategy "
-    "torch_distributed"
+    "mpi parameter_server distributed_dataparallel pytorch_ddp pytorch_xla_multi_worker "
+    "multi_worker_mirrored_strategy torch_distributed"
 ).split()
 
 MASTER_PORT = 7777
@@ -60,7 +64,7 @@ DRIVER: Mapping[str, str] = {
 
 
 def ray_variables(token_file: Path, temp_dir: Path, *, on_loopback: bool) -> dict[str, str]:
-    """Return the variables of every Ray process: the path of the token's file, and no metrics ports.
+    """Return the variables of every Ray process: the token file's path, and no metrics ports.
 
     With ``on_loopback`` all nodes of the cluster share this machine's 127.0.0.1, where alone Ray
     then listens. ``ps e`` would show a token in a variable, and a token in the home folder would
@@ -119,7 +123,10 @@ def workload_variables(workload: Workload) -> dict[str, str]:
 def network_variables(
     environment: Environment, efa: bool, inherited: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the variables for NCCL, GLOO, torch's RPC and libfabric, without those that the user has set."""
+    """Return the variables for NCCL, GLOO, torch's RPC and libfabric.
+
+    Those that the user has set are left out.
+    """
     variables: dict[str, str] = {}
     if environment.network_interface:
         # Otherwise the libraries resolve this host's own name, which on SageMaker is "aws" on every
@@ -145,7 +152,7 @@ def user_variables(
     gpus: int,
     inherited: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """Return the ``SM_*`` variables of this instance, and the folder of state that survives the job.
+    """Return this instance's ``SM_*`` variables, and the folder of state that survives the job.
 
     A value of more than 128 KiB is left out, because the system would refuse to start the process.
     """
@@ -179,7 +186,8 @@ def _values(
     gpus: int,
     inherited: Mapping[str, str],
 ) -> dict[str, Any]:
-    paths, current = environment.paths, environment.current
+    paths = environment.paths
+    current = environment.current
     entry = request.workload.entry_script
     script = "" if entry is None else entry.script
     groups: dict[str, dict[str, Any]] = {}

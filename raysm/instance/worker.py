@@ -1,4 +1,6 @@
-"""A worker instance: it joins the head, runs a Ray node, and keeps it alive until the head ends the job.
+"""A worker instance: it joins the head and runs a Ray node until the head ends the job.
+
+It keeps the node alive until then.
 
 As on the head, all events arrive in one queue. ``worker_policy`` decides, without side effects, and
 this module carries the decisions out. The result is the ``ExitStatus`` of this instance.
@@ -45,7 +47,8 @@ P = ParamSpec("P")
 
 class Worker:
     def __init__(self, instance: Instance, children: Children) -> None:
-        self._instance, self._children = instance, children
+        self._instance = instance
+        self._children = children
         rules = WorkerRules(
             name=instance.name,
             head=instance.head,
@@ -101,7 +104,7 @@ class Worker:
             task.cancel()
 
     async def _settle_outputs(self, line: WorkerControl) -> None:
-        """Remove or move outputs that another instance has too, and describe the others to the head."""
+        """Remove or move outputs that another instance has, too; describe others to the head."""
         paths = self._instance.environment.paths
         # On the head, the driver does this.
         remove_unfinished(paths.model)
@@ -125,9 +128,11 @@ class Worker:
         try:
             for text in give_way(paths, self._instance.name, files, of_others):
                 remark(text)
-        except OSError as error:  # the result is complete, only outputs of the same name may overwrite each other
+        # The result is complete; only outputs of the same name may overwrite each other.
+        except OSError as error:
             remark(
-                f"{self._instance.name}: outputs of the same name in several instances may be mixed up: {error}"
+                f"{self._instance.name}: "
+                f"outputs of the same name in several instances may be mixed up: {error}"
             )
         for path in (files[key] for key in undescribed):
             # In a thread, because this takes long for a large model, and the loop must still handle
@@ -180,7 +185,7 @@ class Worker:
     # Joining
 
     async def _join(self) -> None:
-        """Connect to the head, however late its name resolves and its port opens, and deliver its messages."""
+        """Connect to the head, however late its name resolves or port opens; deliver messages."""
         attempt = 0
         while self._control is None:
             try:
@@ -231,7 +236,8 @@ class Worker:
         from raysm.instance.stacks import parts_of
 
         assert self._control is not None
-        name, has_own = self._instance.name, self._instance.has_own_network
+        name = self._instance.name
+        has_own = self._instance.has_own_network
         parts = await asyncio.to_thread(
             lambda: list(parts_of(name, number, has_own_network=has_own))
         )
@@ -239,14 +245,15 @@ class Worker:
             self._network.call(self._control.tell, control.encode(part))
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        head, addresses = self._instance.head, self._instance.environment.addresses
+        head = self._instance.head
+        addresses = self._instance.environment.addresses
         # Instances with given addresses may share one machine, so a loopback address is allowed.
         address = await (resolve(addresses[head]) if head in addresses else resolve_peer(head))
         connection = asyncio.open_connection(address, self._instance.ports.control, limit=MAX_LINE)
         return await asyncio.wait_for(connection, CONNECT_TIMEOUT_S)
 
     async def _reach_gcs(self, address: str, port: int) -> None:
-        """Wait until the head's GCS can be reached; Ray itself would try for minutes without a message."""
+        """Wait until the head's GCS can be reached: Ray would try for minutes without a message."""
         attempt = 0
         while not await own_port_answers(address, port):
             await asyncio.sleep(backoff(attempt))

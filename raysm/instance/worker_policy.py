@@ -1,7 +1,7 @@
 """A worker's policy: how long it tries to join, how often it restarts Ray, and what ends it.
 
-Like ``head_policy``, it has no side effects: a frozen ``WorkerPolicy`` takes an event and returns the next
-``WorkerPolicy`` and decisions, which ``worker`` carries out.
+Like ``head_policy``, it has no side effects: a frozen ``WorkerPolicy`` takes an event and returns
+the next ``WorkerPolicy`` and decisions, which ``worker`` carries out.
 """
 
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ Step = tuple["WorkerPolicy", tuple[life.Decision, ...]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerPolicy:
-    """A worker's knowledge of the job; ``begin`` returns the first value, ``take`` each next one."""
+    """A worker's knowledge of the job; ``begin`` returns the first value, ``take`` the next."""
 
     rules: WorkerRules
     wakes_at_s: float | None
@@ -48,7 +48,10 @@ class WorkerPolicy:
         return cls(rules=rules, wakes_at_s=now_s + rules.cluster.join_timeout_s)
 
     def take(self, event: life.Event, now_s: float) -> Step:
-        """Return the next ``WorkerPolicy`` after ``event`` (``Tick`` at ``wakes_at_s``), and the decisions."""
+        """Return the next ``WorkerPolicy`` after ``event`` and the decisions.
+
+        At ``wakes_at_s`` the event is ``Tick``.
+        """
         if self.has_ended:
             return self, ()
         policy, decisions = self._take(event, now_s)
@@ -107,16 +110,20 @@ class WorkerPolicy:
 
     def _accept(self, port: int) -> Step:
         obstacle = (
-            f"the control channel works, but the head's Ray does not answer at {self.head_address}, port {port}:"
-            " a firewall or security group may drop the packets"
+            "the control channel works, but the head's Ray does not answer at "
+            f"{self.head_address}, port {port}: a firewall or security group may drop the packets"
         )
         return replace(self, obstacle=obstacle), (life.ReachGcs(port),)
 
     def _give_up(self) -> Step:
         if self.is_stopping:
             return self._end(life.Stopped())
-        rules, cluster = self.rules, self.rules.cluster
-        text = f"{rules.name} did not join the head {rules.head} within {cluster.join_timeout_s:g} s: {self.obstacle}"
+        rules = self.rules
+        cluster = self.rules.cluster
+        text = (
+            f"{rules.name} did not join the head {rules.head} within "
+            f"{cluster.join_timeout_s:g} s: {self.obstacle}"
+        )
         if cluster.min_instances is None:
             return self._end(ClusterNotFormed(text))
         # The head decides whether the job continues without this instance, whose failure would fail
@@ -159,7 +166,10 @@ class WorkerPolicy:
         return replace(self, is_stopping=True, wakes_at_s=now_s + grace_s), ()
 
     def _leave(self, error: Exception, *tell: life.Decision) -> Step:
-        """End with an error; if the job may continue without this instance, end without one and make ``tell``."""
+        """End with an error.
+
+        If the job may continue without this instance, end without one and make ``tell``.
+        """
         if self.rules.cluster.on_instance_loss == "fail":
             return self._end(error)
         # If one container fails, the service fails the job, even if the head continues. If it is

@@ -20,8 +20,8 @@ EMPTY = hashlib.sha256().hexdigest()
 # compared, and imports nothing from the file's folder or from the working folder, which
 # ``python -c`` puts first in sys.path.
 CHECKED = (
-    "from sys import*;path[0]or path.pop(0);from hashlib "
-    "import*;f,d,o=argv[1:4];b=open(f,'rb').read();"
+    "from sys import*;path[0]or path.pop(0);"
+    "from hashlib import*;f,d,o=argv[1:4];b=open(f,'rb').read();"
     "d==sha256(b).hexdigest()or[open(o,'w').write(f+' is not the one that was sent'),exit(2)];"
     "exec(compile(b,f,'exec'),{'__name__':'__main__','__file__':f})"
 )

@@ -88,8 +88,8 @@ def file_blocks(channel: str) -> list[FileBlock]:
         listed = ray.get(answer)
         if listed and not node.cpus:
             raise InvalidRequest(
-                f"{len(listed)} files of the channel {channel!r} are on {node.host}, which only coordinates; let the "
-                "head compute, or make the channel FullyReplicated"
+                f"{len(listed)} files of the channel {channel!r} are on {node.host}, "
+                "which only coordinates; let the head compute, or make the channel FullyReplicated"
             )
         blocks.extend(listed)
     # Sorted by name, because answers come in any order, and the order must be that of an earlier
@@ -142,7 +142,9 @@ def map_blocks(
     in_flight: int | None = None,
     lasting: bool = False,
 ) -> Iterator[tuple[B, V]]:
-    """Call ``function(block)`` for every block in Ray tasks on all instances, and yield what they return.
+    """Call ``function(block)`` for every block in Ray tasks, and yield what they return.
+
+    The tasks run on all instances.
 
     Ray must be connected (``ray.init()`` in a script of ``raysm run``). The function is shipped
     once; bind what all blocks share with ``functools.partial``. A block is any value; a
@@ -233,8 +235,12 @@ class _Run:
         attempts: int,
         record: Record[Any] | None,
     ) -> None:
-        self._workers, self._shipped, self._presence = workers, shipped, presence
-        self._limit, self._attempts, self._record = limit, attempts, record
+        self._workers = workers
+        self._shipped = shipped
+        self._presence = presence
+        self._limit = limit
+        self._attempts = attempts
+        self._record = record
         self._running: dict[Any, tuple[Any, int]] = {}
         self._is_exhausted = False
         self._check_at = time.monotonic() + CHECK_S
@@ -275,7 +281,10 @@ class _Run:
                 self._submit(block, 1)
 
     def _await_one(self) -> tuple[Any, Any] | None:
-        """Return the next finished block and its value; None if no block finished, or one failed and is tried again."""
+        """Return the next finished block and its value, or None.
+
+        None means that no block finished, or that one failed and is tried again.
+        """
         # ``fetch_local=False`` leaves values where they were made: the head's object store holds
         # one at a time.
         ready, _ = ray.wait(list(self._running), num_returns=1, timeout=CHECK_S, fetch_local=False)
@@ -344,8 +353,8 @@ def task_slots(num_cpus: float = 1.0, num_gpus: float = 0) -> int:
             max((node.get(name, 0) for node in nodes), default=0) for name in ("CPU", "GPU")
         )
         raise InvalidRequest(
-            f"no instance can run a task of num_cpus={num_cpus:g} and num_gpus={num_gpus:g}: the largest offers "
-            f"{cpus:g} CPUs and {gpus:g} GPUs"
+            f"no instance can run a task of num_cpus={num_cpus:g} and num_gpus={num_gpus:g}: "
+            f"the largest offers {cpus:g} CPUs and {gpus:g} GPUs"
         )
     return at_once
 

@@ -23,7 +23,10 @@ from raysm.errors import NoRoom
 
 @contextlib.contextmanager
 def full_disk_is_no_room(path: Path, activity: str = "") -> Iterator[None]:
-    """Raise NoRoom if the disk, or the quota, becomes full while the block writes; ``activity`` says what was done."""
+    """Raise NoRoom if the disk or the quota becomes full while the block writes.
+
+    ``activity`` says what was done.
+    """
     try:
         yield
     except OSError as error:
@@ -39,7 +42,8 @@ def write_at(descriptor: int, position: int, data: memoryview) -> None:
     while data:
         # A signal, or a disk that is nearly full, may end a write early.
         count = os.pwrite(descriptor, data, position)
-        data, position = data[count:], position + count
+        data = data[count:]
+        position = position + count
 
 
 def settle(descriptor: int, start: int, stop: int) -> None:
@@ -58,7 +62,7 @@ NOT_MAPPED = (errno.ENODEV, errno.EINVAL, errno.EOPNOTSUPP)
 
 
 def map_file(descriptor: int) -> mmap.mmap | None:
-    """Map a whole file, which must not be empty, read-only; None if its file system cannot map files."""
+    """Map a whole file, not an empty one, read-only; None if its file system cannot map files."""
     for flags in (mmap.MAP_SHARED, mmap.MAP_PRIVATE):
         try:
             return mmap.mmap(descriptor, 0, flags=flags, prot=mmap.PROT_READ)
@@ -95,7 +99,8 @@ class Stream:
     ) -> None:
         """Open or create the file, which begins with ``head``; its other content stays."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.path, self._write_at = path, write
+        self.path = path
+        self._write_at = write
         self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, OPEN), "r+b", buffering=0)
         if size is not None:
             self._file.truncate(size)
@@ -112,7 +117,11 @@ class Stream:
         self._digester = ThreadPoolExecutor(max_workers=1)
 
     def put(self, start: int, data: memoryview | Sequence[bytes | memoryview]) -> None:
-        """Write ``data`` at byte ``start``; wait while too many pieces are in memory. It raises NoRoom."""
+        """Write ``data`` at byte ``start``; wait while too many pieces are in memory.
+
+        Raises:
+            NoRoom: The disk is full.
+        """
         self._room.acquire()
         buffers = [data] if isinstance(data, memoryview) else data
         # Submit it after an error too, because the threads release the room that was just acquired.

@@ -1,4 +1,6 @@
-"""``python -m raysm.instance.work.driver``: runs the request's workload on the head, inside the formed cluster.
+"""Run the request's workload on the head, inside the formed cluster.
+
+The command is ``python -m raysm.instance.work.driver``.
 
 The bootstrap starts it, with ``RAY_ADDRESS`` and the token's file in its environment. The runner
 leaves the result in the model folder; the driver leaves an exit code, and a ``Failure`` in the
@@ -32,7 +34,9 @@ from raysm.instance.work.runner import keep_pickle, load_runner, note_beginning
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Run the workload; return the exit code: 0, that of a SystemExit, 2 for an invalid request, else 1.
+    """Run the workload; return the exit code.
+
+    It is 0, that of a SystemExit, 2 for an invalid request, else 1.
 
     A runner whose work is done may end the process itself. With ``--wait`` in ``arguments`` the
     cluster is not formed
@@ -63,8 +67,9 @@ def main(arguments: Sequence[str] = ()) -> int:
         gc.enable()
         if payload.request.hides_hyperparameters:
             print(  # noqa: T201
-                "raysm: the hyperparameters are in SM_HPS and SM_HP_…, not in the script's arguments; "
-                "--hyperparameters-as-args (in Python hyperparameters_as_args=True) passes them as --name value",
+                "raysm: the hyperparameters are in SM_HPS and SM_HP_…, "
+                "not in the script's arguments; --hyperparameters-as-args (in Python "
+                "hyperparameters_as_args=True) passes them as --name value",
                 flush=True,
             )
         note_beginning(environment)
@@ -105,7 +110,9 @@ TRAIN_CONSTANTS = "ray.train.constants"
 
 
 def set_default_storage(uri: str) -> None:
-    """Make ``uri`` the default ``storage_path`` of Ray Train and Ray Tune; call it before they are imported.
+    """Make ``uri`` the default ``storage_path`` of Ray Train and Ray Tune.
+
+    Call it before they are imported.
 
     Ray's own default, ``~/ray_results``, is a folder of one instance. With several instances Ray
     Train refuses the first checkpoint: "Unable to set up cluster storage".
@@ -114,7 +121,10 @@ def set_default_storage(uri: str) -> None:
 
 
 class _TrainConstantsFinder(MetaPathFinder):
-    """Finds the module of Ray's constants once, and changes the constant right after the module's import."""
+    """Finds the module of Ray's constants once, and changes the constant after its import.
+
+    It does so right after the import.
+    """
 
     def __init__(self, uri: str) -> None:
         self._uri = uri

@@ -1,4 +1,7 @@
-"""Describe why a workload failed; pickle and unpickle the user's function, its value and its exception."""
+"""Describe why a workload failed; pickle the user's function, its value and its exception.
+
+They are unpickled here, too.
+"""
 
 import io
 import pickle
@@ -42,20 +45,26 @@ TASK_ADDRESS = re.compile(r"ray::.*\(pid=\d+, ip=([^,)]+)")
 ACTOR = re.compile(r", actor_id=.*\)$", re.MULTILINE)
 
 HINTS = {
-    "When connecting to an existing cluster, ": "the script runs on the job's cluster, whose instances have their own "
-    "resources: leave out these arguments of ray.init, or run it with --ray-init (ray_init=True), which does so",
-    "Maybe you called ray.init twice by accident?": "raysm has joined the cluster before: leave out ray.init()",
+    "When connecting to an existing cluster, ": (
+        "the script runs on the job's cluster, whose instances have their own resources: "
+        "leave out these arguments of ray.init, or run it with --ray-init (ray_init=True), "
+        "which does so"
+    ),
+    "Maybe you called ray.init twice by accident?": (
+        "raysm has joined the cluster before: leave out ray.init()"
+    ),
 }
 """Remedies by the start of a message of Ray's that a program which was written for one machine
 meets here."""
 
 UNKNOWN_END = (
-    "ended without an exit code: most likely memory was short; else it crashed, was killed, or left "
-    "by os._exit"
+    "ended without an exit code: most likely memory was short; "
+    "else it crashed, was killed, or left by os._exit"
 )
 
 INTERNAL = re.compile(
-    r"raysm/(instance/work/driver\.py$|core/protocol/script_main\.py$|features/\w+/runner\.py$|features/session/cluster/)"
+    r"raysm/(instance/work/driver\.py$|core/protocol/script_main\.py$"
+    r"|features/\w+/runner\.py$|features/session/cluster/)"
 )
 
 
@@ -100,7 +109,8 @@ def failure_of(error: BaseException) -> Failure | None:
     # The text of Ray's wrapper is the task's whole traceback; the message is only what the user's
     # code raised there.
     first = cause_in_task(error)
-    kind, message = _name_of(first), str(first)
+    kind = _name_of(first)
+    message = str(first)
     if is_only_described(error):
         kind, message = _described_by_ray(kind, message)
     if kind == "ray.exceptions.WorkerCrashedError":
@@ -148,7 +158,10 @@ def _name_of(error: BaseException) -> str:
 
 
 def _host_of_task(text: str) -> str:
-    """Return the instance on which a task raised; "" for the head, and where several instances share an address."""
+    """Return the instance on which a task raised.
+
+    It is "" for the head, and where several instances share an address.
+    """
     addresses = TASK_ADDRESS.findall(text)
     # The module exists if a task ran; only there, since ray.nodes() would start Ray.
     if not addresses or not (ray := sys.modules.get("ray")) or not ray.is_initialized():
@@ -166,7 +179,10 @@ def _host_of_task(text: str) -> str:
 
 
 def _end_of_worker() -> str:
-    """Return how the process that Ray lost last has ended, and on which instance; "" if Ray does not tell."""
+    """Return how the last process that Ray lost has ended, and on which instance.
+
+    It is "" if Ray does not tell.
+    """
     try:
         import ray
         from ray._private.state import state
@@ -199,7 +215,10 @@ UNEXPLAINED = ("connection error code 2", "The worker died unexpectedly")
 
 
 def how_process_ended(error: Exception) -> str:
-    """Return how the process of a task or an actor ended, from Ray's error: ``ended without an exit code: …``."""
+    """Return how the process of a task or an actor ended, from Ray's error.
+
+    An example is ``ended without an exit code: …``.
+    """
     # Ray's message about an actor has the reason near its end, after a long description of the
     # actor.
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()] or [
@@ -224,7 +243,10 @@ def is_only_described(error: BaseException) -> bool:
 
 
 def task_traceback(error: BaseException) -> str:
-    """Return the traceback of a task's exception, without raysm's own frames and Ray's remarks on pickling."""
+    """Return the traceback of a task's exception.
+
+    raysm's own frames and Ray's remarks on pickling are left out.
+    """
     text = COLORS.sub("", str(error))
     return _without_internal_frames((text.partition(ORIGINAL)[2] or text).strip())
 
@@ -266,7 +288,7 @@ def _pickled(value: object) -> bytes:
 
 
 def pickled_value(value: object, name: str, into: Pickled | None = None) -> bytes:
-    """Pickle the value of the function ``name``: into ``into`` if there is one, else return the bytes."""
+    """Pickle the value of the function ``name``, ``into`` a file if given; else return bytes."""
     try:
         if into is None:
             return _pickled(value)
@@ -274,7 +296,8 @@ def pickled_value(value: object, name: str, into: Pickled | None = None) -> byte
         return b""
     except Exception as error:  # pickling runs the value's own code, which may raise anything
         raise InvalidRequest(
-            f"the value of {name}, a {type(value).__name__}, cannot be pickled: {error}; return data, or write files"
+            f"the value of {name}, a {type(value).__name__}, cannot be pickled: "
+            f"{error}; return data, or write files"
         ) from error
 
 
@@ -295,8 +318,8 @@ def unpickled(pickled: Path, name: str) -> tuple[Any, tuple[Any, ...], dict[str,
         function, args, kwargs = pickle.loads(pickled.read_bytes())
     except ModuleNotFoundError as error:
         raise InvalidPayload(
-            f"the function {name} needs the module {error.name!r}, which this image lacks: add it to the requirements,"
-            " or define the function where it is submitted"
+            f"the function {name} needs the module {error.name!r}, which this image lacks: "
+            "add it to the requirements, or define the function where it is submitted"
         ) from error
     except Exception as error:  # unpickling runs the arguments' own code
         raise InvalidPayload(

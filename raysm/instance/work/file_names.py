@@ -16,7 +16,10 @@ def is_gzipped(name: str) -> bool:
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether the file or a folder above it is hidden: ``.DS_Store``, ``_SUCCESS``, ``_temporary/part``."""
+    """Return whether the file or a folder above it is hidden.
+
+    Examples are ``.DS_Store``, ``_SUCCESS`` and ``_temporary/part``.
+    """
     # Spark leaves _SUCCESS and hidden files with checksums beside its data.
     return any(part.startswith((".", "_")) for part in PurePath(name).parts)
 

@@ -1,4 +1,7 @@
-"""The working folders of programs: that of a script, with ``in_state`` or without, and that of training workers."""
+"""The working folders of programs: that of a script, and that of training workers.
+
+A script's is with ``in_state`` or without.
+"""
 
 import contextlib
 import json
@@ -68,13 +71,17 @@ def make_state_folder(here: Environment, source: Path, say: Callable[[str], None
     put(folder / RECORD, json.dumps(after, indent=1).encode())
     if hidden:
         say(
-            f"the script sees the state's files, which differ from the source's: {', '.join(hidden)}"
+            "the script sees the state's files, "
+            f"which differ from the source's: {', '.join(hidden)}"
         )
     return folder
 
 
 def copied_files(folder: Path) -> dict[str, str]:
-    """Return the files of a state folder that came from the source, with their SHA-256; none if there is no record."""
+    """Return the files of a state folder that came from the source, with their SHA-256.
+
+    There are none if there is no record.
+    """
     try:
         read = json.loads((folder / RECORD).read_text())
     except (OSError, ValueError, RecursionError):  # it does not exist, or is not what raysm wrote
@@ -106,7 +113,9 @@ def fill_folders(args: Sequence[str], here: Environment) -> tuple[str, ...]:
 
 
 def make_folder(instance: Environment, source: Path) -> Path:
-    """Create this instance's working folder, with links to the source's files and the channels, and return it.
+    """Create this instance's working folder, and return it.
+
+    It has links to the source's files and the channels.
 
     Files of an earlier attempt stay, so that a restarted script may continue with them.
     """
@@ -133,8 +142,12 @@ def link_state_folder(instance: Environment, source: Path, say: Callable[[str], 
 
 
 def save_outputs(instance: Environment) -> list[str]:
-    """Move the workers' files into the model folder, and return their names; those of a state folder are copied."""
-    folder, model = instance.paths.working, instance.paths.model
+    """Move the workers' files into the model folder, and return their names.
+
+    Those of a state folder are copied.
+    """
+    folder = instance.paths.working
+    model = instance.paths.model
     if folder.is_symlink():
         return _copy_outputs(folder.resolve(), model)
     names: list[str] = []
@@ -166,7 +179,7 @@ def _copy_outputs(state: Path, model: Path) -> list[str]:
 def keep_new_files(
     folder: Path, source: Mapping[str, str], model: Path, say: Callable[[str], None]
 ) -> None:
-    """Move the files that a script wrote into its working folder into the model folder, and name them.
+    """Move a script's new files from its working folder into the model folder, and name them.
 
     Links, caches, and files whose name the model folder has already stay where they are. If there
     is more than ``MAX_KEPT_BYTES`` or ``MAX_KEPT_FILES``, all stay.
@@ -183,9 +196,9 @@ def keep_new_files(
     total = sum(sizes.values())
     if total > MAX_KEPT_BYTES or len(sizes) > MAX_KEPT_FILES:
         say(
-            f"the script left {len(sizes):,} files of {total / 1e6:,.0f} MB in its working folder, more than the "
-            f"{MAX_KEPT_FILES:,} files or {MAX_KEPT_BYTES / 1e6:,.0f} MB that are kept of it; write results to "
-            "$SM_MODEL_DIR"
+            f"the script left {len(sizes):,} files of {total / 1e6:,.0f} MB in its working "
+            f"folder, more than the {MAX_KEPT_FILES:,} files or {MAX_KEPT_BYTES / 1e6:,.0f} "
+            "MB that are kept of it; write results to $SM_MODEL_DIR"
         )
         return
     for name in sizes:
@@ -196,8 +209,9 @@ def keep_new_files(
         dict.fromkeys(f"{name.partition('/')[0]}/" if "/" in name else name for name in sizes)
     )
     say(
-        f"the result also has the files that the script left in its working folder: {listed(shown, MAX_NAMED)} "
-        "(--drop-files does not keep them, --in-state keeps them for --resume)"
+        "the result also has the files that the script left in its working folder: "
+        f"{listed(shown, MAX_NAMED)} (--drop-files does not keep them, "
+        "--in-state keeps them for --resume)"
     )
 
 
@@ -205,7 +219,8 @@ def _new_files(folder: Path, source: Mapping[str, str]) -> Iterator[tuple[str, i
     for at, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name != CACHE)
         for path in (Path(at, name) for name in sorted(names)):
-            name, status = path.relative_to(folder).as_posix(), path.lstat()
+            name = path.relative_to(folder).as_posix()
+            status = path.lstat()
             # raysm writes a manifest of its own into the model folder.
             if not stat.S_ISREG(status.st_mode) or name == MANIFEST:
                 continue
@@ -226,7 +241,7 @@ UNDER_WAY = 4
 
 
 def read_pieces(folder: Path, only: Collection[str] | None = None) -> Iterator[tuple[str, bytes]]:
-    """Yield ``(name, bytes)`` of each file below ``folder``, in order; an empty piece ends each file.
+    """Yield ``(name, bytes)`` of files below ``folder``, in order; an empty piece ends each.
 
     ``only`` has the names of the files to read; None reads all.
     """

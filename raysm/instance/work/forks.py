@@ -1,4 +1,4 @@
-"""What the user's code forks from a process of raysm: it has no part in the session, the call or the trial.
+"""What user code forks from a process of raysm has no part in the session, call or trial.
 
 A forked process inherits handlers of signals, and the stack of the call that forked it. The
 handlers would remove folders of the process that installed them, and the stack would go on with its
@@ -20,7 +20,8 @@ DEFAULTS: dict[signal.Signals, Any] = {
 }
 OWN = ("raysm", "ray")
 """Packages whose handlers act for their own process."""
-FAILED, INTERRUPTED = 1, 130
+FAILED = 1
+INTERRUPTED = 130
 
 
 _forking = threading.local()

@@ -27,7 +27,10 @@ def check_room(
     free: Callable[[Path], int] = free_bytes,
     where: str = "the head",
 ) -> None:
-    """Check that the disks of ``where`` have room for (folder, bytes); folders on one disk share its room."""
+    """Check that the disks of ``where`` have room for (folder, bytes).
+
+    Folders on one disk share its room.
+    """
     sizes_by_device: dict[int, int] = defaultdict(int)
     folders: dict[int, Path] = {}
     for folder, size in needs:
@@ -41,9 +44,9 @@ def check_room(
         available = free(folders[device])
         if available < size + SPARE_BYTES:
             raise NoRoom(
-                f"the disk of {folders[device]} on {where} has {available / 1e9:.2f} GB free, the result needs "
-                f"{size / 1e9:.2f} GB; give the instance a larger volume, ask for less (a smaller k), or keep parts of "
-                "the result on more instances"
+                f"the disk of {folders[device]} on {where} has {available / 1e9:.2f} GB free, "
+                f"the result needs {size / 1e9:.2f} GB; give the instance a larger volume, "
+                "ask for less (a smaller k), or keep parts of the result on more instances"
             )
 
 
@@ -63,13 +66,14 @@ def regroup(
             for start in range(0, length - size + 1, size):
                 yield tuple(part[start : start + size] for part in joined)
             rest = length % size
-            waiting, length = [tuple(part[len(part) - rest :] for part in joined)], rest
+            waiting = [tuple(part[len(part) - rest :] for part in joined)]
+            length = rest
     if length:
         yield tuple(np.concatenate(parts) for parts in zip(*waiting, strict=True))
 
 
 class ArrayFile:
-    """A two-dimensional array on disk, written tile by tile at the right places, never held in memory."""
+    """A two-dimensional array on disk, written tile by tile in place, never held in memory."""
 
     def __init__(
         self, path: Path, header: bytes, rows: int, columns: int, dtype: np.dtype[Any]
@@ -86,7 +90,8 @@ class ArrayFile:
 
     def write(self, block: TileBlock, values: NDArray[Any]) -> None:
         values = np.ascontiguousarray(values, dtype=self._dtype)
-        rows, columns = block.rows, block.columns
+        rows = block.rows
+        columns = block.columns
         with full_disk_is_no_room(self.path):
             # Whole rows follow each other in the file, so one write is enough.
             if columns.rows == self._columns:

@@ -1,4 +1,7 @@
-"""The instances as Ray's nodes: list them, call a function on each, bind blocks to them, and notice a lost one."""
+"""The instances as Ray's nodes: list them, call functions on them, and notice a lost one.
+
+Blocks can be bound to them.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -63,7 +66,7 @@ def ask_every_node(
     num_gpus: float = 0,
     max_retries: int = 2,
 ) -> dict[Node, Any]:
-    """Call a function on every instance at once, or on ``nodes``; return the reference to each answer.
+    """Call a function on every instance at once, or on ``nodes``; return references to answers.
 
     ``num_cpus`` 0 lets a busy instance, or one that only coordinates, answer too.
     """
@@ -77,7 +80,11 @@ def ask_every_node(
 
 
 def answers(references: Iterable[Any]) -> list[Any]:
-    """Return the answers of the instances that are not lost; raise the InvalidRequest that one of them raised."""
+    """Return the answers of the instances that are not lost.
+
+    Raises:
+        InvalidRequest: One of the instances raised it.
+    """
     values = []
     for reference in references:
         try:
@@ -158,15 +165,19 @@ class Presence:
     def check(
         self, blocks: Iterable[Any], nodes: Sequence[Mapping[str, Any]], now_s: float
     ) -> None:
-        """Raise InstanceLost if an instance that a block needs, or all that could run a task, are away too long."""
+        """Raise InstanceLost if an instance that is needed is away too long.
+
+        It is one that a block needs, or all that could run a task.
+        """
         if tasks_at_once((node["Resources"] for node in nodes), *self._task):
             self._nowhere_since = None
         elif self._nowhere_since is None:
             self._nowhere_since = now_s
         elif now_s - self._nowhere_since > LOST_AFTER_S:
             raise InstanceLost(
-                f"for {now_s - self._nowhere_since:.0f} s no instance has been there that can run a task of "
-                f"num_cpus={self._task[0]:g} and num_gpus={self._task[1]:g}: all that could went away"
+                f"for {now_s - self._nowhere_since:.0f} s no instance has been there that can "
+                f"run a task of num_cpus={self._task[0]:g} and num_gpus={self._task[1]:g}: "
+                "all that could went away"
             )
         alive = {node["Labels"].get(LABEL_HOST, "") for node in nodes}
         bound = {

@@ -1,4 +1,7 @@
-"""Run the user's program as a process that ends with its parent: its command line, its output, its failure."""
+"""Run the user's program as a process that ends with its parent.
+
+This covers its command line, its output and its failure.
+"""
 
 import contextlib
 import math
@@ -41,7 +44,10 @@ CHUNK = 65536
 
 @contextlib.contextmanager
 def start_program(command: Sequence[str], folder: Path) -> Iterator["subprocess.Popen[str]"]:
-    """Start a program, with its output and its errors as one stream; kill it, if it still runs, at the end."""
+    """Start a program, with its output and errors as one stream.
+
+    If it still runs at the end, kill it.
+    """
     process = subprocess.Popen(
         # A raylet that kills the worker would otherwise leave the script running, with its GPU.
         die_with_parent.wrap(list(command)),
@@ -53,14 +59,13 @@ def start_program(command: Sequence[str], folder: Path) -> Iterator["subprocess.
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        # A group of its own, so that ``kill`` reaches what it has start_program, and not the worker.
+        # A separate group, so that ``kill`` reaches what it has started, and not the worker.
         start_new_session=True,
     )
     try:
         yield process
     finally:
-        # Also if the script has ended by itself, because processes that it start_program must end with
-        # it.
+        # Also if the script ended by itself, because processes that it started must end with it.
         kill(process)
         process.wait()
         if process.stdout is not None:
@@ -68,10 +73,14 @@ def start_program(command: Sequence[str], folder: Path) -> Iterator["subprocess.
 
 
 def read_lines(process: "subprocess.Popen[str]", drain_s: float = DRAIN_S) -> Iterator[str]:
-    """Yield a program's lines until it has ended, not until its output ends: background processes may keep it open."""
+    """Yield a program's lines until it has ended.
+
+    Its output may end later: background processes may keep it open.
+    """
     assert process.stdout is not None
     descriptor = process.stdout.fileno()
-    lines, until_s = ProgressLines(), math.inf
+    lines = ProgressLines()
+    until_s = math.inf
     with selectors.DefaultSelector() as selector:
         selector.register(descriptor, selectors.EVENT_READ)
         while time.monotonic() < until_s:

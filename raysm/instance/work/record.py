@@ -68,12 +68,10 @@ class BlockRecord(Generic[V]):
         text = json.dumps(depends_on, sort_keys=True, separators=(",", ":"))
         self.key = hashlib.sha256(text.encode()).hexdigest()
         self.folder = folder / self.key[:32]
-        self.depends_on, self._encode, self._decode, self._for_later = (
-            depends_on,
-            encode,
-            decode,
-            for_later,
-        )
+        self.depends_on = depends_on
+        self._encode = encode
+        self._decode = decode
+        self._for_later = for_later
         self._format = format
         self._verified: set[str] = set()
         self.outdated = 0
@@ -125,7 +123,7 @@ class BlockRecord(Generic[V]):
         self._verified.add(path.name)
 
     def load(self, block: object, mapped_bytes: int = MAPPED_BYTES) -> V:
-        """Return a recorded value; files of ``mapped_bytes`` or more are mapped, 0 maps all of them.
+        """Return a recorded value; files of ``mapped_bytes`` or more are mapped, with 0 all files.
 
         Raises:
             KeyError: The record does not have it.
@@ -145,8 +143,8 @@ class BlockRecord(Generic[V]):
             return self._decode(memoryview(content)[offset:])
         except (ValueError, TypeError, LookupError, StopIteration, struct.error, OSError) as error:
             raise InvalidInput(
-                f"the checkpoint of {block}, {self.path(block)}, was not written by raysm: {error!r}; remove the "
-                "job's checkpoints, and see who may write to them"
+                f"the checkpoint of {block}, {self.path(block)}, was not written by raysm: "
+                f"{error!r}; remove the job's checkpoints, and see who may write to them"
             ) from error
 
     def remove(self) -> None:

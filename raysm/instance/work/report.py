@@ -1,4 +1,7 @@
-"""Metrics and progress of a program: events in a job's log, reports of a sweep's trial, or lines for people."""
+"""Metrics and progress of a program.
+
+They are events in a job's log, reports of a sweep's trial, or lines for people.
+"""
 
 import contextlib
 import json
@@ -25,9 +28,9 @@ def report(
     """Report metrics, which ``job.metrics()`` and ``raysm metrics JOB`` then show.
 
     Works in a script and in a function; in a torchrun script only rank 0's metrics count, and the
-    first NaN or infinite value of each other rank. A Ray task returns its
-    figures to its caller, which reports them: Ray may merge the lines of its workers. Outside of a
-    job, and in a program that ``ray job submit`` sent, metrics are printed for people.
+    first NaN or infinite value of each other rank. A Ray task returns its figures to its caller,
+    which reports them: Ray may merge the lines of its workers. Outside of a job, and in a program
+    that ``ray job submit`` sent, metrics are printed for people.
 
     Args:
         step: Epoch, batch or other step of the work.
@@ -45,10 +48,12 @@ def report(
     """
     if not metrics:
         raise InvalidRequest("report takes metrics by name, report(loss=0.25), and got none")
-    values, step = numbers(metrics), None if step is None else _whole(step)
+    values = numbers(metrics)
+    step = None if step is None else _whole(step)
     variables = environment.inherited()
     rank = variables.get("RANK")
-    trial_folder, take = variables.get(TRIAL), listener()
+    trial_folder = variables.get(TRIAL)
+    take = listener()
     is_trial = take is not None or bool(trial_folder)
     # All ranks of a torchrun script run the same lines; several values for a step would make the
     # curve jump.
@@ -78,7 +83,7 @@ def report(
 
 
 def restored() -> Path | None:
-    """Return the folder of the checkpoint that a trial of a sweep continues from; None at its beginning.
+    """Return the checkpoint folder that a sweep's trial continues from; None at its beginning.
 
     It is the last one that the trial gave to ``report(checkpoint=…)`` before its instance was lost
     or the job was interrupted; with ``stop="pbt"`` it may be another trial's.
@@ -180,7 +185,8 @@ def listener() -> Listener | None:
 def listening(take: Listener) -> Iterator[None]:
     # A global of the process, since a trial runs in a thread and may report from others.
     global _listener
-    before, _listener = _listener, take
+    before = _listener
+    _listener = take
     try:
         yield
     finally:
@@ -204,7 +210,10 @@ def report_of(
 
 
 def report_line(report: Report, trial: Path) -> str:
-    """Return a script's report as a line. Its checkpoint is copied first, because the script continues at once."""
+    """Return a script's report as a line.
+
+    Its checkpoint is copied first, because the script continues at once.
+    """
     if report.checkpoint is not None:
         # The copy is inside the trial's folder, which is removed with the trial.
         copy = trial / f"checkpoint-{secrets.token_hex(4)}"
@@ -233,7 +242,10 @@ INTERVAL_S = 0.2
 
 class ProgressThrottle:
     def __init__(self, phase: str, total: int, unit: str, to: EmitEvent, *, done: int = 0) -> None:
-        self._phase, self._total, self._unit, self._to = phase, total, unit, to
+        self._phase = phase
+        self._total = total
+        self._unit = unit
+        self._to = to
         self._done = done
         self._last = time.monotonic()
         self._emit_progress()

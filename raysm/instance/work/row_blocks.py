@@ -1,4 +1,7 @@
-"""Blocks of rows and of pairs of rows. They import no Ray, because engines and benchmarks work without it."""
+"""Blocks of rows and of pairs of rows.
+
+They import no Ray, because engines and benchmarks work without it.
+"""
 
 from dataclasses import dataclass
 
@@ -36,6 +39,7 @@ def row_blocks(rows: int, block_rows: int) -> list[RowBlock]:
     """
     if rows < 0 or block_rows < 1:
         raise InvalidRequest(
-            f"row_blocks: rows must be at least 0 and block_rows at least 1, got {rows}, {block_rows}"
+            "row_blocks: rows must be at least 0 and block_rows at least 1, "
+            f"got {rows}, {block_rows}"
         )
     return [RowBlock(start, min(start + block_rows, rows)) for start in range(0, rows, block_rows)]

@@ -39,7 +39,7 @@ W = TypeVar("W", bound=Workload)
 
 
 class Runner(Generic[W]):
-    """Does one workload. A kind overrides ``run``, and ``prepare`` if it sets ``prepares_ahead``."""
+    """Does one workload; kinds override ``run``, and ``prepare`` if they set ``prepares_ahead``."""
 
     def __init__(self, payload: Payload, environment: Environment) -> None:
         self.workload = cast(W, payload.request.workload)
@@ -62,7 +62,7 @@ class Runner(Generic[W]):
         raise NotImplementedError(f"{type(self).__name__} must override run()")
 
     def keep_value(self, pickled: bytes) -> None:
-        """Write the pickled value of a kind that sets ``returns_value``, and its digest into the log."""
+        """Write the pickled value of a kind with ``returns_value``, and its digest into the log."""
         keep_pickle(self.environment.paths.model / VALUE, pickled, VALUE)
 
     def mark_end(self) -> None:
@@ -71,7 +71,10 @@ class Runner(Generic[W]):
             end_beside(self.environment.failure_record).touch()
 
     def describe_result(self, phases_s: Mapping[str, float], **details: Any) -> None:
-        """Write the manifest of the model folder after all other files; ``details`` go to ``write_manifest``."""
+        """Write the manifest of the model folder after all other files.
+
+        ``details`` go to ``write_manifest``.
+        """
         hosts = tuple(host.name for host in self.environment.hosts)
         write_manifest(
             self.request,
@@ -83,7 +86,9 @@ class Runner(Generic[W]):
 
 
 def keep_pickle(path: Path, pickled: bytes, name: str) -> None:
-    """Write a pickle that the client reads, and publish its digest: without it, the client reads no pickle on AWS.
+    """Write a pickle that the client reads, and publish its digest.
+
+    Without the digest, the client reads no pickle on AWS.
 
     ``name`` is the file's name in the event.
     """
@@ -109,7 +114,8 @@ def load_runner(payload: Payload, environment: Environment) -> "Runner[Any]":
         runner = getattr(importlib.import_module(module), name, None)
     if runner is None:
         raise InvalidRequest(
-            f"the workload {workload.kind} names the runner {workload.runner!r}, but {module} has no {name}"
+            f"the workload {workload.kind} names the runner {workload.runner!r}, "
+            f"but {module} has no {name}"
         )
     # Outside of the ``with``, because only a missing import is the image's fault.
     instance: Runner[Any] = runner(payload, environment)
@@ -118,7 +124,10 @@ def load_runner(payload: Payload, environment: Environment) -> "Runner[Any]":
 
 @contextlib.contextmanager
 def naming_what_is_missing(workload: Workload, unnamed: str = "") -> Iterator[None]:
-    """Turn an ImportError into MissingDependency, which names the package; ``unnamed`` stands for one without."""
+    """Turn an ImportError into MissingDependency, which names the package.
+
+    ``unnamed`` stands for one without a name.
+    """
     try:
         yield
     # Not ModuleNotFoundError alone: an installed package may be too old, or lack a system library.
@@ -127,7 +136,8 @@ def naming_what_is_missing(workload: Workload, unnamed: str = "") -> Iterator[No
         if workload.extra is not None:
             remedy = f"raysm's extra: python3 -m pip install 'raysm[{workload.extra}]'"
         raise MissingDependency(
-            f"the image lacks {error.name or unnamed or error}, which {workload.label} needs; add {remedy}"
+            f"the image lacks {error.name or unnamed or error}, "
+            f"which {workload.label} needs; add {remedy}"
         ) from error
 
 
@@ -144,7 +154,9 @@ def leave() -> NoReturn:
 
 
 def leave_on_sigterm(clean: Callable[[], None] = lambda: None) -> None:
-    """On SIGTERM, call ``clean()`` and exit with 143 at once; for work whose finished parts are on the disk.
+    """On SIGTERM, call ``clean()`` and exit with 143 at once.
+
+    This is for work whose finished parts are on the disk.
 
     The handler does not unwind the stack: an exception that it raised could get lost while Ray
     waits, and unwinding would cancel tasks that are just ending, on which Ray 2.60 aborts

@@ -29,10 +29,12 @@ def check_delimiter(path: Path) -> None:
     Raises:
         InvalidInput: The message names the delimiter that was found, and the remedy.
     """
-    delimiter, opener = find_delimiter(path.name), gzip.open if is_gzipped(path.name) else open
+    delimiter = find_delimiter(path.name)
+    opener = gzip.open if is_gzipped(path.name) else open
     try:
         with opener(path, "rt", encoding="utf-8-sig", errors="replace") as file:
-            header, row = file.readline(MAX_LINE), file.readline(MAX_LINE)
+            header = file.readline(MAX_LINE)
+            row = file.readline(MAX_LINE)
     except (OSError, EOFError):
         # The reader names the problem.
         return
@@ -40,8 +42,9 @@ def check_delimiter(path: Path) -> None:
         if delimiter not in header and 0 < header.count(other) == row.count(other):
             remedy = "name it .tsv" if other == "\t" else "write it with commas"
             raise InvalidInput(
-                f"{path} has one column, {header.strip()[:80]!r}: its values are separated by {name}, and those of a "
-                f"{'.tsv by tabs' if delimiter == chr(9) else '.csv by commas'}",
+                f"{path} has one column, {header.strip()[:80]!r}: "
+                f"its values are separated by {name}, "
+                f"and those of a {'.tsv by tabs' if delimiter == chr(9) else '.csv by commas'}",
                 remedy=f"{remedy}, or read its lines as they are: read='text'",
             )
 
@@ -95,7 +98,10 @@ def open_parquet(path: Path) -> pq.ParquetFile:
 
 
 def unknown_type(name: object, error: Exception) -> InvalidInput:
-    """Return the error for a complete file with a type that Arrow lacks: Polars writes integers of 128 bits."""
+    """Return the error for a complete file with a type that Arrow lacks.
+
+    For example, Polars writes integers of 128 bits.
+    """
     return InvalidInput(
         f"{name} has a column of a type that pyarrow {pa.__version__} cannot read: {error}",
         remedy="write that column with another type, Int64 or Float64 for example",

@@ -1,11 +1,12 @@
-"""The two ways to run blocks: Ray tasks, and processes that keep their memory from one block to the next.
+"""The two ways to run blocks: Ray tasks, and processes.
+
+Processes keep their memory from one block to the next.
 
 Tasks are cancelled from another process. ``ray.cancel`` in the process that submitted a task races
-with the reply of a
-task that just ends: Ray looks the task up in one thread and forgets it in another, and if both
-meet, a check of Ray's own ends the whole process ("Tried to complete task that was not pending",
-Ray 2.60; one in some thousand cancelled short tasks). If another process asks, the owner does both
-in one thread.
+with the reply of a task that just ends: Ray looks the task up in one thread and forgets it in
+another, and if both meet, a check of Ray's own ends the whole process ("Tried to complete task that
+was not pending", Ray 2.60; one in some thousand cancelled short tasks). If another process asks,
+the owner does both in one thread.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +19,8 @@ from raysm.core.protocol.names import LABEL_HOST
 from raysm.instance.work.nodes import cluster_nodes, host_of, inputs_of
 
 
-@ray.remote(num_cpus=0)  # type: ignore[untyped-decorator]  # no CPU, because the tasks to cancel hold all of them
+# No CPU, because the tasks to cancel hold all of them.
+@ray.remote(num_cpus=0)  # type: ignore[untyped-decorator]
 def _cancel(references: Sequence[Any]) -> None:
     for reference in references:
         ray.cancel(reference, force=True)
@@ -39,7 +41,10 @@ class Workers(Protocol):
         """Wait until the block can be submitted, at most ``timeout_s``; return whether it can."""
 
     def submit(self, shipped: Any, block: Any) -> Any:
-        """Submit a block and return the reference of its value; ``shipped`` is the reference of the function."""
+        """Submit a block and return the reference of its value.
+
+        ``shipped`` is the reference of the function.
+        """
 
     def replace(self, reference: Any) -> None:
         """Replace the worker that died while it ran the block with this reference."""
@@ -131,7 +136,7 @@ class Processes:
         return bool(self._started(host))
 
     def _started(self, host: str | None) -> list[Any]:
-        """Return the processes that have started, on ``host`` or, if it is None, on any instance."""
+        """Return the processes that have started, on ``host`` or, if None, on any instance."""
         # Others may never start, because their instance went away or other work holds the CPU.
         ready = [process for process in self._running if process not in self._starting]
         return (
