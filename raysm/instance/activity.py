@@ -7,9 +7,12 @@ import contextlib
 import ctypes
 import functools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from raysm.instance.children import descendants
+
+RAYLET = "raylet"
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -20,6 +23,13 @@ class Activity:
     network_bytes: int = 0
     """Received and sent since the start, without loopback; 0 if other instances share the
     interfaces."""
+    ray_cpu_s: float = 0.0
+    """Processor seconds of Ray's raylet and of what it starts, without its workers: those that are
+    not ready yet, and pip, which installs the packages of a runtime environment."""
+    idle_workers: int = 0
+    """Number of Ray's workers without a task; one that still starts is among them."""
+    idle_cpu_s: float = 0.0
+    """Their processor seconds."""
     gpu_percent: int = 0
     """Share of the last moment in which a kernel ran, on the busiest GPU."""
     gpu_memory_percent: int = 0
@@ -39,13 +49,37 @@ class Usage:
         return Usage(self.cpu_s + other.cpu_s, self.io_bytes + other.io_bytes)
 
 
-def read_activity(*, has_own_network: bool) -> Activity:
+def read_activity(
+    workers: Iterable[int] = (), idle: Collection[int] = (), *, has_own_network: bool
+) -> Activity:
+    """Return what this instance did since its start.
+
+    Args:
+        workers: The processes that are read by themselves.
+        idle: Those of them that are Ray's workers without a task.
+        has_own_network: Whether its network interfaces are its alone.
+    """
     gpu_percent, gpu_memory_percent = read_gpus()
     return Activity(
+        ray_cpu_s=_ray_cpu_s(workers),
+        idle_workers=len(idle),
+        idle_cpu_s=sum(usage.cpu_s for usage in read_usages(idle).values()),
         network_bytes=_network_bytes() if has_own_network else 0,
         gpu_percent=gpu_percent,
         gpu_memory_percent=gpu_memory_percent,
     )
+
+
+def _ray_cpu_s(workers: Iterable[int]) -> float:
+    raylets = [pid for pid in descendants(os.getpid()) if _name(pid) == RAYLET]
+    usages = read_usages([*raylets, *workers])
+    return sum(usages[pid].cpu_s for pid in raylets)
+
+
+def _name(pid: int) -> str:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/comm") as file:
+        return file.read().strip()
+    return ""
 
 
 def read_usages(pids: Iterable[int]) -> dict[int, Usage]:

@@ -14,7 +14,7 @@ import re
 import sysconfig
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 
 import raysm
@@ -35,6 +35,10 @@ IDLE = "ray::IDLE"
 """The title of a Ray worker without a task."""
 MAX_PROCESSES = 1000
 
+PAUSED = "waiting for a signal"
+RUNNABLE_SHARE = 0.9
+"""Of the time between two samples in which a busy thread runs or waits for a core. An idle one that
+wakes up 100 times a second does less, even if it waits long each time."""
 STOPPED = {"T": "stopped by a signal (SIGSTOP)", "t": "stopped by a debugger"}
 
 
@@ -43,14 +47,17 @@ class _Sample:
     text: str
     cpu_s: float
     state: str
+    at_s: float
+    runnable_s: Mapping[str, float]
+    """Seconds that each thread has run, or waited for a core, since its start."""
 
 
 def read_stacks(host: str, apart_s: float = APART_S) -> list[ProcessStack]:
     """Return the stacks of all busy Python processes below this one. Blocks for two samples."""
     readable = (
-        (pid, found)
-        for pid in descendants(os.getpid())
-        if _title(pid) != IDLE and (found := find_file(pid)) and _catches_signal(pid)
+        (pid, file)
+        for pid, file in _find_files().items()
+        if _title(pid) != IDLE and _catches_signal(pid)
     )
     files = dict(itertools.islice(readable, MAX_PROCESSES))
     first = _sample({pid: found[0] for pid, found in files.items()})
@@ -70,12 +77,19 @@ def read_stacks(host: str, apart_s: float = APART_S) -> list[ProcessStack]:
     ]
 
 
+def _find_files() -> dict[int, tuple[int, str]]:
+    """Return the file and the role of each process below this one that has them, idle ones too."""
+    return {pid: file for pid in descendants(os.getpid()) if (file := find_file(pid))}
+
+
 def _describe(
     host: str, pid: int, role: str, first: _Sample, second: _Sample, seconds: float
 ) -> ProcessStack:
     process = ProcessStack(host=host, pid=pid, role=_role(pid, role))
     if second.state in STOPPED:
         return replace(process, problem=STOPPED[second.state])
+    if not second.text and _is_paused(pid):
+        return replace(process, problem=PAUSED)
     if not second.text:
         return replace(process, problem=f"not answering (state {second.state})")
     threads = parse(second.text)
@@ -84,7 +98,30 @@ def _describe(
         threads=_relevant(map(_explain, threads)),
         is_still=threads[:1] == parse(first.text)[:1],
         busy=max(0.0, second.cpu_s - first.cpu_s) / seconds,
+        is_starved=_is_starved(first, second),
     )
+
+
+def _is_starved(first: _Sample, second: _Sample) -> bool:
+    least_s = RUNNABLE_SHARE * (second.at_s - first.at_s)
+    return any(
+        runnable_s - first.runnable_s[thread] >= least_s
+        for thread, runnable_s in second.runnable_s.items()
+        if thread in first.runnable_s
+    )
+
+
+def _runnable_s(pid: int) -> dict[str, float]:
+    threads = {}
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with (
+                contextlib.suppress(OSError, ValueError),
+                open(f"/proc/{pid}/task/{thread}/schedstat") as file,
+            ):
+                ran_ns, waited_ns, _ = map(int, file.read().split())
+                threads[thread] = (ran_ns + waited_ns) / 1e9
+    return threads
 
 
 def _relevant(threads: Iterable[Thread]) -> tuple[Thread, ...]:
@@ -125,13 +162,20 @@ def _catches_signal(pid: int) -> bool:
     return False
 
 
+def _is_paused(pid: int) -> bool:
+    """Return whether a process waits for any signal, such as in ``signal.pause``, which this one's would end."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/wchan") as file:
+        return re.search(r"sys_pause|sigsuspend", file.read()) is not None
+    return False
+
+
 def _sample(files: dict[int, int]) -> dict[int, _Sample]:
     """Return a sample of each process that still exists, by pid; ``files`` has descriptors."""
     waiting: dict[int, tuple[int, int]] = {}
     for pid, file in files.items():
         with contextlib.suppress(OSError):
             os.truncate(f"/proc/{pid}/fd/{file}", 0)
-            if _catches_signal(pid):
+            if _catches_signal(pid) and not _is_paused(pid):
                 os.kill(pid, SIGNAL)
                 waiting[pid] = (0, 0)
     until_s = time.monotonic() + WRITE_S
@@ -147,6 +191,8 @@ def _sample(files: dict[int, int]) -> dict[int, _Sample]:
             if waiting[pid][1] >= QUIET_POLLS:
                 del waiting[pid]
     samples = {}
+    # It takes time for many threads, and says nothing on a machine with free cores.
+    is_full = os.getloadavg()[0] > (os.cpu_count() or 1)
     for pid, file in files.items():
         with contextlib.suppress(OSError, ValueError, IndexError):
             with open(f"/proc/{pid}/fd/{file}", "rb") as content:
@@ -155,7 +201,8 @@ def _sample(files: dict[int, int]) -> dict[int, _Sample]:
                 fields = content.read().rpartition(b")")[2].split()
             ticks = int(fields[11]) + int(fields[12])
             cpu_s = ticks / os.sysconf("SC_CLK_TCK")
-            samples[pid] = _Sample(text, cpu_s, fields[0].decode())
+            runnable_s = _runnable_s(pid) if is_full else {}
+            samples[pid] = _Sample(text, cpu_s, fields[0].decode(), time.monotonic(), runnable_s)
     return samples
 
 
@@ -211,9 +258,10 @@ class Snapshot:
 def read_snapshot(host: str, *, has_own_network: bool) -> Snapshot:
     """Return a snapshot of this instance. Blocks for two samples of its stacks."""
     processes = tuple(read_stacks(host))
-    return Snapshot(
-        host=host, processes=processes, activity=read_activity(has_own_network=has_own_network)
-    )
+    pids = [*_find_files()]
+    idle = [pid for pid in pids if _title(pid) == IDLE]
+    activity = read_activity(pids, idle, has_own_network=has_own_network)
+    return Snapshot(host=host, processes=processes, activity=activity)
 
 
 def parts_of(host: str, number: int, *, has_own_network: bool) -> Iterator[StacksPart]:

@@ -5,9 +5,11 @@ It has if no instance has output or work for ``stall_s`` seconds.
 While lines come, nothing is looked at. Without a line, the head asks all instances for a snapshot
 four times in ``stall_s``. Between two snapshots an instance shows life if
 
-- a process of the user's code is new, used more than ``CPU_SHARE`` of a core, or read and wrote
-  more than ``IO_BYTES_PER_S``; its children count with it, Ray's own processes and idle workers do
-  not,
+- a process of the user's code is new, used more than ``CPU_SHARE`` of a core, could have run but got
+  no core because of others, or read and wrote more than ``IO_BYTES_PER_S``; its children count with
+  it, idle workers of Ray do not,
+- Ray's raylet started workers or installed packages, with more than ``RAY_CPU_SHARE`` of a core, or
+  its workers without a task, which may still start, used more than ``CPU_SHARE`` of a core each,
 - a kernel used the memory of a GPU, or
 - its network carried more than ``NETWORK_BYTES_PER_S``, and a little for each instance of the job.
 
@@ -31,6 +33,8 @@ LOOKS = 4
 """Snapshots in ``stall_s``."""
 CPU_SHARE = 0.03
 """Of a core. An idle Ray worker uses 0.01: it answers heartbeats (Ray 2.60)."""
+RAY_CPU_SHARE = 0.1
+"""Of a core, for the raylet and what it starts. Idle ones with their agents use 0.012."""
 IO_BYTES_PER_S = 16 * 1024
 """An idle Ray worker reads and writes 700, its log included; what watches the ranks of a training
 8,300."""
@@ -119,6 +123,11 @@ def shows_work(before: _Look, after: _Look) -> bool:
             return True
         known = earlier.get(snapshot.host)
         if known is not None:
+            if activity.ray_cpu_s - known.activity.ray_cpu_s > RAY_CPU_SHARE * seconds:
+                return True
+            idle_s = activity.idle_cpu_s - known.activity.idle_cpu_s
+            if idle_s > CPU_SHARE * seconds * activity.idle_workers:
+                return True
             carried = activity.network_bytes - known.activity.network_bytes
             if carried > network_limit * seconds:
                 return True
@@ -137,7 +146,7 @@ def _works(
         return True
     if after.io_bytes - before.io_bytes > IO_BYTES_PER_S * seconds:
         return True
-    if after.cpu_s - before.cpu_s <= CPU_SHARE * seconds:
+    if after.cpu_s - before.cpu_s <= CPU_SHARE * seconds and not after.is_starved:
         return False
     thread = after.thread
     is_unchanged = after.is_still and thread == before.thread

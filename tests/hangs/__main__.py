@@ -1,4 +1,4 @@
-"""``python -m tests.hangs [--only TEXT] [--at-once 2] [--stall 10]``: run the programs, count what the watchdog says.
+"""``python -m tests.hangs [--only EXPRESSION] [--stall 10]``: run programs, and count what the watchdog says.
 
 For a program that hangs, it counts whether the sentence names the line to blame, and the rank where
 there are ranks, and after how many seconds without a line. For one that only works slowly, any stall
@@ -22,7 +22,11 @@ PROGRAMS = Path(__file__).with_name("programs")
 HELPERS = ("reduce", "goes_on")
 WORK = ("endless_loop", "endless_call")
 """Hangs that look like work."""
-NAMED_WITHOUT_A_LINE = {"stopped": "rank 1 is stopped", "stopped_actor": "is stopped by a signal"}
+NAMED_WITHOUT_A_LINE = {
+    "stopped": "rank 1 is stopped",
+    "stopped_actor": "is stopped by a signal",
+    "waits_for_a_signal": "rank 1 is waiting for a signal",
+}
 MAX_STALLS = 12
 """Times ``stall_s`` after which a hang counts as not named."""
 ENDS_S = 240.0
@@ -105,7 +109,8 @@ def run(case, stall_s):
                 event = parse(line.text)
                 if event is None and not line.text.startswith("raysm: "):
                     last_line_s = max(last_line_s, line.time_s)
-                if isinstance(event, State) and event.name == "stalled":
+                # A program that has not begun may be starved by others of this machine.
+                if isinstance(event, State) and event.name == "stalled" and last_line_s:
                     outcome.sentence = event.detail
                     outcome.after_s = event.time_s - last_line_s
                     break
@@ -133,11 +138,13 @@ def describe(outcome):
 
 def main(arguments):
     parser = argparse.ArgumentParser(prog="python -m tests.hangs")
-    parser.add_argument("--only", default="", help="cases whose file and name contain this")
+    parser.add_argument("--only", default="", help="cases whose FILE.NAME matches this expression")
     parser.add_argument("--at-once", type=int, default=2, help="jobs that run at the same time")
     parser.add_argument("--stall", type=float, default=10.0, help="stall_s of the jobs")
     given = parser.parse_args(arguments)
-    cases = [case for case in find_cases() if given.only in f"{case.file.stem}.{case.name}"]
+    cases = [
+        case for case in find_cases() if re.search(given.only, f"{case.file.stem}.{case.name}")
+    ]
     outcomes = []
     with ThreadPoolExecutor(given.at_once) as pool:
         for outcome in pool.map(lambda case: run(case, given.stall), cases):

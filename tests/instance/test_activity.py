@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from raysm.instance.activity import read_activity, read_usages
+from raysm.instance.children import descendants
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
@@ -54,6 +55,19 @@ def test_process_that_has_ended_has_no_usage():
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     assert usage(process.pid).cpu_s == 0
+
+
+def test_what_the_raylet_starts_is_counted_without_its_workers(started):
+    def read(workers=()):
+        return read_activity(workers, has_own_network=False).ray_cpu_s
+
+    name = "open('/proc/self/comm', 'w').write('raylet')"
+    pid = started(
+        f"{name}; import subprocess, sys; subprocess.run([sys.executable, '-c', {SPIN!r}])"
+    )
+    [worker] = until(lambda: descendants(pid))
+    until(lambda: usage(worker).cpu_s > 0.5)
+    assert read() > read([worker]) + 0.4
 
 
 def test_activity_of_an_instance_is_read_without_gpus_and_without_an_own_network():

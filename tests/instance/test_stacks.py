@@ -2,15 +2,18 @@
 
 import contextlib
 import os
+import platform
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from raysm.core.protocol import script_main
 from raysm.core.protocol.stack_signal import find_file
 from raysm.instance.stacks import read_stacks
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and memfd")
 
@@ -91,3 +94,16 @@ def test_process_that_replaced_itself_or_closed_the_file_is_not_signalled(tmp_pa
         assert find_file(process.pid) is None
         assert stacks_of(process) == []
         assert process.poll() is None
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="others have no such system call")
+def test_process_that_waits_for_any_signal_is_not_woken(tmp_path):
+    code = "import signal\nprint(1, flush=True)\nsignal.pause()\n"
+    with running(tmp_path, code) as process:
+        where = Path(f"/proc/{process.pid}/wchan")
+        if not where.exists():
+            pytest.skip("this system does not say where a process waits")
+        until(lambda: "pause" in where.read_text())
+        [stack] = stacks_of(process)
+        assert process.poll() is None
+    assert stack.problem == "waiting for a signal"

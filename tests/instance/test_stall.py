@@ -110,6 +110,22 @@ def test_work_of_one_process_or_of_the_network_is_life(work):
     assert not World(WAITING, SLEEPING).run(4 * STALL_S, **work)
 
 
+def test_packages_that_ray_installs_are_life():
+    world = World(WAITING, SLEEPING)
+    for _ in range(40):
+        world.activity = replace(world.activity, ray_cpu_s=world.activity.ray_cpu_s + 10)
+        assert not world.run(STALL_S / 8)
+
+
+def test_workers_that_still_start_are_life_and_idle_ones_are_not():
+    world = World(WAITING, SLEEPING)
+    world.activity = replace(world.activity, idle_workers=4)
+    for _ in range(40):
+        world.activity = replace(world.activity, idle_cpu_s=world.activity.idle_cpu_s + 10)
+        assert not world.run(STALL_S / 8)
+    assert stalls(world.run(2 * STALL_S))
+
+
 def test_kernels_that_use_the_memory_of_a_gpu_are_life():
     world = World(process(0, own(41)))
     world.activity = Activity(gpu_percent=80, gpu_memory_percent=30)
@@ -134,6 +150,11 @@ def test_process_that_computes_while_a_gpu_runs_works_if_its_stack_moves():
 
 def test_process_whose_other_threads_work_while_it_waits_for_a_queue_works():
     assert not World(process(0, QUEUE, own(41))).run(4 * STALL_S, cpu=[0.5])
+
+
+def test_process_that_gets_no_core_because_of_others_works():
+    world = World(WAITING, replace(process(1, own(17)), is_starved=True))
+    assert not world.run(4 * STALL_S)
 
 
 def test_endless_loop_is_work():

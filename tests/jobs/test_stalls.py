@@ -46,13 +46,13 @@ print("attempt", number)
 def submit(tmp_path):
     jobs = []
 
-    def submit(code, kind, count=1, **limits):
+    def submit(code, kind, count=1, stall_s=10, **limits):
         script = tmp_path / "hang.py"
         script.write_text(code)
         job = raysm.submit(
             kind(str(script)),
             cluster=raysm.Cluster(count=count),
-            limits=raysm.Limits(stall_s=10, **limits),
+            limits=raysm.Limits(stall_s=stall_s, **limits),
         )
         jobs.append(job)
         return job
@@ -69,22 +69,22 @@ def states_of(job):
 
 def test_rank_that_left_the_loop_is_named_in_the_log_and_by_the_status(submit):
     job = submit(LEFT_THE_LOOP, raysm.TorchScript, count=2)
-    until(lambda: find_stall(job.chain))
+    # On a machine without a free core, the imports before may look like a stall.
+    until(lambda: "rank 0 waits in barrier (hang.py:10)" in find_stall(job.chain))
     sentence = find_stall(job.chain)
-    assert "rank 0 waits in barrier (hang.py:10)" in sentence
     assert "rank 1 is in `time.sleep(3600)  # rank 1 stays here` (hang.py:9)" in sentence
     assert sentence in [state.detail for state in states_of(job) if state.name == "stalled"]
     assert not job.done()
 
 
 def test_stall_is_the_reason_of_a_job_that_it_fails(submit):
-    job = submit("import time\ntime.sleep(3600)\n", raysm.Script, on_stall="fail")
+    job = submit("import time\ntime.sleep(3600)\n", raysm.Script, stall_s=20, on_stall="fail")
     with pytest.raises(JobFailed, match=r"no line and no work for .*time\.sleep\(3600\).*hang\.py"):
         job.result()
 
 
 def test_job_that_hangs_once_is_started_again_with_its_state(submit):
-    job = submit(HANGS_ONCE, raysm.Script, on_stall="restart", max_restarts=1)
+    job = submit(HANGS_ONCE, raysm.Script, stall_s=20, on_stall="restart", max_restarts=1)
     job.wait(timeout=300)
     assert str(job.status) == "Completed"
     assert any("attempt 1" in line.text for line in job.lines())

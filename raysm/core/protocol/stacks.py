@@ -66,6 +66,9 @@ class ProcessStack:
     """True if its stack was the same in both samples."""
     busy: float = 0.0
     """Processor seconds for each second between the samples."""
+    is_starved: bool = False
+    """True if a thread could have run all the time between the samples, on a machine with too few
+    cores."""
     cpu_s: float = 0.0
     """Processor seconds since its start, with those of its children that have no stacks."""
     io_bytes: int = 0

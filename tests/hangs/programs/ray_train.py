@@ -11,6 +11,7 @@ from ray.train.torch import TorchTrainer
 
 def loop():
     dist.all_reduce(torch.ones(2))
+    print("begins", flush=True)
     if dist.get_rank() == 1:
         time.sleep(3600)  # guilty: ray_train
     dist.all_reduce(torch.ones(2))
