@@ -126,7 +126,9 @@ class BlockFailed(RaysmError):
     """
 
     def __init__(self, block: str, attempts: int, remote_traceback: str, cause: str) -> None:
-        self.block, self.attempts, self.remote_traceback = block, attempts, remote_traceback
+        self.block = block
+        self.attempts = attempts
+        self.remote_traceback = remote_traceback
         self.cause = cause
         super().__init__(f"{self.summary}\n{remote_traceback}".rstrip())
 
@@ -161,8 +163,12 @@ class WorkerFailed(RaysmError):
         remote_traceback: str = "",
         exit_code: int = 1,
     ) -> None:
-        self.rank, self.host, self.error_type, self.text = rank, host, error_type, text
-        self.remote_traceback, self.exit_code = remote_traceback, exit_code
+        self.rank = rank
+        self.host = host
+        self.error_type = error_type
+        self.text = text
+        self.remote_traceback = remote_traceback
+        self.exit_code = exit_code
         # A worker that a signal killed has no text.
         super().__init__(f"rank {rank} on {host}: {error_type}: {text}".rstrip(": "))
 
@@ -271,7 +277,9 @@ class JobFailed(RaysmError):
         self, message: str, *, job: str | None = None, reason: str = "", remote_traceback: str = ""
     ) -> None:
         # No __reduce__: the message alone makes it, and pickle brings the parts back with __dict__.
-        self.job, self.reason, self.remote_traceback = job, reason, remote_traceback
+        self.job = job
+        self.reason = reason
+        self.remote_traceback = remote_traceback
         super().__init__(message)
 
     @property

@@ -3,8 +3,7 @@
 They need the extra ``docs``.
 
 The pages in ``docs`` are plain Markdown. The site turns each listed name of the Python reference
-into its description,
-which mkdocstrings reads from the source: no module of raysm is imported.
+into its description, which mkdocstrings reads from the source: no module of raysm is imported.
 """
 
 import functools

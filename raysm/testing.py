@@ -144,7 +144,8 @@ class FakeSageMaker(Service):
         return Answer(files={VALUE: cloudpickle.dumps(value)})
 
     def _description(self, plan: Plan, answer: Answer, outputs: Path) -> dict[str, Any]:
-        now, api = datetime.now(UTC), plan.api
+        now = datetime.now(UTC)
+        api = plan.api
         # Describe's answer has no tags.
         description = {key: value for key, value in plan.request.items() if key != "Tags"} | {
             api.arn_key: api.arn(region="us-east-1", account="123456789012", name=plan.name),
@@ -198,7 +199,8 @@ class _Clients:
     """The operations of S3 and CloudWatch Logs that the client uses, in memory."""
 
     def __init__(self, fake: FakeSageMaker, name: str) -> None:
-        self._fake, self._name = fake, name
+        self._fake = fake
+        self._name = name
 
     def head_bucket(self, **_: Any) -> dict[str, Any]:
         # Every bucket exists, so the client creates none.

@@ -2,8 +2,8 @@
 
 As with S3, every instance gets all of them before it starts. While the job runs, files that
 instances write there are copied to the store, unfinished ones too, and files that their writer
-removes are removed there. All instances share the
-one store: if two write the same name, the later one stays.
+removes are removed there. All instances share the one store: if two write the same name, the later
+one stays.
 """
 
 import contextlib

@@ -65,9 +65,8 @@ class Checkpoints:
 
     sync_s: float = 2.0
     """Seconds from one look at the folder to the next; files that changed in between are uploaded.
-    The files that an
-    instance writes after the last look are lost if it is killed: AWS does not promise to upload
-    them."""
+    The files that an instance writes after the last look are lost if it is killed: AWS does not
+    promise to upload them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,8 +83,8 @@ class Api:
     denied: tuple[str, ...] = ()
     """Actions of SageMaker, CloudWatch Logs, IAM, STS and Systems Manager that the user's policy
     does not allow, ``iam:GetRole``, and the condition key ``sagemaker:EnableRemoteDebug``, by which
-    accounts forbid remote debugging (developer guide,
-    "Access a training container through AWS Systems Manager for remote debugging")."""
+    accounts forbid remote debugging (developer guide, "Access a training container through AWS
+    Systems Manager for remote debugging")."""
     rates: Mapping[str, float] = field(default_factory=dict)
     """Allowed requests a second by operation, ``{ListTrainingJobs = 2.0}``. AWS limits each account
     and region; the limit of ListTrainingJobs is 2 a second and cannot be raised (deepracer-on-aws,

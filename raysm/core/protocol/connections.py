@@ -184,7 +184,10 @@ def _listeners(address: str, port: int) -> Iterator[tuple[int, int]]:
     yield from found
 
 
-SOCK_DIAG, BY_FAMILY, REQUEST, ALL = 4, 20, 1, 0xFFFFFFFF
+SOCK_DIAG = 4
+BY_FAMILY = 20
+REQUEST = 1
+ALL = 0xFFFFFFFF
 """Numbers of linux/netlink.h and linux/sock_diag.h."""
 
 

@@ -79,7 +79,9 @@ def train_check(
     return replace(good("can be imported"), name="ray.train")
 
 
-GOOD, BAD, UNKNOWN = 0, 1, 3
+GOOD = 0
+BAD = 1
+UNKNOWN = 3
 """Exit codes: no problem; a problem; no known problem, but some checks could not be made."""
 
 POLICIES = {"user": USER, "role": ROLE}

@@ -7,8 +7,10 @@ import socket
 import sys
 from pathlib import Path
 
-CHANNEL, EMPTY = "doctor", "empty"
-"""The input of the job, and its file of zero bytes."""
+CHANNEL = "doctor"
+"""The input of the job."""
+EMPTY = "empty"
+"""Its file of zero bytes."""
 
 
 def describe(host: str, channel: str) -> str:

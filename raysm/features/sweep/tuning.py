@@ -435,7 +435,8 @@ def _cap_trial(job: Prepared, trials: int) -> Prepared:
     The service bounds the number of trials and the time of each; it promises no sum of both.
     """
     assert job.cap is not None, "only called with one"
-    limits, cluster = job.request.limits, job.request.cluster
+    limits = job.request.limits
+    cluster = job.request.cluster
     try:
         part = cap(
             job.cap.max_cost / trials,

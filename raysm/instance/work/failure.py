@@ -208,7 +208,8 @@ def _end_of_worker() -> str:
     return f"the process of a task on {labels[LABEL_HOST]} {how}"
 
 
-DETAIL, ADVICE = "Worker exit detail:", "Some common causes"
+DETAIL = "Worker exit detail:"
+ADVICE = "Some common causes"
 """Ray's message about an actor says between these words how its process ended."""
 UNEXPLAINED = ("connection error code 2", "The worker died unexpectedly")
 """Ray's words where it does not know how a process ended."""

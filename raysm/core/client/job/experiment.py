@@ -295,10 +295,8 @@ class Experiment:
         # Not by the codec of requests: it checks every field, which takes a second for a thousand
         # rows.
         data = json.loads(text)
-        data["status"], data["secondary"] = (
-            Status(data["status"]),
-            SecondaryStatus(data["secondary"]),
-        )
+        data["status"] = Status(data["status"])
+        data["secondary"] = SecondaryStatus(data["secondary"])
         data["metrics"] = {name: Summary(**summary) for name, summary in data["metrics"].items()}
         data["instances"] = tuple((kind, count) for kind, count in data["instances"])
         return cls(**data)

@@ -321,7 +321,8 @@ def _start(home: Path, command: tuple[str, ...]) -> ServerRecord:
             return record
         if ended and not is_server_locked(home) and not was_restarted:
             # Another server, which was just ending, may have held the lock.
-            (begin, process), was_restarted = _launch(home, command, log), True
+            begin, process = _launch(home, command, log)
+            was_restarted = True
         elif ended and not is_server_locked(home):
             raise ServiceError(
                 f"the embedded SageMaker ended with {process.returncode}; "

@@ -29,7 +29,8 @@ def plain(text: str) -> str:
 def thin(points: list[tuple[float, float]], max_points: int) -> None:
     """Thin a curve evenly along x if it has too many points; the first and the last one stay."""
     if len(points) > max_points:
-        (first_x, _), last = points[0], points[-1]
+        first_x = points[0][0]
+        last = points[-1]
         # Not every second point: old ones would be halved again and again, and soon be gone.
         width = 2 * (last[0] - first_x) / max_points or 1.0
         kept = {int((x - first_x) / width): (x, y) for x, y in reversed(points[:-1])}
@@ -63,7 +64,9 @@ def sparkline(
         return ""
     left = 64
     top = 22
-    (first_x, last_x), ys = (drawn[0][0], drawn[-1][0]), [y for _, y in drawn]
+    first_x = drawn[0][0]
+    last_x = drawn[-1][0]
+    ys = [y for _, y in drawn]
     low = min(ys)
     high = max(ys)
 

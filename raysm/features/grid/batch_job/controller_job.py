@@ -107,7 +107,8 @@ class ControllerJob:
 
 # -- the job definition
 
-VCPUS, MEMORY_MIB = "1", "2048"
+VCPUS = "1"
+MEMORY_MIB = "2048"
 """Resources of a definition that raysm registers. A controller mostly waits, and uses 100 MB for
 100,000 rows."""
 

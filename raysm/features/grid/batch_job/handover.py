@@ -41,7 +41,9 @@ FORMAT = 1
 MAX_BUNDLE_BYTES = 1 << 30
 """Most bytes of a ZIP, which is read into memory."""
 
-HANDOVER, SOURCE, WHEELS = "handover.json", "source", "wheels"
+HANDOVER = "handover.json"
+SOURCE = "source"
+WHEELS = "wheels"
 """Contents of the ZIP: the handover, and folders of the user's files."""
 
 BEGINNING = (1980, 1, 1, 0, 0, 0)

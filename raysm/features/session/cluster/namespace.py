@@ -76,7 +76,8 @@ class _Compiler(CachingCompiler):  # type: ignore[misc]
         if self._next is None:
             name: str = super().cache(transformed_code, number, raw_code)
             return name
-        (self._current, source), self._next = self._next, None
+        self._current, source = self._next
+        self._next = None
         lines = source.splitlines(keepends=True)
         code = transformed_code.splitlines(keepends=True)
         # IPython removes empty lines at the top.

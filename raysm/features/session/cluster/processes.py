@@ -192,7 +192,8 @@ LINGER_S = 0.5
 REASON_S = 5.0
 """How long to wait until Ray reports why a process has ended."""
 
-MIN_WIDTH, MAX_WIDTH = 2, 8
+MIN_WIDTH = 2
+MAX_WIDTH = 8
 """Limits of the number of processes for short calls: at least two, because a call may submit
 another one and wait for it; at most eight, because each takes 100 MB and short calls need no
 more."""

@@ -184,13 +184,11 @@ class NamespaceProcess:
         from raysm.features.session.cluster.namespace import Namespace, show_figures_inline
 
         show_figures_inline()
+        self._host = host
         scratch = base_paths().scratch
         # In the job's folder, which is removed at the end. Ray kills this process, so it cannot
         # clean up.
-        self._host, self._namespace = (
-            host,
-            Namespace(self._show, scratch if scratch.is_dir() else None),
-        )
+        self._namespace = Namespace(self._show, scratch if scratch.is_dir() else None)
         self._sender: OutputSender | None = None
         self._forwarder = forwarder
         self._sent = 0

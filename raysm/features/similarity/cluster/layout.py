@@ -196,9 +196,11 @@ CHUNK_BYTES = 256 << 20
 """Largest chunk that is sent, a fifth of a second at 10 Gbit/s. Ray repeats transfers of more than
 ten seconds."""
 
-MIN_CHUNKS, BALANCED_CHUNKS = 4, 64
-"""Fewest chunks of an instance, so that slots end at about the same time; and number of chunks of
-all instances beyond which more do not help."""
+MIN_CHUNKS = 4
+"""Fewest chunks of an instance, so that slots end at about the same time."""
+
+BALANCED_CHUNKS = 64
+"""Number of chunks of all instances beyond which more do not help."""
 
 
 def load(matrix: Source, queries: Source | None = None, *, small_bytes: int = 0) -> "Layout":

@@ -167,8 +167,8 @@ class Parallel:
     ``spread``: the replicas of one stage are, so that a pipeline goes over instances."""
     schedule: Schedule = "1f1b"
     """Order of a pipeline's work: ``gpipe`` (all forward, then all backward), ``1f1b`` (one
-    forward, one backward:
-    less memory), ``interleaved`` (several stages per worker: less idle time, more traffic)."""
+    forward, one backward: less memory), ``interleaved`` (several stages per worker: less idle time,
+    more traffic)."""
     microbatches: int | None = None
     """Parts of a worker's slice that go through the pipeline one after the other; None is four per
     worker of it. Layers that look at other rows (batch norm) see those of one part only, and the

@@ -58,9 +58,12 @@ from raysm.features.similarity.cluster.kernels.build import Unavailable
 MAX_PANEL_ROWS = 1 << 14
 MIN_PANEL_ROWS = 32
 
-STRIP_ROWS, STRIP_COLUMNS = 64, 256
-"""An overflowed product is not halved further than this. Products are padded to a multiple of so
-many columns."""
+STRIP_ROWS = 64
+"""An overflowed product is not halved further than to so many rows."""
+
+STRIP_COLUMNS = 256
+"""An overflowed product is not halved further than to so many columns, and products are padded to a
+multiple of them."""
 
 GROUP = 64
 """Number of entries of a row whose largest is compared first; it divides ``STRIP_COLUMNS``. In a
@@ -78,9 +81,11 @@ MIN_FREE = 1 << 30
 LEAST = -65504.0
 LENGTHS = (1, 7, 8, 9, 127, 128, 129, 136, 300, 768, 1021)
 
-EXTRA, ALIGNED = 6, 8
-"""Columns that a panel adds to the rows' own, see ``bounds``; and the multiple of columns that
-tensor cores need."""
+EXTRA = 6
+"""Columns that a panel adds to the rows' own, see ``bounds``."""
+
+ALIGNED = 8
+"""The multiple of columns that tensor cores need."""
 
 LARGEST_EXPONENT = 12
 """Largest binary exponent of a panel's scale, for rows that are nearly all alike."""
@@ -91,8 +96,11 @@ WIDE_BYTES = 256 << 20
 PIECE = 2.0**-11
 """Weight of the second piece of a number."""
 
-LANES, LEAF = 8, 128
-"""Number of running sums of a row, and most elements of a row that NumPy does not halve."""
+LANES = 8
+"""Number of running sums of a row."""
+
+LEAF = 128
+"""Most elements of a row that NumPy does not halve."""
 
 LAST_KEY = 2**63 - 1
 """The key that comes after every other, less 2**63."""

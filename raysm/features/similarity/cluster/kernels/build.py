@@ -31,7 +31,9 @@ from raysm.core.protocol import names
 from raysm.core.protocol.paths import kernels_folder
 from raysm.instance import environment
 
-ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA = 158, 0x1023, 18
+ARCH_PRCTL = 158
+ARCH_REQ_XCOMP_PERM = 0x1023
+XFEATURE_XTILEDATA = 18
 """Linux's numbers on x86-64 of the system call, the request, and the feature: the tiles in a
 thread's state."""
 

@@ -121,7 +121,8 @@ class Full(Mode):
 
     def split(self, task: TileTask, arrays: Piece, ranges: Ranges) -> Iterator[tuple[int, Piece]]:
         pieces: dict[int, dict[str, NDArray[Any]]] = defaultdict(dict)
-        (rows, columns), scores = numbers_of(task), arrays["scores"]
+        rows, columns = numbers_of(task)
+        scores = arrays["scores"]
         for at, some in ranges.of(rows):
             pieces[at] |= {"rows": rows[some], "columns": columns, "scores": scores[some]}
         if task.mirrored:

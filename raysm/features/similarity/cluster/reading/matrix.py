@@ -53,7 +53,10 @@ ID_ROWS = 1 << 17
 
 ROWS = "rows.npy"
 IDS = "ids.parquet"
-DATA, INDICES, INDPTR, SHAPE = "data.npy", "indices.npy", "indptr.npy", "shape.npy"
+DATA = "data.npy"
+INDICES = "indices.npy"
+INDPTR = "indptr.npy"
+SHAPE = "shape.npy"
 """Files that a converted file becomes: its rows, or the three arrays of CSR with their shape; and
 its ids, if any."""
 

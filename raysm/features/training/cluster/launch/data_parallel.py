@@ -74,11 +74,10 @@ RAY_TRAIN = {
     SHUTDOWN_TIMEOUT: "5",
 }
 UNUSED = ("DatasetsCallback", "PlacementGroupCleanerCallback")
-"""Callbacks of Ray Train that raysm leaves out.
-The first imports Ray Data just when the workers start. The second asks the dashboard once a second
-whether the
-controller lives, so that the whole dashboard would start: twelve processes, and an agent on every
-instance. What it removes ends with the job.
+"""Callbacks of Ray Train that raysm leaves out. The first imports Ray Data just when the workers
+start. The second asks the dashboard once a second whether the controller lives, so that the whole
+dashboard would start: twelve processes, and an agent on every instance. What it removes ends with
+the job.
 """
 OWN_RETRIES = {"controller_failure_limit": 1, "max_preemption_failures": 0}
 """Ray Train retries nothing by itself: ``launch`` does, and logs it."""

@@ -87,8 +87,7 @@ def blame_early_end(error: WorkerFailed, ended_well: Iterable[tuple[int, str]]) 
 
 def is_consequence(error: WorkerFailed) -> bool:
     # The messages of a worker that the kernel killed do not say why it ended. Other signals may
-    # follow a lost peer:
-    # NCCL's watchdog aborts.
+    # follow a lost peer: NCCL's watchdog aborts.
     return error.exit_code != 128 + signal.SIGKILL and bool(
         LOST_PEER.search(f"{error.error_type} {error.text}")
     )

@@ -159,7 +159,8 @@ class Session:
         self.is_diverged = is_diverged
         if is_diverged:
             self.diverged_rank = self.first_rank(not math.isfinite(own.item()))
-        step, rank = self.position.steps, self.diverged_rank
+        step = self.position.steps
+        rank = self.diverged_rank
         is_trial = report.listener() is not None or TRIAL in environment.inherited()
         self._write([Metric(name="loss", value=mean, step=step, rank=rank)], is_silent=is_trial)
 
