@@ -163,7 +163,10 @@ def _catches_signal(pid: int) -> bool:
 
 
 def _is_paused(pid: int) -> bool:
-    """Return whether a process waits for any signal, such as in ``signal.pause``, which this one's would end."""
+    """Return whether a process waits for any signal, as ``signal.pause`` does.
+
+    The signal of this module would end such a wait.
+    """
     with contextlib.suppress(OSError), open(f"/proc/{pid}/wchan") as file:
         return re.search(r"sys_pause|sigsuspend", file.read()) is not None
     return False

@@ -5,9 +5,9 @@ It has if no instance has output or work for ``stall_s`` seconds.
 While lines come, nothing is looked at. Without a line, the head asks all instances for a snapshot
 four times in ``stall_s``. Between two snapshots an instance shows life if
 
-- a process of the user's code is new, used more than ``CPU_SHARE`` of a core, could have run but got
-  no core because of others, or read and wrote more than ``IO_BYTES_PER_S``; its children count with
-  it, idle workers of Ray do not,
+- a process of the user's code is new, used more than ``CPU_SHARE`` of a core, could have run but
+  got no core because of others, or read and wrote more than ``IO_BYTES_PER_S``; its children count
+  with it, idle workers of Ray do not,
 - Ray's raylet started workers or installed packages, with more than ``RAY_CPU_SHARE`` of a core, or
   its workers without a task, which may still start, used more than ``CPU_SHARE`` of a core each,
 - a kernel used the memory of a GPU, or
