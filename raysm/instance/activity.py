@@ -30,6 +30,8 @@ class Activity:
     """Number of Ray's workers without a task; one that still starts is among them."""
     idle_cpu_s: float = 0.0
     """Their processor seconds."""
+    is_idle_starved: bool = False
+    """True if one of them could run, but got no core because others used them all."""
     gpu_percent: int = 0
     """Share of the last moment in which a kernel ran, on the busiest GPU."""
     gpu_memory_percent: int = 0

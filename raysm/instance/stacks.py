@@ -98,21 +98,26 @@ def _describe(
         threads=_relevant(map(_explain, threads)),
         is_still=threads[:1] == parse(first.text)[:1],
         busy=max(0.0, second.cpu_s - first.cpu_s) / seconds,
-        is_starved=_is_starved(first, second),
+        is_starved=_is_starved(first.runnable_s, second.runnable_s, second.at_s - first.at_s),
     )
 
 
-def _is_starved(first: _Sample, second: _Sample) -> bool:
-    least_s = RUNNABLE_SHARE * (second.at_s - first.at_s)
+def _is_starved(before: Mapping[str, float], after: Mapping[str, float], seconds: float) -> bool:
     return any(
-        runnable_s - first.runnable_s[thread] >= least_s
-        for thread, runnable_s in second.runnable_s.items()
-        if thread in first.runnable_s
+        runnable_s - before[thread] >= RUNNABLE_SHARE * seconds
+        for thread, runnable_s in after.items()
+        if thread in before
     )
 
 
 def _runnable_s(pid: int) -> dict[str, float]:
-    threads = {}
+    """Return the seconds that each thread has run or waited for a core.
+
+    It is empty on a machine with free cores, where it says nothing and takes time to read.
+    """
+    threads: dict[str, float] = {}
+    if os.getloadavg()[0] <= (os.cpu_count() or 1):
+        return threads
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
             with (
@@ -194,8 +199,6 @@ def _sample(files: dict[int, int]) -> dict[int, _Sample]:
             if waiting[pid][1] >= QUIET_POLLS:
                 del waiting[pid]
     samples = {}
-    # It takes time for many threads, and says nothing on a machine with free cores.
-    is_full = os.getloadavg()[0] > (os.cpu_count() or 1)
     for pid, file in files.items():
         with contextlib.suppress(OSError, ValueError, IndexError):
             with open(f"/proc/{pid}/fd/{file}", "rb") as content:
@@ -204,8 +207,9 @@ def _sample(files: dict[int, int]) -> dict[int, _Sample]:
                 fields = content.read().rpartition(b")")[2].split()
             ticks = int(fields[11]) + int(fields[12])
             cpu_s = ticks / os.sysconf("SC_CLK_TCK")
-            runnable_s = _runnable_s(pid) if is_full else {}
-            samples[pid] = _Sample(text, cpu_s, fields[0].decode(), time.monotonic(), runnable_s)
+            samples[pid] = _Sample(
+                text, cpu_s, fields[0].decode(), time.monotonic(), _runnable_s(pid)
+            )
     return samples
 
 
@@ -260,11 +264,22 @@ class Snapshot:
 
 def read_snapshot(host: str, *, has_own_network: bool) -> Snapshot:
     """Return a snapshot of this instance. Blocks for two samples of its stacks."""
-    processes = tuple(read_stacks(host))
     pids = [*_find_files()]
     idle = [pid for pid in pids if _title(pid) == IDLE]
+    before_s, before = time.monotonic(), [_runnable_s(pid) for pid in idle]
+    processes = tuple(read_stacks(host))
+    seconds = time.monotonic() - before_s
+    # A worker has no task, and so this title, until its actor is made.
+    is_starved = any(
+        _is_starved(runnable_s, _runnable_s(pid), seconds)
+        for pid, runnable_s in zip(idle, before, strict=True)
+    )
     activity = read_activity(pids, idle, has_own_network=has_own_network)
-    return Snapshot(host=host, processes=processes, activity=activity)
+    return Snapshot(
+        host=host,
+        processes=processes,
+        activity=replace(activity, is_idle_starved=is_starved),
+    )
 
 
 def parts_of(host: str, number: int, *, has_own_network: bool) -> Iterator[StacksPart]:

@@ -119,7 +119,7 @@ def shows_work(before: _Look, after: _Look) -> bool:
     processes = before.processes
     for snapshot in after.snapshots:
         activity = snapshot.activity
-        if activity.gpu_memory_percent > 0:
+        if activity.gpu_memory_percent > 0 or activity.is_idle_starved:
             return True
         known = earlier.get(snapshot.host)
         if known is not None:
