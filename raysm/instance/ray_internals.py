@@ -182,6 +182,24 @@ LOGGER = "ray._private.worker"
 
 # Used by workloads
 
+RUN_TRAINER = Internal(
+    "ray.train.v2.api.data_parallel_trainer",
+    "DataParallelTrainer._initialize_and_run_controller",
+    "let Ray Train save its work after SIGTERM",
+)
+# Since Ray 2.60.
+PREEMPTION_INFO = Internal(
+    "ray.train", "get_preemption_info", "let Ray Train save its work after SIGTERM"
+)
+DRAIN_NODE = Internal(
+    "ray._raylet", "InnerGcsClient.drain_node", "let Ray Train save its work after SIGTERM"
+)
+DRAIN_REASONS = Internal(
+    "ray.core.generated.autoscaler_pb2",
+    "DrainNodeReason",
+    "let Ray Train save its work after SIGTERM",
+)
+
 PYDANTIC = Internal(
     "ray._common.pydantic_compat",
     "PYDANTIC_INSTALLED",

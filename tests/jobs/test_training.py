@@ -8,7 +8,8 @@ import raysm
 from raysm.core.protocol.events import Metric
 from raysm.core.protocol.job_api import PROCESSING
 from raysm.core.request import Cluster, Input, JobRequest
-from tests.support.jobs import ENDS_S, completed, started, training_request
+from raysm.instance.ray_internals import PREEMPTION_INFO
+from tests.support.jobs import ENDS_S, completed, script_request, started, training_request
 
 VARIABLES = """
 import json, os, signal, sys, time
@@ -262,3 +263,58 @@ def test_a_loop_that_one_rank_leaves_fails_with_the_name_of_that_rank(tmp_path):
     first = outcome.failure_reason.splitlines()[0]
     assert first.startswith("rank 1 on algo-1: its loop ended after 2 steps")
     assert "while rank 0 on algo-1 began number 3" in first
+
+
+# A trainer without torch, whose import is 2 s of a core in each worker. The last lines of workers may
+# not reach the log, so that they tell an actor.
+RAY_TRAIN = """
+import os, time, ray, ray.train
+from ray.train import RunConfig, ScalingConfig
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+@ray.remote(num_cpus=0)
+class Told:
+    def __init__(self):
+        self.by_rank = {}
+    def add(self, rank, ranks, left_s):
+        self.by_rank[rank] = ranks, 0 < left_s <= 100
+    def read(self):
+        return sorted(self.by_rank.items())
+def loop(config):
+    print("trains", flush=True)
+    while (info := ray.train.get_preemption_info()) is None:
+        time.sleep(0.1)
+    left_s = info.deadline_ms / 1000 - time.time()
+    rank = ray.train.get_context().get_world_rank()
+    ray.get(config["told"].add.remote(rank, info.preempted_ranks, left_s))
+ray.init()
+told = Told.remote()
+DataParallelTrainer(
+    loop,
+    train_loop_config={"told": told},
+    scaling_config=ScalingConfig(num_workers=2),
+    run_config=RunConfig(storage_path=os.environ["SM_OUTPUT_DATA_DIR"]),
+).fit()
+print("told", ray.get(told.read.remote()), flush=True)
+print("Ray has", sum(node["Alive"] for node in ray.nodes()), "nodes", flush=True)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.namespace
+def test_ray_train_learns_of_a_stop_on_every_rank_and_its_program_goes_on_when_they_have_saved(
+    tmp_path,
+):
+    if PREEMPTION_INFO.find() is None:
+        pytest.skip("this release of Ray has no ray.train.get_preemption_info()")
+    environment = {"RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300"}
+    request = script_request(tmp_path, RAY_TRAIN, cluster=Cluster(count=2), environment=environment)
+    with started(request, tmp_path / "job") as (job, log):
+        log.wait_for_text("trains")
+        job.stop()
+        outcome = job.wait(timeout_s=ENDS_S)
+        text = log.text()
+        assert outcome.status == "Stopped", f"{outcome.failure_reason}\n{text}"
+        assert "Ray's 2 nodes drain" in text
+        assert "told [(0, ([0, 1], True)), (1, ([0, 1], True))]" in text
+        assert "Ray has 2 nodes" in text
+        assert outcome.exit_codes == {"algo-1": 0, "algo-2": 0}

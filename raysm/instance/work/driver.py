@@ -9,14 +9,10 @@ failure record if the workload failed.
 
 import contextlib
 import gc
-import importlib.util
 import logging
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 
 from raysm.core.protocol import payload as payloads
 from raysm.core.protocol import stack_signal
@@ -29,7 +25,9 @@ from raysm.instance.children import WAIT
 from raysm.instance.environment import Environment
 from raysm.instance.exit_status import exception_beside
 from raysm.instance.ray_imports import import_ray_lean
+from raysm.instance.work.after_import import AfterImport
 from raysm.instance.work.failure import failure_of, pickled_exception
+from raysm.instance.work.preemption import drain_while_ray_train_runs
 from raysm.instance.work.runner import keep_pickle, load_runner, note_beginning
 
 
@@ -55,6 +53,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         sys.path.insert(0, str(payload.source))
         if storage := environments.train_storage():
             set_default_storage(storage)
+        drain_while_ray_train_runs(payload.request.chosen_grace_s)
         # Collections during imports find nothing, and take 0.03 s.
         gc.disable()
         runner = load_runner(payload, environment)
@@ -117,34 +116,10 @@ def set_default_storage(uri: str) -> None:
     Ray's own default, ``~/ray_results``, is a folder of one instance. With several instances Ray
     Train refuses the first checkpoint: "Unable to set up cluster storage".
     """
-    sys.meta_path.insert(0, _TrainConstantsFinder(uri))
-
-
-class _TrainConstantsFinder(MetaPathFinder):
-    """Finds the module of Ray's constants once, and changes the constant after its import.
-
-    It does so right after the import.
-    """
-
-    def __init__(self, uri: str) -> None:
-        self._uri = uri
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname != TRAIN_CONSTANTS:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            run = spec.loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                run(module)
-                vars(module)["DEFAULT_STORAGE_PATH"] = self._uri
-
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
+    setting = {"DEFAULT_STORAGE_PATH": uri}
+    sys.meta_path.insert(
+        0, AfterImport(TRAIN_CONSTANTS, lambda module: vars(module).update(setting))
+    )
 
 
 if __name__ == "__main__":
