@@ -190,7 +190,7 @@ def _find_plain_command() -> Callable[[], object]:
 def _run_or_start_plainly(command: Callable[[], object]) -> None:
     """Run Ray's command; if that fails, start Ray plainly.
 
-    It fails if it ends before its node is registered, or does not register it.
+    It failed if it ended before its node was registered, or has not registered it.
     """
     is_registered = threading.Event()
     if can_start_plainly():
@@ -417,7 +417,7 @@ def _connects(host: str, port: int) -> bool:
 def postpone_dashboard(port: DashboardPort | None) -> None:
     """Make Ray start the monitor, the dashboard and its agents at a first connection to ``port``.
 
-    None starts them later.
+    With None they start later.
 
     If the dashboard does not start, the node continues without it. Once the dashboard has answered,
     Ray watches it, and its end ends the node.

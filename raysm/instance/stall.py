@@ -1,6 +1,6 @@
 """Decide whether the job has stalled.
 
-It has if no instance has output or work for ``stall_s`` seconds.
+It has stalled if no instance has output or work for ``stall_s`` seconds.
 
 While lines come, nothing is looked at. Without a line, the head asks all instances for a snapshot
 four times in ``stall_s``. Between two snapshots an instance shows life if

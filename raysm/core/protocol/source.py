@@ -208,7 +208,7 @@ class Source:
     def hiding(self) -> list[str]:
         """The files that hide modules of Python's standard library.
 
-        They do because their folder is the first in the path.
+        Their folder is the first in the path.
         """
         own = sys.stdlib_module_names
         return [

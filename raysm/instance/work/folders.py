@@ -1,6 +1,6 @@
 """The working folders of programs: that of a script, and that of training workers.
 
-A script's is with ``in_state`` or without.
+With ``in_state``, a script's folder is the state folder.
 """
 
 import contextlib

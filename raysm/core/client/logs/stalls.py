@@ -1,6 +1,6 @@
 """Find in the newest lines of a job's log whether it has stalled.
 
-It has if no sign of life follows the head's event.
+It has stalled if no sign of life follows the head's event.
 """
 
 from collections.abc import Iterator, Mapping

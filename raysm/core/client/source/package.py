@@ -129,7 +129,7 @@ def source_of_kind(kind: type[Workload]) -> Source | None:
 def own_modules(fn: Callable[..., Any]) -> Iterator[ModuleType]:
     """Yield the user's modules beside that of ``fn``, or else those beside the program's.
 
-    The latter if ``fn`` is not in one of the user's modules.
+    The latter are used if ``fn`` is not in one of the user's modules.
     """
     main = sys.modules.get("__main__")
     home = _home(fn) or (None if main is None else _home(main))
