@@ -5,6 +5,7 @@ import sys
 import pytest
 
 import raysm
+from raysm.cli import main as cli
 from raysm.core.client.logs.stalls import find_stall
 from raysm.core.protocol.events import State, parse
 from raysm.errors import JobFailed
@@ -67,7 +68,7 @@ def states_of(job):
     return [event for event in events if isinstance(event, State)]
 
 
-def test_rank_that_left_the_loop_is_named_in_the_log_and_by_the_status(submit):
+def test_rank_that_left_the_loop_is_named_in_the_log_and_by_the_status(submit, capsys):
     job = submit(LEFT_THE_LOOP, raysm.TorchScript, count=2)
     # On a machine without a free core, the imports before may look like a stall.
     until(lambda: "rank 0 waits in barrier (hang.py:10)" in find_stall(job.chain))
@@ -75,6 +76,9 @@ def test_rank_that_left_the_loop_is_named_in_the_log_and_by_the_status(submit):
     assert "rank 1 is in `time.sleep(3600)  # rank 1 stays here` (hang.py:9)" in sentence
     assert sentence in [state.detail for state in states_of(job) if state.name == "stalled"]
     assert not job.done()
+    capsys.readouterr()
+    assert cli.main(["status", job.name]) == 0
+    assert f"has stalled: {sentence}" in capsys.readouterr().out
 
 
 def test_stall_is_the_reason_of_a_job_that_it_fails(submit):

@@ -228,6 +228,12 @@ def test_stall_of_a_job_is_found_unless_it_showed_life_since(remote, job, after,
     assert find_stall(job.chain) == found
 
 
+def test_status_of_a_job_needs_no_permission_to_read_its_log(remote, job):
+    remote.write_log(job.name, "algo-1", [(NOW_MS, STALLED)])
+    remote.fail("describe_log_streams", refusal("AccessDeniedException", "no"))
+    assert find_stall(job.chain) == ""
+
+
 def test_job_that_has_ended_or_written_nothing_has_not_stalled(remote, job):
     assert find_stall(job.chain) == ""
     remote.write_log(job.name, "algo-1", [(NOW_MS, STALLED)])
