@@ -44,7 +44,7 @@ FAREWELL_S = 3.0
 DIGEST_BYTES_PER_S = 50e6
 """The speed at which the slowest worker computes digests, for the head's timeout."""
 PROBE_S = 0.02
-OWN_END_S = 10.0
+OWN_END_S = 30.0
 """Seconds that a program has to end by itself once it has reported the value at which the job ends;
 it then knows more about the reason, such as the last checkpoint."""
 LINE_POLL_S = 5.0

@@ -92,7 +92,8 @@ time.sleep(600)
 """
 
 
+@pytest.mark.long
 def test_a_program_that_goes_on_after_it_has_reported_the_value_is_ended(tmp_path):
-    with Cluster(tmp_path, dataclasses.replace(JOB), driver=CATCHES) as cluster:
+    with Cluster(tmp_path, JOB, driver=CATCHES) as cluster:
         assert cluster.start().wait() == {"algo-1": 1}
         assert cluster.failure("algo-1") == "loss is nan at step 8"
