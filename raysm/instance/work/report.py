@@ -70,7 +70,9 @@ def report(
         lines = [report_line(report_made, Path(str(trial_folder)))]
     # A job of Ray's own prints into Ray's log, which only people read.
     elif RAYS_JOB not in variables and environment.base_paths(variables).resource_config.exists():
-        metrics_made = metrics_of(values, step, None if rank is None else int(rank))
+        # Another launcher may use the name for something else.
+        is_number = rank is not None and rank.isdecimal()
+        metrics_made = metrics_of(values, step, int(rank or 0) if is_number else None)
         lines = [line(metric) for metric in metrics_made]
         diverged = find_diverged(metrics_made, variables.get(STOP_ON_NAN))
     else:

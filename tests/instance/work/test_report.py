@@ -40,6 +40,12 @@ def test_another_rank_than_0_reports_its_first_value_that_is_not_finite_and_noth
     assert math.isnan(metric.value)
 
 
+def test_a_rank_that_is_no_number_does_not_fail_the_program(in_job, capsys):
+    in_job(RANK="worker-1")
+    raysm.report(loss=math.nan)
+    assert [metric.rank for metric in reported(capsys)] == [None]
+
+
 def test_a_value_at_which_the_job_ends_is_in_the_log_before_the_program_is_stopped(in_job, capsys):
     in_job(RAYSM_STOP_ON_NAN="loss")
     raysm.report(step=1, loss=0.5, accuracy=math.nan)
