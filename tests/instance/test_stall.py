@@ -10,7 +10,7 @@ from raysm.core.protocol.stacks import Frame, ProcessStack, Thread
 from raysm.instance.activity import Activity
 from raysm.instance.lifecycle import Recovered, Stalled
 from raysm.instance.stacks import Snapshot
-from raysm.instance.stall import StallWatch
+from raysm.instance.stall import MAX_LINES, StallWatch
 from tests.support.pages import outputs
 
 STALL_S = 300.0
@@ -43,7 +43,9 @@ class World:
         self.watch = StallWatch(STALL_S, self.now_s, **options)
         self.looks = 0
 
-    def run(self, seconds, *, cpu=(), io=(), network=0.0, lines_every_s=None):
+    def run(
+        self, seconds, *, cpu=(), io=(), network=0.0, ray_cpu=0.0, idle_cpu=0.0, lines_every_s=None
+    ):
         """Let time pass; return the events. ``cpu`` and ``io`` are rates of the processes in order."""
         events = []
         until_s = self.now_s + seconds
@@ -60,7 +62,10 @@ class World:
                 )
             ]
             self.activity = replace(
-                self.activity, network_bytes=self.activity.network_bytes + int(network)
+                self.activity,
+                network_bytes=self.activity.network_bytes + int(network),
+                ray_cpu_s=self.activity.ray_cpu_s + ray_cpu,
+                idle_cpu_s=self.activity.idle_cpu_s + idle_cpu,
             )
             if lines_every_s and self.now_s - line_s >= lines_every_s:
                 line_s = self.now_s
@@ -110,20 +115,41 @@ def test_work_of_one_process_or_of_the_network_is_life(work):
     assert not World(WAITING, SLEEPING).run(4 * STALL_S, **work)
 
 
+def test_what_idle_processes_and_idle_ray_do_is_no_life():
+    world = World(WAITING, SLEEPING)
+    world.activity = Activity(network_bytes=10**9, ray_cpu_s=1e4, idle_workers=8, idle_cpu_s=1e4)
+    idle = {"cpu": [0.01, 0.01], "io": [8300, 700], "network": 30_000}
+    assert stalls(world.run(2 * STALL_S, **idle, ray_cpu=0.02, idle_cpu=0.08))
+
+
 def test_packages_that_ray_installs_are_life():
-    world = World(WAITING, SLEEPING)
-    for _ in range(40):
-        world.activity = replace(world.activity, ray_cpu_s=world.activity.ray_cpu_s + 10)
-        assert not world.run(STALL_S / 8)
+    assert not World(WAITING, SLEEPING).run(4 * STALL_S, ray_cpu=0.5)
 
 
-def test_workers_that_still_start_are_life_and_idle_ones_are_not():
+def test_workers_that_still_start_are_life():
     world = World(WAITING, SLEEPING)
-    world.activity = replace(world.activity, idle_workers=4)
-    for _ in range(40):
-        world.activity = replace(world.activity, idle_cpu_s=world.activity.idle_cpu_s + 10)
-        assert not world.run(STALL_S / 8)
-    assert stalls(world.run(2 * STALL_S))
+    world.activity = Activity(idle_workers=4)
+    assert not world.run(4 * STALL_S, idle_cpu=0.9)
+
+
+def test_worker_that_gets_no_core_while_it_starts_is_life():
+    world = World(WAITING, SLEEPING)
+    world.activity = Activity(idle_workers=1, is_idle_starved=True)
+    assert not world.run(4 * STALL_S)
+
+
+def test_job_in_which_only_library_code_runs_stalls_too():
+    server = process(0, Frame(file="/lib/selectors.py", line=9, function="select"), role="driver")
+    [stall] = World(server).run(2 * STALL_S)
+    assert "driver" in stall.sentence
+
+
+def test_stacks_of_a_large_job_are_cut():
+    ranks = [process(number, *[own(line) for line in range(number, 30)]) for number in range(20)]
+    [stall] = World(*ranks).run(2 * STALL_S)
+    lines = stall.stacks.splitlines()
+    assert len(lines) == MAX_LINES + 1
+    assert "raysm stacks" in lines[-1]
 
 
 def test_kernels_that_use_the_memory_of_a_gpu_are_life():
