@@ -53,7 +53,7 @@ class Cap:
     """Seconds for which each instance may be billed, in the job and its follow-ups together."""
     max_runtime_s: int
     """The job's time limit: the user's, or ``paid_s`` without the 120 s of the stop."""
-    has_follow_ups: bool = False
+    has_follow_ups: bool
 
     @property
     def is_reason(self) -> bool:

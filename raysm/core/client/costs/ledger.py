@@ -207,11 +207,13 @@ def _settled(entry: Entry, service: Service, now_s: float) -> Entry | None:
             return None
         jobs = chain.descriptions()
     except JobNotFound:
-        # It was removed; what it has cost is not known, and not 0.
-        return replace(entry, usd=entry.most_usd)
+        jobs = []
     except (ServiceError, InvalidRequest):
         return None
-    seconds = sum(map(_billed_s, jobs)) + _warm_s(jobs[-1])
+    if not jobs or len(jobs) < len(chain.names):
+        # It was removed, or one of its follow-ups: what it has cost is not known, and not 0.
+        return replace(entry, usd=entry.most_usd)
+    seconds = sum(map(_billed_s, jobs)) + sum(map(_warm_s, jobs))
     times = [job.started.timestamp() for job in jobs if job.started is not None]
     ends = [job.ended.timestamp() for job in jobs if job.ended is not None]
     return replace(

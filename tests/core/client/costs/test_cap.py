@@ -51,6 +51,18 @@ def test_a_cap_that_does_not_pay_for_minutes_is_refused_with_the_amount_that_doe
     assert cap(3.74, usd_per_hour=32.0, max_runtime_s=DAY_S).max_runtime_s >= MIN_PAID_S
 
 
+@pytest.mark.parametrize("keep_alive_s", [0, 600])
+def test_the_shortest_run_that_is_worth_a_start_counts_its_stop_and_its_warm_pool(keep_alive_s):
+    # At 3600 USD an hour, a second costs 1 USD.
+    least = MIN_PAID_S + STOP_GRACE_S + keep_alive_s
+    rules = {"usd_per_hour": 3600.0, "max_runtime_s": DAY_S, "keep_alive_s": keep_alive_s}
+    assert cap(least, **rules).max_runtime_s == MIN_PAID_S
+    with pytest.raises(InvalidRequest) as refused:
+        cap(least - 1, **rules)
+    assert refused.value.remedy.startswith(f"give at least {least:,.2f} USD")
+    assert ("10 min in a warm pool" in str(refused.value)) is bool(keep_alive_s)
+
+
 @pytest.mark.parametrize("amount", [0, -1, True, float("nan"), float("inf"), "14"])
 @pytest.mark.parametrize("name", ["max_cost", "max_cost_per_day", "price_per_hour"])
 def test_an_amount_that_is_none_is_refused_by_its_name(name, amount):
@@ -213,6 +225,11 @@ def test_a_chain_ends_where_its_cap_does_not_pay_for_another_job():
 def test_spot_capacity_that_billed_less_than_it_ran_leaves_the_rest_to_a_follow_up():
     job = answered(EnableManagedSpotTraining=True, BillableTimeInSeconds=3000)
     assert capped(follow_up(job, TAGS).request)[0] == 7200 - 3000 - STOP_GRACE_S
+
+
+def test_spot_capacity_that_nothing_continues_was_ended_by_its_cap_all_the_same():
+    job = answered(EnableManagedSpotTraining=True, BillableTimeInSeconds=3000)
+    assert budget_used(job).startswith(USED)
 
 
 def test_a_job_that_its_cap_ended_raises_that_with_the_way_to_continue(remote, script):

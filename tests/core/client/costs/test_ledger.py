@@ -2,13 +2,16 @@
 
 import concurrent.futures
 import itertools
+import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from raysm.cli.sending import facts
-from raysm.core.client.costs.ledger import DAY_S, Entry, Ledger
+from raysm.core.client.costs.cap import cap
+from raysm.core.client.costs.ledger import DAY_S, Entry, Ledger, most_usd
 from raysm.core.client.submit import prepare, submit
-from raysm.core.request import Limits
+from raysm.core.request import Cluster, JobRequest, Limits
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.features.script.request import Script
 from tests.support.client_jobs import M5
@@ -152,3 +155,60 @@ def test_a_job_of_which_the_service_does_not_tell_stays_at_its_most(
     remote.fail("describe_training_job", error)
     with pytest.raises(InvalidRequest, match="max_cost_per_day"):
         send(remote, script, max_cost=8, max_cost_per_day=15)
+
+
+def cost_of(home):
+    """Return what is counted for today and yesterday: a test may run at midnight."""
+    now_s = time.time()
+    return sum(Ledger(home, lambda at_s=at_s: at_s).day().usd for at_s in (now_s, now_s - DAY_S))
+
+
+VOLUME_USD = 30 * 0.154 / 730
+"""An hour of a volume of 30 GB in eu-west-1."""
+
+
+def test_what_a_job_and_its_warm_pool_have_cost_is_noted_when_it_has_ended(
+    remote, script, own_home
+):
+    limits, shape = Limits(**PRICED), Cluster("ml.m5.large", count=2, keep_alive_s=900)
+    job = submit(Script(str(script)), cluster=shape, on=remote.service, limits=limits)
+    most = 2 * (1 + VOLUME_USD) * (6 * HOUR_S + 120 + 900) / HOUR_S
+    assert Ledger(remote.service.home).day().usd == pytest.approx(most)
+    begun = datetime.now(UTC) - timedelta(minutes=15)
+    remote.sagemaker.end(job.name, "Completed", BillableTimeInSeconds=600, TrainingStartTime=begun)
+    Ledger(remote.service.home).settle(remote.service)
+    paid = 2 * (1 + VOLUME_USD) * (600 + 900) / HOUR_S
+    assert cost_of(remote.service.home) == pytest.approx(paid)
+
+
+def test_a_job_that_was_removed_has_cost_its_most(remote, script, own_home):
+    job = send(remote, script, max_cost=8)
+    del remote.sagemaker.jobs[job.name]
+    Ledger(remote.service.home).settle(remote.service)
+    assert cost_of(remote.service.home) == pytest.approx(8.0)
+    # The day after it does not count any more.
+    tomorrow = Ledger(remote.service.home, lambda: time.time() + 2 * DAY_S)
+    assert tomorrow.day().jobs == 0
+
+
+@pytest.mark.parametrize(("ago", "settles"), [(timedelta(hours=1), False), (timedelta(2), True)])
+def test_a_follow_up_that_is_due_counts_until_nobody_has_sent_it_for_a_day(
+    remote, script, own_home, ago, settles
+):
+    job = send(remote, script, max_restarts=1)
+    ended = datetime.now(UTC) - ago
+    remote.sagemaker.end(
+        job.name, "Stopped", "MaxRuntimeExceeded", BillableTimeInSeconds=60, TrainingEndTime=ended
+    )
+    ledger = Ledger(remote.service.home)
+    before = ledger.day().usd
+    ledger.settle(remote.service)
+    assert (ledger.day().usd < before) is settles
+
+
+def test_follow_ups_and_the_cap_bound_what_a_job_can_cost():
+    limits = Limits(max_runtime_s=3480, max_restarts=2)
+    request = JobRequest(name="a", workload=Script("s.py"), cluster=M5, limits=limits)
+    assert most_usd(request, 5.0, None) == 15.0
+    capped = cap(8, usd_per_hour=5.0, max_runtime_s=3480, has_follow_ups=True)
+    assert most_usd(request, 5.0, capped) == 8.0
