@@ -72,11 +72,13 @@ class Stage(nn.Module):
         self._precision = precision
         self.expects_trial = False
         """A new ``PipelineStage`` makes the next call, on uninitialised memory, to learn shapes."""
+        self.is_trial = False
+        """The last call was such a trial; torch may compute the loss of its output."""
 
     def forward(self, *inputs: Any) -> Any:
-        is_trial = self.expects_trial
+        self.is_trial = self.expects_trial
         self.expects_trial = False
-        with without_trace(self.part, self._device) if is_trial else contextlib.nullcontext():
+        with without_trace(self.part, self._device) if self.is_trial else contextlib.nullcontext():
             with autocast(self._device, self._precision):
                 return self.part(*inputs)
 
@@ -259,7 +261,11 @@ class Pipeline:
         factor = self._factor_of_weight * self._loss.weigh(target, len(rows))
         with autocast(self._session.device, self._precision):
             loss = zero_of(output) if factor == 0 else None
-            return self._loss(output, target) * factor if loss is None else loss
+            if loss is not None:
+                return loss
+            # What a trial leaves in the memory must not decide whether the loss is a mean.
+            compute = self._loss.compute if self._modules[-1].is_trial else self._loss
+            return compute(output, target) * factor
 
     def _full_slice(self, rows: int) -> int:
         # Once: the weight of a row, and so the loss, must not depend on which slice came first.

@@ -151,6 +151,21 @@ def test_in_one_process_pieces_have_the_curve_of_the_whole(kind):
     assert measured == pytest.approx(wanted_measured, abs=TOLERANCE)
 
 
+def train_with_nan_in_new_memory(kind, parallel):
+    """Train while torch fills memory that nothing has written yet with NaN."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        return train(kind, parallel, has_divisor=False)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_the_trial_of_a_pipelines_stage_does_not_decide_whether_its_loss_is_a_mean(ranks):
+    _, parallel, _ = MODES["pipeline"]
+    answers = ranks.run(2, train_with_nan_in_new_memory, "class weights", parallel)
+    assert answers[0][-1].count("prepare(divisor=") == 1
+
+
 @pytest.mark.parametrize("mode", ["two workers", "pipeline"])
 def test_without_its_divisor_the_first_step_says_once_that_the_curve_depends_on_the_workers(
     ranks, mode
