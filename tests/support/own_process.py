@@ -1,11 +1,15 @@
 """A part of a test in a process of its own, forked: what it calls ends or reaps *every* child of its process."""
 
 import asyncio
+import faulthandler
 import os
 import pickle
 import sys
 import traceback
 import warnings
+
+MOST_S = 400
+"""Seconds after which the process prints its stacks and ends: a test has 600."""
 
 
 def run_apart(scenario):
@@ -33,6 +37,7 @@ def run_apart(scenario):
 
 def _answer(scenario, writer):
     """Be the child: nothing of the parent's ends of tests runs in it."""
+    faulthandler.dump_traceback_later(MOST_S, exit=True, file=sys.__stderr__)
     try:
         try:
             answer = pickle.dumps((asyncio.run(scenario()), None))

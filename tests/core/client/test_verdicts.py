@@ -21,7 +21,7 @@ from raysm.core.request import (
 )
 from raysm.errors import InvalidRequest
 from raysm.features.script.request import Script
-from raysm.local.server.definitions import served
+from raysm.local.server.definitions import request_module
 from raysm.local.server.validation import ApiError, check_rules
 from raysm.local.server.validation import check as check_on_server
 from tests.support.sagemaker import aws, places_of
@@ -147,7 +147,7 @@ def on_server(sent):
     with refused_by(ApiError) as refusals:
         check_on_server(sent.api.create, sent.request)
         check_rules(sent.api, sent.request)
-        served(sent.api).check(sent.request)
+        request_module(sent.api).check(sent.request)
     return refusals
 
 
