@@ -196,11 +196,15 @@ class RegionApi:
         self._turns = store.database.turns
         self._now = 0.0
         self._behind_s = 0.0
+        # Why a region did not answer a call in this step, by region and operation: each such call
+        # may wait for a minute. A region may refuse to list jobs and still stop them.
+        self._silent: dict[tuple[str, str], str] = {}
         # Seconds from the beginning of a step to the answer to a Create, by region.
         self._leads: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=LEAD_CALLS))
 
     def begin(self, now: float) -> None:
         self._now = now
+        self._silent.clear()
         # The clock of the step's caller may differ from the service's.
         self._behind_s = self.limiter.moment() - now if self.limiter.moment is not None else 0.0
 
@@ -273,6 +277,8 @@ class RegionApi:
     def call(self, region: str, operation: str, now: float, call: Callable[[Region], T]) -> T:
         if operation == "stop":
             self._guard("")
+        if reason := self._silent.get((region, operation)):
+            raise RegionUnavailable(reason)
         if not self.limiter.take(region, operation, now):
             raise RegionUnavailable
         return self.call_with_token(region, operation, now, call)
@@ -280,7 +286,7 @@ class RegionApi:
     def call_with_token(
         self, region: str, operation: str, now: float, call: Callable[[Region], T]
     ) -> T:
-        """Return the answer to a call whose token the caller has taken; raises as ``ask``."""
+        """Return the answer to a call whose token the caller has taken; raises as ``call``."""
         self._between(f"before {operation}")
         try:
             with self._turns.released():
@@ -294,6 +300,7 @@ class RegionApi:
             # Other refusals are definite answers.
             if not verdict.ending.closes_region:
                 raise
+            self._silent[region, operation] = verdict.reason
             raise RegionUnavailable(verdict.reason) from error
         self._between(f"after {operation}")
         return answer

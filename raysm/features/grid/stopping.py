@@ -55,8 +55,7 @@ def ask_to_stop(store: Store, api: RegionApi, now: float) -> float | None:
             try:
                 _ask(store, api, attempt, now)
             except RegionUnavailable as error:
-                # A region that does not answer is asked again in the next sweep: each call may
-                # wait for a minute, and the other regions with it.
+                # A region that does not answer is asked again in the next sweep.
                 if not error.reason:
                     waits.append(now + api.limiter.wait_s(region, "stop", now))
                 return

@@ -17,7 +17,7 @@ from raysm.features.grid.store import Store
 from raysm.features.grid.task import AttemptState, Rules, Task
 from tests.support.budgets import USER, budget_used
 from tests.support.grid_world import LOST, Behaviour
-from tests.support.grids import FAST, TYPE, Bench
+from tests.support.grids import FAST, TYPE, Bench, Killed
 
 
 def intended(bench):
@@ -401,6 +401,35 @@ def test_a_region_that_was_taken_out_and_does_not_answer_is_named_with_a_remedy(
     )
     bench.run()
     assert bench.store.grid().state == "closed"
+
+
+def test_a_region_that_was_taken_out_and_does_not_answer_is_asked_for_one_job_in_each_step(
+    tmp_path,
+):
+    bench = Bench(tmp_path, rows=5, regions={LEFT: Behaviour(), KEPT: Behaviour()})
+    for region in (LEFT, KEPT):
+        for operation in ("create", "describe"):
+            bench.limiter.take(region, operation, bench.clock.now)
+    bench.clock.now += 60
+
+    def kill(point):
+        if point == "before create":
+            raise Killed
+
+    bench.kill = kill
+    with pytest.raises(Killed):
+        bench.step()
+    bench.kill = lambda point: None
+    assert [attempt.region for attempt in bench.store.attempts()].count(LEFT) > 1
+    bench.leave(LEFT)
+    bench.clock.now += 600
+    bench.regions[LEFT].behaviour.silent = ((0, bench.clock.now + 60),)
+    bench.points.clear()
+    bench.step()
+    assert bench.points.count("before describe") == 1
+    bench.run()
+    bench.judge()
+    assert bench.states() == {"done": 5}
 
 
 def test_an_attempt_that_was_never_sent_ends_once_nothing_can_land_any_more(tmp_path):
