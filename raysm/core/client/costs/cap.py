@@ -136,12 +136,20 @@ def left_seconds(answer: Mapping[str, Any]) -> int | None:
     billed_s: float | None = answer.get("BillableTimeInSeconds")
     if billed_s is None:
         billed_s = limit_of(answer) + STOP_GRACE_S
-    # The pool waits until the follow-up takes it over, or until its end if that comes too late.
-    warm_s: float = answer.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds", 0)
+    return found[1] - math.ceil(billed_s) - math.ceil(warm_seconds(answer))
+
+
+def warm_seconds(answer: Mapping[str, Any]) -> float:
+    """Return how long the warm pool of a described job is billed, at most if it is not over.
+
+    It waits until a follow-up takes it over, or until its end if that comes too late.
+    """
+    most_s: float = answer.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds", 0)
     pool = answer.get("WarmPoolStatus", {})
-    if pool.get("Status") in POOL_IS_OVER:
-        warm_s = pool.get("ResourceRetainedBillableTimeInSeconds", warm_s)
-    return found[1] - math.ceil(billed_s) - math.ceil(warm_s)
+    if pool.get("Status") not in POOL_IS_OVER:
+        return most_s
+    billed_s: float = pool.get("ResourceRetainedBillableTimeInSeconds", most_s)
+    return billed_s
 
 
 def limit_of(answer: Mapping[str, Any]) -> int:

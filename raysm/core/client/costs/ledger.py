@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 
 from raysm.core.client.costs.bill import dollars
-from raysm.core.client.costs.cap import POOL_IS_OVER, STOP_GRACE_S, Cap, limit_of
+from raysm.core.client.costs.cap import STOP_GRACE_S, Cap, limit_of, warm_seconds
 from raysm.core.client.job.chain import Chain
 from raysm.core.client.job.description import Description
 from raysm.core.client.service import Service
@@ -190,7 +190,7 @@ def most_usd(request: JobRequest, usd_per_hour: float, cap: Cap | None) -> float
 
 
 def _is_left(job: Description, now_s: float) -> bool:
-    """Return True if nobody has sent the follow-up of an ended job for a day."""
+    """Return True if an ended job has had no follow-up for a day."""
     return (
         job.status.is_terminal and job.ended is not None and now_s - job.ended.timestamp() > DAY_S
     )
@@ -213,7 +213,7 @@ def _settled(entry: Entry, service: Service, now_s: float) -> Entry | None:
     if not jobs or len(jobs) < len(chain.names):
         # It was removed, or one of its follow-ups: what it has cost is not known, and not 0.
         return replace(entry, usd=entry.most_usd)
-    seconds = sum(map(_billed_s, jobs)) + sum(map(_warm_s, jobs))
+    seconds = sum(map(_billed_s, jobs)) + sum(warm_seconds(job.answer) for job in jobs)
     times = [job.started.timestamp() for job in jobs if job.started is not None]
     ends = [job.ended.timestamp() for job in jobs if job.ended is not None]
     return replace(
@@ -232,11 +232,3 @@ def _billed_s(job: Description) -> float:
     if job.ended is None:
         return limit_of(job.answer) + STOP_GRACE_S
     return max(0.0, (job.ended - job.started).total_seconds())
-
-
-def _warm_s(job: Description) -> float:
-    warm_s: float = job.answer.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds", 0)
-    pool = job.answer.get("WarmPoolStatus", {})
-    if pool.get("Status") in POOL_IS_OVER:
-        warm_s = pool.get("ResourceRetainedBillableTimeInSeconds", warm_s)
-    return warm_s

@@ -39,7 +39,7 @@ def find_stall(chain: Chain) -> str:
             sorted(streams, key=natural)[:MAX_STREAMS],
         )
     except ServiceError:
-        # Whoever may not read the log still learns the job's status.
+        # A user without access to the log still gets the status of the job.
         return ""
     return next(filter(None, found), "")
 
