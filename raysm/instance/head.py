@@ -372,7 +372,9 @@ class Head:
             self._driver = self._start_driver(self._gcs_address)
         self._spawn(self._watch_requests())
         if self._instance.request.limits.spot and self._instance.environment.has_checkpoints:
-            self._spawn(self._watch_first_checkpoint())
+            self._spawn(
+                self._watch("the watch for a first checkpoint", self._watch_first_checkpoint())
+            )
         self._begin_to_watch()
         named = self._instance.environment.addresses.get(self._instance.name, address)
         shown = LOOPBACK if is_loopback(named) else address
@@ -394,7 +396,7 @@ class Head:
 
     def _begin_to_watch(self) -> None:
         if stall_s := self._instance.request.limits.stall_s:
-            self._spawn(self._watch_for_stalls(stall_s))
+            self._spawn(self._watch("the watch for stalls", self._watch_for_stalls(stall_s)))
 
     async def _restart_driver(self) -> None:
         assert self._driver is not None
@@ -402,7 +404,7 @@ class Head:
         await asyncio.to_thread(self._driver.close)
         try:
             self._driver = self._start_driver(self._gcs_address)
-        except OSError as error:
+        except Exception as error:
             self._inbox.put(life.Failed(error))
         self._begin_to_watch()
 
@@ -446,6 +448,13 @@ class Head:
         failed = life.Failed(MetricDiverged(sentence))
         wait_s = OWN_END_S if is_reported else 0.0
         self._loop.call_soon_threadsafe(self._loop.call_later, wait_s, self._inbox.put, failed)
+
+    async def _watch(self, what: str, work: Coroutine[Any, Any, None]) -> None:
+        """Await ``work``; its failure is only logged."""
+        try:
+            await work
+        except Exception as error:
+            remark(f"{what} has ended: {type(error).__name__}: {error}; the job goes on")
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.create_task(work))
