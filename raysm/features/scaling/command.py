@@ -42,7 +42,7 @@ def run(arguments: Arguments, console: Console) -> int:
         job = send(ready, shown)
         arguments.has_sent = True
         seconds = _follow(job, size, shown)
-        if seconds is None:
+        if job.status is not Status.COMPLETED:
             failed = job
             break
         finished.append((size, job, seconds))
@@ -97,16 +97,18 @@ def _refuse_repetition(settings: Settings) -> None:
         )
 
 
-def _follow(job: Job, size: int, console: Console) -> float | None:
-    """Show a job until it has ended; return its seconds, or None if it failed."""
+def _follow(job: Job, size: int, console: Console) -> float:
+    """Show a job until it has ended, and return its seconds."""
     plural = "" if size == 1 else "s"
     with Display(console) as display:
         follow(job, display, (f"{size} instance{plural}: job {job.name}",))
-    if job.wait() is not Status.COMPLETED:
-        return None
     if display.formed_s is not None and display.done_s is not None:
         return max(1e-3, display.done_s - display.formed_s)
-    return job.describe().training_s or None
+    # The display has missed a line of the log.
+    described = job.describe()
+    if described.started is None or described.ended is None:
+        return 0.0
+    return (described.ended - described.started).total_seconds()
 
 
 def _compare(finished: Sequence[tuple[int, Job, float]], metric: str | None) -> Scaling:
