@@ -417,6 +417,8 @@ class StacksWanted:
 
     number: int
     """Of the question; answers to an earlier one are dropped."""
+    native: bool = False
+    """True if native frames are wanted too."""
 
 
 @dataclass(frozen=True, slots=True)

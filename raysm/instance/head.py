@@ -204,22 +204,24 @@ class Head:
 
         if question.get("kind") != "stacks":
             return ""
-        reading = asyncio.run_coroutine_threadsafe(self.read_stacks(), self._loop)
+        reading = asyncio.run_coroutine_threadsafe(
+            self.read_stacks(native=question.get("native") is True), self._loop
+        )
         snapshots = await asyncio.wrap_future(reading)
         return pack([process for snapshot in snapshots for process in snapshot.processes])
 
-    async def read_stacks(self) -> "list[Snapshot]":
-        """Return the Python stacks of the processes of all instances, and what they do."""
+    async def read_stacks(self, *, native: bool = False) -> "list[Snapshot]":
+        """Return the stacks of the processes of all instances, and what they do."""
         # Imported when it is needed, because every start of an instance waits for imports.
-        from raysm.instance.stacks import Collection
+        from raysm.instance.stacks import Collection, Reader
 
         if self._stacks is None:
-            self._stacks = Collection(
-                self._instance.name,
-                self._tell_all,
-                has_own_network=self._instance.has_own_network,
+            instance = self._instance
+            reader = Reader(
+                instance.name, instance.has_own_network, self._children, instance.inherited
             )
-        return await self._stacks.read(self._control.joined)
+            self._stacks = Collection(reader, self._tell_all)
+        return await self._stacks.read(self._control.joined, native=native)
 
     async def _watch_for_stalls(self, stall_s: float) -> None:
         """Put a stall of the job, and its end, into the queue of events; see ``stall``."""

@@ -8,23 +8,21 @@ import asyncio
 import contextlib
 import itertools
 import json
-import linecache
 import os
 import re
-import sysconfig
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 
-import raysm
 from raysm.core.protocol.control_line import PART
 from raysm.core.protocol.stack_signal import SIGNAL, find_file
-from raysm.core.protocol.stacks import APART_S, Frame, ProcessStack, Thread, pack, parse, unpack
+from raysm.core.protocol.stacks import APART_S, ProcessStack, pack, parse, unpack
 from raysm.instance.activity import Activity, read_activity, read_usages
-from raysm.instance.children import descendants
+from raysm.instance.children import Children, descendants
 from raysm.instance.control import Message, StacksPart, StacksWanted, encode
-from raysm.instance.exit_status import OWN_CODE
+from raysm.instance.native_frames import NATIVE_S, add_native_frames
+from raysm.instance.own_code import mark_own_code
 
 WRITE_S = 2.0
 """Seconds that a process has to write its stacks; a stopped one writes none."""
@@ -95,7 +93,7 @@ def _describe(
     threads = parse(second.text)
     return replace(
         process,
-        threads=_relevant(map(_explain, threads)),
+        threads=mark_own_code(threads),
         is_still=threads[:1] == parse(first.text)[:1],
         busy=max(0.0, second.cpu_s - first.cpu_s) / seconds,
         is_starved=_is_starved(first.runnable_s, second.runnable_s, second.at_s - first.at_s),
@@ -127,11 +125,6 @@ def _runnable_s(pid: int) -> dict[str, float]:
                 ran_ns, waited_ns, _ = map(int, file.read().split())
                 threads[thread] = (ran_ns + waited_ns) / 1e9
     return threads
-
-
-def _relevant(threads: Iterable[Thread]) -> tuple[Thread, ...]:
-    """Return the threads that explain what a process does, not the dozens of Ray and torch."""
-    return tuple(thread for thread in threads if thread.is_main or thread.own_frame is not None)
 
 
 def _role(pid: int, role: str) -> str:
@@ -213,39 +206,6 @@ def _sample(files: dict[int, int]) -> dict[int, _Sample]:
     return samples
 
 
-def _explain(thread: Thread) -> Thread:
-    """Mark the frames of the user's code, and add their lines."""
-    return replace(thread, frames=tuple(_explain_frame(frame) for frame in thread.frames))
-
-
-def _explain_frame(frame: Frame) -> Frame:
-    if not _is_own(frame.file):
-        return frame
-    linecache.checkcache(frame.file)
-    return replace(
-        frame, is_own=True, source=linecache.getline(frame.file, frame.line).strip()[:200]
-    )
-
-
-_LIBRARIES = tuple(
-    os.path.join(os.path.realpath(folder), "")
-    for folder in {
-        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-        os.path.dirname(os.__file__),
-        os.path.dirname(raysm.__file__),
-    }
-)
-
-
-def _is_own(file: str) -> bool:
-    return (
-        not file.startswith("<")
-        and re.search(OWN_CODE, file) is None
-        and not os.path.realpath(file).startswith(_LIBRARIES)
-        and "-packages/" not in file
-    )
-
-
 # -- all instances
 
 
@@ -282,9 +242,30 @@ def read_snapshot(host: str, *, has_own_network: bool) -> Snapshot:
     )
 
 
-def parts_of(host: str, number: int, *, has_own_network: bool) -> Iterator[StacksPart]:
-    """Yield a worker's answer to ``StacksWanted``. Blocks for the samples first."""
-    snapshot = read_snapshot(host, has_own_network=has_own_network)
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads the snapshots of this instance."""
+
+    host: str
+    has_own_network: bool
+    children: Children
+    environ: Mapping[str, str]
+    """Of programs that read more than this process can."""
+
+    async def read(self, *, native: bool = False) -> Snapshot:
+        """Return a snapshot, with native frames if asked; it takes two samples of the stacks."""
+        snapshot = await asyncio.to_thread(
+            read_snapshot, self.host, has_own_network=self.has_own_network
+        )
+        if not native:
+            return snapshot
+        processes = await add_native_frames(snapshot.processes, self.children, self.environ)
+        return replace(snapshot, processes=tuple(processes))
+
+
+def parts_of(snapshot: Snapshot, number: int) -> Iterator[StacksPart]:
+    """Yield a worker's answer to ``StacksWanted``."""
+    host = snapshot.host
     text = f"{json.dumps(asdict(snapshot.activity))}\n{pack(snapshot.processes)}"
     for begin in range(0, len(text), PART):
         yield StacksPart(host, number, text[begin : begin + PART], begin + PART >= len(text))
@@ -293,32 +274,29 @@ def parts_of(host: str, number: int, *, has_own_network: bool) -> Iterator[Stack
 class Collection:
     """The snapshots of all instances, collected at the head, in whose loop its methods run."""
 
-    def __init__(
-        self, host: str, tell_all: Callable[[Message], None], *, has_own_network: bool
-    ) -> None:
-        self._host = host
+    def __init__(self, reader: Reader, tell_all: Callable[[Message], None]) -> None:
+        self._reader = reader
         self._tell_all = tell_all
-        self._has_own_network = has_own_network
         self._number = 0
         self._parts: defaultdict[str, list[str]] = defaultdict(list)
         self._answered: dict[str, Snapshot] = {}
         self._reading = asyncio.Lock()
 
-    async def read(self, workers: Iterable[str]) -> list[Snapshot]:
+    async def read(self, workers: Iterable[str], *, native: bool = False) -> list[Snapshot]:
         """Return the snapshots of the head and ``workers``; one without an answer has a problem."""
+        answer_s = ANSWER_S + (NATIVE_S if native else 0.0)
         async with self._reading:
             self._number += 1
             self._parts.clear()
             self._answered.clear()
             expected = sorted(workers)
-            self._tell_all(encode(StacksWanted(self._number)))
-            until_s = time.monotonic() + APART_S + ANSWER_S
-            own = await asyncio.to_thread(
-                read_snapshot, self._host, has_own_network=self._has_own_network
-            )
+            self._tell_all(encode(StacksWanted(self._number, native)))
+            until_s = time.monotonic() + APART_S + answer_s
+            own = await self._reader.read(native=native)
             while not self._answered.keys() >= set(expected) and time.monotonic() < until_s:
                 await asyncio.sleep(0.02)
-            return [own, *(self._answered.get(host) or _silent(host) for host in expected)]
+            others = (self._answered.get(host) or _silent(host, answer_s) for host in expected)
+            return [own, *others]
 
     def take(self, part: StacksPart) -> None:
         """Add a part of a worker's answer."""
@@ -336,6 +314,6 @@ class Collection:
                 )
 
 
-def _silent(host: str) -> Snapshot:
-    missing = ProcessStack(host=host, pid=0, role="instance", problem=f"silent for {ANSWER_S:g} s")
+def _silent(host: str, seconds: float) -> Snapshot:
+    missing = ProcessStack(host=host, pid=0, role="instance", problem=f"silent for {seconds:g} s")
     return Snapshot(host=host, processes=(missing,))

@@ -214,8 +214,8 @@ class Worker:
         match report:
             case MessageReceived(_, message):
                 match control.decode(message, control.TO_WORKER):
-                    case control.StacksWanted(number):
-                        self._spawn(self._send_stacks, number)
+                    case control.StacksWanted(number, native):
+                        self._spawn(self._send_stacks, number, native)
                     case control.CheckpointWanted():
                         self._spawn(self._send_checkpoint)
                     case None:
@@ -231,17 +231,15 @@ class Worker:
         answer = control.CheckpointFound("", is_there)
         self._network.call(self._control.tell, control.encode(answer))
 
-    async def _send_stacks(self, number: int) -> None:
+    async def _send_stacks(self, number: int, native: bool) -> None:
         # Imported when it is needed, because every start of an instance waits for imports.
-        from raysm.instance.stacks import parts_of
+        from raysm.instance.stacks import Reader, parts_of
 
         assert self._control is not None
-        name = self._instance.name
-        has_own = self._instance.has_own_network
-        parts = await asyncio.to_thread(
-            lambda: list(parts_of(name, number, has_own_network=has_own))
-        )
-        for part in parts:
+        instance = self._instance
+        reader = Reader(instance.name, instance.has_own_network, self._children, instance.inherited)
+        snapshot = await reader.read(native=native)
+        for part in parts_of(snapshot, number):
             self._network.call(self._control.tell, control.encode(part))
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -39,7 +39,7 @@ def sources_of(job):
     return {(host, thread.own_frame.source) for host, thread in threads if thread.own_frame}
 
 
-def test_each_process_of_both_instances_is_shown_with_its_line(tmp_path):
+def test_each_process_of_both_instances_is_shown_with_its_line_and_its_native_frames(tmp_path):
     script = tmp_path / "hang.py"
     script.write_text(SCRIPT)
     job = raysm.submit(raysm.Script(str(script)), cluster=raysm.Cluster(count=2))
@@ -54,6 +54,14 @@ def test_each_process_of_both_instances_is_shown_with_its_line(tmp_path):
             "ray.get([stand.remote(index) for index in range(2)])",
         }
         assert len({host for host, source in found if "sleep" in source}) == 2
+        stacks = job.stacks(native=True)
+        assert "no native frames" not in str(stacks)
+        native = {
+            each.host
+            for each in stacks.processes
+            if any(frame.is_native and "sleep" in frame.function for frame in each.thread.frames)
+        }
+        assert len(native) == 2
     finally:
         job.stop()
     job.wait(timeout=120)

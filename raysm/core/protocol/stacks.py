@@ -30,10 +30,13 @@ class Frame:
     """True for the user's code: neither raysm's, nor the standard library's, nor a package's."""
     source: str = ""
     """The line itself, where the instance could read it."""
+    is_native: bool = False
+    """True for a function of a compiled library, which is ``file``; it has no line."""
 
     @property
     def place(self) -> str:
-        return f"{self.file.rpartition('/')[2]}:{self.line}"
+        name = self.file.rpartition("/")[2]
+        return name if self.is_native else f"{name}:{self.line}"
 
     @property
     def path(self) -> str:
@@ -75,6 +78,8 @@ class ProcessStack:
     """Bytes that it and these children have read and written since their start."""
     problem: str = ""
     """Why its stack could not be read."""
+    native_problem: str = ""
+    """Why it has no native frames, if somebody asked for them."""
 
     @property
     def rank(self) -> int | None:
@@ -192,7 +197,8 @@ class Group:
             if not is_one:
                 wait = re.sub(r"^(\w+)s\b", r"\1", wait)
             return wait if own is None else f"{wait} ({own.place})"
-        frame = own or thread.frames[0]
+        python = (frame for frame in thread.frames if not frame.is_native)
+        frame = own or next(python, thread.frames[0])
         source = f"`{frame.source}` " if frame.source else f"{frame.function} "
         return f"{'is' if is_one else 'are'} in {source}({frame.place})"
 
@@ -206,7 +212,7 @@ def group(processes: Iterable[ProcessStack]) -> list[Group]:
     alike: defaultdict[Any, list[ProcessStack]] = defaultdict(list)
     for process in processes:
         thread = process.thread
-        stack = None if thread is None else tuple(each.place for each in thread.frames)
+        stack = None if thread is None else tuple(map(_alike, thread.frames))
         # A process that is no rank is never grouped with one.
         key: tuple[Any, ...] = (process.rank is None, process.problem, stack)
         if stack is None and not process.problem:
@@ -214,6 +220,10 @@ def group(processes: Iterable[ProcessStack]) -> list[Group]:
         alike[key].append(process)
     found = [Group(processes=tuple(sorted(each, key=_order))) for each in alike.values()]
     return sorted(found, key=_shown_first)
+
+
+def _alike(frame: Frame) -> str:
+    return f"{frame.place} {frame.function}" if frame.is_native else frame.place
 
 
 def _shown_first(group: Group) -> tuple[Any, ...]:
@@ -274,8 +284,19 @@ def lines_of(groups: Sequence[Group]) -> Iterator[str]:
             for frame in thread.frames[:MAX_FRAMES]:
                 mark = ">" if frame.is_own else " "
                 source = f"  {frame.source}" if frame.source else ""
-                yield f"  {mark} {frame.path}:{frame.line} {frame.function}{source}"
+                where = frame.place if frame.is_native else f"{frame.path}:{frame.line}"
+                yield f"  {mark} {where} {frame.function}{source}"
         yield ""
+
+
+def native_remarks(processes: Iterable[ProcessStack]) -> Iterator[str]:
+    """Yield each reason why processes have no native frames, and where it holds."""
+    hosts: defaultdict[str, set[str]] = defaultdict(set)
+    for process in processes:
+        if process.native_problem:
+            hosts[process.native_problem].add(process.host)
+    for problem, where in hosts.items():
+        yield f"no native frames on {', '.join(sorted(where))}: {problem}"
 
 
 # -- faulthandler's text

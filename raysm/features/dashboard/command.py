@@ -69,7 +69,8 @@ def run_in_instance(arguments: Arguments, console: Console, service: Service | N
 
 def run_stacks(arguments: Arguments, console: Console, service: Service | None = None) -> None:
     """Print the stacks of ``arguments.job``, the odd ones first, or all of them as JSON."""
-    stacks = read_stacks(find_job(arguments.job, service or service_to_read(arguments)))
+    job = find_job(arguments.job, service or service_to_read(arguments))
+    stacks = read_stacks(job, native=arguments.native)
     if arguments.json:
         print(json.dumps([asdict(process) for process in stacks.processes]))
         return

@@ -66,6 +66,7 @@ def add_stacks(commands: Any) -> None:
         examples="raysm stacks digits",
     )
     add(stacks, "JOB", JOB)
+    add(stacks, "--native", "add the frames of C and C++, by the image's py-spy")
     add(stacks, "--json", "print JSON")
     add_target(stacks)
 

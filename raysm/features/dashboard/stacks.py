@@ -7,11 +7,20 @@ from raysm.core.client.job.handle import Job, token_of
 from raysm.core.client.logs.stream import JobStream
 from raysm.core.protocol.control_line import MAX_LINE, ProtocolError, ask_head
 from raysm.core.protocol.events import parse
-from raysm.core.protocol.stacks import Group, ProcessStack, group, lines_of, sentence, unpack
+from raysm.core.protocol.stacks import (
+    Group,
+    ProcessStack,
+    group,
+    lines_of,
+    native_remarks,
+    sentence,
+    unpack,
+)
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.features.dashboard.address import CONTROL, DashboardAddress, read_address, tunnel_to
 
 ANSWER_S = 30.0
+NATIVE_ANSWER_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +44,19 @@ class Stacks:
         return sentence(self.groups)
 
     def __str__(self) -> str:
-        return "\n".join([self.sentence, "", *lines_of(self.groups)]).rstrip()
+        remarks = native_remarks(self.processes)
+        return "\n".join([self.sentence, *remarks, "", *lines_of(self.groups)]).rstrip()
 
     __repr__ = __str__
 
 
-def read_stacks(job: Job) -> Stacks:
-    """Return the Python stacks of a running job; ``Job.stacks`` describes it."""
+def read_stacks(job: Job, *, native: bool = False) -> Stacks:
+    """Return the stacks of a running job; ``Job.stacks`` describes it."""
     address = _find_control(job)
     token = token_of(job).encode()
     with tunnel_to(job, address) as tunnel:
         try:
-            text = asyncio.run(_ask(tunnel.address, token))
+            text = asyncio.run(_ask(tunnel.address, token, native))
             return Stacks(processes=tuple(unpack(text)))
         except (ProtocolError, OSError, ValueError) as error:
             raise ServiceError(
@@ -56,12 +66,13 @@ def read_stacks(job: Job) -> Stacks:
             ) from error
 
 
-async def _ask(address: str, token: bytes) -> str:
+async def _ask(address: str, token: bytes, native: bool) -> str:
     host, _, port = address.rpartition(":")
-    async with asyncio.timeout(ANSWER_S):
+    question = {"kind": "stacks", "native": native}
+    async with asyncio.timeout(NATIVE_ANSWER_S if native else ANSWER_S):
         reader, writer = await asyncio.open_connection(host, int(port), limit=MAX_LINE)
         try:
-            return await ask_head(reader, writer, token, {"kind": "stacks"})
+            return await ask_head(reader, writer, token, question)
         finally:
             writer.close()
 

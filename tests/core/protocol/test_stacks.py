@@ -8,6 +8,7 @@ from raysm.core.protocol.stacks import (
     Thread,
     group,
     lines_of,
+    native_remarks,
     pack,
     parse,
     sentence,
@@ -119,3 +120,21 @@ def test_data_loader_that_waits_for_events_is_named_as_such():
         own("/app/train.py", 41),
     ]
     assert sentence(group([rank(0, *frames)])) == "rank 0 waits for the data loader (train.py:41)"
+
+
+def native(name):
+    return Frame(file="/usr/lib/libnccl.so.2", line=0, function=name, is_native=True)
+
+
+def test_native_frames_stand_in_the_lines_and_tell_ranks_apart():
+    at = own("/app/train.py", 41, "step()")
+    ranks = [rank(0, native("poll"), at), rank(1, native("poll"), at), rank(2, native("send"), at)]
+    groups = group(ranks)
+    assert [each.names for each in groups] == ["rank 2", "ranks 0, 1"]
+    assert groups[0].act == "is in `step()` (train.py:41)"
+    assert "    libnccl.so.2 send" in [*lines_of(groups)]
+
+
+def test_reason_for_missing_native_frames_is_given_once_with_its_instances():
+    ranks = [rank(number, native_problem="no py-spy") for number in range(3)]
+    assert [*native_remarks(ranks)] == ["no native frames on algo-1: no py-spy"]

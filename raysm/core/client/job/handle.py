@@ -541,7 +541,7 @@ class Job:
         """
         return features.view("open_dashboard")(self, timeout=timeout)
 
-    def stacks(self) -> Any:
+    def stacks(self, *, native: bool = False) -> Any:
         """Return the line at which each busy Python process of the running job is.
 
         All instances are asked.
@@ -549,11 +549,15 @@ class Job:
         The job's processes go on meanwhile. ``.sentence`` says who waits where and who is
         elsewhere, ``.groups`` has equal stacks together, and ``print`` shows all of it.
 
+        Args:
+            native: Add the frames of C and C++. Each instance needs py-spy, which stops each
+                process for up to a second while it reads it.
+
         Raises:
             InvalidRequest: The job has ended, or its workload has not begun.
-            ServiceError: The head did not answer within 30 s.
+            ServiceError: The head did not answer within 30 s, with native frames 60 s.
         """
-        return features.view("read_stacks")(self)
+        return features.view("read_stacks")(self, native=native)
 
     def plot(self, *names: str, log: bool = False, size: tuple[int, int] = (640, 200)) -> Any:
         """Return charts of metrics on one time axis.
