@@ -82,7 +82,8 @@ def draw() -> str:
         x = _middle(number)
         kind = "card" if column in features else "other"
         used = [row for row, band in enumerate(BANDS) if band in found[column]]
-        end = _row(max(used))
+        # A feature that uses raysm's public names alone has no dot.
+        end = _row(max(used)) if used else TOP - 18
         parts += [
             f'  <path class="line" d="M{x} {TOP - 18} V{end}"/>',
             f'  <rect class="{kind}" x="{x - 35}" y="{TOP - 44}" width="70" height="26" rx="5"/>',
