@@ -92,7 +92,8 @@ class JobSpec:
     outputs: Mapping[str, PurePosixPath] = field(default_factory=dict)
     """The paths of a Processing job's outputs, relative to the base folder."""
     description: Mapping[str, Any] = field(default_factory=dict)
-    """The content of a Processing job's ``processingjobconfig.json``."""
+    """The whole job as its instances find it, in ``processingjobconfig.json`` or
+    ``trainingjobconfig.json``."""
     losses_allowed: bool = False
     """The job goes on if an instance other than the head fails; SageMaker never does."""
 

@@ -5,7 +5,8 @@ channels are checked before anything starts, so that a missing or empty one is r
 
 Sources: the SageMaker developer guide, "How Amazon SageMaker Provides Training Information" and
 "How Amazon SageMaker Processing Configures Your Processing Container". Fields that the guide does
-not mention follow files of real jobs.
+not mention follow files of real jobs. Scripts also open four files that it does not mention at all
+(``_undocumented_files``).
 """
 
 import contextlib
@@ -26,6 +27,7 @@ from raysm.core.protocol.payload import REQUEST, SOURCE
 from raysm.core.protocol.store import files_below, make_folder, put
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.local.instances import InstanceSpec, Link, Site
+from raysm.local.instances.base import HOST_NAME
 from raysm.local.instances.share import Share, measure, split
 from raysm.local.job_spec import Channel, JobSpec
 from raysm.local.scenario import Scenario
@@ -256,6 +258,8 @@ class Preparation:
         environment = {
             "PATH": path,
             "LANG": "C.UTF-8",
+            # The same on every instance, as on AWS: SM_CURRENT_HOST tells them apart.
+            "HOSTNAME": HOST_NAME,
             **service_variables(self.spec),
             **self.spec.environment,
         }
@@ -369,10 +373,27 @@ def _config_files(
         (paths.input_data_config, inputs),
     ]
     contents.append((paths.hyperparameters, dict(spec.hyperparameters)))
+    contents.extend(_undocumented_files(spec, host, paths))
     if spec.checkpoints:
         place = {"LocalPath": str(inside / spec.checkpoints.target), "S3Uri": spec.checkpoints.uri}
         contents.append((paths.checkpoint_config, place))
     return contents
+
+
+def _undocumented_files(spec: JobSpec, host: str, paths: Paths) -> list[tuple[Path, Any]]:
+    """Return the files that public scripts open, and that only their names describe.
+
+    Each holds the part of the request that it is named for, so that it is there and is JSON.
+    """
+    request = spec.description
+    algorithm = request.get("AlgorithmSpecification") or {}
+    place = {"clusterSize": len(spec.hosts), "hostNumber": spec.hosts.index(host)}
+    return [
+        (paths.init_config, {"inputMode": "FILE", "hostConfig": place}),
+        (paths.job_config, dict(request)),
+        (paths.metric_definitions, algorithm.get("MetricDefinitions") or []),
+        (paths.upstream_output_config, dict(request.get("OutputDataConfig") or {})),
+    ]
 
 
 def _channel_config(channel: Channel) -> dict[str, str]:

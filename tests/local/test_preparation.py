@@ -254,6 +254,27 @@ def test_the_channels_that_a_host_gets_are_listed(tmp_path):
     assert paths.channel("b").is_dir()
 
 
+def test_the_undocumented_files_that_scripts_open_hold_what_they_are_named_for(tmp_path):
+    metrics = [{"Name": "loss", "Regex": "loss=(.*)"}]
+    request = {
+        "TrainingJobName": "job",
+        "AlgorithmSpecification": {"TrainingImage": "i", "MetricDefinitions": metrics},
+        "OutputDataConfig": {"S3OutputPath": "s3://bucket/out"},
+    }
+    paths = files("algo-2", tmp_path, Path("/opt/ml"), groups=plain(3), description=request)
+    config = tmp_path / "input" / "config"
+    assert written(config / "trainingjobconfig.json") == request
+    assert written(config / "metric-definition-regex.json") == metrics
+    assert written(config / "upstreamoutputdataconfig.json") == {"S3OutputPath": "s3://bucket/out"}
+    assert written(config / "init-config.json")["hostConfig"] == {"clusterSize": 3, "hostNumber": 1}
+    assert paths.resource_config.exists()
+
+
+def test_metric_definitions_are_an_empty_list_in_a_job_without_any(tmp_path):
+    files("algo-1", tmp_path, Path("/opt/ml"))
+    assert written(tmp_path / "input" / "config" / "metric-definition-regex.json") == []
+
+
 def test_a_processing_job_has_its_own_layout(tmp_path):
     described = {"ProcessingJobName": "job"}
     outputs = {"chart": PurePosixPath("processing/chart")}

@@ -69,6 +69,26 @@ class Paths:
         return self.config / "checkpointconfig.json"
 
     @property
+    def init_config(self) -> Path:
+        """How many hosts there are, and the number of this one, undocumented (training only)."""
+        return self.config / "init-config.json"
+
+    @property
+    def job_config(self) -> Path:
+        """The whole job, undocumented (training only)."""
+        return self.config / "trainingjobconfig.json"
+
+    @property
+    def metric_definitions(self) -> Path:
+        """The regular expressions of metrics, undocumented (training only)."""
+        return self.config / "metric-definition-regex.json"
+
+    @property
+    def upstream_output_config(self) -> Path:
+        """Where outputs go, undocumented (training only)."""
+        return self.config / "upstreamoutputdataconfig.json"
+
+    @property
     def description(self) -> Path | None:
         """The whole job (processing only)."""
         description = self.api.layout.description

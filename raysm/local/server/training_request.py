@@ -151,6 +151,7 @@ def specify(record: JobRecord, objects: Objects, sources: Sources) -> JobSpec:
         environment=request.get("Environment") or {},
         hyperparameters=request.get("HyperParameters") or {},
         checkpoints=checkpoints,
+        description=request,
     )
 
 
