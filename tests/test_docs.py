@@ -79,7 +79,7 @@ def commands(page):
         for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
         for line in block.splitlines()
     ]
-    parts = [part.strip() for line in lines for part in line.split("&&")]
+    parts = [part.partition(">>")[0].strip() for line in lines for part in line.split("&&")]
     return [text for text in parts if text.startswith("raysm ") and not re.search(r"[|\[$]", text)]
 
 

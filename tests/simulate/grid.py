@@ -95,6 +95,8 @@ class Job:
     vanishes_s: float = float("inf")
     is_unowned: bool = False
     """Whether its sender had lost the lease when the service took it."""
+    is_answered: bool = False
+    """Whether its sender learned that the service took it."""
 
     @property
     def is_overlong(self) -> bool:
@@ -136,6 +138,7 @@ class Region:
         self._begin(task, attempt, sender, now)
         if draw < behaviour.late + behaviour.lost:
             raise self._lost("create")
+        self.jobs[attempt.name].is_answered = True
 
     def describe(self, name: str) -> Description:
         self._enter("describe")
@@ -565,6 +568,8 @@ class Simulation:
             if job.ended_s > now and job.asked_s is None and not is_open and has_ended:
                 if job.vanishes_s == float("inf"):
                     yield f"unwatched job: {job.name} of {job.sender} runs, and the grid is {grid.state}"
+            if job.is_unowned and job.is_answered and self._is_unknown(store, job):
+                yield f"unwatched job: {job.name} of {job.sender}, who had lost the lease; nobody stopped it"
         spent_usd = sum(
             job.usd(now)
             for job in jobs
@@ -578,6 +583,16 @@ class Simulation:
         for name, idle in self.idle.items():
             if idle.longest_s > IDLE_S:
                 yield f"idle place: {name} for {idle.longest_s:.0f} s at {idle.at_s:.0f} s"
+
+    def _is_unknown(self, store: Store, job: Job) -> bool:
+        """Whether a job ran to its end, though the store does not know that it was sent."""
+        if job.asked_s is not None or job.vanishes_s < float("inf"):
+            return False
+        attempt = store.attempt(job.name)
+        is_counted = attempt is not None and (
+            attempt.state != "ended" or attempt.sent_s is not None
+        )
+        return not is_counted and store.orphan_row(job.name) is None
 
     def _was_never_seen(self, store: Store, job: Job) -> bool:
         """Whether a job was made late, after its call was refused, and forgotten before it was listed.
