@@ -100,6 +100,9 @@ def test_a_function_returns_its_value(on):
     )
 
 
+# That an interrupted loop has these weights is shown by test_training_interrupted, and that spot
+# capacity is taken and the job goes on, by test_submit and test_in_state.
+@pytest.mark.soak
 def test_a_loop_whose_spot_capacity_is_taken_ends_with_the_weights_of_an_undisturbed_one(
     tmp_path, on, hostile
 ):

@@ -51,30 +51,18 @@ def ran(*command, cwd, **variables):
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=ENDS_S, env=env)
 
 
-def submitted(job, source, status):
+def test_a_program_is_submitted_with_its_folder_and_its_log_is_followed_to_its_exit_code(
+    job, source
+):
     flags = ("--address", f"raysm://{job.name}", "--working-dir", ".", "--")
-    return ran(*RAY, "job", "submit", *flags, "python", "train.py", str(status), cwd=source)
-
-
-def test_a_program_is_submitted_with_its_folder_and_its_log_is_followed(job, source):
-    done = submitted(job, source, 0)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = ran(*RAY, "job", "submit", *flags, "python", "train.py", "3", cwd=source)
     assert "first line\nbrought along 2\n" in done.stdout
-
-
-def test_a_program_that_fails_is_told_by_rays_own_exit_code(job, source):
-    done = submitted(job, source, 3)
+    # Ray's own: whatever the program's is, it is named, and the command's is 1.
     assert done.returncode == 1
     assert "exit code 3" in done.stdout + done.stderr
 
 
-def test_rays_state_commands_know_the_address(job, tmp_path):
-    done = ran(*RAY, "list", "nodes", "--address", f"raysm://{job.name}", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("ALIVE") == 2
-
-
-def test_a_proxy_of_the_environment_does_not_get_the_token(job, tmp_path):
+def test_rays_state_commands_know_the_address_and_give_the_token_to_no_proxy(job, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         address = f"http://127.0.0.1:{proxy.getsockname()[1]}"
         variables = {
@@ -89,7 +77,8 @@ def test_a_proxy_of_the_environment_does_not_get_the_token(job, tmp_path):
         proxy.setblocking(False)
         with pytest.raises(BlockingIOError):
             proxy.accept()
-    assert done.stdout.count("ALIVE") == 2, done.stderr
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("ALIVE") == 2
 
 
 def test_rays_client_knows_the_address_and_nobody_sees_the_token(job, tmp_path):

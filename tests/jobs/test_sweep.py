@@ -133,11 +133,8 @@ def test_a_sweep_whose_head_was_killed_goes_on_and_runs_no_trial_again_that_was_
             trials = Trials.read(job.model_dir).trials
             assert [trial.number for trial in trials] == list(range(8))
             assert Manifest.read(job.model_dir).measures["resumed_trials"] == len(done)
-        # Its trials are kept after its end, too: more may follow.
-        with started(tmp_path / "3", store, trials=9, search="random") as (job, log):
-            go(job, "algo-1", "algo-2")
-            assert job.wait(SWEEP_S).status == "Completed", log.text()
-            assert begun(log) == [8]
+        # They are kept after its end, too: more may follow.
+        assert sorted(done_in(store)) == list(range(8))
 
 
 def test_the_command_exits_with_1_if_a_trial_failed_and_brings_the_table_and_the_best(

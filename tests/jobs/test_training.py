@@ -248,7 +248,9 @@ def loop_that_one_rank_leaves(config):
         training.step(batch)
 
 
-@pytest.mark.long
+# Which rank is named, and why, is shown on two processes by
+# features/training/cluster/launch/test_loop_worker.
+@pytest.mark.soak
 def test_a_loop_that_one_rank_leaves_fails_with_the_name_of_that_rank(tmp_path):
     workload = raysm.DataParallel(
         loop_that_one_rank_leaves, config={"leaves": 1}, workers_per_instance=2

@@ -49,13 +49,10 @@ from tests.support.sagemaker import QUICK, now, refusal
 from tests.support.strangers import NOBODY, needs_two_users
 
 
-def double(x):
-    return 2 * x
-
-
 @pytest.fixture
 def call(remote):
-    return submit(Function(double, 1), cluster=M5, on=remote.service)
+    # A function of this module would bring all files of the tests, which takes a second of a core.
+    return submit(Function(abs, 1), cluster=M5, on=remote.service)
 
 
 MANIFEST = Manifest(
@@ -500,7 +497,7 @@ def test_a_value_that_someone_wrote_over_in_the_bucket_is_not_unpickled(remote, 
 
 @needs_two_users
 def test_a_value_of_another_user_in_place_of_the_home_is_not_unpickled(local, tmp_path):
-    job = submit(Function(double, 1), on=local.service)
+    job = submit(Function(abs, 1), on=local.service)
     leave(local, job, f"model/{VALUE}", pickle.dumps(RunsCode(tmp_path / "run")))
     local.sagemaker.end(job.name, "Completed")
     # As after a swap of the home by a user who may write the folder above it.
@@ -512,7 +509,7 @@ def test_a_value_of_another_user_in_place_of_the_home_is_not_unpickled(local, tm
 
 
 def test_a_value_of_this_machine_is_trusted_only_below_the_home(local, tmp_path):
-    job = submit(Function(double, 1), on=local.service)
+    job = submit(Function(abs, 1), on=local.service)
     leave(local, job, f"model/{VALUE}", pickle.dumps(2))
     local.sagemaker.end(job.name, "Completed")
     assert job.result() == 2

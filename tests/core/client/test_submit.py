@@ -354,13 +354,13 @@ def test_a_sweep_that_is_resumed_with_another_environment_warns(
 
 
 def test_the_output_of_a_failed_job_is_refused_in_one_line(remote, script):
-    job = submit(Function(double, 21), cluster=M5, on=remote.service)
+    job = submit(Function(abs, 21), cluster=M5, on=remote.service)
     remote.sagemaker.end(job.name, "Failed", FailureReason="KeyError: 'b'")
     failure = {"error_type": "KeyError", "message": "b", "remote_traceback": "Traceback\nline"}
     Storage(remote.service).write(f"{job.outputs}/data/{FAILURE}", json.dumps(failure).encode())
     message = f".*'near'.*{job.name}.*KeyError: b"
     with pytest.raises(JobFailed, match=f"^{message}$"):
-        prepare(Script(str(script)), cluster=M5, on=remote.service, inputs={"near": "job:double"})
+        prepare(Script(str(script)), cluster=M5, on=remote.service, inputs={"near": "job:abs"})
 
 
 def test_an_input_from_a_job_that_runs_says_that_it_waits_for_the_end_of_that_job(
