@@ -412,13 +412,25 @@ class FileLeft:
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """What stacks are to have besides Python's frames."""
+
+    native: bool = False
+    """Native frames, by py-spy."""
+    collectives: bool = False
+    """The last collectives of ranks, for which torch holds the GIL for 0.1 s."""
+
+
+LEAN = Wanted()
+
+
+@dataclass(frozen=True, slots=True)
 class StacksWanted:
     """A question of the head: the stacks of a worker's processes. It is not an event."""
 
     number: int
     """Of the question; answers to an earlier one are dropped."""
-    native: bool = False
-    """True if native frames are wanted too."""
+    wanted: Wanted = LEAN
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from raysm.core.protocol.connections import check_listener
@@ -204,13 +205,12 @@ class Head:
 
         if question.get("kind") != "stacks":
             return ""
-        reading = asyncio.run_coroutine_threadsafe(
-            self.read_stacks(native=question.get("native") is True), self._loop
-        )
+        wanted = control.Wanted(native=question.get("native") is True, collectives=True)
+        reading = asyncio.run_coroutine_threadsafe(self.read_stacks(wanted), self._loop)
         snapshots = await asyncio.wrap_future(reading)
         return pack([process for snapshot in snapshots for process in snapshot.processes])
 
-    async def read_stacks(self, *, native: bool = False) -> "list[Snapshot]":
+    async def read_stacks(self, wanted: control.Wanted = control.LEAN) -> "list[Snapshot]":
         """Return the stacks of the processes of all instances, and what they do."""
         # Imported when it is needed, because every start of an instance waits for imports.
         from raysm.instance.stacks import Collection, Reader
@@ -221,7 +221,7 @@ class Head:
                 instance.name, instance.has_own_network, self._children, instance.inherited
             )
             self._stacks = Collection(reader, self._tell_all)
-        return await self._stacks.read(self._control.joined, native=native)
+        return await self._stacks.read(self._control.joined, wanted)
 
     async def _watch_for_stalls(self, stall_s: float) -> None:
         """Put a stall of the job, and its end, into the queue of events; see ``stall``."""
@@ -242,6 +242,13 @@ class Head:
                 snapshots = await self.read_stacks()
                 event = watch.take_line(driver.line_s) or event
                 event = watch.take_look(snapshots, time.monotonic()) or event
+            if isinstance(event, life.Stalled):
+                # Only now, because a rank's threads wait while torch writes its records.
+                snapshots = await self.read_stacks(control.Wanted(collectives=True))
+                watch.compare_with(snapshots, time.monotonic())
+                event = _add_collectives(event, snapshots)
+                if driver is not self._driver or watch.take_line(driver.line_s) is not None:
+                    continue
             if event is not None:
                 self._inbox.put(event)
 
@@ -460,3 +467,10 @@ class Head:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.create_task(work))
+
+
+def _add_collectives(stall: life.Stalled, snapshots: "Iterable[Snapshot]") -> life.Stalled:
+    from raysm.core.protocol.stacks import remarks
+
+    processes = [process for snapshot in snapshots for process in snapshot.processes]
+    return replace(stall, stacks="\n".join([*remarks(processes), stall.stacks]))

@@ -26,14 +26,19 @@ WORKERS = ("default_worker.py", "setup_worker.py")
 """Ray's programs that run tasks and actors."""
 
 
-def show_stacks(role: str) -> None:
-    """Let ``raysm stacks`` see this process; see ``stack_signal``."""
+def load_by_path(name: str) -> types.ModuleType:
+    """Return a module of ``raysm.core.protocol`` without importing raysm."""
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    path = os.path.join(folder, "core", "protocol", "stack_signal.py")
-    loader = importlib.machinery.SourceFileLoader("raysm_stack_signal", path)
+    path = os.path.join(folder, "core", "protocol", f"{name}.py")
+    loader = importlib.machinery.SourceFileLoader(f"raysm_{name}", path)
     module = types.ModuleType(loader.name)
     loader.exec_module(module)
-    module.register(role)
+    return module
+
+
+def show_stacks(role: str) -> None:
+    """Let ``raysm stacks`` see this process; see ``stack_signal``."""
+    load_by_path("stack_signal").register(role)
 
 
 class NameRanks:
@@ -56,14 +61,15 @@ class NameRanks:
 
             def execute_and_wrap(module: types.ModuleType) -> None:
                 execute(module)
-                module.__dict__["init_process_group"] = _naming(module.init_process_group)
+                module.__dict__["init_process_group"] = _naming(module)
 
             spec.loader.exec_module = execute_and_wrap
         return spec
 
 
-def _naming(init: Callable[..., Any]) -> Callable[..., Any]:
+def _naming(distributed: types.ModuleType) -> Callable[..., Any]:
     """Return ``init_process_group`` with the role set first, because ranks may hang in it."""
+    init = distributed.init_process_group
 
     @functools.wraps(init)
     def init_process_group(*args: Any, **named: Any) -> Any:
@@ -72,6 +78,7 @@ def _naming(init: Callable[..., Any]) -> Callable[..., Any]:
         known = str(rank) if rank != -1 else os.environ.get("RANK", "")  # noqa: TID251
         if known.isdigit():
             show_stacks(f"rank {known}")
+            load_by_path("flight_recorder").serve(sys.modules["torch"]._C._distributed_c10d)
         return init(*args, **named)
 
     return init_process_group

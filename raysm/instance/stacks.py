@@ -20,7 +20,8 @@ from raysm.core.protocol.stack_signal import SIGNAL, find_file
 from raysm.core.protocol.stacks import APART_S, ProcessStack, pack, parse, unpack
 from raysm.instance.activity import Activity, read_activity, read_usages
 from raysm.instance.children import Children, descendants
-from raysm.instance.control import Message, StacksPart, StacksWanted, encode
+from raysm.instance.collectives import COLLECTIVES_S, ask_for_collectives, collect_collectives
+from raysm.instance.control import LEAN, Message, StacksPart, StacksWanted, Wanted, encode
 from raysm.instance.native_frames import NATIVE_S, add_native_frames
 from raysm.instance.own_code import mark_own_code
 
@@ -50,8 +51,16 @@ class _Sample:
     """Seconds that each thread has run, or waited for a core, since its start."""
 
 
-def read_stacks(host: str, apart_s: float = APART_S) -> list[ProcessStack]:
-    """Return the stacks of all busy Python processes below this one. Blocks for two samples."""
+def read_stacks(
+    host: str, apart_s: float = APART_S, *, collectives: bool = False
+) -> list[ProcessStack]:
+    """Return the stacks of all busy Python processes below this one. Blocks for two samples.
+
+    Args:
+        host: This instance's.
+        apart_s: Seconds between the samples.
+        collectives: Also ask the ranks for their last collectives.
+    """
     readable = (
         (pid, file)
         for pid, file in _find_files().items()
@@ -60,15 +69,18 @@ def read_stacks(host: str, apart_s: float = APART_S) -> list[ProcessStack]:
     files = dict(itertools.islice(readable, MAX_PROCESSES))
     first = _sample({pid: found[0] for pid, found in files.items()})
     began_s = time.monotonic()
+    asked = ask_for_collectives(files) if collectives else {}
     time.sleep(apart_s)
     second = _sample({pid: found[0] for pid, found in files.items()})
     seconds = time.monotonic() - began_s
+    calls = collect_collectives(asked, began_s + apart_s + COLLECTIVES_S)
     usages = read_usages(files)
     return [
         replace(
             _describe(host, pid, files[pid][1], first[pid], second[pid], seconds),
             cpu_s=usages[pid].cpu_s,
             io_bytes=usages[pid].io_bytes,
+            collectives=calls.get(pid),
         )
         for pid in files
         if pid in first and pid in second
@@ -222,12 +234,12 @@ class Snapshot:
     activity: Activity = Activity()
 
 
-def read_snapshot(host: str, *, has_own_network: bool) -> Snapshot:
+def read_snapshot(host: str, *, has_own_network: bool, collectives: bool = False) -> Snapshot:
     """Return a snapshot of this instance. Blocks for two samples of its stacks."""
     pids = [*_find_files()]
     idle = [pid for pid in pids if _title(pid) == IDLE]
     before_s, before = time.monotonic(), [_runnable_s(pid) for pid in idle]
-    processes = tuple(read_stacks(host))
+    processes = tuple(read_stacks(host, collectives=collectives))
     seconds = time.monotonic() - before_s
     # A worker has no task, and so this title, until its actor is made.
     is_starved = any(
@@ -252,12 +264,15 @@ class Reader:
     environ: Mapping[str, str]
     """Of programs that read more than this process can."""
 
-    async def read(self, *, native: bool = False) -> Snapshot:
-        """Return a snapshot, with native frames if asked; it takes two samples of the stacks."""
+    async def read(self, wanted: Wanted) -> Snapshot:
+        """Return a snapshot; it takes two samples of the stacks."""
         snapshot = await asyncio.to_thread(
-            read_snapshot, self.host, has_own_network=self.has_own_network
+            read_snapshot,
+            self.host,
+            has_own_network=self.has_own_network,
+            collectives=wanted.collectives,
         )
-        if not native:
+        if not wanted.native:
             return snapshot
         processes = await add_native_frames(snapshot.processes, self.children, self.environ)
         return replace(snapshot, processes=tuple(processes))
@@ -282,17 +297,17 @@ class Collection:
         self._answered: dict[str, Snapshot] = {}
         self._reading = asyncio.Lock()
 
-    async def read(self, workers: Iterable[str], *, native: bool = False) -> list[Snapshot]:
+    async def read(self, workers: Iterable[str], wanted: Wanted = LEAN) -> list[Snapshot]:
         """Return the snapshots of the head and ``workers``; one without an answer has a problem."""
-        answer_s = ANSWER_S + (NATIVE_S if native else 0.0)
+        answer_s = ANSWER_S + (NATIVE_S if wanted.native else 0.0)
         async with self._reading:
             self._number += 1
             self._parts.clear()
             self._answered.clear()
             expected = sorted(workers)
-            self._tell_all(encode(StacksWanted(self._number, native)))
+            self._tell_all(encode(StacksWanted(self._number, wanted)))
             until_s = time.monotonic() + APART_S + answer_s
-            own = await self._reader.read(native=native)
+            own = await self._reader.read(wanted)
             while not self._answered.keys() >= set(expected) and time.monotonic() < until_s:
                 await asyncio.sleep(0.02)
             others = (self._answered.get(host) or _silent(host, answer_s) for host in expected)

@@ -103,6 +103,10 @@ class StallWatch:
         self._stalled_s = self._alive_s
         return _describe([*look.processes.values()], now_s - self._alive_s)
 
+    def compare_with(self, snapshots: Iterable[Snapshot], now_s: float) -> None:
+        """Compare the next look with these: what was used to read them is no sign of life."""
+        self._last = _Look(now_s, tuple(snapshots))
+
     def _recover(self) -> life.Recovered | None:
         if self._stalled_s is None or self._alive_s <= self._stalled_s:
             return None

@@ -214,8 +214,8 @@ class Worker:
         match report:
             case MessageReceived(_, message):
                 match control.decode(message, control.TO_WORKER):
-                    case control.StacksWanted(number, native):
-                        self._spawn(self._send_stacks, number, native)
+                    case control.StacksWanted(number, wanted):
+                        self._spawn(self._send_stacks, number, wanted)
                     case control.CheckpointWanted():
                         self._spawn(self._send_checkpoint)
                     case None:
@@ -231,14 +231,14 @@ class Worker:
         answer = control.CheckpointFound("", is_there)
         self._network.call(self._control.tell, control.encode(answer))
 
-    async def _send_stacks(self, number: int, native: bool) -> None:
+    async def _send_stacks(self, number: int, wanted: control.Wanted) -> None:
         # Imported when it is needed, because every start of an instance waits for imports.
         from raysm.instance.stacks import Reader, parts_of
 
         assert self._control is not None
         instance = self._instance
         reader = Reader(instance.name, instance.has_own_network, self._children, instance.inherited)
-        snapshot = await reader.read(native=native)
+        snapshot = await reader.read(wanted)
         for part in parts_of(snapshot, number):
             self._network.call(self._control.tell, control.encode(part))
 

@@ -238,3 +238,16 @@ def test_processes_of_raysm_and_ray_are_not_named_where_user_code_runs():
     [stall] = World(process(0, own(41), role="driver"), controller).run(2 * STALL_S)
     assert "Control" not in stall.sentence
     assert "Control" in stall.stacks
+
+
+def test_what_a_longer_look_at_the_stall_takes_is_no_sign_of_life():
+    world = World(WAITING, SLEEPING)
+    assert stalls(world.run(2 * STALL_S))
+    # Torch writes its records.
+    world.processes = [
+        replace(each, cpu_s=each.cpu_s + 10, io_bytes=each.io_bytes + 10**7)
+        for each in world.processes
+    ]
+    snapshot = Snapshot(host="algo-1", processes=tuple(world.processes), activity=world.activity)
+    world.watch.compare_with([snapshot], world.now_s)
+    assert not world.run(2 * STALL_S)

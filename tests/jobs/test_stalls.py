@@ -79,6 +79,8 @@ def test_rank_that_left_the_loop_is_named_in_the_log_and_by_the_status(submit, c
     capsys.readouterr()
     assert cli.main(["status", job.name]) == 0
     assert f"has stalled: {sentence}" in capsys.readouterr().out
+    differ = "collectives of default_pg: rank 0 called 2, barrier; rank 1 called only 1, all_reduce [2] Float"
+    until(lambda: any(differ in line.text for line in job.lines()))
 
 
 def test_stall_is_the_reason_of_a_job_that_it_fails(submit):

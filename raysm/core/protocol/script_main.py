@@ -91,6 +91,15 @@ class KeepGroups:
             destroy(*args, **named)
 
         module.destroy_process_group = destroy_but_keep  # type: ignore[attr-defined]
+        init = module.init_process_group
+
+        @functools.wraps(init)
+        def init_and_show(*args: Any, **named: Any) -> None:
+            # ``raysm stacks`` shows the collectives of the group.
+            load_by_path("flight_recorder").serve(sys.modules["torch"]._C._distributed_c10d)
+            init(*args, **named)
+
+        module.init_process_group = init_and_show  # type: ignore[attr-defined]
 
 
 def run_script(script: str, arguments: Sequence[str]) -> None:
@@ -190,11 +199,16 @@ def _try_each(files: Sequence[Any], method: str) -> None:
 
 def show_stacks(role: str) -> None:
     """Let ``raysm stacks`` see this process; see ``stack_signal``, also loaded by its path."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stack_signal.py")
-    loader = importlib.machinery.SourceFileLoader("raysm_stack_signal", path)
+    load_by_path("stack_signal").register(role)
+
+
+def load_by_path(name: str) -> Any:
+    """Return a module of this folder without importing raysm."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
+    loader = importlib.machinery.SourceFileLoader(f"raysm_{name}", path)
     module = types.ModuleType(loader.name)
     loader.exec_module(module)
-    module.register(role)
+    return module
 
 
 if __name__ == "__main__":

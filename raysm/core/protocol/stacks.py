@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from raysm.core.protocol.collectives import Collective, differences, lines_of_collectives
+
 _FOLDERS = re.compile(r".*/raysm/source/|.*-packages/|.*/(?=raysm/(?:core|instance|features)/)")
 
 
@@ -78,6 +80,8 @@ class ProcessStack:
     """Bytes that it and these children have read and written since their start."""
     problem: str = ""
     """Why its stack could not be read."""
+    collectives: tuple[Collective, ...] | None = None
+    """Its last collectives; None if it records none, has not answered or was not asked."""
     native_problem: str = ""
     """Why it has no native frames, if somebody asked for them."""
 
@@ -278,6 +282,8 @@ def lines_of(groups: Sequence[Group]) -> Iterator[str]:
                 f"  {process.role} on {process.host}, pid {process.pid}: {moves} within "
                 f"{APART_S:g} s, {process.busy:.0%} of a core"
             )
+            for line in lines_of_collectives(process.collectives or ()):
+                yield f"    {line}"
         for thread in threads:
             which = "main thread" if thread.is_main else "another thread"
             yield f"  {which}, innermost call first:"
@@ -287,6 +293,17 @@ def lines_of(groups: Sequence[Group]) -> Iterator[str]:
                 where = frame.place if frame.is_native else f"{frame.path}:{frame.line}"
                 yield f"  {mark} {where} {frame.function}{source}"
         yield ""
+
+
+def remarks(processes: Sequence[ProcessStack]) -> Iterator[str]:
+    """Yield in which collectives ranks differ, and why native frames are missing."""
+    ranks = {
+        process.rank: process.collectives
+        for process in processes
+        if process.rank is not None and process.collectives is not None
+    }
+    yield from differences(ranks)
+    yield from native_remarks(processes)
 
 
 def native_remarks(processes: Iterable[ProcessStack]) -> Iterator[str]:
@@ -359,4 +376,13 @@ def _process(value: dict[str, Any]) -> ProcessStack:
         )
         for thread in value["threads"]
     ]
-    return replace(ProcessStack(**{**value, "threads": ()}), threads=tuple(threads))
+    process = ProcessStack(**{**value, "threads": (), "collectives": None})
+    calls = value.get("collectives")
+    if calls is not None:
+        process = replace(process, collectives=tuple(map(_collective, calls)))
+    return replace(process, threads=tuple(threads))
+
+
+def _collective(value: dict[str, Any]) -> Collective:
+    shapes = tuple(tuple(shape) for shape in value["shapes"])
+    return Collective(**{**value, "shapes": shapes, "dtypes": tuple(value["dtypes"])})

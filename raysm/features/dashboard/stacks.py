@@ -12,7 +12,7 @@ from raysm.core.protocol.stacks import (
     ProcessStack,
     group,
     lines_of,
-    native_remarks,
+    remarks,
     sentence,
     unpack,
 )
@@ -44,8 +44,8 @@ class Stacks:
         return sentence(self.groups)
 
     def __str__(self) -> str:
-        remarks = native_remarks(self.processes)
-        return "\n".join([self.sentence, *remarks, "", *lines_of(self.groups)]).rstrip()
+        above = [self.sentence, *remarks(self.processes)]
+        return "\n".join([*above, "", *lines_of(self.groups)]).rstrip()
 
     __repr__ = __str__
 
