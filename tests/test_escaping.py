@@ -118,14 +118,14 @@ def metrics_tab():
     return asyncio.run(answer).text
 
 
-def page_of_an_ended_job():
+def page_of_an_ended_job(path=""):
     async def ask():
         watch = Watch.__new__(Watch)
         watch.timeline, watch.is_over = Timeline(), True
-        async with dashboard_site(EVIL, watch, None, "", Path("/nonexistent")) as site:
-            return await site(
-                SimpleNamespace(method="GET", rel_url=SimpleNamespace(raw_query_string="")), ""
-            )
+        cache = Path("/nonexistent")
+        async with dashboard_site(EVIL, watch, None, "", cache, stacks=lambda _: EVIL) as site:
+            url = SimpleNamespace(raw_query_string="")
+            return await site(SimpleNamespace(method="GET", rel_url=url, query={}), path)
 
     return asyncio.run(ask()).text
 
@@ -148,6 +148,7 @@ PLACES = {
     "dashboard in a notebook": page,
     "JupyterLab in a notebook": lambda: page(RemoteJupyter),
     "metrics tab": metrics_tab,
+    "stacks": lambda: page_of_an_ended_job("raysm/stacks"),
     "page of an ended job": page_of_an_ended_job,
     "grid": lambda: shown_snapshot(view(name=EVIL, why=EVIL, reasons=((EVIL, 1),)))._repr_html_(),
     "grid's report": lambda: report_page(

@@ -56,10 +56,17 @@ class Watched:
 
 
 @contextlib.contextmanager
-def showing(way, cache, watched=None, look_s=0.05):
+def showing(way, cache, watched=None, look_s=0.05, stacks=lambda native: f"stacks, {native}"):
     """Yield the proxy of a job whose dashboard ``way`` leads to."""
     site = partial(
-        dashboard_site, "digits-1", watched or Watched(), way, TOKEN, cache, look_s=look_s
+        dashboard_site,
+        "digits-1",
+        watched or Watched(),
+        way,
+        TOKEN,
+        cache,
+        stacks=stacks,
+        look_s=look_s,
     )
     with contextlib.closing(LocalServer(site, link=PRELOAD)) as server:
         yield server

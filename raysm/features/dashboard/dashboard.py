@@ -18,6 +18,7 @@ from raysm.core.client.logs.stream import JobStream
 from raysm.core.client.views.server import Answer, LocalServer, Page, check_aiohttp, with_query
 from raysm.core.protocol.connections import open_to_own
 from raysm.core.protocol.events import Metric, parse
+from raysm.core.protocol.terminal_text import visible
 from raysm.core.protocol.web_relay import open_relay, relay
 from raysm.errors import InvalidRequest, NotDone, RaysmError
 from raysm.features.dashboard.address import (
@@ -29,6 +30,7 @@ from raysm.features.dashboard.address import (
     write_line,
 )
 from raysm.features.dashboard.charts import NODES, PRELOAD, Timeline, charts_site, parse_samples
+from raysm.features.dashboard.stacks import read_stacks
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -145,6 +147,7 @@ def open_dashboard(
         open_current_route,
         token_of(job),
         job.service.home / "dashboard",
+        stacks=lambda native: str(read_stacks(job, native=native)),
     )
     return Page(LocalServer(site, link=PRELOAD), f"Ray dashboard of {job.name}")
 
@@ -172,11 +175,22 @@ async def dashboard_site(
     token: str,
     cache: Path,
     *,
+    stacks: Callable[[bool], str],
     look_s: float = LOOK_S,
 ) -> AsyncIterator[Answer]:
     """Yield a handler for the browser.
 
-    It serves the charts, a page while the dashboard starts, and everything else from the head.
+    It serves the charts, the stacks, a page while the dashboard starts, and everything else from
+    the head.
+
+    Args:
+        name: The job's.
+        watch: Reads the job's log.
+        open_to_head: Opens the route to Ray's dashboard.
+        token: The job's.
+        cache: A folder for the chart library.
+        stacks: Returns the stacks as text, with native frames if True; it blocks.
+        look_s: Seconds between two reads of the log.
     """
     charts = charts_site(name, watch.timeline, cache)
     is_waiting = False
@@ -188,6 +202,8 @@ async def dashboard_site(
         response = await charts(request, path)
         if response is not None:
             return response
+        if path == STACKS:
+            return await _show_stacks(name, stacks, native="native" in request.query)
         if watch.is_over:
             text = (
                 f"{name} has ended, and Ray's dashboard with it. "
@@ -204,6 +220,9 @@ async def dashboard_site(
                 return _page(text, script=RELOAD)
             except (OSError, RaysmError) as error:
                 return _page(f"The dashboard of {name} cannot be reached: {error}", status=502)
+            if (page := await upstream.fetch_page()) is not None:
+                text = page.replace("</body>", f"{LINK}</body>", 1)
+                return web.Response(text=text, content_type="text/html", headers=NOT_KEPT)
         return await upstream.answer(request, with_query(request, path))
 
     async with Upstream(open_to_head, token) as upstream:
@@ -293,7 +312,16 @@ class Upstream:
                 return _unreachable(ConnectionError(getattr(response, "text", "")))
             await asyncio.sleep(RETRY_S)
 
+    async def fetch_page(self) -> str | None:
+        """Return Ray's page, or None if it cannot be had now."""
+        with contextlib.suppress(OSError, RaysmError, UnicodeDecodeError):
+            return (await self._fetch("")).decode()
+        return None
+
     async def read(self, key: str) -> Any:
+        return json.loads(await self._fetch(key))
+
+    async def _fetch(self, key: str) -> bytes:
         import aiohttp
 
         address = await self.connect()
@@ -312,7 +340,7 @@ class Upstream:
             raise ConnectionError(f"{key} is not answered: {error}") from error
         if status != 200:
             raise OSError(f"{key} is answered with {status}")
-        return json.loads(content)
+        return content
 
     def _open_route(self) -> str:
         manager = self._open_to_head()
@@ -358,18 +386,49 @@ STYLE = """
 body { margin: 0; min-height: 100vh; display: grid; place-content: center;
   font: 15px system-ui, sans-serif; }
 """
+STACKS_STYLE = """
+:root { color-scheme: light dark; }
+body { margin: 16px; font: 14px system-ui, sans-serif; }
+pre { font: 13px ui-monospace, monospace; }
+a { margin-right: 12px; }
+"""
 
 # Not by a Refresh header or tag: if the address has a #, browsers only jump within the page.
 RELOAD = "setTimeout(() => location.reload(), 1000)"
 
+STACKS = "raysm/stacks"
+LINK = (
+    f'<a href="{STACKS}" target="_blank" title="Where each process of the job stands" '
+    'style="position:fixed;right:16px;bottom:16px;z-index:9999;padding:6px 12px;'
+    'border-radius:16px;background:#036dcf;color:#fff;font:13px system-ui;text-decoration:none">'
+    "Stacks</a>"
+)
+"""Stands on each of Ray's pages, which are one document."""
+NOT_KEPT = {"Cache-Control": "no-store"}
+
+
+async def _show_stacks(name: str, stacks: Callable[[bool], str], *, native: bool) -> "web.Response":
+    status = 200
+    try:
+        text = await asyncio.to_thread(stacks, native)
+    except RaysmError as error:
+        text = str(error)
+        status = 409 if isinstance(error, InvalidRequest) else 502
+    links = '<a href="?">Look again</a><a href="?native">Look with native frames</a>'
+    body = f"<p>{links}{time.strftime('%X')}</p><pre>{html.escape(visible(text))}</pre>"
+    return _document(f"Stacks of {name}", STACKS_STYLE, body, status)
+
 
 def _page(text: str, *, status: int = 200, script: str = "") -> "web.Response":
+    body = f'<p role="status">{html.escape(text)}</p><script>{script}</script>'
+    return _document("Ray dashboard", STYLE, body, status)
+
+
+def _document(title: str, style: str, body: str, status: int) -> "web.Response":
     from aiohttp import web
 
-    body = (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Ray dashboard</title>'
-        f"<style>{STYLE}</style>"
-        f'<p role="status">{html.escape(text)}</p><script>{script}</script></html>'
+    text = (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>'
+        f"<style>{style}</style>{body}</html>"
     )
-    headers = {"Cache-Control": "no-store"}
-    return web.Response(text=body, status=status, content_type="text/html", headers=headers)
+    return web.Response(text=text, status=status, content_type="text/html", headers=NOT_KEPT)

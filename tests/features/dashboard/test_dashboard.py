@@ -138,6 +138,39 @@ def test_query_method_and_body_reach_the_head_as_they_were_sent(get, head):
     ]
 
 
+def test_page_has_a_link_to_the_stacks_which_are_read_when_it_is_opened(head, tmp_path, ask):
+    asked = []
+
+    def read(native):
+        asked.append(native)
+        return "rank 1 is in `x < 1` (train.py:9)"
+
+    with showing(partial(way_to, head), tmp_path, stacks=read) as server:
+        _, headers, page = ask(server.port, f"/{server.prefix}/")
+        assert b'<a href="raysm/stacks"' in page
+        assert headers["Content-Type"].startswith("text/html")
+        assert not asked
+        status, _, body = ask(server.port, f"/{server.prefix}/raysm/stacks")
+        ask(server.port, f"/{server.prefix}/raysm/stacks?native")
+    assert (status, asked) == (200, [False, True])
+    assert b"rank 1 is in `x &lt; 1` (train.py:9)" in body
+    assert TOKEN.encode() not in body + page
+    assert "raysm/stacks" not in head.paths()
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(InvalidRequest("it has ended"), 409), (ServiceError("no answer"), 502)]
+)
+def test_page_of_the_stacks_says_why_there_are_none(head, tmp_path, ask, error, status):
+    def fail(native):
+        raise error
+
+    with showing(partial(way_to, head), tmp_path, stacks=fail) as server:
+        answered, _, body = ask(server.port, f"/{server.prefix}/raysm/stacks")
+    assert answered == status
+    assert str(error).encode() in body
+
+
 def test_the_charts_show_rays_nodes_and_the_jobs_metrics(head, tmp_path, ask, caplog):
     # The service is away once, and a read fails for no known reason: the following goes on.
     looks = (ServiceError("away"), ZeroDivisionError("unknown"), [Metric(name="loss", value=1.0)])
