@@ -169,7 +169,7 @@ def test_every_extra_stands_on_the_page_about_installing_and_no_other_page_says_
     listed = (DOCS / "guides" / "install.md").read_text().partition("| extra |")[2]
     # What measures raysm and its pages in a browser is of use in a clone alone, as the tests are.
     assert {extra for extra in extras if f"`{extra}`" not in listed} == {"bench", "browser"}
-    # .ci/run installs each of them from nothing.
+    # .ci/run installs some of them from nothing, drawn at random.
     assert set(extras) - set(TRIALS) == {"bench", "browser", "test"}
     saying = {name(page) for page in PAGES if re.search(r"pip install 'raysm\[", page.read_text())}
     assert saying == {"PACKAGE.md", "docs/guides/install.md"}

@@ -59,10 +59,12 @@ class Head:
         children: Children,
         *,
         first_checkpoint_s: float = FIRST_CHECKPOINT_S,
+        own_end_s: float = OWN_END_S,
     ) -> None:
         self._instance = instance
         self._children = children
         self._first_checkpoint_s = first_checkpoint_s
+        self._own_end_s = own_end_s
         # The joining deadline counts from here, before Ray starts, as it does on workers.
         self._started_s = time.monotonic()
         self._inbox = life.Inbox()
@@ -455,7 +457,7 @@ class Head:
     def _end_at_divergence(self, sentence: str, is_reported: bool) -> None:
         """End the job; called in a thread that copies the driver's output."""
         failed = life.Failed(MetricDiverged(sentence))
-        wait_s = OWN_END_S if is_reported else 0.0
+        wait_s = self._own_end_s if is_reported else 0.0
         self._loop.call_soon_threadsafe(self._loop.call_later, wait_s, self._inbox.put, failed)
 
     async def _watch(self, what: str, work: Coroutine[Any, Any, None]) -> None:

@@ -51,7 +51,8 @@ def findings():
     return Findings(device="a GPU", torch="2.13")
 
 
-@pytest.mark.long
+# What it compares is compared by tests of similarity and training too, which need no GPU.
+@pytest.mark.soak
 def test_the_whole_of_it_runs_where_there_is_nothing_but_torch(tmp_path):
     done = subprocess.run(
         [

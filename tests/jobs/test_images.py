@@ -131,7 +131,8 @@ def test_an_image_with_python_3_12_without_ray_and_without_a_network_ends_in_one
     assert len(ended.reason.splitlines()) == 1
 
 
-@pytest.mark.long
+# What is installed over what an image has is also tried in instance/test_packages, with small packages.
+@pytest.mark.soak
 @pytest.mark.namespace
 def test_an_image_with_a_real_older_ray_has_the_right_one_beside_it(run, tmp_path):
     if reason := why_no_older_ray():

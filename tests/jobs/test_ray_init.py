@@ -11,7 +11,11 @@ pytestmark = [pytest.mark.long, pytest.mark.usefixtures("home")]
 KINDS = [
     pytest.param("namespace", marks=pytest.mark.namespace),
     pytest.param(
-        "process", marks=pytest.mark.skipif(not can_mount(), reason="needs the right to mount")
+        "process",
+        marks=[
+            pytest.mark.soak,
+            pytest.mark.skipif(not can_mount(), reason="needs the right to mount"),
+        ],
     ),
 ]
 

@@ -219,8 +219,8 @@ def test_an_owner_without_records_that_is_killed_has_its_tiles_computed_again(ra
     assert sorted(left) == [file.name for file in manifest.files]
 
 
-# Each time Ray starts it again costs the start of a process.
-@pytest.mark.long
+# Each time Ray starts it again costs the start of a process, and it does so eight times.
+@pytest.mark.soak
 def test_an_owner_that_ends_whenever_it_takes_something_in_is_given_up(ray_here, tmp_path):
     class Deadly(RangeMerger):
         def bounds(self, runs):
