@@ -16,6 +16,7 @@ import pytest
 from raysm.cli.main import main
 from raysm.core.client.job.handle import attach
 from raysm.core.client.targets.local import find_server
+from raysm.core.protocol.result import Manifest
 from raysm.features.similarity import demo_command as demo
 from tests.support import reference
 from tests.support.homes import in_home
@@ -78,6 +79,29 @@ def test_the_readmes_first_command_leaves_the_result_and_says_how_to_read_it(fir
     names = {}
     exec(how, names)
     assert names["table"].num_rows == 1797
+
+
+@pytest.mark.smoke
+def test_an_estimate_takes_the_speed_of_a_core_from_the_blocks_of_that_job(first):
+    _, folder = first
+    done = raysm(
+        "similarity",
+        DIGITS,
+        "--top-k",
+        10,
+        "--estimate",
+        "--measured-by",
+        "similarity",
+        "--json",
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    measures = Manifest.read(folder / "out").measures
+    assert 0 < measures["block_s_algo-1"] <= measures["block_max_s"]
+    assert found["pairs_per_core_s"] == measures["pairs_per_core_s"]
+    # This machine's speed was measured too, and is another number.
+    assert found["here"]["pairs"] not in (0, found["pairs_per_core_s"])
     assert sorted(path.name for path in folder.iterdir()) == ["out"]
 
 

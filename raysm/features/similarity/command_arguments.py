@@ -101,7 +101,9 @@ raysm similarity vectors.npy --threshold 0.9 --output out/
 # the rows of new.parquet compared with those of catalog.parquet
 raysm similarity catalog.parquet --top-k 10 --queries new.parquet --id-column sku --output out/
 # how long it will take, and what it will cost
-raysm similarity vectors.npy --top-k 10 --instances 16 --estimate --instance-type ml.c5.4xlarge""",
+raysm similarity vectors.npy --top-k 10 --instances 16 --estimate --instance-type ml.c5.4xlarge
+# the same, as fast as the cores that a small job of this type had
+raysm similarity big.npy --top-k 10 --estimate --measured-by pilot --instance-type ml.c5.4xlarge""",
         overview=["raysm similarity vectors.npy --top-k 10 --instances 2 --output out/"],
     )
     command.set_defaults(lacks=_missing, own_options=_own_options)
@@ -122,6 +124,8 @@ raysm similarity vectors.npy --top-k 10 --instances 16 --estimate --instance-typ
     # A separate module, because it loads the engines of the similarity.
     estimate = "raysm.features.similarity.estimate_command:run"
     add(command, "--estimate", text, action="store_const", dest="run", const=estimate)
+    text = "with --estimate: take the speed of a core from this finished similarity, not from here"
+    add(command, "--measured-by JOB", text)
     add_sending(command)
 
 
@@ -131,6 +135,8 @@ def _missing(arguments: argparse.Namespace) -> str | None:
         return None
     if arguments.matrix is None:
         return required("MATRIX")
+    if arguments.measured_by is not None and not arguments.run.endswith("estimate_command:run"):
+        return "--measured-by belongs to --estimate"
     if all(getattr(arguments, flag.dest) is None for flag in KEPT):
         return f"one of the arguments {' '.join(flag.name for flag in KEPT)} is required"
     return None

@@ -15,6 +15,11 @@ MATRIX = "matrix"
 QUERIES = "queries"
 """The optional channel of query rows; without it, every row of the matrix is a query."""
 
+PAIRS_RATE = "pairs_per_core_s"
+"""Measure in a manifest: pairs of rows that one core compared in a second, in the median block."""
+ROWS_RATE = "rows_per_core_s"
+"""Measure in a manifest: rows that one core prepared in a second."""
+
 
 def _instead(given: list[str]) -> str:
     if given != ["top_k", "threshold"]:

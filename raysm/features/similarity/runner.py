@@ -307,6 +307,7 @@ def _measures(report: Report) -> Mapping[str, float]:
         "task_seconds": round(report.task_seconds, 3),
         "blocks": float(report.blocks),
         "blocks_found": float(report.blocks_found),
+        **report.timings(),
         **{f"sent_bytes_{host}": float(count) for host, count in sorted(report.sent_bytes.items())},
     }
 

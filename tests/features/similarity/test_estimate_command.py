@@ -1,24 +1,31 @@
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from rich.console import Console
 
 from raysm.cli.arguments import parse
+from raysm.core.client.results.result import Result
+from raysm.core.protocol.result import Manifest
 from raysm.errors import InvalidRequest
 from raysm.features.similarity import estimate_command as estimating
-from raysm.features.similarity.cluster.estimate import Rates, predict
+from raysm.features.similarity.cluster.estimate import Rates, estimate, predict
 from raysm.features.similarity.cluster.reading.columns import Selection
 from raysm.features.similarity.cluster.reading.matrix import open_matrix
+from raysm.features.similarity.cluster.run import Report
+from raysm.features.similarity.cluster.tasks import Part
+from raysm.features.similarity.request import Similarity
+from raysm.instance.work.row_blocks import RowBlock
 
 RATES = Rates(engine="an engine", rows=3e6, pairs=4.5e7)
 
 
-def modelled(path, workload, slots, instances=1, *, shared_out=False):
+def modelled(path, workload, slots, instances=1, *, shared_out=False, rates=RATES):
     """Return what ``estimate`` would of a machine with these rates: to measure takes all cores for seconds."""
     matrix = open_matrix(path, path.parent, Selection.of(workload))
-    return predict(workload, matrix, RATES, slots, instances, shared_out=shared_out)
+    return predict(workload, matrix, rates, slots, instances, shared_out=shared_out)
 
 
 def test_an_estimate_has_time_and_money(tmp_path, capsys):
@@ -105,3 +112,78 @@ def test_of_a_choice_of_types_each_is_estimated_with_its_own_cores_and_price(
         "ml.c5.4xlarge",
         [4],
     )
+
+
+MEASURES = {"block_s": 0.2, "block_max_s": 0.5, "pairs_per_core_s": 2e7, "rows_per_core_s": 1e6}
+
+
+def pilot(folder, measures=MEASURES, engines=("int8 AMX",), **workload):
+    manifest = Manifest(
+        job="pilot-1",
+        workload={"top_k": 3, "threshold": None, "full": False, **workload},
+        inputs={"matrix": {"columns": 8}},
+        files=(),
+        versions={},
+        instances=("algo-1",),
+        phases_s={},
+        engines=engines,
+        measures=measures,
+    )
+    return Result(folder, manifest)
+
+
+def test_the_speed_of_a_core_is_that_of_the_blocks_of_a_finished_job(tmp_path):
+    rates = estimating.rates_of(pilot(tmp_path), Similarity(top_k=3))
+    assert rates == Rates(engine="int8 AMX", rows=1e6, pairs=2e7, columns=8)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"measures": {}}, "timed its blocks"),
+        ({"engines": ("float16 CUDA (NVIDIA H200)",)}, "GPUs"),
+        ({"top_k": 5}, "kept top_k=5, and this one keeps top_k=3"),
+        ({"top_k": None, "full": True}, "kept full=True"),
+    ],
+)
+def test_a_job_that_did_other_work_says_nothing_about_this_one(tmp_path, fields, message):
+    with pytest.raises(InvalidRequest, match=message):
+        estimating.rates_of(pilot(tmp_path, **fields), Similarity(top_k=3))
+
+
+def test_an_estimate_by_a_finished_job_measures_nothing_and_takes_its_speed(tmp_path):
+    np.save(tmp_path / "m.npy", np.random.default_rng(0).standard_normal((600, 8)))
+    rates = Rates(engine="of a job", rows=1e6, pairs=2e7, columns=8)
+    found = [
+        estimate(tmp_path / "m.npy", Similarity(top_k=3), 1, rates=each)
+        for each in (rates, replace(rates, pairs=1e7))
+    ]
+    assert found[0].engine == "of a job"
+    assert found[1].phases_s["similarity"] == pytest.approx(2 * found[0].phases_s["similarity"])
+
+
+def test_a_job_with_other_columns_is_refused_as_a_measure(tmp_path):
+    np.save(tmp_path / "m.npy", np.random.default_rng(0).standard_normal((600, 8)))
+    rates = Rates(engine="of a job", rows=1e6, pairs=2e7, columns=64)
+    with pytest.raises(InvalidRequest, match="64 columns"):
+        estimate(tmp_path / "m.npy", Similarity(top_k=3), 1, rates=rates)
+
+
+def test_measured_by_without_estimate_is_refused():
+    with pytest.raises(SystemExit):
+        parse(["similarity", "m.npy", "--top-k", "3", "--measured-by", "pilot"])
+
+
+def test_blocks_are_timed_by_instance_and_give_the_speed_of_a_core():
+    report = Report(emit_event=lambda event: None)
+    report.add_prepared(RowBlock(0, 300), Part(arrays={}, peaks={"algo-1": 1}, seconds=0.1))
+    for host, seconds in (("algo-1", 1.0), ("algo-1", 2.0), ("algo-2", 5.0)):
+        report.add_compared(100.0, Part(arrays={}, peaks={host: 1}, seconds=seconds))
+    assert report.timings() == {
+        "block_s": 2.0,
+        "block_max_s": 5.0,
+        "block_s_algo-1": 1.5,
+        "block_s_algo-2": 5.0,
+        "pairs_per_core_s": 50.0,
+        "rows_per_core_s": 3000.0,
+    }

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from raysm.core.request.codec import from_json, to_json
-from raysm.errors import RaysmError
+from raysm.errors import InvalidRequest, RaysmError
 from raysm.features.similarity.cluster.modes import choose_mode
 from raysm.features.similarity.cluster.preparation import (
     compares_elements,
@@ -66,14 +66,20 @@ DISK_BYTES_S = 250e6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rates:
+    """How fast one core is."""
+
     engine: str
     rows: float
+    """Rows that it prepares in a second."""
     pairs: float
+    """Pairs of rows that it compares in a second."""
+    columns: int | None = None
+    """Columns of these rows; None: those of the matrix that is estimated."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-    engine: str
+    rates: Rates
     slots: int
     tasks: int
     phases_s: dict[str, float]
@@ -82,6 +88,10 @@ class Estimate:
     """Files of the result, beside the manifest."""
     coming_bytes: float = 0.0
     """Bytes of rows that come to each instance from the others."""
+
+    @property
+    def engine(self) -> str:
+        return self.rates.engine
 
     @property
     def total_s(self) -> float:
@@ -97,14 +107,22 @@ def estimate(
     *,
     shared_out: bool = False,
     min_s: float = MIN_S,
+    rates: Rates | None = None,
 ) -> Estimate:
     """Measure a few tiles of the matrix at ``path`` here, and predict the job on ``slots`` cores.
 
     It measures on ``processes`` cores at once, by default on all of this machine. ``shared_out``:
-    each of the ``instances`` has a share of the rows, not all.
+    each of the ``instances`` has a share of the rows, not all. With ``rates`` it measures nothing.
     """
     with tempfile.TemporaryDirectory(prefix="raysm-estimate-") as scratch:
         matrix = open_matrix(path, Path(scratch), Selection.of(workload))
+        if rates is not None:
+            if rates.columns not in (None, matrix.columns):
+                raise InvalidRequest(
+                    f"--measured-by: that job compared rows of {rates.columns} columns, and "
+                    f"{path.name} has {matrix.columns}; the time grows with the columns"
+                )
+            return predict(workload, matrix, rates, slots, instances, shared_out=shared_out)
         # At most half of the matrix, because a tile off the diagonal needs two blocks.
         rows = max(1, min(MAX_ROWS, matrix.rows // 2))
         question = [str(path), scratch, to_json(workload), rows, min_s]
@@ -151,7 +169,7 @@ def predict(
     # others.
     coming_bytes = matrix.nbytes * (instances // 2) / instances if shared_out else 0.0
     return Estimate(
-        engine=rates.engine,
+        rates=rates,
         slots=slots,
         tasks=sizing.tasks,
         phases_s={

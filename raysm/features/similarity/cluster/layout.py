@@ -326,7 +326,7 @@ def _report_parts(
     report: Report, parts: Iterator[tuple[RowBlock, Part]]
 ) -> Iterator[tuple[RowBlock, Part]]:
     for block, part in parts:
-        report.add(part)
+        report.add_prepared(block, part)
         yield block, part
 
 
@@ -348,6 +348,7 @@ def compare(
         for task, part in run(function, queue, record=collector.recorded):
             report.add(part)
             if not queue.finish(task, collector.take(task, part)):
+                report.add_compared(task.area, part)
                 reached += task.area
                 throttle.reach(min(rows, math.floor(rows * reached / whole)))
             # Free this part before the next one arrives.

@@ -1,5 +1,6 @@
 """One run of the workload on the head: its folders, its rows and its report."""
 
+import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,10 +17,11 @@ from raysm.core.request.codec import to_json
 from raysm.features.similarity.cluster.reading.columns import Ids
 from raysm.features.similarity.cluster.reading.matrix import MatrixInfo
 from raysm.features.similarity.cluster.tasks import Context, Part, decode_part, encode_part
-from raysm.features.similarity.request import Similarity
+from raysm.features.similarity.request import PAIRS_RATE, ROWS_RATE, Similarity
 from raysm.instance.work.blocks import Record
 from raysm.instance.work.record import BlockRecord
 from raysm.instance.work.report import EmitEvent, ProgressThrottle
+from raysm.instance.work.row_blocks import RowBlock
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +46,14 @@ class Report:
     sent_bytes: dict[str, int] = field(default_factory=dict)
     """Rows of a sharded matrix that each instance sent to others."""
     task_seconds: float = 0.0
+    prepared_rows: int = 0
+    prepare_s: float = 0.0
+    """Core-seconds in which these rows were prepared."""
+    pairs_per_s: list[float] = field(default_factory=list)
+    """Of each block, on one core or GPU."""
+    block_times_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """Seconds of each block of pairs on one core, or on one GPU, by the instance that computed
+    it."""
     blocks: int = 0
     blocks_found: int = 0
 
@@ -59,6 +69,38 @@ class Report:
             self.peaks[host] = max(self.peaks[host], peak)
         self.task_seconds += part.seconds
         self.engines.update(part.engines)
+
+    def add_prepared(self, block: RowBlock, part: Part) -> None:
+        self.add(part)
+        self.prepared_rows += block.rows
+        self.prepare_s += part.seconds
+
+    def add_compared(self, pairs: float, part: Part) -> None:
+        """Add a block that is finished; one that was given up counts by its pieces."""
+        self.pairs_per_s.append(pairs / max(part.seconds, 1e-6))
+        for host in part.peaks:
+            self.block_times_s[host].append(part.seconds)
+
+    def timings(self) -> dict[str, float]:
+        """Return how long blocks took, and how much one core did in a second.
+
+        It is empty if no block was timed.
+        """
+        times = [each for of_host in self.block_times_s.values() for each in of_host]
+        if not times or not self.prepare_s:
+            return {}
+        medians = {
+            f"block_s_{host}": round(statistics.median(of_host), 6)
+            for host, of_host in sorted(self.block_times_s.items())
+        }
+        return {
+            "block_s": round(statistics.median(times), 6),
+            "block_max_s": round(max(times), 6),
+            **medians,
+            # The median: the first block of a process also loads its engine.
+            PAIRS_RATE: round(statistics.median(self.pairs_per_s), 1),
+            ROWS_RATE: round(self.prepared_rows / self.prepare_s, 1),
+        }
 
     def count(self, tasks: Sequence[Any], recorded: Record[Part] | None) -> None:
         # Count once: when tiles are computed again after a loss, this run has recorded the others
