@@ -209,7 +209,9 @@ def test_generated_parts_of_the_pages_are_what_the_code_says():
 def test_the_python_of_a_page_is_taken_as_it_stands(page, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     fake = FakeSageMaker(tmp_path)
-    fake.answer("script", Answer(files={"model.txt": b"trained"}))
+    # A page may use what two scripts leave.
+    for _ in range(2):
+        fake.answer("script", Answer(files={"model.txt": b"trained"}))
     submit = functools.partial(raysm.submit, on=fake)
     jobs = functools.partial(raysm.jobs, fake)
     code = python_of(page).replace("raysm.submit(", "submit(").replace("raysm.jobs(", "jobs(")
@@ -243,6 +245,18 @@ def test_the_page_about_resuming_runs_as_it_stands(home, tmp_path):
         "\n".join(outputs("guides/resume-a-job.md")),
         run_page(DOCS / "guides" / "resume-a-job.md", tmp_path, home),
     )
+
+
+@pytest.mark.long
+def test_the_page_about_imagenet_trains_on_one_instance_and_resumes_on_three(home, tmp_path):
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    printed = run_page(DOCS / "guides" / "training-imagenet.md", tmp_path, home)
+    assert_printed("\n".join(outputs("guides/training-imagenet.md")), printed)
+    # The epochs of the second training alone: the first is a job of its own.
+    accuracies = re.findall(r"^ *\d\d:\d\d:\d\d +([0-9.]+)$", printed, re.MULTILINE)
+    assert len(accuracies) == 2
+    assert float(accuracies[-1]) > 75
+    assert (tmp_path / "out" / "imagenet" / "checkpoint.pth.tar").exists()
 
 
 def test_the_page_about_sweeps_shows_the_plan_of_its_command():
