@@ -294,7 +294,7 @@ SOURCE = (
     Flag(
         "--input NAME=URI",
         "inputs",
-        "data at $SM_CHANNEL_NAME: a path, s3://…, or job:JOB/data; repeatable",
+        "data at $SM_CHANNEL_NAME: a path, s3://…, efs://…, fsx://…, or job:JOB/data; repeatable",
         noun="channel",
     ),
 )

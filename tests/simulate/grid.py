@@ -366,7 +366,7 @@ class Simulation:
 
     def _meanwhile(self) -> None:
         """Let the user act while a process is suspended, which is when most promises break."""
-        if self._commands > 0 and not self._is_calm and self.chance.random() < 0.3:
+        if self._commands > 0 and not self._is_calm and self.chance.random() < 0.5:
             self._start_command(0.1)
 
     def _calm_down(self) -> None:
@@ -491,8 +491,10 @@ class Simulation:
         if kind == "add":
             self._add(store, chance.randint(1, 2))
         elif kind == "correct":
-            rows = [record.task for record in store.tasks()]
-            task = chance.choice(rows)
+            records = list(store.tasks())
+            # Mostly one that a suspended controller may be about to send.
+            waiting = [each for each in records if each.state is TaskState.WAITING]
+            task = chance.choice(waiting if waiting and chance.random() < 0.7 else records).task
             store.correct([replace(task, parameters={"lr": chance.random()})])
         elif kind == "retry":
             store.requeue(RETRYABLE_STATES, now)

@@ -20,10 +20,11 @@ from raysm.core.protocol.service_model import FILE
 from raysm.core.request import Cluster, Input, JobRequest, Target
 from raysm.core.request.cluster import LOCAL_TYPE
 from raysm.core.request.external import place_of
+from raysm.core.request.file_systems import FileSystem, file_system_at
 from raysm.core.request.job import JOB_CHANNEL, OWN_PREFIX, PAYLOAD_CHANNEL
 from raysm.core.request.options import refuse_what_processing_lacks
 from raysm.core.request.targets import LOCAL_INSTANCE_TYPE, Local
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidRequest, option
 
 _log = logging.getLogger("raysm")
 
@@ -172,6 +173,11 @@ class _Parts:
             self.target.takes_files and source.uri.startswith(FILE)
         ):
             return source.uri
+        if file_system_at(source.uri) is not None:
+            raise InvalidRequest(
+                f"the channel {channel!r} is {source.uri!r}, and a Processing job takes no file "
+                "systems; send a training job (kind='training'), or give s3://bucket/key"
+            )
         raise InvalidRequest(
             f"the channel {channel!r} is {source.uri!r}, which the service cannot read: "
             "give s3://bucket/key (raysm.submit uploads local data for AWS), "
@@ -390,6 +396,14 @@ def _resources(parts: _Parts, cluster: Cluster) -> dict[str, Any]:
 
 
 def _channel(parts: _Parts, name: str, source: Input) -> dict[str, Any]:
+    mounted = file_system_at(source.uri)
+    if mounted is not None:
+        return without_none(
+            ChannelName=name,
+            DataSource={"FileSystemDataSource": _mount(parts, name, mounted)},
+            ContentType=source.content_type,
+            InputMode=source.mode,
+        )
     return without_none(
         ChannelName=name,
         DataSource={
@@ -403,3 +417,18 @@ def _channel(parts: _Parts, name: str, source: Input) -> dict[str, Any]:
         ContentType=source.content_type,
         InputMode=source.mode,
     )
+
+
+def _mount(parts: _Parts, channel: str, mounted: FileSystem) -> dict[str, Any]:
+    if parts.target.mounts_in_network and parts.network() is None:
+        raise InvalidRequest(
+            f"the channel {channel!r} is on the file system {mounted.id}, which instances reach "
+            f"through its VPC: give {option('subnets', 'subnet-…')} and "
+            f"{option('security_groups', 'sg-…')} of it"
+        )
+    return {
+        "FileSystemId": mounted.id,
+        "FileSystemType": mounted.kind,
+        "DirectoryPath": mounted.directory,
+        "FileSystemAccessMode": "ro",
+    }

@@ -55,6 +55,7 @@ from raysm.core.protocol.names import (
 from raysm.core.protocol.source import Source
 from raysm.core.request import AWS, Cluster, Input, JobRequest, Target, Workload
 from raysm.core.request.codec import from_json, to_json
+from raysm.core.request.file_systems import file_system_at
 from raysm.core.request.job import NAME_PATTERN
 from raysm.core.request.options import check_list
 from raysm.errors import (
@@ -233,11 +234,20 @@ class Prepared:
     @property
     def _listed_inputs(self) -> Mapping[str, Input]:
         """The inputs that may change; the URIs of those that are uploaded name their content."""
-        uploaded = {upload.channel for upload in self.uploads}
+        known = {upload.channel for upload in self.uploads} | self._mounted.keys()
         return {
             channel: source
             for channel, source in self.request.inputs.items()
-            if channel not in uploaded
+            if channel not in known
+        }
+
+    @property
+    def _mounted(self) -> Mapping[str, Input]:
+        """The inputs on file systems, whose files cannot be listed from here."""
+        return {
+            channel: source
+            for channel, source in self.request.inputs.items()
+            if file_system_at(source.uri) is not None
         }
 
     @functools.cached_property
@@ -249,6 +259,11 @@ class Prepared:
         return self.service.places.records(self.request.project, self.task)
 
     def finished(self) -> Job | None:
+        for channel, source in self._mounted.items():
+            raise InvalidRequest(
+                f"if_done='skip' cannot see whether the files of the channel {channel!r} have "
+                f"changed: they are on a file system, {source.uri}; leave it out"
+            )
         # Computed even if there is no record yet, because the record of the job that is sent next
         # needs it.
         digest = self.digest

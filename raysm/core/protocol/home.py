@@ -128,6 +128,11 @@ def scenario_file(folder: Path) -> Path:
     return folder / "scenario.toml"
 
 
+def file_systems_folder(folder: Path) -> Path:
+    """Return the folder whose folders, or links, stand for file systems of AWS, by their ids."""
+    return folder / "file-systems"
+
+
 def sdk_config_file(folder: Path) -> Path:
     return folder / "sagemaker.yaml"
 

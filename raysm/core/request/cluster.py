@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
+from raysm.core.request.file_systems import file_system_at
 from raysm.core.request.options import check_counts, check_list, check_numbers, decides, optional
 from raysm.errors import InvalidRequest
 
@@ -293,7 +294,9 @@ class Input:
     """
 
     uri: str = field(kw_only=False, metadata=decides(result=True, create="InputDataConfig"))
-    """``s3://bucket/key``, ``file:///path`` or a local path; a file, or a folder of files."""
+    """``s3://bucket/key``, ``file:///path`` or a local path; a file, or a folder of files. Or a
+    folder of a file system, ``efs://fs-…/folder`` or ``fsx://fs-…/MOUNT/folder``, which is
+    mounted."""
     distribution: Distribution = optional("FullyReplicated", result=True, create="InputDataConfig")
     """FullyReplicated: each instance has all. ShardedByS3Key: each has about 1/n of the objects, by
     key."""
@@ -328,6 +331,15 @@ class Input:
         if self.mode not in ("File", "FastFile"):
             raise InvalidRequest(
                 f"Input: mode is 'File' or 'FastFile' (streamed plain files), got {self.mode!r}"
+            )
+        if file_system_at(self.uri) is not None and (
+            (self.distribution, self.mode) != ("FullyReplicated", "File")
+            or self.groups
+            or self.manifest
+        ):
+            raise InvalidRequest(
+                f"Input: {self.uri!r} is mounted as it is in every instance; "
+                "leave out distribution, mode, groups and manifest"
             )
         if self.manifest and self.mode == "FastFile":
             raise InvalidRequest(

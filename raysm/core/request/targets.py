@@ -98,6 +98,8 @@ class AWS:
     is_billed: ClassVar[bool] = True
     """True if instances cost money; then a job keeps running when the command that follows it
     ends."""
+    mounts_in_network: ClassVar[bool] = True
+    """True if instances reach a file system through a VPC only."""
     names_own_types: ClassVar[bool] = True
     """True if Describe shows the instance types that the user chose."""
 
@@ -225,6 +227,7 @@ class Local:
     removes_jobs: ClassVar[bool] = True
     has_volumes: ClassVar[bool] = False
     is_billed: ClassVar[bool] = False
+    mounts_in_network: ClassVar[bool] = False
     names_own_types: ClassVar[bool] = False
 
     # Only a default; the result depends on the cluster's count.

@@ -18,6 +18,7 @@ from raysm.core.client.service import list_quotas
 from raysm.core.client.storage.s3 import Storage, file_path, split
 from raysm.core.client.targets.aws import AWS_HOSTS
 from raysm.core.protocol.service_model import may_be_newer
+from raysm.core.request.file_systems import file_system_at
 from raysm.errors import InvalidRequest, MissingDependency, ServiceError
 from raysm.features.account.case import (
     Case,
@@ -271,6 +272,8 @@ def check_inputs(case: Case) -> Iterator[Finding]:
     for channel, source in case.intent.inputs.items():
         if source.uri.startswith("s3://"):
             yield _check_input(case, channel, source.uri)
+        elif file_system_at(source.uri) is not None:
+            yield unknown(f"{channel}: only a job in its VPC can see {source.uri}")
         # Results of other jobs are found by the plan.
         elif not source.uri.startswith("job:"):
             path = Path(file_path(source.uri))

@@ -17,6 +17,7 @@ from botocore.exceptions import ClientError
 
 from raysm.core.protocol.job_api import InputManifest
 from raysm.core.protocol.store import make_folder, replacing
+from raysm.core.request.file_systems import FileSystem, file_system_at
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.local.checkpoints import CheckpointStore, FolderStore
 from raysm.local.instance_files import InstanceFiles
@@ -50,13 +51,17 @@ class _Object(NamedTuple):
 
 
 class Objects:
-    def __init__(self, moto: MotoServices, results: Path | None = None) -> None:
+    def __init__(
+        self, moto: MotoServices, results: Path | None = None, file_systems: Path | None = None
+    ) -> None:
         """Use moto's S3.
 
         ``results``, the home's existing folder of results, must not be made again.
+        ``file_systems`` has the folders that stand for file systems.
         """
         self._moto = moto
         self._results = results
+        self._file_systems = file_systems
 
     @property
     def _s3(self) -> Any:
@@ -64,6 +69,24 @@ class Objects:
 
     def local(self, uri: str) -> Path:
         return local_path("", uri)
+
+    def mounted(self, mounted: FileSystem) -> Path:
+        """Return the folder of this machine that stands for one of a file system.
+
+        Raises:
+            InvalidInput: It is not there.
+        """
+        assert self._file_systems is not None
+        root = self._file_systems / mounted.id
+        folder = root / mounted.path
+        if not root.is_dir():
+            raise InvalidInput(
+                f"nothing stands for the file system {mounted.id} on this machine; "
+                f"make {root}, or a link of this name to a folder of yours"
+            )
+        if not folder.is_dir():
+            raise InvalidInput(f"{root}, which stands for {mounted.id}, has no {mounted.path}")
+        return folder
 
     def checkpoints(self, uri: str) -> CheckpointStore:
         if not is_file(uri):
@@ -272,6 +295,10 @@ def download_channels(
         place = folder / str(number)
         folder.mkdir(exist_ok=True)
         try:
+            mounted = file_system_at(source.uri)
+            if mounted is not None:
+                places[source.name] = (objects.mounted(mounted), False)
+                continue
             bring_to = objects.download_listed if source.manifest else objects.download
             bring_to(source.uri, place)
         except InvalidRequest as error:

@@ -30,6 +30,7 @@ from raysm.core.protocol.callers import LOOPBACK, is_from_our_user, refusal, ref
 from raysm.core.protocol.home import (
     Clock,
     ServerRecord,
+    file_systems_folder,
     lock_file,
     private_folder,
     scenario_file,
@@ -259,7 +260,7 @@ def serve(options: Options) -> None:
         services = Services(
             records=records,
             moto=moto,
-            objects=Objects(moto, options.home / "data"),
+            objects=Objects(moto, options.home / "data", file_systems_folder(options.home)),
             cores=cores,
             stock=Stock(scenario, records),
             stop_grace_s=options.stop_grace_s,

@@ -7,6 +7,7 @@ from typing import Any
 from raysm.core.protocol.job_api import settled
 from raysm.core.protocol.paths import Paths
 from raysm.core.protocol.service_rules import DEFAULT_RUNTIME_S
+from raysm.core.request.file_systems import KINDS
 from raysm.local.instances.network import MAX_INSTANCES
 from raysm.local.job_spec import Channel, Checkpoints, Group, JobSpec, number_hosts
 from raysm.local.server.definitions import (
@@ -48,7 +49,12 @@ def check(request: Mapping[str, Any]) -> None:
         name = channel["ChannelName"]
         source = channel["DataSource"].get("S3DataSource")
         if source is None:
-            raise validation(f"channel {name!r}: only S3DataSource is available here")
+            if "FileSystemDataSource" not in channel["DataSource"]:
+                raise validation(
+                    f"channel {name!r}: only S3DataSource and FileSystemDataSource are "
+                    "available here"
+                )
+            continue
         if source["S3DataType"] not in ("S3Prefix", "ManifestFile"):
             raise validation(
                 f"channel {name!r}: S3DataType {source['S3DataType']} is not available here"
@@ -93,8 +99,8 @@ def define(record: JobRecord) -> Definition:
     sources = [
         Source(
             name=channel["ChannelName"],
-            uri=channel["DataSource"]["S3DataSource"]["S3Uri"],
-            manifest=channel["DataSource"]["S3DataSource"]["S3DataType"] == "ManifestFile",
+            uri=_uri_of(channel["DataSource"]),
+            manifest=_s3_source(channel).get("S3DataType") == "ManifestFile",
         )
         for channel in request.get("InputDataConfig") or []
     ]
@@ -166,8 +172,21 @@ def _channels(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return list(request.get("InputDataConfig") or [])
 
 
+def _s3_source(channel: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the channel's source in S3; empty if it is on a file system."""
+    return channel["DataSource"].get("S3DataSource") or {}
+
+
+def _uri_of(source: Mapping[str, Any]) -> str:
+    if "S3DataSource" in source:
+        return str(source["S3DataSource"]["S3Uri"])
+    mounted = source["FileSystemDataSource"]
+    schemes = {kind: scheme for scheme, kind in KINDS.items()}
+    return f"{schemes[mounted['FileSystemType']]}://{mounted['FileSystemId']}{mounted['DirectoryPath']}"
+
+
 def _channel(channel: Mapping[str, Any], source: Path, owned: bool) -> Channel:
-    s3_source = channel["DataSource"]["S3DataSource"]
+    s3_source = _s3_source(channel)
     return Channel(
         name=channel["ChannelName"],
         source=source,

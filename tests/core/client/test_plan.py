@@ -270,3 +270,32 @@ def test_several_isolated_instances_are_not_documented_to_reach_each_other_and_t
     )
     assert "the 3 instances" in caplog.text
     assert "kind='training'" in caplog.text
+
+
+FILE_SYSTEM = "fsx://fs-0123456789abcdef0/ab12/images"
+IN_NETWORK = Security(subnets=("subnet-1",), security_groups=("sg-1",))
+
+
+def test_a_folder_of_a_file_system_is_mounted_read_only():
+    call = planned(inputs={"train": Input(FILE_SYSTEM)}, security=IN_NETWORK)
+    channels = {channel["ChannelName"]: channel for channel in call["InputDataConfig"]}
+    assert channels["train"]["DataSource"] == {
+        "FileSystemDataSource": {
+            "FileSystemId": "fs-0123456789abcdef0",
+            "FileSystemType": "FSxLustre",
+            "DirectoryPath": "/ab12/images",
+            "FileSystemAccessMode": "ro",
+        }
+    }
+
+
+def test_a_file_system_on_aws_needs_the_network_in_which_it_is(tmp_path):
+    inputs = {"train": Input(FILE_SYSTEM)}
+    with pytest.raises(InvalidRequest, match="subnets"):
+        planned(inputs=inputs)
+    assert "VpcConfig" not in local_plan(tmp_path, inputs=inputs)
+
+
+def test_a_processing_job_takes_no_file_system():
+    with pytest.raises(InvalidRequest, match="kind='training'"):
+        planned(inputs={"train": Input(FILE_SYSTEM)}, security=IN_NETWORK, kind="processing")

@@ -290,6 +290,11 @@ def test_local_inputs_have_to_be_there_and_outputs_of_jobs_are_left_to_the_plan(
     assert [finding.state for finding in found] == [State.GOOD, State.BAD]
 
 
+def test_whether_a_file_system_can_be_mounted_is_not_known_before_the_job(account):
+    (finding,) = inputs(account, a="efs://fs-0123456789abcdef0/images")
+    assert finding.state is State.UNKNOWN
+
+
 def test_each_key_has_to_be_enabled_and_is_looked_at_once(account):
     key = account.kms.create_key()["KeyMetadata"]["KeyId"]
     (finding,) = keys(account, volume_kms_key=key, output_kms_key=key)

@@ -412,3 +412,27 @@ def test_a_home_that_was_deleted_is_not_made_anew_by_its_buckets(s3, tmp_path):
     with pytest.raises(FileNotFoundError):
         save_buckets(tmp_path / "gone", [])
     assert not (tmp_path / "gone").exists()
+
+
+MOUNTED = Source(name="data", uri="fsx://fs-0123456789abcdef0/ab12/images", manifest=False)
+
+
+def test_a_folder_or_a_link_stands_for_a_file_system(tmp_path):
+    (tmp_path / "own" / "images").mkdir(parents=True)
+    (tmp_path / "file-systems").mkdir()
+    (tmp_path / "file-systems" / "fs-0123456789abcdef0").symlink_to(tmp_path / "own")
+    objects = Objects(MotoServices(), file_systems=tmp_path / "file-systems")
+    places = download_channels(objects, [MOUNTED], tmp_path / "channels")
+    path, is_owned = places["data"]
+    assert (path.resolve(), is_owned) == (tmp_path / "own" / "images", False)
+
+
+def test_a_file_system_that_nothing_stands_for_is_named_with_the_folder_to_make(tmp_path):
+    objects = Objects(MotoServices(), file_systems=tmp_path / "file-systems")
+    with pytest.raises(
+        InvalidRequest, match=str(tmp_path / "file-systems" / "fs-0123456789abcdef0")
+    ):
+        download_channels(objects, [MOUNTED], tmp_path / "channels")
+    (tmp_path / "file-systems" / "fs-0123456789abcdef0").mkdir(parents=True)
+    with pytest.raises(InvalidRequest, match="has no images"):
+        download_channels(objects, [MOUNTED], tmp_path / "channels")

@@ -174,6 +174,8 @@ def with_inputs(
 ) -> InputsState | None:
     """Return the sizes of the inputs, and ``digest`` extended by their state.
 
+    ``inputs`` are not on file systems, which cannot be listed from here.
+
     Memory holds one page of a listing.
 
     Files of this machine count by their names, sizes and times of modification, objects by their

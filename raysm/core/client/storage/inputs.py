@@ -22,6 +22,7 @@ from raysm.core.protocol.names import DATA_FRAME
 from raysm.core.protocol.store import files_below, is_unfinished, sha256_of
 from raysm.core.protocol.tensors import as_numpy
 from raysm.core.request import Input, Target
+from raysm.core.request.file_systems import file_system_at
 from raysm.errors import InvalidInput, InvalidRequest, option, used_by
 
 SAVED = "inputs"
@@ -225,12 +226,13 @@ def locate(
     located: dict[str, Input] = {}
     uploads: list[Upload] = []
     for channel, source in inputs.items():
-        if source.uri.startswith("s3://"):
+        if source.uri.startswith("s3://") or file_system_at(source.uri) is not None:
             located[channel] = source
             continue
         if "://" in source.uri and not source.uri.startswith("file:///"):
             raise InvalidRequest(
-                f"the channel {channel!r} is {source.uri!r}; give s3://…, file:///… or a path"
+                f"the channel {channel!r} is {source.uri!r}; "
+                "give s3://…, efs://…, fsx://…, file:///… or a path"
             )
         path = file_path(source.uri).absolute()
         if not path.exists():
