@@ -32,6 +32,11 @@ class Activity:
     """Their processor seconds."""
     is_idle_starved: bool = False
     """True if one of them could run, but got no core because others used them all."""
+    orphan_cpu_s: float = 0.0
+    """Processor seconds of programs that outlived the process that started them, and of what they
+    start."""
+    orphan_io_bytes: int = 0
+    """Bytes that these have read and written."""
     gpu_percent: int = 0
     """Share of the last moment in which a kernel ran, on the busiest GPU."""
     gpu_memory_percent: int = 0
@@ -46,9 +51,15 @@ class Usage:
     cpu_s: float = 0.0
     io_bytes: int = 0
     """Read and written by system calls such as read and write, on disks, pipes and some sockets."""
+    page_faults: int = 0
+    """Of new memory, mapped files and memory that was swapped out."""
 
     def __add__(self, other: "Usage") -> "Usage":
-        return Usage(self.cpu_s + other.cpu_s, self.io_bytes + other.io_bytes)
+        return Usage(
+            self.cpu_s + other.cpu_s,
+            self.io_bytes + other.io_bytes,
+            self.page_faults + other.page_faults,
+        )
 
 
 def read_activity(
@@ -62,8 +73,11 @@ def read_activity(
         has_own_network: Whether its network interfaces are its alone.
     """
     gpu_percent, gpu_memory_percent = read_gpus()
+    orphans = _read_orphans(workers)
     return Activity(
         ray_cpu_s=_ray_cpu_s(workers),
+        orphan_cpu_s=orphans.cpu_s,
+        orphan_io_bytes=orphans.io_bytes,
         idle_workers=len(idle),
         idle_cpu_s=sum(usage.cpu_s for usage in read_usages(idle).values()),
         network_bytes=_network_bytes() if has_own_network else 0,
@@ -76,6 +90,23 @@ def _ray_cpu_s(workers: Iterable[int]) -> float:
     raylets = [pid for pid in descendants(os.getpid()) if _name(pid) == RAYLET]
     usages = read_usages([*raylets, *workers])
     return sum(usages[pid].cpu_s for pid in raylets)
+
+
+def _read_orphans(workers: Iterable[int]) -> Usage:
+    """Return the usage of the programs that this process has adopted, as ``children`` says."""
+    known = {*workers}
+    own = os.getpid()
+    orphans = [
+        pid
+        for pid, parent in _read_parents().items()
+        if parent == own and pid not in known and not _runs_ray(pid)
+    ]
+    usages = read_usages([*orphans, *known])
+    return sum((usages[pid] for pid in orphans), Usage())
+
+
+def _runs_ray(pid: int) -> bool:
+    return any(_name(each) == RAYLET for each in (pid, *descendants(pid)))
 
 
 def _name(pid: int) -> str:
@@ -98,17 +129,20 @@ def read_usages(pids: Iterable[int]) -> dict[int, Usage]:
 
 
 def _usage(pid: int) -> Usage:
-    ticks = io_bytes = 0
+    ticks = io_bytes = page_faults = 0
     # It may have ended by now, or be another user's.
     with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = _stat(pid)
         # User, system, and both of the children that have ended.
-        ticks = sum(map(int, _stat(pid)[11:15]))
+        ticks = sum(map(int, fields[11:15]))
+        # Minor ones and major ones, each also of the children that have ended.
+        page_faults = sum(map(int, fields[7:11]))
         with open(f"/proc/{pid}/io") as file:
             counts = dict(line.split(": ") for line in file)
         io_bytes = sum(
             int(counts[name]) for name in ("rchar", "wchar", "read_bytes", "write_bytes")
         )
-    return Usage(ticks / TICKS_PER_S, io_bytes)
+    return Usage(ticks / TICKS_PER_S, io_bytes, page_faults)
 
 
 def _stat(pid: int) -> list[bytes]:

@@ -80,6 +80,7 @@ def read_stacks(
             _describe(host, pid, files[pid][1], first[pid], second[pid], seconds),
             cpu_s=usages[pid].cpu_s,
             io_bytes=usages[pid].io_bytes,
+            page_faults=usages[pid].page_faults,
             collectives=calls.get(pid),
         )
         for pid in files

@@ -6,8 +6,10 @@ While lines come, nothing is looked at. Without a line, the head asks all instan
 four times in ``stall_s``. Between two snapshots an instance shows life if
 
 - a process of the user's code is new, used more than ``CPU_SHARE`` of a core, could have run but
-  got no core because of others, or read and wrote more than ``IO_BYTES_PER_S``; its children count
-  with it, idle workers of Ray do not,
+  got no core because of others, read and wrote more than ``IO_BYTES_PER_S``, or touched new memory
+  in more than ``PAGE_FAULTS_PER_S``; its children count with it, idle workers of Ray do not,
+- programs that outlived the process that started them used more than ``CPU_SHARE`` of a core, or
+  read and wrote more than ``IO_BYTES_PER_S``,
 - Ray's raylet started workers or installed packages, with more than ``RAY_CPU_SHARE`` of a core, or
   its workers without a task, which may still start, used more than ``CPU_SHARE`` of a core each,
 - a kernel used the memory of a GPU, or
@@ -38,6 +40,8 @@ RAY_CPU_SHARE = 0.1
 IO_BYTES_PER_S = 16 * 1024
 """An idle Ray worker reads and writes 700, its log included; what watches the ranks of a training
 8,300."""
+PAGE_FAULTS_PER_S = 256
+"""A MiB a second of new or swapped memory in small pages; an idle process has fewer than 30."""
 NETWORK_BYTES_PER_S = 64 * 1024
 NETWORK_BYTES_PER_S_OF_EACH = 8 * 1024
 """In addition, for each instance of the job. Idle Ray and the control channel exchange 2,000 bytes
@@ -132,6 +136,11 @@ def shows_work(before: _Look, after: _Look) -> bool:
             idle_s = activity.idle_cpu_s - known.activity.idle_cpu_s
             if idle_s > CPU_SHARE * seconds * activity.idle_workers:
                 return True
+            if activity.orphan_cpu_s - known.activity.orphan_cpu_s > CPU_SHARE * seconds:
+                return True
+            copied = activity.orphan_io_bytes - known.activity.orphan_io_bytes
+            if copied > IO_BYTES_PER_S * seconds:
+                return True
             carried = activity.network_bytes - known.activity.network_bytes
             if carried > network_limit * seconds:
                 return True
@@ -149,6 +158,8 @@ def _works(
     if before is None or after.pid == 0:
         return True
     if after.io_bytes - before.io_bytes > IO_BYTES_PER_S * seconds:
+        return True
+    if after.page_faults - before.page_faults > PAGE_FAULTS_PER_S * seconds:
         return True
     if after.cpu_s - before.cpu_s <= CPU_SHARE * seconds and not after.is_starved:
         return False

@@ -51,6 +51,12 @@ def test_bytes_that_a_process_writes_are_counted(started):
     until(lambda: usage(pid).io_bytes > 1_000_000)
 
 
+def test_new_memory_of_a_process_is_counted(started):
+    pid = started("while True: bytearray(b'x') * 10_000_000")
+    before = until(lambda: usage(pid).page_faults)
+    until(lambda: usage(pid).page_faults > before + 1000)
+
+
 def test_process_that_has_ended_has_no_usage():
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
@@ -68,6 +74,20 @@ def test_what_the_raylet_starts_is_counted_without_its_workers(started):
     [worker] = until(lambda: descendants(pid))
     until(lambda: usage(worker).cpu_s > 0.5)
     assert read() > read([worker]) + 0.4
+
+
+def test_program_that_outlives_its_parent_is_counted_where_it_is_adopted():
+    code = (
+        "import sys, time\n"
+        "from raysm.instance import activity, children\n"
+        "children._adopt_orphans(True)\n"
+        "import subprocess\n"
+        "subprocess.run(['sh', '-c', sys.argv[1]])\n"
+        "while activity.read_activity(has_own_network=False).orphan_cpu_s < 0.3: time.sleep(0.05)\n"
+        "for pid in children.descendants(activity.os.getpid()): activity.os.kill(pid, 9)\n"
+    )
+    command = f"'{sys.executable}' -c '{SPIN}' > /dev/null 2>&1 &"
+    subprocess.run([sys.executable, "-c", code, command], check=True, timeout=120)
 
 
 def test_activity_of_an_instance_is_read_without_gpus_and_without_an_own_network():

@@ -44,20 +44,35 @@ class World:
         self.looks = 0
 
     def run(
-        self, seconds, *, cpu=(), io=(), network=0.0, ray_cpu=0.0, idle_cpu=0.0, lines_every_s=None
+        self,
+        seconds,
+        *,
+        cpu=(),
+        io=(),
+        faults=(),
+        network=0.0,
+        ray_cpu=0.0,
+        idle_cpu=0.0,
+        lines_every_s=None,
     ):
-        """Let time pass; return the events. ``cpu`` and ``io`` are rates of the processes in order."""
+        """Let time pass; return the events. ``cpu``, ``io`` and ``faults`` are rates of the processes in order."""
         events = []
         until_s = self.now_s + seconds
         line_s = self.now_s
         while self.now_s < until_s:
             self.now_s += 1.0
             self.processes = [
-                replace(each, cpu_s=each.cpu_s + cores, io_bytes=each.io_bytes + int(rate))
-                for each, cores, rate in zip(
+                replace(
+                    each,
+                    cpu_s=each.cpu_s + cores,
+                    io_bytes=each.io_bytes + int(rate),
+                    page_faults=each.page_faults + pages,
+                )
+                for each, cores, rate, pages in zip(
                     self.processes,
                     [*cpu, *[0.01] * (len(self.processes) - len(cpu))],
                     [*io, *[500] * (len(self.processes) - len(io))],
+                    [*faults, *[20] * (len(self.processes) - len(faults))],
                     strict=True,
                 )
             ]
@@ -108,6 +123,7 @@ def test_job_that_prints_is_not_looked_at():
     [
         {"cpu": [0.01, 0.9]},
         {"io": [500, 1_000_000]},
+        {"faults": [20, 1000]},
         {"network": 1_000_000},
     ],
 )
@@ -124,6 +140,14 @@ def test_what_idle_processes_and_idle_ray_do_is_no_life():
 
 def test_packages_that_ray_installs_are_life():
     assert not World(WAITING, SLEEPING).run(4 * STALL_S, ray_cpu=0.5)
+
+
+def test_programs_that_outlive_their_parents_are_life():
+    world = World(WAITING, SLEEPING)
+    for seconds in range(1, 20):
+        world.activity = replace(world.activity, orphan_cpu_s=float(seconds * STALL_S / 8))
+        assert not world.run(STALL_S / 4)
+    assert stalls(world.run(2 * STALL_S))
 
 
 def test_workers_that_still_start_are_life():

@@ -96,18 +96,20 @@ def test_job_that_hangs_once_is_started_again_with_its_state(submit):
     assert any("attempt 1" in line.text for line in job.lines())
 
 
-CASES = {f"{case.file.stem}.{case.name}": case for case in find_cases()}
+CASES = {case.name: case for case in find_cases()}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "name", ["ranks.stopped", "tasks.actors_in_a_cycle", "slow_ranks.validation_on_rank_0"]
+    "names",
+    [["tasks.actors_in_a_cycle", "tasks.stopped_actor"], ["slow_tasks.large_objects"]],
+    ids=lambda names: names[0],
 )
-def test_programs_of_the_corpus_are_judged_right(name):
-    outcome = run(CASES[name], stall_s=10)
-    assert outcome.is_right, outcome
+def test_programs_of_the_corpus_are_judged_right(names):
+    outcomes = [*run([CASES[name] for name in names], stall_s=10)]
+    assert [outcome.name for outcome in outcomes if outcome.is_right] == names, outcomes
 
 
 def test_every_program_that_hangs_marks_the_line_to_blame():
-    unmarked = [name for name, case in CASES.items() if case.hangs and not case.marks]
+    unmarked = [name for name, case in CASES.items() if case.hangs and not case.is_marked]
     assert not unmarked

@@ -78,6 +78,9 @@ class ProcessStack:
     """Processor seconds since its start, with those of its children that have no stacks."""
     io_bytes: int = 0
     """Bytes that it and these children have read and written since their start."""
+    page_faults: int = 0
+    """Pages of memory that it and these children have touched for the first time, or again after
+    they were swapped out."""
     problem: str = ""
     """Why its stack could not be read."""
     collectives: tuple[Collective, ...] | None = None

@@ -11,7 +11,8 @@ from ray.train.torch import TorchTrainer
 
 def loop():
     dist.all_reduce(torch.ones(2))
-    print("begins", flush=True)
+    if dist.get_rank() == 0:
+        print("begins ray_train", flush=True)
     if dist.get_rank() == 1:
         time.sleep(3600)  # guilty: ray_train
     dist.all_reduce(torch.ones(2))
