@@ -12,6 +12,8 @@ import pyarrow.parquet
 import pytest
 
 from raysm.core.protocol.result import Manifest
+from raysm.features.grid.sources.columns import tasks_of
+from raysm.features.grid.sources.source import source_of
 from tests.support.homes import in_home, serving
 
 ROOT = Path(__file__).parents[1]
@@ -250,6 +252,20 @@ def test_the_campaigns_of_the_grid_are_the_new_ones_with_the_typo_and_the_cheape
     assert "campaign-12" not in {key for key, _, _ in rows}
     assert [key for key, _, lr in rows if "," in lr] == ["campaign-04"]
     assert [region for _, region, _ in rows[:4]] == ["eu-central-1"] * 3 + ["us-east-1"]
+
+
+def test_the_array_file_of_the_grid_has_a_campaign_of_each_region(tmp_path):
+    campaigns(tmp_path)
+    columns = ("key", "region", "input_data", "lr")
+    source = source_of(tmp_path / "array.txt").with_columns(columns)
+    tasks = tasks_of(source.read(100))
+    assert [task.region for task in tasks] == [
+        "us-east-1",
+        "us-west-2",
+        "eu-west-1",
+        "eu-central-1",
+    ]
+    assert all(Path(task.inputs["data"]).is_dir() for task in tasks)
 
 
 @pytest.mark.soak

@@ -1,4 +1,6 @@
-"""Twelve measurement campaigns in four regions: their images as files, their metadata in a SQLite database.
+"""Thirteen measurement campaigns in four regions: their images as files, their metadata in a SQLite database.
+
+The first campaign of each region is also a line of array.txt, as an array job of AWS Batch has one for each child.
 
 python3 examples/grid/campaigns.py FOLDER
 """
@@ -18,7 +20,7 @@ CREATE TABLE prices (region TEXT PRIMARY KEY, usd_per_hour REAL);
 
 
 def make(folder):
-    """Write the campaigns below ``folder``; return the path of the database."""
+    """Write the campaigns and array.txt below ``folder``; return the path of the database."""
     folder.mkdir(parents=True, exist_ok=True)
     images = np.loadtxt(DIGITS / "digits.csv.gz", delimiter=",", skiprows=1, dtype=np.float32) / 16
     labels = np.loadtxt(DIGITS / "digits-labels.csv.gz", skiprows=1, dtype=np.int64)
@@ -40,6 +42,8 @@ def make(folder):
         connection.executemany("INSERT INTO drives VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
         connection.executemany("INSERT INTO prices VALUES (?, ?)", zip(REGIONS, (2.0, 2.2, 2.1, 1.9), strict=True))
     connection.close()
+    lines = [f"{name},{region},{uri},{lr}\n" for name, region, _, uri, _, _, lr in rows[: len(REGIONS)]]
+    (folder / "array.txt").write_text("".join(lines))
     return path
 
 

@@ -354,12 +354,19 @@ def _watch(arguments: Arguments, console: Console) -> None:
 def _rows(arguments: Arguments, console: Console) -> None:
     sent: list[SentRow] = []
     if path_of(arguments.grid).exists():
+        if arguments.rate is not None:
+            raise InvalidRequest(
+                f"{arguments.grid} is a grid of this machine, which reads the rate of its own "
+                f"metric: raysm grid status {arguments.grid} shows it",
+                remedy="give --rate METRIC to raysm grid run",
+            )
         rows: Sequence[GridRow] = _handle(arguments).rows(arguments.state)
     else:
         check_state(arguments.state)
         sent = sent_rows(
             arguments.grid,
             services_in(read_settings(arguments).target(role=NO_ROLE), arguments.regions),
+            arguments.rate,
         )
         if not sent:
             attach_grid(arguments.grid)  # raises InvalidRequest
@@ -372,15 +379,29 @@ def _rows(arguments: Arguments, console: Console) -> None:
         "state": [row.state.value for row in rows],
         "jobs": [str(row.attempts) for row in rows],
         "key": [" ".join(row.key.split()) for row in rows],
+        "rate": ["-" if row.rate is None else f"{row.rate:,.0f}" for row in rows],
         "last job": [row.job or "-" for row in rows],
         "result": [row.result or "-" for row in sent],
         "reason": [brief(row.reason) for row in rows],
     }
-    shown = [
-        (head, *cells) for head, cells in columns.items() if sent or head not in ("index", "result")
-    ]
+    left_out = [] if sent else ["index", "result"]
+    if arguments.rate is None:
+        left_out.append("rate")
+    shown = [(head, *cells) for head, cells in columns.items() if head not in left_out]
     for line in aligned(zip(*shown, strict=True)):
         say(line, console)
+    if arguments.rate is not None:
+        say(_describe_rate(rows, arguments.rate), console)
+
+
+def _describe_rate(rows: Sequence[GridRow], metric: str) -> str:
+    """Add up the rates of the jobs that run; what others reported last is work of the past."""
+    running = [row.rate for row in rows if row.state is TaskState.PLACED and row.rate is not None]
+    if not running:
+        return f"rate    no running job has reported {metric} in the last 10 minutes"
+    return (
+        f"rate    {sum(running):,.0f} {metric} combined, of {counted(len(running), 'running job')}"
+    )
 
 
 def _list(arguments: Arguments, console: Console) -> None:

@@ -46,7 +46,11 @@ EXAMPLES = {
     ),
     "row": "raysm grid row train.py --rows drives.csv --index 0 --wait",
     "status": "raysm grid status drives",
-    "rows": "raysm grid rows drives --state failed",
+    "rows": (
+        "raysm grid rows drives --state failed\n"
+        "# an AWS Batch array: images per second of all jobs that run\n"
+        "raysm grid rows drives --rate images_per_s --regions us-west-2,eu-central-1"
+    ),
     "report": "raysm grid report drives --html drives.html",
     "table": "raysm grid table drives --output predictions.parquet",
 }
@@ -141,6 +145,8 @@ def _add_grid_verb(verbs: Any, name: str) -> None:
             "regions to ask about an AWS Batch array, which keeps no file here (default: --region)"
         )
         add(verb, "--regions A,B", regions, type=names, default=[])
+        rate = "for an AWS Batch array: the last value of this metric of each job, and their sum"
+        add(verb, "--rate METRIC", rate)
         add_target(verb)
     if name == "report":
         add(verb, "--html FILE", "the file (default: NAME.html)", type=Path)

@@ -94,29 +94,32 @@ class Region:
         )
 
     def rates(self, names: Sequence[str], metric: str) -> Mapping[str, float]:
-        """Return the last value of a metric for up to ``RATES_PAGE`` jobs.
-
-        Jobs without a recent value are left out.
-        """
-        now = datetime.now(UTC)
-        answer = self._service.call(
-            "cloudwatch",
-            "get_metric_data",
-            MetricDataQueries=[_query(place, name, metric) for place, name in enumerate(names)],
-            StartTime=now - RECENT,
-            # The current minute has a value, too.
-            EndTime=now + timedelta(seconds=PERIOD_S),
-            ScanBy="TimestampDescending",
-        )
-        series = {item["Id"]: item["Values"] for item in answer["MetricDataResults"]}
-        return {
-            name: series[f"j{place}"][0]
-            for place, name in enumerate(names)
-            if series.get(f"j{place}")
-        }
+        """Return the last value of a metric for up to ``RATES_PAGE`` jobs."""
+        return read_rates(self._service, names, metric)
 
     def stop(self, name: str) -> None:
         self._service.stop(TRAINING, name)
+
+
+def read_rates(service: Service, names: Sequence[str], metric: str) -> Mapping[str, float]:
+    """Return the last value of a metric for up to ``RATES_PAGE`` jobs of one region.
+
+    Jobs without a recent value are left out.
+    """
+    now = datetime.now(UTC)
+    answer = service.call(
+        "cloudwatch",
+        "get_metric_data",
+        MetricDataQueries=[_query(place, name, metric) for place, name in enumerate(names)],
+        StartTime=now - RECENT,
+        # The current minute has a value, too.
+        EndTime=now + timedelta(seconds=PERIOD_S),
+        ScanBy="TimestampDescending",
+    )
+    series = {item["Id"]: item["Values"] for item in answer["MetricDataResults"]}
+    return {
+        name: series[f"j{place}"][0] for place, name in enumerate(names) if series.get(f"j{place}")
+    }
 
 
 def _query(place: int, name: str, metric: str) -> dict[str, Any]:

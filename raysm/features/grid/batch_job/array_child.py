@@ -14,7 +14,7 @@ import itertools
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raysm.core.client.job.description import Status, outputs_of, read
 from raysm.core.client.job.handle import Job, attach
@@ -30,6 +30,7 @@ from raysm.features.grid.filling import Services, is_tag_of, preparing
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.grid_row import GridRow
 from raysm.features.grid.plan import own_region, reaching
+from raysm.features.grid.region import RATES_PAGE, read_rates
 from raysm.features.grid.running import identity_of
 from raysm.features.grid.schema import GridRecord, prefix_of
 from raysm.features.grid.store import path_of
@@ -164,13 +165,18 @@ class SentRow(GridRow):
     """URI of the folder with the result of a done row."""
 
 
-def sent_rows(grid: str, services: Iterable[Service]) -> list[SentRow]:
+def sent_rows(grid: str, services: Iterable[Service], rate: str | None = None) -> list[SentRow]:
     """Return the rows of a grid that have jobs in these regions, in the order of their source.
 
     The tags of the jobs name the grid and the row, since children of an array share no store.
+
+    Args:
+        grid: Its name.
+        services: One for each region.
+        rate: A metric, whose last value of each job is the rate of its row; None reads none.
     """
     prefix = prefix_of(grid)
-    rows = list[SentRow | None]()
+    rows = list[SentRow]()
     for service in services:
         jobs: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
         for item in service.summaries(TRAINING, contains=prefix, limit=sys.maxsize):
@@ -180,8 +186,18 @@ def sent_rows(grid: str, services: Iterable[Service]) -> list[SentRow]:
         last = itertools.chain.from_iterable(
             _last_jobs(service, name, numbered) for name, numbered in jobs.items()
         )
-        rows += in_parallel(functools.partial(_read_row, grid, service), last)
-    return sorted(filter(None, rows), key=lambda row: (row.index, row.sent_s or 0.0))
+        found = [
+            row for row in in_parallel(functools.partial(_read_row, grid, service), last) if row
+        ]
+        rows += found if rate is None else _with_rates(found, service, rate)
+    return sorted(rows, key=lambda row: (row.index, row.sent_s or 0.0))
+
+
+def _with_rates(rows: list[SentRow], service: Service, metric: str) -> Iterator[SentRow]:
+    for begin in range(0, len(rows), RATES_PAGE):
+        page = rows[begin : begin + RATES_PAGE]
+        rates = read_rates(service, [str(row.job) for row in page], metric)
+        yield from (replace(row, rate=rates.get(str(row.job))) for row in page)
 
 
 def _last_jobs(

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -138,6 +139,47 @@ def test_rows_that_children_sent_are_listed_over_regions_each_with_its_last_job_
     ]
     assert main(["grid", "rows", "nothing"]) == 2
     assert "there is no grid 'nothing'" in capsys.readouterr().err
+
+
+def report_rate(grid, row, value):
+    """Put a value of the metric images_per_s for the row's job, as the service finds it in a log."""
+    service = grid.service(grid.target.in_region(row.region))
+    dimensions = [{"Name": "TrainingJobName", "Value": row.job.name}]
+    datum = {
+        "MetricName": "images_per_s",
+        "Dimensions": dimensions,
+        "Timestamp": datetime.now(UTC),
+        "Value": value,
+    }
+    service.client("cloudwatch").put_metric_data(
+        Namespace="/aws/sagemaker/TrainingJobs", MetricData=[datum]
+    )
+
+
+def test_the_rates_of_the_jobs_that_children_sent_add_up_over_regions_while_they_run(grid, capsys):
+    rows = rows_of(grid, "rated")
+    first, second, third = map(rows.send, rows.tasks)
+    assert second.job.wait(120) is Status.COMPLETED
+    for row, value in ((first, 750.0), (second, 100.0), (third, 1250.0)):
+        report_rate(grid, row, value)
+    command = ["grid", "rows", "rated", "--regions", ",".join(REGIONS), "--rate", "images_per_s"]
+    assert main(command) == 0
+    head, *lines, last = capsys.readouterr().out.splitlines()
+    at = head.split().index("rate")
+    assert [line.split()[at] for line in lines] == ["750", "100", "1,250"]
+    # The second job has ended.
+    assert last == "rate    2,000 images_per_s combined, of 2 running jobs"
+    assert main([*command, "--json"]) == 0
+    assert [row["rate"] for row in json.loads(capsys.readouterr().out)] == [750, 100, 1250]
+
+
+def test_rates_that_no_running_job_has_reported_are_said_to_be_missing(grid, capsys):
+    rows = rows_of(grid, "unrated")
+    rows.send(rows.tasks[0])
+    assert (
+        main(["grid", "rows", "unrated", "--regions", "us-east-1", "--rate", "images_per_s"]) == 0
+    )
+    assert "no running job has reported images_per_s" in capsys.readouterr().out
 
 
 def test_a_row_without_a_type_of_instance_is_refused(grid):
