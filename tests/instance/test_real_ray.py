@@ -13,6 +13,7 @@ import pytest
 
 from raysm.instance.children import descendants
 from tests.support.bootstraps import Cluster, request
+from tests.support.jobs import NOTICES_LOSS_SOON
 
 DRIVER = """
 import json, os, pathlib, time
@@ -101,7 +102,9 @@ def read(path):
 
 @pytest.mark.long
 def test_two_instances_form_one_cluster_survive_a_raylet_and_leave_nothing(tmp_path):
-    with Cluster(tmp_path, request(2), driver=DRIVER, fake=False) as cluster:
+    with Cluster(
+        tmp_path, request(2), driver=DRIVER, fake=False, variables=NOTICES_LOSS_SOON
+    ) as cluster:
         cluster.start().wait_for("user code runs", 180)
         # The dashboard and its agents start at the first request.
         agents = (b"dashboard/dashboard.py", b"dashboard/agent.py")

@@ -12,7 +12,7 @@ from raysm.core.protocol.events import Progress, parse
 from raysm.core.protocol.result import Manifest
 from raysm.core.request import Cluster, Input, JobRequest
 from raysm.features.batch.result import Batch
-from tests.support.jobs import completed, started
+from tests.support.jobs import NOTICES_LOSS_SOON, completed, started
 from tests.support.leftovers import leaving_nothing
 
 IMAGES = 60
@@ -97,7 +97,10 @@ def test_a_killed_instance_costs_only_what_it_was_predicting(images, tmp_path):
     folder, _ = images
     batch = Batch(Brightness, batch_size=2, piece_rows=4, arguments={"instances": 3})
     request, pickled = asked(folder, batch, Cluster(count=3, on_instance_loss="continue"))
-    with started(request, tmp_path / "job", function=pickled) as (job, log):
+    with started(request, tmp_path / "job", function=pickled, environment=NOTICES_LOSS_SOON) as (
+        job,
+        log,
+    ):
         log.wait_for(lambda _, line: isinstance(event := parse(line), Progress) and event.done >= 1)
         job.kill("algo-3")
         outcome = job.wait(timeout_s=300)

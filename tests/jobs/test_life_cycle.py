@@ -4,7 +4,7 @@ import pytest
 
 from raysm.core.protocol.events import State
 from raysm.core.request import Cluster
-from tests.support.jobs import ENDS_S, script_request, started
+from tests.support.jobs import ENDS_S, NOTICES_LOSS_SOON, script_request, started
 
 pytestmark = pytest.mark.namespace
 
@@ -61,7 +61,8 @@ def test_the_loss_of_an_instance_is_survived_where_the_request_says_so_and_its_b
     tmp_path,
 ):
     cluster = Cluster(count=3, on_instance_loss="continue", silence_s=SILENCE_S)
-    with started(script_request(tmp_path, BLOCKS, cluster=cluster), tmp_path / "job") as (job, log):
+    request = script_request(tmp_path, BLOCKS, cluster=cluster)
+    with started(request, tmp_path / "job", environment=NOTICES_LOSS_SOON) as (job, log):
         log.wait_for_text("a third is done")
         job.kill("algo-3")
         outcome = job.wait(timeout_s=ENDS_S)

@@ -49,7 +49,7 @@ def test_one_that_is_closed_ends_its_job_and_the_calls_that_run():
 
 LEFT = """
 import raysm
-session = raysm.Session(cluster=raysm.Cluster(count=1), name="left", idle_timeout_detached_s=10).start()
+session = raysm.Session(cluster=raysm.Cluster(count=1), name="left", idle_timeout_detached_s=3).start()
 print(session.job.name, flush=True)
 session.exec("import time; time.sleep(3)")
 
@@ -62,7 +62,7 @@ def test_one_whose_client_is_killed_ends_when_it_has_been_idle():
     client.kill()
     client.communicate()
     assert job.wait(timeout=ENDS_S) == "Completed"
-    assert reasons(job) == ["idle for 10 s with no client attached"]
+    assert reasons(job) == ["idle for 3 s with no client attached"]
 
 
 def test_one_whose_process_a_cell_leaves_by_os_exit_has_failed():

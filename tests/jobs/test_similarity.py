@@ -12,7 +12,7 @@ from raysm.core.protocol.events import Progress, parse
 from raysm.core.protocol.result import Manifest
 from raysm.core.request import Cluster, Input, InstanceGroup, JobRequest
 from raysm.features.similarity.request import Similarity
-from tests.support.jobs import ENDS_S, completed, started
+from tests.support.jobs import ENDS_S, NOTICES_LOSS_SOON, completed, started
 from tests.support.leftovers import leaving_nothing
 
 # The plain run has the README's first command, in cli/test_main.
@@ -87,7 +87,7 @@ def without_algo_3(workload, folder):
     request = JobRequest(
         name="lost", workload=workload, cluster=cluster, inputs={"matrix": Input(str(DIGITS))}
     )
-    with started(request, folder) as (job, log):
+    with started(request, folder, environment=NOTICES_LOSS_SOON) as (job, log):
         log.wait_for(lambda host, line: is_under_way(line))
         job.kill("algo-3")
         outcome = job.wait(timeout_s=ENDS_S)

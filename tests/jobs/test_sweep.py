@@ -65,7 +65,14 @@ def started(root, store, *, on_instance_loss="fail", **options):
     request = JobRequest(name="test-job", workload=package.workload, cluster=cluster)
     checkpoints = Checkpoints(store=FolderStore(store), uri="s3://bucket/checkpoints")
     code = {"function": package.pickled, "source": package.source}
-    return jobs.started(request, root, "namespace", **code, checkpoints=checkpoints)
+    return jobs.started(
+        request,
+        root,
+        "namespace",
+        **code,
+        checkpoints=checkpoints,
+        environment=jobs.NOTICES_LOSS_SOON,
+    )
 
 
 def done_in(store):

@@ -11,7 +11,14 @@ from raysm.core.protocol.events import Metric
 from raysm.core.protocol.job_api import PROCESSING
 from raysm.core.request import Cluster, Input, JobRequest
 from raysm.instance.ray_internals import PREEMPTION_INFO
-from tests.support.jobs import ENDS_S, completed, script_request, started, training_request
+from tests.support.jobs import (
+    ENDS_S,
+    NOTICES_LOSS_SOON,
+    completed,
+    script_request,
+    started,
+    training_request,
+)
 
 VARIABLES = """
 import json, os, signal, sys, time
@@ -170,10 +177,8 @@ def test_of_a_lost_instance_the_others_go_on_and_the_model_comes_to_a_head_that_
     tmp_path,
 ):
     cluster = Cluster(count=3, coordinator_only=True, on_instance_loss="continue")
-    with started(training_request(tmp_path, UNTIL_ALONE, cluster=cluster), tmp_path / "job") as (
-        job,
-        log,
-    ):
+    request = training_request(tmp_path, UNTIL_ALONE, cluster=cluster)
+    with started(request, tmp_path / "job", environment=NOTICES_LOSS_SOON) as (job, log):
         log.wait_for_text("[rank 1] attempt 0 of 2")
         job.kill("algo-3")
         outcome = job.wait(timeout_s=ENDS_S)

@@ -24,13 +24,15 @@ def loop(config):
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     kept = training.Checkpoints(every_steps=3) if config.get("keeps") else None
     training.prepare(model, optimizer, loss=functional.cross_entropy, checkpoints=kept)
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    print("attempt", attempt, "local rank", os.environ["LOCAL_RANK"], flush=True)
     generator = torch.Generator().manual_seed(1)
     data = TensorDataset(torch.randn(60, 6, generator=generator), torch.arange(60) % 3)
     session = current()
     for batch in training.batches(data, batch_size=8, epochs=2):
-        training.step(batch)
+        training.report(loss=training.step(batch))
         if session.rank == 1 and session.position.steps == config.get("die"):
-            if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+            if attempt == "0":
                 os.kill(os.getpid(), signal.SIGKILL)
         if session.rank == 1 and session.position.steps == config.get("hold"):
             print(f"holding after step {session.position.steps}", flush=True)

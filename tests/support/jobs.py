@@ -24,6 +24,11 @@ ENDS_S = 540.0
 """Until a job has ended: no test waits so long, unless it hangs."""
 
 
+NOTICES_LOSS_SOON = {"RAY_health_check_period_ms": "200"}
+"""The environment of a job that loses an instance and goes on: Ray then takes its node for dead after
+five looks that fail, which come each fifth of a second instead of each third second."""
+
+
 class Log:
     """Every line of every instance, with the moment at which it came."""
 

@@ -12,10 +12,10 @@ TESTS = Path(__file__).parents[1]
 
 LONGEST = (
     "test_examples.py",
+    "jobs/test_stalls.py",
     "test_tutorial.py",
     "test_coming_from.py",
     "jobs/test_sweep.py",
-    "jobs/test_hostile.py",
     "test_docs.py",
     "test_notebook.py",
     "jobs/test_training_interrupted.py",
@@ -24,7 +24,6 @@ LONGEST = (
     "features/training/cluster/test_parallel_modes.py",
     "jobs/test_sharded_similarity.py",
     "features/grid/test_faults.py",
-    "jobs/test_images.py",
     "jobs/test_session_ends.py",
     "features/grid/batch_job/test_over_http.py",
     "features/training/sdk/test_page.py",
