@@ -9,7 +9,7 @@ from raysm.core.protocol.home import scenario_file
 from raysm.features.session.client.start import await_server
 from tests.support import docker
 from tests.support.homes import serving
-from tests.support.hostile import HOSTILE
+from tests.support.hostile import soon_over
 
 pytestmark = [pytest.mark.usefixtures("by_value"), pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -22,10 +22,7 @@ def doubled(x):
 
 
 def namespaces(home):
-    # The example as it stands, with all of its waits.
-    scenario_file(home).write_text(
-        HOSTILE.read_text().replace(', "sagemaker:EnableRemoteDebug"', "")
-    )
+    scenario_file(home).write_text(soon_over().replace(', "sagemaker:EnableRemoteDebug"', ""))
     return raysm.Local(home=str(home), instance_kind="namespace")
 
 

@@ -189,54 +189,6 @@ def test_of_a_lost_instance_the_others_go_on_and_the_model_comes_to_a_head_that_
         assert (job.model_dir / "weights.pt").read_text() == "of algo-2"
 
 
-def loop(config):
-    """Train a linear model; rank 1 of the first attempt kills itself at ``kill_at``."""
-    import os
-    import signal
-
-    import torch
-    import torch.nn.functional as functional
-
-    from raysm import training
-
-    torch.manual_seed(0)
-    model = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    rows = torch.utils.data.TensorDataset(torch.randn(64, 4), torch.randint(0, 2, (64,)))
-    checkpoints = training.Checkpoints(every_steps=2)
-    model, optimizer = training.prepare(
-        model, optimizer, loss=functional.cross_entropy, checkpoints=checkpoints
-    )
-    attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
-    print("attempt", attempt, "local rank", os.environ["LOCAL_RANK"], "cuts", type(model).__name__)
-    for number, batch in enumerate(
-        training.batches(rows, batch_size=16, epochs=4, shuffle=True, seed=0)
-    ):
-        if number == config["kill_at"] and training.rank() == 1 and attempt == "0":
-            os.kill(os.getpid(), signal.SIGKILL)
-        training.report(loss=training.step(batch))
-
-
-@pytest.mark.long
-@pytest.mark.namespace
-def test_a_loop_goes_on_after_a_killed_worker_from_its_checkpoint_and_leaves_one_model(tmp_path):
-    workload = raysm.DataParallel(loop, config={"kill_at": 5}, max_restarts=1)
-    request = JobRequest(name="test-job", workload=workload.workload(), cluster=Cluster(count=2))
-    outcome, log, model = completed(
-        request, tmp_path / "job", function=workload.pickled(), source=workload.source()
-    )
-    text = log.text()
-    assert outcome.status == "Completed", f"{outcome.failure_reason}\n{text}"
-    assert "training: 2 workers on CPUs: algo-1 (rank 0), algo-2 (rank 1)" in text
-    assert "rank 1 on algo-2: its process ended" in text
-    for rank in range(2):
-        assert f"[rank {rank}] attempt 1 local rank 0 cuts DistributedDataParallel" in text
-    assert "goes on from the checkpoint of step" in text
-    assert [event.step for event in log.events(Metric) if event.name == "loss"][-1] == 16
-    assert {"model.safetensors", "manifest.json"} <= {path.name for path in model.iterdir()}
-    assert "registerClient" not in text
-
-
 def loop_that_one_rank_leaves(config):
     import torch
 

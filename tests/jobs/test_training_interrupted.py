@@ -9,6 +9,7 @@ import pytest
 
 from raysm import Cluster, DataParallel, TorchScript
 from raysm.core.protocol import script_main
+from raysm.core.protocol.events import Metric
 from raysm.core.request import JobRequest
 from raysm.features.training.cluster.checkpoint.manifest import read_manifests
 from raysm.features.training.cluster.model_file import MODEL_FILE
@@ -74,16 +75,26 @@ def test_stopped_and_killed_three_times_it_ends_with_the_weights_of_an_undisturb
                 "stopped after step 5, the newest whole checkpoint is that of step 5" in log.text()
             )
 
-        killed = json.dumps({"keeps": True, "die": 8, "hold": 11})
-        with started(TorchScript(SCRIPT, args=[killed], max_restarts=1), tmp_path / "2", store) as (
-            job,
-            log,
-        ):
+        config = {"keeps": True, "die": 8, "hold": 11}
+        killed = DataParallel(interrupted_loop.loop, config=config, max_restarts=1)
+        with started(killed, tmp_path / "2", store) as (job, log):
             log.wait_for_text("goes on from the checkpoint of step 5 (epoch 0, 40 of 60 samples)")
             log.wait_for_text("holding after step 11")
             until(lambda: 9 in kept_steps(store), jobs.FORMING_S)
             job.kill("algo-2")
             assert job.wait(jobs.ENDS_S).status == "Failed", log.text()
+            text = log.text()
+            assert "training: 2 workers on CPUs: algo-1 (rank 0), algo-2 (rank 1)" in text
+            assert "rank 1 on algo-2: its process ended" in text
+            for rank in range(2):
+                for attempt in range(2):
+                    assert f"[rank {rank}] attempt {attempt} local rank 0" in text
+            # The first attempt ends at step 8, and the other one holds at step 11.
+            steps = [event.step for event in log.events(Metric) if event.name == "loss"]
+            assert steps[0] == 6
+            assert steps[-1] in (10, 11)
+            # Of what Ray prints when a process of a group dies, nothing is in the log.
+            assert "registerClient" not in text
 
         last = TorchScript(SCRIPT, args=[json.dumps({"keeps": True})])
         with started(last, tmp_path / "3", store) as (job, log):
