@@ -82,18 +82,18 @@ class Watch:
     def read(self) -> list[Metric]:
         """Read new lines of the log and return their metrics, which the caller adds by ``take``.
 
-        It blocks, so the server calls it in a thread.
+        They are the job's own, and those of its metric definitions. It blocks, so the server calls
+        it in a thread.
         """
-        events = [
-            event
-            for event in (parse(line.text) for line in self._stream.new_lines())
-            if event is not None
-        ]
-        for event in events:
-            # The dashboard of a follow-up job has another address.
-            self.place = read_address(event) or self.place
+        metrics: list[Metric] = []
+        for line in self._stream.new_lines():
+            event = parse(line.text)
+            if event is not None:
+                # The dashboard of a follow-up job has another address.
+                self.place = read_address(event) or self.place
+            metrics += self._stream.metrics(line, event)
         self.is_over = self._stream.is_over
-        return [event for event in events if isinstance(event, Metric)]
+        return metrics
 
     def take(self, metrics: list[Metric]) -> None:
         for metric in metrics:

@@ -12,11 +12,14 @@ from types import SimpleNamespace
 import pytest
 
 from raysm.core.client.job.handle import token_of
+from raysm.core.client.submit import submit
 from raysm.core.protocol.events import Metric, State, line
+from raysm.core.request import MetricDefinition
 from raysm.errors import InvalidRequest, NotDone, ServiceError
-from raysm.features.dashboard.dashboard import open_dashboard
+from raysm.features.dashboard.dashboard import Watch, open_dashboard
+from raysm.features.script.request import Script
 from tests.support.another_user import thief
-from tests.support.client_jobs import NOW_MS
+from tests.support.client_jobs import M5, NOW_MS
 from tests.support.dashboard_head import TOKEN, Answer, Watched, serving_head, showing, told, way_to
 from tests.support.strangers import asked_by_another_user, needs_two_users, proc_hides_others
 from tests.support.waiting import until
@@ -85,6 +88,26 @@ def test_a_job_without_a_dashboard_is_waited_for(remote, job, head, capsys):
         job, say=lambda _: announce(remote, job), tunnel=lambda *_: way_to(head)
     ) as dashboard:
         assert dashboard.port
+
+
+def test_values_that_metric_definitions_find_in_the_log_are_charted(remote, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("")
+    job = submit(
+        Script(str(script)),
+        cluster=M5,
+        on=remote.service,
+        metrics=[MetricDefinition("loss", "loss=(.*)")],
+    )
+    watch = Watch(job)
+    lines = ["loss=0.5", line(Metric(name="rows_per_s", value=5.0)), "nothing", "loss=0.0121"]
+    remote.write_log(job.name, "algo-1", [(NOW_MS + at, text) for at, text in enumerate(lines)])
+    found = watch.read()
+    assert [(metric.name, metric.value) for metric in found] == [
+        ("loss", 0.5),
+        ("rows_per_s", 5.0),
+        ("loss", 0.0121),
+    ]
 
 
 def test_an_ended_job_has_no_dashboard(remote, job):
