@@ -12,6 +12,7 @@ import functools
 import importlib
 import importlib.machinery
 import importlib.util
+import itertools
 import os
 import sys
 import types
@@ -41,18 +42,19 @@ def show_stacks(role: str) -> None:
     load_by_path("stack_signal").register(role)
 
 
-class NameRanks:
-    """Put this into ``sys.meta_path`` to set roles.
+class WrapFunction:
+    """Put this into ``sys.meta_path`` to wrap a function of a module once that is imported."""
 
-    A process that makes torch's process group then has its rank as its role.
-
-    Ray Train makes the group in its workers, and users make it in actors of their own.
-    """
-
-    name = "torch.distributed.distributed_c10d"
+    def __init__(
+        self, module: str, function: str, wrap: Callable[[types.ModuleType], Callable[..., Any]]
+    ) -> None:
+        """``wrap`` is called with the module, and returns what takes the function's place."""
+        self._module = module
+        self._function = function
+        self._wrap = wrap
 
     def find_spec(self, name: str, path: Any, *_: Any) -> Any:
-        if name != self.name:
+        if name != self._module:
             return None
         sys.meta_path.remove(self)
         spec: Any = importlib.machinery.PathFinder.find_spec(name, path)
@@ -61,10 +63,19 @@ class NameRanks:
 
             def execute_and_wrap(module: types.ModuleType) -> None:
                 execute(module)
-                module.__dict__["init_process_group"] = _naming(module)
+                if hasattr(module, self._function):
+                    setattr(module, self._function, self._wrap(module))
 
             spec.loader.exec_module = execute_and_wrap
         return spec
+
+
+def name_ranks() -> WrapFunction:
+    """Return what gives a process that makes torch's process group its rank as its role.
+
+    Ray Train makes the group in its workers, and users make it in actors of their own.
+    """
+    return WrapFunction("torch.distributed.distributed_c10d", "init_process_group", _naming)
 
 
 def _naming(distributed: types.ModuleType) -> Callable[..., Any]:
@@ -82,6 +93,30 @@ def _naming(distributed: types.ModuleType) -> Callable[..., Any]:
         return init(*args, **named)
 
     return init_process_group
+
+
+def check_reports() -> WrapFunction:
+    """Return what makes ``ray.train.report`` say that a value is not finite."""
+    return WrapFunction("ray.train.v2.api.train_fn_utils", "report", _checking)
+
+
+def _checking(train: types.ModuleType) -> Callable[..., Any]:
+    report = train.report
+    numbers = itertools.count(1)
+
+    @functools.wraps(report)
+    def report_and_check(metrics: Any, *args: Any, **named: Any) -> Any:
+        # A runtime environment may have another Python, without raysm.
+        with contextlib.suppress(ImportError):
+            from raysm.instance.work.ray_train import report_not_finite
+
+            # Before Ray Train keeps a checkpoint of this moment.
+            if isinstance(metrics, dict):
+                rank = train.get_context().get_world_rank()
+                report_not_finite(metrics, next(numbers), rank)
+        return report(metrics, *args, **named)
+
+    return report_and_check
 
 
 class Later(types.ModuleType):
@@ -146,7 +181,7 @@ def main(arguments: list[str]) -> None:
     sys.argv[:] = arguments
     if os.path.basename(program) in WORKERS:
         show_stacks("worker")
-        sys.meta_path.insert(0, NameRanks())
+        sys.meta_path[:0] = [name_ranks(), check_reports()]
     # Unless -P was given, this program's folder comes first, whose modules no import of Ray may
     # find.
     if sys.path[:1] == [os.path.dirname(os.path.abspath(__file__))]:

@@ -26,8 +26,8 @@ distributed.broadcast(torch.ones(2, 3), 0)
 print(rank, flush=True)
 """
 AS_WORKER = """import sys
-from raysm.instance.ray_imports import NameRanks
-sys.meta_path.insert(0, NameRanks())
+from raysm.instance.ray_imports import name_ranks
+sys.meta_path.insert(0, name_ranks())
 exec(compile(open(sys.argv[1]).read(), sys.argv[1], "exec"))
 """
 WAITS = "distributed.all_reduce(torch.ones(4))\n"

@@ -244,6 +244,7 @@ def loop(config):
     rank = ray.train.get_context().get_world_rank()
     # In words, because Ray leaves out lines that differ by a number alone.
     print(["first", "second"][rank], "rank trains", flush=True)
+    ray.train.report({"loss": float("nan"), "epoch": 7})
     while (info := ray.train.get_preemption_info()) is None:
         time.sleep(0.1)
     left_s = info.deadline_ms / 1000 - time.time()
@@ -285,4 +286,5 @@ def test_ray_train_learns_of_a_stop_on_every_rank_and_its_program_goes_on_when_t
         assert sorted(told) == [0, 1]
         assert all(ranks and in_time for ranks, in_time in told.values()), told
         assert "Ray has 2 nodes" in text
+        assert text.count("raysm: loss is nan at step 7 on rank ") == 1
         assert outcome.exit_codes == {"algo-1": 0, "algo-2": 0}
