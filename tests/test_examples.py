@@ -123,8 +123,7 @@ def test_a_script_of_a_framework_trains_as_it_is_on_two_instances(
     assert (tmp_path / "out" / result).exists()
 
 
-# That a loop trains on two instances, and what comes back, is shown by test_tutorial and
-# test_notebook.
+# That a loop trains on two instances, and what comes back, is shown by test_tutorial.
 @pytest.mark.soak
 @pytest.mark.usefixtures("home")
 def test_digits_are_learned_data_parallel_and_the_model_comes_back(tmp_path):
@@ -142,7 +141,7 @@ def test_digits_are_learned_data_parallel_and_the_model_comes_back(tmp_path):
     assert Manifest.read(tmp_path / "out").summary in said
 
 
-# Sweeps are shown by jobs/test_sweep, one over digits by test_notebook.
+# Sweeps are shown by jobs/test_sweep.
 @pytest.mark.soak
 @pytest.mark.usefixtures("home")
 def test_a_sweep_over_digits_finds_a_good_classifier_and_brings_it_back():
@@ -190,7 +189,8 @@ def test_the_pipeline_ends_although_the_capacity_of_its_training_is_taken_away(t
     assert "1348 predictions of 3 shards" in said
 
 
-@pytest.mark.long
+# Batches are shown by jobs/test_batch, and an example of them by the lines of text below.
+@pytest.mark.soak
 @pytest.mark.usefixtures("home")
 def test_digits_as_images_are_predicted_in_batches(tmp_path):
     said = run(sys.executable, "examples/batch_digits.py", "--output", str(tmp_path / "out"))

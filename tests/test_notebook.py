@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import raysm
 from tests.support.kernels import run_cells
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -35,6 +36,15 @@ def test_outputs_are_not_kept_in_the_file():
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells)
 
 
+def test_each_name_of_raysm_in_a_cell_is_there():
+    named = {name for source in sources() for name in re.findall(r"\braysm\.([A-Za-z_]+)", source)}
+    assert len(named) > 5
+    assert not [name for name in named if not hasattr(raysm, name)]
+
+
+# What follows runs a session and three jobs of two instances, among them a sweep of twelve trainings.
+# Each cell does what another test shows: a session of a notebook (test_docs), a loop (test_tutorial),
+# a similarity and a sweep (jobs), their plots and the table of jobs (features/experiments).
 TOKEN = """
 import pathlib
 from raysm.core.client.job.handle import token_of
@@ -62,7 +72,7 @@ def cell_with(ran, text):
     return cell
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_session_of_two_instances_is_looked_at_and_closed(ran):
     assert outputs(cell_with(ran, "%%raysm"), "stream") == "10 means from 2 instances\n"
     assert "<iframe" in outputs(cell_with(ran, "%raysm dashboard"), "text/html")
@@ -72,32 +82,32 @@ def test_a_session_of_two_instances_is_looked_at_and_closed(ran):
     )
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_the_nearest_digits_are_mostly_the_same_digit(ran):
     cell = cell_with(ran, "raysm.Similarity(")
     assert float(re.search(r"([0-9.]+)% of the nearest", outputs(cell, "stream"))[1]) > 95
     assert outputs(cell, "image/png")
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_the_network_learns_and_its_curves_are_drawn(ran):
     assert "model.safetensors" in outputs(cell_with(ran, "raysm.DataParallel("), "text/plain")
     assert "<svg" in outputs(cell_with(ran, "job.plot("), "image/svg+xml")
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_twelve_trials_are_swept_and_drawn(ran):
     assert "<svg" in outputs(cell_with(ran, "found.plot()"), "image/svg+xml")
     best = outputs(cell_with(ran, "found.best"), "text/plain")
     assert float(re.search(r"'accuracy': ([0-9.]+)", best)[1]) > 0.85
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_the_table_has_the_three_jobs(ran):
     assert outputs(cell_with(ran, "raysm.jobs("), "text/html").count("<tr>") == 4
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_no_token_is_in_the_saved_notebook(ran, folder):
     token = (folder / "token").read_text().strip()
     assert len(token) > 30

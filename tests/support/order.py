@@ -17,7 +17,6 @@ LONGEST = (
     "test_coming_from.py",
     "jobs/test_sweep.py",
     "test_docs.py",
-    "test_notebook.py",
     "jobs/test_training_interrupted.py",
     "jobs/test_similarity.py",
     "jobs/test_training.py",
