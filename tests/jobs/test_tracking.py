@@ -20,7 +20,7 @@ from tests.support.bootstraps import Cluster, request
 mlflow = pytest.importorskip("mlflow")
 pytest.importorskip("sqlalchemy")
 
-pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("default")]
+pytestmark = pytest.mark.filterwarnings("default")
 
 WITHIN_S = 240
 
@@ -116,6 +116,7 @@ for step in range(10):
 """
 
 
+@pytest.mark.long
 def test_a_job_of_two_instances_has_its_run_as_soon_as_its_result_is_there(server, home, tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     job = raysm.submit(
@@ -142,6 +143,9 @@ def test_a_job_of_two_instances_has_its_run_as_soon_as_its_result_is_there(serve
         ]
 
 
+# What is said of a place that is down is held by features/experiments/test_mirror; here the end of a
+# job waits its full time for the server.
+@pytest.mark.soak
 def test_a_server_that_is_not_there_fails_no_job_and_is_said_once(tmp_path):
     lines = tracked(tmp_path, f"http://127.0.0.1:{free_port()}")
     assert sum("metrics cannot be mirrored to http://127.0.0.1" in line for line in lines) == 1

@@ -25,7 +25,7 @@ LONGEST = (
     "features/grid/test_faults.py",
     "jobs/test_session_ends.py",
     "features/grid/batch_job/test_over_http.py",
-    "features/training/sdk/test_page.py",
+    "features/training/sdk/test_model_trainer.py",
 )
 """Files to begin with, so that no process still works on one of them when the others have nothing
 left."""

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.pages import assert_printed, outputs, run_page
 
-pytestmark = [pytest.mark.namespace, pytest.mark.long]
+pytestmark = pytest.mark.namespace
 
 PAGE = Path(__file__).parents[4] / "docs" / "guides" / "local-sagemaker-sdk.md"
 FOR_THE_CLI = re.compile(r"^aws .*\n", re.MULTILINE)
@@ -34,6 +34,9 @@ def printed(tmp_path_factory):
         )
 
 
+# 36 s of a core. The SDK's ModelTrainer, by itself and with Ray, is shown by test_model_trainer, and
+# boto3 by tests of the embedded server.
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "index", [0, 1, 2, 3, 4], ids=["variables", "role", "Ray", "torchrun", "boto3"]
 )
@@ -41,11 +44,13 @@ def test_the_page_prints_what_it_shows(printed, index):
     assert_printed(outputs(PAGE)[index], printed)
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(shutil.which("aws") is None, reason="the AWS CLI is not installed")
 def test_the_aws_cli_finds_the_job_and_its_result(printed):
     assert_printed(outputs(PAGE)[5], printed)
 
 
+@pytest.mark.long
 def test_the_sdk_asks_for_the_role_at_aws_s_own_address(monkeypatch):
     from sagemaker.core.helper.session_helper import sts_regional_endpoint
 
