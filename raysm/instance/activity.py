@@ -145,6 +145,14 @@ def _usage(pid: int) -> Usage:
     return Usage(ticks / TICKS_PER_S, io_bytes, page_faults)
 
 
+def read_main_cpu_s(pid: int) -> float:
+    """Return the processor seconds of a process's main thread, exact to less than a tick."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        with open(f"/proc/{pid}/task/{pid}/schedstat") as file:
+            return int(file.read().split()[0]) / 1e9
+    return 0.0
+
+
 def _stat(pid: int) -> list[bytes]:
     with open(f"/proc/{pid}/stat", "rb") as file:
         return file.read().rpartition(b")")[2].split()

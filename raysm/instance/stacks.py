@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from raysm.core.protocol.control_line import PART
 from raysm.core.protocol.stack_signal import SIGNAL, find_file
 from raysm.core.protocol.stacks import APART_S, ProcessStack, pack, parse, unpack
-from raysm.instance.activity import Activity, read_activity, read_usages
+from raysm.instance.activity import Activity, read_activity, read_main_cpu_s, read_usages
 from raysm.instance.children import Children, descendants
 from raysm.instance.collectives import COLLECTIVES_S, ask_for_collectives, collect_collectives
 from raysm.instance.control import LEAN, Message, StacksPart, StacksWanted, Wanted, encode
@@ -79,6 +79,7 @@ def read_stacks(
         replace(
             _describe(host, pid, files[pid][1], first[pid], second[pid], seconds),
             cpu_s=usages[pid].cpu_s,
+            main_cpu_s=read_main_cpu_s(pid),
             io_bytes=usages[pid].io_bytes,
             page_faults=usages[pid].page_faults,
             collectives=calls.get(pid),

@@ -5,9 +5,10 @@ It has stalled if no instance has output or work for ``stall_s`` seconds.
 While lines come, nothing is looked at. Without a line, the head asks all instances for a snapshot
 four times in ``stall_s``. Between two snapshots an instance shows life if
 
-- a process of the user's code is new, used more than ``CPU_SHARE`` of a core, could have run but
-  got no core because of others, read and wrote more than ``IO_BYTES_PER_S``, or touched new memory
-  in more than ``PAGE_FAULTS_PER_S``; its children count with it, idle workers of Ray do not,
+- a process of the user's code is new, used more than ``CPU_SHARE`` of a core, or in its main thread
+  alone more than ``MAIN_CPU_SHARE``, could have run but got no core because of others, read and
+  wrote more than ``IO_BYTES_PER_S``, or touched new memory more often than ``PAGE_FAULTS_PER_S``;
+  its children count with it, idle workers of Ray do not,
 - programs that outlived the process that started them used more than ``CPU_SHARE`` of a core, or
   read and wrote more than ``IO_BYTES_PER_S``,
 - Ray's raylet started workers or installed packages, with more than ``RAY_CPU_SHARE`` of a core, or
@@ -35,6 +36,9 @@ LOOKS = 4
 """Snapshots in ``stall_s``."""
 CPU_SHARE = 0.03
 """Of a core. An idle Ray worker uses 0.01: it answers heartbeats (Ray 2.60)."""
+MAIN_CPU_SHARE = 0.01
+"""Of a core, for the main thread alone while it runs the user's code. One that waits uses 0.004 if
+it is looked at every 2.5 s: Ray's threads do not count, but writing the stacks does."""
 RAY_CPU_SHARE = 0.1
 """Of a core, for the raylet and what it starts. Idle ones with their agents use 0.012."""
 IO_BYTES_PER_S = 16 * 1024
@@ -161,9 +165,12 @@ def _works(
         return True
     if after.page_faults - before.page_faults > PAGE_FAULTS_PER_S * seconds:
         return True
-    if after.cpu_s - before.cpu_s <= CPU_SHARE * seconds and not after.is_starved:
-        return False
     thread = after.thread
+    runs_own = thread is not None and thread.is_main and thread.own_frame is not None
+    main_s = after.main_cpu_s - before.main_cpu_s if runs_own else 0.0
+    is_busy = after.cpu_s - before.cpu_s > CPU_SHARE * seconds or main_s > MAIN_CPU_SHARE * seconds
+    if not is_busy and not after.is_starved:
+        return False
     is_unchanged = after.is_still and thread == before.thread
     if thread is None or not is_unchanged:
         return True

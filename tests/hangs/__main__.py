@@ -31,6 +31,8 @@ from raysm.core.protocol.events import State, is_usage, parse
 
 PROGRAMS = Path(__file__).with_name("programs")
 HELPERS = ("reduce", "goes_on")
+CASE_DECORATOR = "repeats_in_a_folder"
+"""It makes a case of a function with an argument."""
 WORK = ("ranks.endless_loop", "ranks.endless_call")
 """Hangs that look like work."""
 NAMED_WITHOUT_A_LINE = {
@@ -99,7 +101,8 @@ def find_cases() -> Iterator[Case]:
         for node in ast.parse(file.read_text()).body:
             if not isinstance(node, ast.FunctionDef) or node.name in HELPERS:
                 continue
-            if not node.args.args or file.stem == "calls" or node.decorator_list:
+            decorators = [ast.unparse(each) for each in node.decorator_list]
+            if not node.args.args or file.stem == "calls" or CASE_DECORATOR in decorators:
                 yield Case(file, node.name)
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from raysm.instance.activity import read_activity, read_usages
+from raysm.instance.activity import read_activity, read_main_cpu_s, read_usages
 from raysm.instance.children import descendants
 from tests.support.waiting import until
 
@@ -49,6 +49,12 @@ def test_child_that_is_read_by_itself_is_not_counted_twice(started):
 def test_bytes_that_a_process_writes_are_counted(started):
     pid = started("file = open('/dev/null', 'wb', buffering=0)\nwhile True: file.write(b'x' * 999)")
     until(lambda: usage(pid).io_bytes > 1_000_000)
+
+
+def test_processor_time_of_the_main_thread_is_that_of_no_other(started):
+    pid = started(f"import threading; threading.Thread(target=exec, args=[{SPIN!r}]).start()")
+    until(lambda: usage(pid).cpu_s > 0.5)
+    assert 0 < read_main_cpu_s(pid) < usage(pid).cpu_s - 0.3
 
 
 def test_new_memory_of_a_process_is_counted(started):

@@ -48,6 +48,7 @@ class World:
         seconds,
         *,
         cpu=(),
+        main_cpu=(),
         io=(),
         faults=(),
         network=0.0,
@@ -55,7 +56,7 @@ class World:
         idle_cpu=0.0,
         lines_every_s=None,
     ):
-        """Let time pass; return the events. ``cpu``, ``io`` and ``faults`` are rates of the processes in order."""
+        """Let time pass; return the events. ``cpu`` to ``faults`` are rates of the processes in order."""
         events = []
         until_s = self.now_s + seconds
         line_s = self.now_s
@@ -65,12 +66,14 @@ class World:
                 replace(
                     each,
                     cpu_s=each.cpu_s + cores,
+                    main_cpu_s=each.main_cpu_s + main,
                     io_bytes=each.io_bytes + int(rate),
                     page_faults=each.page_faults + pages,
                 )
-                for each, cores, rate, pages in zip(
+                for each, cores, main, rate, pages in zip(
                     self.processes,
                     [*cpu, *[0.01] * (len(self.processes) - len(cpu))],
+                    [*main_cpu, *[0.004] * (len(self.processes) - len(main_cpu))],
                     [*io, *[500] * (len(self.processes) - len(io))],
                     [*faults, *[20] * (len(self.processes) - len(faults))],
                     strict=True,
@@ -122,6 +125,7 @@ def test_job_that_prints_is_not_looked_at():
     "work",
     [
         {"cpu": [0.01, 0.9]},
+        {"main_cpu": [0.004, 0.02]},
         {"io": [500, 1_000_000]},
         {"faults": [20, 1000]},
         {"network": 1_000_000},
@@ -184,6 +188,11 @@ def test_kernels_that_use_the_memory_of_a_gpu_are_life():
 
 def test_process_that_spins_in_a_collective_does_not_work():
     assert stalls(World(WAITING, SLEEPING).run(2 * STALL_S, cpu=[1.0, 0.01]))
+
+
+def test_main_thread_that_works_a_little_outside_the_users_code_does_not_work():
+    server = process(2, QUEUE, role="worker")
+    assert stalls(World(WAITING, SLEEPING, server).run(2 * STALL_S, main_cpu=[0.004, 0.004, 0.02]))
 
 
 def test_process_that_spins_while_a_gpu_runs_kernels_without_memory_does_not_work():

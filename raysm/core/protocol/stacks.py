@@ -76,6 +76,8 @@ class ProcessStack:
     cores."""
     cpu_s: float = 0.0
     """Processor seconds since its start, with those of its children that have no stacks."""
+    main_cpu_s: float = 0.0
+    """Processor seconds of its main thread alone."""
     io_bytes: int = 0
     """Bytes that it and these children have read and written since their start."""
     page_faults: int = 0

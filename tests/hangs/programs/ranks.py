@@ -510,11 +510,11 @@ def peer_that_does_not_read():
 def server_that_does_not_accept():
     if RANK == 1:
         server = socket.create_server(("127.0.0.1", 0), backlog=0)
+        address = server.getsockname()
         connections = []
-        for _ in range(4):
-            connections.append(
-                socket.create_connection(server.getsockname())
-            )  # guilty: server_that_does_not_accept
+        while len(connections) < 4:
+            connection = socket.create_connection(address)  # guilty: server_that_does_not_accept
+            connections.append(connection)
     reduce()
 
 
@@ -522,9 +522,8 @@ def handshake_without_answer():
     if RANK == 1:
         server = socket.create_server(("127.0.0.1", 0))
         connection = socket.create_connection(server.getsockname())
-        ssl.create_default_context().wrap_socket(
-            connection, server_hostname="x"
-        )  # guilty: handshake_without_answer
+        secure = ssl.create_default_context().wrap_socket
+        secure(connection, server_hostname="x")  # guilty: handshake_without_answer
     reduce()
 
 
