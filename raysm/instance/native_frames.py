@@ -87,7 +87,7 @@ async def _add(
             threads = parse_threads(_read(output), process.pid)
         except (ValueError, KeyError, TypeError):
             return replace(process, native_problem=_explain_error(_read(errors)))
-    return replace(process, threads=mark_own_code(threads))
+    return replace(process, threads=mark_own_code(threads, process.pid))
 
 
 def _read(file: IO[bytes]) -> str:

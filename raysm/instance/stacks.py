@@ -107,7 +107,7 @@ def _describe(
     threads = parse(second.text)
     return replace(
         process,
-        threads=mark_own_code(threads),
+        threads=mark_own_code(threads, pid),
         is_still=threads[:1] == parse(first.text)[:1],
         busy=max(0.0, second.cpu_s - first.cpu_s) / seconds,
         is_starved=_is_starved(first.runnable_s, second.runnable_s, second.at_s - first.at_s),

@@ -113,3 +113,42 @@ def test_process_that_waits_for_any_signal_is_not_woken(tmp_path):
         [stack] = stacks_of(process)
         assert process.poll() is None
     assert stack.problem == "waiting for a signal"
+
+
+TYPED = """\
+import sys, time
+from raysm.core.protocol.stack_signal import show_cell
+name = sys.argv[1]
+cell = "import time\\n\\ntime.sleep(99)  # in the cell\\n"
+show_cell("an earlier one", "x = 1")
+show_cell(name, cell)
+print(1, flush=True)
+exec(compile(cell, name, "exec"))
+"""
+
+
+@pytest.mark.parametrize("name", ["<cell 12>", "Cell In[3]"])
+def test_cell_of_a_session_shows_its_own_line(tmp_path, name):
+    with running(tmp_path, TYPED.replace("sys.argv[1]", repr(name))) as process:
+        stack = until(lambda: find_cell(process, name))
+    assert stack.thread.own_frame.place == f"{name}:3"
+    assert stack.thread.own_frame.source == "time.sleep(99)  # in the cell"
+
+
+def find_cell(process, name):
+    [stack] = stacks_of(process)
+    return stack if stack.thread.own_frame.file == name else None
+
+
+@pytest.mark.parametrize("name", ["<string>", "<eval_with_key>.1"])
+def test_code_that_packages_made_is_not_the_users(tmp_path, name):
+    code = TYPED.replace("sys.argv[1]", repr(name))
+    with running(tmp_path, code) as process:
+        stack = until(lambda: find_made(process, name))
+    # The script's own line, which runs it.
+    assert stack.thread.own_frame.source.startswith("exec(")
+
+
+def find_made(process, name):
+    [stack] = stacks_of(process)
+    return stack if stack.thread.frames[0].file == name else None

@@ -19,7 +19,12 @@ SIGNAL = int(signal.SIGRTMIN) + 6 if sys.platform == "linux" else 0
 NAME = "raysm-stacks"
 MAX_ROLE = 100
 
+CELL = "raysm-cell"
+MAX_CELL_NAME = 200
+
 _hooks: list[bool] = []
+_cells: list[int] = []
+"""The descriptor of the file with the source of the current cell."""
 
 
 def register(role: str = "") -> None:
@@ -47,14 +52,45 @@ def register(role: str = "") -> None:
             os.register_at_fork(after_in_child=lambda: register("forked"))
 
 
-def find_file(pid: int) -> tuple[int, str] | None:
-    """Return the descriptor of a process's file and the process's role, or None."""
+def find_file(pid: int, kind: str = NAME) -> tuple[int, str] | None:
+    """Return the descriptor of a process's file and the process's role, or None.
+
+    Args:
+        pid: The process.
+        kind: ``NAME``; of ``CELL``, the name of the cell takes the place of the role.
+    """
     folder = f"/proc/{pid}/fd"
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
             with contextlib.suppress(OSError):
                 target = os.readlink(f"{folder}/{name}")
-                if target.startswith(f"/memfd:{NAME}:"):
-                    role = target.removeprefix(f"/memfd:{NAME}:").removesuffix(" (deleted)")
+                if target.startswith(f"/memfd:{kind}:"):
+                    role = target.removeprefix(f"/memfd:{kind}:").removesuffix(" (deleted)")
                     return int(name), role
     return None
+
+
+def show_cell(name: str, source: str) -> None:
+    """Let the bootstrap read the lines of a cell that this process runs from now on.
+
+    No file has them. The previous cell's are dropped.
+    """
+    if sys.platform != "linux" or len(name.encode()) > MAX_CELL_NAME:
+        return
+    # Without memory or descriptors, the cell must run all the same.
+    with contextlib.suppress(OSError):
+        while _cells:
+            os.close(_cells.pop())
+        _cells.append(os.memfd_create(f"{CELL}:{name}"))
+        with open(_cells[0], "wb", closefd=False) as file:
+            file.write(source.encode())
+
+
+def read_cell(pid: int, name: str) -> list[str]:
+    """Return the lines of the cell that a process runs if the cell has this name."""
+    with contextlib.suppress(OSError):
+        found = find_file(pid, CELL)
+        if found is not None and found[1] == name:
+            with open(f"/proc/{pid}/fd/{found[0]}", "rb") as file:
+                return file.read().decode(errors="replace").splitlines()
+    return []

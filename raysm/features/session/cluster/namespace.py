@@ -30,6 +30,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets import Type
 from traitlets.config import Config
 
+from raysm.core.protocol import stack_signal
 from raysm.core.protocol.parcels import load
 from raysm.errors import InvalidRequest
 from raysm.features.session.cluster.outcomes import pack_value
@@ -296,6 +297,7 @@ class Namespace:
         if request.filename:
             sys.argv[:] = [filename, *request.args]
         shell = self._shell
+        stack_signal.show_cell(filename, source)
         shell.compile.expect(filename, source)
         shell.shown = {}, {}
         result = shell.run_cell(source, store_history=True)
