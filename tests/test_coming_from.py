@@ -95,7 +95,27 @@ def test_each_page_shows_both_sides_and_what_is_not_here():
         assert "```py\n" in text or "```sh\n" in text, page
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("page", [pytest.param(page, id=page.stem) for page in PAGES])
+def test_the_python_of_each_page_is_python():
+    for page in PAGES:
+        for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+            compile(code, page.name, "exec")
+
+
+ALWAYS = "come-from-simple-sagemaker"
+"""The shortest. What the commands of the others do has tests of its own, and test_docs parses them:
+these pages join the soak tests."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(
+            page,
+            id=page.stem,
+            marks=pytest.mark.long if page.stem == ALWAYS else pytest.mark.soak,
+        )
+        for page in PAGES
+    ],
+)
 def test_the_page_runs_as_it_stands(page, home, tmp_path):
     assert_printed("\n".join(outputs(page)), run_page(page, tmp_path, home))

@@ -14,7 +14,6 @@ LONGEST = (
     "test_examples.py",
     "jobs/test_stalls.py",
     "test_tutorial.py",
-    "test_coming_from.py",
     "jobs/test_sweep.py",
     "test_docs.py",
     "jobs/test_training_interrupted.py",
