@@ -1,16 +1,12 @@
 """Install each extra from nothing, and do what its page says first: ``python3 -m tests.extras [EXTRA …] [WHEEL]``.
 
-``--draw N`` tries N of them, drawn at random.
-
 Each extra has a virtual environment of its own, because an extra that finds another's packages
 hides that it lacks one. What runs a job on this machine has ``local`` too, as
 docs/guides/install.md says. ``test`` and ``browser`` are what .ci/run installs for its other
 stages, and ``bench`` is for people who measure.
 """
 
-import argparse
 import os
-import random
 import re
 import subprocess
 import sys
@@ -106,21 +102,10 @@ for step in range(3):
 
 def main(arguments: list[str]) -> int:
     """Try the extras, all of them by default, of a wheel or of this clone; return 1 if one of them failed."""
-    parser = argparse.ArgumentParser(prog="python3 -m tests.extras")
-    parser.add_argument("given", nargs="*", metavar="EXTRA|WHEEL")
-    parser.add_argument(
-        "--draw", type=int, metavar="N", help="try N of the extras, drawn at random"
-    )
-    options = parser.parse_args(arguments)
     failed = []
-    names = [name for name in options.given if not name.endswith(".whl")] or list(TRIALS)
-    if options.draw is not None:
-        names = random.sample(names, min(options.draw, len(names)))
-        print(f"extras drawn: {' '.join(names)}", flush=True)
+    names = [name for name in arguments if not name.endswith(".whl")] or list(TRIALS)
     with tempfile.TemporaryDirectory() as folder:
-        wheel = next(
-            (Path(name).absolute() for name in options.given if name.endswith(".whl")), None
-        )
+        wheel = next((Path(name).absolute() for name in arguments if name.endswith(".whl")), None)
         wheel = wheel or build(Path(folder, "wheels"))
         for name in names:
             print(f"extra {name} …", flush=True)
