@@ -398,7 +398,10 @@ def _describe_rate(rows: Sequence[GridRow], metric: str) -> str:
     """Add up the rates of the jobs that run; what others reported last is work of the past."""
     running = [row.rate for row in rows if row.state is TaskState.PLACED and row.rate is not None]
     if not running:
-        return f"rate    no running job has reported {metric} in the last 10 minutes"
+        return (
+            f"rate    no running job has reported {metric} in the last 10 minutes; jobs that were "
+            f"sent by raysm grid row --rate {metric} have it in CloudWatch"
+        )
     return (
         f"rate    {sum(running):,.0f} {metric} combined, of {counted(len(running), 'running job')}"
     )
