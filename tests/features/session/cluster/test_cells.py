@@ -1,12 +1,14 @@
 """Cells, shell commands, and their namespace."""
 
 import asyncio
+import os
 import pickle
 import sys
 import threading
 
 import pytest
 
+from raysm.core.protocol.stack_signal import read_cell
 from raysm.features.session.cluster.calls import Call
 from raysm.features.session.cluster.cells import Cells
 from raysm.features.session.cluster.namespace import MAX_DISPLAY_BYTES, Namespace
@@ -28,6 +30,17 @@ def test_it_stands_for_the_program_for_as_long_as_is_wanted():
         assert namespace.names["Model"].__module__ == "__main__"
         assert sys.modules["__main__"].Model is namespace.names["Model"]
     assert (sys.modules["__main__"], sys.argv) == (main, argv)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and memfd")
+def test_lines_of_the_current_cell_can_be_read_by_its_instance():
+    namespace = Namespace()
+    with namespace.as_main():
+        cell(namespace, "x = 1")
+        cell(namespace, "y = 2\n\ny")
+        cell(namespace, "z = 3", filename="Cell In[3]")
+    assert read_cell(os.getpid(), "<cell 2>") == []
+    assert read_cell(os.getpid(), "Cell In[3]") == ["z = 3"]
 
 
 WAIT_S = 300.0
