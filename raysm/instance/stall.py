@@ -101,7 +101,7 @@ class StallWatch:
         # A look before the last line says nothing about the time after it.
         if last is not None and last.at_s >= self._alive_s and shows_work(last, look):
             self._alive_s = now_s
-        if self._takes_calls and not any(map(_runs_own, look.processes.values())):
+        if self._takes_calls and not any(map(_runs_call, look.processes.values())):
             # A session without a call waits for one.
             self._alive_s = now_s
         if recovered := self._recover():
@@ -179,6 +179,11 @@ def _works(
 
 def _runs_own(process: ProcessStack) -> bool:
     return any(thread.own_frame is not None for thread in process.threads)
+
+
+def _runs_call(process: ProcessStack) -> bool:
+    # Calls and cells run in main threads; a thread that an earlier cell has left is none.
+    return any(thread.is_main and thread.own_frame is not None for thread in process.threads)
 
 
 def _describe(processes: Sequence[ProcessStack], quiet_s: float) -> life.Stalled:

@@ -255,6 +255,15 @@ def test_session_without_a_call_waits_for_one():
     assert stalls(World(server, SLEEPING, takes_calls=True).run(2 * STALL_S))
 
 
+def test_thread_that_a_cell_has_left_is_no_call():
+    main = Thread(
+        frames=(Frame(file="/lib/selectors.py", line=9, function="select"),), is_main=True
+    )
+    left = Thread(frames=(own(8, "time.sleep(3600)"),))
+    server = replace(process(0, role="driver"), threads=(main, left))
+    assert not World(server, takes_calls=True).run(4 * STALL_S)
+
+
 def test_instance_that_does_not_answer_is_not_called_stalled():
     silent = ProcessStack(host="algo-2", pid=0, role="instance", problem="silent for 5 s")
     assert not World(SLEEPING, silent).run(4 * STALL_S)
