@@ -72,7 +72,7 @@ def main():
     parser.add_argument("--size", type=int, default=8, help="images are resized to so many pixels, a multiple of 4")
     parser.add_argument("--output", default="out/vit")
     parser.add_argument("--on", choices=("local", "aws"), default="local")
-    parser.add_argument("--role", help="with --on aws: the ARN of the job's role")
+    parser.add_argument("--role", default="", help="with --on aws: the ARN of the job's role")
     parser.add_argument("--instance-type", default="local", help="with --on aws: ml.g5.12xlarge")
     asked = parser.parse_args()
     if asked.train == parser.get_default("train"):
