@@ -43,7 +43,7 @@ NAMED_WITHOUT_A_LINE = {
 NAMED_IN_S = 60.0
 """Seconds after ``stall_s`` within which a hang must be named."""
 ENDS_S = 240.0
-"""Seconds within which a slow program ends."""
+"""Seconds within which a slow program ends, and in which one that hangs is watched if it prints."""
 BEGINS_S = 300.0
 CASES_OF_A_JOB = 30
 
@@ -226,6 +226,8 @@ def run_job(cases: Sequence[Case], stall_s: float) -> Iterator[Outcome]:
                 late_s = ended_s + BEGINS_S
             elif cases[0].hangs:
                 late_s = outcomes[-1].last_line_s + stall_s + NAMED_IN_S
+                # Some print the same line for ever.
+                late_s = min(late_s, outcomes[-1].began_s + ENDS_S)
             else:
                 late_s = outcomes[-1].began_s + ENDS_S
             is_late = time.time() > late_s
