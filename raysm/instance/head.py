@@ -10,7 +10,6 @@ import contextlib
 import math
 import time
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from raysm.core.protocol.connections import check_listener
@@ -472,7 +471,12 @@ class Head:
 
 
 def _add_collectives(stall: life.Stalled, snapshots: "Iterable[Snapshot]") -> life.Stalled:
-    from raysm.core.protocol.stacks import remarks
+    from raysm.core.protocol.stacks import compare_calls, compare_collectives
 
     processes = [process for snapshot in snapshots for process in snapshot.processes]
-    return replace(stall, stacks="\n".join([*remarks(processes), stall.stacks]))
+    # The first is part of the reason of a job that ends, and of its status.
+    differing = [*compare_collectives(processes)]
+    return life.Stalled(
+        "; ".join([stall.sentence, *differing[:1]]),
+        "\n".join([*differing[1:], *compare_calls(processes), stall.stacks]),
+    )

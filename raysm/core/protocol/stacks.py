@@ -301,14 +301,62 @@ def lines_of(groups: Sequence[Group]) -> Iterator[str]:
 
 
 def remarks(processes: Sequence[ProcessStack]) -> Iterator[str]:
-    """Yield in which collectives ranks differ, and why native frames are missing."""
+    """Yield in which collectives and lines ranks differ, and why native frames are missing."""
+    yield from compare_collectives(processes)
+    yield from compare_calls(processes)
+    yield from native_remarks(processes)
+
+
+def compare_collectives(processes: Iterable[ProcessStack]) -> Iterator[str]:
+    """Yield in which collectives ranks differ, a sentence for each process group."""
     ranks = {
         process.rank: process.collectives
         for process in processes
         if process.rank is not None and process.collectives is not None
     }
     yield from differences(ranks)
-    yield from native_remarks(processes)
+
+
+def compare_calls(processes: Iterable[ProcessStack]) -> Iterator[str]:
+    """Yield in which function of the user's code the calls of ranks part, if they do so in one.
+
+    The innermost lines, which ``sentence`` names, are often innocent: one rank evaluates while the
+    others still train.
+    """
+    calls = [(process, _own_calls(process)) for process in processes if process.rank is not None]
+    calls = [(process, own) for process, own in calls if own]
+    if len(calls) < 2:
+        return
+    depth = 0
+    while len({own[depth].place for _, own in calls}) == 1:
+        depth += 1
+        if any(len(own) == depth for _, own in calls):
+            return
+    parting = [own[depth] for _, own in calls]
+    first = parting[0]
+    is_one_function = len({(frame.path, frame.function) for frame in parting}) == 1
+    # Otherwise ``sentence`` names these very lines.
+    has_inner = any(len(own) > depth + 1 for _, own in calls)
+    if not is_one_function or not has_inner:
+        return
+    by_line: defaultdict[int, list[ProcessStack]] = defaultdict(list)
+    sources = {}
+    for process, own in calls:
+        by_line[own[depth].line].append(process)
+        sources[own[depth].line] = f" `{own[depth].source}`" if own[depth].source else ""
+    parts = [
+        f"{Group(processes=tuple(sorted(each, key=_order))).names} at line {line}{sources[line]}"
+        for line, each in sorted(by_line.items(), key=lambda item: -len(item[1]))
+    ]
+    file = first.file.rpartition("/")[2]
+    where = file if first.function == "<module>" else f"{first.function} ({file})"
+    yield f"their calls part in {where}: {'; '.join(parts)}"
+
+
+def _own_calls(process: ProcessStack) -> list[Frame]:
+    """Return the frames of the user's code in the thread to look at, the outermost first."""
+    thread = process.thread
+    return [] if thread is None else [frame for frame in reversed(thread.frames) if frame.is_own]
 
 
 def native_remarks(processes: Iterable[ProcessStack]) -> Iterator[str]:

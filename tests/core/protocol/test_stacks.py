@@ -1,11 +1,14 @@
 """Stacks: what processes wait for, which are alike, and the sentence about them."""
 
+from dataclasses import replace
+
 import pytest
 
 from raysm.core.protocol.stacks import (
     Frame,
     ProcessStack,
     Thread,
+    compare_calls,
     group,
     lines_of,
     native_remarks,
@@ -138,3 +141,48 @@ def test_native_frames_stand_in_the_lines_and_tell_ranks_apart():
 def test_reason_for_missing_native_frames_is_given_once_with_its_instances():
     ranks = [rank(number, native_problem="no py-spy") for number in range(3)]
     assert [*native_remarks(ranks)] == ["no native frames on algo-1: no py-spy"]
+
+
+def call(file, line, function, source=""):
+    return Frame(
+        file=f"/app/raysm/source/{file}", line=line, function=function, is_own=True, source=source
+    )
+
+
+START = call("train.py", 50, "<module>", "main()")
+EVALUATES = (
+    call("train.py", 16, "evaluate"),
+    call("train.py", 36, "main", "evaluate(model)"),
+    START,
+)
+AVERAGES = (call("model.py", 19, "average"), call("train.py", 34, "main", "average(model)"), START)
+
+
+def test_the_function_in_which_the_calls_of_ranks_part_is_named_with_both_lines():
+    # Each instance has the files in a folder of its own.
+    elsewhere = [
+        replace(frame, file=f"/algo-2/raysm/source/{frame.place.partition(':')[0]}")
+        for frame in EVALUATES
+    ]
+    ranks = [rank(0, *AVERAGES), rank(1, *elsewhere), rank(2, *AVERAGES)]
+    assert list(compare_calls(ranks)) == [
+        "their calls part in main (train.py): "
+        "ranks 0, 2 at line 34 `average(model)`; rank 1 at line 36 `evaluate(model)`"
+    ]
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        pytest.param([rank(0, *AVERAGES)], id="one rank"),
+        pytest.param([rank(0, *AVERAGES), rank(1, *AVERAGES)], id="equal calls"),
+        pytest.param([rank(0, *AVERAGES), rank(1, START)], id="one has returned from all others"),
+        pytest.param([rank(0, *AVERAGES[1:]), rank(1, *EVALUATES[1:])], id="the innermost lines"),
+        pytest.param(
+            [rank(0, *AVERAGES), rank(1, call("other.py", 3, "run"))], id="other programs"
+        ),
+        pytest.param([rank(0, *AVERAGES), rank(1)], id="no stack"),
+    ],
+)
+def test_calls_that_part_in_no_function_or_where_the_sentence_says_it_are_not_compared(ranks):
+    assert list(compare_calls(ranks)) == []
