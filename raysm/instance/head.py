@@ -382,9 +382,7 @@ class Head:
             self._driver = self._start_driver(self._gcs_address)
         self._spawn(self._watch_requests())
         if self._instance.request.limits.spot and self._instance.environment.has_checkpoints:
-            self._spawn(
-                self._watch("the watch for a first checkpoint", self._watch_first_checkpoint())
-            )
+            self._watch("the watch for a first checkpoint", self._watch_first_checkpoint())
         self._begin_to_watch()
         named = self._instance.environment.addresses.get(self._instance.name, address)
         shown = LOOPBACK if is_loopback(named) else address
@@ -406,7 +404,7 @@ class Head:
 
     def _begin_to_watch(self) -> None:
         if stall_s := self._instance.request.limits.stall_s:
-            self._spawn(self._watch("the watch for stalls", self._watch_for_stalls(stall_s)))
+            self._watch("the watch for stalls", self._watch_for_stalls(stall_s))
 
     async def _restart_driver(self) -> None:
         assert self._driver is not None
@@ -459,12 +457,16 @@ class Head:
         wait_s = self._own_end_s if is_reported else 0.0
         self._loop.call_soon_threadsafe(self._loop.call_later, wait_s, self._inbox.put, failed)
 
-    async def _watch(self, what: str, work: Coroutine[Any, Any, None]) -> None:
-        """Await ``work``; its failure is only logged."""
-        try:
-            await work
-        except Exception as error:
-            remark(f"{what} has ended: {type(error).__name__}: {error}; the job goes on")
+    def _watch(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Begin ``work`` in a task of this name; its failure is only logged."""
+
+        async def watch() -> None:
+            try:
+                await work
+            except Exception as error:
+                remark(f"{name} has ended: {type(error).__name__}: {error}; the job goes on")
+
+        self._tasks.append(asyncio.create_task(watch(), name=name))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.create_task(work))

@@ -49,8 +49,9 @@ async def go_after_the_question(cluster):
     """Let the driver end once the head knows whether there is a checkpoint."""
 
     def is_asking():
-        names = {task.get_coro().__name__ for task in asyncio.all_tasks()}
-        return "_watch_first_checkpoint" in names
+        return "the watch for a first checkpoint" in {
+            task.get_name() for task in asyncio.all_tasks()
+        }
 
     while not is_asking():
         await asyncio.sleep(0.02)

@@ -298,7 +298,7 @@ def test_an_error_in_the_program_ends_it_as_without_this(folder):
 )
 def test_worker_that_makes_a_process_group_is_named_by_its_rank(tmp_path, call, variables, role):
     packages = {
-        "torch/__init__.py": "",
+        "torch/__init__.py": "from types import SimpleNamespace\n_C = SimpleNamespace(_distributed_c10d=None)\n",
         "torch/distributed/__init__.py": "from torch.distributed.distributed_c10d import *\n",
         "torch/distributed/distributed_c10d.py": FAKE_GROUP,
         "default_worker.py": f"import torch.distributed as dist\ndist.init_process_group({call})\n",

@@ -103,7 +103,7 @@ def stalls(events):
 
 def test_ranks_of_which_one_left_the_loop_stall_and_are_named():
     [stall] = World(WAITING, SLEEPING).run(2 * STALL_S)
-    [shown] = outputs("guides/hangs-diverges-costs.md")
+    shown = outputs("guides/hangs-diverges-costs.md")[0]
     state = State(name="stalled", host="algo-1", detail=stall.sentence)
     assert sentence(state) == shown.strip()
     assert "unchanged" in stall.stacks

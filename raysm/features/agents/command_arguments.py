@@ -12,5 +12,5 @@ def add_agents(commands: Any) -> None:
         "print what a coding assistant has to know of raysm, for your AGENTS.md",
         run="raysm.features.agents.command:run",
         family=Family.SETUP,
-        examples="raysm agents >> AGENTS.md",
+        examples="# raysm agents >> AGENTS.md appends it to the file\nraysm agents",
     )
