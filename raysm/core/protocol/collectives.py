@@ -26,7 +26,7 @@ class Collective:
     group: str
     """The process group: ``default_pg``, or its name and what torch says about it."""
     number: int
-    """Of the calls in this group, beginning with 1; equal on all ranks that call the same."""
+    """Counts the calls in this group from 1, equal on ranks that have made the same calls."""
     name: str
     """``all_reduce``, ``send 0->1``."""
     shapes: tuple[tuple[int, ...], ...] = ()

@@ -88,7 +88,7 @@ class ProcessStack:
     collectives: tuple[Collective, ...] | None = None
     """Its last collectives; None if it records none, has not answered or was not asked."""
     native_problem: str = ""
-    """Why it has no native frames, if somebody asked for them."""
+    """Why it has no native frames, if they were asked for."""
 
     @property
     def rank(self) -> int | None:

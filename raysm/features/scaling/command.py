@@ -106,8 +106,8 @@ def _follow(job: Job, size: int, console: Console) -> float:
         return max(1e-3, display.done_s - display.formed_s)
     # The display has missed a line of the log.
     described = job.describe()
-    if described.started is None or described.ended is None:
-        return 0.0
+    assert described.started is not None, "it has completed"
+    assert described.ended is not None, "it has completed"
     return (described.ended - described.started).total_seconds()
 
 

@@ -1,22 +1,23 @@
 """The fixtures ``raysm_local`` and ``raysm_job``.
 
-pytest finds this module by the entry point ``raysm`` of the group ``pytest11`` in every run, so
-raysm is imported only by a test that uses a fixture.
+pytest imports this module in every run, by the entry point ``raysm`` of the group ``pytest11``.
+That imports little: the names of raysm are imported when they are used.
 """
 
 import io
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    import raysm
+import raysm
 
 SHOWN_LINES = 40
 """Last lines of a job's log in the report of a test that fails."""
+
+JOBS = pytest.StashKey[list["raysm.Job"]]()
 
 
 @pytest.fixture(scope="session")
@@ -26,8 +27,6 @@ def raysm_local(tmp_path_factory: pytest.TempPathFactory) -> Iterator["raysm.Loc
     It starts with the first job, and ends, with all jobs, after the last test. Until then
     ``RAYSM_HOME`` names its home, so that raysm uses it without ``on=`` and in commands, too.
     """
-    import raysm
-
     home = tmp_path_factory.mktemp("raysm")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAYSM_HOME", str(home))
@@ -45,8 +44,6 @@ def raysm_job(
     If the test fails, its report has the state and the last lines of each of them. Jobs that still
     run when the test ends are stopped.
     """
-    import raysm
-
     jobs: list[raysm.Job] = []
     request.node.stash[JOBS] = jobs
 
@@ -58,9 +55,6 @@ def raysm_job(
     for job in jobs:
         if not job.done():
             job.cancel()
-
-
-JOBS = pytest.StashKey[list["raysm.Job"]]()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -75,8 +69,6 @@ def pytest_runtest_makereport(
 
 
 def _describe(job: "raysm.Job") -> str:
-    import raysm
-
     log = io.StringIO()
     try:
         described = job.describe()

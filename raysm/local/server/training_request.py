@@ -182,7 +182,9 @@ def _uri_of(source: Mapping[str, Any]) -> str:
         return str(source["S3DataSource"]["S3Uri"])
     mounted = source["FileSystemDataSource"]
     schemes = {kind: scheme for scheme, kind in KINDS.items()}
-    return f"{schemes[mounted['FileSystemType']]}://{mounted['FileSystemId']}{mounted['DirectoryPath']}"
+    # The service takes a directory without the slash, too.
+    directory = mounted["DirectoryPath"].lstrip("/")
+    return f"{schemes[mounted['FileSystemType']]}://{mounted['FileSystemId']}/{directory}"
 
 
 def _channel(channel: Mapping[str, Any], source: Path, owned: bool) -> Channel:
