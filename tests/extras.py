@@ -1,8 +1,8 @@
 """Install each extra from nothing, and do what its page says first: ``python3 -m tests.extras [EXTRA …] [WHEEL]``.
 
-Each extra has a virtual environment of its own, because an extra that finds another's packages
-hides that it lacks one. What runs a job on this machine has ``local`` too, as
-docs/guides/install.md says. ``test`` and ``browser`` are what .ci/run installs for its other
+``none`` is raysm without an extra. Each has a virtual environment of its own, because an extra that
+finds another's packages hides that it lacks one. What runs a job on this machine has ``local`` too,
+as docs/guides/install.md says. ``test`` and ``browser`` are what .ci/run installs for its other
 stages, and ``bench`` is for people who measure.
 """
 
@@ -54,7 +54,20 @@ printf 'key,lr\\na,0.1\\nb,0.2\\n' > rows.csv
 touch train.py
 """
 
+# The size is in MB.
+ALONE = r"""
+test "$(du -sm venv/lib | cut -f1)" -lt 60
+raysm run report.py --on aws --role arn:aws:iam::123456789012:role/r --region us-east-1 --bucket b \
+    --instance-type ml.c5.xlarge --dry-run > plan.json
+for needed in 'local demo' 'local doctor' 'local run report.py' 'train train report.py' \
+    'interactive session start' 'mlflow ui'; do
+    raysm ${needed#* } > said.txt 2>&1 || true
+    grep -F "pip install 'raysm[${needed%% *}]'" said.txt
+done
+"""
+
 TRIALS = {
+    "none": Trial(ALONE, runs_jobs=False),
     "local": Trial("raysm demo"),
     "interactive": Trial("python3 page.py", page="guides/session.md"),
     "notebook": Trial(
@@ -142,9 +155,10 @@ def attempt(name: str, wheel: Path, folder: Path) -> str:
     trial = TRIALS[name]
     venv.create(folder / "venv")
     extras = f"{name},local" if trial.runs_jobs and name != "local" else name
+    wanted = str(wheel) if name == "none" else f"{wheel}[{extras}]"
     # By this Python's pip. Without bytecode, because most modules are never imported.
     pip = [sys.executable, "-m", "pip", "--python", folder / "venv" / "bin" / "python3"]
-    install = [*pip, "install", "-q", "--no-compile", f"{wheel}[{extras}]", *trial.constraints]
+    install = [*pip, "install", "-q", "--no-compile", wanted, *trial.constraints]
     if reason := run(install, folder):
         return reason
     (folder / "report.py").write_text(REPORT)

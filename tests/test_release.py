@@ -283,6 +283,18 @@ def test_an_installed_wheel_needs_no_compiler(installed, tmp_path):
     assert int(there) >= len(list(all_recipes(this_machine())))
 
 
+def test_kernels_of_an_installed_wheel_give_what_numpy_gives(installed, tmp_path):
+    if build.compiler_for(this_machine()) is None:
+        pytest.skip("no C compiler made the wheel")
+    said = run(
+        installed / "bin" / "python",
+        ROOT / "tests" / "installed_wheel.py",
+        cwd=tmp_path,
+        env={"PATH": str(tmp_path)},
+    )
+    assert "equal to NumPy: " in said
+
+
 def test_the_demo_runs_where_nothing_but_the_wheel_is_installed(installed, tmp_path):
     environment, empty = installed, tmp_path / "empty"
     python = environment / "bin" / "python"

@@ -36,12 +36,10 @@ from raysm.features.account.case import Case, Finding, State, bad, good, make_in
 from raysm.features.account.checks import examine
 from raysm.features.account.permissions import ROLE, UNKNOWN_REPOSITORY, USER, find_names, policy
 
-LOCAL_PACKAGES = ("ray", "pyarrow", "numpy", "moto")
+LOCAL_PACKAGES = ("ray", "pyarrow", "numpy", "moto", "psutil")
 
 
 def local_checks() -> Iterator[Finding]:
-    from raysm.local.instances import foreign_opt_ml, missing_for
-
     for name in LOCAL_PACKAGES:
         is_there = importlib.util.find_spec(name) is not None
         lacks = bad("not installed", "python3 -m pip install 'raysm[local]'")
@@ -51,6 +49,11 @@ def local_checks() -> Iterator[Finding]:
     yield replace(
         good(record.url if record else f"starts when needed (home {home()})"), name="server"
     )
+    # The modules of the instances need it.
+    if importlib.util.find_spec("psutil") is None:
+        return
+    from raysm.local.instances import foreign_opt_ml, missing_for
+
     for kind in INSTANCE_KINDS:
         missing = missing_for(kind)
         foreign = foreign_opt_ml(kind) if missing is None else None

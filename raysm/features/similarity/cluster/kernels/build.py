@@ -20,6 +20,7 @@ import re
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -121,10 +122,13 @@ HWCAPS = {"asimd": 1 << 1, "asimddp": 1 << 20}
 
 
 def _flags_of_arm() -> frozenset[str]:
+    # macOS has no getauxval, and every processor of Apple's has these instructions.
+    if sys.platform == "darwin":
+        return frozenset(HWCAPS)
     # Not from /proc/cpuinfo, which an emulator shows from the real machine.
     try:
         ask = ctypes.CDLL(None).getauxval
-    except AttributeError:  # macOS
+    except AttributeError:
         return frozenset()
     # Without these types, ctypes would truncate the 64 flags to a C int.
     ask.argtypes = [ctypes.c_ulong]
@@ -205,8 +209,9 @@ def all_recipes(machine: str) -> Iterator[Recipe]:
 
 
 FOLDER = Path(__file__).with_name("libraries")
-LEAN = ("-s", "-Wl,--build-id=none")
-"""Options that leave out symbols, and make the same bytes from the same source."""
+LEAN = ("-Wl,-x",) if sys.platform == "darwin" else ("-s", "-Wl,--build-id=none")
+"""Options that leave out symbols, and make the same bytes from the same source. The linker of macOS
+refuses those of the others."""
 
 MAKE_S = 300.0
 

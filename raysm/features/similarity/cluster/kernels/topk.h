@@ -171,7 +171,7 @@ static inline int note_reached(searched *p, int64_t i, uint64_t key) {
 }
 
 /* Note that the score of row i with `index` of the others is from low to high; return whether its limit may rise. */
-static inline int wait(search *f, searched *p, const side *others, int64_t i, int64_t index, float low, float high) {
+static inline int defer(search *f, searched *p, const side *others, int64_t i, int64_t index, float low, float high) {
     state *now = p->states + i;
     candidate *waiting = p->waiting + i * p->room, one = {high, (uint32_t)index};
     if (first_key(&one, others) >= now->bound) return 0;
@@ -199,11 +199,11 @@ static void take_hits(search *f, int64_t next_row, int64_t next_column) {
     for (int64_t at = 0; at < f->count; at++) {
         hit *h = f->hits + at;
         /* If a tile is compared with itself, a row's limit changes on both sides. */
-        if (wait(f, f->rows, r, h->i, h->j, h->low, h->high)) {
+        if (defer(f, f->rows, r, h->i, h->j, h->low, h->high)) {
             limit_row(f, h->i, next_column);
             if (f->diagonal) limit_column(f, h->i, next_column);
         }
-        if (f->columns->b && wait(f, f->columns, l, h->j, h->i, h->low, h->high)) {
+        if (f->columns->b && defer(f, f->columns, l, h->j, h->i, h->low, h->high)) {
             limit_column(f, h->j, next_row);
             if (f->diagonal) limit_row(f, h->j, next_row);
         }
