@@ -1,6 +1,7 @@
 """Each example is short, and does what it says, on small settings."""
 
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ from raysm.core.protocol.result import Manifest
 from raysm.features.grid.sources.columns import tasks_of
 from raysm.features.grid.sources.source import source_of
 from tests.support.homes import in_home, serving
+from tests.support.pages import assert_printed, outputs
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -210,6 +212,33 @@ def test_lines_of_text_become_vectors_beside_their_numbers(tmp_path):
     )
     assert "2 predictions in 1 part" in said
     assert "vector: fixed_size_list<element: float>[256]" in said
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("home")
+def test_prompts_are_answered_in_their_order_though_an_engine_dies(tmp_path):
+    # The modules beside a class travel with it: here a stand-in for vLLM.
+    shutil.copy(EXAMPLES / "batch_llm.py", tmp_path)
+    shutil.copytree(ROOT / "tests" / "support" / "vllm", tmp_path / "vllm")
+    prompts = ["a longer prompt of six words", "die once", "two words", "one"] * 3
+    lines = [{"id": number, "prompt": prompt} for number, prompt in enumerate(prompts)]
+    (tmp_path / "prompts.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    said = run(
+        *(sys.executable, tmp_path / "batch_llm.py", tmp_path / "prompts.jsonl"),
+        *("--model", tmp_path / "model", "--max-tokens", "5", "--batch-size", "4"),
+        *("--output", tmp_path / "out"),
+    )
+    assert re.search(r"the engine of process \d+ died, and another starts", said)
+    assert "4 prompts in " in said
+    assert_printed("\n".join(outputs("guides/batch-llm.md")), said)
+    table = pyarrow.parquet.read_table(tmp_path / "out" / "predictions")
+    assert table["id"].to_pylist() == list(range(12))
+    cut = [" ".join(prompt.upper().split()[:5]) for prompt in prompts]
+    assert table["answer"].to_pylist() == cut
+    assert table["finish_reason"].to_pylist() == ["length", "stop", "stop", "stop"] * 3
+    assert table["tokens"].to_pylist() == [5, 2, 2, 1] * 3
 
 
 # 97 s of a core, the most of all tests: that a hybrid follows one process is held by
