@@ -24,7 +24,7 @@ from raysm.core.protocol import events
 DOWNLOADS = (SecondaryStatus.DOWNLOADING, SecondaryStatus.DOWNLOADING_IMAGE)
 MIN_PART_S = 0.05
 """Shorter parts are left out: they would be shown as 0.0 s."""
-INSTALLED = re.compile(r"raysm: installed \d+ packages, .* in (\d+\.\d+) s ")
+INSTALLED = re.compile(r"raysm: installed \d+ (?:locked )?packages, .* in (\d+\.\d+) s\b")
 
 
 @dataclass(kw_only=True)

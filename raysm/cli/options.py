@@ -101,7 +101,7 @@ COMMON = (
         Flag(
             "--requirement PACKAGE",
             "requirements",
-            "install a package with pip, or a requirements.txt; repeatable",
+            "install a package, or those of requirements.txt, uv.lock or pylock.toml; repeatable",
         ),
         Flag(
             "--pip-index URL",

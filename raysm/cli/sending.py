@@ -86,6 +86,7 @@ def facts(ready: Prepared) -> list[tuple[str, str, str]]:
     rows = [("run in", "image", ready.image)]
     if ready.source is not None:
         rows.append(("send", "sent", ready.source.summary))
+    rows.append(("install", "packages", ready.packages))
     is_billed = ready.service.target.is_billed
     limits = ready.request.limits
     if is_billed or ready.cap is not None:

@@ -19,6 +19,7 @@ from raysm.core.request.job import JOB_CHANNEL
 from raysm.instance.environment import base_paths, inherited, read, tell
 from raysm.instance.exit_status import exit_by_signal, report_startup_failure
 from raysm.instance.gpus import compat_variables
+from raysm.instance.log import remark
 from raysm.instance.packages import find_missing_packages, install
 from raysm.instance.scratch import private_folder, settle_scratch
 from raysm.instance.sdk_job import is_driver_folder, make_payload
@@ -79,16 +80,19 @@ def _prepare(folder: Path, environ: Mapping[str, str]) -> tuple[dict[str, str], 
     payload = _load(folder, private, environ)
     search = [unpack(folder / LIBRARY, private / "lib", payload.request.workload.runner)]
     packages = find_missing_packages(payload)
+    if packages.lock:
+        # Each instance says it, so that their logs show that they have the same packages.
+        remark(f"packages of {packages.lock}")
     if packages:
         # Installed packages take precedence over the image's own, and raysm over both.
-        search.append(private / "site")
-        install(payload, packages, search[-1], environ)
+        search += install(payload, packages, private / "site", environ)
     variables = {
         "PYTHONPATH": _joined(search, environ.get("PYTHONPATH")),
         names.PAYLOAD: str(payload.folder),
     }
     if len(search) > 1:
-        variables["PATH"] = _joined([search[1] / "bin"], environ.get("PATH", os.defpath))
+        programs = [folder / "bin" for folder in search[1:]]
+        variables["PATH"] = _joined(programs, environ.get("PATH", os.defpath))
     return variables, search
 
 

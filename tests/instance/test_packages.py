@@ -1,8 +1,11 @@
 """What an image lacks, and how it is brought: by wheels that travelled, else by an index."""
 
+import hashlib
+import importlib.util
 import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -285,3 +288,78 @@ def test_packages_have_their_tested_versions_unless_the_user_needs_others(
     site = installed(tmp_path, pack(tmp_path, requirements=requirements, pip_index=tested))
     assert (site / f"pinned-{version}.dist-info").is_dir()
     assert ("tested with this raysm on 2026-11-26 do not fit" in capfd.readouterr().err) == is_told
+
+
+def locked(wheel, condition=""):
+    """Return the line of a lock for a wheel."""
+    name, version, *_ = wheel.name.split("-")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    return f"{name}=={version}{condition} --hash=sha256:{digest}"
+
+
+HAS_UV = shutil.which("uv") or importlib.util.find_spec("uv")
+LOCK = f"# packages of uv.lock, sha256 {'ab' * 32}, for Python >=3.11"
+
+
+@pytest.mark.skipif(not HAS_UV, reason="uv is not installed")
+def test_locked_packages_are_installed_by_the_uv_of_the_image_as_they_are_locked(tmp_path, capfd):
+    far = make_wheel(tmp_path / "there", "far", requires=["near"])
+    with package_index(far, make_wheel(tmp_path / "there", "far", "2.0")) as url:
+        packed = pack(tmp_path, requirements=(LOCK, locked(far)), pip_index=url)
+        lacks = find_missing_packages(packed)
+        _, folder = install(packed, lacks, tmp_path / "site", variables(UV_NO_CONFIG="1"))
+    text = "uv.lock (sha256 abababababab): 1 exact versions, of which this image lacks 1"
+    assert lacks.lock == text
+    assert (folder / "far-1.0.dist-info").is_dir()
+    assert "installed 1 locked packages, 0 MB, by uv in" in capfd.readouterr().err
+
+
+def test_a_file_that_is_not_the_locked_one_is_not_installed(tmp_path):
+    line = locked(make_wheel(tmp_path / "then", "far"))
+    with package_index(make_wheel(tmp_path / "now", "far", body="VALUE = 43\n")) as url:
+        packed = pack(tmp_path, requirements=(LOCK, line), pip_index=url)
+        environment = variables()
+        with pytest.raises(InvalidRequest, match=r"uv\.lock.*HASHES"):
+            install(packed, find_missing_packages(packed), tmp_path / "site", environment)
+
+
+def test_an_image_that_has_the_locked_versions_lacks_nothing(tmp_path):
+    far = make_wheel(tmp_path / "there", "far", "1.0")
+    other = locked(make_wheel(tmp_path / "there", "other"), " ; sys_platform == 'win32'")
+    pack(tmp_path, requirements=(LOCK, locked(far), other))
+    for version, lacks in (("1.0+cu130", ""), ("1.1", "far==1.0")):
+        image = make_installed(tmp_path / version, "far", version)
+        code = MISSING.replace("print(", "lacks = ").removesuffix(")\n")
+        code += "\nprint(lacks if lacks else '')"
+        assert run(code, tmp_path / "payload", path=[image]) == f"{lacks}\n"
+
+
+def test_a_uv_that_fails_is_replaced_by_pip_with_its_reason(tmp_path, capfd):
+    far = make_wheel(tmp_path / "there", "far")
+    broken = tmp_path / "bin" / "uv"
+    broken.parent.mkdir()
+    broken.write_text("#!/bin/sh\necho 'no such index' >&2\nexit 2\n")
+    broken.chmod(0o755)
+    with package_index(far) as url:
+        packed = pack(tmp_path, requirements=(LOCK, locked(far)), pip_index=url)
+        environment = variables(PATH=f"{broken.parent}:{os.environ['PATH']}")
+        _, folder = install(packed, find_missing_packages(packed), tmp_path / "site", environment)
+    assert (folder / "far.py").exists()
+    log = capfd.readouterr().err
+    assert "uv could not install them, pip is tried: no such index" in log
+    assert "by pip in" in log
+
+
+def test_what_a_lock_does_not_have_is_installed_beside_it_in_versions_that_fit(tmp_path):
+    shared = make_wheel(tmp_path / "there", "shared", "1.0")
+    newer = make_wheel(tmp_path / "there", "shared", "2.0")
+    with package_index(
+        make_wheel(tmp_path / "there", "user", requires=["shared"]), shared, newer
+    ) as url:
+        packed = pack(tmp_path, requirements=(LOCK, locked(shared), "user"), pip_index=url)
+        environment = variables()
+        site, folder = install(
+            packed, find_missing_packages(packed), tmp_path / "site", environment
+        )
+    assert {path.name for path in site.glob("*.py")} == {"user.py"}
+    assert (folder / "shared-1.0.dist-info").is_dir()

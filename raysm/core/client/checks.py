@@ -11,7 +11,7 @@ from raysm.core.client.plan import Plan
 from raysm.core.client.storage.s3 import file_path
 from raysm.core.protocol.instance_types import has_local_storage, local_storage_gb
 from raysm.core.protocol.job_api import TRAINING, JobApi, api_of
-from raysm.core.protocol.packages import RAY_RANGE, name_of, release_of
+from raysm.core.protocol.packages import HASH, RAY_RANGE, name_of, release_of
 from raysm.core.protocol.service_model import (
     Entry,
     Key,
@@ -66,8 +66,9 @@ def check_ray(requirements: Iterable[str]) -> None:
             continue
         if not any(requirement.specifier.contains(version, prereleases=True) for version in usable):
             raise InvalidRequest(
-                f"the requirement {line!r} asks for a Ray that raysm cannot work with: it needs "
-                f"ray{RAY_RANGE}; drop it: raysm installs Ray if the image does not have it"
+                f"the requirement {line.partition(HASH)[0]!r} asks for a Ray that raysm cannot "
+                f"work with: it needs ray{RAY_RANGE}; drop it: raysm installs Ray if the image "
+                "does not have it"
             )
 
 
@@ -76,7 +77,7 @@ def _parse(line: str) -> "Requirement | None":
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:
-        return Requirement(line.partition(" #")[0])
+        return Requirement(line.partition(" #")[0].partition(HASH)[0])
     except InvalidRequirement:
         return None
 

@@ -7,7 +7,6 @@ describe a job can read them.
 
 import dataclasses
 import json
-import re
 import shlex
 import tomllib
 import typing
@@ -17,7 +16,11 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
 from raysm.core.client.options import SubmitKeywords
-from raysm.core.protocol.packages import without_credentials
+from raysm.core.client.source.lock import (
+    is_requirements_file,
+    read_requirements,
+    wheel_requirement,
+)
 from raysm.core.protocol.trust import find_distrust
 from raysm.core.request import JobRequest, Local, Target, Workload
 from raysm.core.request.codec import from_json, hints_of
@@ -344,7 +347,7 @@ def packaged_options(settings: Settings) -> dict[str, Any]:
         listed = [
             line
             for name in named
-            for line in (_lines(Path(name)) if name.endswith(".txt") else [name])
+            for line in (read_requirements(Path(name)) if is_requirements_file(name) else [name])
         ]
         options["requirements"] = list(
             dict.fromkeys([*listed, *map(_requirement, options.get("wheels", ()))])
@@ -352,41 +355,14 @@ def packaged_options(settings: Settings) -> dict[str, Any]:
     return options
 
 
-def _lines(file: Path) -> list[str]:
-    try:
-        # As in pip: a # inside a word, such as the fragment of a URL, does not begin a comment.
-        lines = [
-            re.sub(r"(^|\s)#.*", "", line).strip()
-            for line in file.read_text(encoding="utf-8-sig").splitlines()
-        ]
-    except OSError as error:
-        raise InvalidRequest(f"--requirement {file} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        # Some shells of Windows write UTF-16 for pip freeze > FILE.
-        raise InvalidRequest(
-            f"--requirement {file} is not UTF-8: {error}; save it as UTF-8"
-        ) from error
-    for line in lines:
-        # A file named by -r would not be uploaded, and raysm sets the options of pip in an
-        # instance.
-        if line.startswith("-"):
-            # The URL of a private index often contains credentials.
-            shown = without_credentials(line)
-            raise InvalidRequest(
-                f"--requirement {file}: {shown!r} is an option of pip, not a package; name packages"
-            )
-    return [line for line in lines if line]
-
-
 def _requirement(wheel: str) -> str:
     """Return a wheel's requirement NAME==VERSION: pip installs only wheels that one names."""
-    parts = Path(wheel).name.removesuffix(".whl").split("-")
-    # Five parts, or six with a build number after the version.
-    if not wheel.endswith(".whl") or len(parts) not in (5, 6):
+    requirement = wheel_requirement(Path(wheel).name)
+    if not requirement:
         raise InvalidRequest(
             f"--wheel takes a file NAME-VERSION-PYTHON-ABI-PLATFORM.whl, got {wheel!r}"
         )
-    return f"{parts[0]}=={parts[1]}"
+    return requirement
 
 
 def absolute(data: Mapping[str, Any], base: Path) -> dict[str, Any]:
@@ -417,7 +393,9 @@ def _located(item: Mapping[str, Any], base: Path) -> Mapping[str, Any]:
 def _files_joined(requirements: Any, base: Path) -> Any:
     if not isinstance(requirements, list | tuple):
         return requirements
-    return [_joined(item, base) if str(item).endswith(".txt") else item for item in requirements]
+    return [
+        _joined(item, base) if is_requirements_file(str(item)) else item for item in requirements
+    ]
 
 
 def _joined(item: Any, base: Path) -> Any:

@@ -27,7 +27,7 @@ from raysm.core.client.checks import check as check_plan
 from raysm.core.client.checks import check_inputs, check_keys, check_ray, check_volume
 from raysm.core.client.costs.cap import Cap
 from raysm.core.client.costs.prices import cap_of, usd_per_hour
-from raysm.core.client.images import has_ray
+from raysm.core.client.images import has_ray, python_of
 from raysm.core.client.job import records
 from raysm.core.client.job.chain import Chain, TransientErrors
 from raysm.core.client.job.description import Description, SecondaryStatus, Status
@@ -35,6 +35,11 @@ from raysm.core.client.job.handle import Job, attach
 from raysm.core.client.options import IfDone, SubmitOptions, check_names, of_request, request_fields
 from raysm.core.client.plan import Plan, plan
 from raysm.core.client.service import Service, connect
+from raysm.core.client.source.lock import (
+    check_lock_python,
+    is_requirements_file,
+    with_project_packages,
+)
 from raysm.core.client.source.package import Package, Wrapped, package_of
 from raysm.core.client.storage.inputs import Upload, carry_out, is_data, locate, save
 from raysm.core.client.storage.payload import payload_uri, upload_payload
@@ -211,6 +216,9 @@ class Prepared:
     image: str = ""
     """The image that raysm chose, for people; empty if the user named one, or if the target needs
     none."""
+    packages: str = ""
+    """Which file in the source folder names the packages to install, for people; empty without
+    one."""
     shared: str | None = None
     """Prefix of the payload's part that other jobs use too; None if the payload is the job's
     alone."""
@@ -426,6 +434,8 @@ class Prepared:
                 if self.source.warning is not None:
                     _log.warning(self.source.warning)
                 _log.info("%s is sent with %s", name, self.source.summary)
+            if self.packages:
+                _log.info("%s installs %s", name, self.packages)
             upload_payload(self.contents, prefix, self.shared, storage, kms_key)
             yield
         # Everything, because an upload that Ctrl-C interrupts must not leave a token behind either.
@@ -598,6 +608,8 @@ def prepare(
             shown = f"the {'data frame' if file.suffix == '.parquet' else 'array'} {channel!r}"
             error.args = (f"{error}".replace(str(file), shown).replace(file.name, shown),)
         raise
+    wheels = tuple(Path(wheel) for wheel in chosen.get("wheels") or ())
+    chosen, packages = with_project_packages(chosen, package.source, wheels)
     located, needed = locate(channels, service.target, service.places)
     fields = {
         "cluster": chosen.get("cluster") or service.target.default_cluster(),
@@ -611,9 +623,9 @@ def prepare(
     # This checks the types of all values: an instance would refuse them only after the cluster has
     # started.
     from_json(JobRequest, to_json(request))
-    wheels = tuple(Path(wheel) for wheel in chosen.get("wheels") or ())
     _check_packages(request, wheels)
     target, image = service.connection.resolve(request, lambda: service.region)
+    check_lock_python(request.requirements, target, _python_of(target))
     if isinstance(target, AWS):
         check_keys(request.security, lambda: service.region)
     if request.security.isolation and isinstance(target, AWS) and not has_ray(target.image, wheels):
@@ -672,6 +684,7 @@ def prepare(
         contents=contents,
         source_digest=digest,
         image=image,
+        packages=packages,
         shared=shared,
         cap=cap,
         usd_per_hour=usd_per_hour(request.cluster, service, request.limits.price_per_hour),
@@ -805,6 +818,13 @@ def _input(channel: str, item: Any, service: Service, id_columns: Sequence[str])
     return replace(source, uri=uri)
 
 
+def _python_of(target: Target) -> str | None:
+    """Return the version of the instances' Python; None if it is unknown here."""
+    if isinstance(target, AWS):
+        return target.python or python_of(target.image or "")
+    return PYTHON_VERSION if target.instance_kind != "docker" else None
+
+
 def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:
     payload.check_wheels(wheels)
     check_ray(request.requirements)
@@ -814,11 +834,17 @@ def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:
                 f"the requirement {name!r} is a file, not a package; give its lines: "
                 f"requirements=Path({name!r}).read_text().splitlines()"
             )
+        if is_requirements_file(name):
+            raise InvalidRequest(
+                f"the requirement {name!r} is a file, not a package",
+                remedy="let it lie in the source folder and leave requirements out, "
+                "or name it in raysm.toml and give **raysm.load_options()",
+            )
     # Without a network pip cannot reach an index; wheels that travel with the job need none.
     if request.security.isolation and request.requirements and not wheels:
         raise InvalidRequest(
-            "requirements cannot be installed from an index with security.isolation; "
-            "let them travel: wheels=[…]"
+            "requirements cannot be installed from an index with security.isolation",
+            remedy="send them: wheels=[…]; or take an image that has them, with requirements=[]",
         )
 
 

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -228,6 +228,40 @@ def name_of(requirement: str) -> str:
     """
     match = NAME.match(requirement)
     return re.sub(r"[-_.]+", "-", match[1]).lower() if match else ""
+
+
+LOCK = re.compile(r"# packages of (\S+), sha256 ([0-9a-f]{64}), for Python (\S+)")
+SHOWN_DIGITS = 12
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lock:
+    """The file that requirements were read from; a comment in their first line."""
+
+    file: str
+    sha256: str
+    python: str
+    """The versions of Python that it is for, ``>=3.11``; ``any`` if it does not say."""
+
+    def __str__(self) -> str:
+        return f"{self.file} (sha256 {self.sha256[:SHOWN_DIGITS]})"
+
+    @property
+    def line(self) -> str:
+        return f"# packages of {self.file}, sha256 {self.sha256}, for Python {self.python}"
+
+
+def locks_in(requirements: Iterable[str]) -> list[Lock]:
+    found = [LOCK.fullmatch(line) for line in requirements if line.startswith("#")]
+    return [Lock(file=each[1], sha256=each[2], python=each[3]) for each in found if each]
+
+
+HASH = " --hash="
+
+
+def is_locked(requirement: str) -> bool:
+    """Return whether a requirement has hashes: its file names all that is to be installed."""
+    return HASH in requirement
 
 
 def release_of(version: str) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from typing import Any, cast
 from raysm.core.client.costs.prices import PriceTable, RegionPrices
 from raysm.core.client.options import request_fields
 from raysm.core.client.service import Service
+from raysm.core.client.source.lock import with_project_packages
 from raysm.core.client.source.package import Package, package_of
 from raysm.core.client.storage.s3 import read_versioned
 from raysm.core.request import Input, JobRequest, Target, Workload
@@ -113,7 +114,12 @@ def handover_of(grid: PlannedGrid, workload: Workload) -> Handover:
     region = grid.facts.own_region
     target = request.template.target
     regions, types = regions_and_types(request, grid.tasks, region)
-    fields = request_fields(request.template.options)
+    options = request.template.options
+    wheels = map(Path, options.get("wheels") or ())
+    package = request.template.package or package_of(request.template.workload)
+    # The controller finds neither the lock nor uv.
+    chosen, _ = with_project_packages(options, package.source, wheels)
+    fields = request_fields(chosen)
     # The JSON of a field has one type.
     if "inputs" in fields:
         inputs = fields["inputs"].items()
