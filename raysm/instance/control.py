@@ -417,8 +417,8 @@ class Wanted:
 
     native: bool = False
     """Native frames, by py-spy."""
-    collectives: bool = False
-    """The last collectives of ranks, for which torch holds the GIL for 0.1 s."""
+    answers: bool = False
+    """Coroutines, and the last collectives of ranks, for which torch holds the GIL for 0.1 s."""
 
 
 LEAN = Wanted()

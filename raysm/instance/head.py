@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from raysm.core.protocol.connections import check_listener
@@ -206,7 +206,7 @@ class Head:
 
         if question.get("kind") != "stacks":
             return ""
-        wanted = control.Wanted(native=question.get("native") is True, collectives=True)
+        wanted = control.Wanted(native=question.get("native") is True, answers=True)
         reading = asyncio.run_coroutine_threadsafe(self.read_stacks(wanted), self._loop)
         snapshots = await asyncio.wrap_future(reading)
         return pack([process for snapshot in snapshots for process in snapshot.processes])
@@ -245,9 +245,8 @@ class Head:
                 event = watch.take_look(snapshots, time.monotonic()) or event
             if isinstance(event, life.Stalled):
                 # Only now, because a rank's threads wait while torch writes its records.
-                snapshots = await self.read_stacks(control.Wanted(collectives=True))
-                watch.compare_with(snapshots, time.monotonic())
-                event = _add_collectives(event, snapshots)
+                snapshots = await self.read_stacks(control.Wanted(answers=True))
+                event = watch.describe(snapshots, time.monotonic())
                 if driver is not self._driver or watch.take_line(driver.line_s) is not None:
                     continue
             if event is not None:
@@ -470,15 +469,3 @@ class Head:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.create_task(work))
-
-
-def _add_collectives(stall: life.Stalled, snapshots: "Iterable[Snapshot]") -> life.Stalled:
-    from raysm.core.protocol.stacks import compare_calls, compare_collectives
-
-    processes = [process for snapshot in snapshots for process in snapshot.processes]
-    # The first is part of the reason of a job that ends, and of its status.
-    differing = [*compare_collectives(processes)]
-    return life.Stalled(
-        "; ".join([stall.sentence, *differing[:1]]),
-        "\n".join([*differing[1:], *compare_calls(processes), stall.stacks]),
-    )

@@ -89,10 +89,29 @@ def _naming(distributed: types.ModuleType) -> Callable[..., Any]:
         known = str(rank) if rank != -1 else os.environ.get("RANK", "")  # noqa: TID251
         if known.isdigit():
             show_stacks(f"rank {known}")
-            load_by_path("flight_recorder").serve(sys.modules["torch"]._C._distributed_c10d)
+            c10d = sys.modules["torch"]._C._distributed_c10d
+            load_by_path("answers").answer_with_collectives(c10d)
         return init(*args, **named)
 
     return init_process_group
+
+
+def show_coroutines() -> WrapFunction:
+    """Return what lets the coroutines of Ray's asynchronous actors be read."""
+    return WrapFunction("ray._private.async_compat", "get_new_event_loop", _showing)
+
+
+def _showing(async_compat: types.ModuleType) -> Callable[..., Any]:
+    get_new_event_loop = async_compat.get_new_event_loop
+    answers = load_by_path("answers")
+
+    @functools.wraps(get_new_event_loop)
+    def get_shown_event_loop() -> Any:
+        loop = get_new_event_loop()
+        answers.answer_with_coroutines(loop)
+        return loop
+
+    return get_shown_event_loop
 
 
 def check_reports() -> WrapFunction:
@@ -181,7 +200,7 @@ def main(arguments: list[str]) -> None:
     sys.argv[:] = arguments
     if os.path.basename(program) in WORKERS:
         show_stacks("worker")
-        sys.meta_path[:0] = [name_ranks(), check_reports()]
+        sys.meta_path[:0] = [name_ranks(), show_coroutines(), check_reports()]
     # Unless -P was given, this program's folder comes first, whose modules no import of Ray may
     # find.
     if sys.path[:1] == [os.path.dirname(os.path.abspath(__file__))]:

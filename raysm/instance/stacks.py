@@ -19,8 +19,8 @@ from raysm.core.protocol.control_line import PART
 from raysm.core.protocol.stack_signal import SIGNAL, find_file
 from raysm.core.protocol.stacks import APART_S, ProcessStack, pack, parse, unpack
 from raysm.instance.activity import Activity, read_activity, read_main_cpu_s, read_usages
+from raysm.instance.answers import ANSWER_S, Answers
 from raysm.instance.children import Children, descendants
-from raysm.instance.collectives import COLLECTIVES_S, ask_for_collectives, collect_collectives
 from raysm.instance.control import LEAN, Message, StacksPart, StacksWanted, Wanted, encode
 from raysm.instance.native_frames import NATIVE_S, add_native_frames
 from raysm.instance.own_code import mark_own_code
@@ -52,14 +52,14 @@ class _Sample:
 
 
 def read_stacks(
-    host: str, apart_s: float = APART_S, *, collectives: bool = False
+    host: str, apart_s: float = APART_S, *, answers: bool = False
 ) -> list[ProcessStack]:
     """Return the stacks of all busy Python processes below this one. Blocks for two samples.
 
     Args:
         host: This instance's.
         apart_s: Seconds between the samples.
-        collectives: Also ask the ranks for their last collectives.
+        answers: Also ask for the last collectives and for coroutines that wait.
     """
     readable = (
         (pid, file)
@@ -69,23 +69,30 @@ def read_stacks(
     files = dict(itertools.islice(readable, MAX_PROCESSES))
     first = _sample({pid: found[0] for pid, found in files.items()})
     began_s = time.monotonic()
-    asked = ask_for_collectives(files) if collectives else {}
+    asked = Answers(files if answers else ())
     time.sleep(apart_s)
     second = _sample({pid: found[0] for pid, found in files.items()})
     seconds = time.monotonic() - began_s
-    calls = collect_collectives(asked, began_s + apart_s + COLLECTIVES_S)
+    until_s = began_s + apart_s + ANSWER_S
+    calls = asked.collectives(until_s)
+    coroutines = asked.coroutines(until_s)
     usages = read_usages(files)
+    described = {
+        pid: _describe(host, pid, files[pid][1], first[pid], second[pid], seconds)
+        for pid in files
+        if pid in first and pid in second
+    }
     return [
         replace(
-            _describe(host, pid, files[pid][1], first[pid], second[pid], seconds),
+            process,
+            threads=(*process.threads, *mark_own_code(coroutines.get(pid, ()), pid)),
             cpu_s=usages[pid].cpu_s,
             main_cpu_s=read_main_cpu_s(pid),
             io_bytes=usages[pid].io_bytes,
             page_faults=usages[pid].page_faults,
             collectives=calls.get(pid),
         )
-        for pid in files
-        if pid in first and pid in second
+        for pid, process in described.items()
     ]
 
 
@@ -223,7 +230,7 @@ def _sample(files: dict[int, int]) -> dict[int, _Sample]:
 # -- all instances
 
 
-ANSWER_S = 5.0
+SNAPSHOT_S = 5.0
 """Seconds that the workers have to answer; a slower one is named, and not waited for."""
 
 
@@ -236,12 +243,12 @@ class Snapshot:
     activity: Activity = Activity()
 
 
-def read_snapshot(host: str, *, has_own_network: bool, collectives: bool = False) -> Snapshot:
+def read_snapshot(host: str, *, has_own_network: bool, answers: bool = False) -> Snapshot:
     """Return a snapshot of this instance. Blocks for two samples of its stacks."""
     pids = [*_find_files()]
     idle = [pid for pid in pids if _title(pid) == IDLE]
     before_s, before = time.monotonic(), [_runnable_s(pid) for pid in idle]
-    processes = tuple(read_stacks(host, collectives=collectives))
+    processes = tuple(read_stacks(host, answers=answers))
     seconds = time.monotonic() - before_s
     # A worker has no task, and so this title, until its actor is made.
     is_starved = any(
@@ -272,7 +279,7 @@ class Reader:
             read_snapshot,
             self.host,
             has_own_network=self.has_own_network,
-            collectives=wanted.collectives,
+            answers=wanted.answers,
         )
         if not wanted.native:
             return snapshot
@@ -301,7 +308,7 @@ class Collection:
 
     async def read(self, workers: Iterable[str], wanted: Wanted = LEAN) -> list[Snapshot]:
         """Return the snapshots of the head and ``workers``; one without an answer has a problem."""
-        answer_s = ANSWER_S + (NATIVE_S if wanted.native else 0.0)
+        answer_s = SNAPSHOT_S + (NATIVE_S if wanted.native else 0.0)
         async with self._reading:
             self._number += 1
             self._parts.clear()

@@ -27,7 +27,15 @@ Here is the rule alone, without side effects and clocks; ``head`` reads the snap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from raysm.core.protocol.stacks import ProcessStack, find_collective, group, lines_of, sentence
+from raysm.core.protocol.stacks import (
+    ProcessStack,
+    compare_calls,
+    compare_collectives,
+    find_collective,
+    group,
+    lines_of,
+    sentence,
+)
 from raysm.core.request.durations import duration
 from raysm.instance import lifecycle as life
 from raysm.instance.stacks import Snapshot
@@ -111,9 +119,14 @@ class StallWatch:
         self._stalled_s = self._alive_s
         return _describe([*look.processes.values()], now_s - self._alive_s)
 
-    def compare_with(self, snapshots: Iterable[Snapshot], now_s: float) -> None:
-        """Compare the next look with these: what was used to read them is no sign of life."""
+    def describe(self, snapshots: Iterable[Snapshot], now_s: float) -> life.Stalled:
+        """Return a stall again, with what processes answered after it was found.
+
+        The next look is compared with these snapshots, because what was used to read them is no
+        sign of life.
+        """
         self._last = _Look(now_s, tuple(snapshots))
+        return _describe([*self._last.processes.values()], now_s - self._alive_s)
 
     def _recover(self) -> life.Recovered | None:
         if self._stalled_s is None or self._alive_s <= self._stalled_s:
@@ -189,8 +202,11 @@ def _runs_call(process: ProcessStack) -> bool:
 def _describe(processes: Sequence[ProcessStack], quiet_s: float) -> life.Stalled:
     # Processes of raysm and Ray explain nothing where there are others.
     shown = [each for each in processes if each.problem or _runs_own(each)] or [*processes]
-    who = sentence(group(shown))
+    # The first difference is part of the reason of a job that ends, and of its status.
+    differing = [*compare_collectives(processes)]
+    who = "; ".join([sentence(group(shown)), *differing[:1]])
     lines = [line for line in lines_of(group(processes)) if line]
     if len(lines) > MAX_LINES:
         lines[MAX_LINES:] = ["… raysm stacks shows all"]
-    return life.Stalled(f"no line and no work for {duration(quiet_s)}: {who}", "\n".join(lines))
+    stacks = "\n".join([*differing[1:], *compare_calls(processes), *lines])
+    return life.Stalled(f"no line and no work for {duration(quiet_s)}: {who}", stacks)

@@ -2,7 +2,7 @@
 
 For a program that hangs, it counts whether the sentence names the line to blame, and the rank where
 there are ranks, and after how many seconds without a line. For one that only works slowly, any stall
-is a false alarm. Endless loops count apart: they are work, and so are not expected to be named.
+is a false alarm. Endless loops and swapping are work, and so are not expected to be named, but count.
 
 Many programs share a job, one after the other.
 The exit code is 1 after a false alarm, or if a hang was not named within a minute of ``--stall``.
@@ -28,12 +28,13 @@ import cloudpickle
 
 import raysm
 from raysm.core.protocol.events import State, is_usage, parse
+from tests.hangs.programs import swapping
 
 PROGRAMS = Path(__file__).with_name("programs")
-HELPERS = ("reduce", "goes_on")
+HELPERS = ("reduce", "goes_on", "prepared")
 CASE_DECORATOR = "repeats_in_a_folder"
 """It makes a case of a function with an argument."""
-WORK = ("ranks.endless_loop", "ranks.endless_call")
+WORK = ("ranks.endless_loop", "ranks.endless_call", "ranks.swapping")
 """Hangs that look like work."""
 NAMED_WITHOUT_A_LINE = {
     "stopped": "rank 1 is stopped",
@@ -289,22 +290,22 @@ def describe(outcome: Outcome) -> str:
 def summarize(outcomes: Sequence[Outcome], hanging: set[str]) -> bool:
     """Print the table; return whether all is as it should be."""
     slow = [each for each in outcomes if each.name not in hanging]
-    hangs = [each for each in outcomes if each.name in hanging and each.name not in WORK]
-    work = [each for each in outcomes if each.name in WORK]
+    hangs = [each for each in outcomes if each.name in hanging]
     right = [each for each in hangs if each.is_right]
+    work = [each for each in hangs if each.name in WORK and not each.is_right]
     alarms = [each for each in slow if each.sentence]
     failed = [each for each in slow if each.problem]
     print(f"hangs             {len(hangs)}")
     if hangs:
         print(f"  named right     {len(right)} ({len(right) / len(hangs):.1%})")
+        print(f"  taken for work  {len(work)}")
     if times := [each.after_s for each in right]:
         print(
             f"  after           {statistics.median(times):.1f} s (median), {max(times):.1f} s (at most)"
         )
-    print(f"endless loops     {len(work)}, {sum(bool(each.sentence) for each in work)} named")
     print(f"slow programs     {len(slow)}, {len(failed)} failed")
     print(f"  false alarms    {len(alarms)}")
-    return len(right) == len(hangs) and not alarms and not failed
+    return len(right) + len(work) == len(hangs) and not alarms and not failed
 
 
 def in_parts(cases: Sequence[Case]) -> Iterator[Sequence[Case]]:
@@ -344,7 +345,10 @@ def main(arguments):
                     with given.record.open("a") as file:
                         print(json.dumps(asdict(outcome)), file=file)
 
-    with ThreadPoolExecutor(given.at_once) as pool:
+    with contextlib.ExitStack() as exit_stack:
+        if any(case.function == "swapping" for part in parts for case in part):
+            exit_stack.enter_context(swapping.prepared())
+        pool = exit_stack.enter_context(ThreadPoolExecutor(given.at_once))
         for _ in pool.map(run_and_print, parts):
             pass
     is_right = summarize(outcomes, {case.name for case in every.values() if case.hangs})

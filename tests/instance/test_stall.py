@@ -291,5 +291,5 @@ def test_what_a_longer_look_at_the_stall_takes_is_no_sign_of_life():
         for each in world.processes
     ]
     snapshot = Snapshot(host="algo-1", processes=tuple(world.processes), activity=world.activity)
-    world.watch.compare_with([snapshot], world.now_s)
+    world.watch.describe([snapshot], world.now_s)
     assert not world.run(2 * STALL_S)

@@ -102,7 +102,10 @@ CASES = {case.name: case for case in find_cases()}
 @pytest.mark.long
 @pytest.mark.parametrize(
     "names",
-    [["tasks.actors_in_a_cycle", "tasks.stopped_actor"], ["slow_tasks.large_objects"]],
+    [
+        ["tasks.actors_in_a_cycle", "tasks.coroutine_of_an_actor", "tasks.stopped_actor"],
+        ["slow_tasks.large_objects"],
+    ],
     ids=lambda names: names[0],
 )
 def test_programs_of_the_corpus_are_judged_right(names):

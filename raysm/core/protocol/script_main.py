@@ -96,7 +96,9 @@ class KeepGroups:
         @functools.wraps(init)
         def init_and_show(*args: Any, **named: Any) -> None:
             # ``raysm stacks`` shows the collectives of the group.
-            load_by_path("flight_recorder").serve(sys.modules["torch"]._C._distributed_c10d)
+            load_by_path("answers").answer_with_collectives(
+                sys.modules["torch"]._C._distributed_c10d
+            )
             init(*args, **named)
 
         module.init_process_group = init_and_show  # type: ignore[attr-defined]

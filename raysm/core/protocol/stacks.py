@@ -51,6 +51,8 @@ class Thread:
     frames: tuple[Frame, ...]
     """The innermost frame first."""
     is_main: bool = False
+    is_coroutine: bool = False
+    """True for a coroutine that waits, which is on the stack of no thread."""
 
     @property
     def own_frame(self) -> Frame | None:
@@ -291,6 +293,8 @@ def lines_of(groups: Sequence[Group]) -> Iterator[str]:
                 yield f"    {line}"
         for thread in threads:
             which = "main thread" if thread.is_main else "another thread"
+            if thread.is_coroutine:
+                which = "a coroutine that waits"
             yield f"  {which}, innermost call first:"
             for frame in thread.frames[:MAX_FRAMES]:
                 mark = ">" if frame.is_own else " "
@@ -372,7 +376,7 @@ def native_remarks(processes: Iterable[ProcessStack]) -> Iterator[str]:
 # -- faulthandler's text
 
 
-_THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*:$")
+_THREAD = re.compile(r"^(Current thread|Thread|Coroutine)(?: 0x[0-9a-f]+.*)?:$")
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
 
 
@@ -382,21 +386,31 @@ def parse(text: str) -> tuple[Thread, ...]:
     The kernel gives a signal of a process to its main thread, which faulthandler calls the current
     one.
     """
-    threads: list[tuple[bool, list[Frame]]] = []
-    for line in text.splitlines():
-        if begins := _THREAD.match(line):
-            threads.append((begins[1] == "Current thread", []))
-        # The frames of an import say nothing.
-        elif threads and (found := _FRAME.match(line)) and not found[1].startswith("<frozen "):
-            frame = Frame(file=found[1], line=int(found[2]), function=found[3])
-            threads[-1][1].append(frame)
-    if threads and not any(is_current for is_current, _ in threads):
+    threads = [*_parse(text)]
+    if threads and not any(thread.is_main for thread in threads):
         # faulthandler lists the oldest thread last.
-        threads[-1] = (True, threads[-1][1])
-    parsed = [
-        Thread(frames=tuple(frames), is_main=is_main) for is_main, frames in threads if frames
-    ]
-    return tuple(sorted(parsed, key=lambda thread: not thread.is_main))
+        threads[-1] = replace(threads[-1], is_main=True)
+    with_frames = (thread for thread in threads if thread.frames)
+    return tuple(sorted(with_frames, key=lambda thread: not thread.is_main))
+
+
+def parse_coroutines(text: str) -> tuple[Thread, ...]:
+    """Return the coroutines that ``answers`` wrote."""
+    return tuple(replace(each, is_coroutine=True) for each in _parse(text) if each.frames)
+
+
+def _parse(text: str) -> Iterator[Thread]:
+    title: re.Match[str] | None = None
+    frames: list[Frame] = []
+    for line in [*text.splitlines(), "Thread 0x0:"]:
+        if begins := _THREAD.match(line):
+            if title:
+                yield Thread(frames=tuple(frames), is_main=title[1] == "Current thread")
+            title = begins
+            frames = []
+        # The frames of an import say nothing.
+        elif (found := _FRAME.match(line)) and not found[1].startswith("<frozen "):
+            frames.append(Frame(file=found[1], line=int(found[2]), function=found[3]))
 
 
 # -- the way from the instances to a client
@@ -426,6 +440,7 @@ def _process(value: dict[str, Any]) -> ProcessStack:
         Thread(
             frames=tuple(Frame(**frame) for frame in thread["frames"]),
             is_main=thread["is_main"],
+            is_coroutine=thread["is_coroutine"],
         )
         for thread in value["threads"]
     ]

@@ -23,6 +23,7 @@ import threading
 import time
 import urllib.request
 
+import swapping as swapping_pages
 import torch
 import torch.distributed as dist
 from series import run_in_children
@@ -556,7 +557,7 @@ def download_that_stands_still():
     reduce()
 
 
-# -- endless loops, which are work
+# -- endless work
 
 
 def endless_loop():
@@ -572,6 +573,12 @@ def endless_call():
         while not done:
             number += 1
             done = number < 0  # guilty: endless_call
+    reduce()
+
+
+def swapping():
+    if RANK == 1:
+        swapping_pages.touch_pages(lambda: True)  # guilty: swapping
     reduce()
 
 

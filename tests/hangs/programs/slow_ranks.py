@@ -32,6 +32,7 @@ import time
 import urllib.request
 
 import numpy as np
+import swapping as swapping_pages
 import torch
 import torch.distributed as dist
 
@@ -245,6 +246,16 @@ def garbage_collection():
     while RANK == 1 and goes_on():
         gc.collect()
     kept.clear()
+
+
+def swapping():
+    if RANK == 1:
+        # The child leaves the group of little memory when it ends.
+        if child := os.fork():
+            os.waitpid(child, 0)
+        else:
+            swapping_pages.touch_pages(goes_on)
+            os._exit(0)
 
 
 def lists_to_tensors():

@@ -1,4 +1,4 @@
-"""The last collectives of real ranks on gloo, also of one that is blocked, has forked or holds the GIL."""
+"""What processes answer: coroutines that wait, and the last collectives of real ranks on gloo."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from raysm.core.protocol import script_main
-from raysm.core.protocol.flight_recorder import find_recorder
+from raysm.core.protocol.answers import COLLECTIVES, find_answer
 from raysm.core.protocol.stacks import remarks
 from raysm.instance.children import descendants
 from raysm.instance.stacks import read_stacks
@@ -71,7 +71,7 @@ def ranks_of(tmp_path, *codes):
 
 def read():
     """Return the stacks of the ranks by their pids."""
-    return {each.pid: each for each in read_stacks("algo-1", 0.2, collectives=True)}
+    return {each.pid: each for each in read_stacks("algo-1", 0.2, answers=True)}
 
 
 def test_blocked_rank_shows_its_collectives_and_the_rank_that_is_missing_is_named(tmp_path):
@@ -109,9 +109,54 @@ def test_rank_that_holds_the_gil_and_child_that_it_forked_show_none(tmp_path):
     with ranks_of(tmp_path, holds, "time.sleep(99)\n") as (first, second):
         [child] = until(lambda: descendants(first.pid))
         # It closes its parent's files right after the fork.
-        until(lambda: find_recorder(child) is None)
+        until(lambda: find_answer(child, COLLECTIVES) is None)
         stacks = until(lambda: read_at_match(first, second))
-        assert find_recorder(first.pid) is not None
+        assert find_answer(first.pid, COLLECTIVES) is not None
     assert stacks[first.pid].collectives is None
     assert child not in stacks or stacks[child].collectives is None
     assert [call.name for call in stacks[second.pid].collectives] == ["broadcast"]
+
+
+AS_ACTOR = """\
+import asyncio, sys, threading
+from raysm.core.protocol import stack_signal
+from raysm.core.protocol.answers import answer_with_coroutines
+stack_signal.register("worker")
+
+async def wait(event):
+    await event.wait()  # here
+
+async def main():
+    await asyncio.gather(*(asyncio.create_task(wait(asyncio.Event())) for _ in range(300)))
+
+loop = asyncio.new_event_loop()
+answer_with_coroutines(loop)
+threading.Thread(target=loop.run_until_complete, args=[main()], daemon=True).start()
+print(1, flush=True)
+threading.Event().wait()
+"""
+
+
+def test_coroutines_that_wait_show_their_lines_once(tmp_path):
+    script = tmp_path / "actor.py"
+    script.write_text(AS_ACTOR)
+    command = [sys.executable, str(script)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            process.stdout.readline()
+            coroutines = until(lambda: find_waiting(process.pid))
+            asked = {each.pid: each for each in read_stacks("algo-1", 0.2)}[process.pid].threads
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+    sources = [thread.own_frame.source for thread in coroutines]
+    assert sources.count("await event.wait()  # here") == 1
+    assert len(sources) == 2
+    assert not any(thread.is_coroutine for thread in asked)
+
+
+def find_waiting(pid):
+    """Return the coroutines of a process, once one of them waits for its event."""
+    threads = read()[pid].threads
+    coroutines = [thread for thread in threads if thread.is_coroutine]
+    is_there = any("# here" in thread.own_frame.source for thread in coroutines)
+    return coroutines if is_there else None

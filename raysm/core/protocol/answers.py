@@ -1,0 +1,136 @@
+"""Let the bootstrap ask this process for what no stack shows: last collectives, waiting coroutines.
+
+A thread waits for a byte in a pipe, which costs nothing, and then writes the answer into a file in
+memory. So a process whose other threads are blocked answers too; one that holds the GIL does not.
+The bootstrap finds both by the file's name in ``/proc/PID/fd``.
+
+Imports only the standard library, because scripts load it by its path. Linux only.
+"""
+
+import _thread
+import contextlib
+import gc
+import itertools
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+COLLECTIVES = "raysm-collectives"
+COROUTINES = "raysm-coroutines"
+MAX_COROUTINES = 100
+DUMPS = ("_dump_nccl_trace_json", "_dump_fr_trace_json")
+"""torch's functions for NCCL, since release 2.5, and for the other backends."""
+
+
+def answer_with_collectives(c10d: Any) -> None:
+    """Answer from torch's flight recorder, which records collectives by default.
+
+    Args:
+        c10d: The module ``torch._C._distributed_c10d``.
+    """
+    dumps = [getattr(c10d, name) for name in DUMPS if hasattr(c10d, name)]
+
+    def dump_all() -> str:
+        parts = []
+        for dump in dumps:
+            with contextlib.suppress(Exception):
+                text = dump()
+                parts.append(text if isinstance(text, str) else text.decode())
+        return f"[{','.join(parts)}]\n"
+
+    if dumps:
+        _serve(COLLECTIVES, dump_all)
+
+
+_loops: list[Any] = []
+
+
+def answer_with_coroutines(loop: Any) -> None:
+    """Answer with the stacks of an event loop's coroutines, and of those of earlier loops."""
+    _loops.append(loop)
+    _serve(COROUTINES, lambda: "".join(_describe_coroutines()) + "\n")
+
+
+def _describe_coroutines() -> Iterator[str]:
+    """Yield different stacks of coroutines that wait, in the format of faulthandler."""
+    from asyncio import all_tasks
+
+    tasks = (task for loop in _loops for task in all_tasks(loop))
+    yield from itertools.islice(dict.fromkeys(map(_describe_task, tasks)), MAX_COROUTINES)
+
+
+def _describe_task(task: Any) -> str:
+    lines: list[str] = []
+    waiting = task.get_coro()
+    while waiting is not None:
+        # A coroutine, a generator or an asynchronous generator.
+        kind = next((kind for kind in ("cr", "gi", "ag") if hasattr(waiting, f"{kind}_frame")), "")
+        frame = getattr(waiting, f"{kind}_frame", None)
+        if frame is not None:
+            code = frame.f_code
+            lines.append(f'  File "{code.co_filename}", line {frame.f_lineno} in {code.co_name}\n')
+        waiting = _find_awaited(waiting, kind)
+    return "".join(["Coroutine:\n", *reversed(lines)])
+
+
+def _find_awaited(waiting: Any, kind: str) -> Any:
+    if kind:
+        return getattr(waiting, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
+    # Compiled code, such as Ray's, awaits coroutines through this type, which has no attributes.
+    if type(waiting).__name__ == "coroutine_wrapper":
+        return next(iter(gc.get_referents(waiting)), None)
+    return None
+
+
+def _serve(kind: str, answer: Callable[[], str]) -> None:
+    if sys.platform != "linux" or find_answer(os.getpid(), kind) is not None:
+        return
+    # Without memory or descriptors, the program must run all the same.
+    with contextlib.suppress(OSError, RuntimeError):
+        reader, writer = os.pipe()
+        file = os.memfd_create(f"{kind}:{writer}")
+        files = [reader, writer, file]
+
+        def close() -> None:
+            while files:
+                with contextlib.suppress(OSError):
+                    os.close(files.pop())
+
+        # A forked child has no such thread, and neither collectives nor the loop's coroutines.
+        os.register_at_fork(after_in_child=close)
+        # Not a threading.Thread, which the program would see among its own.
+        _thread.start_new_thread(_answer, (reader, file, answer))
+
+
+def _answer(reader: int, file: int, answer: Callable[[], str]) -> None:
+    # The program's signals are for its own threads.
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    # The program may close all descriptors.
+    with contextlib.suppress(OSError):
+        while os.read(reader, 1):
+            content = answer().encode()
+            os.ftruncate(file, 0)
+            written = 0
+            while written < len(content):
+                written += os.pwrite(file, content[written:], written)
+
+
+def find_answer(pid: int, kind: str) -> tuple[int, int] | None:
+    """Return the descriptors of a process's file and of the pipe's end to write to, or None.
+
+    Args:
+        pid: The process.
+        kind: ``COLLECTIVES`` or ``COROUTINES``.
+    """
+    folder = f"/proc/{pid}/fd"
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            with contextlib.suppress(OSError, ValueError):
+                target = os.readlink(f"{folder}/{name}")
+                if target.startswith(f"/memfd:{kind}:"):
+                    writer = target.removeprefix(f"/memfd:{kind}:").removesuffix(" (deleted)")
+                    if os.readlink(f"{folder}/{int(writer)}").startswith("pipe:"):
+                        return int(name), int(writer)
+    return None
