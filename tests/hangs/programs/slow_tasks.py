@@ -49,7 +49,8 @@ def driver_that_computes():
 def large_objects():
     until_s = time.monotonic() + LASTS_S
     while time.monotonic() < until_s:
-        ray.get(ray.put(np.ones(1 << 21)))
+        # Half as much is 1 % of a fast core, and so no sign of life.
+        ray.get(ray.put(np.ones(1 << 22)))
         time.sleep(0.2)
 
 
