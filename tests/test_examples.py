@@ -285,7 +285,7 @@ def test_the_campaigns_of_the_grid_are_the_new_ones_with_the_typo_and_the_cheape
 
 def test_the_array_file_of_the_grid_has_a_campaign_of_each_region(tmp_path):
     campaigns(tmp_path)
-    columns = ("key", "region", "input_data", "lr")
+    columns = ("key", "region", "input_data", "input_gb", "expected_s", "lr")
     source = source_of(tmp_path / "array.txt").with_columns(columns)
     tasks = tasks_of(source.read(100))
     assert [task.region for task in tasks] == [

@@ -43,7 +43,8 @@ def make(folder):
         connection.executemany("INSERT INTO prices VALUES (?, ?)", zip(REGIONS, (2.0, 2.2, 2.1, 1.9), strict=True))
     connection.close()
     lines = [
-        f"{name},{region},{uri},{gb:g},{seconds:g},{lr}\n" for name, region, _, uri, gb, seconds, lr in rows[: len(REGIONS)]
+        f"{name},{region},{uri},{gb:g},{seconds:g},{lr}\n"
+        for name, region, _, uri, gb, seconds, lr in rows[: len(REGIONS)]
     ]
     (folder / "array.txt").write_text("".join(lines))
     return path
