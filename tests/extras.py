@@ -66,6 +66,12 @@ for needed in 'local demo' 'local doctor' 'local run report.py' 'train train rep
 done
 """
 
+PYTEST = (
+    'cd "$CLONE" && python3 -m pytest -q -c /dev/null --rootdir . --noconftest --import-mode=importlib'
+    " -p no:cacheprovider"
+)
+"""Without the configuration of the other tests, whose plugins the extra lacks."""
+
 TRIALS = {
     "none": Trial(ALONE, runs_jobs=False),
     "local": Trial("raysm demo"),
@@ -100,6 +106,7 @@ TRIALS = {
     "docs": Trial(
         'cp -r "$CLONE"/{docs,raysm,zensical.toml} . && zensical build --strict', runs_jobs=False
     ),
+    "airflow": Trial(f"{PYTEST} tests/features/airflow", constraints=("pytest",)),
     "sdk": Trial(
         'eval "$(raysm local up --export)"\npython3 on_ray.py',
         page="guides/local-sagemaker-sdk.md",
