@@ -100,14 +100,9 @@ class App:
             message = f"the embedded SageMaker failed: {type(error).__name__}: {error}"
             # In AWS's form, so that a client shows this message.
             response = _response({"__type": "InternalFailure", "message": message}, 500)
-        # moto checks the condition and then writes: without the lock, two requests at a time could
-        # both succeed.
-        is_conditional = "If-Match" in request.headers or "If-None-Match" in request.headers
-        with (
-            self._writing
-            if request.method == "PUT" and is_conditional
-            else contextlib.nullcontext()
-        ):
+        # moto is not made for writes of one object at a time: two that have a condition could both
+        # succeed, and without one it may close the first content while it still answers.
+        with self._writing if request.method == "PUT" else contextlib.nullcontext():
             if response is None:
                 answer = self._answer_by_moto(call, environ, start_response)
             else:
@@ -126,7 +121,13 @@ class App:
     ) -> Iterable[bytes]:
         """Let moto answer; refuse requests that moto does not emulate, in the service's form."""
         try:
-            answer, status, headers = run_wsgi_app(self._moto.application, environ)
+            try:
+                answer, status, headers = run_wsgi_app(self._moto.application, environ)
+            except ValueError:
+                if environ["REQUEST_METHOD"] != "GET":
+                    raise
+                # moto closes the content of an object that another request overwrites: read again.
+                answer, status, headers = run_wsgi_app(self._moto.application, environ)
             # moto's router answers an unknown path with a page of HTML.
             if (
                 status[0] not in "45"

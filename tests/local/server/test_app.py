@@ -107,6 +107,18 @@ def test_a_write_on_the_condition_that_its_object_does_not_exist_is_refused_if_i
     assert server.get("claimed") == b"first"
 
 
+def test_an_object_can_be_read_and_written_many_times_at_once(server):
+    """Two tries of one task send the same payload: moto closes the old content, which another request may read."""
+    content = b"the same" * 20_000
+
+    def write_and_read(_):
+        server.s3.put_object(Bucket=BUCKET, Key="payload", Body=content)
+        assert server.get("payload") == content
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write_and_read, range(200)))
+
+
 def names(client):
     summaries = client.list_training_jobs(NameContains="same", MaxResults=100)[
         "TrainingJobSummaries"
