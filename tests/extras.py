@@ -1,5 +1,8 @@
 """Install each extra from nothing, and do what its page says first: ``python3 -m tests.extras [EXTRA …] [WHEEL]``.
 
+With ``--together`` nothing is installed: uv resolves the extras alone and together, and an extra that lowers a version
+of another one fails.
+
 ``none`` is raysm without an extra. Each has a virtual environment of its own, because an extra that
 finds another's packages hides that it lacks one. What runs a job on this machine has ``local`` too,
 as docs/guides/install.md says. ``test`` and ``browser`` are what .ci/run installs for its other
@@ -15,6 +18,8 @@ import time
 import venv
 from dataclasses import dataclass
 from pathlib import Path
+
+from packaging.version import Version
 
 CLONE = Path(__file__).parents[1]
 DOCS = CLONE / "docs"
@@ -120,8 +125,48 @@ for step in range(3):
 """
 
 
+LOWERING = ("mlflow", "sdk")
+"""Their packages take no newer versions yet; docs/guides/install.md names what they lower."""
+
+
+def check_together() -> int:
+    """Print which extras lower versions that others have alone; return 1 if one does that is not known to."""
+    others = [name for name in TRIALS if name not in (*LOWERING, "none")]
+    alone = {name: resolve([name]) for name in others}
+    unknown = lowered(alone, resolve(others))
+    print(f"extras that are installed together lower: {', '.join(unknown) or 'nothing'}")
+    for name in LOWERING:
+        print(f"{name} lowers: {', '.join(lowered(alone, resolve([*others, name]))) or 'nothing'}")
+    return int(bool(unknown))
+
+
+def resolve(extras: list[str]) -> dict[str, Version]:
+    """Return the versions of all packages of extras of this clone, by name."""
+    command = ["uv", "pip", "compile", "-q", "--no-header", "--no-annotate", "pyproject.toml"]
+    command += [word for name in extras for word in ("--extra", name)]
+    done = subprocess.run(
+        command, cwd=CLONE, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    if done.returncode != 0:
+        raise SystemExit(f"the extras {', '.join(extras)} do not fit together: {done.stderr}")
+    pairs = re.findall(r"^([\w.-]+)==([^ ;\n]+)", done.stdout, re.MULTILINE)
+    return {name: Version(version) for name, version in pairs}
+
+
+def lowered(alone: dict[str, dict[str, Version]], together: dict[str, Version]) -> list[str]:
+    found = {
+        f"{package} {version} to {together[package]}"
+        for versions in alone.values()
+        for package, version in versions.items()
+        if together[package] < version
+    }
+    return sorted(found)
+
+
 def main(arguments: list[str]) -> int:
     """Try the extras, all of them by default, of a wheel or of this clone; return 1 if one of them failed."""
+    if arguments == ["--together"]:
+        return check_together()
     failed = []
     names = [name for name in arguments if not name.endswith(".whl")] or list(TRIALS)
     with tempfile.TemporaryDirectory() as folder:
