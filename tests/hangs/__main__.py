@@ -27,11 +27,12 @@ from pathlib import Path
 import cloudpickle
 
 import raysm
+from raysm.core.client.job.description import SecondaryStatus
 from raysm.core.protocol.events import State, is_usage, parse
 from tests.hangs.programs import swapping
 
 PROGRAMS = Path(__file__).with_name("programs")
-HELPERS = ("reduce", "goes_on", "prepared")
+HELPERS = ("reduce", "goes_on", "prepared", "remove_group")
 CASE_DECORATOR = "repeats_in_a_folder"
 """It makes a case of a function with an argument."""
 WORK = ("ranks.endless_loop", "ranks.endless_call", "ranks.swapping")
@@ -222,6 +223,9 @@ def run_job(cases: Sequence[Case], stall_s: float) -> Iterator[Outcome]:
             is_over = job.done()
             lines = [*job.lines()]
             outcomes = read_outcomes(lines, begun_with(cases, started_s))
+            # Others may have the cores of this machine.
+            if not outcomes and job.describe().secondary is SecondaryStatus.PENDING:
+                ended_s = time.time()
             # The last one goes on if the job does.
             if len(outcomes) == ended:
                 late_s = ended_s + BEGINS_S
@@ -264,6 +268,8 @@ def run_job(cases: Sequence[Case], stall_s: float) -> Iterator[Outcome]:
 
 
 def problem_of(job, case: Case) -> str:
+    if not job.done():
+        return ""
     if str(job.status) != "Completed":
         return str(job.exception())
     return "it does not hang" if case.hangs else ""

@@ -30,11 +30,17 @@ def prepared():
         subprocess.run(["mkswap", file], check=True, stdout=subprocess.DEVNULL)
         subprocess.run(["swapon", file], check=True)
         stack.callback(subprocess.run, ["swapoff", file], check=True)
-        GROUP.mkdir()
-        stack.callback(GROUP.rmdir)
+        GROUP.mkdir(exist_ok=True)
+        stack.callback(remove_group)
         names = ("memory.limit_in_bytes", "memory.max")
         (GROUP / next(name for name in names if (GROUP / name).exists())).write_text(str(MEMORY))
         yield
+
+
+def remove_group():
+    # Another run may use it.
+    with contextlib.suppress(OSError):
+        GROUP.rmdir()
 
 
 def touch_pages(goes_on):
