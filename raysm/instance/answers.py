@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from raysm.core.protocol.answers import COLLECTIVES, COROUTINES, find_answer
 from raysm.core.protocol.collectives import Collective, parse_records
-from raysm.core.protocol.stacks import Thread, parse_coroutines
+from raysm.core.protocol.stacks import Thread, parse
 
 ANSWER_S = 2.0
 """Seconds for an answer, after the second sample of the stacks. torch takes 0.1 s to write the
@@ -36,7 +36,7 @@ class Answers:
 
     def coroutines(self, until_s: float) -> dict[int, tuple[Thread, ...]]:
         """Return the stacks of coroutines that come until then, by pid."""
-        return _collect(self._coroutines, until_s, parse_coroutines)
+        return _collect(self._coroutines, until_s, parse)
 
 
 def _ask(pids: Iterable[int], kind: str) -> dict[int, int]:

@@ -6,18 +6,21 @@ It needs no ptrace and no package.
 
 import asyncio
 import contextlib
+import ctypes
 import itertools
 import json
 import os
+import platform
 import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 
 from raysm.core.protocol.control_line import PART
 from raysm.core.protocol.stack_signal import SIGNAL, find_file
-from raysm.core.protocol.stacks import APART_S, ProcessStack, pack, parse, unpack
+from raysm.core.protocol.stacks import APART_S, ProcessStack, Thread, pack, parse, unpack
 from raysm.instance.activity import Activity, read_activity, read_main_cpu_s, read_usages
 from raysm.instance.answers import ANSWER_S, Answers
 from raysm.instance.children import Children, descendants
@@ -33,6 +36,16 @@ QUIET_POLLS = 3
 IDLE = "ray::IDLE"
 """The title of a Ray worker without a task."""
 MAX_PROCESSES = 1000
+THREAD_S = 0.1
+"""Seconds that a thread has to write its stack; one without Python writes none."""
+THREAD_POLL_S = 0.002
+READERS = 8
+"""Processes whose other threads are read at the same time."""
+BUSY_SHARE = 0.03
+"""Of a core."""
+TGKILL = {"x86_64": 234, "aarch64": 131}
+"""The system call that sends a signal to one thread. The C libraries of old images have no function
+for it."""
 
 PAUSED = "waiting for a signal"
 RUNNABLE_SHARE = 0.9
@@ -59,7 +72,9 @@ def read_stacks(
     Args:
         host: This instance's.
         apart_s: Seconds between the samples.
-        answers: Also ask for the last collectives and for coroutines that wait.
+        answers: Also read all threads, the last collectives, and coroutines that wait. Otherwise
+            other threads than the main one are read where that is busy and runs no code of the
+            user, as in an actor.
     """
     readable = (
         (pid, file)
@@ -82,10 +97,20 @@ def read_stacks(
         for pid in files
         if pid in first and pid in second
     }
+    others = _read_other_threads(
+        {
+            pid: files[pid][0]
+            for pid, process in described.items()
+            if answers or (process.busy > BUSY_SHARE and not _runs_own(process))
+        }
+    )
     return [
         replace(
             process,
-            threads=(*process.threads, *mark_own_code(coroutines.get(pid, ()), pid)),
+            threads=(
+                *process.threads,
+                *mark_own_code((*others.get(pid, ()), *coroutines.get(pid, ())), pid),
+            ),
             cpu_s=usages[pid].cpu_s,
             main_cpu_s=read_main_cpu_s(pid),
             io_bytes=usages[pid].io_bytes,
@@ -111,14 +136,22 @@ def _describe(
         return replace(process, problem=PAUSED)
     if not second.text:
         return replace(process, problem=f"not answering (state {second.state})")
-    threads = parse(second.text)
+    threads = _main_thread(second)
     return replace(
         process,
         threads=mark_own_code(threads, pid),
-        is_still=threads[:1] == parse(first.text)[:1],
+        is_still=threads == _main_thread(first),
         busy=max(0.0, second.cpu_s - first.cpu_s) / seconds,
         is_starved=_is_starved(first.runnable_s, second.runnable_s, second.at_s - first.at_s),
     )
+
+
+def _main_thread(sample: _Sample) -> tuple[Thread, ...]:
+    return tuple(replace(thread, is_main=True) for thread in parse(sample.text)[:1])
+
+
+def _runs_own(process: ProcessStack) -> bool:
+    return any(thread.own_frame is not None for thread in process.threads)
 
 
 def _is_starved(before: Mapping[str, float], after: Mapping[str, float], seconds: float) -> bool:
@@ -173,22 +206,89 @@ def _catches_signal(pid: int) -> bool:
 
     The process may have replaced itself by another program.
     """
+    return _has_signal(f"/proc/{pid}", "SigCgt")
+
+
+def _has_signal(folder: str, field: str) -> bool:
+    """Return whether a field of a process's or thread's status has the signal of this module."""
     with contextlib.suppress(OSError, ValueError):
-        with open(f"/proc/{pid}/status") as file:
+        with open(f"{folder}/status") as file:
             for line in file:
-                if line.startswith("SigCgt:"):
+                if line.startswith(f"{field}:"):
                     return bool(int(line.split()[1], 16) >> (SIGNAL - 1) & 1)
     return False
 
 
-def _is_paused(pid: int) -> bool:
-    """Return whether a process waits for any signal, as ``signal.pause`` does.
+def _is_paused(pid: int, thread: int | None = None) -> bool:
+    """Return whether a thread waits for any signal, as ``signal.pause`` does.
 
-    The signal of this module would end such a wait.
+    The signal of this module would end such a wait. Without ``thread`` it is the main thread.
     """
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/wchan") as file:
+    folder = f"/proc/{pid}/task/{thread or pid}"
+    with contextlib.suppress(OSError), open(f"{folder}/wchan") as file:
         return re.search(r"sys_pause|sigsuspend", file.read()) is not None
     return False
+
+
+def _signal_thread(pid: int, thread: int) -> None:
+    """Send the signal to one thread.
+
+    Raises:
+        OSError: The thread has ended.
+    """
+    number = TGKILL[platform.machine()]
+    if ctypes.CDLL(None, use_errno=True).syscall(number, pid, thread, SIGNAL) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def _read_other_threads(files: Mapping[int, int]) -> dict[int, tuple[Thread, ...]]:
+    """Return the stacks of all threads but the main one, by pid; ``files`` has descriptors."""
+    if not files:
+        return {}
+    until_s = time.monotonic() + WRITE_S
+    with ThreadPoolExecutor(READERS) as pool:
+        texts = pool.map(lambda pid: _read_threads(pid, files[pid], until_s), files)
+        return dict(zip(files, map(parse, texts), strict=True))
+
+
+def _read_threads(pid: int, file: int, until_s: float) -> str:
+    path = f"/proc/{pid}/fd/{file}"
+    with contextlib.suppress(OSError, ValueError):
+        os.truncate(path, 0)
+        for name in os.listdir(f"/proc/{pid}/task"):
+            thread = int(name)
+            if thread == pid or _is_paused(pid, thread):
+                continue
+            if time.monotonic() > until_s or not _catches_signal(pid):
+                break
+            # A thread may end at any time.
+            with contextlib.suppress(OSError):
+                _ask_thread(pid, thread, path)
+        with open(path, "rb") as content:
+            return content.read().decode(errors="replace")
+    return ""
+
+
+def _ask_thread(pid: int, thread: int, path: str) -> None:
+    """Let a thread append its stack to the file, and wait until it has done so.
+
+    One at a time, because faulthandler writes nothing while it writes another stack.
+    """
+    folder = f"/proc/{pid}/task/{thread}"
+    if _has_signal(folder, "SigBlk"):
+        return
+    _signal_thread(pid, thread)
+    until_s = time.monotonic() + THREAD_S
+    size = -1
+    while time.monotonic() < until_s:
+        time.sleep(THREAD_POLL_S)
+        if _has_signal(folder, "SigPnd"):
+            continue
+        now = os.stat(path).st_size
+        if now == size:
+            break
+        size = now
 
 
 def _sample(files: dict[int, int]) -> dict[int, _Sample]:
@@ -198,7 +298,7 @@ def _sample(files: dict[int, int]) -> dict[int, _Sample]:
         with contextlib.suppress(OSError):
             os.truncate(f"/proc/{pid}/fd/{file}", 0)
             if _catches_signal(pid) and not _is_paused(pid):
-                os.kill(pid, SIGNAL)
+                _signal_thread(pid, pid)
                 waiting[pid] = (0, 0)
     until_s = time.monotonic() + WRITE_S
     while waiting and time.monotonic() < until_s:

@@ -66,6 +66,34 @@ def test_loop_over_several_lines_is_not_still(tmp_path):
     assert not all(stack.is_still for stack in stacks)
 
 
+BUSY_THREADS = """
+import threading
+
+def compute():  # threads
+    while True:
+        sum(number for number in range(50))
+
+for _ in range(3):
+    threading.Thread(target=compute, daemon=True).start()
+print(1, flush=True)
+compute()
+"""
+
+
+def test_threads_that_run_are_read_again_and_again_without_harm(tmp_path):
+    with running(tmp_path, BUSY_THREADS) as process:
+        for _ in range(40):
+            read_stacks("algo-1", 0.01, answers=True)
+        assert process.poll() is None
+        until(lambda: count_computing(process) == 4)
+
+
+def count_computing(process):
+    stacks = {each.pid: each for each in read_stacks("algo-1", 0.01, answers=True)}
+    threads = stacks[process.pid].threads
+    return sum(any(frame.function == "compute" for frame in each.frames) for each in threads)
+
+
 def test_stopped_process_is_named_as_stopped(tmp_path):
     with running(tmp_path, "import time\nprint(1, flush=True)\ntime.sleep(99)\n") as process:
         os.kill(process.pid, signal.SIGSTOP)

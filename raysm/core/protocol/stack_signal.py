@@ -1,9 +1,10 @@
 """Let the bootstrap read the Python stacks of this process: ``raysm stacks``.
 
-On a signal, faulthandler writes the stacks of all threads into a file in memory. It needs neither
-the GIL nor the program, which may be stuck. The bootstrap finds the file by its name in
-``/proc/PID/fd``, so a process that has closed it, or replaced itself by another program, is never
-signalled: the signal would end it.
+On a signal to one of its threads, faulthandler writes that thread's stack into a file in memory. It
+needs neither the GIL nor the program, which may be stuck. A thread never reads another one's stack,
+because that ends the process with SIGSEGV if the other one runs meanwhile. The bootstrap finds the
+file by its name in ``/proc/PID/fd``, so a process that has closed it, or replaced itself by another
+program, is never signalled: the signal would end it.
 
 Imports only the standard library, because scripts load it by its path. Linux only.
 """
@@ -43,7 +44,7 @@ def register(role: str = "") -> None:
 
         # The reader empties the file before each signal.
         fcntl.fcntl(file, fcntl.F_SETFL, os.O_RDWR | os.O_APPEND)
-        faulthandler.register(SIGNAL, file=file, all_threads=True)
+        faulthandler.register(SIGNAL, file=file, all_threads=False)
         if earlier is not None:
             os.close(earlier[0])
         if not _hooks:

@@ -376,41 +376,27 @@ def native_remarks(processes: Iterable[ProcessStack]) -> Iterator[str]:
 # -- faulthandler's text
 
 
-_THREAD = re.compile(r"^(Current thread|Thread|Coroutine)(?: 0x[0-9a-f]+.*)?:$")
+_BEGIN = re.compile(r"^(Stack|Coroutine)\b.*:$")
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
 
 
 def parse(text: str) -> tuple[Thread, ...]:
-    """Return the threads that faulthandler wrote, the main thread first.
-
-    The kernel gives a signal of a process to its main thread, which faulthandler calls the current
-    one.
-    """
-    threads = [*_parse(text)]
-    if threads and not any(thread.is_main for thread in threads):
-        # faulthandler lists the oldest thread last.
-        threads[-1] = replace(threads[-1], is_main=True)
-    with_frames = (thread for thread in threads if thread.frames)
-    return tuple(sorted(with_frames, key=lambda thread: not thread.is_main))
-
-
-def parse_coroutines(text: str) -> tuple[Thread, ...]:
-    """Return the coroutines that ``answers`` wrote."""
-    return tuple(replace(each, is_coroutine=True) for each in _parse(text) if each.frames)
-
-
-def _parse(text: str) -> Iterator[Thread]:
-    title: re.Match[str] | None = None
-    frames: list[Frame] = []
-    for line in [*text.splitlines(), "Thread 0x0:"]:
-        if begins := _THREAD.match(line):
-            if title:
-                yield Thread(frames=tuple(frames), is_main=title[1] == "Current thread")
-            title = begins
-            frames = []
+    """Return the threads whose stacks faulthandler wrote, or the coroutines of ``answers``."""
+    stacks: list[list[Frame]] = []
+    coroutines = []
+    for line in text.splitlines():
+        if begins := _BEGIN.match(line):
+            stacks.append([])
+            coroutines.append(begins[1] == "Coroutine")
         # The frames of an import say nothing.
-        elif (found := _FRAME.match(line)) and not found[1].startswith("<frozen "):
-            frames.append(Frame(file=found[1], line=int(found[2]), function=found[3]))
+        elif stacks and (found := _FRAME.match(line)) and not found[1].startswith("<frozen "):
+            frame = Frame(file=found[1], line=int(found[2]), function=found[3])
+            stacks[-1].append(frame)
+    return tuple(
+        Thread(frames=tuple(frames), is_coroutine=is_coroutine)
+        for frames, is_coroutine in zip(stacks, coroutines, strict=True)
+        if frames
+    )
 
 
 # -- the way from the instances to a client

@@ -20,14 +20,13 @@ from raysm.core.protocol.stacks import (
 
 C10D = "/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
 DUMP = """\
-Thread 0x00007f01 (most recent call first):
-  File "/usr/lib/python3.11/threading.py", line 327 in wait
-  File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap
-
-Current thread 0x00007f02 (most recent call first):
+Stack (most recent call first):
   File "/app/data.py", line 17 in load
   File "<frozen importlib._bootstrap>", line 241 in _call_with_frames_removed
   File "/app/train.py", line 41 in <module>
+Stack (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 327 in wait
+  File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap
 """
 
 
@@ -51,14 +50,13 @@ def waiting(number):
     )
 
 
-def test_dump_becomes_threads_with_the_main_thread_first():
-    main, other = parse(DUMP)
-    assert main.is_main
-    assert [(frame.place, frame.function) for frame in main.frames] == [
+def test_dump_becomes_the_stacks_of_its_threads():
+    first, other = parse(DUMP)
+    assert [(frame.place, frame.function) for frame in first.frames] == [
         ("data.py:17", "load"),
         ("train.py:41", "<module>"),
     ]
-    assert not other.is_main
+    assert [frame.line for frame in other.frames] == [327, 1002]
 
 
 def test_dump_that_was_cut_off_has_the_frames_that_it_has():
