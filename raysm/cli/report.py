@@ -43,7 +43,6 @@ def described(job: Job) -> dict[str, Any]:
     return {
         "name": description.name,
         "arn": description.arn,
-        "region": job.service.region,
         "status": str(description.status),
         "secondary_status": str(description.secondary),
         "message": description.message or None,

@@ -16,7 +16,6 @@ from raysm.core.client.job.description import (
     Status,
     budget_used,
 )
-from raysm.core.client.regions import NO_CAPACITY_CODE, NO_CAPACITY_REASON
 from raysm.errors import CredentialsExpired, InvalidRequest, ServiceError
 from raysm.features.grid.task import Attempt, TaskState
 
@@ -149,7 +148,7 @@ REFUSALS: tuple[tuple[str, str, str], ...] = (
     ("", r"Rate exceeded", "THROTTLED"),
     (r"^ResourceLimitExceeded", "", "QUOTA"),
     # Create itself says this for capacity that is reserved by a training plan.
-    (NO_CAPACITY_CODE, "", "CAPACITY"),
+    (r"CapacityExceeded|InsufficientCapacity", "", "CAPACITY"),
     (r"^ResourceInUse", "", "CLASH"),
     (
         r"^(AccessDenied|UnrecognizedClient|InvalidClientTokenId|InvalidSignature"
@@ -192,7 +191,11 @@ FAILURES: tuple[tuple[str, str], ...] = (
     # First, since the program's own message follows, which may match any pattern below.
     (rf"^AlgorithmError: (?:{PROGRAM_ERROR})", "ERROR"),
     (r"^AlgorithmError", "USER"),
-    (NO_CAPACITY_REASON, "CAPACITY"),
+    (r"^CapacityError|Unable to provision requested ML compute capacity", "CAPACITY"),
+    (
+        r"[Ii]nsufficient\w*[ -]?[Cc]apacity|not enough capacity|InsufficientInstanceCapacity",
+        "CAPACITY",
+    ),
     (r"^InternalServerError|We encountered an internal error", "SERVICE"),
     (r"^ClientError|exit code", "USER"),
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, get_args
 
 import torch
@@ -11,7 +12,7 @@ from torch.utils.data import Dataset, default_collate
 
 from raysm.errors import InvalidRequest
 from raysm.features.training.cluster.checkpoint.checkpoints import Checkpoints, attach
-from raysm.features.training.cluster.degrees import Parallel
+from raysm.features.training.cluster.degrees import Layout, Parallel
 from raysm.features.training.cluster.engines.mean_loss import Divisor, Loss, MeanLoss
 from raysm.features.training.cluster.loop import learning_rate
 from raysm.features.training.cluster.loop.batch import seed_all
@@ -20,6 +21,11 @@ from raysm.features.training.cluster.loop.sampler import one_pass
 from raysm.features.training.cluster.loop.session import current
 from raysm.features.training.cluster.measure import measure
 from raysm.features.training.cluster.parallel.blocks import Blocks, check_compiler
+from raysm.features.training.cluster.parallel.deferred import (
+    Weights,
+    fill_whole,
+    make_without_weights,
+)
 from raysm.features.training.cluster.parallel.optimizers import (
     is_stepped,
     names_of_groups,
@@ -33,8 +39,8 @@ from raysm.features.training.request import Precision
 
 
 def prepare(
-    model: nn.Module,
-    optimizer: Optimizer,
+    model: nn.Module | Callable[[], nn.Module],
+    optimizer: Optimizer | Callable[[nn.Module], Optimizer],
     parallel: Parallel | None = None,
     *,
     loss: Loss,
@@ -47,6 +53,7 @@ def prepare(
     compile: bool = False,
     max_norm: float | None = None,
     checkpoints: Checkpoints | None = None,
+    weights: str | Path | None = None,
     seed: int = 0,
 ) -> tuple[nn.Module, Optimizer]:
     """Make model and optimizer train together over all workers.
@@ -55,14 +62,18 @@ def prepare(
     before the first step.
 
     Args:
-        model: On the CPU or on this worker's device; the same architecture on every rank.
-        optimizer: Over the model's parameters; it has not been stepped.
+        model: On the CPU or on this worker's device; the same architecture on every rank. Of a
+            model that is larger than a worker's memory, a function that returns it: all workers
+            but the first then make its parameters without memory, and get only their shares.
+        optimizer: Over the model's parameters; it has not been stepped. If the model is a function,
+            a function of the model that returns the optimizer.
         parallel: How to cut the training over the workers; None replicates the model on each (DDP).
         loss: (output, target) -> the mean over the rows, or over what ``divisor`` returns.
         divisor: target -> what the mean of the loss divides by, if that is not the number of rows:
             the number of tokens that are no padding, the sum of the class weights. The loss of a
             batch is then the same over any number of workers, pieces and micro-batches.
-        scheduler: A scheduler of the optimizer's rate. It is stepped after every step and kept in
+        scheduler: A scheduler of the optimizer's rate, or a function of the optimizer that returns
+            one if the model is a function. It is stepped after every step and kept in
             checkpoints. One that takes a metric (``ReduceLROnPlateau``) is only kept: step it with
             a value of ``training.evaluate``.
         accumulate: A worker computes its slice of a batch in this many pieces, one after the other,
@@ -84,6 +95,8 @@ def prepare(
             every mode; None leaves them as they are.
         checkpoints: When to save, and what to keep; None is the default ``Checkpoints`` in a job
             that keeps them, and no checkpoints elsewhere.
+        weights: Folder of safetensors files with the parameters, by their names in the model. Each
+            worker reads only its share. The model must be a function.
         seed: Seed of the random numbers from here on (dropout); ranks with different data or layers
             draw different ones.
 
@@ -92,17 +105,39 @@ def prepare(
 
     Raises:
         InvalidRequest: The parts do not fit together; nothing has been changed.
+        InvalidInput: The files of ``weights`` lack a parameter, or have another shape of it.
     """
     session = current()
     parallel = parallel or Parallel()
     if session.trainer is not None:
         raise InvalidRequest("training.prepare was called already; one process trains one model")
     precision = precision or session.precision
-    _check(optimizer, parallel, precision, scheduler, accumulate, compile, max_norm, divisor)
+    _check(parallel, precision, accumulate, compile, max_norm, divisor)
     if compile:
         check_compiler(session.device)
     layout = parallel.layout(session.world_size)
     layout.check_hosts(session.hosts, parallel.workers_per_instance)
+    source = None
+    if not isinstance(model, nn.Module):
+        model, source = _make(model, weights, layout)
+        optimizer = optimizer(model) if callable(optimizer) else optimizer
+        scheduler = scheduler(optimizer) if callable(scheduler) else scheduler
+    elif weights is not None:
+        raise InvalidRequest(
+            f"weights={str(weights)!r}: each worker reads only its share, so the model must be a "
+            "function: prepare(lambda: Model(), lambda model: AdamW(model.parameters()), …)"
+        )
+    if not isinstance(optimizer, Optimizer):
+        raise InvalidRequest(
+            f"the optimizer is a {type(optimizer).__name__}; give an optimizer, or, if the model "
+            "is a function, a function of the model that returns one"
+        )
+    if scheduler is not None:
+        check_scheduler(scheduler, optimizer)
+    if is_stepped(optimizer):
+        raise InvalidRequest(
+            "training.prepare: the optimizer has been stepped; call prepare before the first step"
+        )
     # Before anything is cut: afterwards no rank knows all names, or which group a parameter was in.
     names = tuple(model.state_dict())
     groups = names_of_groups(optimizer, model)
@@ -117,6 +152,7 @@ def prepare(
         compiles=compile,
         plan=plan,
         accumulate=accumulate,
+        weights=source,
     )
     cut = parallelizer.apply(model, groups)
     # Replicas keep the model's own parameters, which are those that the optimizer has.
@@ -152,11 +188,29 @@ def prepare(
     return trainer.model, optimizer
 
 
+def _make(
+    make_model: Callable[[], nn.Module], weights: str | Path | None, layout: Layout
+) -> tuple[nn.Module, Weights | None]:
+    if not callable(make_model):
+        raise InvalidRequest(
+            f"the model is a {type(make_model).__name__}; it must be a torch.nn.Module, or a "
+            "function that returns one"
+        )
+    session = current()
+    if weights is not None and not any(Path(weights).glob("*.safetensors")):
+        raise InvalidRequest(f"weights: {weights} has no safetensors files")
+    # Replicas are whole: each worker makes its own.
+    if layout.data < layout.world_size:
+        return make_without_weights(make_model, session, weights)
+    model = make_model()
+    if weights is not None:
+        fill_whole(model, session, weights)
+    return model, None
+
+
 def _check(
-    optimizer: Optimizer,
     parallel: Parallel,
     precision: str,
-    scheduler: Any,
     accumulate: int,
     compiles: bool,
     max_norm: float | None,
@@ -188,12 +242,6 @@ def _check(
         raise InvalidRequest(
             f"compile=True with tensor={parallel.tensor}: blocks whose tensors are cut are not "
             "compiled; leave compile out, or cut by shard or pipeline"
-        )
-    if scheduler is not None:
-        check_scheduler(scheduler, optimizer)
-    if is_stepped(optimizer):
-        raise InvalidRequest(
-            "training.prepare: the optimizer has been stepped; call prepare before the first step"
         )
 
 

@@ -34,6 +34,7 @@ from raysm.features.training.cluster.engines.pipeline import (
 )
 from raysm.features.training.cluster.loop.session import Session
 from raysm.features.training.cluster.parallel.blocks import Blocks, block_names, compile_blocks
+from raysm.features.training.cluster.parallel.deferred import Weights
 from raysm.features.training.cluster.parallel.optimizers import Groups, check_placed
 from raysm.features.training.cluster.parallel.stages import (
     Stages,
@@ -57,6 +58,8 @@ class Parallelizer:
     plan: Plan | None = None
     accumulate: int = 1
     compiles: bool = False
+    weights: Weights | None = None
+    """Of a model without memory; None if every rank has the whole model."""
 
     @property
     def is_plain(self) -> bool:
@@ -86,14 +89,8 @@ class Parallelizer:
             ]
             check_placed(groups, (name for of_stage in parameters for name, _ in of_stage))
             check_ties(find_ties(stages), self.layout, plan)
-        # Before anything is cut, because afterwards no rank has the whole weights to send.
-        for tensor in (*model.parameters(), *model.buffers()):
-            # NCCL, which connects GPUs, cannot send from the CPU's memory.
-            group = self.session.cpu_group if tensor.device.type == "cpu" else None
-            message = tensor.detach().contiguous()
-            dist.broadcast(message, 0, group=group)
-            if message.data_ptr() != tensor.data_ptr():  # laid out otherwise: channels last
-                tensor.detach().copy_(message)
+        if self.weights is None:
+            self._send_whole(model)
         mesh = init_device_mesh(
             self.session.device.type, self.layout.shape, mesh_dim_names=self.layout.dimensions
         )
@@ -108,10 +105,24 @@ class Parallelizer:
                 counts=self.layout.coordinates(self.session.rank).tensor == 0,
                 accumulate=self.accumulate,
             )
-            return RankModel(
+            cut = RankModel(
                 model=wrapped, parts=model, engine=engine, replicas=self._replicas(mesh)
             )
-        return self._in_stages(stages, blocks, plan, mesh)
+        else:
+            cut = self._in_stages(stages, blocks, plan, mesh)
+        if self.weights is not None:
+            self.weights.fill(cut.parts)
+        return cut
+
+    def _send_whole(self, model: nn.Module) -> None:
+        """Send rank 0's weights before anything is cut: later no rank has the whole weights."""
+        for tensor in (*model.parameters(), *model.buffers()):
+            # NCCL, which connects GPUs, cannot send from the CPU's memory.
+            group = self.session.cpu_group if tensor.device.type == "cpu" else None
+            message = tensor.detach().contiguous()
+            dist.broadcast(message, 0, group=group)
+            if message.data_ptr() != tensor.data_ptr():  # laid out otherwise: channels last
+                tensor.detach().copy_(message)
 
     def _replicas(self, mesh: DeviceMesh) -> "tuple[dist.ProcessGroup, ...]":
         # Broadcast over shards first and over replicas second, so that all get the first shard's of
@@ -230,7 +241,7 @@ class Parallelizer:
         self._recompute(inner, blocks)
         # FSDP would gather frozen weights in each step, for nothing that is learned.
         if not any(parameter.requires_grad for parameter in inner.parameters()):
-            return module.to(self.session.device)
+            return self._place(module)
         # DDP does not support cut tensors: there, replicas are shards over groups of one. Replicas
         # of a pipeline average their gradients after all micro-batches, when DDP could not overlap
         # it with computing.
@@ -243,6 +254,11 @@ class Parallelizer:
                 blocks,
                 mesh["data", "shard"] if self.layout.data > 1 else mesh["shard"],
             )
+        return self._place(module)
+
+    def _place(self, module: nn.Module) -> nn.Module:
+        if self.weights is not None:
+            return self.weights.place(module)
         return module.to(self.session.device)
 
     def _shard(
