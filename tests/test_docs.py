@@ -18,6 +18,7 @@ from raysm.cli.arguments import build_parser, families
 from raysm.testing import Answer, FakeSageMaker
 from tests.extras import TRIALS
 from tests.reference.pages import COMMAND, old_pages
+from tests.support.homes import serving
 from tests.support.pages import assert_printed, outputs, run_page
 
 ROOT = Path(__file__).parents[1]
@@ -257,6 +258,13 @@ def test_the_page_about_imagenet_trains_on_one_instance_and_resumes_on_three(hom
     assert len(accuracies) == 2
     assert float(accuracies[-1]) > 75
     assert (tmp_path / "out" / "imagenet" / "checkpoint.pth.tar").exists()
+
+
+@pytest.mark.long
+def test_the_job_of_the_page_about_capacity_runs_in_the_third_region(tmp_path):
+    with serving(tmp_path / "home") as home:
+        printed = run_page(DOCS / "guides" / "no-capacity.md", tmp_path, home)
+    assert_printed("\n".join(outputs("guides/no-capacity.md")), printed)
 
 
 def test_the_page_about_sweeps_shows_the_plan_of_its_command():

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from raysm.cli.options import COMMON, add_flags, add_reading, add_request
+from raysm.cli.options import COMMON, REGIONS, add_flags, add_reading, add_request
 from raysm.cli.parser import Family, Parser, add, add_command, seconds
 
 # A string, because these modules import what talks to the service.
@@ -142,6 +142,6 @@ def add_config(commands: Any) -> None:
         family=Family.SETUP,
         examples="raysm config",
     )
-    add_flags(command, COMMON)
+    add_flags(command, (*COMMON, *REGIONS))
     add_request(command)
     add_reading(command)

@@ -15,7 +15,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from raysm.cli.parser import Family, Group, Parser, add, add_command, seconds, titled, words_of
+from raysm.cli.parser import (
+    Family,
+    Group,
+    Parser,
+    add,
+    add_command,
+    names,
+    seconds,
+    titled,
+    words_of,
+)
 from raysm.core.client.settings import TARGETS, Key, hint_of
 from raysm.core.request import Local
 from raysm.core.request.codec import hints_of
@@ -251,6 +261,33 @@ COMMON = (
     ),
 )
 
+
+class _Names(argparse.Action):
+    def __call__(
+        self, parser: Any, namespace: Any, values: Any, option_string: str | None = None
+    ) -> None:
+        try:
+            setattr(namespace, self.dest, names(values))
+        except argparse.ArgumentTypeError as error:
+            parser.error(f"argument {option_string}: {error}")
+
+
+REGIONS = _grouped(
+    Group.WHERE,
+    Flag(
+        "--regions A,B",
+        "regions",
+        "run in the first of these regions that has instances for the job",
+        takes=str,
+        action=_Names,
+    ),
+    Flag(
+        "--region-wait TIME",
+        "region_wait_s",
+        "how long the job waits for instances in each region but the last (default 15m)",
+    ),
+)
+
 TARGET = (
     *_grouped(
         Group.WHERE,
@@ -449,7 +486,7 @@ def add_script_command(
 
 def add_sending(command: argparse.ArgumentParser) -> None:
     """Add what every command takes that sends a job; its own arguments are added first."""
-    add_flags(command, COMMON)
+    add_flags(command, (*COMMON, *REGIONS))
     add(command, "--output DIR", "copy the result to this folder", type=Path)
     add(command, "--detach", "print the job's name and return at once")
     text = "send nothing and print the API call; with --json, the request that --request reads"

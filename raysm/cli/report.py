@@ -43,6 +43,7 @@ def described(job: Job) -> dict[str, Any]:
     return {
         "name": description.name,
         "arn": description.arn,
+        "region": job.service.region,
         "status": str(description.status),
         "secondary_status": str(description.secondary),
         "message": description.message or None,

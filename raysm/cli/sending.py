@@ -14,7 +14,7 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import read_settings
-from raysm.cli.console import Console, is_of_output, now_s, say_aside, say_last
+from raysm.cli.console import Console, is_of_output, now_s, say, say_aside, say_last
 from raysm.cli.display import Display, Times
 from raysm.cli.interrupts import (
     OF_THE_PROCESS,
@@ -30,11 +30,12 @@ from raysm.core.client.costs.ledger import Ledger
 from raysm.core.client.job.handle import Job, attach
 from raysm.core.client.logs.pending import Silence, reasons_told
 from raysm.core.client.options import default_of
+from raysm.core.client.regions import InRegions
 from raysm.core.client.results.result import Result, check_folder
 from raysm.core.client.service import connect
 from raysm.core.client.settings import Settings, absolute, packaged_options
 from raysm.core.client.storage.s3 import file_path
-from raysm.core.client.submit import Prepared, prepare
+from raysm.core.client.submit import Prepared, prepare, prepare_in_regions
 from raysm.core.client.targets.local import find_server
 from raysm.core.protocol.names import WORKLOAD_TAG, counted
 from raysm.core.request import Cluster
@@ -56,14 +57,32 @@ def cluster(settings: Settings) -> Cluster:
 
 
 def prepared(settings: Settings) -> Prepared:
-    where = settings.target()
-    workload = settings.workload()
+    return prepare(settings.workload(), on=settings.target(), **_options_of_job(settings))
+
+
+def _options_of_job(settings: Settings) -> dict[str, Any]:
     # Called only for its check: its message names the flag.
     cluster(settings)
     options = packaged_options(settings)
     # ``run`` looks for a finished job itself, to print that nothing was started.
-    options.pop("if_done", None)
-    return prepare(workload, on=where, **options)
+    for name in ("if_done", "regions", "region_wait_s"):
+        options.pop(name, None)
+    return options
+
+
+def _in_regions(settings: Settings) -> InRegions[Prepared] | None:
+    options = settings.options()
+    if not options.get("regions"):
+        if settings.origin(("region_wait_s",)) == "--region-wait":
+            raise InvalidRequest("--region-wait belongs to --regions A,B")
+        return None
+    return prepare_in_regions(
+        settings.workload(),
+        on=settings.target(),
+        regions=options["regions"],
+        wait_s=options.get("region_wait_s"),
+        **_options_of_job(settings),
+    )
 
 
 def crowding(ready: Prepared, cores: int) -> str | None:
@@ -140,6 +159,7 @@ def as_request(ready: Prepared, settings: Settings) -> dict[str, Any]:
     where = {name: item for name, item in to_json(ready.service.target).items() if name != "kind"}
     # These options are not fields of a JobRequest.
     beside = {name: options.get(name, default_of(name)) for name in ("wheels", "if_done", "resume")}
+    beside |= {name: options[name] for name in ("regions", "region_wait_s") if name in options}
     return absolute({"on": kind, kind: where} | to_json(beside) | to_json(request), Path.cwd())
 
 
@@ -176,7 +196,7 @@ def check_output(output: Path | None) -> None:
         ) from error
 
 
-def send(ready: Prepared, console: rich.console.Console) -> Job:
+def send(ready: Prepared | InRegions[Prepared], console: rich.console.Console) -> Job:
     with interruptible() as interrupts:
         try:
             interrupts.raise_if_lost()
@@ -185,16 +205,22 @@ def send(ready: Prepared, console: rich.console.Console) -> Job:
             OF_THE_PROCESS.is_held = True
             return job
         except KeyboardInterrupt:
-            name = ready.request.name
+            sent = ready.current if isinstance(ready, InRegions) else ready
+            name = sent.request.name
             # The service may have created the job before it was interrupted.
             interrupts.ignore_for(STOPPING_S)
             try:
-                job = attach(name, ready.service)
+                job = attach(name, sent.service)
             except JobNotFound:
                 raise KeyboardInterrupt from None
             except RaysmError as error:
                 raise Interrupted(
                     f"interrupted; raysm status {name} tells whether it was sent: {error}"
+                ) from None
+            if isinstance(ready, InRegions) and ready.is_leaving:
+                raise Interrupted(
+                    f"interrupted; {name} in {job.service.region} is {job.status}, "
+                    "and no other job was sent"
                 ) from None
             raise Interrupted(end_showing(job, console, interrupts)) from None
 
@@ -310,7 +336,8 @@ def run(arguments: Arguments, console: rich.console.Console) -> int | None:
             say_aside(
                 "waiting: preparing the job, and starting the embedded SageMaker of this machine"
             )
-        ready = prepared(settings)
+        choice = _in_regions(settings)
+        ready = prepared(settings) if choice is None else choice.current
     if arguments.output is not None:
         # Checked again now that the job's name is known: the result of another task must not be
         # replaced.
@@ -324,15 +351,27 @@ def run(arguments: Arguments, console: rich.console.Console) -> int | None:
         print_plan(
             ready, json.dumps(as_request(ready, settings), indent=1) if arguments.json else None
         )
+        if choice is not None:
+            regions = ", ".join(each.service.region for each in choice.prepared)
+            say_aside(f"would try the regions {regions}, one after the other")
         return None
     # Looked up here instead of in send(), so that the display can say that nothing was started.
-    done = ready.finished() if settings.options().get("if_done") == "skip" else None
+    skips = settings.options().get("if_done") == "skip"
+    done = (choice or ready).finished() if skips else None
     # With --json, stdout has only the result.
     shown = Console(stderr=True) if arguments.json else console
     # Before it is sent, because it counts among the jobs of the day then.
-    lines = [] if done is not None else [f"{label} {fact}" for _, label, fact in facts(ready)]
-    with Silence(say_aside, lambda: f"waiting: {what_sending_does(ready)}"):
-        job = done or send(ready, shown)
+    lines_of = {
+        each.service.region: [f"{label} {fact}" for _, label, fact in facts(each)]
+        for each in ([ready] if choice is None else choice.prepared)
+        if done is None
+    }
+    told = f"waiting: {what_sending_does(ready)}"
+    with Silence(say_aside, lambda: (choice and choice.waits_for) or told):
+        job = done or send(choice or ready, shown)
+    lines = lines_of.get(job.service.region, [])
+    if choice is not None:
+        lines.insert(0, f"region {job.service.region}")
     arguments.has_sent = True
     times.sent_s = now_s()
     if arguments.detach:
@@ -358,4 +397,7 @@ def run(arguments: Arguments, console: rich.console.Console) -> int | None:
         bill=None if done is not None else job.cost(),
         job=job,
     )
+    if choice is not None and not arguments.json:
+        instances = " + ".join(f"{count} x {kind}" for kind, count in job.instances)
+        say(f"ran on {instances} in {job.service.region}", console)
     return int(result.is_partial) if isinstance(result, Result) else None

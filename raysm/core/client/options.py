@@ -22,6 +22,9 @@ from raysm.errors import InvalidRequest
 
 IfDone: TypeAlias = Literal["run", "skip"]
 
+WAIT_S = 900.0
+"""Default of ``region_wait_s``."""
+
 BESIDE_A_REQUEST = ("wheels",)
 """Options of a job that a JobRequest lacks: files of this machine, which travel with the job."""
 
@@ -93,11 +96,16 @@ class SubmitKeywords(SubmitOptions, total=False):
         if_done: ``skip`` returns the task's earlier job, completed or still running, if its source,
             inputs, parameters and raysm are unchanged.
         resume: Continue with the state of the task's latest job instead of an empty one.
+        regions: At least two regions: the job runs in the first that has instances for it.
+        region_wait_s: Seconds that it waits for instances in each of them but the last; None is
+            900.
     """
 
     on: Target | Service | None
     if_done: IfDone
     resume: bool
+    regions: Sequence[str] | None
+    region_wait_s: float | None
 
 
 def check_names(options: Mapping[str, Any]) -> None:
@@ -141,4 +149,5 @@ def default_of(name: str) -> Any:
     for field in dataclasses.fields(JobRequest):
         if field.name == name and field.default is not dataclasses.MISSING:
             return field.default
-    return {"if_done": "run", "resume": False, "wheels": ()}.get(name)
+    own = {"if_done": "run", "resume": False, "wheels": (), "regions": (), "region_wait_s": WAIT_S}
+    return own.get(name)

@@ -37,7 +37,13 @@ TARGETS: Mapping[str, type[Target]] = {
 """The targets, each with a table of its own; the first one is the default."""
 
 NEEDED = {"role": "the ARN of the role that the job runs as"}
-OWN = {"wheels": tuple[str, ...], "if_done": Literal["run", "skip"], "resume": bool}
+OWN = {
+    "wheels": tuple[str, ...],
+    "if_done": Literal["run", "skip"],
+    "resume": bool,
+    "regions": tuple[str, ...],
+    "region_wait_s": float,
+}
 
 GROUPS = ("cluster", "groups")
 UNIFORM = (("cluster", "instance_type"), ("cluster", "count"), ("cluster", "alternatives"))

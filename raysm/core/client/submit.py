@@ -34,6 +34,7 @@ from raysm.core.client.job.description import Description, SecondaryStatus, Stat
 from raysm.core.client.job.handle import Job, attach
 from raysm.core.client.options import IfDone, SubmitOptions, check_names, of_request, request_fields
 from raysm.core.client.plan import Plan, plan
+from raysm.core.client.regions import InRegions, check_regions
 from raysm.core.client.service import Service, connect
 from raysm.core.client.source.lock import (
     check_lock_python,
@@ -533,9 +534,13 @@ def submit(
     on: "Target | Service | None" = None,
     if_done: IfDone = "run",
     resume: bool = False,
+    regions: Sequence[str] | None = None,
+    region_wait_s: float | None = None,
     **options: Unpack[SubmitOptions],
 ) -> Job:
     """Send a job, and return its handle without waiting for it.
+
+    With ``regions`` this waits until the job has its instances, or is sent to the last region.
 
     Args:
         workload: ``Script``, ``Function``, ``Similarity``, ``TorchScript``, ``DataParallel``, or
@@ -546,6 +551,9 @@ def submit(
         if_done: ``skip`` returns the task's earlier job, completed or still running, if its source,
             inputs, parameters and raysm are unchanged.
         resume: Continue with the state of the task's latest job instead of an empty one.
+        regions: At least two regions: the job runs in the first that has instances for it.
+        region_wait_s: Seconds that it waits for instances in each of them but the last; None is
+            900.
         options: The options of a job, as ``raysm.client.options.SubmitOptions`` lists them.
 
     Raises:
@@ -554,7 +562,13 @@ def submit(
     """
     if if_done not in ("run", "skip"):
         raise InvalidRequest(f"if_done is 'run' or 'skip', got {if_done!r}")
-    prepared = prepare(workload, on=on, resume=resume, **options)
+    prepared: Prepared | InRegions[Prepared]
+    if not regions:
+        prepared = prepare(workload, on=on, resume=resume, **options)
+    else:
+        prepared = prepare_in_regions(
+            workload, on=on, resume=resume, regions=regions, wait_s=region_wait_s, **options
+        )
     done = prepared.finished() if if_done == "skip" else None
     return done or prepared.send()
 
@@ -582,6 +596,8 @@ def prepare(
     """
     check_names(options)
     chosen: Mapping[str, Any] = options
+    if chosen.get("regions"):
+        raise InvalidRequest("regions are for one job that raysm.submit sends; give one region")
     if isinstance(workload, JobRequest):
         chosen = of_request(workload, options)
         workload = workload.workload
@@ -688,6 +704,35 @@ def prepare(
         shared=shared,
         cap=cap,
         usd_per_hour=usd_per_hour(request.cluster, service, request.limits.price_per_hour),
+    )
+
+
+def prepare_in_regions(
+    workload: "Workload | Wrapped | Callable[[], Any] | Package | JobRequest",
+    *,
+    on: "Target | Service | None" = None,
+    regions: Sequence[str],
+    wait_s: float | None = None,
+    resume: bool = False,
+    **options: Unpack[SubmitOptions],
+) -> InRegions[Prepared]:
+    """Do all steps of ``submit`` except sending, for each of several regions.
+
+    Raises:
+        InvalidRequest: The job cannot run in each of them.
+    """
+    service = connect(on)
+    names = check_regions(service, regions, wait_s)
+    if resume:
+        raise InvalidRequest(
+            "resume and regions do not go together: the state is in the region of the job that "
+            "saved it",
+            remedy="give that region alone",
+        )
+    target = service.target.reaching(tuple(names))
+    return InRegions(
+        [prepare(workload, on=service.at(target.in_region(name)), **options) for name in names],
+        wait_s,
     )
 
 

@@ -160,7 +160,8 @@ def _run_job(service: Service, options: dict[str, Any], console: Console, *, agr
     (folder / probe.EMPTY).touch()
     (folder / "full").write_text("raysm doctor\n")
     inputs = {**options.get("inputs", {}), probe.CHANNEL: str(folder)}
-    options = {name: value for name, value in options.items() if name != "if_done"}
+    own = ("if_done", "regions", "region_wait_s")
+    options = {name: value for name, value in options.items() if name not in own}
     ready = prepare(
         script_at(probe.__file__), on=service, **options | {"name": "doctor", "inputs": inputs}
     )

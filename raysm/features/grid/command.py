@@ -73,7 +73,7 @@ def request_of(arguments: Arguments) -> GridRequest:
     workload = settings.workload()
     options = packaged_options(settings)
     # Each row names its own jobs, and the grid's store knows the finished ones.
-    for name in ("name", "if_done"):
+    for name in ("name", "if_done", "regions", "region_wait_s"):
         options.pop(name, None)
     own_types = () if settings.on.names_own_types else (LOCAL_TYPE,)
     source = named_source(arguments) or file.source

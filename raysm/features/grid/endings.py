@@ -16,6 +16,7 @@ from raysm.core.client.job.description import (
     Status,
     budget_used,
 )
+from raysm.core.client.regions import NO_CAPACITY_CODE, NO_CAPACITY_REASON
 from raysm.errors import CredentialsExpired, InvalidRequest, ServiceError
 from raysm.features.grid.task import Attempt, TaskState
 
@@ -148,7 +149,7 @@ REFUSALS: tuple[tuple[str, str, str], ...] = (
     ("", r"Rate exceeded", "THROTTLED"),
     (r"^ResourceLimitExceeded", "", "QUOTA"),
     # Create itself says this for capacity that is reserved by a training plan.
-    (r"CapacityExceeded|InsufficientCapacity", "", "CAPACITY"),
+    (NO_CAPACITY_CODE, "", "CAPACITY"),
     (r"^ResourceInUse", "", "CLASH"),
     (
         r"^(AccessDenied|UnrecognizedClient|InvalidClientTokenId|InvalidSignature"
@@ -191,11 +192,7 @@ FAILURES: tuple[tuple[str, str], ...] = (
     # First, since the program's own message follows, which may match any pattern below.
     (rf"^AlgorithmError: (?:{PROGRAM_ERROR})", "ERROR"),
     (r"^AlgorithmError", "USER"),
-    (r"^CapacityError|Unable to provision requested ML compute capacity", "CAPACITY"),
-    (
-        r"[Ii]nsufficient\w*[ -]?[Cc]apacity|not enough capacity|InsufficientInstanceCapacity",
-        "CAPACITY",
-    ),
+    (NO_CAPACITY_REASON, "CAPACITY"),
     (r"^InternalServerError|We encountered an internal error", "SERVICE"),
     (r"^ClientError|exit code", "USER"),
 )

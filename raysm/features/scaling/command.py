@@ -91,6 +91,10 @@ def _prepare(arguments: Arguments) -> Prepared:
 
 def _refuse_repetition(settings: Settings) -> None:
     options = settings.options()
+    if options.get("regions"):
+        raise InvalidRequest(
+            "raysm scale runs all sizes in one region: leave out --regions", remedy="give --region"
+        )
     if options.get("resume") or options.get("if_done") == "skip":
         raise InvalidRequest(
             "raysm scale measures whole jobs: leave out --resume and --if-done skip"

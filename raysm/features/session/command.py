@@ -27,8 +27,9 @@ from raysm.features.session.client.view import describe_detached, list_facts
 
 Read = Callable[[str], str]
 
-OPTIONS_WITHOUT_MEANING = ("if_done", "resume")
-"""Options of jobs that do not apply to sessions, which have neither result nor saved state."""
+OPTIONS_WITHOUT_MEANING = ("if_done", "resume", "regions", "region_wait_s")
+"""Options of jobs that do not apply to sessions, which have neither result nor saved state, and
+stay where they are."""
 
 
 def run(arguments: Arguments, console: Console, service: Service | None = None) -> int:

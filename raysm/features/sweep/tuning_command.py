@@ -84,6 +84,8 @@ def run(arguments: Arguments, console: Console) -> int | None:
 
 def _check(settings: Settings) -> None:
     """Check that no option is set that only jobs have, and that would be ignored silently."""
+    if settings.options().get("regions"):
+        raise InvalidRequest("--regions is for one job: name one region for all trials, --region")
     for name, flag in (("if_done", "--if-done skip"), ("resume", "--resume")):
         if settings.options().get(name) not in (None, False, "run"):
             raise InvalidRequest(

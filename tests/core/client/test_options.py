@@ -40,7 +40,7 @@ def test_an_option_of_the_wrong_type_is_refused_before_anything_is_sent(send, op
     assert send.submitted == []
 
 
-OWN = {"on", "if_done", "resume"}
+OWN = {"on", "if_done", "resume", "regions", "region_wait_s"}
 """What is done with the job, beside what it is."""
 
 

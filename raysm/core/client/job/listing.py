@@ -2,6 +2,7 @@
 
 import contextlib
 import fnmatch
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -115,19 +116,24 @@ def find_running(
     ``told`` that raises. ``told`` is called with a job that was chosen among several, or has ended.
     """
     where = service
-    named = list(_jobs_of_task(name, service))
-    others = service.in_other_regions()
-    while not named and (other := next(others, None)) is not None:
-        service = other
-        named = list(_jobs_of_task(name, other))
-    running = [(api, item) for api, item in named if not Status(item[api.status_key]).is_terminal]
+    named: list[tuple[Service, JobApi, dict[str, Any]]] = []
+    running: list[tuple[JobApi, dict[str, Any]]] = []
+    # A job that found no instances here may run in another region.
+    for service in itertools.chain([where], where.in_other_regions()):
+        found = list(_jobs_of_task(name, service))
+        named += [(service, api, item) for api, item in found]
+        running = [
+            (api, item) for api, item in found if not Status(item[api.status_key]).is_terminal
+        ]
+        if running:
+            break
     if not running:
         missing = (
             f"there is no job {name!r} {where.target.describe()}, "
             "nor a running session of that name"
         )
         if named:
-            api, item = max(named, key=lambda one: one[1]["CreationTime"])
+            service, api, item = max(named, key=lambda one: one[2]["CreationTime"])
             if told is None:
                 raise JobNotFound(
                     f"no job {name!r} runs now; "
