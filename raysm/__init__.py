@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from raysm.core.client.submit import submit
     from raysm.core.request import (
         AWS,
+        Alternative,
         Cluster,
         Input,
         InstanceGroup,
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     # When the program runs, __getattr__ has it: features may be missing, or be added.
     __all__ = [
         "AWS",
+        "Alternative",
         "Asha",
         "Batch",
         "BatchResult",
@@ -143,6 +145,7 @@ _CORE = {
     "raysm.core.client.submit": ("submit",),
     "raysm.core.request": (
         "AWS",
+        "Alternative",
         "Cluster",
         "Input",
         "InstanceGroup",

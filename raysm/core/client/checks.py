@@ -3,7 +3,6 @@
 import logging
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -113,7 +112,8 @@ def check_volume(request: JobRequest, sizes: Mapping[str, int]) -> None:
     ]
     # The inputs must fit onto each alternative type.
     others = [
-        replace(group, instance_type=name) for group in groups for name in cluster.alternatives
+        InstanceGroup("all", each.instance_type, each.count or cluster.count)
+        for each in cluster.preferences[1:]
     ]
     for group in (*groups, *others):
         needed = 0.0
@@ -123,9 +123,8 @@ def check_volume(request: JobRequest, sizes: Mapping[str, int]) -> None:
                 # Shares are cut by objects, so some are larger than this: what is refused cannot
                 # fit in any case.
                 is_shared = source.distribution == "ShardedByS3Key"
-                needed += sizes.get(name, 0) / (
-                    sum(each.count for each in sharing) if is_shared else 1
-                )
+                count = sum(each.count for each in sharing) if cluster.groups else group.count
+                needed += sizes.get(name, 0) / (count if is_shared else 1)
         has_disks = has_local_storage(group.instance_type)
         # None if it is unknown whether the instance has disks of its own, or how large they are.
         room_gb = cluster.volume_gb if has_disks is False else local_storage_gb(group.instance_type)

@@ -380,8 +380,19 @@ def _resources(parts: _Parts, cluster: Cluster) -> dict[str, Any]:
         ]
         shape = {"InstanceGroups": groups}
     elif cluster.alternatives:
-        preferences = [{"InstanceType": name} for name in cluster.types]
-        shape = {"InstancePreferences": preferences, "InstanceCount": cluster.count}
+        preferences = cluster.preferences
+        # The API takes a count for each preference, or one for all.
+        has_one = all(each.count == cluster.count for each in preferences)
+        shape = {
+            "InstancePreferences": [
+                without_none(
+                    InstanceType=each.instance_type,
+                    InstanceCount=None if has_one else each.count,
+                    TrainingPlanArns=[each.training_plan] if each.training_plan else None,
+                )
+                for each in preferences
+            ]
+        } | without_none(InstanceCount=cluster.count if has_one else None)
     else:
         shape = {
             "InstanceType": parts.target.instance_type(cluster.instance_type),
@@ -391,7 +402,7 @@ def _resources(parts: _Parts, cluster: Cluster) -> dict[str, Any]:
         VolumeSizeInGB=cluster.volume_gb,
         VolumeKmsKeyId=parts.request.security.volume_kms_key,
         KeepAlivePeriodInSeconds=cluster.keep_alive_s or None,
-        TrainingPlanArn=cluster.training_plan,
+        TrainingPlanArn=None if cluster.alternatives else cluster.training_plan,
     )
 
 

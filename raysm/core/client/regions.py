@@ -257,9 +257,10 @@ def _elsewhere(prepared: Sendable) -> Iterator[tuple[str, str, str]]:
             image.region,
             "name no image: AWS's own is in every region",
         )
-    plan_arn = REGIONAL.match(request["ResourceConfig"].get("TrainingPlanArn", ""))
-    if plan_arn is not None and plan_arn[1] != service.region:
-        yield "the training plan", plan_arn[1], "drop it"
+    for preference in prepared.request.cluster.preferences:
+        plan_arn = REGIONAL.match(preference.training_plan or "")
+        if plan_arn is not None and plan_arn[1] != service.region:
+            yield "the training plan", plan_arn[1], "drop it"
     region_of = _regions_of(service)
     for channel, source in prepared.request.inputs.items():
         region = region_of(source.uri)

@@ -137,6 +137,8 @@ def _preferences(request: Parameters) -> Iterator[str]:
             "ResourceConfig: an instance type can appear only once in InstancePreferences, "
             f"got {', '.join(names)}"
         )
+    if resources.get("TrainingPlanArn") and any(each.get("TrainingPlanArns") for each in choices):
+        yield "ResourceConfig: give either TrainingPlanArn or TrainingPlanArns, not both"
     counts = [each.get("InstanceCount") for each in choices]
     # The model allows 0, which stands for no count.
     if any(counts) if resources.get("InstanceCount") else not all(counts):

@@ -1,6 +1,13 @@
 """Requests: frozen dataclasses that check their fields, without any I/O."""
 
-from raysm.core.request.cluster import Cluster, Distribution, Input, InstanceGroup, Ports
+from raysm.core.request.cluster import (
+    Alternative,
+    Cluster,
+    Distribution,
+    Input,
+    InstanceGroup,
+    Ports,
+)
 from raysm.core.request.job import JobRequest
 from raysm.core.request.limits import Limits, MetricDefinition, Security
 from raysm.core.request.targets import AWS, Local, Target
@@ -8,6 +15,7 @@ from raysm.core.request.workload import Workload
 
 __all__ = [
     "AWS",
+    "Alternative",
     "Cluster",
     "Distribution",
     "Input",

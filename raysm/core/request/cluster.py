@@ -1,7 +1,7 @@
 """The cluster of a job, its ports, and the channels that its instances read."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from raysm.core.request.file_systems import file_system_at
@@ -99,6 +99,25 @@ class InstanceGroup:
         check_counts(f"instance group {self.name!r}", 1, count=self.count)
 
 
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another instance type for a cluster, with a number of instances and capacity of its own.
+
+    Raises:
+        InvalidRequest: The count is below 1.
+    """
+
+    instance_type: str
+    """SageMaker's name, ``ml.p4d.24xlarge``."""
+    count: int | None = None
+    """Number of instances if the service takes this type; None is that of the cluster."""
+    training_plan: str | None = None
+    """ARN of a training plan whose reserved capacity is used; None is on demand."""
+
+    def __post_init__(self) -> None:
+        check_counts(f"alternative {self.instance_type!r}", 1, or_none=True, count=self.count)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cluster:
     """The shape of the cluster, and the rules for instances that are missing or lost.
@@ -156,15 +175,16 @@ class Cluster:
         create="ResourceConfig.TrainingPlanArn",
         processing_lacks="training plans",
     )
-    """ARN of a training plan whose reserved capacity is used."""
-    alternatives: tuple[str, ...] = optional(
+    """ARN of a training plan whose reserved capacity is used; with alternatives, for
+    ``instance_type`` alone."""
+    alternatives: tuple[str | Alternative, ...] = optional(
         (),
         result=True,
         create=("ResourceConfig.InstancePreferences", "ResourceConfig.InstanceType"),
         processing_lacks="a choice of instance types",
     )
-    """Other types, the best first; the service takes one if the region has no ``instance_type``.
-    Not on spot."""
+    """Other types, the best first: names, or ``Alternative`` for another number of instances. The
+    service takes one if the region has no ``instance_type``. Not on spot."""
     on_instance_loss: Literal["fail", "continue"] = optional("fail", result=True)
     """The effect of the loss of an instance other than the head."""
     silence_s: float = optional(30.0, result=False)
@@ -207,13 +227,13 @@ class Cluster:
             raise InvalidRequest(
                 f"Cluster: head={self.head!r} is not an instance group; the groups are {listed}"
             )
-        if self.coordinator_only and self.size < 2:
+        if self.coordinator_only and self.min_size < 2:
             raise InvalidRequest(
                 "Cluster: coordinator_only leaves no instance to work on; add one or drop it"
             )
-        if self.min_instances is not None and self.min_instances > self.size:
+        if self.min_instances is not None and self.min_instances > self.min_size:
             raise InvalidRequest(
-                f"Cluster: min_instances must be 1 to {self.size}, got {self.min_instances}"
+                f"Cluster: min_instances must be 1 to {self.min_size}, got {self.min_instances}"
             )
         if self.keep_alive_s > 21_600:
             raise InvalidRequest(
@@ -242,11 +262,10 @@ class Cluster:
     def _check_alternatives(self) -> None:
         if not self.alternatives:
             return
-        types = (self.instance_type, *self.alternatives)
-        if self.groups or self.training_plan is not None:
+        types = tuple(each.instance_type for each in self.preferences)
+        if self.groups:
             raise InvalidRequest(
-                "Cluster: alternatives are those of instance_type: "
-                "drop the groups, or the training plan"
+                "Cluster: alternatives are those of instance_type: drop the groups"
             )
         if len(set(types)) != len(types) or LOCAL_TYPE in types or len(types) > MAX_TYPES:
             raise InvalidRequest(
@@ -255,21 +274,31 @@ class Cluster:
             )
 
     @property
+    def preferences(self) -> tuple[Alternative, ...]:
+        """``instance_type`` and its alternatives, in order, each with its number of instances."""
+        return (
+            Alternative(self.instance_type, self.count, self.training_plan),
+            *(
+                Alternative(each, self.count)
+                if isinstance(each, str)
+                else replace(each, count=each.count or self.count)
+                for each in self.alternatives
+            ),
+        )
+
+    @property
     def types(self) -> tuple[str, ...]:
         """Instance types that the cluster may have.
 
         They are those of the groups, or ``instance_type`` and its alternatives.
         """
-        return tuple(group.instance_type for group in self.groups) or (
-            self.instance_type,
-            *self.alternatives,
-        )
+        return tuple(each.instance_type for each in self.groups or self.preferences)
 
     @property
     def choices(self) -> tuple[Mapping[str, int], ...]:
         """The instances that the service may start, as counts by type, in order of preference."""
         if not self.groups:
-            return tuple({name: self.count} for name in self.types)
+            return tuple({each.instance_type: each.count or 0} for each in self.preferences)
         counts: dict[str, int] = {}
         # Two groups may have the same type, and then share its quota.
         for group in self.groups:
@@ -278,8 +307,13 @@ class Cluster:
 
     @property
     def size(self) -> int:
-        """Number of instances in all."""
-        return sum(group.count for group in self.groups) if self.groups else self.count
+        """Number of instances in all; the largest one if it depends on the type."""
+        return max(sum(choice.values()) for choice in self.choices)
+
+    @property
+    def min_size(self) -> int:
+        """The smallest number of instances in all."""
+        return min(sum(choice.values()) for choice in self.choices)
 
 
 Distribution = Literal["FullyReplicated", "ShardedByS3Key"]

@@ -80,9 +80,9 @@ def from_json(kind: type[T], data: Any, where: str = "request") -> T:
 
     A dataclass's fields may be str, int, float, AnyFloat, bool, None, Any, ``Literal``,
     ``tuple[X, ...]``, ``Mapping[str, X]``, dataclasses, classes with the classmethod ``CHOOSE``,
-    and unions of None with one of these, of dataclasses that have a ``kind``, or
-    ``str | tuple[str, ...]``. InvalidRequest names the path (``request.cluster.count``) and the
-    value.
+    and unions of None with one of these, of dataclasses that have a ``kind``, of str with a
+    dataclass, or ``str | tuple[str, ...]``. InvalidRequest names the path
+    (``request.cluster.count``) and the value.
     """
     return typing.cast(T, _read(kind, data, where))
 
@@ -127,6 +127,8 @@ def _read_union(choices: tuple[Any, ...], data: Any, where: str) -> Any:
         return _read(choices[0], data, where)
     if choices == (str, tuple[str, ...]):
         return _read(choices[isinstance(data, list)], data, where)
+    if len(choices) == 2 and choices[0] is str and dataclasses.is_dataclass(choices[1]):
+        return _read(choices[isinstance(data, dict)], data, where)
     if not all(hasattr(choice, TAG) for choice in choices):
         raise _cannot_travel(where, " | ".join(map(str, choices)))
     tags = {choice.kind: choice for choice in choices}

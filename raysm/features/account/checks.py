@@ -119,7 +119,9 @@ def check_quotas(case: Case) -> Iterator[Finding]:
             "no instance type was given", "--instance-type TYPE --instances N, or --for job.json"
         )
         return
-    if intent.cluster is not None and intent.cluster.training_plan is not None:
+    if intent.cluster is not None and any(
+        each.training_plan for each in intent.cluster.preferences
+    ):
         yield unknown("the capacity of a training plan is reserved: no on-demand quota applies")
         return
     capacity = f"spot {kind}" if intent.limits.spot else kind

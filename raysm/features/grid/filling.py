@@ -247,9 +247,15 @@ class Template:
             "account": account() if "account" in self.names else None,
         }
         options = dict(fill(dict(self.options), values, where))
+        shared = options.get("cluster") or Cluster()
+        if any(not isinstance(each, str) for each in shared.alternatives):
+            raise InvalidRequest(
+                "a grid's alternatives are names of types: each row has one count for all types, "
+                "and no training plan"
+            )
         # No alternatives here: the attempt names the types from which the service chooses.
         options["cluster"] = replace(
-            options.get("cluster") or Cluster(),
+            shared,
             instance_type=place.instance_type,
             count=count,
             alternatives=(),

@@ -20,7 +20,6 @@ from raysm.core.client.costs.prices import price_of, price_of_user
 from raysm.core.client.images import Processor, processor_of
 from raysm.core.client.results.result import Result
 from raysm.core.client.settings import Settings
-from raysm.core.request import Cluster
 from raysm.core.request.cluster import LOCAL_TYPE
 from raysm.core.request.codec import to_json
 from raysm.errors import InvalidRequest, MissingDependency
@@ -75,32 +74,34 @@ def run(
         rates = {"rates": rates_of(pilot, workload)}
     answers: list[dict[str, Any]] = []
     rows: list[tuple[str, str]] = []
-    measured: dict[int, Estimate] = {}
+    measured: dict[tuple[int, int], Estimate] = {}
     # The service may choose any of the types; each has its own time and price.
+    counts = {each.instance_type: each.count for each in shape.preferences}
     for name in shape.types:
+        count = counts.get(name) or shape.count
         is_local = name == LOCAL_TYPE
-        slots = (os.cpu_count() or 1) if is_local else shape.count * count_vcpus(name)
-        if slots not in measured:
-            # Instances on this machine share its cores, and need no network between them.
-            instances = 1 if is_local else shape.count
-            measured[slots] = (measure or estimate)(
+        # Instances on this machine share its cores, and need no network between them.
+        instances = 1 if is_local else count
+        slots = (os.cpu_count() or 1) if is_local else count * count_vcpus(name)
+        if (slots, instances) not in measured:
+            measured[slots, instances] = (measure or estimate)(
                 path, workload, slots, instances=instances, shared_out=is_sharded, **rates
             )
-        expected = measured[slots]
+        expected = measured[slots, instances]
         is_billed = not is_local or given is not None
         price = None
         if given is not None:
             price = price_of_user(given)
         elif is_billed:
             price = price_of(name, settings.table("aws").get("region", DEFAULT_REGION))
-        usd = None if price is None else shape.count * price.usd_per_hour * expected.total_s / 3600
+        usd = None if price is None else count * price.usd_per_hour * expected.total_s / 3600
         kind = {"instance_type": name} if shape.alternatives else {}
         answers.append({**kind, **_as_json(expected), "usd": usd, "price": price and str(price)})
         rows += [("or", name)] if rows else []
-        rows += _rows(expected, shape, name, pilot)
+        rows += _rows(expected, count, name, pilot)
         if price is not None and usd is not None:
             money = (
-                f"{dollars(usd)} while it computes: {shape.count} x {price}; starts and "
+                f"{dollars(usd)} while it computes: {count} x {price}; starts and "
                 "transfers are billed too"
             )
             rows.append(("money", money))
@@ -170,7 +171,7 @@ def _describe_blocks(pilot: Result, here: "Rates") -> str:
 
 
 def _rows(
-    expected: "Estimate", shape: Cluster, instance_type: str, pilot: Result | None
+    expected: "Estimate", count: int, instance_type: str, pilot: Result | None
 ) -> list[tuple[str, str]]:
     phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in expected.phases_s.items())
     result = "one file, merged by the head"
@@ -201,7 +202,7 @@ def _rows(
         if pilot is not None:
             model = f"a core of {pilot.manifest.job}"
         cores = (
-            f"{shape.count} x {count_vcpus(instance_type)} vCPUs of {instance_type}, each assumed "
+            f"{count} x {count_vcpus(instance_type)} vCPUs of {instance_type}, each assumed "
             f"to be as fast as {model}{idle}; computed with {expected.engine}{gpus}"
         )
     return [*rows, ("cores", f"{expected.slots}: {cores}")]

@@ -5,6 +5,7 @@ import pytest
 from raysm.core.client.plan import plan
 from raysm.core.protocol.names import LOCAL_BUCKET
 from raysm.core.request import (
+    Alternative,
     Cluster,
     Input,
     InstanceGroup,
@@ -147,6 +148,31 @@ def test_every_option_of_training_reaches_the_call():
         {"Name": "loss", "Regex": "loss=(.*)"}
     ]
     assert call["CheckpointConfig"] == {"S3Uri": "s3://b/ck"}
+
+
+def test_each_preferred_type_has_its_own_count_and_training_plan_if_one_differs():
+    plan_arn = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p"
+    larger = Alternative("ml.p5.48xlarge", 1, plan_arn)
+    chosen = Cluster("ml.p4d.24xlarge", count=2, alternatives=(larger, "ml.p3.16xlarge"))
+    resources = planned(cluster=chosen)["ResourceConfig"]
+    assert resources["InstancePreferences"] == [
+        {"InstanceType": "ml.p4d.24xlarge", "InstanceCount": 2},
+        {"InstanceType": "ml.p5.48xlarge", "InstanceCount": 1, "TrainingPlanArns": [plan_arn]},
+        {"InstanceType": "ml.p3.16xlarge", "InstanceCount": 2},
+    ]
+    assert not {"InstanceCount", "InstanceType", "TrainingPlanArn"} & resources.keys()
+
+
+def test_the_training_plan_of_a_cluster_with_alternatives_is_that_of_its_first_type():
+    plan_arn = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p"
+    chosen = Cluster("ml.p5.48xlarge", training_plan=plan_arn, alternatives=("ml.p4d.24xlarge",))
+    resources = planned(cluster=chosen)["ResourceConfig"]
+    assert resources["InstancePreferences"] == [
+        {"InstanceType": "ml.p5.48xlarge", "TrainingPlanArns": [plan_arn]},
+        {"InstanceType": "ml.p4d.24xlarge"},
+    ]
+    assert resources["InstanceCount"] == 1
+    assert "TrainingPlanArn" not in resources
 
 
 def test_groups_replace_type_and_count_and_the_payload_goes_to_all_of_them():

@@ -10,7 +10,7 @@ from raysm.core.client.service import Service
 from raysm.core.client.storage.s3 import Storage
 from raysm.core.client.submit import prepare, prepare_in_regions, submit
 from raysm.core.protocol.job_api import TRAINING
-from raysm.core.request import Cluster, Local, Security
+from raysm.core.request import Alternative, Cluster, Local, Security
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.features.script.request import Script
 from tests.support.client_jobs import COMPLETED, M5
@@ -34,6 +34,8 @@ insufficient = 1.0
 start_delay_s = 60_000
 [regions.eu-west-1.market.quotas]
 "ml.m5.large" = 0
+[regions.ca-central-1.capacity.instances]
+"ml.m5.large" = 1
 [regions.us-east-2.simulated]
 failed = 1.0
 failure = "AlgorithmError: RuntimeError: insufficient capacity of the cache, exit code: 1"
@@ -101,6 +103,13 @@ def test_a_failure_of_the_program_moves_no_job(server, script):
     job = sent(server, script, ["us-east-2", "us-east-1"], name="fails")
     assert job.wait() is Status.FAILED
     assert job.service.region == "us-east-2"
+
+
+def test_an_alternative_type_has_its_own_number_of_instances(server, script):
+    cluster = Cluster("ml.m5.large", count=2, alternatives=[Alternative("ml.m5.4xlarge", 1)])
+    job = submit(Script(str(script)), cluster=cluster, on=server.reaching(("ca-central-1",)))
+    assert job.wait() is Status.COMPLETED
+    assert job.instances == (("ml.m5.4xlarge", 1),)
 
 
 def test_the_short_name_finds_the_job_in_its_region(server, script):

@@ -17,6 +17,7 @@ DAY_S = 86_400
 GROUP = {"InstanceGroupName": "a", "InstanceType": "ml.m5.large", "InstanceCount": 1}
 PLAIN = {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1}
 GROUPS = {"InstanceGroups": [GROUP], "VolumeSizeInGB": 1}
+PLAN = "arn:aws:sagemaker:eu-west-1:123456789012:training-plan/p"
 CHOICE = {
     "InstancePreferences": [{"InstanceType": "ml.c5.large"}],
     "InstanceCount": 1,
@@ -101,6 +102,18 @@ TRAININGS = {
     "a choice of one type twice": (
         {"ResourceConfig": {**CHOICE, "InstancePreferences": 2 * CHOICE["InstancePreferences"]}},
         "only once in InstancePreferences, got ml.c5.large, ml.c5.large",
+    ),
+    "a choice with training plans of two kinds": (
+        {
+            "ResourceConfig": {
+                **CHOICE,
+                "TrainingPlanArn": PLAN,
+                "InstancePreferences": [
+                    {"InstanceType": "ml.c5.large", "TrainingPlanArns": [PLAN]}
+                ],
+            }
+        },
+        "either TrainingPlanArn or TrainingPlanArns, not both",
     ),
     "a choice without a number": (
         {

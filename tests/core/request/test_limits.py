@@ -7,7 +7,7 @@ import pytest
 
 import raysm
 from raysm.core.request import JobRequest
-from raysm.core.request.cluster import Cluster, Input, InstanceGroup, Ports
+from raysm.core.request.cluster import Alternative, Cluster, Input, InstanceGroup, Ports
 from raysm.core.request.limits import MAX_RUNTIME_S, Limits, MetricDefinition, Security
 from raysm.core.request.targets import AWS, INSTANCE_KINDS, Local, instance_kind, kind_of_image
 from raysm.errors import InvalidRequest
@@ -157,6 +157,15 @@ WORK = InstanceGroup("work", "ml.c5.xlarge", 2)
             "alternatives.*at most 5",
         ),
         ({"coordinator_only": True}, "coordinator_only"),
+        (
+            {
+                "instance_type": "ml.c5.large",
+                "count": 3,
+                "min_instances": 3,
+                "alternatives": [Alternative("ml.c5.4xlarge", 2)],
+            },
+            "min_instances must be 1 to 2, got 3",
+        ),
         ({"count": 2, "min_instances": 3}, "min_instances.*3"),
         ({"join_timeout_s": 0}, "join_timeout_s.*got 0"),
         ({"silence_s": 2.9}, r"silence_s.*2\.9"),
@@ -173,6 +182,9 @@ def test_each_type_of_a_choice_is_a_way_of_its_own_to_have_the_instances():
         {"ml.m5.large": 2},
         {"ml.c5.large": 2},
     )
+    own = Cluster("ml.m5.large", count=4, alternatives=(Alternative("ml.m5.4xlarge", 1),))
+    assert own.choices == ({"ml.m5.large": 4}, {"ml.m5.4xlarge": 1})
+    assert (own.size, own.min_size) == (4, 1)
     groups = (InstanceGroup("a", "ml.m5.large", 1), InstanceGroup("b", "ml.m5.large", 2))
     assert Cluster(groups=groups).choices == ({"ml.m5.large": 3},)
 

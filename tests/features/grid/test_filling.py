@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from raysm.core.request import AWS, Input, MetricDefinition
+from raysm.core.request import AWS, Alternative, Cluster, Input, MetricDefinition
 from raysm.errors import InvalidRequest
 from raysm.features.grid.filling import Template, check_names, fill, preparing, secret_of, with_rate
 from raysm.features.grid.market import Place
@@ -117,6 +117,12 @@ def test_a_row_for_which_the_service_may_choose_a_type_names_all_of_them_in_one_
     ]
     assert call["ResourceConfig"]["InstanceCount"] == 2
     assert "InstanceType" not in call["ResourceConfig"]
+
+
+def test_a_grid_refuses_alternatives_with_a_count_of_their_own(remote, grid, tmp_path):
+    cluster = Cluster("ml.m5.large", alternatives=(Alternative("ml.c5.large", 2),))
+    with pytest.raises(InvalidRequest, match="names of types"):
+        maker(remote, grid, tmp_path, cluster=cluster)(Task(key="a"), attempt())
 
 
 def test_a_further_try_of_a_row_has_its_state_and_another_row_has_not(remote, grid, tmp_path):
