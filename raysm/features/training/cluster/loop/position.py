@@ -11,7 +11,7 @@ from typing import Any
 
 from raysm.errors import InvalidRequest
 
-FIELDS = ("samples", "shuffle", "seed")
+FIELDS = ("samples", "shuffle", "seed", "keyed")
 """Fields that must be equal for an epoch to have the same rows in the same order; the batch size
 may differ."""
 
@@ -24,6 +24,8 @@ class DataOrder:
     batch_size: int
     shuffle: bool
     seed: int
+    keyed: bool = False
+    """The order is a keyed permutation, see ``permutation``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,6 +7,7 @@ read. What a sample's own code draws at random (augmentation) follows from seed,
 it does not depend on workers, loaders and interruptions either.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,32 +17,29 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 from raysm.errors import InvalidRequest
 from raysm.features.training.cluster.loop import session as sessions
-from raysm.features.training.cluster.loop.batch import Reader, on_device, seed_of
+from raysm.features.training.cluster.loop.batch import Reader, on_device
+from raysm.features.training.cluster.loop.permutation import MAX_PERMUTED, Rows, epoch_rows
 from raysm.features.training.cluster.loop.position import BatchSlice, DataOrder, Position
 from raysm.features.training.cluster.loop.session import Session
 
 
-def epoch_order(order: DataOrder, epoch: int) -> torch.Tensor:
-    """Return the rows of the data set in the order of that epoch, int64[samples]."""
-    # The data set's own order, for a validation or a time series.
-    if not order.shuffle:
-        return torch.arange(order.samples)
-    return torch.randperm(
-        order.samples, generator=torch.Generator().manual_seed(seed_of(order.seed, epoch))
-    )
-
-
 def slices(
-    order: DataOrder, *, epoch: int, offset: int, data_rank: int, data_ranks: int, drop_last: bool
+    order: DataOrder,
+    epoch_rows: Rows,
+    *,
+    epoch: int,
+    offset: int,
+    data_rank: int,
+    data_ranks: int,
+    drop_last: bool,
 ) -> Iterator[BatchSlice]:
     """Yield this data rank's slices of the batches from sample ``offset`` of the epoch on.
 
     The slices of one batch differ by one row at most, so that any batch size goes with any number
     of workers.
     """
-    whole = epoch_order(order, epoch)
     for begin in range(offset, order.samples, order.batch_size):
-        rows = whole[begin : begin + order.batch_size]
+        rows = epoch_rows(begin, min(begin + order.batch_size, order.samples))
         count = len(rows)
         if drop_last and count < order.batch_size:
             return
@@ -160,6 +158,16 @@ def one_pass(
 
 
 @dataclass(frozen=True, slots=True)
+class _Slices:
+    """The slices of an epoch: a sampler for the loader, which runs ahead of the batches."""
+
+    of_batches: Callable[[], Iterator[BatchSlice]]
+
+    def __iter__(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+        return ((item.epoch, item.rows) for item in self.of_batches())
+
+
+@dataclass(frozen=True, slots=True)
 class _Loop:
     session: Session
     reader: Reader
@@ -169,16 +177,24 @@ class _Loop:
 
     def one_pass(self, epoch: int, offset: int) -> Iterator[tuple[BatchSlice, Any]]:
         session = self.session
-        rank = {"data_rank": session.data_rank, "data_ranks": session.data_ranks}
-        todo = list(
-            slices(self.order, epoch=epoch, offset=offset, drop_last=self.drop_last, **rank)
+        todo = _Slices(
+            functools.partial(
+                slices,
+                self.order,
+                epoch_rows(self.order, epoch),
+                epoch=epoch,
+                offset=offset,
+                data_rank=session.data_rank,
+                data_ranks=session.data_ranks,
+                drop_last=self.drop_last,
+            )
         )
         # The sampler gives whole batches. The loader ends when its sampler does, not at the data
         # set's length.
         loader = DataLoader(
             self.reader,
             batch_size=None,
-            sampler=[(epoch, item.rows) for item in todo],
+            sampler=todo,
             num_workers=self.loader_workers,
             collate_fn=_as_it_is,
             pin_memory=session.device.type == "cuda",
@@ -187,7 +203,7 @@ class _Loop:
             generator=torch.Generator(),
         )
         read = iter(loader)
-        for item in todo:
+        for item in todo.of_batches():
             with session.span("data"):
                 batch = on_device(next(read), session.device)
             yield item, batch
@@ -227,4 +243,7 @@ def _check_order(
             f"batches: {samples} samples make no batch of {batch_size}: check the channel, or "
             "lower batch_size"
         )
-    return DataOrder(samples=samples, batch_size=batch_size, shuffle=shuffle, seed=seed)
+    keyed = shuffle and samples > MAX_PERMUTED
+    return DataOrder(
+        samples=samples, batch_size=batch_size, shuffle=shuffle, seed=seed, keyed=keyed
+    )

@@ -1,14 +1,18 @@
 import random
+import resource
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.features.training.cluster.loop import session as sessions
-from raysm.features.training.cluster.loop.batch import Reader, inputs_and_target
+from raysm.features.training.cluster.loop.batch import Reader, inputs_and_target, seed_of
+from raysm.features.training.cluster.loop.permutation import MAX_PERMUTED, epoch_rows
 from raysm.features.training.cluster.loop.position import DataOrder
-from raysm.features.training.cluster.loop.sampler import batches, epoch_order, slices
+from raysm.features.training.cluster.loop.sampler import batches, slices
 
 
 @pytest.fixture
@@ -45,20 +49,80 @@ def order_of(samples, batch_size=4, **fields):
 
 def cut(order, ranks, **fields):
     fields = {"epoch": 0, "offset": 0, "drop_last": False} | fields
+    computed = epoch_rows(order, fields["epoch"])
     return [
-        list(slices(order, data_rank=rank, data_ranks=ranks, **fields)) for rank in range(ranks)
+        list(slices(order, computed, data_rank=rank, data_ranks=ranks, **fields))
+        for rank in range(ranks)
     ]
 
 
-def test_the_order_follows_from_seed_and_epoch_alone():
-    one = epoch_order(order_of(100, seed=1), 3).tolist()
+def rows_of_epoch(order, epoch):
+    return epoch_rows(order, epoch)(0, order.samples).tolist()
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_the_order_follows_from_seed_and_epoch_alone(keyed):
+    one = rows_of_epoch(order_of(100, seed=1, keyed=keyed), 3)
     torch.rand(7)
-    assert one == epoch_order(order_of(100, seed=1), 3).tolist()
+    assert one == rows_of_epoch(order_of(100, seed=1, keyed=keyed), 3)
     assert sorted(one) == list(range(100))
     assert all(
-        one != epoch_order(order_of(100, seed=seed), epoch).tolist()
+        one != rows_of_epoch(order_of(100, seed=seed, keyed=keyed), epoch)
         for epoch, seed in [(4, 1), (3, 2), (1, 3)]
     )
+
+
+@given(samples=st.integers(1, 3000), seed=st.integers(0, 2**31), begin=st.integers(0, 3000))
+def test_keyed_order_has_each_row_once_and_any_part_of_it_alone(samples, seed, begin):
+    order = order_of(samples, seed=seed, keyed=True)
+    whole = rows_of_epoch(order, 0)
+    assert sorted(whole) == list(range(samples))
+    begin = min(begin, samples - 1)
+    assert epoch_rows(order, 0)(begin, samples).tolist() == whole[begin:]
+
+
+def test_keyed_orders_put_rows_and_their_neighbours_anywhere():
+    # Positions of a row over many epochs, in eight classes; and how often neighbours stay such.
+    counts = torch.zeros(8)
+    adjacent = 0
+    for epoch in range(4000):
+        placed = rows_of_epoch(order_of(64, keyed=True), epoch)
+        counts[placed.index(17) // 8] += 1
+        adjacent += abs(placed.index(17) - placed.index(18)) == 1
+    # 24.3 is the 0.1 % point of chi-square with 7 degrees of freedom; the seeds are fixed.
+    assert float(((counts - 500) ** 2 / 500).sum()) < 24.3
+    # Two of 64 rows are neighbours with probability 2 / 64: 125 times, with a deviation of 11.
+    assert 80 < adjacent < 170
+
+
+class Numbers(Dataset):
+    def __init__(self, samples):
+        self.samples = samples
+
+    def __len__(self):
+        return self.samples
+
+    def __getitem__(self, row):
+        return torch.tensor([row])
+
+
+def test_data_set_of_a_billion_rows_opens_in_constant_memory(session):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    reading = batches(Numbers(10**9), batch_size=1000)
+    read = torch.cat([next(reading) for _ in range(20)]).flatten()
+    reading.close()
+    # A list of the rows would take 8 GB.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
+    assert len(set(read.tolist())) == 20_000
+    assert read.max() > 9e8
+    assert read.min() < 1e8
+
+
+def test_order_of_smaller_data_sets_is_a_permutation_as_before(session):
+    generator = torch.Generator().manual_seed(seed_of(0, 0))
+    [batch] = batches(Numbers(9), batch_size=9)
+    assert batch.flatten().tolist() == torch.randperm(9, generator=generator).tolist()
+    assert MAX_PERMUTED > 10_000_000
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 7])
