@@ -158,7 +158,8 @@ def lowered(alone: dict[str, dict[str, Version]], together: dict[str, Version]) 
         f"{package} {version} to {together[package]}"
         for versions in alone.values()
         for package, version in versions.items()
-        if together[package] < version
+        # Another version of a package may need fewer packages.
+        if package in together and together[package] < version
     }
     return sorted(found)
 
