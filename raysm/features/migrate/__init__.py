@@ -1,0 +1,1 @@
+"""From a script of the SageMaker SDK, or commands of simple-sagemaker, to raysm."""
