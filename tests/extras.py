@@ -112,6 +112,7 @@ TRIALS = {
         'cp -r "$CLONE"/{docs,raysm,zensical.toml} . && zensical build --strict', runs_jobs=False
     ),
     "airflow": Trial(f"{PYTEST} tests/features/airflow", constraints=("pytest",)),
+    "metaflow": Trial(f"{PYTEST} tests/features/metaflow", constraints=("pytest",)),
     "sdk": Trial(
         'eval "$(raysm local up --export)"\npython3 on_ray.py',
         page="guides/local-sagemaker-sdk.md",

@@ -1,0 +1,1 @@
+"""What runs in the job of a step."""
