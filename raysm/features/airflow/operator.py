@@ -24,7 +24,7 @@ from airflow.sdk.execution_time.xcom import XCom
 from raysm.core.client.job.description import Status
 from raysm.core.client.job.handle import Job, attach
 from raysm.core.client.job.records import MAX_NAME
-from raysm.core.client.options import check_names, default_of
+from raysm.core.client.options import SubmitOptions, check_names, default_of
 from raysm.core.client.service import Service, connect
 from raysm.core.client.submit import prepare
 from raysm.core.request import Cluster, Target
@@ -198,6 +198,12 @@ class RaysmOperator(BaseOperator):  # type: ignore[misc]  # mypy does not read A
         options = {name: value for name, value in own.items() if value is not None}
         options |= self.options or {}
         check_names(options)
+        for name in options.keys() - SubmitOptions.__annotations__.keys():
+            raise InvalidRequest(
+                f"RaysmOperator takes no {name} among options: its tries find each other's jobs by "
+                "their names in one region",
+                remedy="continue with checkpoints by checkpoint_uri, and give on to the operator",
+            )
         return options
 
     def _task_name(self, context: Any) -> str:

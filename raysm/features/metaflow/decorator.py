@@ -28,7 +28,7 @@ from raysm.core import features
 from raysm.core.client.job.description import Status
 from raysm.core.client.job.handle import Job, attach
 from raysm.core.client.job.records import MAX_NAME
-from raysm.core.client.options import check_names, default_of
+from raysm.core.client.options import SubmitOptions, check_names, default_of
 from raysm.core.client.service import Service, connect
 from raysm.core.client.source.function import pickled_value
 from raysm.core.client.submit import prepare
@@ -39,7 +39,6 @@ from raysm.features.metaflow.cluster.step import Returned, Sent, StepName, run_s
 RUN_CHARACTERS = len("-20260102-030405-") + 12
 """What a job's name has after its task's: the time of the flow's run, ten digits of the Metaflow
 task's digest, and two of the job's number among its jobs."""
-NOT_TAKEN = ("if_done", "resume")
 FOREACH = ("input", "index")
 
 
@@ -51,13 +50,13 @@ class RaysmDecorator(UserStepDecorator):  # type: ignore[misc]  # mypy does not 
 
     def init(self, **options: Any) -> None:
         check_names(options)
-        for name in NOT_TAKEN:
-            if name in options:
-                raise InvalidRequest(
-                    f"@raysm takes no {name}: a retry takes the job of the attempt before it, and "
-                    "metaflow's resume skips the steps that are done"
-                )
         self._on = options.pop("on", None)
+        for name in options.keys() - SubmitOptions.__annotations__.keys():
+            raise InvalidRequest(
+                f"@raysm takes no {name}: an attempt finds the job of the one before it by its "
+                "name in one region",
+                remedy="metaflow's resume skips the steps that are done; drop it",
+            )
         self._options = options
 
     def pre_step(self, step_name: str, flow: Any, inputs: Any = None) -> Callable[..., None]:

@@ -302,6 +302,13 @@ def test_a_soft_sensor_skips_its_task_if_the_job_fails(dags):
     assert states == ["skipped"]
 
 
+@pytest.mark.parametrize("name", ["if_done", "resume", "regions"])
+def test_an_option_that_a_try_cannot_keep_is_refused_before_a_job_is_sent(dags, name):
+    operator = simulated(options={name: True})
+    with pytest.raises(raysm.RaysmError, match=name):
+        operator.execute(context("refused"))
+
+
 def test_the_page_about_airflow_runs_as_it_stands(tmp_path):
     with serving(tmp_path / "home") as home:
         printed = run_page(DOCS / "guides" / "airflow.md", tmp_path, home)
