@@ -7,7 +7,7 @@ read. What a sample's own code draws at random (augmentation) follows from seed,
 it does not depend on workers, loaders and interruptions either.
 """
 
-import functools
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +21,8 @@ from raysm.features.training.cluster.loop.batch import Reader, on_device
 from raysm.features.training.cluster.loop.permutation import MAX_PERMUTED, Rows, epoch_rows
 from raysm.features.training.cluster.loop.position import BatchSlice, DataOrder, Position
 from raysm.features.training.cluster.loop.session import Session
+
+END = object()
 
 
 def slices(
@@ -158,16 +160,6 @@ def one_pass(
 
 
 @dataclass(frozen=True, slots=True)
-class _Slices:
-    """The slices of an epoch: a sampler for the loader, which runs ahead of the batches."""
-
-    of_batches: Callable[[], Iterator[BatchSlice]]
-
-    def __iter__(self) -> Iterator[tuple[int, tuple[int, ...]]]:
-        return ((item.epoch, item.rows) for item in self.of_batches())
-
-
-@dataclass(frozen=True, slots=True)
 class _Loop:
     session: Session
     reader: Reader
@@ -177,24 +169,23 @@ class _Loop:
 
     def one_pass(self, epoch: int, offset: int) -> Iterator[tuple[BatchSlice, Any]]:
         session = self.session
-        todo = _Slices(
-            functools.partial(
-                slices,
-                self.order,
-                epoch_rows(self.order, epoch),
-                epoch=epoch,
-                offset=offset,
-                data_rank=session.data_rank,
-                data_ranks=session.data_ranks,
-                drop_last=self.drop_last,
-            )
-        )
-        # The sampler gives whole batches. The loader ends when its sampler does, not at the data
-        # set's length.
+        # The sampler gives whole batches, and runs ahead of them if the loader has workers. The
+        # loader ends when its sampler does, not at the data set's length.
+        sampled: deque[BatchSlice] = deque()
+
+        def sample() -> Iterator[tuple[int, tuple[int, ...]]]:
+            rows = epoch_rows(self.order, epoch)
+            rank = {"data_rank": session.data_rank, "data_ranks": session.data_ranks}
+            for item in slices(
+                self.order, rows, epoch=epoch, offset=offset, drop_last=self.drop_last, **rank
+            ):
+                sampled.append(item)
+                yield epoch, item.rows
+
         loader = DataLoader(
             self.reader,
             batch_size=None,
-            sampler=todo,
+            sampler=sample(),
             num_workers=self.loader_workers,
             collate_fn=_as_it_is,
             pin_memory=session.device.type == "cuda",
@@ -203,10 +194,13 @@ class _Loop:
             generator=torch.Generator(),
         )
         read = iter(loader)
-        for item in todo.of_batches():
+        while True:
             with session.span("data"):
-                batch = on_device(next(read), session.device)
-            yield item, batch
+                batch = next(read, END)
+                if batch is END:
+                    break
+                batch = on_device(batch, session.device)
+            yield sampled.popleft(), batch
 
 
 def _all_batches(loop: _Loop, position: Position, count: int | None) -> Iterator[Any]:
