@@ -18,6 +18,7 @@ PROCESSORS = (
 UNSUPPORTED = ("TensorFlow", "MXNet", "Chainer", "XGBoost", "RLEstimator", "PySparkProcessor")
 UNSUPPORTED_TOO = ("TensorFlowProcessor", "XGBoostProcessor", "MXNetProcessor", "SparkJarProcessor")
 CLASSES = (*TRAININGS, *PROCESSORS, *UNSUPPORTED, *UNSUPPORTED_TOO)
+STEPS = ("ProcessingStep", "TrainingStep")
 STARTS = ("fit", "run", "train")
 OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -163,7 +164,8 @@ class _Reader:
                 case ast.Subscript(value=table, slice=ast.Constant(value=name)):
                     known = names.get(ast.unparse(table))
                     if isinstance(known, dict):
-                        known[name] = self._value(value, names)
+                        # A new one, by which a branch is seen to change it.
+                        names[ast.unparse(table)] = {**known, name: self._value(value, names)}
                 case _:
                     names[key] = self._value(value, names)
 
@@ -172,6 +174,8 @@ class _Reader:
             if isinstance(node, ast.Call):
                 self._job(node, names)
         for node in ast.walk(statement):
+            if isinstance(node, ast.Call) and self._sdk_name(node.func) in STEPS:
+                self._read_step(node, names)
             match node:
                 case ast.Call(func=ast.Attribute(value=owner, attr=method)):
                     job = self.jobs.get(id(owner)) or self._by_name.get(ast.unparse(owner))
@@ -184,6 +188,21 @@ class _Reader:
                     elif method in STARTS:
                         job.is_started = True
                         job.arguments |= self._arguments(node, method, names, job)
+
+    def _read_step(self, node: ast.Call, names: dict[str, Any]) -> None:
+        """Read a step of a pipeline, which has the arguments of ``fit`` or ``run``."""
+        given = self._arguments(node, "", names, None)
+        owners = [each.value for each in node.keywords if each.arg in ("processor", "estimator")]
+        for owner in owners:
+            job = self.jobs.get(id(owner)) or self._by_name.get(ast.unparse(owner))
+            if job is not None:
+                job.is_started = True
+                given["arguments"] = given.get("job_arguments")
+                job.arguments |= {
+                    name: given[name]
+                    for name in ("code", "inputs", "outputs", "arguments")
+                    if given.get(name) is not None
+                }
 
     def _job(self, node: ast.Call, names: dict[str, Any]) -> None:
         name = self._sdk_name(node.func)

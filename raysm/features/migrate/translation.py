@@ -95,9 +95,9 @@ REASONS: Mapping[str, str] = {
     "model_uri": "--input model=URI",
 }
 IGNORED = (
-    "sagemaker_session session wait logs job_name entry_point source_dir inputs outputs code "
-    "arguments distribution distributed distributed_runner metric_definitions tags "
-    "input_data_config entrypoint disable_profiler enable_sagemaker_metrics "
+    "script_mode sagemaker_session session wait logs job_name entry_point source_dir inputs "
+    "outputs code arguments distribution distributed distributed_runner metric_definitions "
+    "tags input_data_config entrypoint disable_profiler enable_sagemaker_metrics "
     "source_code.source_dir source_code.entry_script source_code.command "
     "source_code.requirements source_code.args local_container_root container_entry_point "
     "container_arguments"
@@ -173,7 +173,7 @@ def translate(job: FoundJob) -> Translation:
     if job.name in PROCESSORS:
         _take_processing(result, arguments)
     else:
-        _take_training(result, arguments, job.name)
+        _take_training(result, arguments, job)
     instance = str(result.options.get("cluster.instance_type"))
     if instance in ("local", "local_gpu"):
         del result.options["cluster.instance_type"]
@@ -231,7 +231,8 @@ def _take_tags_and_metrics(result: Translation, arguments: Mapping[str, Any]) ->
         result.remarks.append(("metric_definitions", "not constant"))
 
 
-def _take_training(result: Translation, arguments: Mapping[str, Any], name: str) -> None:
+def _take_training(result: Translation, arguments: Mapping[str, Any], job: FoundJob) -> None:
+    name = job.name
     prefix = "source_code." if name == "ModelTrainer" else ""
     result.script = arguments.get(f"{prefix}{'entry_script' if prefix else 'entry_point'}")
     result.source_dir = arguments.get(f"{prefix}source_dir")
@@ -244,9 +245,13 @@ def _take_training(result: Translation, arguments: Mapping[str, Any], name: str)
         words = command if isinstance(command, list) else ["bash", "-c", command]
         result.script = [*words, *_list(arguments.get("container_arguments"))]
         result.is_command = True
+    if result.script is None and job.unknown:
+        result.script = job.unknown[0]
     if result.script is None and not result.impossible:
         image = result.options.get("aws.image")
-        if image is None or re.search(r"retrieve\(|get_image_uri\(", str(image)):
+        if name not in ("Estimator", "ModelTrainer"):
+            result.impossible = "it has no entry_point"
+        elif image is None or re.search(r"retrieve\(|get_image_uri\(", str(image)):
             result.impossible = "built-in algorithms run only in SageMaker's own images"
         else:
             result.script = ["train"]

@@ -157,6 +157,25 @@ def test_a_name_that_a_branch_or_a_loop_assigns_is_not_constant():
     assert [(name, value.line) for name, value in job.unknown] == [("cluster.instance_type", 2)]
 
 
+def test_a_step_of_a_pipeline_starts_its_processor():
+    step = PROCESSOR.replace(
+        ").run(\n    code", ")\nstep = ProcessingStep(\n    name='Clean', processor=processor, code"
+    )
+    step = step.replace("ScriptProcessor(\n", "processor = ScriptProcessor(\n").replace(
+        "arguments=", "job_arguments="
+    )
+    (job,) = jobs_of(f"from sagemaker.workflow.steps import ProcessingStep\n{step}")
+    assert shlex.split(" ".join(command_lines(job))) == shlex.split(PROCESSOR_COMMAND)
+
+
+def test_a_table_that_a_branch_changes_is_not_constant():
+    text = TRAINER.replace('{"layers": [2, 3]}', "table")
+    (job,) = jobs_of(f"table = {{}}\ntable['a'] = 1\n{text}")
+    assert job.options["hyperparameters"] == {"a": 1}
+    (job,) = jobs_of(f"table = {{}}\nif is_test():\n    table['a'] = 1\n{text}")
+    assert [name for name, _ in job.unknown] == ["hyperparameters"]
+
+
 def test_arguments_without_an_equal_are_named_each_with_a_reason_or_a_substitute():
     (job,) = jobs_of(PYTORCH)
     assert {name for name, _ in job.remarks} == {
