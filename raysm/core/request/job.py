@@ -234,6 +234,7 @@ class JobRequest:
                     f"or beginning with {OWN_PREFIX!r}); give yours another name"
                 )
         check_channels(self.workload, self.inputs, self.cluster.size)
+        self.workload.check_types(self.cluster.types)
         if not PROJECT_PATTERN.fullmatch(self.project):
             raise InvalidRequest(
                 f"the project {self.project!r} is not 1-63 letters, digits, '.', '-', "

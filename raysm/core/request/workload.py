@@ -14,7 +14,7 @@ import importlib
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias
 
@@ -371,6 +371,13 @@ class Workload:
 
         Raises:
             InvalidRequest: The message names the channel, the problem and the remedy.
+        """
+
+    def check_types(self, instance_types: Sequence[str]) -> None:
+        """Check that instances of each of these types can run the workload.
+
+        Raises:
+            InvalidRequest: The message names the type, the problem and the remedy.
         """
 
     def workers_ahead(self, gpus: int) -> int | None:

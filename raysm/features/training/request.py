@@ -1,6 +1,6 @@
 """Trainings: a script for torchrun, and a training loop."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
@@ -11,6 +11,11 @@ from raysm.errors import InvalidRequest
 
 Precision = Literal["fp32", "bf16"]
 """The default precision of ``training.prepare``."""
+
+WITHOUT_BF16: Mapping[str, str] = {"g4dn": "T4", "p3": "V100", "p3dn": "V100"}
+"""Families of GPUs before compute capability 8.0, from which on they have it.
+https://docs.nvidia.com/cuda/cuda-c-programming-guide/#arithmetic-instructions"""
+FIRST_CAPABILITY_WITH_BF16 = (8, 0)
 
 RAY_VARIABLES: Mapping[str, str] = {
     # At Ray's default of 15 every daemon would run before the training, and without root it cannot
@@ -141,3 +146,12 @@ class TrainLoop(PickledWorkload):
             raise InvalidRequest(
                 f"DataParallel: precision is 'fp32' or 'bf16', got {self.precision!r}"
             )
+
+    def check_types(self, instance_types: Sequence[str]) -> None:
+        for name in instance_types:
+            family = name.removeprefix("ml.").partition(".")[0]
+            if self.precision == "bf16" and family in WITHOUT_BF16:
+                raise InvalidRequest(
+                    f"DataParallel: precision='bf16' on {name}, whose {WITHOUT_BF16[family]} GPUs "
+                    "do not compute in bfloat16; use precision='fp32', or a type from g5 or p4d on"
+                )

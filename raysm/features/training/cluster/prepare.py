@@ -35,7 +35,7 @@ from raysm.features.training.cluster.parallel.optimizers import (
 from raysm.features.training.cluster.parallel.parallelize import Parallelizer
 from raysm.features.training.cluster.parallel.tensors import Plan
 from raysm.features.training.cluster.parallel.trainer import Trainer
-from raysm.features.training.request import Precision
+from raysm.features.training.request import FIRST_CAPABILITY_WITH_BF16, Precision
 
 
 def prepare(
@@ -113,6 +113,8 @@ def prepare(
         raise InvalidRequest("training.prepare was called already; one process trains one model")
     precision = precision or session.precision
     _check(parallel, precision, accumulate, compile, max_norm, divisor)
+    if session.device.type == "cuda":
+        check_capability(precision, torch.cuda.get_device_capability(session.device))
     if compile:
         check_compiler(session.device)
     layout = parallel.layout(session.world_size)
@@ -242,6 +244,23 @@ def _check(
         raise InvalidRequest(
             f"compile=True with tensor={parallel.tensor}: blocks whose tensors are cut are not "
             "compiled; leave compile out, or cut by shard or pipeline"
+        )
+
+
+def check_capability(precision: str, capability: tuple[int, int]) -> None:
+    """Check that a GPU of this compute capability computes in a precision.
+
+    On an older GPU torch would compute in bfloat16 without the fast units, many times slower.
+
+    Raises:
+        InvalidRequest: It does not.
+    """
+    if precision == "bf16" and capability < FIRST_CAPABILITY_WITH_BF16:
+        raise InvalidRequest(
+            "precision='bf16' needs a GPU of compute capability "
+            f"{'.'.join(map(str, FIRST_CAPABILITY_WITH_BF16))}, and this one has "
+            f"{'.'.join(map(str, capability))}: use precision='fp32', or an instance type from g5 "
+            "or p4d on"
         )
 
 

@@ -1,5 +1,7 @@
 """What ``prepare`` refuses before anything is changed; computing on data that nothing is learned from."""
 
+import contextlib
+
 import pytest
 import torch
 from torch import nn
@@ -10,7 +12,7 @@ from raysm import training
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.features.training.cluster.degrees import Parallel
 from raysm.features.training.cluster.loop import session as sessions
-from raysm.features.training.cluster.prepare import evaluate, prepare
+from raysm.features.training.cluster.prepare import check_capability, evaluate, prepare
 
 
 def parts():
@@ -73,3 +75,14 @@ def test_a_batch_norm_that_gets_one_row_is_named_with_the_batch(ranks, workers, 
         assert isinstance(refusal, InvalidInput)
         assert "batch norm" in str(refusal)
         assert f"rows: 2, workers: {workers}" in str(refusal)
+
+
+@pytest.mark.parametrize(
+    ("capability", "is_taken"), [((7, 5), False), ((8, 0), True), ((10, 0), True)]
+)
+def test_bf16_needs_a_gpu_that_computes_in_it(capability, is_taken):
+    with (
+        contextlib.nullcontext() if is_taken else pytest.raises(InvalidRequest, match=r"8\.0.*7\.5")
+    ):
+        check_capability("bf16", capability)
+    check_capability("fp32", capability)
