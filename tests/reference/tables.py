@@ -45,7 +45,7 @@ def columns() -> str:
 
 def ends() -> str:
     rows = [
-        [f"`{each.name}`", f"`{each.then}`", "yes" if each.uses_retry else "", each.advice]
+        [f"`{each.name}`", f"`{each.row_state}`", "yes" if each.uses_retry else "", each.advice]
         for each in endings.ENDINGS.values()
     ]
     return table(["end", "the row then", "uses a retry", "what to do"], rows)

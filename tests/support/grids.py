@@ -136,7 +136,7 @@ class Bench:
         assert overlaps(self.regions.values()) == []
         states = self.store.states()
         if ended:
-            assert {TaskState(state).final for state in states} <= {True}, states
+            assert {TaskState(state).is_final for state in states} <= {True}, states
         books = sum(region.usd() for region in self.regions.values())
         assert abs(self.store.money(self.clock.now).spent_usd - books) < 0.005, (
             self.store.money(0),

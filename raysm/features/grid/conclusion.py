@@ -9,7 +9,7 @@ from typing import Any
 
 from raysm.core.client.job.description import Description
 from raysm.features.grid.capacity import back_off_region, learn_quota, record_refusal, record_start
-from raysm.features.grid.endings import Verdict, ending, same_reason
+from raysm.features.grid.endings import Verdict, find_ending, reason_key
 from raysm.features.grid.schema import GridRecord, TaskRecord
 from raysm.features.grid.store import Store
 from raysm.features.grid.task import Attempt, AttemptState, TaskState, most_billed_s
@@ -99,7 +99,7 @@ def settle(store: Store, attempt: Attempt) -> None:
         if attempt.spot
         else 0.0
     )
-    store.add_cost(attempt, saved, is_waste=ending(attempt.ending).is_waste)
+    store.add_cost(attempt, saved, is_waste=find_ending(attempt.ending).is_waste)
 
 
 def end_orphan(store: Store, name: str, description: Description | None, now: float) -> None:
@@ -168,23 +168,23 @@ def _judge_place(store: Store, attempt: Attempt, verdict: Verdict, now: float) -
 
 def _move_row(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
     record = store.task(attempt.task)
-    kind = verdict.ending
-    state = kind.then
+    ending = verdict.ending
+    state = ending.row_state
     reason = verdict.reason
     changes: dict[str, Any] = {}
-    if kind.stays:
+    if ending.binds_region:
         store.bind(record.task, attempt.region)
     if state is TaskState.WAITING:
         state, why = _state_after(store, record, verdict)
         reason = _noted(reason, why)
-        changes["retries_left"] = record.retries_left - kind.uses_retry
+        changes["retries_left"] = record.retries_left - ending.uses_retry
     # The user stopped the grid while the job ended in another way.
     if attempt.wish == "user" and state is TaskState.WAITING:
         state = TaskState.STOPPED
     if state is TaskState.DONE and attempt.interruptions:
         reason = "; ".join(filter(None, (reason, interruptions_text(attempt))))
-    if state is TaskState.FAILED and kind.advice:
-        reason = _noted(reason, kind.advice.replace("NAME", store.grid().name))
+    if state is TaskState.FAILED and ending.advice:
+        reason = _noted(reason, ending.advice.replace("NAME", store.grid().name))
     store.move_task(record.task.key, TaskState.PLACED, state, now, reason=reason, **changes)
 
 
@@ -195,18 +195,18 @@ def _noted(reason: str, note: str) -> str:
 
 def _state_after(store: Store, record: TaskRecord, verdict: Verdict) -> tuple[TaskState, str]:
     """Return WAITING if the row is tried again, else FAILED and why."""
-    kind = verdict.ending
-    if kind.uses_retry and record.retries_left < 1:
+    ending = verdict.ending
+    if ending.uses_retry and record.retries_left < 1:
         return TaskState.FAILED, "its retries are used up"
-    if kind.max_count or kind.max_started:
+    if ending.max_count or ending.max_started:
         counted = (
             each for each in store.attempts(record.task.key) if each.number > record.forgiven
         )
-        alike = [each for each in counted if each.ending == kind.name]
+        alike = [each for each in counted if each.ending == ending.name]
         started = sum(each.started_s is not None for each in alike)
-        if kind.max_count and len(alike) >= kind.max_count:
+        if ending.max_count and len(alike) >= ending.max_count:
             return TaskState.FAILED, f"{len(alike)} attempts ended like this"
-        if kind.max_started and started >= kind.max_started:
+        if ending.max_started and started >= ending.max_started:
             return (
                 TaskState.FAILED,
                 f"{started} jobs ended like this after their instances had started",
@@ -223,12 +223,12 @@ def reason_to_pause(store: Store, grid: GridRecord) -> str | None:
     telling = [
         end
         for end in store.first_ends(limit * ENDS_READ_PER_LIMIT)
-        if ending(end.ending).pauses_grid or end.started_s is not None
+        if find_ending(end.ending).is_users_error or end.started_s is not None
     ]
     ends = telling[:limit]
-    if len(ends) < limit or not all(ending(end.ending).pauses_grid for end in ends):
+    if len(ends) < limit or not all(find_ending(end.ending).is_users_error for end in ends):
         return None
-    if len({same_reason(end.reason) for end in ends}) > 1:
+    if len({reason_key(end.reason) for end in ends}) > 1:
         return None
     first_line = ends[0].reason.partition("\n")[0]
     return (

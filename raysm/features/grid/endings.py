@@ -23,14 +23,20 @@ from raysm.features.grid.task import Attempt, TaskState
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ending:
+    """A class of ways in which an attempt ends, and what follows for the row and the place."""
+
     name: str = field(kw_only=False)
-    then: TaskState = TaskState.WAITING
+    row_state: TaskState = TaskState.WAITING
+    """The row's state after it. A waiting row may fail instead, by the limits below."""
     is_end: bool = True
     """True if the attempt has ended; otherwise the same Create is sent again."""
     is_doubtful: bool = False
+    """True if the job may exist although Create has failed."""
     is_throttle: bool = False
+    """True if the service refuses the rate of calls, and not this one."""
     uses_retry: bool = False
-    pauses_grid: bool = False
+    """True if it counts against the row's retries."""
+    is_users_error: bool = False
     """True for errors of the user: the grid pauses if its first jobs all end like this for the same
     reason."""
     is_capacity: bool = False
@@ -38,21 +44,24 @@ class Ending:
     backoff_after: int = 0
     """Consecutive endings after which the grid backs off from the place; 0 means never."""
     max_count: int = 0
-    """Endings of this class after which the task fails; 0 is no limit."""
+    """Endings of this class after which the row fails; 0 is no limit."""
     max_started: int = 0
     """Like ``max_count``, for attempts that got their instances and so cost money."""
     closes_region: bool = False
-    stays: bool = False
+    """True if no row is sent to the region for a while."""
+    binds_region: bool = False
     """True if later attempts must be in the same region: the row's checkpoints are in its
     bucket."""
     is_waste: bool = True
+    """True if the attempt's cost counts as wasted."""
     advice: str = ""
+    """What the user can do, after the reason of a row that failed."""
 
 
 ENDINGS: dict[str, Ending] = {
     each.name: each
     for each in (
-        Ending("OK", then=TaskState.DONE, is_waste=False),
+        Ending("OK", row_state=TaskState.DONE, is_waste=False),
         # It costs nothing, and says nothing about the place.
         Ending("THROTTLED", is_end=False, is_throttle=True, advice="the grid sends more slowly"),
         Ending(
@@ -81,8 +90,8 @@ ENDINGS: dict[str, Ending] = {
         # No retry: see DETERMINISTIC.
         Ending(
             "ERROR",
-            then=TaskState.FAILED,
-            pauses_grid=True,
+            row_state=TaskState.FAILED,
+            is_users_error=True,
             advice=(
                 "the same program would fail again: "
                 "correct it, or the row, then raysm grid retry NAME"
@@ -91,13 +100,13 @@ ENDINGS: dict[str, Ending] = {
         Ending(
             "USER",
             uses_retry=True,
-            pauses_grid=True,
+            is_users_error=True,
             advice="read the job's log, correct the program, then raysm grid retry NAME",
         ),
         Ending(
             "INVALID",
-            then=TaskState.FAILED,
-            pauses_grid=True,
+            row_state=TaskState.FAILED,
+            is_users_error=True,
             advice="correct the request or the row",
         ),
         Ending(
@@ -107,17 +116,22 @@ ENDINGS: dict[str, Ending] = {
         ),
         # The row's checkpoint is in the bucket of this region.
         Ending(
-            "TIME", uses_retry=True, stays=True, advice="raise max_runtime_s, or keep checkpoints"
+            "TIME",
+            uses_retry=True,
+            binds_region=True,
+            advice="raise max_runtime_s, or keep checkpoints",
         ),
         # A further attempt would have the same cap.
         Ending(
             "BUDGET",
-            then=TaskState.FAILED,
-            stays=True,
+            row_state=TaskState.FAILED,
+            binds_region=True,
             advice="raise max_cost of the jobs, then raysm grid retry NAME",
         ),
         Ending("LEFT", is_waste=False, advice="the row goes to another region of the grid"),
-        Ending("STOPPED", then=TaskState.STOPPED, advice="raysm grid retry NAME queues it again"),
+        Ending(
+            "STOPPED", row_state=TaskState.STOPPED, advice="raysm grid retry NAME queues it again"
+        ),
         # Another user's job has this name; the next attempt has another name.
         Ending(
             "CLASH",
@@ -133,13 +147,15 @@ ENDINGS: dict[str, Ending] = {
 }
 
 
-def ending(name: str) -> Ending:
+def find_ending(name: str) -> Ending:
     return ENDINGS.get(name, ENDINGS["UNKNOWN"])
 
 
 def region_of_checkpoints(attempts: Sequence[Attempt]) -> str | None:
     """Return the region whose bucket has a row's checkpoints; None if the row has none."""
-    return next((each.region for each in reversed(attempts) if ending(each.ending).stays), None)
+    return next(
+        (each.region for each in reversed(attempts) if find_ending(each.ending).binds_region), None
+    )
 
 
 REFUSALS: tuple[tuple[str, str, str], ...] = (
@@ -288,7 +304,7 @@ def shortened(reason: str, length: int) -> str:
     return f"{begin} … {reason[len(begin) + 3 - length :]}"
 
 
-def same_reason(reason: str) -> str:
+def reason_key(reason: str) -> str:
     """Return the first line without what differs between jobs, such as numbers and host names."""
     lines = reason.strip().splitlines()
     return re.sub(r"\S*\d\S*", "#", lines[0]) if lines else ""

@@ -133,11 +133,11 @@ def _pause_s(attempt: Attempt, verdict: Verdict) -> float:
 
 
 def _refused(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
-    kind = verdict.ending
-    if kind.is_end:
+    ending = verdict.ending
+    if ending.is_end:
         refuse(store, attempt, verdict, now)
         return
-    doubtful = attempt.is_doubtful or kind.is_doubtful
+    doubtful = attempt.is_doubtful or ending.is_doubtful
     retry_s = now + _pause_s(attempt, verdict)
     changes = {
         "calls": attempt.calls + 1,
@@ -148,5 +148,5 @@ def _refused(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> No
     store.move(
         attempt, now, state=AttemptState.MAYBE if doubtful else AttemptState.INTENDED, **changes
     )
-    if kind.closes_region:
+    if ending.closes_region:
         back_off_region(store, attempt.region, verdict.reason, now)

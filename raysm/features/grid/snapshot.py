@@ -86,7 +86,7 @@ class Snapshot:
     @property
     def left(self) -> int:
         """Rows that wait or run."""
-        return sum(count for state, count in self.states.items() if not TaskState(state).final)
+        return sum(count for state, count in self.states.items() if not TaskState(state).is_final)
 
     @property
     def left_s(self) -> float | None:
@@ -147,7 +147,7 @@ def snapshot(store: Store, now: float) -> Snapshot:
         rate=_rate(store, now),
         rates=tuple(tuple(row) for row in rates),
         highest_rate=float(max((value for _, value in rates), default=0.0)),
-        done_per_hour=_pace(store, now, is_over=all(TaskState(state).final for state in states)),
+        done_per_hour=_pace(store, now, is_over=all(TaskState(state).is_final for state in states)),
         is_free=not billed,
     )
 
@@ -209,7 +209,7 @@ def _blocks(store: Store, now: float) -> tuple[Block, ...]:
 
 
 def _reasons(store: Store) -> tuple[tuple[str, int], ...]:
-    ended = [state.value for state in TaskState if state.final and state is not TaskState.DONE]
+    ended = [state.value for state in TaskState if state.is_final and state is not TaskState.DONE]
     marks = ", ".join("?" * len(ended))
     rows = store.database.connection.execute(
         # By the first line: the tracebacks below it have paths of their own jobs.

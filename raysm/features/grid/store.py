@@ -333,7 +333,7 @@ class Store:
     def requeue(self, states: Iterable[str], now: float) -> int:
         """Queue the rows in these final states again, with all their retries; return the count."""
         retries = self.grid().rules.retries
-        chosen = [state for state in states if TaskState(state).final]
+        chosen = [state for state in states if TaskState(state).is_final]
         with self.database.transaction("again", fenced=False):
             ended = f"state IN ({', '.join('?' * len(chosen))})"
             number = int(self._value(f"SELECT count(*) FROM task WHERE {ended}", *chosen))

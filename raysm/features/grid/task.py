@@ -16,11 +16,10 @@ from raysm.errors import InvalidRequest
 Value: TypeAlias = str | int | float | bool | None
 """Types of a column's values: those that JSON, SQL and templates share."""
 
-HASH_CHARACTERS = 8
-
 ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 """Of names that are drawn or hashed: base 32 in lower case, without 1 and l, which look alike."""
 
+HASH_CHARACTERS = 8
 """Length of a key's hash in a job's name: with 40 bits, two of 100,000 rows share one in 1 grid of
 200."""
 
@@ -54,7 +53,7 @@ class TaskState(StrEnum):
     """No place can ever take it."""
 
     @property
-    def final(self) -> bool:
+    def is_final(self) -> bool:
         """Whether nothing more happens to the row by itself."""
         return self not in (TaskState.WAITING, TaskState.PLACED)
 
@@ -364,7 +363,9 @@ class Difference:
             taken = ", ".join(
                 f"{name} was {old!r}, is {new!r}" for name, (old, new) in self.changes.items()
             )
-            retry = f"; to run it again: raysm grid retry {self.grid}" if self.state.final else ""
+            retry = (
+                f"; to run it again: raysm grid retry {self.grid}" if self.state.is_final else ""
+            )
             return f"{self.key} takes the corrected values of the source: {taken}{retry}"
         if self.state is TaskState.PLACED:
             return f"{self.key} {self.text}; its open job keeps the recorded values"

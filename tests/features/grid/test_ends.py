@@ -17,7 +17,7 @@ from raysm.features.grid.endings import (
     classify_end,
     classify_refusal,
     parse_quota,
-    same_reason,
+    reason_key,
     shortened,
 )
 from raysm.features.grid.market import Offer, Place
@@ -343,7 +343,7 @@ def test_a_job_that_its_cap_ended_is_not_tried_again():
         job(Status.STOPPED, secondary=SecondaryStatus.MAX_RUNTIME_EXCEEDED), answer=answer
     )
     verdict = classify_end(ended)
-    assert (verdict.ending.name, verdict.ending.then) == ("BUDGET", TaskState.FAILED)
+    assert (verdict.ending.name, verdict.ending.row_state) == ("BUDGET", TaskState.FAILED)
     assert verdict.reason == "stopped: its budget of 5 USD is used"
 
 
@@ -373,11 +373,11 @@ def test_a_quota_is_learned_from_the_words_of_its_refusal():
 
 def test_two_jobs_fail_for_one_reason_whatever_their_hosts_and_numbers():
     first = "AlgorithmError: KeyError: 'lr' at algo-1:1234, exit code: 1\nmore"
-    assert same_reason(first) == same_reason(
+    assert reason_key(first) == reason_key(
         "AlgorithmError: KeyError: 'lr' at algo-2:99, exit code: 1"
     )
-    assert same_reason(first) != same_reason("AlgorithmError: MemoryError")
-    assert same_reason("") == ""
+    assert reason_key(first) != reason_key("AlgorithmError: MemoryError")
+    assert reason_key("") == ""
 
 
 def test_a_long_reason_keeps_its_last_line():

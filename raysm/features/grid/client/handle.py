@@ -47,6 +47,7 @@ from raysm.features.grid.views.watching import NO_NOTEBOOK, GridWatch
 STATUS = {
     TaskState.DONE: Status.COMPLETED,
     TaskState.FAILED: Status.FAILED,
+    TaskState.IMPOSSIBLE: Status.FAILED,
     TaskState.STOPPED: Status.STOPPED,
     TaskState.PLACED: Status.IN_PROGRESS,
     # The row's last job failed, and the row is tried again.

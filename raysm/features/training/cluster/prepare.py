@@ -77,9 +77,8 @@ def prepare(
             checkpoints. One that takes a metric (``ReduceLROnPlateau``) is only kept: step it with
             a value of ``training.evaluate``.
         accumulate: A worker computes its slice of a batch in this many pieces, one after the other,
-            and adds up their
-            gradients: the same step with the activations of one piece in memory. A pipeline has
-                micro-batches instead.
+            and adds up their gradients: the same step with the activations of one piece in memory.
+            A pipeline has micro-batches instead.
         blocks: Name of the Sequential or ModuleList whose children are the units in which the model
             is cut into stages, sharded, and computed again; or the names of the modules at which
             the second, third … stage begins. None takes the model itself, if it is a Sequential,

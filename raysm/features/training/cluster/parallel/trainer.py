@@ -81,6 +81,7 @@ class Trainer(RankModel):
     """The loss of a batch was compared with those of its halves, in a step or an evaluation."""
 
     def step(self, batch: Any) -> float:
+        """Train on this rank's slice of a batch; return the mean loss of the whole batch."""
         session = self.session
         session.rounds += 1
         if not self.has_compared_data:
