@@ -26,8 +26,9 @@ from raysm.instance.head import Head
 from raysm.instance.instance import Instance, prepare
 from raysm.instance.log import emit_event, remark
 from raysm.instance.outputs import warn_of_lost_files
-from raysm.instance.resources import PeakMemory
+from raysm.instance.resources import PeakMemory, has_efa
 from raysm.instance.scratch import settle_scratch
+from raysm.instance.transport import describe_transport
 from raysm.instance.worker import Worker
 
 
@@ -114,3 +115,21 @@ async def _check_gpus(instance: Instance, role: Head | Worker, children: Childre
         )
     except InvalidConfig as error:
         role.fail(error)
+        return
+    _say_transport(instance)
+
+
+def _say_transport(instance: Instance) -> None:
+    """Say once how NCCL connects the GPUs of several instances, and warn where it is slow."""
+    is_distributed = "torch" in instance.request.packages and instance.cluster.size > 1
+    if not instance.capacity.gpus or not is_distributed:
+        return
+    transport, warning = describe_transport(
+        instance.ray_environment(),
+        efa=has_efa(),
+        interface=instance.environment.network_interface,
+    )
+    if instance.name == instance.head:
+        remark(f"NCCL connects the instances by {transport}")
+    if warning:
+        remark(f"warning: {instance.name}: {warning}")
