@@ -15,8 +15,8 @@ from raysm.features.training.cluster.checkpoint.checkpoints import Checkpoints, 
 from raysm.features.training.cluster.degrees import Layout, Parallel
 from raysm.features.training.cluster.engines.mean_loss import Divisor, Loss, MeanLoss
 from raysm.features.training.cluster.loop import learning_rate
-from raysm.features.training.cluster.loop.batch import seed_all
 from raysm.features.training.cluster.loop.learning_rate import check_scheduler
+from raysm.features.training.cluster.loop.random_state import seed_all
 from raysm.features.training.cluster.loop.sampler import one_pass
 from raysm.features.training.cluster.loop.session import current
 from raysm.features.training.cluster.measure import measure

@@ -41,7 +41,7 @@ from raysm.features.training.cluster.checkpoint.manifest import (
     step_of,
 )
 from raysm.features.training.cluster.checkpoint.shards import CheckpointTransfer
-from raysm.features.training.cluster.loop.batch import (
+from raysm.features.training.cluster.loop.random_state import (
     capture_state,
     restore_state,
     seed_all,

@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils import _pytree as pytree
 
 from raysm.errors import InvalidRequest
-from raysm.features.training.cluster.loop.batch import capture_state, restore_state
+from raysm.features.training.cluster.loop.random_state import capture_state, restore_state
 
 Loss = Callable[[Any, Any], torch.Tensor]
 """(output, target) -> the mean over the rows, or over what the divisor counts; a scalar."""

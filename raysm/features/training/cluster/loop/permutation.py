@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 import torch
 
-from raysm.features.training.cluster.loop.batch import seed_of
 from raysm.features.training.cluster.loop.position import DataOrder
+from raysm.features.training.cluster.loop.random_state import seed_of
 
 MAX_PERMUTED = 1 << 24
 """Rows of the largest data set that is permuted, which takes 128 MiB."""

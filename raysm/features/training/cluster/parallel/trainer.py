@@ -29,13 +29,9 @@ from raysm.features.training.cluster.degrees import Layout, Parallel
 from raysm.features.training.cluster.engines.full_model import Engine, averages_of_first, no_sums
 from raysm.features.training.cluster.engines.gradients import clip
 from raysm.features.training.cluster.engines.mean_loss import MeanLoss
-from raysm.features.training.cluster.loop.batch import (
-    capture_state,
-    inputs_and_target,
-    restore_state,
-    rows_of,
-)
+from raysm.features.training.cluster.loop.batch import inputs_and_target, rows_of
 from raysm.features.training.cluster.loop.learning_rate import needs_metric
+from raysm.features.training.cluster.loop.random_state import capture_state, restore_state
 from raysm.features.training.cluster.loop.session import Session
 from raysm.features.training.cluster.parallel.optimizers import readable, stateful, trained
 

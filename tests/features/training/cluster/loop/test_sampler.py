@@ -5,13 +5,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
+from torch.utils.data import Dataset, Subset, TensorDataset
 
-from raysm.errors import InvalidInput, InvalidRequest
+from raysm.errors import InvalidRequest
 from raysm.features.training.cluster.loop import session as sessions
-from raysm.features.training.cluster.loop.batch import Reader, inputs_and_target, seed_of
 from raysm.features.training.cluster.loop.permutation import MAX_PERMUTED, epoch_rows
 from raysm.features.training.cluster.loop.position import DataOrder
+from raysm.features.training.cluster.loop.random_state import seed_of
 from raysm.features.training.cluster.loop.sampler import batches, slices
 
 
@@ -248,32 +248,3 @@ def test_drop_last_leaves_out_a_last_batch_that_is_smaller_and_no_other(
 def test_what_makes_no_batches_is_refused_before_the_first(session, dataset, given, named):
     with pytest.raises(InvalidRequest, match=named):
         batches(dataset, **given)
-
-
-@pytest.mark.parametrize("batch", [torch.zeros(2), {"x": 1, "y": 2}, (torch.zeros(2),), []])
-def test_what_has_no_target_is_refused(batch):
-    with pytest.raises(InvalidInput, match=f"{type(batch).__name__}.*tuple"):
-        inputs_and_target(batch)
-
-
-class Augmented:
-    """Adds a random number to each row."""
-
-    def __getitem__(self, row):
-        return row + random.random()
-
-
-class Sliced(Augmented):
-    """Reads several rows at once, all with the numbers of one."""
-
-    def __getitems__(self, rows):
-        return [self[row] for row in rows]
-
-
-@pytest.mark.parametrize("kind", [Augmented, Sliced])
-def test_what_a_row_draws_follows_from_seed_epoch_and_row_alone(kind):
-    together = Reader(kind(), 7, default_collate)[0, [3, 4, 5]]
-    alone = [Reader(kind(), 7, default_collate)[0, [row]].item() for row in (3, 4, 5)]
-    assert together.tolist() == alone
-    assert Reader(kind(), 7, default_collate)[1, [3]].item() != alone[0]
-    assert Reader(kind(), 8, default_collate)[0, [3]].item() != alone[0]
