@@ -78,7 +78,7 @@ class Engine(Protocol):
         loss, or whose slice another rank accounts for, return 0.
         """
 
-    def measure(self, batch: Any, metrics: Sequence[Metric]) -> torch.Tensor:
+    def metric_sums(self, batch: Any, metrics: Sequence[Metric]) -> torch.Tensor:
         """Return the sums of the metrics over the rows of this data rank's slice, as ``sums`` does.
 
         Ranks that do not have the outputs, or whose slice another rank accounts for, return zeros.
@@ -119,7 +119,7 @@ class FullModel:
         # All ranks of a tensor group have the same loss; the sum over all ranks must have it once.
         return loss if self.counts else torch.zeros_like(loss)
 
-    def measure(self, batch: Any, metrics: Sequence[Metric]) -> torch.Tensor:
+    def metric_sums(self, batch: Any, metrics: Sequence[Metric]) -> torch.Tensor:
         inputs, target = inputs_and_target(on_device(batch, self.device))
         with autocast(self.device, self.precision):
             # Not the wrapped model: DDP would overwrite the buffers of ranks in the middle of a

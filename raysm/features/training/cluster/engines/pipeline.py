@@ -169,7 +169,7 @@ class Pipeline:
             return torch.zeros((), device=self._session.device)
         return torch.stack([loss.detach() for loss in losses]).sum() / factor
 
-    def measure(self, batch: Any, metrics: Sequence[Metric]) -> torch.Tensor:
+    def metric_sums(self, batch: Any, metrics: Sequence[Metric]) -> torch.Tensor:
         inputs, target = inputs_and_target(on_device(batch, self._session.device))
         rows = rows_of((inputs, target))
         # Rounded up: nothing is learned, so the slices of an evaluation need not divide.

@@ -56,8 +56,8 @@ class Position:
     order: DataOrder | None = None
     """The order of the data that steps learned from; None before the first, or if the batches are
     the user's own."""
-    coming: BatchSlice | None = None
-    """The batch that was handed out last, from which the coming step learns; None if it is the
+    current: BatchSlice | None = None
+    """The batch that was handed out last, from which the next step learns; None if it is the
     user's own."""
     counts_epochs: bool = False
     is_trained: bool = False
@@ -88,7 +88,7 @@ class Position:
 
         It may if no other loop has handed out a batch.
         """
-        return self.coming is None and (
+        return self.current is None and (
             self.order is None or _find_change(self.order, order) is None
         )
 
@@ -98,22 +98,22 @@ class Position:
         A step learns from the current one.
         """
         # Loops may be nested: a validation inside of a training must give the step its batch back.
-        around = self.coming
+        around = self.current
         part: BatchSlice | None = None
         try:
             for part, batch in batches:
-                self.coming = part
+                self.current = part
                 yield batch
         finally:
             # Also if the caller breaks out. A loop that is closed late must not reset the batch of
             # another loop.
-            if self.coming is part:
-                self.coming = around
+            if self.current is part:
+                self.current = around
         return part is not None
 
     def learn(self) -> None:
         """Begin a step: at its end, a checkpoint holds what was learned from this batch."""
-        part = self.coming
+        part = self.current
         if part is None:
             return
         if self.order is not part.order:

@@ -105,11 +105,11 @@ class Session:
 
         So a smaller, uneven last batch gets its exact weight.
         """
-        return self.position.coming.share if self.position.coming else None
+        return self.position.current.share if self.position.current else None
 
     @property
     def slice_rows(self) -> int | None:
-        return self.position.coming.slice_rows if self.position.coming else None
+        return self.position.current.slice_rows if self.position.current else None
 
     def span(self, name: str) -> AbstractContextManager[Any]:
         return self.timer(name) if self.timer else contextlib.nullcontext()

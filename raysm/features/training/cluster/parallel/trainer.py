@@ -152,9 +152,9 @@ class Trainer(RankModel):
                 isinstance(cause, ValueError) and SINGLE_ROW in str(cause) for cause in causes
             ):
                 raise
-            coming = self.session.position.coming
+            current = self.session.position.current
             workers = self.layout.data_ranks
-            rows = rows_of(batch) if coming is None else coming.end - coming.begin
+            rows = rows_of(batch) if current is None else current.end - current.begin
             raise InvalidInput(
                 "a batch norm cannot train on a single row, which this batch leaves to a worker, "
                 f"piece or micro-batch (rows: {rows}, workers: {workers}); use "
@@ -167,11 +167,11 @@ class Trainer(RankModel):
         Else a rank would wait for one that has no batch left.
         """
         group = self.session.cpu_group
-        coming = self.session.position.coming
+        current = self.session.position.current
         if group is None:
             return
         fields = ("samples", "batch_size", "shuffle", "seed")
-        own = coming and {name: getattr(coming.order, name) for name in fields}
+        own = current and {name: getattr(current.order, name) for name in fields}
         orders: list[Any] = [None] * self.session.world_size
         dist.all_gather_object(orders, own, group=group)
         known = [(rank, order) for rank, order in enumerate(orders) if order is not None]
@@ -356,7 +356,7 @@ def means(
     functions = list(metrics.values())
     total = no_sums(functions)
     for batch in batches:
-        slice_sums = engine.measure(batch, functions)
+        slice_sums = engine.metric_sums(batch, functions)
         # A rank without a row of its own computes a row of another rank.
         if session.share is None or session.share > 0:
             total += slice_sums

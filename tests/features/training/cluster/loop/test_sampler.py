@@ -155,14 +155,14 @@ def test_batches_bring_every_row_once_an_epoch_and_tell_the_session_what_comes(s
     for inputs, doubled in batches(rows(), batch_size=4, epochs=2):
         assert doubled.tolist() == [2 * row for row in inputs.tolist()]
         seen += inputs.tolist()
-        coming = session.position.coming
-        places.append((coming.epoch, coming.begin, coming.end, session.share))
+        current = session.position.current
+        places.append((current.epoch, current.begin, current.end, session.share))
     assert sorted(seen[:10]) == sorted(seen[10:]) == list(range(10))
     assert seen[:10] != seen[10:]
     assert places == [
         (epoch, *ends, 1.0) for epoch in range(2) for ends in ((0, 4), (4, 8), (8, 10))
     ]
-    assert (session.position.coming, session.share) == (None, None)
+    assert (session.position.current, session.share) == (None, None)
 
 
 def several(dataset):
