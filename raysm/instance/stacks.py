@@ -101,7 +101,9 @@ def read_stacks(
         {
             pid: files[pid][0]
             for pid, process in described.items()
-            if answers or (process.busy > BUSY_SHARE and not _runs_own(process))
+            # One that is stopped, or that did not answer, would take all the time.
+            if not process.problem
+            and (answers or (process.busy > BUSY_SHARE and not _runs_own(process)))
         }
     )
     return [
@@ -409,6 +411,8 @@ class Collection:
     async def read(self, workers: Iterable[str], wanted: Wanted = LEAN) -> list[Snapshot]:
         """Return the snapshots of the head and ``workers``; one without an answer has a problem."""
         answer_s = SNAPSHOT_S + (NATIVE_S if wanted.native else 0.0)
+        if wanted.answers:
+            answer_s += WRITE_S + ANSWER_S
         async with self._reading:
             self._number += 1
             self._parts.clear()

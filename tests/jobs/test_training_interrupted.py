@@ -60,6 +60,8 @@ def kept_steps(store):
     return [manifest.step for manifest in read_manifests(store / "raysm" / "training").values()]
 
 
+# Seven starts of torch in two processes each, on a machine that may have other work.
+@pytest.mark.timeout(1800)
 @pytest.mark.long
 def test_stopped_and_killed_three_times_it_ends_with_the_weights_of_an_undisturbed_training(
     tmp_path,
@@ -68,7 +70,7 @@ def test_stopped_and_killed_three_times_it_ends_with_the_weights_of_an_undisturb
     with leaving_nothing(tmp_path):
         stopped = DataParallel(interrupted_loop.loop, config={"keeps": True, "hold": 4})
         with started(stopped, tmp_path / "1", store) as (job, log):
-            log.wait_for_text("holding after step 4")
+            log.wait_for_text("holding after step 4", jobs.ENDS_S)
             job.stop()
             assert job.wait(jobs.ENDS_S).status == "Stopped", log.text()
             assert (
@@ -78,9 +80,10 @@ def test_stopped_and_killed_three_times_it_ends_with_the_weights_of_an_undisturb
         config = {"keeps": True, "die": 8, "hold": 11}
         killed = DataParallel(interrupted_loop.loop, config=config, max_restarts=1)
         with started(killed, tmp_path / "2", store) as (job, log):
-            log.wait_for_text("goes on from the checkpoint of step 5 (epoch 0, 40 of 60 samples)")
-            log.wait_for_text("holding after step 11")
-            until(lambda: 9 in kept_steps(store), jobs.FORMING_S)
+            resumed = "goes on from the checkpoint of step 5 (epoch 0, 40 of 60 samples)"
+            log.wait_for_text(resumed, jobs.ENDS_S)
+            log.wait_for_text("holding after step 11", jobs.ENDS_S)
+            until(lambda: 9 in kept_steps(store), jobs.ENDS_S)
             job.kill("algo-2")
             assert job.wait(jobs.ENDS_S).status == "Failed", log.text()
             text = log.text()
