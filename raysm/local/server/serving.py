@@ -51,6 +51,7 @@ from raysm.local.server.objects import Objects
 from raysm.local.server.operations import Operations
 from raysm.local.server.records import Records
 from raysm.local.server.services import Cores, Services
+from raysm.local.server.stop_request import StopRequest
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -235,7 +236,7 @@ def serve(options: Options) -> None:
         ServerRecord.remove(options.home)
         for left in options.home.glob("server-*.sock"):
             left.unlink()
-        ending = threading.Event()
+        ending = StopRequest()
         started_s = time.time()
         clock = Clock(speed=scenario.speed, begun_s=started_s)
         records = Records(options.home, clock)
@@ -284,8 +285,7 @@ def serve(options: Options) -> None:
             unix_listener(options.home, f"server-{os.getpid()}.sock")
         )
         servers = HttpServer(options.port, app), UnixHttpServer(listener, app)
-        # The handler only sets an event, because this thread may hold a lock when a signal
-        # interrupts it.
+        # The handler does nothing else, because this thread may hold a lock when it is interrupted.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda number, frame: ending.set())
         try:
