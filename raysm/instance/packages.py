@@ -334,7 +334,7 @@ def _install_locked(
     uv = _find_uv(source, len(packages.locked), folder, environ)
     if uv is not None:
         try:
-            Uv(uv, source.pip, folder, environ).install(lines, site, source.options)
+            _install_by_uv(uv, source, lines, site, folder, environ)
             return "uv"
         except PipFailed as error:
             # uv does not read all settings of pip.
@@ -362,46 +362,47 @@ def _find_uv(source: _Source, count: int, folder: Path, environ: Mapping[str, st
     return str(folder / "uv" / "bin" / "uv")
 
 
-class Uv:
-    SETTINGS: Mapping[str, str] = {
-        "index-url": "UV_DEFAULT_INDEX",
-        "extra-index-url": "UV_INDEX",
-        "find-links": "UV_FIND_LINKS",
-        "trusted-host": "UV_INSECURE_HOST",
-        "no-index": "UV_NO_INDEX",
-        "cert": "SSL_CERT_FILE",
+UV_SETTINGS: Mapping[str, str] = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "trusted-host": "UV_INSECURE_HOST",
+    "no-index": "UV_NO_INDEX",
+    "cert": "SSL_CERT_FILE",
+}
+"""pip's settings, and the variables by which uv reads the same."""
+
+
+def _install_by_uv(
+    uv: str,
+    source: _Source,
+    lines: Sequence[str],
+    site: Path,
+    folder: Path,
+    environ: Mapping[str, str],
+) -> None:
+    listed = folder / "locked.txt"
+    listed.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    options = ["--quiet", "--no-deps", "--python", sys.executable, "--target", str(site)]
+    # With hashes it does not matter which of several indexes has a file.
+    options += ["--index-strategy", "unsafe-best-match", "-r", str(listed), *source.options]
+    # An index may have a token, which other users can read in arguments.
+    settings = {
+        UV_SETTINGS[name]: value.replace("\\n", " ").strip()
+        for name, value in source.pip.settings().items()
+        if name in UV_SETTINGS
     }
-    """pip's settings, and the variables by which uv reads the same."""
-
-    def __init__(self, program: str, pip: Pip, folder: Path, environ: Mapping[str, str]) -> None:
-        self._program = program
-        self._pip = pip
-        self._folder = folder
-        self._environ = environ
-
-    def install(self, lines: Sequence[str], site: Path, arguments: Sequence[str]) -> None:
-        listed = self._folder / "locked.txt"
-        listed.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        options = ["--quiet", "--no-deps", "--python", sys.executable, "--target", str(site)]
-        # With hashes it does not matter which of several indexes has a file.
-        options += ["--index-strategy", "unsafe-best-match", "-r", str(listed), *arguments]
-        # An index may have a token, which other users can read in arguments.
-        settings = {
-            self.SETTINGS[name]: value.replace("\\n", " ").strip()
-            for name, value in self._pip.settings().items()
-            if name in self.SETTINGS
-        }
-        cache = (warm_pool_cache(self._environ) or self._folder) / "uv"
-        done = subprocess.run(
-            [self._program, "pip", "install", *options],
-            env={"UV_CACHE_DIR": str(cache), **settings, **self._environ},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-        )
-        if done.returncode != 0:
-            raise PipFailed(" ".join(without_credentials(done.stderr).split())[-MAX_ERROR:])
+    cache = (warm_pool_cache(environ) or folder) / "uv"
+    done = subprocess.run(
+        [uv, "pip", "install", *options],
+        env={"UV_CACHE_DIR": str(cache), **settings, **environ},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
+    if done.returncode != 0:
+        raise PipFailed(" ".join(without_credentials(done.stderr).split())[-MAX_ERROR:])
 
 
 def _from_source(

@@ -124,11 +124,7 @@ def _say_transport(instance: Instance) -> None:
     is_distributed = "torch" in instance.request.packages and instance.cluster.size > 1
     if not instance.capacity.gpus or not is_distributed:
         return
-    transport, warning = describe_transport(
-        instance.ray_environment(),
-        efa=has_efa(),
-        interface=instance.environment.network_interface,
-    )
+    transport, warning = describe_transport(instance.ray_environment(), efa=has_efa())
     if instance.name == instance.head:
         remark(f"NCCL connects the instances by {transport}")
     if warning:

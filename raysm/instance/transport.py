@@ -16,23 +16,21 @@ LOADER_CACHE = "etc/ld.so.cache"
 
 
 def describe_transport(
-    environ: Mapping[str, str], *, efa: bool, interface: str | None, root: Path = Path("/")
+    environ: Mapping[str, str], *, efa: bool, root: Path = Path("/")
 ) -> tuple[str, str]:
     """Return what NCCL will use between instances, and a warning or "".
 
     Args:
         environ: Of the workers.
         efa: Whether this instance has EFA.
-        interface: The network interface of the job; None lets NCCL choose.
         root: The root of the file system.
     """
-    chosen = environ.get("NCCL_SOCKET_IFNAME") or interface or "an interface of its choice"
-    tcp = f"TCP over {chosen}"
+    tcp = f"TCP over {environ.get('NCCL_SOCKET_IFNAME', 'an interface of its choice')}"
     if environ.get("NCCL_NET", "").casefold() == "socket":
         return f"{tcp} (NCCL_NET=Socket)", ""
     if not efa:
         return tcp, ""
-    if has_plugin(environ, root):
+    if _has_plugin(environ, root):
         return "EFA, by aws-ofi-nccl", ""
     return tcp, (
         "this instance has EFA, but its image has no aws-ofi-nccl (libnccl-net.so), so NCCL takes "
@@ -41,16 +39,15 @@ def describe_transport(
     )
 
 
-def has_plugin(environ: Mapping[str, str], root: Path = Path("/")) -> bool:
+def _has_plugin(environ: Mapping[str, str], root: Path) -> bool:
     """Return whether the loader of dynamic libraries finds the plugin."""
-    named = environ.get("NCCL_NET_PLUGIN", "")
+    named = environ.get("NCCL_NET_PLUGIN")
     names = (*PLUGINS, f"libnccl-net-{named}.so", named) if named else PLUGINS
-    folders = filter(None, environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
-    for folder in folders:
-        if any((root / folder.lstrip("/") / name).is_file() for name in names if name):
+    for folder in filter(None, environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)):
+        if any((root / folder.lstrip("/") / name).is_file() for name in names):
             return True
     try:
         cache = (root / LOADER_CACHE).read_bytes()
     except OSError:
         return False
-    return any(name.encode() + b"\0" in cache for name in names if name)
+    return any(name.encode() + b"\0" in cache for name in names)

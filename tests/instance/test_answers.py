@@ -123,6 +123,21 @@ from raysm.core.protocol import stack_signal
 from raysm.core.protocol.answers import answer_with_coroutines
 stack_signal.register("worker")
 
+class Proxy:  # a user's awaitable that has any attribute
+    def __await__(self):
+        return self
+
+    __iter__ = __await__
+
+    def __next__(self):
+        return None
+
+    def __getattr__(self, name):
+        return self
+
+async def poll():
+    await Proxy()
+
 async def wait(event):
     await event.wait()  # here
 
@@ -130,6 +145,7 @@ async def main():
     await asyncio.gather(*(asyncio.create_task(wait(asyncio.Event())) for _ in range(300)))
 
 loop = asyncio.new_event_loop()
+loop.create_task(poll())
 answer_with_coroutines(loop)
 threading.Thread(target=loop.run_until_complete, args=[main()], daemon=True).start()
 print(1, flush=True)
@@ -150,7 +166,7 @@ def test_coroutines_that_wait_show_their_lines_once(tmp_path):
             os.killpg(process.pid, signal.SIGKILL)
     sources = [thread.own_frame.source for thread in coroutines]
     assert sources.count("await event.wait()  # here") == 1
-    assert len(sources) == 2
+    assert len(sources) == 3
     assert not any(thread.is_coroutine for thread in asked)
 
 

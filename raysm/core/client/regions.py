@@ -59,7 +59,7 @@ def check_regions(service: "Service", regions: Sequence[str], wait_s: float | No
         raise InvalidRequest(f"region_wait_s must be at least 0 seconds, got {wait_s}")
     if isinstance(service.target, AWS) and service.target.region not in (None, *names):
         raise InvalidRequest(
-            f"the region {service.target.region} is none of the regions {', '.join(names)}",
+            f"the region {service.target.region} is not among the regions {', '.join(names)}",
             remedy="leave it out, or name it among the regions",
         )
     return names

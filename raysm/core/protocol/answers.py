@@ -14,7 +14,8 @@ import itertools
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+import types
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator, Mapping
 from typing import Any
 
 COLLECTIVES = "raysm-collectives"
@@ -44,6 +45,13 @@ def answer_with_collectives(c10d: Any) -> None:
         _serve(COLLECTIVES, dump_all)
 
 
+AWAITED: Mapping[type, tuple[str, str]] = {
+    Coroutine: ("cr_frame", "cr_await"),
+    Generator: ("gi_frame", "gi_yieldfrom"),
+    AsyncGenerator: ("ag_frame", "ag_await"),
+}
+"""The attributes of what a task runs: its frame, and what it waits for."""
+
 _loops: list[Any] = []
 
 
@@ -64,24 +72,18 @@ def _describe_coroutines() -> Iterator[str]:
 def _describe_task(task: Any) -> str:
     lines: list[str] = []
     waiting = task.get_coro()
-    while waiting is not None:
-        # A coroutine, a generator or an asynchronous generator.
-        kind = next((kind for kind in ("cr", "gi", "ag") if hasattr(waiting, f"{kind}_frame")), "")
-        frame = getattr(waiting, f"{kind}_frame", None)
-        if frame is not None:
+    # Any other object may be the user's, and have any attribute.
+    while (kind := next((kind for kind in AWAITED if isinstance(waiting, kind)), None)) is not None:
+        frame_name, awaited_name = AWAITED[kind]
+        frame = getattr(waiting, frame_name, None)
+        if isinstance(frame, types.FrameType):
             code = frame.f_code
             lines.append(f'  File "{code.co_filename}", line {frame.f_lineno} in {code.co_name}\n')
-        waiting = _find_awaited(waiting, kind)
+        waiting = getattr(waiting, awaited_name, None)
+        # Compiled code, such as Ray's, awaits coroutines by this type, which has no attributes.
+        if type(waiting).__name__ == "coroutine_wrapper":
+            waiting = next(iter(gc.get_referents(waiting)), None)
     return "".join(["Coroutine:\n", *reversed(lines)])
-
-
-def _find_awaited(waiting: Any, kind: str) -> Any:
-    if kind:
-        return getattr(waiting, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
-    # Compiled code, such as Ray's, awaits coroutines through this type, which has no attributes.
-    if type(waiting).__name__ == "coroutine_wrapper":
-        return next(iter(gc.get_referents(waiting)), None)
-    return None
 
 
 def _serve(kind: str, answer: Callable[[], str]) -> None:

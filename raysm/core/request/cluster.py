@@ -101,7 +101,7 @@ class InstanceGroup:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Another instance type for a cluster, with a number of instances and capacity of its own.
+    """Another instance type for a cluster, with its number of instances and reserved capacity.
 
     Raises:
         InvalidRequest: The count is below 1.

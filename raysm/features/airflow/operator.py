@@ -1,19 +1,15 @@
-"""The operator that runs a job as a task, and the sensor that waits for a job of others.
+"""The operator that runs a job as a task, and the sensor that waits for another job.
 
 Both defer: while the job runs, Airflow's triggerer waits for it, and no worker is occupied.
 
-A job's name is derived from the task instance, and the service takes a name once. So every try of
-a task finds the job of an earlier one, also if its worker died before it could store anything, and
-two tries at once cannot start two jobs.
+A job's name follows from the task instance, see ``NumberedJobs``. So every try of a task finds the
+job of an earlier one, also if its worker died before it could store anything.
 """
 
 import dataclasses
-import hashlib
 import hmac
-import json
-import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, timedelta
+from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import BaseOperator, BaseOperatorLink, BaseSensorOperator
@@ -23,21 +19,17 @@ from airflow.sdk.execution_time.xcom import XCom
 
 from raysm.core.client.job.description import Status
 from raysm.core.client.job.handle import Job, attach
-from raysm.core.client.job.records import MAX_NAME
+from raysm.core.client.job.numbered import NumberedJobs, task_name
 from raysm.core.client.options import SubmitOptions, check_names, default_of
 from raysm.core.client.service import Service, connect
 from raysm.core.client.submit import prepare
 from raysm.core.request import Cluster, Target
 from raysm.core.request.codec import to_json
-from raysm.errors import InvalidRequest, JobFailed, JobNotFound, JobStopped
+from raysm.errors import InvalidRequest, JobFailed, JobStopped
 from raysm.features.airflow.trigger import JobTrigger
 
 TRY_TAG = "raysm:airflow-try"
 """Tag: the number of the task's try that sent the job."""
-
-RUN_CHARACTERS = len("-20260102-030405-") + 12
-"""What a job's name has after its task's: the time of the DAG's run, ten digits of the task
-instance's digest, and two of the job's number among its jobs."""
 
 
 class JobLink(BaseOperatorLink):  # type: ignore[misc]  # mypy does not read Airflow
@@ -122,7 +114,7 @@ class RaysmOperator(BaseOperator):  # type: ignore[misc]  # mypy does not read A
             return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralTimeout:
             # Airflow ends the trigger, and asks neither it nor the task to stop anything.
-            _, job = self._last_job(context, connect(self.on))
+            _, job = self._jobs(context).last(connect(self.on))
             if job is not None:
                 job.cancel()
             raise
@@ -135,7 +127,7 @@ class RaysmOperator(BaseOperator):  # type: ignore[misc]  # mypy does not read A
 
     def _job_of_earlier_try(self, context: Any, service: Service) -> Job | None:
         """Return the job of an earlier try if this try shall wait for it."""
-        _, job = self._last_job(context, service)
+        _, job = self._jobs(context).last(service)
         if job is None:
             return None
         if job.status is Status.STOPPING:
@@ -151,20 +143,10 @@ class RaysmOperator(BaseOperator):  # type: ignore[misc]  # mypy does not read A
             return job
         return None
 
-    def _last_job(self, context: Any, service: Service) -> tuple[int, Job | None]:
-        """Return the task instance's last job, and its number; 0 and None if it has none."""
-        number = 0
-        job = None
-        while True:
-            try:
-                job = attach(self._name_of(context, number + 1), service)
-            except JobNotFound:
-                return number, job
-            number += 1
-
     def _send(self, context: Any, service: Service) -> Job:
-        number, _ = self._last_job(context, service)
-        name = self._name_of(context, number + 1)
+        jobs = self._jobs(context)
+        number, _ = jobs.last(service)
+        name = jobs.name(number + 1)
         # Two tries at once must write the same payload, or the job would find another one's token.
         key = conf.get("core", "fernet_key", fallback="")
         token = hmac.new(key.encode(), name.encode(), "sha256").hexdigest().encode()
@@ -208,20 +190,19 @@ class RaysmOperator(BaseOperator):  # type: ignore[misc]  # mypy does not read A
 
     def _task_name(self, context: Any) -> str:
         ti = context["ti"]
-        name = re.sub(r"[^a-zA-Z0-9]+", "-", f"{ti.dag_id}-{ti.task_id}")[:MAX_NAME].strip("-")
-        return str((self.options or {}).get("name", name))
+        return str((self.options or {}).get("name", task_name(f"{ti.dag_id}-{ti.task_id}")))
 
-    def _name_of(self, context: Any, number: int) -> str:
-        """Return the name of the task instance's job with this number."""
+    def _jobs(self, context: Any) -> NumberedJobs:
+        """Return the jobs of this task instance."""
         ti = context["ti"]
         # Two Airflows may run the same DAGs in one account.
         airflow = conf.get("api", "base_url", fallback="")
         project = (self.options or {}).get("project", default_of("project"))
-        parts = [airflow, project, ti.dag_id, ti.run_id, ti.task_id, ti.map_index]
-        digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:10]
-        run = context["dag_run"].run_after.astimezone(UTC)
-        begin = self._task_name(context)[: MAX_NAME - RUN_CHARACTERS].rstrip("-")
-        return f"{begin}-{run:%Y%m%d-%H%M%S}-{digest}{number:02x}"
+        return NumberedJobs(
+            task=self._task_name(context),
+            run=context["dag_run"].run_after,
+            identity=[airflow, project, ti.dag_id, ti.run_id, ti.task_id, ti.map_index],
+        )
 
 
 class RaysmSensor(BaseSensorOperator):  # type: ignore[misc]  # mypy does not read Airflow
@@ -256,7 +237,7 @@ def outputs_of(job: Job) -> dict[str, str]:
     try:
         error = job.exception()
     except JobStopped as stopped:
-        # Whoever stopped it does not want a retry to send it again.
+        # The user who stopped it does not want a retry to send it again.
         raise AirflowFailException(str(stopped)) from stopped
     if error is not None:
         # A function's own exception has the JobFailed as its cause.

@@ -6,18 +6,15 @@ artifacts. The step's function is sent with the artifacts that it names.
 
 import contextlib
 import functools
-import hashlib
 import inspect
 import json
 import os
 import pickle
-import re
 import signal
 import subprocess
 import sys
 import types
 from collections.abc import Callable, Iterator
-from datetime import UTC
 from typing import Any
 
 from metaflow import FlowSpec, Run, UserStepDecorator, current
@@ -27,18 +24,15 @@ from metaflow.metaflow_config import SERVICE_URL
 from raysm.core import features
 from raysm.core.client.job.description import Status
 from raysm.core.client.job.handle import Job, attach
-from raysm.core.client.job.records import MAX_NAME
+from raysm.core.client.job.numbered import NumberedJobs, task_name
 from raysm.core.client.options import SubmitOptions, check_names, default_of
 from raysm.core.client.service import Service, connect
 from raysm.core.client.source.function import pickled_value
 from raysm.core.client.submit import prepare
 from raysm.core.request.codec import to_json
-from raysm.errors import InvalidRequest, JobNotFound, JobStopped, ServiceError
+from raysm.errors import InvalidRequest, JobStopped, ServiceError
 from raysm.features.metaflow.cluster.step import Returned, Sent, StepName, run_step
 
-RUN_CHARACTERS = len("-20260102-030405-") + 12
-"""What a job's name has after its task's: the time of the flow's run, ten digits of the Metaflow
-task's digest, and two of the job's number among its jobs."""
 FOREACH = ("input", "index")
 
 
@@ -64,19 +58,20 @@ class RaysmDecorator(UserStepDecorator):  # type: ignore[misc]  # mypy does not 
 
     def _run(self, flow: Any, inputs: Any = None) -> None:
         service = connect(self._on)
-        number, job = self._last_job(service)
+        jobs = self._jobs()
+        number, job = jobs.last(service)
         if job is not None and job.status is Status.STOPPING:
             job.wait()
         if job is not None and job.done() and job.status is not Status.COMPLETED:
             job = None
-        name = self._name_of(number + 1) if job is None else job.name
+        name = jobs.name(number + 1) if job is None else job.name
         with self._watched(name):
             try:
                 job = job or self._send(name, flow, inputs, service)
                 job.logs(follow=True)
                 error = job.exception()
             except JobStopped as stopped:
-                # Whoever stopped it does not want a retry to send it again.
+                # The user who stopped it does not want a retry to send it again.
                 print(stopped, file=sys.stderr, flush=True)  # noqa: T201
                 sys.exit(METAFLOW_EXIT_DISALLOW_RETRY)
             except BaseException:  # Ctrl-C, @timeout, a flow that is gone
@@ -111,33 +106,18 @@ class RaysmDecorator(UserStepDecorator):  # type: ignore[misc]  # mypy does not 
             watch.kill()
             watch.communicate()
 
-    def _last_job(self, service: Service) -> tuple[int, Job | None]:
-        """Return the task's last job, and its number; 0 and None if it has none."""
-        number = 0
-        job = None
-        while True:
-            try:
-                job = attach(self._name_of(number + 1), service)
-            except JobNotFound:
-                return number, job
-            number += 1
-
-    def _name_of(self, number: int) -> str:
-        """Return the name of the task's job with this number.
-
-        The service takes a name once: no attempt of a task starts a job beside a running one.
-        """
+    def _jobs(self) -> NumberedJobs:
+        """Return the jobs of this task."""
         project = self._options.get("project", default_of("project"))
-        parts = json.dumps([SERVICE_URL, project, current.pathspec])
-        digest = hashlib.sha256(parts.encode()).hexdigest()[:10]
         run = Run(f"{current.flow_name}/{current.run_id}", _namespace_check=False)
-        created = run.created_at.astimezone(UTC)
-        begin = self._task_name()[: MAX_NAME - RUN_CHARACTERS].rstrip("-")
-        return f"{begin}-{created:%Y%m%d-%H%M%S}-{digest}{number:02x}"
+        return NumberedJobs(
+            task=self._task_name(),
+            run=run.created_at,
+            identity=[SERVICE_URL, project, current.pathspec],
+        )
 
     def _task_name(self) -> str:
-        name = f"{current.flow_name}-{current.step_name}"
-        name = re.sub(r"[^a-zA-Z0-9]+", "-", name)[:MAX_NAME].strip("-")
+        name = task_name(f"{current.flow_name}-{current.step_name}")
         return str(self._options.get("name", name))
 
     def _send(self, name: str, flow: Any, inputs: Any, service: Service) -> Job:

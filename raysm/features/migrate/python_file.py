@@ -19,6 +19,7 @@ UNSUPPORTED = ("TensorFlow", "MXNet", "Chainer", "XGBoost", "RLEstimator", "PySp
 UNSUPPORTED_TOO = ("TensorFlowProcessor", "XGBoostProcessor", "MXNetProcessor", "SparkJarProcessor")
 CLASSES = (*TRAININGS, *PROCESSORS, *UNSUPPORTED, *UNSUPPORTED_TOO)
 STEPS = ("ProcessingStep", "TrainingStep")
+NUMBER = int | float
 STARTS = ("fit", "run", "train")
 OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -259,10 +260,13 @@ class _Reader:
                 return table
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 value = self._value(operand, names)
-                return -value if isinstance(value, int | float) else unknown
+                return -value if isinstance(value, NUMBER) else unknown
             case ast.BinOp(left=left, op=op, right=right):
                 pair = (self._value(left, names), self._value(right, names))
                 if type(op) not in OPERATORS or any(isinstance(each, NotConstant) for each in pair):
+                    return unknown
+                # "x" * 10**12 must not be made.
+                if isinstance(op, ast.Mult) and not all(isinstance(each, NUMBER) for each in pair):
                     return unknown
                 try:
                     return OPERATORS[type(op)](*pair)
@@ -277,9 +281,12 @@ class _Reader:
                 return "".join(map(str, texts)) if is_known else unknown
             case ast.Call(func=ast.Attribute(value=text, attr="format"), args=args, keywords=[]):
                 parts = [self._value(each, names) for each in (text, *args)]
-                if all(isinstance(each, str | int | float) for each in parts):
+                if not all(isinstance(each, str | NUMBER) for each in parts):
+                    return unknown
+                try:
                     return str(parts[0]).format(*parts[1:])
-                return unknown
+                except (LookupError, ValueError, AttributeError):
+                    return unknown
             case ast.Call(func=ast.Name(id="dict"), args=[]):
                 return self._arguments(node, "dict", names, None)
             case ast.Call(func=function):

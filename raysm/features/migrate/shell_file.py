@@ -50,6 +50,8 @@ REASONS: Mapping[str, str] = {
     "download_model": "--output copies the result",
     "distribution": "use raysm train",
 }
+VALUES: Mapping[str, int] = {"input_s3": 2, "input_task": 3, "metric_definitions": 2}
+"""How many values ssm's options need."""
 WITHOUT_WORD = ("no_spot", "force_running", "clean_state")
 """What is raysm's default."""
 
@@ -100,7 +102,10 @@ def _translated(verb: str, words: Sequence[str], line: int) -> Translation:
         values = []
         while name not in FLAGS and own and not re.match(r"--?[a-zA-Z_]+$", own[0]):
             values.append(own.pop(0))
-        _take(result, name, values, hyperparameters)
+        if len(values) < VALUES.get(name, 0):
+            result.remarks.append((flag, f"ssm needs {VALUES[name]} values"))
+        else:
+            _take(result, name, values, hyperparameters)
     if hyperparameters:
         result.options |= {"hyperparameters": hyperparameters, "hyperparameters_as_args": True}
     if not result.script:

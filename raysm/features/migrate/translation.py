@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from raysm.features.migrate.python_file import PROCESSORS, FoundJob, NotConstant, Record
+from raysm.features.migrate.python_file import PROCESSORS, TRAININGS, FoundJob, NotConstant, Record
 
 SHARED: Mapping[str, str] = {
     "role": "aws.role",
@@ -149,14 +149,7 @@ def translate(job: FoundJob) -> Translation:
     arguments = _flat(job.arguments, job.line)
     for each in job.unknown:
         result.remarks.append((each.expression, f"not constant: line {each.line}"))
-    if job.name not in (
-        *PROCESSORS,
-        "Estimator",
-        "PyTorch",
-        "HuggingFace",
-        "SKLearn",
-        "ModelTrainer",
-    ):
+    if job.name not in (*PROCESSORS, *TRAININGS):
         result.impossible = (
             f"{job.name} runs in an image of its own, and raysm needs Python 3.11 with Ray; "
             "a script can use the framework as a requirement"

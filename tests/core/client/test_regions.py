@@ -253,7 +253,7 @@ def test_ctrl_c_while_a_job_waits_for_instances_sends_no_other(remote, script):
 def test_fewer_than_two_regions_and_others_than_the_targets_own_are_refused(remote):
     with pytest.raises(InvalidRequest, match="at least two"):
         check_regions(remote.service, ["us-east-1"], None)
-    with pytest.raises(InvalidRequest, match="eu-west-1 is none of"):
+    with pytest.raises(InvalidRequest, match="eu-west-1.*us-west-2"):
         check_regions(remote.service, ["us-east-1", "us-west-2"], None)
     with pytest.raises(InvalidRequest, match="region_wait_s.*-1"):
         check_regions(remote.service, ["us-east-1", "eu-west-1"], -1)

@@ -235,3 +235,25 @@ def test_a_script_of_python_2_is_refused_with_its_line(tmp_path, capsys):
     file.write_text("import sagemaker\nprint 'hello'\n")
     assert main(["migrate", str(file)]) == 2
     assert "line 2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        '"x" * 1000000000000',
+        "[0] * 1000000000000",
+        '"{bucket}/x".format("a")',
+        '"{} {}".format("a")',
+        '"{0.y}".format(1)',
+    ],
+)
+def test_an_expression_that_would_take_memory_or_fail_is_not_constant(value):
+    text = f"from sagemaker.pytorch import PyTorch\nPyTorch('fit.py', output_path={value})\n"
+    [job] = map(translate, find_jobs(text, "launch.py"))
+    assert [(name, found.line) for name, found in job.unknown] == [("output_uri", 2)]
+
+
+def test_an_option_of_ssm_without_its_values_is_named():
+    [job] = find_commands("ssm run -p a -t b -e fit.py --iis data --md loss\n")
+    assert [name for name, _ in job.remarks] == ["--iis", "--md"]
+    assert not job.impossible

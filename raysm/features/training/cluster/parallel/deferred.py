@@ -6,7 +6,7 @@ needs, or from rank 0, which makes the model with its weights and sends one tens
 """
 
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +66,9 @@ class Weights:
 
     def fill(self, parts: nn.Module) -> None:
         """Fill the parameters and buffers that this rank has. Every rank must call it."""
-        read = self._read(parts) if self.folder is not None else frozenset[str]()
+        read = frozenset[str]()
+        if self.folder is not None:
+            read = _read(parts, self.tensors, self.folder, self.session)
         own = _named_tensors(parts)
         for tensor in self.tensors:
             if read.isdisjoint(tensor.names):
@@ -82,44 +84,6 @@ class Weights:
         if share is not None:
             with torch.no_grad():
                 _copy_share(whole, share)
-
-    def _read(self, parts: nn.Module) -> frozenset[str]:
-        """Read this rank's shares of what the files have; return the names of all that they have.
-
-        Raises:
-            InvalidInput: The files lack a parameter, or have it with another shape.
-        """
-        reader = HuggingFaceStorageReader(str(self.folder))
-        # The reader knows tensors alone.
-        stored: Mapping[str, Any] = reader.read_metadata().state_dict_metadata
-        shapes = {name: tuple(tensor.size) for name, tensor in stored.items()}
-        chosen: dict[str, str] = {}
-        for tensor in self.tensors:
-            name = next((name for name in tensor.names if name in shapes), None)
-            if name is not None and shapes[name] == tensor.shape:
-                chosen |= dict.fromkeys(tensor.names, name)
-            elif name is not None:
-                raise InvalidInput(
-                    f"weights: {name} has the shape {shapes[name]} in {self.folder}, and "
-                    f"{tensor.shape} in the model"
-                )
-            elif tensor.is_parameter:
-                raise InvalidInput(
-                    f"weights: no safetensors file in {self.folder} has {tensor.names[0]}; they "
-                    f"have {_shown(shapes)}"
-                )
-        if unread := shapes.keys() - chosen.keys():
-            self.session.say(f"weights: the model has no {_shown(sorted(unread))}: not read")
-        state = {
-            chosen[name]: tensor.detach()
-            for name, tensor in _named_tensors(parts).items()
-            if name in chosen
-        }
-        with warnings.catch_warnings():
-            # Each rank reads alone on purpose.
-            warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
-            load(state, storage_reader=reader, no_dist=True)
-        return frozenset(chosen)
 
 
 def make_without_weights(
@@ -160,10 +124,48 @@ def make_without_weights(
 
 def fill_whole(model: nn.Module, session: Session, folder: str | Path) -> None:
     """Fill a model that this rank has whole from safetensors files."""
-    weights = Weights(
-        session=session, tensors=tuple(_describe(model)), values={}, folder=Path(folder)
-    )
-    weights._read(model)
+    _read(model, tuple(_describe(model)), Path(folder), session)
+
+
+def _read(
+    parts: nn.Module, tensors: Iterable[_Tensor], folder: Path, session: Session
+) -> frozenset[str]:
+    """Read this rank's shares of tensors from files; return the names of all that are in them.
+
+    Raises:
+        InvalidInput: The files lack a parameter, or have it with another shape.
+    """
+    reader = HuggingFaceStorageReader(str(folder))
+    # The reader knows tensors alone.
+    stored: Mapping[str, Any] = reader.read_metadata().state_dict_metadata
+    shapes = {name: tuple(tensor.size) for name, tensor in stored.items()}
+    chosen: dict[str, str] = {}
+    for tensor in tensors:
+        name = next((name for name in tensor.names if name in shapes), None)
+        if name is not None and shapes[name] == tensor.shape:
+            chosen |= dict.fromkeys(tensor.names, name)
+        elif name is not None:
+            raise InvalidInput(
+                f"weights: {name} has the shape {shapes[name]} in {folder}, and "
+                f"{tensor.shape} in the model"
+            )
+        elif tensor.is_parameter:
+            raise InvalidInput(
+                f"weights: no safetensors file in {folder} has {tensor.names[0]}; they "
+                f"have {_shown(shapes)}"
+            )
+    if unread := shapes.keys() - chosen.keys():
+        session.say(f"weights: the model has no {_shown(sorted(unread))}: not read")
+    state = {
+        chosen[name]: tensor.detach()
+        for name, tensor in _named_tensors(parts).items()
+        if name in chosen
+    }
+    with warnings.catch_warnings():
+        # Each rank reads alone on purpose.
+        warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
+        load(state, storage_reader=reader, no_dist=True)
+    return frozenset(chosen)
 
 
 @contextmanager
