@@ -1,6 +1,6 @@
 """The order of an epoch's rows, any part of which can be asked for.
 
-Small data sets are permuted, with 8 bytes a row. Of large ones no list exists: a keyed permutation
+Small data sets are permuted, with 4 bytes a row. Of large ones no list exists: a keyed permutation
 computes the row at each position. It is a Feistel network on the bits of the position, repeated
 until the result is a row (cycle walking; Black and Rogaway, "Ciphers with Arbitrary Finite
 Domains", 2002). Neither depends on the machine.
@@ -15,14 +15,14 @@ from raysm.features.training.cluster.loop.position import DataOrder
 from raysm.features.training.cluster.loop.random_state import seed_of
 
 MAX_PERMUTED = 1 << 24
-"""Rows of the largest data set that is permuted, which takes 128 MiB."""
+"""Rows of the largest data set that is permuted, which takes 64 MiB."""
 ROUNDS = 8
 FACTORS = (-7046029254386353131, -4658895280553007687)
 """Odd numbers of 64 bits, which mix all bits of a product (those of splitmix64)."""
 SHIFTS = (32, 29)
 
 Rows: TypeAlias = Callable[[int, int], torch.Tensor]
-"""(begin, end) -> the rows at these positions of the epoch, int64[end - begin]."""
+"""(begin, end) -> the rows at these positions of the epoch, int[end - begin]."""
 
 
 def epoch_rows(order: DataOrder, epoch: int) -> Rows:
@@ -33,7 +33,8 @@ def epoch_rows(order: DataOrder, epoch: int) -> Rows:
     seed = seed_of(order.seed, epoch)
     if not order.keyed:
         generator = torch.Generator().manual_seed(seed)
-        permuted = torch.randperm(order.samples, generator=generator)
+        # The order is that of int64, which would take twice the memory.
+        permuted = torch.randperm(order.samples, generator=generator, dtype=torch.int32)
         return lambda begin, end: permuted[begin:end]
     keys = [seed_of(seed, number) for number in range(ROUNDS)]
     return lambda begin, end: _walk(torch.arange(begin, end), order.samples, keys)

@@ -125,6 +125,14 @@ def test_order_of_smaller_data_sets_is_a_permutation_as_before(session):
     assert MAX_PERMUTED > 10_000_000
 
 
+def test_an_epoch_of_a_permuted_data_set_takes_four_bytes_a_row():
+    order = order_of(1_000_000)
+    rows = epoch_rows(order, 0)(0, order.samples)
+    assert rows.untyped_storage().nbytes() == 4 * order.samples
+    generator = torch.Generator().manual_seed(seed_of(0, 0))
+    assert torch.equal(rows.long(), torch.randperm(order.samples, generator=generator))
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 3, 7])
 def test_the_slices_of_all_ranks_are_the_batches_of_one(ranks):
     order = order_of(26, batch_size=8)
