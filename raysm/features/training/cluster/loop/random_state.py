@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-_State: TypeAlias = tuple[object, Any, torch.Tensor]
+State: TypeAlias = tuple[object, Any, torch.Tensor]
 """The states of the generators of Python, numpy (None if it is not imported) and torch."""
 
 
@@ -34,26 +34,31 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
+def seed_cpu(seed: int) -> None:
+    """Seed the generators of the CPU with a seed of 32 bits."""
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed)
+    torch.default_generator.manual_seed(seed)
+
+
 @contextlib.contextmanager
 def seeded(seeds: Iterator[int]) -> Iterator[Iterator[None]]:
     """Yield an iterator whose every step seeds the CPU's generators with the next seed.
 
     Restore them at the end.
     """
-    before = _cpu_state()
+    before = cpu_state()
 
     def steps() -> Iterator[None]:
         for seed in seeds:
-            random.seed(seed)
-            if "numpy" in sys.modules:
-                sys.modules["numpy"].random.seed(seed)
-            torch.default_generator.manual_seed(seed)
+            seed_cpu(seed)
             yield
 
     try:
         yield steps()
     finally:
-        _set_cpu_state(before)
+        set_cpu_state(before)
 
 
 @contextlib.contextmanager
@@ -62,45 +67,58 @@ def has_drawn() -> Iterator[Callable[[], bool]]:
 
     Call it after the block. It knows the CPU's generators.
     """
-    before = _cpu_state()
+    before = cpu_state()
     after: list[bool] = []
     yield lambda: after[0]
-    after.append(not _are_equal(before, _cpu_state()))
+    after.append(not _are_equal(before, cpu_state()))
 
 
 def capture_state() -> bytes:
-    python, drawn, tensor = _cpu_state()
-    if drawn is not None:
-        name, keys, *others = drawn  # a list, because an array is not a plain value
-        drawn = (name, keys.tolist(), *others)
     cuda = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
-    # Bytes of plain values and tensors, which are read without running code.
-    buffer = io.BytesIO()
-    torch.save((python, drawn, tensor, cuda), buffer)
-    return buffer.getvalue()
+    return to_bytes((*plain(cpu_state()), cuda))
 
 
 def restore_state(state: bytes) -> None:
-    python, drawn, tensor, cuda = torch.load(io.BytesIO(state), weights_only=True)
-    _set_cpu_state((python, drawn, tensor))
+    python, drawn, tensor, cuda = from_bytes(state)
+    set_cpu_state((python, drawn, tensor))
     if cuda is not None and torch.cuda.is_available():
         torch.cuda.set_rng_state(cuda)
 
 
-def _cpu_state() -> _State:
+def plain(state: State) -> State:
+    """Return a state whose arrays are lists, which are plain values."""
+    python, drawn, tensor = state
+    if drawn is not None:
+        name, keys, *others = drawn
+        drawn = (name, keys.tolist(), *others)
+    return python, drawn, tensor
+
+
+def to_bytes(value: object) -> bytes:
+    """Return bytes of plain values and tensors, which are read without running code."""
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def from_bytes(value: bytes) -> Any:
+    return torch.load(io.BytesIO(value), weights_only=True)
+
+
+def cpu_state() -> State:
     # If numpy is not imported, it has drawn nothing; importing it takes a tenth of a second.
     drawn = sys.modules["numpy"].random.get_state() if "numpy" in sys.modules else None
     return random.getstate(), drawn, torch.get_rng_state()
 
 
-def _are_equal(one: _State, other: _State) -> bool:
+def _are_equal(one: State, other: State) -> bool:
     (python, drawn, tensor) = one
     (other_python, other_drawn, other_tensor) = other
     has_drawn = python != other_python or pickle.dumps(drawn) != pickle.dumps(other_drawn)
     return not has_drawn and torch.equal(tensor, other_tensor)
 
 
-def _set_cpu_state(state: _State) -> None:
+def set_cpu_state(state: State) -> None:
     python, drawn, tensor = state
     random.setstate(python)  # type: ignore[arg-type]
     if drawn is not None:

@@ -7,17 +7,18 @@ read. What a sample's own code draws at random (augmentation) follows from seed,
 it does not depend on workers, loaders and interruptions either.
 """
 
+import operator
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import Dataset, default_collate
 
 from raysm.errors import InvalidRequest
 from raysm.features.training.cluster.loop import session as sessions
 from raysm.features.training.cluster.loop.batch import Reader, on_device
+from raysm.features.training.cluster.loop.loader import Loader
 from raysm.features.training.cluster.loop.permutation import MAX_PERMUTED, Rows, epoch_rows
 from raysm.features.training.cluster.loop.position import BatchSlice, DataOrder, Position
 from raysm.features.training.cluster.loop.session import Session
@@ -106,6 +107,7 @@ def batches(
     shuffle: bool = True,
     seed: int = 0,
     loader_workers: int = 0,
+    persistent_workers: bool = False,
     drop_last: bool = False,
     collate: Callable[[list[Any]], Any] = default_collate,
 ) -> Iterator[Any]:
@@ -122,6 +124,8 @@ def batches(
         shuffle: Give each epoch an order of its own.
         seed: Seed of the orders, and of the random numbers that samples draw.
         loader_workers: Processes of each worker that read ahead; 0 reads in the worker itself.
+        persistent_workers: Keep these processes from one pass over a data set to the next, in a
+            later call too. They have the data set as it was in the first.
         drop_last: Leave out the last batch of an epoch if it is smaller than the others.
         collate: Makes a batch of samples.
 
@@ -140,7 +144,12 @@ def batches(
         )
     # Before the generator begins, so that an error points to the user's line.
     order = _check_order(dataset, batch_size, shuffle, seed, loader_workers, drop_last)
-    loop = _Loop(session, Reader(dataset, seed, collate), order, loader_workers, drop_last)
+    if persistent_workers and loader_workers == 0:
+        raise InvalidRequest(
+            "batches: persistent_workers=True needs processes to keep: give loader_workers, too"
+        )
+    loader = _loader(session, dataset, order, collate, loader_workers, persistent_workers)
+    loop = _Loop(session, loader, order, drop_last)
     return _all_batches(loop, session.position, epochs)
 
 
@@ -153,18 +162,50 @@ def one_pass(
     collate: Callable[[list[Any]], Any],
 ) -> Iterator[Any]:
     order = _check_order(dataset, batch_size, False, 0, loader_workers, False)
-    loop = _Loop(session, Reader(dataset, order.seed, collate), order, loader_workers, False)
+    loader = _loader(session, dataset, order, collate, loader_workers, persistent_workers=False)
+    loop = _Loop(session, loader, order, False)
     # position.begin is not used: a training does not continue in this pass, even if it has the same
     # data set.
     return session.position.hand_out(loop.one_pass(0, 0))
 
 
+def _loader(
+    session: Session,
+    dataset: Any,
+    order: DataOrder,
+    collate: Callable[[list[Any]], Any],
+    workers: int,
+    persistent_workers: bool,
+) -> Loader:
+    """Return a loader of the data set, which is that of an earlier call if its workers persist."""
+    key = (order, workers)
+    identity = (dataset, collate)
+    kept = session.loaders.get(key)
+    if (
+        persistent_workers
+        and kept is not None
+        and not kept.is_reading
+        and all(map(operator.is_, kept.identity, identity))
+    ):
+        return kept
+    loader = Loader(
+        Reader(dataset, order.seed, collate),
+        identity=identity,
+        workers=workers,
+        pin_memory=session.device.type == "cuda",
+        persistent_workers=persistent_workers,
+    )
+    if persistent_workers:
+        # By the order, so that the workers of a data set that is made anew in each epoch end.
+        session.loaders[key] = loader
+    return loader
+
+
 @dataclass(frozen=True, slots=True)
 class _Loop:
     session: Session
-    reader: Reader
+    loader: Loader
     order: DataOrder
-    loader_workers: int
     drop_last: bool
 
     def one_pass(self, epoch: int, offset: int) -> Iterator[tuple[BatchSlice, Any]]:
@@ -182,18 +223,7 @@ class _Loop:
                 sampled.append(item)
                 yield epoch, item.rows
 
-        loader = DataLoader(
-            self.reader,
-            batch_size=None,
-            sampler=sample(),
-            num_workers=self.loader_workers,
-            collate_fn=_as_it_is,
-            pin_memory=session.device.type == "cuda",
-            # A generator of its own: beginning an epoch again must not draw from the one that
-            # training draws from.
-            generator=torch.Generator(),
-        )
-        read = iter(loader)
+        read = self.loader.read(sample())
         while True:
             with session.span("data"):
                 batch = next(read, END)
@@ -213,10 +243,6 @@ def _all_batches(loop: _Loop, position: Position, count: int | None) -> Iterator
         has_batches = yield from position.hand_out(loop.one_pass(epoch, offset))
         position.end_pass(loop.order, epoch, is_single=is_single, is_empty=not has_batches)
         offset = 0
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch
 
 
 def _check_order(

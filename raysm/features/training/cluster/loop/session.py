@@ -19,7 +19,8 @@ import torch.distributed as dist
 from raysm.core.protocol.events import Metric, describe_not_finite, line
 from raysm.core.protocol.names import STOP_ON_NAN, TRIAL
 from raysm.errors import InvalidConfig, InvalidRequest, MetricDiverged
-from raysm.features.training.cluster.loop.position import Position
+from raysm.features.training.cluster.loop.loader import Loader
+from raysm.features.training.cluster.loop.position import DataOrder, Position
 from raysm.features.training.request import Precision
 from raysm.instance import environment
 from raysm.instance.work import report
@@ -83,6 +84,8 @@ class Session:
     rounds: int = 0
     """Steps and evaluations that this process has begun; all ranks take them together."""
     observers: list[Observer] = field(default_factory=list)
+    loaders: dict[tuple[DataOrder, int], Loader] = field(default_factory=dict)
+    """Those whose workers persist, by their order and number of workers."""
     timer: Callable[[str], AbstractContextManager[Any]] | None = None
     cpu_group: "dist.ProcessGroup | None" = None
     """Gloo, for tensors and objects of the CPU; None in a single process."""
@@ -262,6 +265,7 @@ def end() -> None:
     ending = _session
     _session = None
     if ending is not None:
+        ending.loaders.clear()
         for observer in ending.observers:
             observer.on_end()
 

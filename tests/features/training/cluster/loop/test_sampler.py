@@ -1,5 +1,8 @@
+import multiprocessing
+import os
 import random
 import resource
+import time
 
 import pytest
 import torch
@@ -106,16 +109,32 @@ class Numbers(Dataset):
         return torch.tensor([row])
 
 
-def test_data_set_of_a_billion_rows_opens_in_constant_memory(session):
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_data_set_of_a_billion_rows_opens_in_constant_memory(session, shuffle):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    reading = batches(Numbers(10**9), batch_size=1000)
-    read = torch.cat([next(reading) for _ in range(20)]).flatten()
+    reading = batches(Numbers(10**9), batch_size=1000, shuffle=shuffle)
+    read = torch.cat([next(reading) for _ in range(100)]).flatten()
     reading.close()
     # A list of the rows would take 8 GB.
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
-    assert len(set(read.tolist())) == 20_000
-    assert read.max() > 9e8
+    assert len(set(read.tolist())) == 100_000
+    assert (read.max() > 9e8) == shuffle
     assert read.min() < 1e8
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_data_set_of_a_billion_rows_resumes_in_the_middle_without_what_is_before(session, shuffle):
+    dataset = Numbers(10**9)
+    order = order_of(10**9, shuffle=shuffle, keyed=shuffle)
+    middle = 500_000_000
+    session.position.offset = middle
+    begun_s = time.process_time()
+    reading = batches(dataset, batch_size=4, shuffle=shuffle)
+    batch = next(reading)
+    # Half a billion rows take minutes at least.
+    assert time.process_time() - begun_s < 10
+    reading.close()
+    assert batch.flatten().tolist() == epoch_rows(order, 0)(middle, middle + 4).tolist()
 
 
 def test_order_of_smaller_data_sets_is_a_permutation_as_before(session):
@@ -256,3 +275,72 @@ def test_drop_last_leaves_out_a_last_batch_that_is_smaller_and_no_other(
 def test_what_makes_no_batches_is_refused_before_the_first(session, dataset, given, named):
     with pytest.raises(InvalidRequest, match=named):
         batches(dataset, **given)
+
+
+class Processes(Dataset):
+    """Samples that say which process read them."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, row):
+        return torch.tensor([row, os.getpid()])
+
+
+def test_persistent_workers_read_all_passes_and_end_with_the_session(session):
+    processes = Processes()
+
+    def read(dataset, **options):
+        return torch.cat(
+            list(
+                batches(dataset, batch_size=2, loader_workers=2, persistent_workers=True, **options)
+            )
+        )
+
+    passes = [read(processes, epochs=2), read(processes)]
+    readers = {pid for each in passes for pid in each[:, 1].tolist()}
+    assert len(readers) == 2
+    assert os.getpid() not in readers
+    orders = [part[:, 0].tolist() for part in (*passes[0].split(8), passes[1])]
+    # No step learns from them, so the second call is at epoch 0 again.
+    assert orders == [rows_of_epoch(order_of(8, batch_size=2), epoch) for epoch in (0, 1, 0)]
+    # Those of a data set that takes the place of another end.
+    assert not readers & set(read(Processes())[:, 1].tolist())
+    assert len(multiprocessing.active_children()) == 2
+    sessions.end()
+    assert not multiprocessing.active_children()
+
+
+def test_persistent_workers_begin_a_pass_that_was_left_or_is_inside_of_another_anew(session):
+    processes = Processes()
+    options = {
+        "batch_size": 2,
+        "loader_workers": 2,
+        "persistent_workers": True,
+        "shuffle": False,
+    }
+    left = batches(processes, **options)
+    assert next(left)[:, 0].tolist() == [0, 1]
+    left.close()
+    outer = batches(processes, **options)
+    for number, batch in enumerate(outer):
+        inner = torch.cat(list(batches(processes, **options)))
+        assert batch[:, 0].tolist() == [2 * number, 2 * number + 1]
+        assert inner[:, 0].tolist() == list(range(8))
+    sessions.end()
+    assert not multiprocessing.active_children()
+
+
+def test_persistent_workers_go_on_in_the_middle_of_an_epoch(session):
+    options = {"batch_size": 2, "loader_workers": 2, "persistent_workers": True}
+    session.position.epoch = 3
+    session.position.offset = 4
+    read = torch.cat(list(batches(Processes(), epochs=5, **options)))[:, 0].tolist()
+    third, fourth = (rows_of_epoch(order_of(8, batch_size=2), epoch) for epoch in (3, 4))
+    assert read == third[4:] + fourth
+    sessions.end()
+
+
+def test_workers_that_persist_without_any_are_refused(session):
+    with pytest.raises(InvalidRequest, match="loader_workers"):
+        batches(rows(), batch_size=2, persistent_workers=True)
