@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from raysm.features.grid.client.grid import Grid
     from raysm.features.grid.client.handle import GridHandle, attach_grid
     from raysm.features.grid.grid_row import GridRow
+    from raysm.features.grid.rules import Rules
     from raysm.features.grid.shards import shards
     from raysm.features.grid.sources.databases import Query
-    from raysm.features.grid.task import Rules
     from raysm.features.script.client import Function, remote
     from raysm.features.script.request import Script
     from raysm.features.session.client.calls import as_completed, gather, progress

@@ -24,7 +24,7 @@ from raysm.features.dashboard.charts import Timeline, charts_site
 from raysm.features.dashboard.dashboard import Watch, dashboard_site
 from raysm.features.experiments.job_card import JobCard
 from raysm.features.experiments.table import Jobs
-from raysm.features.grid.task import TaskState
+from raysm.features.grid.row import RowState
 from raysm.features.grid.views.report import report_page
 from raysm.features.grid.views.text import shown_snapshot
 from raysm.features.script.request import Script
@@ -33,7 +33,7 @@ from raysm.features.session.notebook.jupyter import RemoteJupyter
 from raysm.features.sweep.client import TrialTable
 from raysm.features.sweep.plots import plot_sweep
 from raysm.testing import Answer, FakeSageMaker
-from tests.features.grid.views.test_report import task
+from tests.features.grid.views.test_report import grid_row
 from tests.features.grid.views.test_text import view
 from tests.support.experiments import row
 from tests.support.sessions import state
@@ -152,7 +152,7 @@ PLACES = {
     "page of an ended job": page_of_an_ended_job,
     "grid": lambda: shown_snapshot(view(name=EVIL, why=EVIL, reasons=((EVIL, 1),)))._repr_html_(),
     "grid's report": lambda: report_page(
-        view(name=EVIL, why=EVIL), [task(EVIL, TaskState.FAILED, EVIL)]
+        view(name=EVIL, why=EVIL), [grid_row(EVIL, RowState.FAILED, EVIL)]
     ),
 }
 

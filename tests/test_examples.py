@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from raysm.core.protocol.result import Manifest
-from raysm.features.grid.sources.columns import tasks_of
+from raysm.features.grid.sources.columns import parse_rows
 from raysm.features.grid.sources.source import source_of
 from tests.support.homes import in_home, serving
 from tests.support.pages import assert_printed, outputs
@@ -261,14 +261,14 @@ def test_a_vision_transformer_trains_as_a_hybrid_of_pipelines_and_replicas_as_it
 
 
 def campaigns(folder):
-    """Return the tasks that the example's query makes of the example's campaigns."""
+    """Return the rows that the example's query makes of the example's campaigns."""
     code = (
         "import sys; sys.path.insert(0, 'examples/grid'); import run; from pathlib import Path;"
         "from raysm import Query;"
         "from raysm.features.grid.sources.source import source_of;"
-        "from raysm.features.grid.sources.columns import tasks_of;"
+        "from raysm.features.grid.sources.columns import parse_rows;"
         "query = Query(run.QUERY, on=str(run.make(Path(sys.argv[1]))), params=run.PARAMS);"
-        "[print(task.key, task.region, task.parameters['lr']) for task in tasks_of(source_of(query).read(100))]"
+        "[print(row.key, row.region, row.parameters['lr']) for row in parse_rows(source_of(query).read(100))]"
     )
     return [line.split() for line in run(sys.executable, "-c", code, str(folder)).splitlines()]
 
@@ -287,14 +287,14 @@ def test_the_array_file_of_the_grid_has_a_campaign_of_each_region(tmp_path):
     campaigns(tmp_path)
     columns = ("key", "region", "input_data", "input_gb", "expected_s", "lr")
     source = source_of(tmp_path / "array.txt").with_columns(columns)
-    tasks = tasks_of(source.read(100))
-    assert [task.region for task in tasks] == [
+    rows = parse_rows(source.read(100))
+    assert [row.region for row in rows] == [
         "us-east-1",
         "us-west-2",
         "eu-west-1",
         "eu-central-1",
     ]
-    assert all(Path(task.inputs["data"]).is_dir() for task in tasks)
+    assert all(Path(row.inputs["data"]).is_dir() for row in rows)
 
 
 @pytest.mark.soak

@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from raysm.features.grid.limiter import Rate
-from raysm.features.grid.task import Rules
+from raysm.features.grid.rules import Rules
 from tests.support.grid_world import Behaviour
 from tests.support.grids import Bench
 

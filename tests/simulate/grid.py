@@ -16,14 +16,16 @@ from pathlib import Path
 from raysm.core.client.job.description import Description, SecondaryStatus, Status
 from raysm.core.protocol.job_api import TRAINING
 from raysm.errors import JobNotFound, ServiceError
+from raysm.features.grid.attempt import Attempt
 from raysm.features.grid.controller import Controller
 from raysm.features.grid.database import LeaseLost
 from raysm.features.grid.limiter import Limiter, Rate
 from raysm.features.grid.market import Offer, Place
 from raysm.features.grid.placement import Placement
 from raysm.features.grid.region import Listed, Page
+from raysm.features.grid.row import RETRYABLE_STATES, Row, RowState
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.store import Store
-from raysm.features.grid.task import RETRYABLE_STATES, Attempt, Rules, Task, TaskState
 from tests.simulate.schedule import Killed, Process, Schedule
 
 TYPE = "ml.m5.large"
@@ -83,7 +85,7 @@ class Job:
     """One job, as the service knows it."""
 
     name: str
-    task: str
+    row_key: str
     parameters: dict
     sender: str
     created_s: float
@@ -116,16 +118,16 @@ class Region:
         self.owner_of_lease = lambda: ""
         self._schedule = schedule
         self._chance = random.Random(f"{schedule.chance.random()}/{name}")
-        self._landing: list[tuple[float, Task, Attempt, str]] = []
+        self._landing: list[tuple[float, Row, Attempt, str]] = []
 
-    def create(self, task: Task, attempt: Attempt) -> None:
+    def create(self, row: Row, attempt: Attempt) -> None:
         self._enter("create")
         behaviour, draw, now = self.behaviour, self._chance.random(), self._schedule.now
         sender = self._schedule.process.name
         if attempt.name in self.jobs:
             return
         if draw < behaviour.late:
-            self._landing.append((now + self._chance.uniform(1, 100), task, attempt, sender))
+            self._landing.append((now + self._chance.uniform(1, 100), row, attempt, sender))
             raise self._lost("create")
         used = sum(job.ended_s > now for job in self.jobs.values())
         if used >= behaviour.quota:
@@ -135,7 +137,7 @@ class Region:
                 f"{used} Instances and a request delta of 1 Instances.",
                 code="ResourceLimitExceeded",
             )
-        self._begin(task, attempt, sender, now)
+        self._begin(row, attempt, sender, now)
         if draw < behaviour.late + behaviour.lost:
             raise self._lost("create")
         self.jobs[attempt.name].is_answered = True
@@ -170,9 +172,9 @@ class Region:
         now = self._schedule.now
         for landing in [each for each in self._landing if each[0] <= now]:
             self._landing.remove(landing)
-            at_s, task, attempt, sender = landing
+            at_s, row, attempt, sender = landing
             if attempt.name not in self.jobs:
-                self._begin(task, attempt, sender, at_s)
+                self._begin(row, attempt, sender, at_s)
 
     def _enter(self, operation: str) -> None:
         behaviour = self.behaviour
@@ -187,14 +189,14 @@ class Region:
     def _lost(self, operation: str) -> ServiceError:
         return ServiceError(f"{operation}: Connection was closed", is_transient=True)
 
-    def _begin(self, task: Task, attempt: Attempt, sender: str, at_s: float) -> None:
+    def _begin(self, row: Row, attempt: Attempt, sender: str, at_s: float) -> None:
         chance, behaviour = self._chance, self.behaviour
         started_s = at_s + chance.uniform(5, 60)
         limit_s = float(attempt.max_runtime_s)
         job = Job(
             name=attempt.name,
-            task=task.key,
-            parameters=dict(task.parameters),
+            row_key=row.key,
+            parameters=dict(row.parameters),
             sender=sender,
             created_s=at_s,
             started_s=started_s,
@@ -394,9 +396,9 @@ class Simulation:
     def _open(self) -> Store:
         return Store(self.folder / "g.db", between=self.schedule.point)
 
-    def _new_task(self) -> Task:
+    def _new_row(self) -> Row:
         position, self._rows = self._rows, self._rows + 1
-        return Task(
+        return Row(
             key=f"row-{position}",
             position=position,
             parameters={"lr": position},
@@ -404,10 +406,10 @@ class Simulation:
         )
 
     def _add(self, store: Store, count: int) -> None:
-        tasks = [self._new_task() for _ in range(count)]
-        store.add(tasks)
-        self.accepted |= {task.key for task in tasks}
-        self.schedule.note(f"added {[task.key for task in tasks]}")
+        rows = [self._new_row() for _ in range(count)]
+        store.add(rows)
+        self.accepted |= {row.key for row in rows}
+        self.schedule.note(f"added {[row.key for row in rows]}")
 
     def _controller(self, process: Process) -> None:
         """Run the grid as ``raysm grid run`` does, again after a kill."""
@@ -491,11 +493,11 @@ class Simulation:
         if kind == "add":
             self._add(store, chance.randint(1, 2))
         elif kind == "correct":
-            records = list(store.tasks())
+            records = list(store.rows())
             # Mostly one that a suspended controller may be about to send.
-            waiting = [each for each in records if each.state is TaskState.WAITING]
-            task = chance.choice(waiting if waiting and chance.random() < 0.7 else records).task
-            store.correct([replace(task, parameters={"lr": chance.random()})])
+            waiting = [each for each in records if each.state is RowState.WAITING]
+            row = chance.choice(waiting if waiting and chance.random() < 0.7 else records).row
+            store.correct([replace(row, parameters={"lr": chance.random()})])
         elif kind == "retry":
             store.requeue(RETRYABLE_STATES, now)
         elif kind == "stop" and chance.random() < 0.3:
@@ -527,14 +529,14 @@ class Simulation:
     def _could_run(self, store: Store, region: str) -> bool:
         now = self.schedule.clock()
         ready = {
-            each.task.key for shape in store.shapes() for each in store.waiting(shape, now, 1000)
+            each.row.key for shape in store.shapes() for each in store.waiting(shape, now, 1000)
         }
-        for record in store.tasks():
-            attempts = store.attempts(record.task.key)
+        for record in store.rows():
+            attempts = store.attempts(record.row.key)
             bound = {attempt.region for attempt in attempts if attempt.ending == "TIME"}
             if bound and region not in bound:
                 continue
-            if record.task.key in ready:
+            if record.row.key in ready:
                 return True
             last = attempts[-1] if attempts else None
             if (
@@ -560,7 +562,7 @@ class Simulation:
             yield f"stuck: the grid is {grid.state}, its rows are {states}"
         if grid.state == "closed" and set(states) & {"waiting", "placed"}:
             yield f"lost row: the grid is closed, its rows are {states}"
-        if lost := self.accepted - {record.task.key for record in store.tasks()}:
+        if lost := self.accepted - {record.row.key for record in store.rows()}:
             yield f"lost row: {sorted(lost)} were accepted and are not in the store"
         yield from self._wrong_results(store)
         yield from _paid_twice(jobs)
@@ -605,28 +607,28 @@ class Simulation:
         return job.vanishes_s < float("inf") and attempt is not None and attempt.sent_s is None
 
     def _wrong_results(self, store: Store) -> Iterator[str]:
-        for record in store.tasks(TaskState.DONE):
-            done = [each for each in store.attempts(record.task.key) if each.ending == "OK"]
+        for record in store.rows(RowState.DONE):
+            done = [each for each in store.attempts(record.row.key) if each.ending == "OK"]
             if len(done) != 1:
-                yield f"wrong result: {record.task.key} is done {len(done)} times"
+                yield f"wrong result: {record.row.key} is done {len(done)} times"
                 continue
             job = self.regions[done[0].region].jobs.get(done[0].name)
-            if job is None or job.parameters != dict(record.task.parameters):
+            if job is None or job.parameters != dict(record.row.parameters):
                 ran = "nothing" if job is None else job.parameters
                 yield (
-                    f"wrong result: {record.task.key} is done with {dict(record.task.parameters)} "
+                    f"wrong result: {record.row.key} is done with {dict(record.row.parameters)} "
                     f"in the store, and {ran} ran"
                 )
 
 
 def _paid_twice(jobs: list[Job]) -> Iterator[str]:
     """Find rows of which two jobs ran at one moment; stopped ones, vanished ones and unowned ones do not count."""
-    by_task: dict[str, list[Job]] = {}
+    by_row: dict[str, list[Job]] = {}
     for job in jobs:
         if job.asked_s is None and job.vanishes_s == float("inf") and not job.is_unowned:
-            by_task.setdefault(job.task, []).append(job)
-    for task, own in by_task.items():
+            by_row.setdefault(job.row_key, []).append(job)
+    for row, own in by_row.items():
         own.sort(key=lambda job: job.created_s)
         for first, second in zip(own, own[1:], strict=False):
             if second.created_s < first.ended_s:
-                yield f"paid twice: {task} by {first.name} and {second.name}"
+                yield f"paid twice: {row} by {first.name} and {second.name}"

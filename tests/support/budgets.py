@@ -4,7 +4,8 @@ import random
 
 from raysm.features.grid.market import Offer, Place
 from raysm.features.grid.placement import Placement
-from raysm.features.grid.task import Rules, Task
+from raysm.features.grid.row import Row
+from raysm.features.grid.rules import Rules
 from tests.support.grid_world import CAPACITY_ERROR, Behaviour, overlaps
 from tests.support.grids import TYPE, Bench
 
@@ -30,7 +31,7 @@ def budget_used(folder, seed):
         for name in ("us-east-1", "eu-west-1")
     }
     budget = chance.uniform(1, 30)
-    tasks = [Task(key=f"row-{number}", position=number, max_runtime_s=5_400) for number in range(8)]
+    rows = [Row(key=f"row-{number}", position=number, max_runtime_s=5_400) for number in range(8)]
     offers = []
     for name, region in regions.items():
         # Drawn apart, so that all else of a seed stays as it was without spot capacity.
@@ -39,7 +40,7 @@ def budget_used(folder, seed):
         offers.append(Offer(place=place, usd_per_hour=region.usd_per_hour))
     rules = Rules(brake=0, max_cost=budget)
     bench = Bench(
-        folder, tasks=tasks, regions=regions, rules=rules, placement=Placement(offers=offers)
+        folder, rows=rows, regions=regions, rules=rules, placement=Placement(offers=offers)
     )
     bench.run()
     bench.judge(ended=False)

@@ -6,8 +6,9 @@ from itertools import chain
 from raysm.features.grid.grid_row import TROUBLES_FIRST, rows_of
 from raysm.features.grid.market import Offer, Place
 from raysm.features.grid.placement import Placement
+from raysm.features.grid.row import Row
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.snapshot import snapshot
-from raysm.features.grid.task import Rules, Task
 from raysm.features.grid.views.report import report_page
 from tests.support.grid_world import Behaviour
 from tests.support.grids import Bench
@@ -30,10 +31,10 @@ REGIONS = {
 def ended(folder, rows=12, *, midway=False, **fields):
     """Return a grid of campaigns, one with a typo, at its end or ``midway``; ``fields`` are the bench's."""
     homes = list(REGIONS)
-    tasks = [
+    campaigns = [
         # Data that are dear to move stay at home; those of the region without capacity are few, and
         # go elsewhere.
-        Task(
+        Row(
             key=f"campaign-{number:03}",
             position=number,
             region=homes[number % 4],
@@ -42,7 +43,9 @@ def ended(folder, rows=12, *, midway=False, **fields):
         )
         for number in range(rows)
     ]
-    regions = {name: _with(behaviour, tasks[rows // 2].key) for name, behaviour in REGIONS.items()}
+    regions = {
+        name: _with(behaviour, campaigns[rows // 2].key) for name, behaviour in REGIONS.items()
+    }
     rules = Rules(
         brake=0, retries=1, parallel=max(8, rows // 4), max_cost=100.0 * rows, rate="images_per_s"
     )
@@ -56,7 +59,9 @@ def ended(folder, rows=12, *, midway=False, **fields):
     placement = Placement(
         offers=[replace(offer, price_version="made-1") for offer in offers], move_data=True
     )
-    bench = Bench(folder, tasks=tasks, regions=regions, rules=rules, placement=placement, **fields)
+    bench = Bench(
+        folder, rows=campaigns, regions=regions, rules=rules, placement=placement, **fields
+    )
     bench.store.note_plan((11.0 * rows, 16.5 * rows))
     if midway:
         while len(bench.store.ends_after(0)) < rows // 2:

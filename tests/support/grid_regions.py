@@ -9,19 +9,19 @@ SECRET = "of the grid"
 
 
 def preparing(service, folder):
-    """Return what prepares the job of a task's attempt, of a script that is written to ``folder``."""
+    """Return what prepares the job of a row's attempt, of a script that is written to ``folder``."""
     script = folder / "train.py"
     script.write_text("print(1)\n")
 
-    def prepared(task, attempt):
+    def prepared(row, attempt):
         return prepare(
             Script(str(script)),
             cluster=Cluster(attempt.instance_type, count=attempt.count),
             on=service,
             job_name=attempt.name,
             token=token_of(SECRET, attempt),
-            tags=dict(task.tags),
-            environment=dict(task.environment),
+            tags=dict(row.tags),
+            environment=dict(row.environment),
         )
 
     return prepared

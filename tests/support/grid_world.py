@@ -33,7 +33,7 @@ class Behaviour:
     run_s: float = 600.0
     spread: float = 0.0
     fails: dict = field(default_factory=dict)
-    """Words of the end by a task's key, or by the share of jobs under the key ``share:WORDS``."""
+    """Words of the end by a row's key, or by the share of jobs under the key ``share:WORDS``."""
     capacity: int = 10**9
     """Instances at a time."""
     quota: int = 10**9
@@ -67,7 +67,7 @@ class Life:
     """One job, as the service knows it."""
 
     name: str
-    task: str
+    row_key: str
     count: int
     created_s: float
     started_s: float
@@ -99,7 +99,7 @@ class FakeRegion:
 
     # -- what the controller calls
 
-    def create(self, task, attempt):
+    def create(self, row, attempt):
         self._enter("create")
         behaviour, chance = self.behaviour, self._chance.random()
         if attempt.name in self.lives:
@@ -107,7 +107,7 @@ class FakeRegion:
         if behaviour.refusal is not None:
             raise behaviour.refusal
         if chance < behaviour.late:
-            self._landing.append((self.clock.now + behaviour.late_s, task, attempt))
+            self._landing.append((self.clock.now + behaviour.late_s, row, attempt))
             raise LOST
         others, until_s = behaviour.others
         used = sum(life.count for life in self._live()) + (
@@ -120,7 +120,7 @@ class FakeRegion:
                 f"request delta of {attempt.count} Instances.",
                 code="ResourceLimitExceeded",
             )
-        self._begin(task, attempt, self.clock.now)
+        self._begin(row, attempt, self.clock.now)
         if chance < behaviour.late + behaviour.lost:
             raise LOST
 
@@ -188,17 +188,17 @@ class FakeRegion:
                 raise THROTTLED
 
     def _land(self):
-        for at, task, attempt in [
+        for at, row, attempt in [
             landing for landing in self._landing if landing[0] <= self.clock.now
         ]:
-            self._landing.remove((at, task, attempt))
+            self._landing.remove((at, row, attempt))
             # One that was sent again meanwhile holds the name.
             if attempt.name not in self.lives:
-                self._begin(task, attempt, at)
+                self._begin(row, attempt, at)
 
-    def _begin(self, task, attempt, at):
+    def _begin(self, row, attempt, at):
         behaviour = self.behaviour
-        reason = behaviour.fails.get(task.key, "")
+        reason = behaviour.fails.get(row.key, "")
         draw = self._chance.random()
         for key, words in behaviour.fails.items():
             share = key.removeprefix("share:")
@@ -217,7 +217,7 @@ class FakeRegion:
             started = ended
         life = Life(
             name=attempt.name,
-            task=task.key,
+            row_key=row.key,
             count=attempt.count,
             created_s=at,
             started_s=started,
@@ -310,16 +310,16 @@ def _moment(seconds):
 
 
 def overlaps(regions):
-    """Return the tasks of which two jobs lived at one moment, in whichever regions."""
-    by_task = {}
+    """Return the rows of which two jobs lived at one moment, in whichever regions."""
+    by_row = {}
     for region in regions:
         for life in region.lives.values():
-            by_task.setdefault(life.task, []).append((life.created_s, life.ended_s, life.name))
+            by_row.setdefault(life.row_key, []).append((life.created_s, life.ended_s, life.name))
     found = []
-    for task, lives in by_task.items():
+    for row, lives in by_row.items():
         lives.sort()
         found += [
-            task for first, second in zip(lives, lives[1:], strict=False) if second[0] < first[1]
+            row for first, second in zip(lives, lives[1:], strict=False) if second[0] < first[1]
         ]
     return found
 

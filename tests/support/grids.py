@@ -4,9 +4,10 @@ from raysm.features.grid.controller import Controller
 from raysm.features.grid.limiter import Limiter, Rate
 from raysm.features.grid.market import Offer, Place
 from raysm.features.grid.placement import Placement
+from raysm.features.grid.row import Row, RowState
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.stopping import removed_regions_in_use
 from raysm.features.grid.store import Store
-from raysm.features.grid.task import Rules, Task, TaskState
 from tests.support.grid_world import Behaviour, Clock, FakeRegion, overlaps
 
 FAST = {
@@ -21,7 +22,10 @@ class Killed(BaseException):
 
 
 class Bench:
-    """One grid over fake regions; ``run`` is what a process would do, and ``kill`` says where it ends."""
+    """One grid over fake regions, of these rows, or of so many.
+
+    ``run`` is what a process would do, and ``kill`` says where it ends.
+    """
 
     def __init__(
         self,
@@ -31,7 +35,6 @@ class Bench:
         regions=None,
         rules=None,
         rates=None,
-        tasks=None,
         kill=None,
         placement=None,
         began_s=1_800_000_000.0,
@@ -60,13 +63,12 @@ class Bench:
         self.left = ()
         self.open()
         self.store.make("g", rules=self.rules, now=self.clock.now)
-        self.store.add(
-            tasks
-            or [
-                Task(key=f"row-{number}", position=number, max_runtime_s=7200)
+        if isinstance(rows, int):
+            rows = [
+                Row(key=f"row-{number}", position=number, max_runtime_s=7200)
                 for number in range(rows)
             ]
-        )
+        self.store.add(rows)
 
     def open(self):
         """Start a process: what an earlier one had in memory is lost."""
@@ -136,7 +138,7 @@ class Bench:
         assert overlaps(self.regions.values()) == []
         states = self.store.states()
         if ended:
-            assert {TaskState(state).is_final for state in states} <= {True}, states
+            assert {RowState(state).is_final for state in states} <= {True}, states
         books = sum(region.usd() for region in self.regions.values())
         assert abs(self.store.money(self.clock.now).spent_usd - books) < 0.005, (
             self.store.money(0),

@@ -12,8 +12,8 @@ from raysm.features.grid.batch_job.handover import take_up
 from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.plan import GridFacts, PlannedGrid, plan_grid
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.sources.source import source_of
-from raysm.features.grid.task import Rules
 from raysm.features.script.request import Script
 from tests.support.homes import in_home
 from tests.support.sagemaker import ACCOUNT, REGION, aws, fake_aws
@@ -75,9 +75,9 @@ class HandedOver:
 
     def planned(self, *args, **more):
         request = self.request(*args, **more)
-        tasks, known = request.tasks(), GridFacts(prices=TABLE, quotas={}, own_region=REGION)
-        plan = plan_grid(request, tasks, known.prices, known.quotas, today=DAY, own_region=REGION)
-        return PlannedGrid(request=request, tasks=tasks, facts=known, plan=plan)
+        rows, known = request.read_rows(), GridFacts(prices=TABLE, quotas={}, own_region=REGION)
+        plan = plan_grid(request, rows, known.prices, known.quotas, today=DAY, own_region=REGION)
+        return PlannedGrid(request=request, rows=rows, facts=known, plan=plan)
 
     def send(self, *args, job=JOB, **more):
         return send(self.planned(*args, **more), job, self.services)

@@ -1,1 +1,1 @@
-"""Many jobs: an array of tasks over regions, each of them one row of the user's, done once."""
+"""Many jobs: the rows of a table as jobs over regions, each done once."""

@@ -8,11 +8,11 @@ Functions that write expect to run inside the caller's transaction.
 import sqlite3
 from collections import Counter
 
+from raysm.features.grid.attempt import Attempt, AttemptState
 from raysm.features.grid.endings import Verdict, parse_quota
 from raysm.features.grid.limiter import Limiter
 from raysm.features.grid.market import Market, Place, Quota, place_of
 from raysm.features.grid.store import Store
-from raysm.features.grid.task import Attempt, AttemptState
 
 PLACE_BACKOFF_S = 60.0
 MAX_PLACE_BACKOFF_S = 3_600.0

@@ -32,12 +32,13 @@ from raysm.features.grid.grid_request import GridFile, GridRequest, read_grid_fi
 from raysm.features.grid.grid_row import KEY, GridRow, check_state
 from raysm.features.grid.local_grids import SentController, grid_names, only_grid
 from raysm.features.grid.plan import PlannedGrid, make_plan
+from raysm.features.grid.row import RowState
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.running import Running, open_running
 from raysm.features.grid.snapshot import snapshot
 from raysm.features.grid.sources.databases import Query
 from raysm.features.grid.sources.source import MAX_ROWS, Source, source_of
 from raysm.features.grid.store import path_of
-from raysm.features.grid.task import Rules, TaskState
 from raysm.features.grid.views.text import plan_lines, screen_lines
 from raysm.features.grid.views.watching import watch
 
@@ -154,7 +155,7 @@ def _run(arguments: Arguments, console: Console) -> int:
             )
             say(f"note: {text}", shown)
         say(
-            f"grid {grid.plan.name}: {counted(len(grid.tasks), 'row')}, {running.added:,} new",
+            f"grid {grid.plan.name}: {counted(len(grid.rows), 'row')}, {running.added:,} new",
             shown,
         )
         follow(running, shown)
@@ -169,7 +170,7 @@ def _run(arguments: Arguments, console: Console) -> int:
     finally:
         running.close()
     print_answer(view, screen_lines, console, as_json=arguments.json)
-    return 0 if set(view.states) <= {TaskState.DONE} else 1
+    return 0 if set(view.states) <= {RowState.DONE} else 1
 
 
 def follow(running: Running, console: Console) -> None:
@@ -184,8 +185,8 @@ def follow(running: Running, console: Console) -> None:
         # Print all events: a stop changes all waiting rows in one step, which may be the last.
         while events := running.store.events(last):
             for event in events:
-                if event.task is not None and event.attempt is None:
-                    say(f"{event.task}: {event.now} {brief(event.text)}".rstrip(), console)
+                if event.row_key is not None and event.attempt is None:
+                    say(f"{event.row_key}: {event.now} {brief(event.text)}".rstrip(), console)
             last = events[-1].seq
         running.clock.sleep(seconds)
 
@@ -251,13 +252,13 @@ def _run_by_batch(
         if sent is None
         else f"{sent} runs it; Ctrl-C stops only the display"
     )
-    say(f"grid {name}: {counted(len(grid.tasks), 'row')}; {text}", shown)
+    say(f"grid {name}: {counted(len(grid.rows), 'row')}; {text}", shown)
     if sent is not None:
         watch(handle.status, shown, sleep=_watching(sent, Service(target)))
     view = handle.status()
     if arguments.json or sent is None:
         print_answer(view, screen_lines, console, as_json=arguments.json)
-    return 0 if set(view.states) <= {TaskState.DONE} else 1
+    return 0 if set(view.states) <= {RowState.DONE} else 1
 
 
 def _watching(controller: SentController, service: Service) -> Callable[[float], None]:
@@ -294,31 +295,31 @@ def _row(arguments: Arguments, console: Console) -> int:
     if arguments.per_child < 1:
         raise InvalidRequest(f"--per-child must be at least 1, got {arguments.per_child}")
     shown = _messages(arguments, console)
-    rows = RowJobs(request_of(arguments))
+    row_jobs = RowJobs(request_of(arguments))
     sent: list[RowJob] = []
-    for task in slice_of(rows.tasks, arguments.index, arguments.per_child):
-        row = rows.send(task)
-        sent.append(row)
-        verb = "is sent" if row.is_new else "was sent before"
-        say(f"{task.key}: {row.job.name} {verb}, to {row.region}", shown)
+    for row in slice_of(row_jobs.rows, arguments.index, arguments.per_child):
+        row_job = row_jobs.send(row)
+        sent.append(row_job)
+        verb = "is sent" if row_job.is_new else "was sent before"
+        say(f"{row.key}: {row_job.job.name} {verb}, to {row_job.region}", shown)
     # Send all rows before waiting for the first.
     statuses = []
-    for row in sent:
-        status = row.job.wait() if arguments.wait else row.job.status
+    for row_job in sent:
+        status = row_job.job.wait() if arguments.wait else row_job.job.status
         statuses.append(status)
         if arguments.wait:
-            reason = row.job.describe().reason if status is Status.FAILED else None
-            say(f"{row.task.key}: {status}{f': {reason}' if reason else ''}", shown)
+            reason = row_job.job.describe().reason if status is Status.FAILED else None
+            say(f"{row_job.row.key}: {status}{f': {reason}' if reason else ''}", shown)
     if arguments.json:
         jobs = [
             {
-                "key": row.task.key,
-                "job": row.job.name,
-                "region": row.region,
-                "new": row.is_new,
+                "key": row_job.row.key,
+                "job": row_job.job.name,
+                "region": row_job.region,
+                "new": row_job.is_new,
                 "status": status,
             }
-            for row, status in zip(sent, statuses, strict=True)
+            for row_job, status in zip(sent, statuses, strict=True)
         ]
         print(json.dumps(jobs, indent=1))
     # Without --wait, the child only sends.
@@ -396,7 +397,7 @@ def _rows(arguments: Arguments, console: Console) -> None:
 
 def _describe_rate(rows: Sequence[GridRow], metric: str) -> str:
     """Add up the rates of the jobs that run; what others reported last is work of the past."""
-    running = [row.rate for row in rows if row.state is TaskState.PLACED and row.rate is not None]
+    running = [row.rate for row in rows if row.state is RowState.PLACED and row.rate is not None]
     if not running:
         return (
             f"rate    no running job has reported {metric} in the last 10 minutes; jobs that were "

@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from raysm.core.client.job.description import Description
+from raysm.features.grid.attempt import Attempt, AttemptState, most_billed_s
 from raysm.features.grid.capacity import back_off_region, learn_quota, record_refusal, record_start
 from raysm.features.grid.endings import Verdict, find_ending, reason_key
-from raysm.features.grid.schema import GridRecord, TaskRecord
+from raysm.features.grid.row import RowState
+from raysm.features.grid.schema import GridRecord, RowRecord
 from raysm.features.grid.store import Store
-from raysm.features.grid.task import Attempt, AttemptState, TaskState, most_billed_s
 
 LANDING_S = 120.0
 """Seconds after a lost answer in which the Create may still be carried out: twice botocore's read
@@ -47,7 +48,7 @@ def refuse(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None
     # An earlier Create, whose answer was lost, may still be carried out: delay the row until that
     # is over.
     if attempt.is_doubtful:
-        store.delay_row(ended.task, now + LANDING_S)
+        store.delay_row(ended.row_key, now + LANDING_S)
 
 
 def conclude(
@@ -113,7 +114,7 @@ def end_orphan(store: Store, name: str, description: Description | None, now: fl
     if description is not None and not description.status.is_terminal:
         return
     job = Attempt(
-        task=row["task"] or "",
+        row_key=row["task"] or "",
         number=0,
         name=name,
         region=row["region"],
@@ -167,25 +168,25 @@ def _judge_place(store: Store, attempt: Attempt, verdict: Verdict, now: float) -
 
 
 def _move_row(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
-    record = store.task(attempt.task)
+    record = store.row(attempt.row_key)
     ending = verdict.ending
     state = ending.row_state
     reason = verdict.reason
     changes: dict[str, Any] = {}
     if ending.binds_region:
-        store.bind(record.task, attempt.region)
-    if state is TaskState.WAITING:
+        store.bind(record.row, attempt.region)
+    if state is RowState.WAITING:
         state, why = _state_after(store, record, verdict)
         reason = _noted(reason, why)
         changes["retries_left"] = record.retries_left - ending.uses_retry
     # The user stopped the grid while the job ended in another way.
-    if attempt.wish == "user" and state is TaskState.WAITING:
-        state = TaskState.STOPPED
-    if state is TaskState.DONE and attempt.interruptions:
+    if attempt.wish == "user" and state is RowState.WAITING:
+        state = RowState.STOPPED
+    if state is RowState.DONE and attempt.interruptions:
         reason = "; ".join(filter(None, (reason, interruptions_text(attempt))))
-    if state is TaskState.FAILED and ending.advice:
+    if state is RowState.FAILED and ending.advice:
         reason = _noted(reason, ending.advice.replace("NAME", store.grid().name))
-    store.move_task(record.task.key, TaskState.PLACED, state, now, reason=reason, **changes)
+    store.move_row(record.row.key, RowState.PLACED, state, now, reason=reason, **changes)
 
 
 def _noted(reason: str, note: str) -> str:
@@ -193,25 +194,23 @@ def _noted(reason: str, note: str) -> str:
     return "; ".join(filter(None, (first, note))) + newline + rest
 
 
-def _state_after(store: Store, record: TaskRecord, verdict: Verdict) -> tuple[TaskState, str]:
+def _state_after(store: Store, record: RowRecord, verdict: Verdict) -> tuple[RowState, str]:
     """Return WAITING if the row is tried again, else FAILED and why."""
     ending = verdict.ending
     if ending.uses_retry and record.retries_left < 1:
-        return TaskState.FAILED, "its retries are used up"
+        return RowState.FAILED, "its retries are used up"
     if ending.max_count or ending.max_started:
-        counted = (
-            each for each in store.attempts(record.task.key) if each.number > record.forgiven
-        )
+        counted = (each for each in store.attempts(record.row.key) if each.number > record.forgiven)
         alike = [each for each in counted if each.ending == ending.name]
         started = sum(each.started_s is not None for each in alike)
         if ending.max_count and len(alike) >= ending.max_count:
-            return TaskState.FAILED, f"{len(alike)} attempts ended like this"
+            return RowState.FAILED, f"{len(alike)} attempts ended like this"
         if ending.max_started and started >= ending.max_started:
             return (
-                TaskState.FAILED,
+                RowState.FAILED,
                 f"{started} jobs ended like this after their instances had started",
             )
-    return TaskState.WAITING, ""
+    return RowState.WAITING, ""
 
 
 def reason_to_pause(store: Store, grid: GridRecord) -> str | None:

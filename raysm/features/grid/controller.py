@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from raysm.core.request.durations import duration
 from raysm.features.grid import sending, stopping
+from raysm.features.grid.attempt import MAX_RUNTIME_S, Attempt, AttemptState, most_billed_s
 from raysm.features.grid.capacity import back_off_region, last_refusal, read_market
 from raysm.features.grid.conclusion import reason_to_pause
 from raysm.features.grid.database import this_process
@@ -20,17 +21,10 @@ from raysm.features.grid.limiter import Limiter
 from raysm.features.grid.market import Decision, Market, Offer
 from raysm.features.grid.placement import Forecast, Placement
 from raysm.features.grid.region import Guard, Region, RegionApi, RegionUnavailable
-from raysm.features.grid.schema import GridRecord, TaskRecord
+from raysm.features.grid.row import Row, RowState
+from raysm.features.grid.schema import GridRecord, RowRecord
 from raysm.features.grid.store import Store
 from raysm.features.grid.sweep import GAUGE_S, Gauge, Sweep
-from raysm.features.grid.task import (
-    MAX_RUNTIME_S,
-    Attempt,
-    AttemptState,
-    Task,
-    TaskState,
-    most_billed_s,
-)
 
 SHORTEST_S = 0.25
 """Shortest pause between two steps. With 0.05, a region with 20 calls a second needed a step per
@@ -76,7 +70,7 @@ class Controller:
         self._learned = 0
 
     def step(self, now: float) -> float | None:
-        # First, since two controllers would send every task twice.
+        # First, since two controllers would send every row twice.
         if self.store.database.take_lease(self._owner, now):
             with self.store.database.transaction("doubt"):
                 self.store.mark_unanswered_doubtful()
@@ -99,9 +93,9 @@ class Controller:
         self._api.for_each_region(self._sweeps, str, lambda region, _: self._look_at(region, now))
         # Learn from the attempts that have ended since the last step; a new controller reads all.
         for attempt, number in self.store.ends_after(self._learned):
-            task = self.store.task(attempt.task).task
-            self._placement.learn(task, attempt)
-            self._forecast.learn(task, attempt)
+            row = self.store.row(attempt.row_key).row
+            self._placement.learn(row, attempt)
+            self._forecast.learn(row, attempt)
             # Remember the event's number, so that each end counts once.
             self._learned = number
 
@@ -191,7 +185,7 @@ class Placer:
     def ask_at_s(self) -> float | None:
         return min(self._ask_at_s, default=None)
 
-    def intend(self) -> list[tuple[Task, Attempt]]:
+    def intend(self) -> list[tuple[Row, Attempt]]:
         """Store an intent for each row that has room, in one transaction.
 
         Returns:
@@ -211,9 +205,9 @@ class Placer:
             unchanged = (
                 (record, offer)
                 for record, offer in chosen
-                if self._store.task(record.task.key) == record
+                if self._store.row(record.row.key) == record
             )
-            return [(record.task, self._store_intent(record, offer)) for record, offer in unchanged]
+            return [(record.row, self._store_intent(record, offer)) for record, offer in unchanged]
 
     def _is_on_trial(self) -> bool:
         """Whether only a few jobs are sent yet, to see whether the program runs at all."""
@@ -221,7 +215,7 @@ class Placer:
             return False
         return not self._store.has_run(("OK", "TIME"), self._now - TRIAL_S)
 
-    def _choose_rows(self, room: int) -> Iterator[tuple[TaskRecord, Offer]]:
+    def _choose_rows(self, room: int) -> Iterator[tuple[RowRecord, Offer]]:
         closed: set[str] = set()
         # One row more than there are calls: it finds out when the next call may be made.
         calls = sum(self._limiter.calls(region, "create", self._now) for region in self._regions)
@@ -241,39 +235,39 @@ class Placer:
             else:
                 self._give_up(record, choice)
 
-    def _merge_by_priority(self, room: int) -> Iterator[tuple[str, TaskRecord]]:
+    def _merge_by_priority(self, room: int) -> Iterator[tuple[str, RowRecord]]:
         """Yield the first waiting rows of all shapes, in the order in which they are sent."""
         rows = [
             [(shape, record) for record in self._store.waiting(shape, self._now, room)]
             for shape in self._store.shapes()
         ]
-        return heapq.merge(*rows, key=lambda item: item[1].task.sending_order)
+        return heapq.merge(*rows, key=lambda item: item[1].row.sending_order)
 
-    def _choose_place(self, record: TaskRecord) -> Decision:
-        task = record.task
-        attempts = self._store.attempts(task.key) if record.attempts else []
+    def _choose_place(self, record: RowRecord) -> Decision:
+        row = record.row
+        attempts = self._store.attempts(row.key) if record.attempts else []
         region = region_of_checkpoints(attempts)
         if region is not None:
-            task = replace(task, region=region)
+            row = replace(row, region=region)
             if region not in self._regions:
                 removed = (
-                    f"its checkpoints are in {task.region}, which was removed from the grid; "
+                    f"its checkpoints are in {row.region}, which was removed from the grid; "
                     f"to continue there, raysm grid retry {self._grid.name}, "
                     "and raysm grid run with that region"
                 )
                 return Decision(reasons={"nowhere": removed})
         while True:
-            decision = self._placement.choose(task, attempts, self._current_market(), self._now)
+            decision = self._placement.choose(row, attempts, self._current_market(), self._now)
             offer = decision.offer
             if offer is None:
                 return decision
-            usd = self._most_usd(task, offer)
-            if self._exceeds_budget(task, offer, usd):
+            usd = self._most_usd(row, offer)
+            if self._exceeds_budget(row, offer, usd):
                 why = "the budget does not allow a job now"
                 return Decision(ask_at_s=self._now + 60, reasons={str(offer.place): why})
             region = offer.place.region
             if self._limiter.take(region, "create", self._now):
-                self._in_use[offer.place] += task.count or offer.count
+                self._in_use[offer.place] += row.count or offer.count
                 self._taken += 1
                 self._cost += usd
                 return decision
@@ -290,51 +284,51 @@ class Placer:
         left = replace(outlook, waiting=outlook.waiting - self._taken)
         return replace(self._market, in_use=self._in_use, outlook=left)
 
-    def _most_usd(self, task: Task, offer: Offer) -> float:
+    def _most_usd(self, row: Row, offer: Offer) -> float:
         """Return the most that a job of the row can cost; 0 if its price is unknown."""
-        seconds = most_billed_s(task.max_runtime_s or MAX_RUNTIME_S)
-        return (offer.most_usd_per_hour or 0.0) * (task.count or offer.count) * seconds / 3600
+        seconds = most_billed_s(row.max_runtime_s or MAX_RUNTIME_S)
+        return (offer.most_usd_per_hour or 0.0) * (row.count or offer.count) * seconds / 3600
 
-    def _exceeds_budget(self, task: Task, offer: Offer, usd: float) -> bool:
+    def _exceeds_budget(self, row: Row, offer: Offer, usd: float) -> bool:
         budget_usd = self._grid.rules.max_cost
         # Without a price, placement has refused the place if there is a budget.
         if budget_usd is None or self._cost + usd <= budget_usd:
             return False
         self.over_budget = (
             f"the budget of ${budget_usd:,.2f} does not allow a further job: "
-            f"row {task.key!r} may take ${usd:,.2f} "
-            f"({duration(task.max_runtime_s or MAX_RUNTIME_S)} at most in {offer.place}), and "
+            f"row {row.key!r} may take ${usd:,.2f} "
+            f"({duration(row.max_runtime_s or MAX_RUNTIME_S)} at most in {offer.place}), and "
             f"${max(0.0, budget_usd - self._cost):,.2f} are left; "
             "raise --max-cost, lower --max-runtime, or stop"
         )
         return True
 
-    def _store_intent(self, record: TaskRecord, offer: Offer) -> Attempt:
-        task = record.task
+    def _store_intent(self, record: RowRecord, offer: Offer) -> Attempt:
+        row = record.row
         grid = self._grid
         number = record.attempts + 1
         # In 1 of 200 grids of 100,000 rows two keys share a hash: the second one takes the next
         # number.
-        while self._store.attempt(grid.job_name(task, number)) is not None:
+        while self._store.attempt(grid.job_name(row, number)) is not None:
             number += 1
         attempt = Attempt(
-            task=task.key,
+            row_key=row.key,
             number=number,
-            name=grid.job_name(task, number),
+            name=grid.job_name(row, number),
             region=offer.place.region,
             instance_type=offer.place.instance_type,
-            count=task.count or offer.count,
+            count=row.count or offer.count,
             spot=offer.place.spot,
             state=AttemptState.INTENDED,
             intended_s=self._now,
-            max_runtime_s=task.max_runtime_s or MAX_RUNTIME_S,
+            max_runtime_s=row.max_runtime_s or MAX_RUNTIME_S,
             usd_per_hour=offer.most_usd_per_hour,
             choice=offer.choice,
             price_version=offer.price_version,
         )
         self._store.insert(attempt)
-        self._store.move_task(
-            task.key, TaskState.WAITING, TaskState.PLACED, self._now, attempts=number, reason=""
+        self._store.move_row(
+            row.key, RowState.WAITING, RowState.PLACED, self._now, attempts=number, reason=""
         )
         return attempt
 
@@ -346,12 +340,12 @@ class Placer:
             and self._now - max(choice.stuck.values()) > self._grid.rules.give_up_s
         )
 
-    def _give_up(self, record: TaskRecord, choice: Decision) -> None:
-        state = TaskState.IMPOSSIBLE
+    def _give_up(self, record: RowRecord, choice: Decision) -> None:
+        state = RowState.IMPOSSIBLE
         reasons = choice.reasons
         if choice.stuck:
             # Reasons are counted by their text, so they leave out how long each backoff lasts.
-            state = TaskState.FAILED
+            state = RowState.FAILED
             reasons = {str(place): last_refusal(self._store, place) for place in choice.stuck}
         reason = (
             "; ".join(f"{place}: {why}" for place, why in reasons.items())
@@ -364,8 +358,6 @@ class Placer:
                 "give more types or regions, or wait"
             )
         with self._store.database.transaction(state.value):
-            self._store.move_task(
-                record.task.key, TaskState.WAITING, state, self._now, reason=reason
-            )
+            self._store.move_row(record.row.key, RowState.WAITING, state, self._now, reason=reason)
         # The next waiting row was not read yet.
         self._ask_at_s.append(self._now)

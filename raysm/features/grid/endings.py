@@ -18,7 +18,8 @@ from raysm.core.client.job.description import (
 )
 from raysm.core.client.regions import NO_CAPACITY_CODE, NO_CAPACITY_REASON
 from raysm.errors import CredentialsExpired, InvalidRequest, ServiceError
-from raysm.features.grid.task import Attempt, TaskState
+from raysm.features.grid.attempt import Attempt
+from raysm.features.grid.row import RowState
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +27,7 @@ class Ending:
     """A class of ways in which an attempt ends, and what follows for the row and the place."""
 
     name: str = field(kw_only=False)
-    row_state: TaskState = TaskState.WAITING
+    row_state: RowState = RowState.WAITING
     """The row's state after it. A waiting row may fail instead, by the limits below."""
     is_end: bool = True
     """True if the attempt has ended; otherwise the same Create is sent again."""
@@ -61,7 +62,7 @@ class Ending:
 ENDINGS: dict[str, Ending] = {
     each.name: each
     for each in (
-        Ending("OK", row_state=TaskState.DONE, is_waste=False),
+        Ending("OK", row_state=RowState.DONE, is_waste=False),
         # It costs nothing, and says nothing about the place.
         Ending("THROTTLED", is_end=False, is_throttle=True, advice="the grid sends more slowly"),
         Ending(
@@ -90,7 +91,7 @@ ENDINGS: dict[str, Ending] = {
         # No retry: see DETERMINISTIC.
         Ending(
             "ERROR",
-            row_state=TaskState.FAILED,
+            row_state=RowState.FAILED,
             is_users_error=True,
             advice=(
                 "the same program would fail again: "
@@ -105,7 +106,7 @@ ENDINGS: dict[str, Ending] = {
         ),
         Ending(
             "INVALID",
-            row_state=TaskState.FAILED,
+            row_state=RowState.FAILED,
             is_users_error=True,
             advice="correct the request or the row",
         ),
@@ -124,13 +125,13 @@ ENDINGS: dict[str, Ending] = {
         # A further attempt would have the same cap.
         Ending(
             "BUDGET",
-            row_state=TaskState.FAILED,
+            row_state=RowState.FAILED,
             binds_region=True,
             advice="raise max_cost of the jobs, then raysm grid retry NAME",
         ),
         Ending("LEFT", is_waste=False, advice="the row goes to another region of the grid"),
         Ending(
-            "STOPPED", row_state=TaskState.STOPPED, advice="raysm grid retry NAME queues it again"
+            "STOPPED", row_state=RowState.STOPPED, advice="raysm grid retry NAME queues it again"
         ),
         # Another user's job has this name; the next attempt has another name.
         Ending(

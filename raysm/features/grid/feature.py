@@ -9,7 +9,7 @@ FEATURE = Feature(
         grid_row=["GridRow"],
         sources__databases=["Query"],
         shards=["shards"],
-        task=["Rules"],
+        rules=["Rules"],
         client__grid=["Grid"],
         client__handle=["GridHandle", "attach_grid"],
     ),

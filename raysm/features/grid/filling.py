@@ -24,10 +24,11 @@ from raysm.core.protocol.store import put_first
 from raysm.core.request import Cluster, Input, Limits, MetricDefinition, Target, Workload
 from raysm.core.request.job import check_channels, hyperparameter_text
 from raysm.errors import InvalidRequest, did_you_mean
+from raysm.features.grid.attempt import Attempt
 from raysm.features.grid.market import Place, place_of
 from raysm.features.grid.region import Prepare, token_of
+from raysm.features.grid.row import Row, Value
 from raysm.features.grid.schema import GridRecord
-from raysm.features.grid.task import Attempt, Task, Value
 
 # -- texts with columns in braces
 
@@ -235,12 +236,12 @@ class Template:
                     )
 
     def job(
-        self, task: Task, place: Place, count: int, account: Callable[[], str] = lambda: ""
+        self, row: Row, place: Place, count: int, account: Callable[[], str] = lambda: ""
     ) -> Filled:
-        where = f"row {task.position + 1} ({task.key})"
+        where = f"row {row.position + 1} ({row.key})"
         values: dict[str, Value] = {
-            **task.parameters,
-            "key": task.key,
+            **row.parameters,
+            "key": row.key,
             "region": place.region,
             "instance_type": place.instance_type,
             "count": count,
@@ -260,14 +261,14 @@ class Template:
             count=count,
             alternatives=(),
         )
-        options["inputs"] = _inputs(options.get("inputs") or {}, task)
-        for name, of_task in (("environment", task.environment), ("tags", task.tags)):
-            options[name] = {**(options.get(name) or {}), **of_task}
+        options["inputs"] = _inputs(options.get("inputs") or {}, row)
+        for name, of_row in (("environment", row.environment), ("tags", row.tags)):
+            options[name] = {**(options.get(name) or {}), **of_row}
         options["hyperparameters"] = self._hyperparameters(
-            options.get("hyperparameters") or {}, task, where
+            options.get("hyperparameters") or {}, row, where
         )
         limits = options.get("limits") or Limits()
-        runtime_s = task.max_runtime_s or limits.max_runtime_s
+        runtime_s = row.max_runtime_s or limits.max_runtime_s
         # Limits accepts max_wait_s only for spot capacity.
         wait_s = limits.max_wait_s if place.spot and (limits.max_wait_s or 0) >= runtime_s else None
         options["limits"] = replace(
@@ -293,29 +294,29 @@ class Template:
             raise InvalidRequest(
                 f"{where}: {error}; a column input_NAME gives the row's input NAME"
             ) from error
-        if task.checkpoint is not None:
-            options["checkpoint_uri"] = task.checkpoint
+        if row.checkpoint is not None:
+            options["checkpoint_uri"] = row.checkpoint
         target: Target = self.target.in_region(place.region)
-        image = task.image or getattr(target, "image", None)
+        image = row.image or getattr(target, "image", None)
         if image is not None and hasattr(target, "image"):
             target = replace(target, image=fill(image, values, where))
         options = {name: value for name, value in options.items() if value not in (None, {}, ())}
         return Filled(workload=workload, target=target, options=options, package=self.package)
 
-    def _hyperparameters(self, shared: Mapping[str, str], task: Task, where: str) -> dict[str, str]:
-        unused = {name: value for name, value in task.parameters.items() if name not in self.names}
-        of_task = {
+    def _hyperparameters(self, shared: Mapping[str, str], row: Row, where: str) -> dict[str, str]:
+        unused = {name: value for name, value in row.parameters.items() if name not in self.names}
+        of_row = {
             name: hyperparameter_text(name, value)
             for name, value in unused.items()
             if value is not None
         }
-        merged = {**shared, **of_task}
+        merged = {**shared, **of_row}
         if len(merged) > MAX_HYPERPARAMETERS:
             raise InvalidRequest(
                 f"{where}: {len(merged)} hyperparameters (unused columns count), "
                 f"and SageMaker takes at most {MAX_HYPERPARAMETERS}; leave out columns"
             )
-        for name, text in of_task.items():
+        for name, text in of_row.items():
             if len(text) > MAX_CHARACTERS:
                 raise InvalidRequest(
                     f"{where}, column {name!r}: {len(text):,} characters, "
@@ -347,14 +348,14 @@ def _fill_workload(workload: Workload, values: Mapping[str, Value], where: str) 
     return changed
 
 
-def _inputs(shared: Mapping[str, Any], task: Task) -> dict[str, Any]:
+def _inputs(shared: Mapping[str, Any], row: Row) -> dict[str, Any]:
     inputs = dict(shared)
-    for channel, uri in task.addresses.items():
+    for channel, uri in row.addresses.items():
         common = inputs.get(channel)
         # The shared request says how a channel is distributed among instances; the row says where
         # its data are.
         of_row: Input | str = replace(common, uri=uri) if isinstance(common, Input) else uri
-        if channel in task.manifests:
+        if channel in row.manifests:
             of_row = replace(of_row if isinstance(of_row, Input) else Input(of_row), manifest=True)
         inputs[channel] = of_row
     return inputs
@@ -376,10 +377,10 @@ def preparing(template: Template, grid: GridRecord, secret: str, services: Servi
     grid's file and secret, so that a repeated call finds the first job.
     """
 
-    def make(task: Task, attempt: Attempt) -> Prepared:
+    def make(row: Row, attempt: Attempt) -> Prepared:
         place = place_of(attempt)
         of_place = services(template.target.in_region(place.region))
-        job = template.job(task, place, attempt.count, lambda: of_place.account)
+        job = template.job(row, place, attempt.count, lambda: of_place.account)
         # A row's image is part of its target.
         service = of_place if job.target == of_place.target else services(job.target)
         options = dict(job.options)
@@ -390,33 +391,33 @@ def preparing(template: Template, grid: GridRecord, secret: str, services: Servi
         options["metrics"] = with_rate(options.get("metrics") or (), grid.rules.rate)
         # All attempts of a row share a folder, so that each continues from the last checkpoint. The
         # key itself counts too, because two keys may have one hash.
-        values = hashlib.sha256(f"{task.digest}/{task.key}".encode()).hexdigest()[:8]
-        folder = f"{service.places.root}/grids/{grid.prefix}{task.key_hash}-{values}"
+        values = hashlib.sha256(f"{row.digest}/{row.key}".encode()).hexdigest()[:8]
+        folder = f"{service.places.root}/grids/{grid.prefix}{row.key_hash}-{values}"
         options.setdefault("checkpoint_uri", folder)
-        options["name"] = f"{grid.prefix}{task.key_hash}"
+        options["name"] = f"{grid.prefix}{row.key_hash}"
         return prepare(
             job.package or job.workload,
             on=service,
             job_name=attempt.name,
             token=token_of(secret, attempt),
             shares=True,
-            own_tags={ROW_TAG: row_tag(grid.name, task)},
+            own_tags={ROW_TAG: row_tag(grid.name, row)},
             **options,
         )
 
     return make
 
 
-def row_tag(grid: str, task: Task) -> str:
+def row_tag(grid: str, row: Row) -> str:
     """Return the value of the tag that names the row of a job."""
     # A key may have characters that values of tags cannot have.
-    text = f"{task.position}/{grid}/{task.key}"[:MAX_TAG_CHARACTERS]
+    text = f"{row.position}/{grid}/{row.key}"[:MAX_TAG_CHARACTERS]
     return "".join(letter if letter.isalnum() or letter in " _.:/=+-@" else "_" for letter in text)
 
 
-def is_tag_of(tag: str, grid: str, task: Task) -> bool:
+def is_tag_of(tag: str, grid: str, row: Row) -> bool:
     """Return whether a job's tag names this row, wherever the row stands in its source."""
-    own = row_tag(grid, task)
+    own = row_tag(grid, row)
     is_cut = MAX_TAG_CHARACTERS in (len(own), len(tag))
     names = [text.partition("/")[2] for text in (own, tag)]
     length = min(map(len, names)) if is_cut else None

@@ -36,11 +36,12 @@ from raysm.core.request.codec import from_json
 from raysm.errors import InvalidRequest
 from raysm.features.grid.filling import Template, check_names
 from raysm.features.grid.local_grids import read_target
-from raysm.features.grid.sources.columns import REGION, tasks_of
+from raysm.features.grid.row import Row
+from raysm.features.grid.rules import Rules
+from raysm.features.grid.sources.columns import REGION, parse_rows
 from raysm.features.grid.sources.databases import Query
 from raysm.features.grid.sources.source import MAX_ROWS, Source, source_from_description, source_of
 from raysm.features.grid.store import Store, path_of
-from raysm.features.grid.task import Rules, Task
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,10 +83,10 @@ class GridRequest:
                 remedy="give it one: --max-cost USD (in Python: raysm.Rules(max_cost=…))",
             )
 
-    def tasks(self) -> list[Task]:
+    def read_rows(self) -> list[Row]:
         table = self.source.by(self.template.target).read(self.max_rows)
         self.template.check(table.columns, table.origin)
-        return tasks_of(table)
+        return parse_rows(table)
 
 
 MAX_NAMED = 20
@@ -110,9 +111,9 @@ def extend(store: Store, source: Source | None = None, *, max_rows: int = MAX_RO
     table = (source if kept is None else source.by(kept.target)).read(max_rows)
     # Report a column that was removed now, not when the first job is made.
     check_names(json.loads(grid.template), table.columns, table.origin)
-    tasks = tasks_of(table)
-    check_types(dict.fromkeys(name for task in tasks for name in task.instance_types))
-    return join(store, tasks)
+    rows = parse_rows(table)
+    check_types(dict.fromkeys(name for row in rows for name in row.instance_types))
+    return join(store, rows)
 
 
 def check_types(names: Iterable[str]) -> None:
@@ -121,7 +122,7 @@ def check_types(names: Iterable[str]) -> None:
             check_instance_type(name)
 
 
-def join(store: Store, tasks: Iterable[Task]) -> int:
+def join(store: Store, rows: Iterable[Row]) -> int:
     """Add the rows whose keys are new, and compare the others with what is recorded.
 
     Returns:
@@ -134,9 +135,7 @@ def join(store: Store, tasks: Iterable[Task]) -> int:
     options = json.loads(store.grid().template).get("options", {})
     limits = from_json(Limits, options.get("limits") or {}, "limits")
     # Each row gets its limit, so that the budget counts the limit that the service enforces.
-    rows = [
-        replace(task, max_runtime_s=task.max_runtime_s or limits.max_runtime_s) for task in tasks
-    ]
+    rows = [replace(row, max_runtime_s=row.max_runtime_s or limits.max_runtime_s) for row in rows]
     added = store.add(rows)
     if added < len(rows):
         differing = store.correct(rows)

@@ -13,11 +13,11 @@ from raysm.core.client.results.result import Result
 from raysm.core.client.service import Service
 from raysm.errors import InvalidRequest, used_by
 from raysm.features.grid.endings import brief
+from raysm.features.grid.row import RowState, Value
 from raysm.features.grid.store import Store
-from raysm.features.grid.task import TaskState, Value
 
 TROUBLES_FIRST = tuple(
-    map(TaskState, ("failed", "impossible", "stopped", "placed", "waiting", "done"))
+    map(RowState, ("failed", "impossible", "stopped", "placed", "waiting", "done"))
 )
 """States by urgency: rows that need the user come first."""
 
@@ -31,7 +31,7 @@ class GridRow:
 
     key: str
     """The user's name of the row."""
-    state: TaskState
+    state: RowState
     """``waiting``, ``placed``, ``done``, ``failed``, ``stopped`` or ``impossible``."""
     reason: str
     """Why it failed, waits or is impossible; else empty."""
@@ -64,8 +64,8 @@ class GridRow:
 
 
 def check_state(state: str | None) -> None:
-    if state is not None and state not in list(TaskState):
-        raise InvalidRequest(f"a row's state is one of {', '.join(TaskState)}, got {state!r}")
+    if state is not None and state not in list(RowState):
+        raise InvalidRequest(f"a row's state is one of {', '.join(RowState)}, got {state!r}")
 
 
 def rows_of(store: Store, state: str | None = None) -> Iterator[GridRow]:
@@ -77,7 +77,7 @@ def rows_of(store: Store, state: str | None = None) -> Iterator[GridRow]:
         }
         yield GridRow(
             **columns,
-            state=TaskState(row["state"]),
+            state=RowState(row["state"]),
             spot=None if row["spot"] is None else bool(row["spot"]),
             parameters=json.loads(row["content"]).get("parameters", {}),
         )
@@ -85,9 +85,9 @@ def rows_of(store: Store, state: str | None = None) -> Iterator[GridRow]:
 
 def row_result(store: Store, key: str, service: Service, to: Path | None = None) -> Any:
     """Return the result of a done row, as ``Job.result`` of its last job returns it."""
-    record = store.task(key)
+    record = store.row(key)
     attempts = store.attempts(key)
-    if record.state is not TaskState.DONE:
+    if record.state is not RowState.DONE:
         why = f": {brief(record.reason)}" if record.reason else ""
         raise InvalidRequest(f"the row {key!r} has no result: it is {record.state.value}{why}")
     last = attempts[-1]
@@ -164,7 +164,7 @@ def write_tables(tables: Iterator[Any], path: Path) -> int:
 
 def _done_keys(store: Store, partial: bool) -> list[str]:
     rows = list(rows_of(store))
-    missing = [row for row in rows if row.state is not TaskState.DONE]
+    missing = [row for row in rows if row.state is not RowState.DONE]
     if missing and not partial:
         shown = ", ".join(f"{row.key} ({row.state.value})" for row in missing[:MAX_NAMED])
         more = f" and {len(missing) - MAX_NAMED:,} more" if len(missing) > MAX_NAMED else ""
@@ -172,7 +172,7 @@ def _done_keys(store: Store, partial: bool) -> list[str]:
             f"{len(missing):,} of {len(rows):,} rows are not done: {shown}{more}; wait for them "
             "or try them again (retry), or take what there is: --partial, in Python partial=True"
         )
-    return [row.key for row in rows if row.state is TaskState.DONE]
+    return [row.key for row in rows if row.state is RowState.DONE]
 
 
 def _named(table: Any, key: str, column: str) -> Any:

@@ -8,7 +8,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from raysm.features.grid.task import Attempt, Task
+from raysm.features.grid.attempt import Attempt
+from raysm.features.grid.row import Row
 
 PROBE_DIVISOR = 4
 """A place that ran out of instances is tried with a quarter more than it held (1/PROBE_DIVISOR):
@@ -93,7 +94,7 @@ class Outlook:
 
     waiting: int = 0
     takes_s: Mapping[Place, float] = field(default_factory=dict)
-    """Seconds from Create to the end of a job, per unit of ``Task.work``, for places where a job is
+    """Seconds from Create to the end of a job, per unit of ``Row.work``, for places where a job is
     done."""
     free_s: Mapping[Place, Sequence[float]] = field(default_factory=dict)
     """When the open jobs of a place will end."""
@@ -152,7 +153,7 @@ class Market:
             return now + 60, f"all of the quota of {quota.limit} is in use"
         return None
 
-    def outpaces(self, places: Collection[Place], place: Place, task: Task, now: float) -> bool:
+    def outpaces(self, places: Collection[Place], place: Place, row: Row, now: float) -> bool:
         """Return whether faster places would finish all waiting rows first.
 
         First means before a job that starts now in ``place`` ends.
@@ -164,16 +165,16 @@ class Market:
         waiting = self.outlook.waiting
         if place not in takes_s or waiting < 1:
             return False
-        last_s = now + takes_s[place] * task.work
+        last_s = now + takes_s[place] * row.work
         done = 0
         for other in places:
             # Only strictly faster places count: equally fast ones would pass each other over
             # forever.
             if takes_s.get(other, math.inf) < takes_s[place] and other.region not in self.silent:
-                each_s = max(1.0, takes_s[other] * task.work)
+                each_s = max(1.0, takes_s[other] * row.work)
                 ends = self.outlook.free_s.get(other, ())
                 in_use = self.in_use.get(other, 0)
-                count = task.count or 1
+                count = row.count or 1
                 # Count the jobs placed in this step, too, and the room of those that have just
                 # ended.
                 placed = [now + each_s] * (in_use // count - len(ends))

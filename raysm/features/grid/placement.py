@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from raysm.core.client.costs.prices import PriceTable
 from raysm.core.protocol.service_model import knows_preferences
 from raysm.core.request.cluster import MAX_TYPES
+from raysm.features.grid.attempt import Attempt
 from raysm.features.grid.market import (
     NO_PRICE,
     OUTPACED,
@@ -24,8 +25,9 @@ from raysm.features.grid.market import (
     Place,
     place_of,
 )
+from raysm.features.grid.row import UNKNOWN_S, Row
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.store import Store
-from raysm.features.grid.task import UNKNOWN_S, Attempt, Rules, Task
 
 LATEST = 32
 """Number of latest values in a median: prices and queues change within days."""
@@ -55,7 +57,7 @@ class Estimates:
         self._all_waits = _latest()
         self._billed: defaultdict[tuple[str, str], deque[float]] = defaultdict(_latest)
 
-    def learn(self, task: Task, attempt: Attempt) -> None:
+    def learn(self, row: Row, attempt: Attempt) -> None:
         if attempt.waited_s is not None:
             for waits in (self._waits[place_of(attempt)], self._all_waits):
                 waits.append(attempt.waited_s)
@@ -63,8 +65,8 @@ class Estimates:
             self._seconds[attempt.instance_type].append(attempt.training_s)
             # Relative to the row's own estimate: a type that happened to get long rows is not
             # slower.
-            if task.expected_s:
-                self._factors[attempt.instance_type].append(attempt.training_s / task.expected_s)
+            if row.expected_s:
+                self._factors[attempt.instance_type].append(attempt.training_s / row.expected_s)
         if attempt.spot and attempt.training_s and attempt.billable_s is not None:
             self._billed[attempt.region, attempt.instance_type].append(
                 attempt.billable_s / attempt.training_s
@@ -73,10 +75,10 @@ class Estimates:
     def samples(self, instance_type: str) -> int:
         return len(self._seconds.get(instance_type, ()))
 
-    def seconds(self, task: Task, instance_type: str) -> float | None:
+    def seconds(self, row: Row, instance_type: str) -> float | None:
         factor = _median(self._factors.get(instance_type))
-        if task.expected_s is not None:
-            return task.expected_s if factor is None else factor * task.expected_s
+        if row.expected_s is not None:
+            return row.expected_s if factor is None else factor * row.expected_s
         return _median(self._seconds.get(instance_type))
 
     def wait_s(self, place: Place) -> float:
@@ -114,9 +116,9 @@ class Forecast:
     def __init__(self) -> None:
         self._seconds: defaultdict[Place, deque[float]] = defaultdict(_latest)
 
-    def learn(self, task: Task, attempt: Attempt) -> None:
+    def learn(self, row: Row, attempt: Attempt) -> None:
         if attempt.ending == "OK" and attempt.sent_s is not None and attempt.ended_s is not None:
-            self._seconds[place_of(attempt)].append((attempt.ended_s - attempt.sent_s) / task.work)
+            self._seconds[place_of(attempt)].append((attempt.ended_s - attempt.sent_s) / row.work)
 
     def outlook(self, store: Store, now: float) -> Outlook:
         """Return the outlook for the last rows; it is empty before, and with one known place."""
@@ -261,15 +263,13 @@ class Placement:
     waiting_usd_per_hour: float = WAITING_USD_PER_HOUR
     estimates: Estimates = field(default_factory=Estimates)
 
-    def choose(
-        self, task: Task, attempts: Sequence[Attempt], market: Market, now: float
-    ) -> Decision:
+    def choose(self, row: Row, attempts: Sequence[Attempt], market: Market, now: float) -> Decision:
         reasons: dict[str, str] = {}
         candidates: list[_Candidate] = []
         for position, offer in enumerate(self.offers):
             why = NO_PRICE if offer.usd_per_hour is None and market.needs_price else None
-            why = why or why_unfit(task, offer, self.move_data)
-            barred = None if why else market.bars(offer.place, task.count or offer.count, now)
+            why = why or why_unfit(row, offer, self.move_data)
+            barred = None if why else market.bars(offer.place, row.count or offer.count, now)
             until, why = barred if barred is not None else (None, why)
             if why:
                 reasons[str(offer.place)] = why
@@ -277,21 +277,21 @@ class Placement:
                 continue
             # The time until the place takes a job is part of the wait.
             delay_s = (
-                0.0 if until is None else max(until - now, self._turnover(task, offer, market, now))
+                0.0 if until is None else max(until - now, self._turnover(row, offer, market, now))
             )
-            worth = self.worth(task, offer, delay_s)
+            worth = self.worth(row, offer, delay_s)
             score = worth.score(self.waiting_usd_per_hour)
             usd = worth.known_usd
             candidates.append(
                 _Candidate(score=score, position=position, until=until, offer=offer, usd=usd)
             )
         return (
-            self._best(task, candidates, market, now, reasons)
+            self._best(row, candidates, market, now, reasons)
             if candidates
             else Decision(reasons=reasons)
         )
 
-    def companions(self, task: Task, offer: Offer) -> tuple[Offer, ...]:
+    def companions(self, row: Row, offer: Offer) -> tuple[Offer, ...]:
         """Return the offers that the service may choose from if a row is sent to ``offer``.
 
         ``offer`` comes first.
@@ -306,59 +306,59 @@ class Placement:
         others = [
             each
             for each in there
-            if each.place != offer.place and not why_unfit(task, each, self.move_data)
+            if each.place != offer.place and not why_unfit(row, each, self.move_data)
         ]
         return (offer, *others)
 
-    def learn(self, task: Task, attempt: Attempt) -> None:
-        self.estimates.learn(task, attempt)
+    def learn(self, row: Row, attempt: Attempt) -> None:
+        self.estimates.learn(row, attempt)
 
-    def worth(self, task: Task, offer: Offer, delay_s: float = 0.0) -> Worth:
-        return self.rate(task, offer).worth(self.seconds(task, offer), delay_s)
+    def worth(self, row: Row, offer: Offer, delay_s: float = 0.0) -> Worth:
+        return self.rate(row, offer).worth(self.seconds(row, offer), delay_s)
 
-    def rate(self, task: Task, offer: Offer) -> CostRate:
+    def rate(self, row: Row, offer: Offer) -> CostRate:
         place = offer.place
-        count = task.count or offer.count
+        count = row.count or offer.count
         factor = self.estimates.billed_factor(place)
         return CostRate(
             usd_per_s=None
             if offer.usd_per_hour is None
             else offer.usd_per_hour * count * factor / 3600,
-            transfer_usd=transfer_usd(task.region, place.region, task.input_bytes),
+            transfer_usd=transfer_usd(row.region, place.region, row.input_bytes),
             wait_s=self.estimates.wait_s(place),
         )
 
-    def seconds(self, task: Task, offer: Offer) -> float | None:
+    def seconds(self, row: Row, offer: Offer) -> float | None:
         """Return how long the row will take.
 
         For an untried type this is an optimistic guess, so that it is tried.
         """
         name = offer.place.instance_type
         if self.estimates.samples(name) or not offer.usd_per_hour:
-            return self.estimates.seconds(task, name)
+            return self.estimates.seconds(row, name)
         offers = [(each.usd_per_hour, each.place.instance_type) for each in self.offers]
         priced = [(usd, other) for usd, other in offers if usd and self.estimates.samples(other)]
         if not priced:
-            return self.estimates.seconds(task, name)
+            return self.estimates.seconds(row, name)
         # Assume that a machine of twice the price is twice as fast; otherwise expensive ones would
         # never be tried.
-        costs = [usd * (self.estimates.seconds(task, other) or 0.0) for usd, other in priced]
+        costs = [usd * (self.estimates.seconds(row, other) or 0.0) for usd, other in priced]
         return OPTIMISM * min(costs) / offer.usd_per_hour
 
-    def _turnover(self, task: Task, offer: Offer, market: Market, now: float) -> float:
+    def _turnover(self, row: Row, offer: Offer, market: Market, now: float) -> float:
         """Estimate the seconds until a place that takes no job has room again."""
         place = offer.place
-        seconds = self.seconds(task, offer)
+        seconds = self.seconds(row, offer)
         quota = market.quotas.get(place)
         refused_s = market.refused_s(place, now)
         if quota is None or seconds is None:
             return refused_s
         # In a full quota, rows end at intervals of their duration divided by the number of slots.
-        return max(refused_s, seconds / max(1, quota.limit // (task.count or offer.count)))
+        return max(refused_s, seconds / max(1, quota.limit // (row.count or offer.count)))
 
     def _best(
         self,
-        task: Task,
+        row: Row,
         candidates: list[_Candidate],
         market: Market,
         now: float,
@@ -376,11 +376,7 @@ class Placement:
             places = [each.offer.place for each in alike]
             ready = (each for each in alike if each.until is None)
             soonest = next(
-                (
-                    each
-                    for each in ready
-                    if not market.outpaces(places, each.offer.place, task, now)
-                ),
+                (each for each in ready if not market.outpaces(places, each.offer.place, row, now)),
                 None,
             )
             if soonest is None:
@@ -418,13 +414,13 @@ def placement_of(rules: Rules, offers: Sequence[Offer]) -> Placement:
     )
 
 
-def why_unfit(task: Task, offer: Offer, move_data: bool) -> str | None:
+def why_unfit(row: Row, offer: Offer, move_data: bool) -> str | None:
     place = offer.place
-    if task.region not in (None, place.region) and not move_data:
-        return f"its data are in {task.region}, and --move-data (move_data=True) is not given"
-    if task.instance_types and place.instance_type not in task.instance_types:
-        return f"the row asks for {', '.join(task.instance_types)}"
-    if task.spot not in (None, place.spot):
-        return f"the row says spot={task.spot}"
+    if row.region not in (None, place.region) and not move_data:
+        return f"its data are in {row.region}, and --move-data (move_data=True) is not given"
+    if row.instance_types and place.instance_type not in row.instance_types:
+        return f"the row asks for {', '.join(row.instance_types)}"
+    if row.spot not in (None, place.spot):
+        return f"the row says spot={row.spot}"
     assert math.isfinite(offer.usd_per_hour or 0.0), "a list has no such price"
     return None

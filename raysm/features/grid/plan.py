@@ -24,6 +24,7 @@ from raysm.core.request import Limits, Target
 from raysm.core.request.cluster import LOCAL_TYPE
 from raysm.core.request.durations import duration
 from raysm.errors import InvalidRequest, RaysmError
+from raysm.features.grid.attempt import most_billed_s
 from raysm.features.grid.filling import Services
 from raysm.features.grid.grid_request import GridRequest, check_types
 from raysm.features.grid.market import Market, Offer, Place, Quota
@@ -35,7 +36,7 @@ from raysm.features.grid.placement import (
     placement_of,
     why_unfit,
 )
-from raysm.features.grid.task import Task, most_billed_s
+from raysm.features.grid.row import Row
 
 SHORTER_S = (6 * 3600, 3600, 1800, 600, 300, 60)
 """Time limits that a plan suggests, where the budget allows too few jobs at a time."""
@@ -43,7 +44,7 @@ SHORTER_S = (6 * 3600, 3600, 1800, 600, 300, 60)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assigned:
-    task: Task
+    row: Row
     offer: Offer | None
     worth: Worth | None = None
     start_s: float = 0.0
@@ -53,7 +54,7 @@ class Assigned:
 
     @property
     def count(self) -> int:
-        return 0 if self.offer is None else self.task.count or self.offer.count
+        return 0 if self.offer is None else self.row.count or self.offer.count
 
     @property
     def end_s(self) -> float | None:
@@ -63,9 +64,9 @@ class Assigned:
 
 
 def assign(
-    tasks: Sequence[Task], placement: Placement, market: Market | None = None
+    rows: Sequence[Row], placement: Placement, market: Market | None = None
 ) -> list[Assigned]:
-    """Return every row with its place, in the order of ``tasks``; no market means no quotas."""
+    """Return every row with its place, in the order of ``rows``; no market means no quotas."""
     quotas = {} if market is None else market.quotas
     # For each place, a heap of the times when each instance of its quota is free, in seconds from
     # now; None: no quota.
@@ -78,40 +79,40 @@ def assign(
     shapes: dict[tuple[object, ...], tuple[list[tuple[int, CostRate]], dict[str, str]]] = {}
     types = {offer.place.instance_type: offer for offer in placement.offers}
     assigned: dict[int, Assigned] = {}
-    for task in sorted(tasks, key=lambda task: task.sending_order):
+    for row in sorted(rows, key=lambda row: row.sending_order):
         key = (
-            task.region,
-            task.instance_types,
-            task.spot,
-            task.count,
-            task.image,
-            task.input_bytes,
+            row.region,
+            row.instance_types,
+            row.spot,
+            row.count,
+            row.image,
+            row.input_bytes,
         )
         if key not in shapes:
             shapes[key] = _rates_and_refusals(
-                task, placement, [None if each is None else len(each) for each in free]
+                row, placement, [None if each is None else len(each) for each in free]
             )
         rates, reasons = shapes[key]
-        seconds = {name: placement.seconds(task, offer) for name, offer in types.items()}
+        seconds = {name: placement.seconds(row, offer) for name, offer in types.items()}
         best: tuple[tuple[int, float], int, Worth, float] | None = None
         for place, rate in rates:
             offer = placement.offers[place]
-            start_s = _start_s(free[place], task.count or offer.count)
+            start_s = _start_s(free[place], row.count or offer.count)
             worth = rate.worth(seconds[offer.place.instance_type], start_s)
             score = worth.score(placement.waiting_usd_per_hour)
             if best is None or score < best[0]:
                 best = score, place, rate.worth(worth.seconds), start_s
         if best is None:
-            assigned[task.position] = Assigned(task=task, offer=None, reasons=reasons)
+            assigned[row.position] = Assigned(row=row, offer=None, reasons=reasons)
             continue
         _, place, worth, start_s = best
-        made = Assigned(task=task, offer=placement.offers[place], worth=worth, start_s=start_s)
+        made = Assigned(row=row, offer=placement.offers[place], worth=worth, start_s=start_s)
         if (times := free[place]) is not None:
             for _ in range(made.count):
                 # The quota is used from Create on, not only from the start of the instances.
                 heapq.heapreplace(times, start_s + worth.wait_s + (worth.seconds or 0.0))
-        assigned[task.position] = made
-    return [assigned[task.position] for task in tasks]
+        assigned[row.position] = made
+    return [assigned[row.position] for row in rows]
 
 
 def _start_s(times: list[float] | None, count: int) -> float:
@@ -121,13 +122,13 @@ def _start_s(times: list[float] | None, count: int) -> float:
 
 
 def _rates_and_refusals(
-    task: Task, placement: Placement, limits: Sequence[int | None]
+    row: Row, placement: Placement, limits: Sequence[int | None]
 ) -> tuple[list[tuple[int, CostRate]], dict[str, str]]:
     rates = []
     reasons = {}
     for place, (offer, limit) in enumerate(zip(placement.offers, limits, strict=True)):
-        count = task.count or offer.count
-        why = why_unfit(task, offer, placement.move_data)
+        count = row.count or offer.count
+        why = why_unfit(row, offer, placement.move_data)
         if why is None and limit is not None and limit < count:
             why = (
                 f"the quota leaves {limit} of {offer.place.instance_type}, "
@@ -136,7 +137,7 @@ def _rates_and_refusals(
         if why:
             reasons[str(offer.place)] = why
         else:
-            rates.append((place, placement.rate(task, offer)))
+            rates.append((place, placement.rate(row, offer)))
     return rates, reasons
 
 
@@ -204,19 +205,19 @@ class GridPlan:
                 for each in self.places
             ],
             "impossible": [
-                {"key": each.task.key, "reasons": dict(each.reasons)} for each in self.impossible
+                {"key": each.row.key, "reasons": dict(each.reasons)} for each in self.impossible
             ],
             "notes": list(self.notes),
         }
 
 
 def regions_and_types(
-    request: GridRequest, tasks: Sequence[Task], own_region: str | None
+    request: GridRequest, rows: Sequence[Row], own_region: str | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     # By default the regions of the rows' data: moving data costs money, and needs the user's
     # permission.
     regions = request.regions or tuple(
-        dict.fromkeys(task.region for task in tasks if task.region is not None)
+        dict.fromkeys(row.region for row in rows if row.region is not None)
     )
     if not regions and own_region is not None:
         regions = (own_region,)
@@ -224,7 +225,7 @@ def regions_and_types(
         raise InvalidRequest(
             "the grid has no region; give --regions us-east-1,eu-west-1 or a column region"
         )
-    named = (name for task in tasks for name in task.instance_types)
+    named = (name for row in rows for name in row.instance_types)
     types = tuple(dict.fromkeys([*request.instance_types, *named]))
     if not types:
         raise InvalidRequest(
@@ -236,7 +237,7 @@ def regions_and_types(
 
 def plan_grid(
     request: GridRequest,
-    tasks: Sequence[Task],
+    rows: Sequence[Row],
     table: PriceTable,
     quotas: Mapping[Place, Quota],
     *,
@@ -244,18 +245,18 @@ def plan_grid(
     own_region: str | None = None,
     notes: Sequence[str] = (),
 ) -> GridPlan:
-    regions, types = regions_and_types(request, tasks, own_region)
+    regions, types = regions_and_types(request, rows, own_region)
     volume_gb = request.template.volume_gb
     offers = offers_of(
         regions, types, table, count=request.count, volume_gb=volume_gb, markets=request.markets
     )
     placement = placement_of(request.rules, offers)
-    assigned = assign(tasks, placement, Market(quotas=quotas))
+    assigned = assign(rows, placement, Market(quotas=quotas))
     for each in assigned:
         # An invalid row is invalid in every place, so one check is enough. Rows without a place are
         # checked, too.
         offer = each.offer or offers[0]
-        request.template.job(each.task, offer.place, each.task.count or offer.count)
+        request.template.job(each.row, offer.place, each.row.count or offer.count)
     limits = request.template.options.get("limits") or Limits()
     budget_usd = request.rules.max_cost
     target = request.template.target
@@ -309,7 +310,7 @@ def _budget_notes(
     count = int(budget_usd / each_usd)
     if count >= wanted:
         return notes
-    longest_s = max(each.task.max_runtime_s or max_runtime_s for each in rows)
+    longest_s = max(each.row.max_runtime_s or max_runtime_s for each in rows)
     note = (
         f"{counted(count, 'job')} at a time, because each could cost up to {each_usd:,.2f} USD "
         f"until its time limit of {duration(longest_s)}"
@@ -384,8 +385,8 @@ def _costs(each: Assigned, placement: Placement) -> tuple[float, float] | None:
     """
     assert each.offer is not None, "it has a place"
     costs = []
-    for offer in placement.companions(each.task, each.offer):
-        seconds = placement.seconds(each.task, offer)
+    for offer in placement.companions(each.row, each.offer):
+        seconds = placement.seconds(each.row, offer)
         if offer.usd_per_hour is None or seconds is None:
             return None
         costs.append(offer.usd_per_hour * each.count * seconds / 3600)
@@ -396,11 +397,11 @@ def _max_usd(
     each: Assigned, placement: Placement, max_runtime_s: int, max_cost: float | None = None
 ) -> float | None:
     assert each.offer is not None, "it has a place"
-    first, *others = placement.companions(each.task, each.offer)
+    first, *others = placement.companions(each.row, each.offer)
     usd_per_hour = replace(first, alternatives=tuple(others)).most_usd_per_hour
     if usd_per_hour is None:
         return None
-    seconds = most_billed_s(each.task.max_runtime_s or max_runtime_s)
+    seconds = most_billed_s(each.row.max_runtime_s or max_runtime_s)
     usd = usd_per_hour * each.count * seconds / 3600
     return usd if max_cost is None else min(usd, max_cost)
 
@@ -507,7 +508,7 @@ class GridFacts:
 class ReadyGrid:
     request: GridRequest
     """The request, with a target that reaches all of the grid's regions."""
-    tasks: list[Task]
+    rows: list[Row]
     facts: GridFacts
 
 
@@ -517,7 +518,7 @@ class PlannedGrid(ReadyGrid):
 
 
 def make_plan(request: GridRequest, services: Services = Service) -> PlannedGrid:
-    tasks = request.tasks()
+    rows = request.read_rows()
     # Refuse a script that cannot be packaged before a grid of this name exists, which would take no
     # other script. A pickled workload has no script; a script with a column in its path differs by
     # row.
@@ -526,18 +527,18 @@ def make_plan(request: GridRequest, services: Services = Service) -> PlannedGrid
         "{" in (path or "") for path in (script.script, script.source_dir)
     ):
         source_of(script)
-    request = reaching(request, tasks, services)
+    request = reaching(request, rows, services)
     region = own_region(request.template.target, services)
-    regions, types = regions_and_types(request, tasks, region)
+    regions, types = regions_and_types(request, rows, region)
     check_types(types)
     in_regions = [services(request.template.target.in_region(name)) for name in regions]
     quotas, notes = ask_quotas(in_regions, types, request.markets)
     facts = GridFacts(prices=prices_of(in_regions), quotas=quotas, own_region=region, notes=notes)
     today = datetime.now(UTC).date()
     plan = plan_grid(
-        request, tasks, facts.prices, quotas, today=today, own_region=region, notes=notes
+        request, rows, facts.prices, quotas, today=today, own_region=region, notes=notes
     )
-    return PlannedGrid(request=request, tasks=tasks, facts=facts, plan=plan)
+    return PlannedGrid(request=request, rows=rows, facts=facts, plan=plan)
 
 
 def ask_quotas(
@@ -555,7 +556,7 @@ def ask_quotas(
     return quotas, ()
 
 
-def reaching(request: GridRequest, tasks: Sequence[Task], services: Services) -> GridRequest:
+def reaching(request: GridRequest, rows: Sequence[Row], services: Services) -> GridRequest:
     """Return the grid with a target that names all of its regions, if it has such a field."""
     target = request.template.target
     if not hasattr(target, "regions"):
@@ -563,7 +564,7 @@ def reaching(request: GridRequest, tasks: Sequence[Task], services: Services) ->
     own = own_region(target, services)
     # The target's own region first, even if no row runs there: its bucket holds the state of a grid
     # that Batch runs.
-    regions = dict.fromkeys((*([own] if own else ()), *regions_and_types(request, tasks, own)[0]))
+    regions = dict.fromkeys((*([own] if own else ()), *regions_and_types(request, rows, own)[0]))
     changes: dict[str, Any] = {"regions": tuple(regions)}
     return replace(request, template=replace(request.template, target=replace(target, **changes)))
 

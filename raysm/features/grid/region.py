@@ -20,11 +20,12 @@ from raysm.core.client.storage.payload import remove_payload
 from raysm.core.client.submit import Prepared
 from raysm.core.protocol.job_api import TRAINING
 from raysm.errors import ServiceError
+from raysm.features.grid.attempt import Attempt, AttemptState
 from raysm.features.grid.database import LeaseLost
 from raysm.features.grid.endings import classify_refusal
 from raysm.features.grid.limiter import Limiter
+from raysm.features.grid.row import Row
 from raysm.features.grid.store import Store
-from raysm.features.grid.task import Attempt, AttemptState, Task
 
 RATES_PAGE = 500
 """Jobs whose metric one call reads: the most that GetMetricData takes
@@ -51,7 +52,7 @@ class Page:
     token: str | None = None
 
 
-Prepare: TypeAlias = Callable[[Task, Attempt], Prepared]
+Prepare: TypeAlias = Callable[[Row, Attempt], Prepared]
 """Prepares the job of an attempt, always the same job for the same attempt."""
 
 RECENT = timedelta(minutes=10)
@@ -66,11 +67,11 @@ class Region:
         self._service = service
         self._prepare = prepare
 
-    def create(self, task: Task, attempt: Attempt) -> None:
+    def create(self, row: Row, attempt: Attempt) -> None:
         """Create an attempt's job; also succeeds if the service already has this very job."""
         # Keep the payload if the answer is lost: a call that is carried out late needs it, and so
         # does the next one.
-        self._prepare(task, attempt).send(leaves_payload=True)
+        self._prepare(row, attempt).send(leaves_payload=True)
 
     def describe(self, name: str) -> Description:
         """Return what the service says of a job; the payload of a job that has ended is deleted."""
@@ -239,14 +240,14 @@ class RegionApi:
         else:
             self._turns.run(works)
 
-    def create(self, task: Task, attempt: Attempt) -> None:
+    def create(self, row: Row, attempt: Attempt) -> None:
         region = attempt.region
         self._between("before create")
         self._guard(attempt.name)
         if not self._store.database.has_lease():
             raise LeaseLost(f"{attempt.name} was not sent: another process runs the grid")
         with self._turns.released():
-            self.regions[region].create(task, attempt)
+            self.regions[region].create(row, attempt)
         if not self._store.database.has_lease():
             self._disown(attempt)
         if self.limiter.moment is not None:

@@ -21,6 +21,7 @@ from raysm.core.request import Target
 from raysm.core.request.codec import to_json
 from raysm.core.request.workload import plain
 from raysm.errors import InvalidRequest, ServiceError
+from raysm.features.grid.attempt import Attempt
 from raysm.features.grid.batch_job.grid_secret import Seal, share_secret
 from raysm.features.grid.batch_job.state import Folder, RemoteState, Unreachable, recall
 from raysm.features.grid.capacity import set_quota
@@ -33,11 +34,11 @@ from raysm.features.grid.local_grids import GridTarget, keep_target, read_target
 from raysm.features.grid.placement import offers_of, placement_of
 from raysm.features.grid.plan import PlannedGrid, ReadyGrid, regions_and_types
 from raysm.features.grid.region import Prepare, Region
+from raysm.features.grid.row import Row
 from raysm.features.grid.sources.databases import UserDatabase, database_of
 from raysm.features.grid.stopping import removed_regions_in_use
 from raysm.features.grid.store import Store, path_of
 from raysm.features.grid.sweep import FREE_S, GAUGE_S
-from raysm.features.grid.task import Attempt, Task
 from raysm.features.grid.write_back import make_table, write_back
 
 WRITE_BACK_S = 10.0
@@ -220,7 +221,7 @@ def _make_controller(
     target = request.template.target
     prepare = preparing(request.template, store.grid(), secret_of(path), services)
     open_region = functools.partial(_open_region, target, services, prepare)
-    regions, types = regions_and_types(request, grid.tasks, grid.facts.own_region)
+    regions, types = regions_and_types(request, grid.rows, grid.facts.own_region)
     offers = offers_of(
         regions,
         types,
@@ -264,8 +265,8 @@ def _store_request(grid: ReadyGrid, store: Store, now: float, clock: Clock) -> i
     store.change_clock(clock)
     if isinstance(grid, PlannedGrid):
         store.note_plan(grid.plan.usd)
-    added = join(store, grid.tasks)
-    keys = {task.key for task in grid.tasks}
+    added = join(store, grid.rows)
+    keys = {row.key for row in grid.rows}
     if gone := [key for key in store.waiting_keys() if key not in keys]:
         # Without a key column, a corrected value makes another key, and the old row would run
         # unnoticed.
@@ -362,7 +363,7 @@ def stop_grid(store: Store, path: Path, services: Services) -> GridStop:
     try:
         grid = store.grid()
 
-        def never(task: Task, attempt: Attempt) -> Prepared:
+        def never(row: Row, attempt: Attempt) -> Prepared:
             raise AssertionError("a grid that is stopping sends nothing")
 
         # Without a target no job is open.

@@ -13,7 +13,9 @@ from typing import Any
 from raysm.core.client.costs.cap import STOP_GRACE_S
 from raysm.core.protocol.home import Clock
 from raysm.core.request.codec import from_json
-from raysm.features.grid.task import Attempt, AttemptState, Rules, Task, TaskState
+from raysm.features.grid.attempt import Attempt, AttemptState
+from raysm.features.grid.row import Row, RowState
+from raysm.features.grid.rules import Rules
 
 VERSION = 14
 
@@ -32,7 +34,7 @@ CREATE TABLE task (
     after_s REAL NOT NULL DEFAULT 0, reason TEXT NOT NULL DEFAULT '',
     forgiven INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
--- The order in which tasks are placed: a step reads the first rows of each shape (what its place
+-- The order in which rows are placed: a step reads the first rows of each shape (what its place
 -- depends on).
 CREATE INDEX waiting ON task (shape, priority DESC, expected_s DESC, position)
     WHERE state = 'waiting';
@@ -155,18 +157,18 @@ class GridRecord:
         """The beginning of the names of its jobs, unique to this grid."""
         return f"{prefix_of(self.name)}{self.run}-"
 
-    def job_name(self, task: Task, number: int) -> str:
+    def job_name(self, row: Row, number: int) -> str:
         """Return the name of a row's job.
 
         It is a function of key and number, so that the same attempt is the same job.
         """
-        return f"{self.prefix}{task.key_hash}-a{number}"
+        return f"{self.prefix}{row.key_hash}-a{number}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TaskRecord:
-    task: Task
-    state: TaskState
+class RowRecord:
+    row: Row
+    state: RowState
     retries_left: int
     attempts: int
     reason: str
@@ -179,35 +181,35 @@ class TaskRecord:
 class Event:
     seq: int
     at_s: float
-    task: str | None
+    row_key: str | None
     attempt: str | None
     was: str
     now: str
     text: str
 
 
-_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Task)}
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Row)}
 
 
-def shape_of(task: Task) -> str:
+def shape_of(row: Row) -> str:
     """Return all that a row's place depends on, as text."""
-    return json.dumps([task.region, task.instance_types, task.count, task.spot, task.image])
+    return json.dumps([row.region, row.instance_types, row.count, row.spot, row.image])
 
 
-def task_row(task: Task) -> tuple[Any, ...]:
+def row_columns(row: Row) -> tuple[Any, ...]:
     # Without default values: in 100,000 rows they would be most of the file.
-    values = {name: getattr(task, name) for name in _DEFAULTS}
+    values = {name: getattr(row, name) for name in _DEFAULTS}
     content = {
         name: value for name, value in values.items() if value != _DEFAULTS[name] and value != {}
     }
     return (
-        task.key,
-        task.position,
+        row.key,
+        row.position,
         json.dumps(content),
-        task.region,
-        shape_of(task),
-        task.priority,
-        task.expected_s or 0.0,
+        row.region,
+        shape_of(row),
+        row.priority,
+        row.expected_s or 0.0,
     )
 
 
@@ -231,27 +233,41 @@ def _rules(text: str) -> Rules:
 
 # Cached, since every step reads the first waiting rows.
 @functools.lru_cache(maxsize=1024)
-def _task(text: str) -> Task:
+def _row(text: str) -> Row:
     content = json.loads(text)
     content["instance_types"] = tuple(content.get("instance_types", ()))
-    return Task(**content)
+    return Row(**content)
 
 
-def task_record(row: Any) -> TaskRecord:
+def row_record(values: Any) -> RowRecord:
     names = ("retries_left", "attempts", "reason", "forgiven")
-    return TaskRecord(
-        task=_task(row["content"]),
-        state=TaskState(row["state"]),
-        **{name: row[name] for name in names},
+    return RowRecord(
+        row=_row(values["content"]),
+        state=RowState(values["state"]),
+        **{name: values[name] for name in names},
     )
 
 
-_ATTEMPT = tuple(field.name for field in dataclasses.fields(Attempt))
+_ATTEMPT = {
+    field.name: "task" if field.name == "row_key" else field.name
+    for field in dataclasses.fields(Attempt)
+}
+"""The column of each field of an attempt."""
 
 
-def attempt_record(row: Any) -> Attempt:
-    values = {name: row[name] for name in _ATTEMPT}
-    values["state"] = AttemptState(row["state"])
-    values["spot"] = bool(row["spot"])
-    values["is_doubtful"] = bool(row["is_doubtful"])
-    return Attempt(**values)
+def attempt_columns(attempt: Attempt) -> dict[str, Any]:
+    # Not asdict, whose deep copies took longer than the statement.
+    return {column: getattr(attempt, name) for name, column in _ATTEMPT.items()}
+
+
+def attempt_record(values: Any) -> Attempt:
+    fields = {name: values[column] for name, column in _ATTEMPT.items()}
+    fields["state"] = AttemptState(values["state"])
+    fields["spot"] = bool(values["spot"])
+    fields["is_doubtful"] = bool(values["is_doubtful"])
+    return Attempt(**fields)
+
+
+def event_record(values: Any) -> Event:
+    names = ("seq", "at_s", "attempt", "was", "now", "text")
+    return Event(row_key=values["task"], **{name: values[name] for name in names})

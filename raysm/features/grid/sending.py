@@ -8,12 +8,13 @@ few calls may be stored together.
 from collections.abc import Collection, Iterable, Sequence
 
 from raysm.errors import InvalidRequest, ServiceError
+from raysm.features.grid.attempt import Attempt, AttemptState
 from raysm.features.grid.capacity import back_off_region, record_answer
 from raysm.features.grid.conclusion import refuse
 from raysm.features.grid.endings import Verdict, classify_refusal
 from raysm.features.grid.region import RegionApi
+from raysm.features.grid.row import Row
 from raysm.features.grid.store import Store
-from raysm.features.grid.task import Attempt, AttemptState, Task
 
 SENDS = 20
 """Calls whose answers are stored together: after a crash the next controller repeats at most this
@@ -35,11 +36,11 @@ def send_owed(store: Store, api: RegionApi, removed: Collection[str], now: float
         # out.
         if not attempt.wish and api.limiter.take(attempt.region, "create", now):
             allowed.append(attempt)
-    send(store, api, ((store.task(attempt.task).task, attempt) for attempt in allowed), now)
+    send(store, api, ((store.row(attempt.row_key).row, attempt) for attempt in allowed), now)
 
 
-def send(store: Store, api: RegionApi, intents: Iterable[tuple[Task, Attempt]], now: float) -> None:
-    def send_all(region: str, pairs: Sequence[tuple[Task, Attempt]]) -> None:
+def send(store: Store, api: RegionApi, intents: Iterable[tuple[Row, Attempt]], now: float) -> None:
+    def send_all(region: str, pairs: Sequence[tuple[Row, Attempt]]) -> None:
         for begin in range(0, len(pairs), SENDS):
             end = begin + SENDS
             if not _send_to(
@@ -54,7 +55,7 @@ def _send_to(
     store: Store,
     api: RegionApi,
     region: str,
-    intents: Sequence[tuple[Task, Attempt]],
+    intents: Sequence[tuple[Row, Attempt]],
     behind: Sequence[Attempt],
     now: float,
 ) -> bool:
@@ -62,8 +63,8 @@ def _send_to(
     held_up: list[Attempt] = []
     takes_more = False
     try:
-        for number, (task, attempt) in enumerate(intents, 1):
-            verdict = _create(api, task, attempt)
+        for number, (row, attempt) in enumerate(intents, 1):
+            verdict = _create(api, row, attempt)
             answers.append((attempt, verdict))
             if verdict is None or verdict.ending.is_end:
                 continue
@@ -86,10 +87,10 @@ def _send_to(
     return takes_more
 
 
-def _create(api: RegionApi, task: Task, attempt: Attempt) -> Verdict | None:
+def _create(api: RegionApi, row: Row, attempt: Attempt) -> Verdict | None:
     """Call Create; return the class of its refusal, or None if the service took the attempt."""
     try:
-        api.create(task, attempt)
+        api.create(row, attempt)
     except (ServiceError, InvalidRequest) as error:
         return classify_refusal(error)
     return None

@@ -19,7 +19,7 @@ from raysm.core.protocol.file_uri import uri_of
 from raysm.core.protocol.job_api import InputManifest
 from raysm.core.request import Target
 from raysm.errors import InvalidRequest
-from raysm.features.grid.task import Value
+from raysm.features.grid.row import Value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,8 +10,8 @@ from typing import Any
 from raysm.core.protocol.instance_types import gpu_count
 from raysm.core.request.cluster import LOCAL_TYPE
 from raysm.features.grid.market import Place
+from raysm.features.grid.row import RowState
 from raysm.features.grid.store import Money, Store
-from raysm.features.grid.task import TaskState
 
 HOUR_S = 3600.0
 POINTS = 200
@@ -86,7 +86,7 @@ class Snapshot:
     @property
     def left(self) -> int:
         """Rows that wait or run."""
-        return sum(count for state, count in self.states.items() if not TaskState(state).is_final)
+        return sum(count for state, count in self.states.items() if not RowState(state).is_final)
 
     @property
     def left_s(self) -> float | None:
@@ -141,13 +141,13 @@ def snapshot(store: Store, now: float) -> Snapshot:
         prices=tuple(row[0] for row in versions),
         blocks=_blocks(store, now),
         reasons=_reasons(store),
-        done=_curve(store, states.get(TaskState.DONE, 0), grid.created_s),
+        done=_curve(store, states.get(RowState.DONE, 0), grid.created_s),
         planned_usd=None if low is None else (low, high),
         rate_unit="" if grid.rules.rate is None else rate_unit(grid.rules.rate),
         rate=_rate(store, now),
         rates=tuple(tuple(row) for row in rates),
         highest_rate=float(max((value for _, value in rates), default=0.0)),
-        done_per_hour=_pace(store, now, is_over=all(TaskState(state).is_final for state in states)),
+        done_per_hour=_pace(store, now, is_over=all(RowState(state).is_final for state in states)),
         is_free=not billed,
     )
 
@@ -209,7 +209,7 @@ def _blocks(store: Store, now: float) -> tuple[Block, ...]:
 
 
 def _reasons(store: Store) -> tuple[tuple[str, int], ...]:
-    ended = [state.value for state in TaskState if state.is_final and state is not TaskState.DONE]
+    ended = [state.value for state in RowState if state.is_final and state is not RowState.DONE]
     marks = ", ".join("?" * len(ended))
     rows = store.database.connection.execute(
         # By the first line: the tracebacks below it have paths of their own jobs.

@@ -9,12 +9,13 @@ import operator
 from collections.abc import Collection, Iterable
 
 from raysm.errors import JobNotFound, ServiceError
+from raysm.features.grid.attempt import Attempt
 from raysm.features.grid.conclusion import LANDING_S, refuse
 from raysm.features.grid.endings import ENDINGS, Verdict
 from raysm.features.grid.region import RegionApi, RegionUnavailable
+from raysm.features.grid.row import RowState
 from raysm.features.grid.store import Store
 from raysm.features.grid.sweep import Sweep
-from raysm.features.grid.task import Attempt, TaskState
 
 REPEAT_STOP_S = 120.0
 """Seconds after which a job that still runs is asked to stop again; SageMaker gives it as long to
@@ -24,11 +25,11 @@ save its work."""
 def mark_all_to_stop(store: Store, now: float) -> None:
     with store.database.transaction("wishes"):
         store.mark_all_to_stop()
-        for record in list(store.tasks(TaskState.WAITING)):
-            store.move_task(
-                record.task.key,
-                TaskState.WAITING,
-                TaskState.STOPPED,
+        for record in list(store.rows(RowState.WAITING)):
+            store.move_row(
+                record.row.key,
+                RowState.WAITING,
+                RowState.STOPPED,
                 now,
                 reason="the grid was stopped",
             )
@@ -43,7 +44,7 @@ def mark_overdue_to_stop(store: Store, sweeps: Iterable[Sweep], now: float) -> N
         with store.database.transaction("impatient"):
             for attempt in late:
                 store.move(attempt, now, wish="patience")
-                store.log(now, "", "stopping", text, task=attempt.task, attempt=attempt.name)
+                store.log(now, "", "stopping", text, row_key=attempt.row_key, attempt=attempt.name)
 
 
 def ask_to_stop(store: Store, api: RegionApi, now: float) -> float | None:

@@ -17,28 +17,22 @@ from raysm.core.client.costs.cap import STOP_GRACE_S
 from raysm.core.protocol.home import Clock, home
 from raysm.core.request.codec import to_json
 from raysm.errors import InvalidRequest
+from raysm.features.grid.attempt import Attempt, AttemptState
 from raysm.features.grid.database import GridDatabase, LeaseLost
 from raysm.features.grid.endings import region_of_checkpoints
+from raysm.features.grid.row import ALPHABET, DIFFERS, Difference, Row, RowState, differences
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.schema import (
     Event,
     GridRecord,
-    TaskRecord,
+    RowRecord,
+    attempt_columns,
     attempt_record,
+    event_record,
     grid_record,
+    row_columns,
+    row_record,
     shape_of,
-    task_record,
-    task_row,
-)
-from raysm.features.grid.task import (
-    ALPHABET,
-    DIFFERS,
-    Attempt,
-    AttemptState,
-    Difference,
-    Rules,
-    Task,
-    TaskState,
-    differences,
 )
 
 ENDED = "ended"
@@ -169,12 +163,13 @@ class Store:
             # The sums of open attempts follow the change of the state.
             self.move(attempt, now, state=AttemptState.ENDED, ending="LEFT")
             self._execute("DELETE FROM attempt WHERE name = ?", (attempt.name,))
-            record = self.task(attempt.task)
+            record = self.row(attempt.row_key)
             reason = f"{attempt.region} does not answer"
-            self.move_task(attempt.task, TaskState.PLACED, TaskState.WAITING, now, reason=reason)
+            self.move_row(attempt.row_key, RowState.PLACED, RowState.WAITING, now, reason=reason)
             if record.attempts == attempt.number:
                 self._execute(
-                    "UPDATE task SET attempts = ? WHERE key = ?", (attempt.number - 1, attempt.task)
+                    "UPDATE task SET attempts = ? WHERE key = ?",
+                    (attempt.number - 1, attempt.row_key),
                 )
 
     def change_rules(self, rules: Rules, *, template: str | None = None) -> None:
@@ -202,19 +197,19 @@ class Store:
 
     # -- rows
 
-    def add(self, tasks: Iterable[Task]) -> int:
+    def add(self, rows: Iterable[Row]) -> int:
         retries = self.grid().rules.retries
-        with self.database.transaction("tasks", fenced=False):
+        with self.database.transaction("rows", fenced=False):
             before = self._value("SELECT count(*) FROM task")
             self.database.connection.executemany(
                 "INSERT OR IGNORE INTO task (key, position, content, region, shape, priority, "
                 "expected_s, state, retries_left) VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', ?)",
-                ((*task_row(task), retries) for task in tasks),
+                ((*row_columns(row), retries) for row in rows),
             )
             self._execute("UPDATE grid SET state = 'open' WHERE state = 'closed'")
             return int(self._value("SELECT count(*) FROM task") - before)
 
-    def correct(self, tasks: Iterable[Task]) -> list[Difference]:
+    def correct(self, rows: Iterable[Row]) -> list[Difference]:
         """Compare rows with the recorded ones of the same key, and return those that differ.
 
         Rows that are waiting, failed, stopped or impossible take the new values, and their earlier
@@ -224,48 +219,46 @@ class Store:
         differing = []
         grid = self.grid()
         with self.database.transaction("corrected", fenced=False):
-            for task in tasks:
-                record = self.task(task.key)
-                changes = differences(record.task, task)
-                if record.state is TaskState.DONE:
+            for row in rows:
+                record = self.row(row.key)
+                changes = differences(record.row, row)
+                if record.state is RowState.DONE:
                     # Its job is over: another time limit changes nothing of it.
                     changes.pop("max_runtime_s", None)
                 reason = record.reason.partition(DIFFERS)[0].removesuffix("; ")
                 if changes:
                     difference = Difference(
-                        grid=grid.name, key=task.key, state=record.state, changes=changes
+                        grid=grid.name, key=row.key, state=record.state, changes=changes
                     )
                     differing.append(difference)
                     if difference.is_taken:
-                        region = region_of_checkpoints(self.attempts(task.key))
-                        placed = (
-                            task if region is None else dataclasses.replace(task, region=region)
-                        )
-                        _, _, content, home, _, priority, expected_s = task_row(task)
+                        region = region_of_checkpoints(self.attempts(row.key))
+                        placed = row if region is None else dataclasses.replace(row, region=region)
+                        _, _, content, home, _, priority, expected_s = row_columns(row)
                         values = (content, home, shape_of(placed), priority, expected_s)
                         self._execute(
                             "UPDATE task SET content = ?, region = ?, shape = ?, priority = ?, "
                             "expected_s = ?, retries_left = ?, forgiven = attempts WHERE key = ?",
-                            (*values, grid.rules.retries, task.key),
+                            (*values, grid.rules.retries, row.key),
                         )
                         continue
                     reason = f"{reason}; {difference.text}" if reason else difference.text
                 if reason != record.reason:
-                    self._execute("UPDATE task SET reason = ? WHERE key = ?", (reason, task.key))
+                    self._execute("UPDATE task SET reason = ? WHERE key = ?", (reason, row.key))
         return differing
 
-    def task(self, key: str) -> TaskRecord:
+    def row(self, key: str) -> RowRecord:
         row = self._execute("SELECT * FROM task WHERE key = ?", (key,)).fetchone()
         if row is None:
             raise InvalidRequest(f"the grid has no row {key!r}; raysm grid rows lists its rows")
-        return task_record(row)
+        return row_record(row)
 
-    def tasks(self, state: str | None = None) -> Iterator[TaskRecord]:
+    def rows(self, state: str | None = None) -> Iterator[RowRecord]:
         # Two queries: with "? IN (state, '')" SQLite would read all rows to find those of one
         # state.
         chosen, values = ("", ()) if state is None else (" WHERE state = ?", (state,))
         yield from map(
-            task_record, self._execute(f"SELECT * FROM task{chosen} ORDER BY position, key", values)
+            row_record, self._execute(f"SELECT * FROM task{chosen} ORDER BY position, key", values)
         )
 
     def waiting_keys(self) -> list[str]:
@@ -296,36 +289,36 @@ class Store:
             shapes.append(row[0])
         return shapes
 
-    def waiting(self, shape: str, now: float, limit: int) -> list[TaskRecord]:
+    def waiting(self, shape: str, now: float, limit: int) -> list[RowRecord]:
         rows = self._execute(
             "SELECT * FROM task WHERE state = 'waiting' AND shape = ? AND after_s <= ? "
             f"AND {NO_STRAY} ORDER BY priority DESC, expected_s DESC, position LIMIT ?",
             (shape, now, limit),
         )
-        return list(map(task_record, rows))
+        return list(map(row_record, rows))
 
     def waiting_count(self, limit: int) -> int:
         """Return how many rows wait, at most ``limit``: counting 100,000 at each step is slow."""
         query = "SELECT count(*) FROM (SELECT 1 FROM task WHERE state = 'waiting' LIMIT ?)"
         return int(self._value(query, limit))
 
-    def move_task(
-        self, key: str, was: TaskState, state: TaskState, now: float, **changes: Any
+    def move_row(
+        self, key: str, was: RowState, state: RowState, now: float, **changes: Any
     ) -> None:
         """Change a row's state within a transaction, and mark it for writing back."""
         self._change("task", "key", key, was, {"state": state.value, **changes})
-        seq = self.log(now, was, state, str(changes.get("reason", "")), task=key)
+        seq = self.log(now, was, state, str(changes.get("reason", "")), row_key=key)
         # In the same transaction, so that no state is missing in the user's database.
         self._execute("INSERT OR REPLACE INTO outbox VALUES (?, ?)", (key, seq))
 
-    def bind(self, task: Task, region: str) -> None:
+    def bind(self, row: Row, region: str) -> None:
         """Let a row wait apart from those that may run elsewhere, which it must not hold up."""
-        shape = shape_of(dataclasses.replace(task, region=region))
-        self._execute("UPDATE task SET shape = ? WHERE key = ?", (shape, task.key))
+        shape = shape_of(dataclasses.replace(row, region=region))
+        self._execute("UPDATE task SET shape = ? WHERE key = ?", (shape, row.key))
 
     def explain(self, key: str, reason: str, now: float) -> None:
         self._execute("UPDATE task SET reason = ? WHERE key = ?", (reason, key))
-        self.log(now, TaskState.PLACED, TaskState.PLACED, reason, task=key)
+        self.log(now, RowState.PLACED, RowState.PLACED, reason, row_key=key)
 
     def delay_row(self, key: str, after_s: float) -> None:
         self._execute("UPDATE task SET after_s = ? WHERE key = ?", (after_s, key))
@@ -333,11 +326,11 @@ class Store:
     def requeue(self, states: Iterable[str], now: float) -> int:
         """Queue the rows in these final states again, with all their retries; return the count."""
         retries = self.grid().rules.retries
-        chosen = [state for state in states if TaskState(state).is_final]
+        chosen = [state for state in states if RowState(state).is_final]
         with self.database.transaction("again", fenced=False):
             ended = f"state IN ({', '.join('?' * len(chosen))})"
             number = int(self._value(f"SELECT count(*) FROM task WHERE {ended}", *chosen))
-            seq = self.log(now, "", "waiting", f"{number} tasks are tried again")
+            seq = self.log(now, "", "waiting", f"{number} rows are tried again")
             # Otherwise the user's database would show their old states until they are sent.
             self._execute(
                 f"INSERT OR REPLACE INTO outbox SELECT key, ? FROM task WHERE {ended}",
@@ -365,11 +358,12 @@ class Store:
     # -- attempts
 
     def insert(self, attempt: Attempt) -> None:
-        # Not asdict, whose deep copies took longer than the statement.
-        values = {field.name: getattr(attempt, field.name) for field in dataclasses.fields(attempt)}
+        values = attempt_columns(attempt)
         marks = ", ".join(f":{name}" for name in values)
         self._execute(f"INSERT INTO attempt ({', '.join(values)}) VALUES ({marks})", values)
-        self.log(attempt.intended_s, "", attempt.state, "", task=attempt.task, attempt=attempt.name)
+        self.log(
+            attempt.intended_s, "", attempt.state, "", row_key=attempt.row_key, attempt=attempt.name
+        )
 
     def move(self, attempt: Attempt, now: float, **changes: Any) -> Attempt:
         """Change an attempt within a transaction; return the changed one."""
@@ -378,7 +372,12 @@ class Store:
         if changed.state is not attempt.state:
             text = f"{changed.ending}: {changed.reason}" if changed.ending else ""
             self.log(
-                now, attempt.state, changed.state, text, task=attempt.task, attempt=attempt.name
+                now,
+                attempt.state,
+                changed.state,
+                text,
+                row_key=attempt.row_key,
+                attempt=attempt.name,
             )
         return changed
 
@@ -409,11 +408,11 @@ class Store:
             for each in self._attempts(f"WHERE name IN ({', '.join('?' * len(names))})", *names)
         }
 
-    def attempts(self, task: str | None = None) -> list[Attempt]:
+    def attempts(self, row_key: str | None = None) -> list[Attempt]:
         return (
             self._attempts("ORDER BY task, number")
-            if task is None
-            else self._attempts(BY_TASK, task)
+            if row_key is None
+            else self._attempts(BY_ROW, row_key)
         )
 
     def open_attempts(self) -> list[Attempt]:
@@ -548,25 +547,25 @@ class Store:
         return self._execute("SELECT * FROM stray WHERE name = ?", (name,)).fetchone()
 
     def add_orphan(self, name: str, region: str, attempt: Attempt | None, now: float) -> None:
-        task = attempt.task if attempt else self._task_of(name)
+        row_key = attempt.row_key if attempt else self._key_of_job(name)
         known = (
             (attempt.count, attempt.usd_per_hour, attempt.max_runtime_s)
             if attempt
             else (1, None, 0)
         )
         columns = "name, task, region, count, usd_per_hour, max_runtime_s, seen_s"
-        row = (name, task, region, *known, now)
-        self._execute(f"INSERT INTO stray ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-        self.log(now, "", "stray", "an orphaned job is stopped", task=task, attempt=name)
+        values = (name, row_key, region, *known, now)
+        self._execute(f"INSERT INTO stray ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+        self.log(now, "", "stray", "an orphaned job is stopped", row_key=row_key, attempt=name)
 
-    def _task_of(self, name: str) -> str | None:
+    def _key_of_job(self, name: str) -> str | None:
         """Return the key whose hash is in a job's name.
 
         This reads all rows, which is fine since orphaned jobs are rare.
         """
         digits = name.removeprefix(self.grid().prefix).partition("-")[0]
         return next(
-            (record.task.key for record in self.tasks() if record.task.key_hash == digits), None
+            (record.row.key for record in self.rows() if record.row.key_hash == digits), None
         )
 
     def open_orphans(self, region: str) -> dict[str, float]:
@@ -645,12 +644,13 @@ class Store:
         state: str,
         text: str,
         *,
-        task: str | None = None,
+        row_key: str | None = None,
         attempt: str | None = None,
     ) -> int:
-        row = (now, task, attempt, str(was), str(state), text)
+        values = (now, row_key, attempt, str(was), str(state), text)
         done = self._execute(
-            "INSERT INTO event (at_s, task, attempt, was, now, text) VALUES (?, ?, ?, ?, ?, ?)", row
+            "INSERT INTO event (at_s, task, attempt, was, now, text) VALUES (?, ?, ?, ?, ?, ?)",
+            values,
         )
         return int(done.lastrowid or 0)
 
@@ -664,25 +664,25 @@ class Store:
         rows = self._execute(
             "SELECT * FROM event WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit)
         )
-        return [Event(**dict(row)) for row in rows]
+        return list(map(event_record, rows))
 
-    def unwritten(self, limit: int = 1000) -> list[tuple[int, TaskRecord]]:
+    def unwritten(self, limit: int = 1000) -> list[tuple[int, RowRecord]]:
         """Return the rows whose state is not yet written back, with their last event's number."""
         rows = self._execute(
             "SELECT task.*, seq FROM outbox "
             "JOIN task ON task.key = outbox.task ORDER BY seq LIMIT ?",
             (limit,),
         )
-        return [(row["seq"], task_record(row)) for row in rows]
+        return [(row["seq"], row_record(row)) for row in rows]
 
-    def written(self, tasks: Iterable[tuple[int, str]]) -> None:
+    def written(self, rows: Iterable[tuple[int, str]]) -> None:
         """Mark rows as written back, by number and key.
 
         Rows that have changed since stay marked as unwritten.
         """
         with self.database.transaction("written", fenced=False):
             self.database.connection.executemany(
-                "DELETE FROM outbox WHERE seq = ? AND task = ?", tasks
+                "DELETE FROM outbox WHERE seq = ? AND task = ?", rows
             )
 
     def _value(self, query: str, *values: Any) -> Any:
@@ -692,7 +692,7 @@ class Store:
         return self._execute(query, values).fetchone() is not None
 
 
-BY_TASK = "WHERE task = ? ORDER BY number"
+BY_ROW = "WHERE task = ? ORDER BY number"
 
 ROWS = """
 WITH cost AS (

@@ -17,6 +17,7 @@ from typing import Any
 
 from raysm.core.client.job.description import NEVER_RAN, Description
 from raysm.errors import JobNotFound
+from raysm.features.grid.attempt import Attempt, AttemptState
 from raysm.features.grid.capacity import record_answer, record_start
 from raysm.features.grid.conclusion import (
     conclude,
@@ -28,7 +29,6 @@ from raysm.features.grid.conclusion import (
 from raysm.features.grid.endings import ENDINGS, Verdict, classify_end
 from raysm.features.grid.region import RATES_PAGE, Listed, Page, RegionApi, RegionUnavailable
 from raysm.features.grid.store import ENDED, Store
-from raysm.features.grid.task import Attempt, AttemptState
 
 PAUSE_S = 10.0
 """Seconds from the start of a sweep to the start of the next."""
@@ -302,7 +302,7 @@ def apply(
     changes |= attempt.settled(description.selected_type) | interrupted(description)
     moved = store.move(attempt, now, **changes)
     if moved.interruptions > attempt.interruptions:
-        store.explain(moved.task, interruptions_text(moved), now)
+        store.explain(moved.row_key, interruptions_text(moved), now)
     if moved.started_s is not None and attempt.started_s is None:
         # Record this at the job's start: at its end, hours later, the place may be in a backoff of
         # a later refusal.

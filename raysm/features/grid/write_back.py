@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from raysm.features.grid.endings import shortened
-from raysm.features.grid.schema import TaskRecord
+from raysm.features.grid.schema import RowRecord
 from raysm.features.grid.sources.databases import Execute, UserDatabase
 from raysm.features.grid.store import Store
 
@@ -66,7 +66,7 @@ def write_back(store: Store, database: UserDatabase) -> int:
             for row in rows:
                 _put(execute, row)
         # A row that has changed meanwhile has a new number, and stays marked.
-        store.written([(number, record.task.key) for number, record in noted])
+        store.written([(number, record.row.key) for number, record in noted])
         written += len(noted)
     return written
 
@@ -81,8 +81,8 @@ def _put(execute: Execute, row: Mapping[str, Any]) -> None:
     execute(CHANGE if is_there else INSERT, row)
 
 
-def _row(grid: str, store: Store, record: TaskRecord) -> dict[str, Any]:
-    attempts = store.attempts(record.task.key)
+def _row(grid: str, store: Store, record: RowRecord) -> dict[str, Any]:
+    attempts = store.attempts(record.row.key)
     last = attempts[-1] if attempts else None
     # Failed attempts are paid for too, so that the table adds up to the grid's costs.
     costs = [attempt.usd for attempt in attempts if attempt.sent_s is not None]
@@ -90,7 +90,7 @@ def _row(grid: str, store: Store, record: TaskRecord) -> dict[str, Any]:
     billed = [attempt.billable_s for attempt in attempts if attempt.billable_s is not None]
     return {
         "grid": grid,
-        "task": record.task.key,
+        "task": record.row.key,
         "state": str(record.state),
         "region": last and last.region,
         "instance_type": last and last.instance_type,

@@ -12,8 +12,10 @@ from raysm.core.client.submit import prepare
 from raysm.core.request import Cluster, Input, Security
 from raysm.features.account.case import Intent, State
 from raysm.features.account.permissions import ROLE, USER, find_names, policy, trust
+from raysm.features.grid.attempt import Attempt
 from raysm.features.grid.filling import Template, preparing
-from raysm.features.grid.task import Attempt, Rules, Task
+from raysm.features.grid.row import Row
+from raysm.features.grid.rules import Rules
 from tests.reference.tables import placeholders
 from tests.support import aws_account
 from tests.support.aws_account import BUCKET
@@ -75,7 +77,7 @@ def test_the_roles_policy_covers_what_jobs_sessions_and_rows_of_grids_read_and_w
         row = preparing(template, grid, "secret", lambda target: remote.service)
         jobs = [
             prepare(loop, on=remote.service, **options),
-            row(Task(key="a"), Attempt(task="a", number=1, name="rows-a1", **at)),
+            row(Row(key="a"), Attempt(row_key="a", number=1, name="rows-a1", **at)),
             raysm.Session(on=remote.service, **common).prepare(),
         ]
     names = {

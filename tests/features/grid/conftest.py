@@ -2,8 +2,8 @@
 
 import pytest
 
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.store import Store
-from raysm.features.grid.task import Rules
 from tests.support.memory_folder import tmp_path
 
 __all__ = ["store", "tmp_path"]

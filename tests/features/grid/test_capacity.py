@@ -2,6 +2,7 @@
 
 import pytest
 
+from raysm.features.grid.attempt import Attempt, AttemptState
 from raysm.features.grid.capacity import (
     back_off_region,
     learn_quota,
@@ -13,7 +14,6 @@ from raysm.features.grid.capacity import (
 from raysm.features.grid.endings import ENDINGS, Verdict
 from raysm.features.grid.limiter import Limiter, Rate
 from raysm.features.grid.market import Place, Quota
-from raysm.features.grid.task import Attempt, AttemptState
 
 PLACE = Place(region="r", instance_type="ml.m5.large")
 NO_CAPACITY = Verdict(ending=ENDINGS["CAPACITY"], reason="CapacityError")
@@ -28,7 +28,7 @@ def buckets():
 
 def attempt(**changes):
     values = {
-        "task": "t",
+        "row_key": "t",
         "number": 1,
         "name": "a1",
         "region": "r",
@@ -68,7 +68,7 @@ def test_a_service_error_blocks_from_the_second_in_a_row(store, buckets):
 
 
 def test_a_quota_is_learned_with_what_others_use_of_it(store, buckets):
-    store.insert(attempt(name="ours", task="other", count=1))
+    store.insert(attempt(name="ours", row_key="other", count=1))
     words = (
         "service limit 'ml.m5.large for training job usage' is 4 Instances, with current utilization of 3 Instances "
         "and a request delta of 2 Instances"
@@ -95,7 +95,7 @@ def held(store, buckets):
 
 
 def running(store, name, count=1):
-    store.insert(attempt(name=name, task=name, count=count, state=AttemptState.RUNNING))
+    store.insert(attempt(name=name, row_key=name, count=count, state=AttemptState.RUNNING))
 
 
 def test_a_refusal_tells_how_much_a_place_has_for_the_grid_and_a_start_that_it_has_more(
@@ -115,7 +115,7 @@ def test_a_refused_request_for_more_does_not_lower_what_a_place_has(store, bucke
     record_refusal(store, attempt(), NO_CAPACITY, 0.0)
     (running_one,) = store.open_attempts()
     store.move(running_one, 1.0, state=AttemptState.ENDED)
-    store.insert(attempt(name="b", task="b", count=3, state=AttemptState.PENDING))
+    store.insert(attempt(name="b", row_key="b", count=3, state=AttemptState.PENDING))
     record_refusal(store, attempt(), NO_CAPACITY, 1.0)
     assert held(store, buckets) == 4
     # It had four, and now refuses one of two.

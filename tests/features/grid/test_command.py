@@ -14,8 +14,9 @@ from raysm.core.protocol.home import Clock
 from raysm.errors import InvalidRequest
 from raysm.features.grid.batch_job.controller_job import ControllerJob
 from raysm.features.grid.command import controller_of, follow, request_of
+from raysm.features.grid.row import Row, RowState
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.store import Store, path_of
-from raysm.features.grid.task import Rules, Task, TaskState
 from tests.support.homes import in_home
 
 ARRAY_PLACES = ["--instance-type", "ml.g5.xlarge"]
@@ -39,8 +40,8 @@ def test_a_grids_cap_has_an_older_name_too(folder, name):
 def test_the_lines_of_an_array_file_are_rows_by_the_names_of_their_columns(folder):
     columns = ["--rows", "array.txt", "--columns", "region,input_data", "--index", "1"]
     asked = parse(["grid", "row", "train.py", *ARRAY_PLACES, *columns])
-    tasks = request_of(asked).tasks()
-    assert [(task.region, task.inputs) for task in tasks] == [
+    rows = request_of(asked).read_rows()
+    assert [(row.region, row.inputs) for row in rows] == [
         ("us-west-2", {"data": "s3://drives/sf"}),
         ("eu-central-1", {"data": "s3://drives/st"}),
     ]
@@ -105,7 +106,7 @@ class HandRunning:
     def run(self, sleep):
         with self.store.database.transaction("test", fenced=False):
             reason = "exit code: 1\nTraceback (most recent call last)\nexit code: 1"
-            self.store.move_task("b[0]", TaskState.WAITING, TaskState.FAILED, 2.0, reason=reason)
+            self.store.move_row("b[0]", RowState.WAITING, RowState.FAILED, 2.0, reason=reason)
         sleep(0.0)
 
 
@@ -113,9 +114,9 @@ class HandRunning:
 def store(tmp_path):
     store = Store(tmp_path / "g.db")
     store.make("g", rules=Rules(), now=0)
-    store.add([Task(key="a"), Task(key="b[0]", position=1)])
+    store.add([Row(key="a"), Row(key="b[0]", position=1)])
     with store.database.transaction("test", fenced=False):
-        store.move_task("a", TaskState.WAITING, TaskState.DONE, 1.0)
+        store.move_row("a", RowState.WAITING, RowState.DONE, 1.0)
     yield store
     store.database.close()
 
@@ -139,13 +140,13 @@ def grid(tmp_path):
         store.make("drives", rules=Rules(), now=0.0)
         store.add(
             [
-                Task(key=key, position=place, parameters={"lr": 0.1})
+                Row(key=key, position=place, parameters={"lr": 0.1})
                 for place, key in enumerate("abc")
             ]
         )
         with store.database.transaction("test", fenced=False):
-            store.move_task("a", TaskState.WAITING, TaskState.DONE, 1.0)
-            store.move_task("b", TaskState.WAITING, TaskState.FAILED, 1.0, reason="exit code: 1")
+            store.move_row("a", RowState.WAITING, RowState.DONE, 1.0)
+            store.move_row("b", RowState.WAITING, RowState.FAILED, 1.0, reason="exit code: 1")
         yield store
         store.database.close()
 
@@ -262,7 +263,7 @@ def test_rows_of_a_query_take_values_that_are_bound(folder):
     grid = request(
         "train.py", "--sql", "campaigns.db", query, "--param", "since=2026-10-01", *PLACES
     )
-    assert [task.key for task in grid.tasks()] == ["a"]
+    assert [row.key for row in grid.read_rows()] == ["a"]
 
 
 @pytest.mark.parametrize(

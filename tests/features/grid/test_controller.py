@@ -1,4 +1,4 @@
-"""The controller under a clock that the test moves: what becomes of a grid's tasks, step by step."""
+"""The controller under a clock that the test moves: what becomes of a grid's rows, step by step."""
 
 import dataclasses
 import re
@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from raysm.features.grid.attempt import AttemptState
 from raysm.features.grid.capacity import set_quota
 from raysm.features.grid.conclusion import conclude
 from raysm.features.grid.controller import Controller, Placer
@@ -13,8 +14,9 @@ from raysm.features.grid.endings import ENDINGS, Verdict
 from raysm.features.grid.limiter import Rate
 from raysm.features.grid.market import Offer, Place, Quota
 from raysm.features.grid.placement import Forecast, Placement
+from raysm.features.grid.row import Row
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.store import Store
-from raysm.features.grid.task import AttemptState, Rules, Task
 from tests.support.budgets import USER, budget_used
 from tests.support.grid_world import LOST, Behaviour
 from tests.support.grids import FAST, TYPE, Bench, Killed
@@ -30,7 +32,7 @@ def intended(bench):
         list(bench.regions),
         bench.clock.now,
     )
-    return placer, [attempt.task for _, attempt in placer.intend()]
+    return placer, [attempt.row_key for _, attempt in placer.intend()]
 
 
 def warm(bench):
@@ -42,12 +44,12 @@ def warm(bench):
 
 
 def test_the_more_urgent_and_the_longer_go_first_whatever_their_region(tmp_path):
-    tasks = [
-        Task(key="short", position=0, region="us-east-1"),
-        Task(key="long", position=1, expected_s=600.0, region="eu-west-1"),
-        Task(key="urgent", position=2, priority=1),
+    rows = [
+        Row(key="short", position=0, region="us-east-1"),
+        Row(key="long", position=1, expected_s=600.0, region="eu-west-1"),
+        Row(key="urgent", position=2, priority=1),
     ]
-    assert intended(warm(Bench(tmp_path, tasks=tasks)))[1] == ["urgent", "long", "short"]
+    assert intended(warm(Bench(tmp_path, rows=rows)))[1] == ["urgent", "long", "short"]
 
 
 def test_the_intent_is_in_the_store_before_create_is_called(tmp_path):
@@ -56,17 +58,17 @@ def test_the_intent_is_in_the_store_before_create_is_called(tmp_path):
     create = region.create
     seen = []
 
-    def looking(task, attempt):
+    def looking(row, attempt):
         # Through a connection of its own: what is not committed is not seen.
         other = Store(tmp_path / "g.db")
         seen.append((other.attempt(attempt.name).state, attempt.name))
         other.close()
-        create(task, attempt)
+        create(row, attempt)
 
     region.create = looking
     bench.step()
     assert seen == [
-        (AttemptState.INTENDED, f"{bench.store.grid().prefix}{Task(key='row-0').key_hash}-a1")
+        (AttemptState.INTENDED, f"{bench.store.grid().prefix}{Row(key='row-0').key_hash}-a1")
     ]
 
 
@@ -77,9 +79,9 @@ def test_an_intent_is_flushed_to_the_disk_before_create_is_called(tmp_path):
     bench.store.database.connection.set_trace_callback(effects.append)
     for region in bench.regions.values():
 
-        def create(task, attempt, made=region.create):
+        def create(row, attempt, made=region.create):
             effects.append("create")
-            made(task, attempt)
+            made(row, attempt)
 
         region.create = create
     bench.step()
@@ -97,17 +99,17 @@ def test_an_intent_is_flushed_to_the_disk_before_create_is_called(tmp_path):
 
 
 def test_two_rows_whose_keys_have_one_hash_run_as_two_jobs(tmp_path):
-    first = Task(key="row-2087905")
-    second = Task(key="row-2212063", position=1)
+    first = Row(key="row-2087905")
+    second = Row(key="row-2212063", position=1)
     assert first.key_hash == second.key_hash
-    bench = Bench(tmp_path, tasks=[first, second])
+    bench = Bench(tmp_path, rows=[first, second])
     bench.run()
     bench.judge()
     assert bench.states() == {"done": 2}
     assert len({attempt.name for attempt in bench.store.attempts()}) == 2
 
 
-def test_a_failed_task_is_tried_again_as_often_as_the_rules_say(tmp_path):
+def test_a_failed_row_is_tried_again_as_often_as_the_rules_say(tmp_path):
     bench = Bench(
         tmp_path,
         rows=2,
@@ -118,7 +120,7 @@ def test_a_failed_task_is_tried_again_as_often_as_the_rules_say(tmp_path):
     bench.judge()
     assert bench.states() == {"done": 1, "failed": 1}
     assert [attempt.ending for attempt in bench.store.attempts("row-1")] == ["USER"] * 3
-    reason = bench.store.task("row-1").reason
+    reason = bench.store.row("row-1").reason
     assert reason.startswith(USER)
     assert "its retries are used up" in reason
     assert "raysm grid retry" in reason
@@ -276,8 +278,8 @@ def test_a_budget_is_never_exceeded(tmp_path, scenarios):
 
 def test_a_row_has_as_many_instances_as_it_asks_for_and_the_budget_counts_them(tmp_path):
     # One instance costs 2.03 dollars at most, and four 8.13.
-    tasks = [Task(key="row", count=4, max_runtime_s=7200)]
-    bench = Bench(tmp_path, tasks=tasks, rules=Rules(brake=0, max_cost=8.0))
+    rows = [Row(key="row", count=4, max_runtime_s=7200)]
+    bench = Bench(tmp_path, rows=rows, rules=Rules(brake=0, max_cost=8.0))
     bench.run()
     assert (bench.store.grid().state, bench.states()) == ("paused", {"waiting": 1})
     bench.store.change_rules(dataclasses.replace(bench.rules, max_cost=9.0))
@@ -312,11 +314,11 @@ def test_regions_are_called_side_by_side_where_time_passes_meanwhile(tmp_path):
     threads = set()
     for region in bench.regions.values():
 
-        def create(task, attempt, made=region.create):
+        def create(row, attempt, made=region.create):
             threads.add(threading.current_thread().name)
             # Neither is answered before the other one is called.
             both.wait(60)
-            made(task, attempt)
+            made(row, attempt)
 
         region.create = create
     # A place of each: both rows are sent in one step.

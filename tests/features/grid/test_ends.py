@@ -10,6 +10,7 @@ from raysm.core.client.job.description import Description, SecondaryStatus, Stat
 from raysm.core.protocol.home import Clock
 from raysm.core.protocol.job_api import TRAINING
 from raysm.errors import CredentialsExpired, ServiceError
+from raysm.features.grid.attempt import Attempt, AttemptState
 from raysm.features.grid.conclusion import refuse, settle
 from raysm.features.grid.endings import (
     ENDINGS,
@@ -22,16 +23,10 @@ from raysm.features.grid.endings import (
 )
 from raysm.features.grid.market import Offer, Place
 from raysm.features.grid.placement import Placement
+from raysm.features.grid.row import RETRYABLE_STATES, Row, RowState
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.running import Running
 from raysm.features.grid.store import Store
-from raysm.features.grid.task import (
-    RETRYABLE_STATES,
-    Attempt,
-    AttemptState,
-    Rules,
-    Task,
-    TaskState,
-)
 from tests.support.budgets import USER
 from tests.support.grid_world import Behaviour
 from tests.support.grids import TYPE, Bench
@@ -50,7 +45,7 @@ DENIED = ServiceError(
 
 def rows_in(region, rows, **more):
     return [
-        Task(key=f"row-{number}", position=number, max_runtime_s=7200, region=region, **more)
+        Row(key=f"row-{number}", position=number, max_runtime_s=7200, region=region, **more)
         for number in range(rows)
     ]
 
@@ -65,11 +60,11 @@ def priced(regions, **more):
 
 def test_rows_that_may_go_nowhere_else_are_given_up_together_with_the_words_of_the_place(tmp_path):
     regions = {"full": Behaviour(capacity=0, start_s=60)}
-    bench = Bench(tmp_path, regions=regions, tasks=rows_in("full", 40), rules=PATIENT)
+    bench = Bench(tmp_path, regions=regions, rows=rows_in("full", 40), rules=PATIENT)
     took_s = bench.run()
     assert bench.states() == {"failed": 40}
     assert HOUR_S < took_s < 3 * HOUR_S
-    assert {record.reason for record in bench.store.tasks("failed")} == {
+    assert {record.reason for record in bench.store.rows("failed")} == {
         "given up: for 1 h no place took a job (ml.m5.large in full: CapacityError: Unable to provision requested ML "
         "compute capacity. Please retry.); give more types or regions, or wait"
     }
@@ -81,13 +76,13 @@ def test_rows_that_may_go_nowhere_else_are_given_up_together_with_the_words_of_t
 def test_a_row_whose_instances_are_taken_away_each_time_is_not_paid_for_without_end(tmp_path):
     # A place that gives them is none that refuses: what bounds those never comes.
     taken = {"row-0": "InsufficientInstanceCapacity: the instances were taken back"}
-    bench = Bench(tmp_path, regions={"fickle": Behaviour(fails=taken)}, tasks=rows_in("fickle", 2))
+    bench = Bench(tmp_path, regions={"fickle": Behaviour(fails=taken)}, rows=rows_in("fickle", 2))
     bench.run()
     assert bench.states() == {"done": 1, "failed": 1}
     assert len(bench.store.attempts("row-0")) == ENDINGS["CAPACITY"].max_started == 8
     assert (
         "8 jobs ended like this after their instances had started"
-        in bench.store.task("row-0").reason
+        in bench.store.row("row-0").reason
     )
 
 
@@ -95,7 +90,7 @@ def test_of_a_row_that_was_asked_for_again_the_jobs_before_do_not_count(tmp_path
     fickle = Behaviour(
         fails={"row-0": "InsufficientInstanceCapacity: the instances were taken back"}
     )
-    bench = Bench(tmp_path, regions={"fickle": fickle}, tasks=rows_in("fickle", 1))
+    bench = Bench(tmp_path, regions={"fickle": fickle}, rows=rows_in("fickle", 1))
     bench.run()
     assert bench.store.requeue(["failed"], bench.clock.now) == 1
     bench.run()
@@ -113,17 +108,17 @@ def test_of_a_row_that_was_asked_for_again_the_jobs_before_do_not_count(tmp_path
 
 def test_credentials_that_are_refused_for_long_end_a_grid(tmp_path):
     bench = Bench(
-        tmp_path, regions={"shut": Behaviour(refusal=DENIED)}, tasks=rows_in(None, 8), rules=PATIENT
+        tmp_path, regions={"shut": Behaviour(refusal=DENIED)}, rows=rows_in(None, 8), rules=PATIENT
     )
     took_s = bench.run()
     assert bench.states() == {"failed": 8}
     assert took_s < 3 * HOUR_S
-    assert "not authorized" in bench.store.task("row-7").reason
+    assert "not authorized" in bench.store.row("row-7").reason
 
 
 def test_a_laptop_that_slept_for_days_gives_nothing_up_for_it(tmp_path):
     bench = Bench(
-        tmp_path, regions={"full": Behaviour(capacity=0)}, tasks=rows_in("full", 4), rules=PATIENT
+        tmp_path, regions={"full": Behaviour(capacity=0)}, rows=rows_in("full", 4), rules=PATIENT
     )
     while len(bench.store.attempts()) < 6:
         bench.step()
@@ -136,7 +131,7 @@ def test_a_laptop_that_slept_for_days_gives_nothing_up_for_it(tmp_path):
 def test_rows_are_given_up_only_after_each_of_their_places_has_refused_for_long(tmp_path):
     regions = {"full": Behaviour(capacity=0), "other": Behaviour()}
     rules = Rules(brake=0, parallel=1, give_up_s=HOUR_S)
-    bench = Bench(tmp_path, regions=regions, tasks=rows_in(None, 12), rules=rules)
+    bench = Bench(tmp_path, regions=regions, rows=rows_in(None, 12), rules=rules)
     bench.run_until(lambda: bench.clock.now > BEGIN_S + 1.5 * HOUR_S)
     regions["other"].capacity = 0
     bench.run_until(lambda: bench.clock.now > BEGIN_S + 2 * HOUR_S)
@@ -152,7 +147,7 @@ def test_under_a_budget_a_place_without_a_price_takes_nothing_and_the_others_are
     placement = priced(regions)
     rules = Rules(brake=0, give_up_s=HOUR_S, max_cost=1e6)
     bench = Bench(
-        tmp_path, regions=regions, tasks=rows_in(None, 4), placement=placement, rules=rules
+        tmp_path, regions=regions, rows=rows_in(None, 4), placement=placement, rules=rules
     )
     bench.run(most_s=2 * DAY_S)
     assert bench.states() == {"failed": 4}
@@ -179,8 +174,8 @@ def scenario(seed):
         )
         for name in ("us-east-1", "eu-west-1", "eu-north-1")[: chance.choice((1, 2, 3))]
     }
-    tasks = [
-        Task(
+    rows = [
+        Row(
             key=f"row-{number}",
             position=number,
             region=chance.choice((None, *regions)),
@@ -202,7 +197,7 @@ def scenario(seed):
         chance.randrange(1, 200): chance.choice(("stopping", "again"))
         for _ in range(chance.choice((0, 1, 2)))
     }
-    return regions, tasks, rules, placement, wishes
+    return regions, rows, rules, placement, wishes
 
 
 @pytest.mark.parametrize(
@@ -210,8 +205,8 @@ def scenario(seed):
     [1, 2, 3, 5, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (0, 4, *range(6, 40)))],
 )
 def test_no_row_waits_where_nothing_will_ever_change(tmp_path, seed):
-    regions, tasks, rules, placement, wishes = scenario(seed)
-    bench = Bench(tmp_path, regions=regions, tasks=tasks, rules=rules, placement=placement)
+    regions, rows, rules, placement, wishes = scenario(seed)
+    bench = Bench(tmp_path, regions=regions, rows=rows, rules=rules, placement=placement)
     for step in range(200):
         if not bench.step():
             break
@@ -230,7 +225,7 @@ def test_no_row_waits_where_nothing_will_ever_change(tmp_path, seed):
         and grid.why
     )
     assert all(
-        record.reason for state in ("failed", "impossible") for record in bench.store.tasks(state)
+        record.reason for state in ("failed", "impossible") for record in bench.store.rows(state)
     )
     bench.judge(ended=grid.state == "closed")
     if rules.max_cost is not None:
@@ -239,7 +234,7 @@ def test_no_row_waits_where_nothing_will_ever_change(tmp_path, seed):
 
 def test_a_place_without_a_price_is_taken_once_the_others_have_refused_for_an_hour(tmp_path):
     regions = {"full": Behaviour(capacity=0), "unlisted": Behaviour(usd_per_hour=None)}
-    bench = Bench(tmp_path, regions=regions, tasks=rows_in(None, 4), placement=priced(regions))
+    bench = Bench(tmp_path, regions=regions, rows=rows_in(None, 4), placement=priced(regions))
     assert HOUR_S < bench.run() < 4 * HOUR_S
     assert bench.states() == {"done": 4}
 
@@ -343,7 +338,7 @@ def test_a_job_that_its_cap_ended_is_not_tried_again():
         job(Status.STOPPED, secondary=SecondaryStatus.MAX_RUNTIME_EXCEEDED), answer=answer
     )
     verdict = classify_end(ended)
-    assert (verdict.ending.name, verdict.ending.row_state) == ("BUDGET", TaskState.FAILED)
+    assert (verdict.ending.name, verdict.ending.row_state) == ("BUDGET", RowState.FAILED)
     assert verdict.reason == "stopped: its budget of 5 USD is used"
 
 
@@ -410,7 +405,7 @@ def test_an_end_that_the_service_tells_keeps_its_class_though_people_read_less_o
 
 def attempt(**changes):
     values = {
-        "task": "t", "number": 1, "name": "a1", "region": "r", "instance_type": "ml", "count": 2, "sent_s": 1.0,
+        "row_key": "t", "number": 1, "name": "a1", "region": "r", "instance_type": "ml", "count": 2, "sent_s": 1.0,
         "usd_per_hour": 36.0, "ending": "OK",
     }  # fmt: skip
     return Attempt(**values | changes)
@@ -462,12 +457,12 @@ def end(bench, name, now=None, reason="why"):
             Verdict(ending=ENDINGS[name], reason=reason),
             now or bench.clock.now,
         )
-    return bench.store.task("row-0")
+    return bench.store.row("row-0")
 
 
 def test_a_wish_to_stop_is_not_answered_by_another_try(bench):
     bench.store.database.connection.execute("UPDATE attempt SET wish = 'user'")
-    assert end(bench, "USER").state is TaskState.STOPPED
+    assert end(bench, "USER").state is RowState.STOPPED
 
 
 @pytest.mark.parametrize(
@@ -482,7 +477,7 @@ def test_an_error_that_the_program_would_raise_again_runs_one_job(tmp_path, reas
     region = Behaviour(start_s=60, run_s=30, fails={"row-0": reason})
     bench = Bench(tmp_path, 1, regions={"us-east-1": region}, rules=Rules(retries=2, brake=0))
     bench.run()
-    assert bench.store.task("row-0").state is TaskState.FAILED
+    assert bench.store.row("row-0").state is RowState.FAILED
     assert len(bench.store.attempts("row-0")) == jobs
 
 
@@ -542,7 +537,7 @@ def test_who_goes_on_after_the_first_failures_is_not_stopped_by_them_again(tmp_p
     ids=["a place that refuses", "a region that denies"],
 )
 def test_rows_that_were_given_up_run_when_they_are_tried_again(tmp_path, region):
-    bench = Bench(tmp_path, regions={"us-east-1": region}, tasks=rows_in(None, 2), rules=PATIENT)
+    bench = Bench(tmp_path, regions={"us-east-1": region}, rows=rows_in(None, 2), rules=PATIENT)
     bench.run()
     assert bench.states() == {"failed": 2}
     region.capacity = 10**9
@@ -578,7 +573,7 @@ def test_a_row_whose_checkpoints_are_in_a_removed_region_says_so(tmp_path):
     bench.leave(attempt.region)
     bench.run()
     assert bench.states() == {"impossible": 1}
-    assert f"its checkpoints are in {attempt.region}" in bench.store.task("row-0").reason
+    assert f"its checkpoints are in {attempt.region}" in bench.store.row("row-0").reason
 
 
 def test_a_paused_grid_is_watched_until_no_orphaned_job_can_appear(tmp_path):

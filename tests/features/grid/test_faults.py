@@ -17,8 +17,9 @@ from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.market import Offer, Place, Quota
 from raysm.features.grid.placement import Placement, offers_of
 from raysm.features.grid.plan import plan_grid
+from raysm.features.grid.row import Row
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.sources.source import source_of
-from raysm.features.grid.task import Rules, Task
 from raysm.features.script.request import Script
 from tests.support.grid_world import CAPACITY_ERROR, Behaviour
 from tests.support.grids import TYPE, Bench, Killed
@@ -99,7 +100,7 @@ def test_random_kills_lose_nothing_double_nothing_and_the_books_agree(tmp_path, 
 
 
 def scenario():
-    """Return three tasks and two regions in which each kind of effect occurs at least once."""
+    """Return three rows and two regions in which each kind of effect occurs at least once."""
     begin = 1_800_000_000.0
     bad = {"bad": "AlgorithmError: exit code: 1"}
     regions = {
@@ -109,7 +110,7 @@ def scenario():
         ),
     }
     return regions, [
-        Task(key=key, position=number) for number, key in enumerate(("a", "bad", "c", "d"))
+        Row(key=key, position=number) for number, key in enumerate(("a", "bad", "c", "d"))
     ]
 
 
@@ -118,9 +119,9 @@ def scenario():
     "stride", [97, pytest.param(1, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])]
 )
 def test_killed_at_a_point_between_two_effects_it_goes_on_as_if_nothing_had_been(tmp_path, stride):
-    regions, tasks = scenario()
+    regions, rows = scenario()
     (tmp_path / "whole").mkdir()
-    whole = Bench(tmp_path / "whole", regions=regions, tasks=tasks)
+    whole = Bench(tmp_path / "whole", regions=regions, rows=rows)
     first = len(whole.points)
     whole.run()
     whole.judge()
@@ -139,7 +140,7 @@ def test_killed_at_a_point_between_two_effects_it_goes_on_as_if_nothing_had_been
     for number in range(first, len(whole.points), stride):
         folder = tmp_path / str(number)
         folder.mkdir()
-        bench = Bench(folder, regions=scenario()[0], tasks=tasks, kill=_At(number))
+        bench = Bench(folder, regions=scenario()[0], rows=rows, kill=_At(number))
         bench.run()
         bench.judge()
         assert bench.states() == {"done": 3, "failed": 1}
@@ -233,7 +234,7 @@ def test_a_clock_that_jumps_loses_nothing(tmp_path, jump_s):
     assert bench.states() == {"done": 6}
 
 
-def test_credentials_that_expire_close_their_region_and_no_task_fails(tmp_path):
+def test_credentials_that_expire_close_their_region_and_no_row_fails(tmp_path):
     expired = ServiceError(
         "create: ExpiredTokenException: The security token has expired",
         code="ExpiredTokenException",
@@ -331,7 +332,7 @@ def at_home(count, input_bytes=10**9):
     """Return rows of which each has its data in one of the four regions."""
     homes = list(USD)
     return [
-        Task(
+        Row(
             key=f"row-{number}",
             position=number,
             region=homes[number % 4],
@@ -344,15 +345,15 @@ def at_home(count, input_bytes=10**9):
 
 def away(bench):
     """Return how many jobs ran in another region than that of their row's data."""
-    homes = {record.task.key: record.task.region for record in bench.store.tasks()}
+    homes = {record.row.key: record.row.region for record in bench.store.rows()}
     return sum(
-        homes[life.task] != name
+        homes[life.row_key] != name
         for name, region in bench.regions.items()
         for life in region.lives.values()
     )
 
 
-def troubled(folder, tasks, move_data):
+def troubled(folder, rows, move_data):
     """Run rows where two regions are eight times as dear, one of them has little, and the other is silent for long."""
     regions = {name: Behaviour(usd_per_hour=usd) for name, usd in USD.items()}
     regions["eu-west-1"] = Behaviour(usd_per_hour=USD["eu-west-1"], capacity=40)
@@ -360,10 +361,10 @@ def troubled(folder, tasks, move_data):
         usd_per_hour=USD["eu-central-1"], silent=((1_800_000_300.0, 1_800_002_000.0),)
     )
     rules = Rules(brake=0, parallel=1000, give_up_s=30 * 86_400)
-    bench = Bench(folder, tasks=tasks, regions=regions, rules=rules, placement=cheapest(move_data))
+    bench = Bench(folder, rows=rows, regions=regions, rules=rules, placement=cheapest(move_data))
     bench.run()
     bench.judge()
-    assert bench.states() == {"done": len(tasks)}
+    assert bench.states() == {"done": len(rows)}
     return bench
 
 
@@ -378,7 +379,7 @@ def _of_one_price():
 
 def _rows(count):
     return [
-        Task(key=f"row-{number}", position=number, max_runtime_s=7200) for number in range(count)
+        Row(key=f"row-{number}", position=number, max_runtime_s=7200) for number in range(count)
     ]
 
 
@@ -389,7 +390,7 @@ def test_the_next_place_is_chosen_within_a_second_of_the_error_that_was_seen(tmp
     regions["us-east-1"] = Behaviour(capacity=0)
     regions["us-west-2"] = Behaviour(quota=0)
     bench = Bench(
-        tmp_path, tasks=_rows(40), regions=regions, placement=Placement(offers=_of_one_price())
+        tmp_path, rows=_rows(40), regions=regions, placement=Placement(offers=_of_one_price())
     )
     bench.run()
     bench.judge()
@@ -401,9 +402,9 @@ def test_the_next_place_is_chosen_within_a_second_of_the_error_that_was_seen(tmp
         if event.attempt:
             continue
         if (event.was, event.now) == ("placed", "waiting"):
-            refused_s[event.task] = event.at_s
-        elif event.now == "placed" and event.task in refused_s:
-            waits_s.append(event.at_s - refused_s.pop(event.task))
+            refused_s[event.row_key] = event.at_s
+        elif event.now == "placed" and event.row_key in refused_s:
+            waits_s.append(event.at_s - refused_s.pop(event.row_key))
     assert len(waits_s) > 10
     assert max(waits_s) <= 1
     assert {"CAPACITY", "QUOTA"} <= {attempt.ending for attempt in bench.store.attempts()}
@@ -416,12 +417,12 @@ def test_of_quotas_that_were_read_before_no_call_ever_asks_for_more(tmp_path):
         name: Behaviour(usd_per_hour=usd, spread=0.5, quota=limits[name])
         for name, usd in USD.items()
     }
-    tasks = [
-        Task(key=f"row-{number}", position=number, count=1 + number % 5, max_runtime_s=7200)
+    rows = [
+        Row(key=f"row-{number}", position=number, count=1 + number % 5, max_runtime_s=7200)
         for number in range(25)
     ]
     rules = Rules(brake=0, parallel=1000, give_up_s=30 * 86_400)
-    bench = Bench(tmp_path, tasks=tasks, regions=regions, rules=rules, placement=cheapest())
+    bench = Bench(tmp_path, rows=rows, regions=regions, rules=rules, placement=cheapest())
     with bench.store.database.transaction("quotas", fenced=False):
         for name, limit in limits.items():
             place = Place(region=name, instance_type=TYPE)
@@ -439,7 +440,7 @@ def test_what_a_plan_says_is_within_a_tenth_of_the_books_where_the_times_are_kno
     template = Template(
         workload=Script("train.py"), target=AWS(role="arn:aws:iam::1:role/r"), options={}
     )
-    rows = source_of(
+    source = source_of(
         [
             {"key": f"row-{number}", "expected_s": 900, "max_runtime_s": 7200}
             for number in range(100)
@@ -448,7 +449,7 @@ def test_what_a_plan_says_is_within_a_tenth_of_the_books_where_the_times_are_kno
     request = GridRequest(
         name="g",
         template=template,
-        source=rows,
+        source=source,
         regions=tuple(USD),
         instance_types=(TYPE,),
         rules=Rules(brake=0),
@@ -456,13 +457,13 @@ def test_what_a_plan_says_is_within_a_tenth_of_the_books_where_the_times_are_kno
     # Quotas send half of them to the dear regions; and what a row takes scatters by a fifth about
     # what it says.
     quotas = {Place(region=name, instance_type=TYPE): Quota(limit=20) for name in USD}
-    tasks = request.tasks()
-    low, high = plan_grid(request, tasks, TABLE, quotas, today=date(2026, 11, 22)).usd
+    rows = request.read_rows()
+    low, high = plan_grid(request, rows, TABLE, quotas, today=date(2026, 11, 22)).usd
     regions = {
         name: Behaviour(usd_per_hour=usd, run_s=900, spread=0.2, quota=20)
         for name, usd in USD.items()
     }
-    bench = Bench(tmp_path, tasks=tasks, regions=regions, placement=cheapest())
+    bench = Bench(tmp_path, rows=rows, regions=regions, placement=cheapest())
     bench.run()
     bench.judge()
     books = sum(region.usd() for region in bench.regions.values())

@@ -9,10 +9,12 @@ import pytest
 
 from raysm.core.request import AWS, Alternative, Cluster, Input, MetricDefinition
 from raysm.errors import InvalidRequest
+from raysm.features.grid.attempt import Attempt
 from raysm.features.grid.filling import Template, check_names, fill, preparing, secret_of, with_rate
 from raysm.features.grid.market import Place
+from raysm.features.grid.row import Row
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.store import Store
-from raysm.features.grid.task import Attempt, Rules, Task
 from raysm.features.script.request import Script
 from tests.support.sagemaker import REGION, aws
 
@@ -93,7 +95,7 @@ def grid(tmp_path):
 
 def attempt(number=1, **changes):
     fields = {
-        "task": "a", "number": number, "name": f"drives-abcdef-01234567-a{number}", "region": REGION,
+        "row_key": "a", "number": number, "name": f"drives-abcdef-01234567-a{number}", "region": REGION,
         "instance_type": "ml.m5.large", "count": 2, "max_runtime_s": 77,
     }  # fmt: skip
     return Attempt(**fields | changes)
@@ -110,7 +112,7 @@ def test_a_row_for_which_the_service_may_choose_a_type_names_all_of_them_in_one_
     remote, grid, tmp_path
 ):
     chosen = attempt(choice='{"ml.m5.large": 1.0, "ml.c5.large": 2.0}')
-    call = maker(remote, grid, tmp_path)(Task(key="a"), chosen).plan.request
+    call = maker(remote, grid, tmp_path)(Row(key="a"), chosen).plan.request
     assert call["ResourceConfig"]["InstancePreferences"] == [
         {"InstanceType": "ml.m5.large"},
         {"InstanceType": "ml.c5.large"},
@@ -122,17 +124,17 @@ def test_a_row_for_which_the_service_may_choose_a_type_names_all_of_them_in_one_
 def test_a_grid_refuses_alternatives_with_a_count_of_their_own(remote, grid, tmp_path):
     cluster = Cluster("ml.m5.large", alternatives=(Alternative("ml.c5.large", 2),))
     with pytest.raises(InvalidRequest, match="names of types"):
-        maker(remote, grid, tmp_path, cluster=cluster)(Task(key="a"), attempt())
+        maker(remote, grid, tmp_path, cluster=cluster)(Row(key="a"), attempt())
 
 
 def test_a_further_try_of_a_row_has_its_state_and_another_row_has_not(remote, grid, tmp_path):
     make = maker(remote, grid, tmp_path)
     first, second = (
-        make(Task(key="a"), attempt(number)).request.checkpoint_uri for number in (1, 2)
+        make(Row(key="a"), attempt(number)).request.checkpoint_uri for number in (1, 2)
     )
     assert first == second
-    assert make(Task(key="b"), attempt()).request.checkpoint_uri != first
-    own = make(Task(key="a", checkpoint="s3://own/state"), attempt())
+    assert make(Row(key="b"), attempt()).request.checkpoint_uri != first
+    own = make(Row(key="a", checkpoint="s3://own/state"), attempt())
     assert own.request.checkpoint_uri == "s3://own/state"
 
 
@@ -163,7 +165,7 @@ def test_a_job_of_a_grid_that_measures_lets_the_service_find_the_metric_and_a_us
     measured = replace(grid, rules=Rules(rate="images_per_s"))
 
     def definitions(**options):
-        call = maker(remote, measured, tmp_path, **options)(Task(key="a"), attempt()).plan.request
+        call = maker(remote, measured, tmp_path, **options)(Row(key="a"), attempt()).plan.request
         return {
             each["Name"]: each["Regex"]
             for each in call["AlgorithmSpecification"]["MetricDefinitions"]
@@ -184,13 +186,13 @@ def template(*args, target=None, **options):
     )
 
 
-def task(**fields):
-    return Task(**{"key": "stuttgart", "position": 4, **fields})
+def row(**fields):
+    return Row(**{"key": "stuttgart", "position": 4, **fields})
 
 
 def test_columns_stand_in_the_arguments_and_the_others_are_hyperparameters():
     job = template("--lr", "{lr}", "--of", "{key}").job(
-        task(parameters={"lr": 0.1, "depth": 4, "note": None}), HERE, 2
+        row(parameters={"lr": 0.1, "depth": 4, "note": None}), HERE, 2
     )
     assert job.workload.args == ("--lr", "0.1", "--of", "stuttgart")
     assert job.options["hyperparameters"] == {"depth": "4"}
@@ -198,7 +200,7 @@ def test_columns_stand_in_the_arguments_and_the_others_are_hyperparameters():
 
 def test_folders_of_the_job_stay_in_braces_for_the_job_unless_a_column_has_the_name():
     check_names(("{channel_garden}/plants.csv", "{state}"), ["garden"], "rows.csv")
-    rows = task(parameters={"state": "Bavaria"})
+    rows = row(parameters={"state": "Bavaria"})
     shared = template(
         "{channel_garden}/plants.csv", "--state", "{state}", inputs={"garden": Input("s3://garden")}
     )
@@ -209,7 +211,7 @@ def test_folders_of_the_job_stay_in_braces_for_the_job_unless_a_column_has_the_n
 @pytest.mark.parametrize("value", [-1.6e-05, "-relu"])
 def test_an_option_and_a_value_that_begins_with_a_dash_are_one_word(value):
     job = template("--shift", "{shift}", "--lr", "0.1").job(
-        task(parameters={"shift": value}), HERE, 1
+        row(parameters={"shift": value}), HERE, 1
     )
     assert job.workload.args == (f"--shift={value}", "--lr", "0.1")
 
@@ -223,7 +225,7 @@ def test_a_rows_own_columns_win_over_what_all_share():
         environment={"LEVEL": "1", "MODE": "{mode}"},
         tags={"team": "a"},
     )
-    row = task(
+    own = row(
         parameters={"mode": "fast"},
         inputs={"data": "s3://own"},
         environment={"LEVEL": "2"},
@@ -232,7 +234,7 @@ def test_a_rows_own_columns_win_over_what_all_share():
         image="acme/own:{mode}",
         max_runtime_s=90,
     )
-    job = shared.job(row, HERE, 1)
+    job = shared.job(own, HERE, 1)
     assert job.options["inputs"] == {
         "data": Input("s3://own", distribution="ShardedByS3Key"),
         "labels": Input("s3://labels-eu-central-1"),
@@ -248,7 +250,7 @@ def test_a_rows_own_columns_win_over_what_all_share():
 def test_a_rows_manifest_is_read_as_one_and_shared_as_all_rows_are():
     shared = {"data": Input("s3://b/all/", distribution="ShardedByS3Key")}
     job = template(inputs=shared).job(
-        task(manifests={"data": "s3://b/m", "more": "s3://b/n"}), HERE, 1
+        row(manifests={"data": "s3://b/m", "more": "s3://b/n"}), HERE, 1
     )
     assert job.options["inputs"] == {
         "data": Input("s3://b/m", distribution="ShardedByS3Key", manifest=True),
@@ -272,4 +274,4 @@ def test_rows_that_would_be_processing_jobs_are_refused_before_anything_is_sent(
 )
 def test_what_cannot_be_a_job_is_refused_with_its_row(parameters, message):
     with pytest.raises(InvalidRequest, match=message):
-        template("{lr}").job(task(parameters=parameters), HERE, 1)
+        template("{lr}").job(row(parameters=parameters), HERE, 1)

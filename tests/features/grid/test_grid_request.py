@@ -9,9 +9,10 @@ from raysm.core.request import Local
 from raysm.errors import InvalidRequest
 from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest, extend, read_grid_file
+from raysm.features.grid.row import RETRYABLE_STATES, RowState
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.sources.source import source_of
 from raysm.features.grid.store import Store
-from raysm.features.grid.task import RETRYABLE_STATES, Rules, TaskState
 from raysm.features.script.request import Script
 
 DRIVES = """
@@ -115,23 +116,23 @@ def joined(tmp_path):
     store = made(tmp_path, source_of([{"key": "a", "lr": 1}]))
     extend(store, source_of([{"key": key, "lr": 0.1} for key in "abcd"]))
     with store.database.transaction("test", fenced=False):
-        store.move_task("b", TaskState.WAITING, TaskState.FAILED, 1.0, reason="ValueError: no")
-        store.move_task("c", TaskState.WAITING, TaskState.DONE, 1.0)
-        store.move_task("d", TaskState.WAITING, TaskState.PLACED, 1.0)
+        store.move_row("b", RowState.WAITING, RowState.FAILED, 1.0, reason="ValueError: no")
+        store.move_row("c", RowState.WAITING, RowState.DONE, 1.0)
+        store.move_row("d", RowState.WAITING, RowState.PLACED, 1.0)
     yield store
     store.close()
 
 
 def values(store):
-    return {record.task.key: record.task.parameters["lr"] for record in store.tasks()}
+    return {record.row.key: record.row.parameters["lr"] for record in store.rows()}
 
 
 def test_rows_that_are_not_done_take_the_corrected_values_of_the_source(joined):
     assert extend(joined, source_of([{"key": key, "lr": 0.2} for key in "abcd"])) == 0
     assert values(joined) == {"a": 0.2, "b": 0.2, "c": 0.1, "d": 0.1}
     joined.requeue(RETRYABLE_STATES, 2.0)
-    assert joined.task("b").state == "waiting"
-    assert joined.task("b").task.parameters == {"lr": 0.2}
+    assert joined.row("b").state == "waiting"
+    assert joined.row("b").row.parameters == {"lr": 0.2}
 
 
 def test_each_row_that_differs_is_named_with_its_values(joined, caplog):
@@ -150,16 +151,16 @@ def test_a_done_row_says_that_it_differs_until_the_source_agrees_again(joined):
     extend(joined, source_of([{"key": "c", "lr": 0.3}]))
     extend(joined, source_of([{"key": "c", "lr": 0.4}]))
     assert (
-        joined.task("c").reason
+        joined.row("c").reason
         == "differs from the source: lr is 0.1 in the grid and 0.4 in the source"
     )
     extend(joined, source_of([{"key": "c", "lr": 0.1}]))
-    assert joined.task("c").reason == ""
+    assert joined.row("c").reason == ""
 
 
 def test_another_time_limit_changes_nothing_of_a_done_row(joined):
     extend(joined, source_of([{"key": "c", "lr": 0.1, "max_runtime_s": 60}]))
-    assert joined.task("c").reason == ""
+    assert joined.row("c").reason == ""
 
 
 def test_a_row_with_an_open_job_keeps_its_values_and_says_so(joined, caplog):
@@ -172,7 +173,7 @@ def test_the_attempts_with_the_old_values_do_not_count_against_the_corrected_row
         "UPDATE task SET attempts = 3, retries_left = 0 WHERE key = 'a'"
     )
     extend(joined, source_of([{"key": "a", "lr": 0.2}]))
-    assert (joined.task("a").retries_left, joined.task("a").forgiven) == (Rules().retries, 3)
+    assert (joined.row("a").retries_left, joined.row("a").forgiven) == (Rules().retries, 3)
 
 
 def test_values_of_columns_named_like_secrets_are_not_printed(joined, caplog):

@@ -12,8 +12,9 @@ from raysm.errors import ServiceError
 from raysm.features.grid.conclusion import conclude
 from raysm.features.grid.database import LeaseLost
 from raysm.features.grid.endings import ENDINGS, Verdict
+from raysm.features.grid.row import Row
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.store import Store
-from raysm.features.grid.task import Rules, Task
 from tests.support.grid_world import CAPACITY_ERROR, Behaviour
 from tests.support.grids import Bench, Killed
 
@@ -44,21 +45,21 @@ def at(bench, point, work):
 
 
 def test_a_row_that_is_corrected_while_it_is_placed_runs_as_it_was_corrected(tmp_path, other):
-    bench = Bench(tmp_path, tasks=[Task(key="a", parameters={"lr": 1}, max_runtime_s=7200)])
+    bench = Bench(tmp_path, rows=[Row(key="a", parameters={"lr": 1}, max_runtime_s=7200)])
     sent = []
     for region in bench.regions.values():
         create = region.create
 
-        def note(task, attempt, create=create):
-            sent.append(dict(task.parameters))
-            create(task, attempt)
+        def note(row, attempt, create=create):
+            sent.append(dict(row.parameters))
+            create(row, attempt)
 
         region.create = note
-    row = bench.store.task("a").task
-    at(bench, "before intents", lambda: other().correct([replace(row, parameters={"lr": 2})]))
+    recorded = bench.store.row("a").row
+    at(bench, "before intents", lambda: other().correct([replace(recorded, parameters={"lr": 2})]))
     bench.run()
     assert sent == [{"lr": 2}]
-    assert bench.store.task("a").task.parameters == {"lr": 2}
+    assert bench.store.row("a").row.parameters == {"lr": 2}
     assert bench.states() == {"done": 1}
 
 
@@ -67,7 +68,7 @@ def test_a_row_that_is_added_while_the_grid_closes_runs(tmp_path, other):
     at(
         bench,
         "before grid closed",
-        lambda: other().add([Task(key="late", position=1, max_runtime_s=7200)]),
+        lambda: other().add([Row(key="late", position=1, max_runtime_s=7200)]),
     )
     bench.run()
     assert bench.states() == {"done": 2}
@@ -104,10 +105,10 @@ def sleeping_before_create(bench, meanwhile):
     bench.controller = None
     create = bench.regions["us-east-1"].create
 
-    def late(task, attempt):
+    def late(row, attempt):
         bench.regions["us-east-1"].create = create
         meanwhile()
-        create(task, attempt)
+        create(row, attempt)
 
     bench.regions["us-east-1"].create = late
     return sleeper
@@ -164,7 +165,7 @@ def test_a_job_that_another_controller_has_counted_to_its_end_is_not_watched_for
         bench.open()
         bench.run()
         # Another row, so that the grid is open when the sleeper wakes.
-        bench.store.add([Task(key="late", position=1, max_runtime_s=7200)])
+        bench.store.add([Row(key="late", position=1, max_runtime_s=7200)])
 
     first = bench.store
     sleeper = sleeping_before_create(bench, another_runs_it)
@@ -197,9 +198,9 @@ def test_a_refused_intent_whose_first_call_the_user_interrupted_is_watched(tmp_p
     region = bench.regions["us-east-1"]
     create = region.create
 
-    def interrupted(task, attempt):
+    def interrupted(row, attempt):
         with contextlib.suppress(ServiceError):
-            create(task, attempt)
+            create(row, attempt)
         raise KeyboardInterrupt
 
     region.create = interrupted

@@ -12,8 +12,8 @@ from raysm.features.grid.local_grids import (
     opened,
     read_target,
 )
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.store import Store, folder, path_of
-from raysm.features.grid.task import Rules
 from tests.support.homes import in_home
 
 

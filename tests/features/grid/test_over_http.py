@@ -60,9 +60,7 @@ def test_four_regions_at_the_rates_of_aws_each_row_once_and_the_cost_to_the_cent
     # A day: on a slow machine 18 s, which are an hour of the fast clock, may pass before a job has
     # its instances.
     running = grid.run(grid.request(rows_in(REGIONS, 24), retries=1, patience_s=86_400))
-    states = {
-        record.task.key: (record.state, record.task.region) for record in running.store.tasks()
-    }
+    states = {record.row.key: (record.state, record.row.region) for record in running.store.rows()}
     for key, (state, region) in states.items():
         assert state == ("failed" if region == "us-west-2" else "done"), key
     attempts = running.store.attempts()
@@ -70,7 +68,7 @@ def test_four_regions_at_the_rates_of_aws_each_row_once_and_the_cost_to_the_cent
     # No second job of any: the simulated failure is a ValueError, which the same program would
     # raise again.
     assert len(attempts) == 18 + 6
-    assert all(attempt.region == states[attempt.task][1] for attempt in attempts)
+    assert all(attempt.region == states[attempt.row_key][1] for attempt in attempts)
     prefix = running.store.grid().prefix
     assert running.store.money(grid.clock.now()).spent_usd == pytest.approx(
         books(grid, prefix), abs=0.005
@@ -81,11 +79,11 @@ def test_four_regions_at_the_rates_of_aws_each_row_once_and_the_cost_to_the_cent
 def test_a_quota_that_the_region_tells_is_kept_and_its_prices_are_those_of_the_plan(home):
     grid = EmbeddedGrid(home, ("eu-west-1",))
     running = grid.run(grid.request([{"key": "large", "count": 5}, {"key": "small", "count": 2}]))
-    assert {record.task.key: record.state for record in running.store.tasks()} == {
+    assert {record.row.key: record.state for record in running.store.rows()} == {
         "large": "impossible",
         "small": "done",
     }
-    assert "the quota is 4" in running.store.task("large").reason
+    assert "the quota is 4" in running.store.row("large").reason
     assert [attempt.usd_per_hour for attempt in running.store.attempts()] == [1.6]
     running.close()
 
@@ -199,8 +197,8 @@ def test_instances_that_really_run_in_two_regions_fail_alone_and_are_done_once(t
         assert code == 1, text
         with opened("real") as store:
             assert store.states() == {"done": 3, "failed": 1}
-            assert "the data of this row are broken" in store.task("bad").reason
-            sent = {attempt.task: attempt for attempt in store.attempts()}
+            assert "the data of this row are broken" in store.row("bad").reason
+            sent = {attempt.row_key: attempt for attempt in store.attempts()}
         grid = EmbeddedGrid(home, REGIONS[:2], kind="process", types=(LOCAL_TYPE,))
         for key, attempt in sent.items():
             text = io.StringIO()

@@ -6,9 +6,11 @@ import random
 import pytest
 
 from raysm.core.request.cluster import MAX_TYPES
+from raysm.features.grid.attempt import Attempt, AttemptState
 from raysm.features.grid.market import NO_PRICE, Market, Offer, Outlook, Place, Quota
 from raysm.features.grid.placement import Estimates, Forecast, Placement, transfer_usd, usd_per_gb
-from raysm.features.grid.task import Attempt, AttemptState, Rules, Task, TaskState
+from raysm.features.grid.row import Row, RowState
+from raysm.features.grid.rules import Rules
 from tests.support.grid_world import Behaviour
 from tests.support.grids import TYPE, Bench
 
@@ -28,9 +30,9 @@ def offer(region, usd=1.0, kind=G5, count=1, spot=False):
     return Offer(place=place(region, kind, spot), usd_per_hour=usd, count=count, price_version="v1")
 
 
-def choose(offers, task=None, market=None, **more):
+def choose(offers, row=None, market=None, **more):
     return Placement(offers=offers, **more).choose(
-        task or Task(key="a", expected_s=3600), [], market or Market(), NOW
+        row or Row(key="a", expected_s=3600), [], market or Market(), NOW
     )
 
 
@@ -64,17 +66,17 @@ def test_a_row_waits_for_a_place_that_has_refused_for_hours_if_the_others_cost_f
 
 def test_a_row_costs_its_time_by_its_instances_and_by_the_billed_share_of_spot():
     placement = Placement(offers=[offer(EAST)])
-    two_hours = Task(key="a", expected_s=7200)
+    two_hours = Row(key="a", expected_s=7200)
     assert placement.worth(two_hours, offer(EAST, 3.0, count=2)).usd == 12.0
     assert (
-        placement.worth(Task(key="a", expected_s=7200, count=4), offer(EAST, 3.0, count=2)).usd
+        placement.worth(Row(key="a", expected_s=7200, count=4), offer(EAST, 3.0, count=2)).usd
         == 24.0
     )
     assert placement.worth(two_hours, offer(EAST, 3.0, spot=True)).usd == 3.0
 
 
 def test_data_that_may_move_stay_where_they_are_if_that_costs_no_more():
-    home = Task(key="a", region=IRELAND, expected_s=3600, input_bytes=10**9)
+    home = Row(key="a", region=IRELAND, expected_s=3600, input_bytes=10**9)
     for usd in (1.0, 0.0):
         assert (
             choose([offer(EAST, usd), offer(IRELAND, usd)], home, move_data=True).offer.place.region
@@ -89,7 +91,7 @@ def test_the_price_of_moving_data_is_unknown_without_their_size_or_a_rate():
 
 
 def test_a_row_gets_one_of_the_types_that_it_asks_for():
-    choice = choose([offer(EAST, 1.0), offer(EAST, 9.0, P4)], Task(key="a", instance_types=(P4,)))
+    choice = choose([offer(EAST, 1.0), offer(EAST, 9.0, P4)], Row(key="a", instance_types=(P4,)))
     assert choice.offer.place == place(EAST, P4)
     assert choice.reasons == {str(place(EAST)): f"the row asks for {P4}"}
 
@@ -102,7 +104,7 @@ def test_a_row_waits_for_a_full_quota_only_if_its_jobs_end_soon_enough(limit, co
     # a hundred, soon.
     market = Market(quotas={place(EAST): Quota(limit=limit)}, in_use={place(EAST): limit})
     offers = [offer(EAST, 1.0), offer(WEST, 1.6 if count is None else 1.2)]
-    choice = choose(offers, Task(key="a", expected_s=3600, count=count), market)
+    choice = choose(offers, Row(key="a", expected_s=3600, count=count), market)
     assert (choice.offer and choice.offer.place.region) == region
 
 
@@ -113,7 +115,7 @@ def test_a_row_is_placed_again_when_the_first_of_its_places_may_take_it():
 
 def test_data_stay_at_home_unless_they_may_move_and_then_their_way_is_paid():
     offers = [offer(EAST, 1.0), offer(IRELAND, 3.0)]
-    home = Task(key="a", region=IRELAND, expected_s=3600, input_bytes=10**12)
+    home = Row(key="a", region=IRELAND, expected_s=3600, input_bytes=10**12)
     choice = choose(offers, home)
     assert choice.offer.place.region == IRELAND
     assert (
@@ -122,9 +124,9 @@ def test_data_stay_at_home_unless_they_may_move_and_then_their_way_is_paid():
     )
     # A TB costs 20 dollars, of which an hour at a third of the price saves two.
     assert choose(offers, home, move_data=True).offer.place.region == IRELAND
-    small = Task(key="a", region=IRELAND, expected_s=3600, input_bytes=10**9)
+    small = Row(key="a", region=IRELAND, expected_s=3600, input_bytes=10**9)
     assert choose(offers, small, move_data=True).offer.place.region == EAST
-    unknown = Task(key="a", region=IRELAND, expected_s=3600)
+    unknown = Row(key="a", region=IRELAND, expected_s=3600)
     assert choose(offers, unknown, move_data=True).offer.place.region == IRELAND
 
 
@@ -135,7 +137,7 @@ def test_of_a_region_all_types_that_take_the_row_go_into_one_choice_where_that_i
         offer(WEST, 1.0, P4),
         offer(EAST, 0.9, P4, spot=True),
     ]
-    mine = Task(key="a", expected_s=3600, spot=False)
+    mine = Row(key="a", expected_s=3600, spot=False)
     assert choose(offers, mine).offer.alternatives == ()
     chosen = choose(offers, mine, any_type=True).offer
     assert [each.place for each in chosen.alternatives] == [place(EAST, P4)]
@@ -166,9 +168,9 @@ def test_the_companions_of_an_offer_are_what_the_service_may_take_in_its_place()
     p4 = offer(EAST, 9.0, P4)
     spot = offer(EAST, 0.9, P4, spot=True)
     placement = Placement(offers=[g5, p4, spot, offer(WEST, 1.0, P4)], any_type=True)
-    assert placement.companions(Task(key="a"), p4) == (p4, g5)
-    assert placement.companions(Task(key="a"), spot) == (spot,)
-    assert placement.companions(Task(key="a", instance_types=(P4,)), p4) == (p4,)
+    assert placement.companions(Row(key="a"), p4) == (p4, g5)
+    assert placement.companions(Row(key="a"), spot) == (spot,)
+    assert placement.companions(Row(key="a", instance_types=(P4,)), p4) == (p4,)
 
 
 def test_a_place_that_refused_is_left_for_the_next_type_and_region():
@@ -184,11 +186,11 @@ def test_a_type_that_is_cheaper_for_the_work_is_found_by_trying():
     true_s = {G5: 4000.0, P4: 100.0}
     placement = Placement(offers=[offer(EAST, 1.0), offer(EAST, 20.0, P4)])
     chosen = []
-    for row in range(12):
-        task = Task(key=str(row))
-        kind = placement.choose(task, [], Market(), NOW).offer.place.instance_type
+    for number in range(12):
+        row = Row(key=str(number))
+        kind = placement.choose(row, [], Market(), NOW).offer.place.instance_type
         chosen.append(kind)
-        placement.learn(task, ended(kind, training_s=true_s[kind]))
+        placement.learn(row, ended(kind, training_s=true_s[kind]))
     assert chosen[0] == G5
     assert chosen.count(P4) >= 9
     assert chosen[-3:] == [P4] * 3
@@ -212,11 +214,11 @@ def test_whatever_happens_a_choice_is_a_place_that_takes_the_row_or_a_moment_or_
             },
             in_use={each.place: 1 for each in offers if chance.random() < 0.5},
         )
-        task = Task(key="a", count=chance.randint(1, 3), region=chance.choice([None, EAST]))
-        choice = choose(offers, task, market)
+        row = Row(key="a", count=chance.randint(1, 3), region=chance.choice([None, EAST]))
+        choice = choose(offers, row, market)
         if choice.offer is not None:
-            assert market.bars(choice.offer.place, task.count, NOW) is None
-            assert task.region in (None, choice.offer.place.region)
+            assert market.bars(choice.offer.place, row.count, NOW) is None
+            assert row.region in (None, choice.offer.place.region)
         elif choice.ask_at_s is not None:
             assert choice.ask_at_s > NOW
         else:
@@ -252,35 +254,35 @@ def test_a_place_that_has_refused_for_long_is_believed_to_go_on_for_as_long():
 def ended(kind=G5, training_s=100.0, ending="OK", region="us-east-1", **more):
     times = {"sent_s": 0.0, "started_s": 60.0, "ended_s": 60 + (training_s or 0)} | more
     return Attempt(
-        task="a", number=1, name="n", region=region, instance_type=kind, count=1, state=AttemptState.ENDED,
+        row_key="a", number=1, name="n", region=region, instance_type=kind, count=1, state=AttemptState.ENDED,
         ending=ending, training_s=training_s, **times,
     )  # fmt: skip
 
 
-def learned(*attempts, task=None):
+def learned(*attempts, row=None):
     experience = Estimates()
     for attempt in attempts:
-        experience.learn(task or Task(key="a"), attempt)
+        experience.learn(row or Row(key="a"), attempt)
     return experience
 
 
 def test_a_type_takes_the_median_of_its_done_rows_and_one_that_hung_does_not_decide():
     experience = learned(ended(training_s=90), ended(training_s=110), ended(training_s=9_000))
-    assert experience.seconds(Task(key="b"), G5) == 110
+    assert experience.seconds(Row(key="b"), G5) == 110
     assert experience.samples(G5) == 3
-    assert experience.seconds(Task(key="b"), P4) is None
+    assert experience.seconds(Row(key="b"), P4) is None
 
 
 def test_only_jobs_that_succeeded_say_how_long_a_type_takes():
     failed = [ended(training_s=9_000, ending="USER")] * 3
     experience = learned(ended(training_s=100), *failed, ended(training_s=None))
-    assert experience.seconds(Task(key="b"), G5) == 100
+    assert experience.seconds(Row(key="b"), G5) == 100
 
 
 def test_a_type_that_took_half_of_what_its_rows_said_takes_half_of_what_others_say():
-    experience = learned(ended(training_s=50), task=Task(key="a", expected_s=100.0))
-    assert experience.seconds(Task(key="b", expected_s=1000.0), G5) == 500
-    assert experience.seconds(Task(key="b", expected_s=1000.0), P4) == 1000
+    experience = learned(ended(training_s=50), row=Row(key="a", expected_s=100.0))
+    assert experience.seconds(Row(key="b", expected_s=1000.0), G5) == 500
+    assert experience.seconds(Row(key="b", expected_s=1000.0), P4) == 1000
 
 
 def test_a_place_takes_the_median_of_its_own_waits_and_an_untried_one_that_of_all():
@@ -296,35 +298,35 @@ def test_a_place_takes_the_median_of_its_own_waits_and_an_untried_one_that_of_al
 
 def test_an_untried_type_is_assumed_to_cost_a_little_less_than_the_best_that_was_tried():
     placement = Placement(offers=[offer(EAST, 1.0), offer(EAST, 20.0, P4), offer(WEST, None)])
-    assert placement.seconds(Task(key="b"), offer(EAST, 2.0, "ml.g6.xlarge")) is None
-    placement.learn(Task(key="a"), ended(training_s=100))
-    placement.learn(Task(key="a"), ended(P4, training_s=10))
-    assert placement.seconds(Task(key="b"), offer(EAST, 2.0, "ml.g6.xlarge")) == pytest.approx(
+    assert placement.seconds(Row(key="b"), offer(EAST, 2.0, "ml.g6.xlarge")) is None
+    placement.learn(Row(key="a"), ended(training_s=100))
+    placement.learn(Row(key="a"), ended(P4, training_s=10))
+    assert placement.seconds(Row(key="b"), offer(EAST, 2.0, "ml.g6.xlarge")) == pytest.approx(
         0.9 * 100 / 2
     )
-    assert placement.seconds(Task(key="b"), offer(EAST, None, "ml.g6.xlarge")) is None
+    assert placement.seconds(Row(key="b"), offer(EAST, None, "ml.g6.xlarge")) is None
 
 
 @pytest.fixture
 def last_rows(store):
     """A grid with one waiting row and two open jobs."""
-    store.add([Task(key="a", expected_s=7200.0), Task(key="b"), Task(key="c")])
+    store.add([Row(key="a", expected_s=7200.0), Row(key="b"), Row(key="c")])
     with store.database.transaction("placed", fenced=False):
         for key, region, sent_s in (("a", EAST, NOW - 600), ("b", WEST, NOW - 9000)):
             place = {"region": region, "instance_type": G5, "count": 1}
             store.insert(
                 Attempt(
-                    task=key, number=1, name=key, state=AttemptState.SENT, sent_s=sent_s, **place
+                    row_key=key, number=1, name=key, state=AttemptState.SENT, sent_s=sent_s, **place
                 )
             )
-            store.move_task(key, TaskState.WAITING, TaskState.PLACED, NOW)
+            store.move_row(key, RowState.WAITING, RowState.PLACED, NOW)
     return store
 
 
 def forecast_of(*attempts):
     forecast = Forecast()
     for attempt in attempts:
-        forecast.learn(Task(key="done"), attempt)
+        forecast.learn(Row(key="done"), attempt)
     return forecast
 
 
@@ -343,7 +345,7 @@ def test_when_the_open_jobs_of_a_grid_end_is_forecast_from_those_that_are_done(l
         last_rows, NOW
     ).free_s.keys() == {place(EAST)}
     with last_rows.database.transaction("placed", fenced=False):
-        last_rows.move_task("c", TaskState.WAITING, TaskState.PLACED, NOW)
+        last_rows.move_row("c", RowState.WAITING, RowState.PLACED, NOW)
     assert forecast_of(one, ended(region=WEST, ended_s=7200.0)).outlook(last_rows, NOW) == Outlook()
 
 
@@ -447,9 +449,9 @@ def _ends_s(region, free_s):
     ],
 )
 def test_a_grid_that_has_to_learn_what_there_is_takes_little_longer(tmp_path, seed):
-    regions, rows = scenario(seed)
-    tasks = [
-        Task(key=f"row-{number}", position=number, max_runtime_s=36_000) for number in range(rows)
+    regions, count = scenario(seed)
+    rows = [
+        Row(key=f"row-{number}", position=number, max_runtime_s=36_000) for number in range(count)
     ]
     # No row is given up: how long all of them together take is the question.
     rules = Rules(brake=0, parallel=1000, give_up_s=30 * 86_400)
@@ -458,13 +460,13 @@ def test_a_grid_that_has_to_learn_what_there_is_takes_little_longer(tmp_path, se
         for name, region in regions.items()
     ])  # fmt: skip
     bench = Bench(
-        tmp_path, regions=regions, tasks=tasks, rules=rules, placement=placement, began_s=BEGAN_S
+        tmp_path, regions=regions, rows=rows, rules=rules, placement=placement, began_s=BEGAN_S
     )
     took_s = bench.run()
     bench.judge()
-    assert bench.states() == {"done": rows}
+    assert bench.states() == {"done": count}
     # In 10 the last rows begin in the slowest region.
-    assert 1.0 <= took_s / clairvoyant_s(regions, rows) <= (1.6 if seed == 10 else 1.2)
+    assert 1.0 <= took_s / clairvoyant_s(regions, count) <= (1.6 if seed == 10 else 1.2)
     # Of the jobs that are sent few are refused: each is a call of a rate that all grids of the
     # account share.
-    assert len(bench.store.attempts()) <= 8 * rows
+    assert len(bench.store.attempts()) <= 8 * count

@@ -19,8 +19,9 @@ from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.market import Market, Offer, Place, Quota
 from raysm.features.grid.placement import WAIT_S, Placement
 from raysm.features.grid.plan import ask_quotas, assign, make_plan, plan_grid, quota_place
+from raysm.features.grid.row import Row
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.sources.source import source_of
-from raysm.features.grid.task import Rules, Task
 from raysm.features.script.request import Script
 from raysm.local.scenario import Market as LocalMarket
 from raysm.local.scenario import Scenario
@@ -42,8 +43,7 @@ def offers(*prices, kind="ml.g5.xlarge"):
 
 def rows_of(*seconds, **more):
     return [
-        Task(key=str(row), position=row, expected_s=each, **more)
-        for row, each in enumerate(seconds)
+        Row(key=str(row), position=row, expected_s=each, **more) for row, each in enumerate(seconds)
     ]
 
 
@@ -86,7 +86,7 @@ def grid(*rows, args=(), options=None, **more):
 
 
 def plan(request, quotas=None, table=TABLE, **more):
-    return plan_grid(request, request.tasks(), table, quotas or {}, today=TODAY, **more)
+    return plan_grid(request, request.read_rows(), table, quotas or {}, today=TODAY, **more)
 
 
 def test_places_dollars_and_hours_of_rows_that_say_how_long_they_take():
@@ -225,7 +225,7 @@ def test_data_that_move_are_paid_for_and_of_unknown_size_unknown():
 def test_a_row_that_can_run_nowhere_says_why():
     quotas = {Place(region="us-east-1", instance_type=G5): Quota(limit=4)}
     made = plan(grid({"count": 9}, {"region": "eu-west-1"}, {"expected_s": 5}), quotas)
-    assert [each.task.key for each in made.impossible] == ["k0", "k1"]
+    assert [each.row.key for each in made.impossible] == ["k0", "k1"]
     assert "the quota leaves 4" in next(iter(made.impossible[0].reasons.values()))
     assert "its data are in eu-west-1" in next(iter(made.impossible[1].reasons.values()))
 

@@ -17,12 +17,12 @@ from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.market import Place, Quota
 from raysm.features.grid.plan import GridFacts, PlannedGrid, ReadyGrid, plan_grid
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.running import Running, open_running, stop_grid
 from raysm.features.grid.snapshot import snapshot
 from raysm.features.grid.sources.databases import Query
 from raysm.features.grid.sources.source import source_of
 from raysm.features.grid.store import Store, path_of
-from raysm.features.grid.task import Rules
 from raysm.features.script.request import Script
 from tests.support.homes import in_home
 from tests.support.sagemaker import REGION, aws
@@ -102,7 +102,7 @@ class Bench:
 
     def open(self, request, quotas=None, **more):
         known = GridFacts(prices=TABLE, quotas=quotas or {})
-        grid = ReadyGrid(request=request, tasks=request.tasks(), facts=known)
+        grid = ReadyGrid(request=request, rows=request.read_rows(), facts=known)
         return open_running(grid, lambda target: self.remote.service, now=self.now, **more)
 
     def run(self, running, **end):
@@ -210,10 +210,10 @@ def test_no_more_jobs_are_open_than_the_quotas_of_the_plan_allow(bench):
 
 def test_a_grid_keeps_what_its_plan_says_that_it_will_cost(bench):
     request = bench.request([row | {"expected_s": 1800} for row in ROWS])
-    tasks = request.tasks()
+    rows = request.read_rows()
     known = GridFacts(prices=TABLE, quotas={})
-    plan = plan_grid(request, tasks, TABLE, {}, today=date(2026, 11, 1))
-    grid = PlannedGrid(request=request, tasks=tasks, facts=known, plan=plan)
+    plan = plan_grid(request, rows, TABLE, {}, today=date(2026, 11, 1))
+    grid = PlannedGrid(request=request, rows=rows, facts=known, plan=plan)
     running = open_running(grid, lambda target: bench.remote.service, now=bench.now)
     assert (
         snapshot(running.store, bench.now).planned_usd
@@ -234,7 +234,7 @@ def test_a_waiting_row_without_a_key_that_was_corrected_is_named(bench, caplog):
     assert caplog.messages == []
     running = bench.open(bench.request([{"lr": 0.1}, {"lr": 0.3}]))
     (old,) = (
-        record.task.key for record in running.store.tasks() if record.task.parameters == {"lr": 0.2}
+        record.row.key for record in running.store.rows() if record.row.parameters == {"lr": 0.2}
     )
     assert (
         f"1 waiting row of the grid is not in the source any more, and will run: {old};"

@@ -8,17 +8,19 @@ import pytest
 
 from raysm.core.client.job.description import Status
 from raysm.errors import ServiceError
+from raysm.features.grid.attempt import Attempt, AttemptState
 from raysm.features.grid.limiter import Rate
 from raysm.features.grid.region import Region
+from raysm.features.grid.row import Row
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.sending import SENDS
-from raysm.features.grid.task import Attempt, AttemptState, Rules, Task
 from tests.support.grid_regions import preparing
 from tests.support.grid_world import LOST, THROTTLED, Behaviour
 from tests.support.grids import FAST, Bench, Killed
 from tests.support.sagemaker import refusal
 
 SENT_ATTEMPT = Attempt(
-    task="a",
+    row_key="a",
     number=1,
     name="g-abcdef-01234567-a1",
     region="us-east-1",
@@ -39,27 +41,27 @@ def payload_of(remote):
 
 def test_a_call_that_is_repeated_after_a_lost_answer_is_the_same_job(remote, region):
     remote.fail("create_training_job", refusal("InternalFailure", "who knows"), done=True)
-    region.create(Task(key="a"), SENT_ATTEMPT)
-    region.create(Task(key="a"), SENT_ATTEMPT)
+    region.create(Row(key="a"), SENT_ATTEMPT)
+    region.create(Row(key="a"), SENT_ATTEMPT)
     assert len(remote.sagemaker.jobs) == 1
 
 
 def test_where_the_answer_is_lost_the_payload_stays_for_a_call_that_lands_late(remote, region):
     remote.fail("create_training_job", refusal("InternalFailure", "who knows"))
     with pytest.raises(ServiceError):
-        region.create(Task(key="a"), SENT_ATTEMPT)
+        region.create(Row(key="a"), SENT_ATTEMPT)
     assert payload_of(remote)
 
 
 def test_a_definite_refusal_leaves_no_payload(remote, region):
     remote.fail("create_training_job", refusal("ResourceLimitExceeded", "0 instances"))
     with pytest.raises(ServiceError):
-        region.create(Task(key="a"), SENT_ATTEMPT)
+        region.create(Row(key="a"), SENT_ATTEMPT)
     assert not payload_of(remote)
 
 
 def test_a_job_is_described_and_the_payload_of_one_that_has_ended_is_removed(remote, region):
-    region.create(Task(key="a"), SENT_ATTEMPT)
+    region.create(Row(key="a"), SENT_ATTEMPT)
     assert region.describe(SENT_ATTEMPT.name).status is Status.IN_PROGRESS
     assert payload_of(remote)
     remote.sagemaker.end(SENT_ATTEMPT.name, "Completed")
@@ -213,7 +215,7 @@ def test_a_stop_of_an_orphaned_job_that_has_no_effect_is_repeated(tmp_path):
     region = one.regions["us-east-1"]
     region.behaviour.run_s = 50_000
     region.create(
-        Task(key="gone"), replace(SENT_ATTEMPT, name=one.store.grid().job_name(Task(key="gone"), 1))
+        Row(key="gone"), replace(SENT_ATTEMPT, name=one.store.grid().job_name(Row(key="gone"), 1))
     )
     losing_stop(region)
     one.run(most_s=3600)
@@ -226,7 +228,7 @@ def test_a_region_that_is_silent_when_an_orphaned_job_is_stopped_again_ends_no_g
     region = one.regions["us-east-1"]
     now = one.clock.now
     region.create(
-        Task(key="gone"), replace(SENT_ATTEMPT, name=one.store.grid().job_name(Task(key="gone"), 1))
+        Row(key="gone"), replace(SENT_ATTEMPT, name=one.store.grid().job_name(Row(key="gone"), 1))
     )
     losing_stop(region)
     region.behaviour.silent = ((now + 60, now + 400),)

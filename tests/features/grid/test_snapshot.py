@@ -3,8 +3,8 @@
 import pytest
 
 from raysm.features.grid.grid_row import rows_of
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.snapshot import snapshot
-from raysm.features.grid.task import Rules
 from tests.support.grid_world import Behaviour
 from tests.support.grids import Bench
 

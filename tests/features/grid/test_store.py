@@ -13,16 +13,18 @@ from raysm.core.request.codec import to_json
 from raysm.core.request.job import NAME_PATTERN
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.features.grid import schema
+from raysm.features.grid.attempt import Attempt
 from raysm.features.grid.capacity import read_market
 from raysm.features.grid.database import GridDatabase, LeaseLost, StoreFailed, naming_file
+from raysm.features.grid.row import Row, RowState
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.schema import grid_record
 from raysm.features.grid.store import Store, path_of
-from raysm.features.grid.task import Attempt, Rules, Task, TaskState
 from tests.support.budgets import USER
 from tests.support.grid_world import Behaviour
 from tests.support.grids import Bench
 
-ROW = Task(
+ROW = Row(
     key="a",
     position=3,
     region="eu-west-1",
@@ -88,8 +90,8 @@ def bench(tmp_path):
         tmp_path,
         regions=regions,
         rules=Rules(brake=0, give_up_s=3600),
-        tasks=[
-            Task(key=f"row-{number}", position=number, max_runtime_s=7200) for number in range(12)
+        rows=[
+            Row(key=f"row-{number}", position=number, max_runtime_s=7200) for number in range(12)
         ],
     )
     yield bench
@@ -110,7 +112,7 @@ def test_no_query_of_a_step_reads_a_whole_table(bench):
         store.pending_since("us-east-1", now),
         store.unwritten(),
     )
-    list(store.tasks(TaskState.WAITING))
+    list(store.rows(RowState.WAITING))
     read_market(bench.store, bench.limiter, list(bench.regions), bench.clock.now)
     connection.set_trace_callback(None)
     assert any("attempt" in statement for statement in statements)
@@ -124,14 +126,14 @@ def test_a_name_that_is_no_files_name_is_refused(name):
 
 
 HOUR = Attempt(
-    task="a", number=1, name="g-a-a1", region="us-east-1", instance_type="ml.m5.large", count=2
+    row_key="a", number=1, name="g-a-a1", region="us-east-1", instance_type="ml.m5.large", count=2
 )
 
 
 def attempt(**changes):
     values = {
         name: getattr(HOUR, name)
-        for name in ("task", "number", "name", "region", "instance_type", "count")
+        for name in ("row_key", "number", "name", "region", "instance_type", "count")
     }
     return Attempt(**values | changes)
 
@@ -175,7 +177,7 @@ def test_a_value_that_cannot_be_is_refused_with_its_name(name, value):
     ],
 )
 def test_what_decides_the_result_changes_the_digest(change):
-    assert Task(key="a").digest != Task(key="a", **change).digest
+    assert Row(key="a").digest != Row(key="a", **change).digest
 
 
 @pytest.fixture

@@ -6,10 +6,12 @@ import pytest
 
 from raysm.core.client.job.description import Description, Status
 from raysm.core.protocol.job_api import TRAINING
+from raysm.features.grid.attempt import Attempt, AttemptState
 from raysm.features.grid.grid_row import rows_of
+from raysm.features.grid.row import Row
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.snapshot import snapshot
 from raysm.features.grid.sweep import PAUSE_S, keep_last_rate
-from raysm.features.grid.task import Attempt, AttemptState, Rules, Task
 from tests.support.grid_world import Behaviour, changed, overlaps
 from tests.support.grids import TYPE, Bench
 
@@ -102,10 +104,10 @@ def test_what_is_no_number_is_no_rate_and_holds_up_no_end(tmp_path):
 
 def stray(bench, key, region="eu-west-1"):
     """Have a job run that another store of this grid sent."""
-    task = Task(key=key)
-    name = bench.store.grid().job_name(task, 9)
-    job = Attempt(task=key, number=9, name=name, region=region, instance_type=TYPE, count=1)
-    bench.regions[region].create(task, job)
+    row = Row(key=key)
+    name = bench.store.grid().job_name(row, 9)
+    job = Attempt(row_key=key, number=9, name=name, region=region, instance_type=TYPE, count=1)
+    bench.regions[region].create(row, job)
     return bench.regions[region].lives[name]
 
 
@@ -135,8 +137,10 @@ def test_a_job_of_another_grid_is_none_of_ours(tmp_path):
     bench = Bench(tmp_path, rows=1)
     bench.step()
     name = "x" + bench.store.grid().prefix + "k-a1"
-    other = Attempt(task="k", number=1, name=name, region="us-east-1", instance_type=TYPE, count=1)
-    bench.regions["us-east-1"].create(Task(key="k"), other)
+    other = Attempt(
+        row_key="k", number=1, name=name, region="us-east-1", instance_type=TYPE, count=1
+    )
+    bench.regions["us-east-1"].create(Row(key="k"), other)
     bench.run()
     assert bench.regions["us-east-1"].lives[name].asked_s is None
     assert "stray" not in {event.now for event in bench.store.events()}
@@ -236,9 +240,9 @@ def test_wait_for_instances_is_the_services_though_the_controller_was_suspended_
     region = bench.regions["us-east-1"]
     create = region.create
 
-    def suspend_and_create(task, attempt):
+    def suspend_and_create(row, attempt):
         bench.clock.now += 1000
-        create(task, attempt)
+        create(row, attempt)
 
     region.create = suspend_and_create
     bench.run()

@@ -7,9 +7,11 @@ import sqlite3
 import pytest
 
 from raysm.errors import ServiceError
+from raysm.features.grid.attempt import Attempt, AttemptState
+from raysm.features.grid.row import RETRYABLE_STATES, Row, RowState
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.sources.databases import database_of
 from raysm.features.grid.store import Store
-from raysm.features.grid.task import RETRYABLE_STATES, Attempt, AttemptState, Rules, Task, TaskState
 from raysm.features.grid.write_back import COLUMNS, TABLE, make_table, write_back
 
 
@@ -41,18 +43,18 @@ def rows(database):
 
 
 def add(store, number):
-    store.add([Task(key=f"k{row:04}", position=row) for row in range(number)])
+    store.add([Row(key=f"k{row:04}", position=row) for row in range(number)])
 
 
 def move(store, keys, was, state, **changes):
     with store.database.transaction("test", fenced=False):
         for key in keys:
-            store.move_task(key, was, state, 1.0, **changes)
+            store.move_row(key, was, state, 1.0, **changes)
 
 
 def attempt(key, number=1, **changes):
     fields = {
-        "task": key, "number": number, "name": f"g-{key}-a{number}", "region": "us-east-1", "count": 2,
+        "row_key": key, "number": number, "name": f"g-{key}-a{number}", "region": "us-east-1", "count": 2,
         "instance_type": "ml.g5.xlarge", "state": AttemptState.ENDED, "sent_s": 1.0, "started_s": 5.0, "ended_s": 95.0,
         "billable_s": 90.0, "usd_per_hour": 2.0, "ending": "OK",
     }  # fmt: skip
@@ -67,7 +69,7 @@ def insert(store, *attempts):
 
 def test_a_row_that_is_tried_again_is_written_back_as_waiting(store, database):
     add(store, 1)
-    move(store, ["k0000"], TaskState.WAITING, TaskState.FAILED)
+    move(store, ["k0000"], RowState.WAITING, RowState.FAILED)
     write_back(store, database)
     store.requeue(RETRYABLE_STATES, 2.0)
     assert write_back(store, database) == 1
@@ -81,7 +83,7 @@ def test_a_done_row_has_its_job_its_time_and_all_that_it_cost(store, database):
         attempt("k0000", ending="USER", billable_s=30.0),
         attempt("k0000", 2, region="eu-west-1"),
     )
-    move(store, ["k0000"], TaskState.WAITING, TaskState.DONE)
+    move(store, ["k0000"], RowState.WAITING, RowState.DONE)
     assert write_back(store, database) == 1
     (row,) = rows(database)
     assert row == {
@@ -115,16 +117,16 @@ def test_what_has_been_written_before_is_written_again_where_only_changes_are_co
     store, database
 ):
     add(store, 3)
-    move(store, ["k0000", "k0001"], TaskState.WAITING, TaskState.PLACED)
+    move(store, ["k0000", "k0001"], RowState.WAITING, RowState.PLACED)
     noted = store.unwritten()
     database_of_mysql = CountsChanges(database)
     write_back(store, database_of_mysql)
     before = rows(database)
     # The process was killed before it took the notes away.
     store.database.connection.executemany(
-        "INSERT INTO outbox VALUES (?, ?)", [(task.task.key, n) for n, task in noted]
+        "INSERT INTO outbox VALUES (?, ?)", [(record.row.key, n) for n, record in noted]
     )
-    move(store, ["k0002"], TaskState.WAITING, TaskState.PLACED)
+    move(store, ["k0002"], RowState.WAITING, RowState.PLACED)
     assert write_back(store, database_of_mysql) == 3
     assert rows(database)[:2] == before
     assert [row["state"] for row in rows(database)] == ["placed"] * 3
@@ -157,7 +159,7 @@ def test_of_a_thousand_rows_none_is_missing_and_none_is_there_twice_though_the_d
     add(store, 1000)
     flaky = Flaky(database, seed=4)
     keys = [f"k{row:04}" for row in range(1000)]
-    states = ((TaskState.WAITING, TaskState.PLACED), (TaskState.PLACED, TaskState.DONE))
+    states = ((RowState.WAITING, RowState.PLACED), (RowState.PLACED, RowState.DONE))
     for was, state in states:
         for begin in range(0, 1000, 100):
             move(store, keys[begin : begin + 100], was, state)
@@ -177,7 +179,7 @@ def test_two_grids_share_a_table_and_a_long_reason_is_cut(store, database, tmp_p
     other.make("others", rules=Rules(), now=0.0)
     for each in (store, other):
         add(each, 1)
-        move(each, ["k0000"], TaskState.WAITING, TaskState.FAILED, reason="x" * 5000)
+        move(each, ["k0000"], RowState.WAITING, RowState.FAILED, reason="x" * 5000)
         write_back(each, database)
     other.database.close()
     assert [(row["grid"], len(row["reason"])) for row in rows(database)] == [

@@ -25,29 +25,30 @@ from raysm.core.protocol.job_api import TRAINING
 from raysm.core.protocol.names import ROW_TAG
 from raysm.core.request import Limits
 from raysm.errors import InvalidRequest, JobNotFound
+from raysm.features.grid.attempt import Attempt
 from raysm.features.grid.batch_job.grid_secret import Parameter, share_secret
 from raysm.features.grid.filling import Services, is_tag_of, preparing
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.grid_row import GridRow
 from raysm.features.grid.plan import own_region, reaching
 from raysm.features.grid.region import RATES_PAGE, read_rates
+from raysm.features.grid.row import Row, RowState
 from raysm.features.grid.running import identity_of
 from raysm.features.grid.schema import GridRecord, prefix_of
 from raysm.features.grid.store import path_of
-from raysm.features.grid.task import Attempt, Task, TaskState
 
 RUN_CHARACTERS = 6
 
 STATES = {
-    Status.COMPLETED: TaskState.DONE,
-    Status.FAILED: TaskState.FAILED,
-    Status.STOPPED: TaskState.STOPPED,
+    Status.COMPLETED: RowState.DONE,
+    Status.FAILED: RowState.FAILED,
+    Status.STOPPED: RowState.STOPPED,
 }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowJob:
-    task: Task
+    row: Row
     region: str
     job: Job
     is_new: bool
@@ -61,24 +62,24 @@ class RowJobs:
     """
 
     def __init__(self, request: GridRequest, services: Services = Service) -> None:
-        self.tasks = request.tasks()
-        self._request = reaching(request, self.tasks, services)
+        self.rows = request.read_rows()
+        self._request = reaching(request, self.rows, services)
         self._services: Services = functools.lru_cache(services)
 
-    def send(self, task: Task) -> RowJob:
+    def send(self, row: Row) -> RowJob:
         """Send a row, unless it has a job that runs or is done."""
         # The row's own region first, since its data are there.
-        region = task.region or next(iter(self._request.regions), None)
+        region = row.region or next(iter(self._request.regions), None)
         region = region or own_region(self._request.template.target, self._services)
         if region is None:
             raise InvalidRequest(
-                f"row {task.position} ({task.key}) names no region; "
+                f"row {row.position} ({row.key}) names no region; "
                 "give --regions, or a column region"
             )
         service = self._services(self._request.template.target.in_region(region))
         grid = self._grid(service)
         for number in itertools.count(1):
-            attempt = self._attempt(grid, task, number, region)
+            attempt = self._attempt(grid, row, number, region)
             try:
                 job = attach(attempt.name, service)
             except JobNotFound:
@@ -86,35 +87,35 @@ class RowJobs:
                     self._request.template, grid, self._secret(grid, service), self._services
                 )
                 # Keep the payload if the answer is lost: the next try repeats this call.
-                job = make(task, attempt).send(leaves_payload=True)
-                return RowJob(task=task, region=region, job=job, is_new=True)
+                job = make(row, attempt).send(leaves_payload=True)
+                return RowJob(row=row, region=region, job=job, is_new=True)
             # Another row's, whose key has the same hash.
             tag = _tag_of(service, job.arn)
-            if tag and not is_tag_of(tag, grid.name, task):
+            if tag and not is_tag_of(tag, grid.name, row):
                 continue
             # Read once, since it may change between two reads.
             status = job.status
             if not status.is_terminal or status is Status.COMPLETED:
-                return RowJob(task=task, region=region, job=job, is_new=False)
+                return RowJob(row=row, region=region, job=job, is_new=False)
         raise AssertionError("there is always one more number")
 
-    def _attempt(self, grid: GridRecord, task: Task, number: int, region: str) -> Attempt:
-        types = task.instance_types or self._request.instance_types
+    def _attempt(self, grid: GridRecord, row: Row, number: int, region: str) -> Attempt:
+        types = row.instance_types or self._request.instance_types
         if not types:
             raise InvalidRequest(
-                f"row {task.position} ({task.key}) names no instance type; give --instance-type"
+                f"row {row.position} ({row.key}) names no instance type; give --instance-type"
             )
         limits = self._request.template.options.get("limits") or Limits()
         return Attempt(
-            task=task.key,
+            row_key=row.key,
             number=number,
-            name=grid.job_name(task, number),
+            name=grid.job_name(row, number),
             region=region,
             # Only a controller chooses among several types.
             instance_type=types[0],
-            count=task.count or self._request.count,
-            spot=self._request.markets[0] if task.spot is None else task.spot,
-            max_runtime_s=task.max_runtime_s or limits.max_runtime_s,
+            count=row.count or self._request.count,
+            spot=self._request.markets[0] if row.spot is None else row.spot,
+            max_runtime_s=row.max_runtime_s or limits.max_runtime_s,
         )
 
     def _grid(self, service: Service) -> GridRecord:
@@ -144,15 +145,15 @@ class RowJobs:
         return share_secret(path, Parameter.of(service, grid.prefix.rstrip("-")))
 
 
-def slice_of(tasks: list[Task], index: int, per_child: int) -> Iterator[Task]:
+def slice_of(rows: list[Row], index: int, per_child: int) -> Iterator[Row]:
     first = index * per_child
-    if not 0 <= first < len(tasks):
-        children = -(-len(tasks) // per_child)
+    if not 0 <= first < len(rows):
+        children = -(-len(rows) // per_child)
         raise InvalidRequest(
-            f"there are no rows for index {index}: {len(tasks)} rows with {per_child} per "
+            f"there are no rows for index {index}: {len(rows)} rows with {per_child} per "
             f"child need an array of {children} (indices 0 to {children - 1})"
         )
-    yield from tasks[first : first + per_child]
+    yield from rows[first : first + per_child]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -228,7 +229,7 @@ def _read_row(grid: str, service: Service, last: tuple[str, int, str]) -> SentRo
     return SentRow(
         index=int(tag[0]),
         key=tag[2],
-        state=STATES.get(job.status, TaskState.PLACED),
+        state=STATES.get(job.status, RowState.PLACED),
         reason=job.reason,
         attempts=number,
         job=job.name,

@@ -230,9 +230,9 @@ def _inputs(grid: PlannedGrid) -> Iterator[tuple[str, str]]:
     shared = grid.request.template.options.get("inputs") or {}
     for channel, item in shared.items():
         yield f"the input {channel!r}", item.uri if isinstance(item, Input) else str(item)
-    for task in grid.tasks:
-        for channel, uri in task.addresses.items():
-            yield f"row {task.position + 1} ({task.key}): its input {channel!r}", uri
+    for row in grid.rows:
+        for channel, uri in row.addresses.items():
+            yield f"row {row.position + 1} ({row.key}): its input {channel!r}", uri
 
 
 def check_database(request: GridRequest, definition: Definition) -> None:

@@ -33,9 +33,10 @@ from raysm.features.grid.batch_job.state import STATE, Folder, read_copy
 from raysm.features.grid.filling import Services, Template
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.plan import GridFacts, PlannedGrid, ReadyGrid, regions_and_types
+from raysm.features.grid.row import RowState
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.running import Running, identity_of, open_running
 from raysm.features.grid.sources.source import source_from_description, source_of
-from raysm.features.grid.task import Rules, TaskState
 
 FORMAT = 1
 
@@ -113,7 +114,7 @@ def handover_of(grid: PlannedGrid, workload: Workload) -> Handover:
     request = grid.request
     region = grid.facts.own_region
     target = request.template.target
-    regions, types = regions_and_types(request, grid.tasks, region)
+    regions, types = regions_and_types(request, grid.rows, region)
     options = request.template.options
     wheels = map(Path, options.get("wheels") or ())
     package = request.template.package or package_of(request.template.workload)
@@ -232,17 +233,17 @@ def take_up(uri: str, service: Service, folder: Path, services: Services = Servi
         )
     with contextlib.closing(copy.database):
         rules = copy.grid().rules
-        tasks = [record.task for record in copy.tasks()]
+        rows = [record.row for record in copy.rows()]
     # The store has the quotas.
     facts = GridFacts(
         prices=PriceTable.of(handover.prices), quotas={}, own_region=handover.own_region
     )
     request = handover.request(folder, rules)
-    grid = ReadyGrid(request=request, tasks=tasks, facts=facts)
+    grid = ReadyGrid(request=request, rows=rows, facts=facts)
     return open_running(grid, services, root=folder, away=place)
 
 
 def exit_code(running: Running) -> int:
     if running.store.grid().state == "paused":
         return NOT_ALL_DONE
-    return 0 if set(running.store.states()) <= {TaskState.DONE, TaskState.STOPPED} else NOT_ALL_DONE
+    return 0 if set(running.store.states()) <= {RowState.DONE, RowState.STOPPED} else NOT_ALL_DONE

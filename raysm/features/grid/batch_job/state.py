@@ -40,9 +40,9 @@ from raysm.features.grid.batch_job.grid_secret import Parameter, Seal
 from raysm.features.grid.database import MEMORY, LeaseLost, describe_owner, this_process
 from raysm.features.grid.filling import secret_of
 from raysm.features.grid.local_grids import keep_target, read_target
+from raysm.features.grid.row import RETRYABLE_STATES
 from raysm.features.grid.schema import VERSION
 from raysm.features.grid.store import Store
-from raysm.features.grid.task import RETRYABLE_STATES
 
 STATE = "state"
 COMMANDS = "commands/"

@@ -35,23 +35,23 @@ from raysm.features.grid.grid_row import (
     write_tables,
 )
 from raysm.features.grid.local_grids import grid_names, opened, read_target
+from raysm.features.grid.row import RETRYABLE_STATES, RowState
 from raysm.features.grid.running import GridStop, stop_grid
 from raysm.features.grid.snapshot import snapshot
 from raysm.features.grid.sources.source import MAX_ROWS, source_of
 from raysm.features.grid.store import Store, path_of
-from raysm.features.grid.task import RETRYABLE_STATES, TaskState
 from raysm.features.grid.views.report import report_page
 from raysm.features.grid.views.text import ShownSnapshot, shown_snapshot
 from raysm.features.grid.views.watching import NO_NOTEBOOK, GridWatch
 
 STATUS = {
-    TaskState.DONE: Status.COMPLETED,
-    TaskState.FAILED: Status.FAILED,
-    TaskState.IMPOSSIBLE: Status.FAILED,
-    TaskState.STOPPED: Status.STOPPED,
-    TaskState.PLACED: Status.IN_PROGRESS,
+    RowState.DONE: Status.COMPLETED,
+    RowState.FAILED: Status.FAILED,
+    RowState.IMPOSSIBLE: Status.FAILED,
+    RowState.STOPPED: Status.STOPPED,
+    RowState.PLACED: Status.IN_PROGRESS,
     # The row's last job failed, and the row is tried again.
-    TaskState.WAITING: Status.FAILED,
+    RowState.WAITING: Status.FAILED,
 }
 """Status of the last job of a row, by the row's state."""
 

@@ -16,7 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from raysm.errors import InvalidRequest
-from raysm.features.grid.task import Task, Value
+from raysm.features.grid.row import Row, Value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -195,24 +195,24 @@ FAMILIES: Mapping[str, str] = {
     "env": "environment",
     "tag": "tags",
 }
-"""Field of Task by prefix of the column: ``input_data``, or ``input.data``, is the entry ``data``
+"""Field of Row by prefix of the column: ``input_data``, or ``input.data``, is the entry ``data``
 of ``inputs``."""
 
 
-def tasks_of(table: Table) -> list[Task]:
+def parse_rows(table: Table) -> list[Row]:
     reader = _Reader(table.columns)
     keys: dict[str, int] = {}
-    tasks = []
+    rows = []
     for index, values in enumerate(table.rows):
-        task = reader.task(values, index, table.where)
-        if task.key in keys:
+        row = reader.row(values, index, table.where)
+        if row.key in keys:
             raise InvalidRequest(
-                f"{table.where(index)}: {table.where(keys[task.key])} has the key {task.key!r} "
+                f"{table.where(index)}: {table.where(keys[row.key])} has the key {row.key!r} "
                 "too; a key must be unique, so choose a column with a different value in each row"
             )
-        keys[task.key] = index
-        tasks.append(task)
-    return tasks
+        keys[row.key] = index
+        rows.append(row)
+    return rows
 
 
 class _Reader:
@@ -231,7 +231,7 @@ class _Reader:
             else:
                 self.parameters.append((place, name))
 
-    def task(self, values: tuple[Any, ...], index: int, where: Callable[[int], str]) -> Task:
+    def row(self, values: tuple[Any, ...], index: int, where: Callable[[int], str]) -> Row:
         fields: dict[str, Any] = {}
         parameters: dict[str, Value] = {}
         # The column that an error message names.
@@ -260,12 +260,12 @@ class _Reader:
             )
         # A key made from the content stays the same if the rows are in another order.
         key = fields.pop("key", None) or self._content_key(values)
-        return Task(key=key, position=index, parameters=parameters, **fields)
+        return Row(key=key, position=index, parameters=parameters, **fields)
 
     def _content_key(self, values: Iterable[Any]) -> str:
         pairs: dict[str, Value] = dict(zip(self.names, map(plain, values), strict=True))
         digest = hashlib.sha256(json.dumps(pairs, sort_keys=True).encode()).hexdigest()[:16]
-        # Equal rows are separate tasks: a measurement may be repeated.
+        # Equal rows are not merged: a measurement may be repeated.
         self.alike[digest] += 1
         return f"row-{digest}" if self.alike[digest] == 1 else f"row-{digest}-{self.alike[digest]}"
 

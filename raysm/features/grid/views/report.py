@@ -9,8 +9,8 @@ from raysm.core.client.costs.bill import dollars
 from raysm.core.request.durations import brief_duration
 from raysm.features.grid.endings import brief, shortened
 from raysm.features.grid.grid_row import GridRow
+from raysm.features.grid.row import RowState
 from raysm.features.grid.snapshot import Snapshot
-from raysm.features.grid.task import TaskState
 from raysm.features.grid.views.text import curves, interruptions_note, unpriced_note, usd_range
 
 MAX_ROWS_SHOWN = 1_000
@@ -52,7 +52,7 @@ def report_page(view: Snapshot, rows: Iterable[GridRow]) -> str:
 
 
 def _figures(view: Snapshot) -> str:
-    done = view.states.get(TaskState.DONE, 0)
+    done = view.states.get(RowState.DONE, 0)
     budget = "" if view.budget_usd is None else f", of {dollars(view.budget_usd)} allowed"
     gpus = sum(each.gpus for each in view.regions)
     pace = "-" if view.done_per_hour is None else f"{view.done_per_hour:,.1f}"

@@ -91,7 +91,7 @@ def _reasons(plan: GridPlan) -> Iterator[str]:
             why if times == len(each.reasons) else f"{why} ({times} places)"
             for why, times in common
         )
-        causes.setdefault(text or "the grid has no places", []).append(each.task.key)
+        causes.setdefault(text or "the grid has no places", []).append(each.row.key)
     for text, keys in causes.items():
         yield f"  {listed(keys, MAX_SHOWN)}: {text}"
 

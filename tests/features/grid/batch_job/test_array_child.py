@@ -12,8 +12,8 @@ from raysm.core.client.storage.s3 import Storage
 from raysm.core.protocol.home import VARIABLE
 from raysm.errors import InvalidRequest
 from raysm.features.grid.batch_job.array_child import RowJobs, slice_of
+from raysm.features.grid.row import Row
 from raysm.features.grid.sources.source import source_from_description, source_of
-from raysm.features.grid.task import Task
 from tests.support.embedded_grids import EmbeddedGrid, embedded
 
 REGIONS = ("us-east-1", "eu-west-1")
@@ -28,7 +28,7 @@ def grid(tmp_path_factory):
         yield EmbeddedGrid(home, REGIONS)
 
 
-def rows_of(grid, name, args=("{key}",)):
+def jobs_in(grid, name, args=("{key}",)):
     request = grid.request(ROWS, name=name, args=args)
     return RowJobs(request, grid.service)
 
@@ -44,8 +44,8 @@ def jobs_of(grid, name):
 
 
 def test_a_row_goes_to_its_own_region_and_one_that_names_none_to_the_first(grid):
-    rows = rows_of(grid, "places")
-    assert [rows.send(task).region for task in rows.tasks] == [
+    row_jobs = jobs_in(grid, "places")
+    assert [row_jobs.send(row).region for row in row_jobs.rows] == [
         "us-east-1",
         "eu-west-1",
         "us-east-1",
@@ -58,39 +58,39 @@ def test_rows_may_lie_in_s3_where_every_child_reads_them(grid):
     service.call("s3", "create_bucket", Bucket="arrays")
     Storage(service).write("s3://arrays/array.txt", b"b,eu-west-1\n")
     source = source_of("s3://arrays/array.txt").with_columns(("key", "region"))
-    (task,) = replace(
+    (row,) = replace(
         grid.request(ROWS, name="in-s3"), source=source_from_description(source.description)
-    ).tasks()
-    assert (task.key, task.region) == ("b", "eu-west-1")
+    ).read_rows()
+    assert (row.key, row.region) == ("b", "eu-west-1")
     with pytest.raises(InvalidRequest, match="s3://arrays/none.csv"):
-        replace(grid.request(ROWS), source=source_of("s3://arrays/none.csv")).tasks()
+        replace(grid.request(ROWS), source=source_of("s3://arrays/none.csv")).read_rows()
 
 
 def test_a_child_on_another_machine_sends_no_second_job(grid, tmp_path, monkeypatch):
-    first = rows_of(grid, "elsewhere").send(Task(key="a", region="us-east-1"))
+    first = jobs_in(grid, "elsewhere").send(Row(key="a", region="us-east-1"))
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    again = rows_of(grid, "elsewhere").send(Task(key="a", region="us-east-1"))
+    again = jobs_in(grid, "elsewhere").send(Row(key="a", region="us-east-1"))
     assert (again.job.name, again.is_new) == (first.job.name, False)
 
 
 def test_a_row_whose_job_did_not_end_well_is_sent_under_the_next_number(grid):
-    rows = rows_of(grid, "number")
-    first = rows.send(rows.tasks[0])
+    row_jobs = jobs_in(grid, "number")
+    first = row_jobs.send(row_jobs.rows[0])
     assert first.job.name.endswith("-a1")
     first.job.stop(timeout=120)
     assert first.job.status is Status.STOPPED
-    assert rows.send(rows.tasks[0]).job.name.endswith("-a2")
+    assert row_jobs.send(row_jobs.rows[0]).job.name.endswith("-a2")
     assert len(jobs_of(grid, "number")) == 2
 
 
 def test_rows_whose_keys_have_one_hash_have_a_job_each(grid, capsys):
     keys = ("row-2087905", "row-2212063")
     request = grid.request([{"key": key, "region": "us-east-1"} for key in keys], name="hash")
-    rows = RowJobs(request, grid.service)
-    sent = [rows.send(task) for task in rows.tasks]
+    row_jobs = RowJobs(request, grid.service)
+    sent = [row_jobs.send(row) for row in row_jobs.rows]
     assert [each.is_new for each in sent] == [True, True]
     assert [each.job.name[-3:] for each in sent] == ["-a1", "-a2"]
-    again = [rows.send(task) for task in rows.tasks]
+    again = [row_jobs.send(row) for row in row_jobs.rows]
     assert [each.job.name for each in again] == [each.job.name for each in sent]
     assert main(["grid", "rows", "hash", "--regions", "us-east-1"]) == 0
     listed = capsys.readouterr().out
@@ -98,20 +98,20 @@ def test_rows_whose_keys_have_one_hash_have_a_job_each(grid, capsys):
 
 
 def test_another_request_of_the_same_name_is_other_jobs(grid):
-    one = rows_of(grid, "same").send(Task(key="a", region="us-east-1"))
-    other = rows_of(grid, "same", args=("{key}", "--more")).send(Task(key="a", region="us-east-1"))
+    one = jobs_in(grid, "same").send(Row(key="a", region="us-east-1"))
+    other = jobs_in(grid, "same", args=("{key}", "--more")).send(Row(key="a", region="us-east-1"))
     assert one.job.name != other.job.name
 
 
 def test_rows_that_children_sent_are_listed_over_regions_each_with_its_last_job_and_result(
     grid, capsys
 ):
-    rows = rows_of(grid, "listed")
-    first, second, third = map(rows.send, rows.tasks)
+    row_jobs = jobs_in(grid, "listed")
+    first, second, third = map(row_jobs.send, row_jobs.rows)
     first.job.stop(timeout=120)
-    again = rows.send(rows.tasks[0])
+    again = row_jobs.send(row_jobs.rows[0])
     # A grid whose jobs' names begin alike.
-    rows_of(grid, "listed-too").send(rows.tasks[0])
+    jobs_in(grid, "listed-too").send(row_jobs.rows[0])
     assert second.job.wait(120) is Status.COMPLETED
     assert main(["grid", "rows", "listed", "--regions", ",".join(REGIONS)]) == 0
     table = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -157,8 +157,8 @@ def report_rate(grid, row, value):
 
 
 def test_the_rates_of_the_jobs_that_children_sent_add_up_over_regions_while_they_run(grid, capsys):
-    rows = rows_of(grid, "rated")
-    first, second, third = map(rows.send, rows.tasks)
+    row_jobs = jobs_in(grid, "rated")
+    first, second, third = map(row_jobs.send, row_jobs.rows)
     assert second.job.wait(120) is Status.COMPLETED
     for row, value in ((first, 750.0), (second, 100.0), (third, 1250.0)):
         report_rate(grid, row, value)
@@ -174,8 +174,8 @@ def test_the_rates_of_the_jobs_that_children_sent_add_up_over_regions_while_they
 
 
 def test_rates_that_no_running_job_has_reported_are_said_to_be_missing(grid, capsys):
-    rows = rows_of(grid, "unrated")
-    rows.send(rows.tasks[0])
+    row_jobs = jobs_in(grid, "unrated")
+    row_jobs.send(row_jobs.rows[0])
     assert (
         main(["grid", "rows", "unrated", "--regions", "us-east-1", "--rate", "images_per_s"]) == 0
     )
@@ -185,25 +185,25 @@ def test_rates_that_no_running_job_has_reported_are_said_to_be_missing(grid, cap
 def test_a_row_without_a_type_of_instance_is_refused(grid):
     untyped = EmbeddedGrid(grid.home, REGIONS, types=())
     with pytest.raises(InvalidRequest, match="--instance-type"):
-        rows_of(untyped, "untyped")
-    rows = RowJobs(
+        jobs_in(untyped, "untyped")
+    row_jobs = RowJobs(
         untyped.request([{"key": "a", "instance_type": "ml.m5.large"}], name="untyped"),
         grid.service,
     )
     with pytest.raises(InvalidRequest, match=r"row 1 \(b\)"):
-        rows.send(Task(key="b", position=1))
+        row_jobs.send(Row(key="b", position=1))
 
 
-def tasks(count):
-    return [Task(key=str(number)) for number in range(count)]
+def rows(count):
+    return [Row(key=str(number)) for number in range(count)]
 
 
 @pytest.mark.parametrize("index", [3, -1])
 def test_an_index_without_rows_says_how_large_the_array_is(index):
     with pytest.raises(InvalidRequest, match=r"array of 3\b"):
-        list(slice_of(tasks(5), index, 2))
+        list(slice_of(rows(5), index, 2))
 
 
 @pytest.mark.parametrize(("index", "keys"), [(0, ["0", "1"]), (1, ["2", "3"]), (2, ["4"])])
 def test_each_child_has_its_slice_and_the_last_one_what_is_left(index, keys):
-    assert [task.key for task in slice_of(tasks(5), index, 2)] == keys
+    assert [row.key for row in slice_of(rows(5), index, 2)] == keys

@@ -21,11 +21,11 @@ from raysm.features.grid.batch_job.controller_job import (
 from raysm.features.grid.client.handle import GridHandle
 from raysm.features.grid.database import LeaseLost
 from raysm.features.grid.local_grids import opened, read_target
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.running import open_running
 from raysm.features.grid.sources.databases import Query
 from raysm.features.grid.sources.source import source_of
 from raysm.features.grid.store import path_of
-from raysm.features.grid.task import Rules
 from tests.support.handed_over_grids import JOB, ROLE, ROWS, TYPE
 from tests.support.sagemaker import REGION
 

@@ -21,8 +21,8 @@ from raysm.features.grid.batch_job.handover import (
     unpack,
 )
 from raysm.features.grid.client.handle import GridHandle
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.running import identity_of
-from raysm.features.grid.task import Rules
 from raysm.features.script.client import Function
 from raysm.features.script.request import Script
 from tests.support.sagemaker import REGION

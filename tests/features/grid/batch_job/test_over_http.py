@@ -103,7 +103,7 @@ def test_a_controller_that_is_killed_is_started_again_and_each_row_runs_once(gri
     # Two hundred times as fast a clock lets a job wait beyond its patience where this machine
     # stands still for seconds: it is given up before it begins, and its row is sent again.
     assert {attempt.ending for attempt in attempts} <= {"OK", "CAPACITY"}, attempts
-    assert sorted(attempt.task for attempt in attempts if attempt.ending == "OK") == sorted(
+    assert sorted(attempt.row_key for attempt in attempts if attempt.ending == "OK") == sorted(
         row["key"] for row in rows
     )
     assert view.money.spent_usd == pytest.approx(books(grid, prefix), abs=0.005)

@@ -23,7 +23,7 @@ from raysm.features.grid.batch_job.state import (
 )
 from raysm.features.grid.database import GridDatabase, LeaseLost
 from raysm.features.grid.filling import secret_path
-from raysm.features.grid.task import Task
+from raysm.features.grid.row import Row
 from tests.support.away_grids import NO_ANSWER, SECRET, FakeFolder, FakeParameter, JobAttempt
 from tests.support.grid_world import Behaviour, Clock, overlaps
 from tests.support.grids import Bench, Killed
@@ -38,9 +38,9 @@ class World:
     def __init__(self, path, regions=None):
         path.mkdir(parents=True, exist_ok=True)
         regions = regions or {name: Behaviour(run_s=120, start_s=60) for name in REGIONS}
-        tasks = [Task(key=key, position=number) for number, key in enumerate("abcd")]
+        rows = [Row(key=key, position=number) for number, key in enumerate("abcd")]
         # Its store is the one of the user's machine; its controller does not run.
-        self.bench = Bench(path, regions=regions, tasks=tasks)
+        self.bench = Bench(path, regions=regions, rows=rows)
         self.home = self.bench.store
         self.path = path
         self.folder = FakeFolder(self.bench.clock)
@@ -116,11 +116,11 @@ def test_an_intent_is_in_s3_before_create_is_called(world, lost):
     for region in world.bench.regions.values():
         create = region.create
 
-        def watched(task, attempt, create=create):
+        def watched(row, attempt, create=create):
             store = read_copy(world.folder, world.folder.seal)
             seen.append(store.attempt(attempt.name) is not None)
             store.database.close()
-            create(task, attempt)
+            create(row, attempt)
 
         region.create = watched
     attempt = world.attempt().open()
@@ -625,7 +625,7 @@ def test_an_earlier_state_that_someone_puts_back_makes_no_second_job_of_a_row(wo
     second.run()
     # Those that the earlier state does not know are found by their names, or stopped as orphaned.
     assert set(second.store.states()) == {"done", "stopped"}
-    assert sorted(life.task for life in world.lives) == list("abcd")
+    assert sorted(life.row_key for life in world.lives) == list("abcd")
 
 
 def test_a_state_that_unpacks_to_much_is_refused_before_it_is_in_memory(world):

@@ -7,8 +7,9 @@ from raysm.core.client.costs.prices import RegionPrices, save_prices
 from raysm.errors import InvalidRequest
 from raysm.features.grid.client.grid import Grid
 from raysm.features.grid.client.handle import attach_grid, experiments_of
+from raysm.features.grid.row import Row, RowState
+from raysm.features.grid.rules import Rules
 from raysm.features.grid.store import Store, path_of
-from raysm.features.grid.task import Rules, Task, TaskState
 from raysm.testing import FakeSageMaker
 from tests.support.campaigns import ended
 from tests.support.homes import in_home
@@ -189,12 +190,10 @@ def store(tmp_path):
         path_of("drives").parent.mkdir(parents=True)
         store = Store(path_of("drives"))
         store.make("drives", rules=Rules(), now=0.0)
-        store.add([Task(key=key, position=place) for place, key in enumerate("abc")])
+        store.add([Row(key=key, position=place) for place, key in enumerate("abc")])
         with store.database.transaction("test", fenced=False):
-            store.move_task("a", TaskState.WAITING, TaskState.DONE, 1.0)
-            store.move_task(
-                "b", TaskState.WAITING, TaskState.FAILED, 1.0, reason="exit code: 1 & <b>"
-            )
+            store.move_row("a", RowState.WAITING, RowState.DONE, 1.0)
+            store.move_row("b", RowState.WAITING, RowState.FAILED, 1.0, reason="exit code: 1 & <b>")
         yield store
         store.database.close()
 

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from raysm.errors import InvalidRequest, MissingDependency, ServiceError
-from raysm.features.grid.sources.columns import tasks_of
+from raysm.features.grid.sources.columns import parse_rows
 from raysm.features.grid.sources.databases import Query, bound, check_query, database_of, kept_name
 from raysm.features.grid.sources.source import source_from_description, source_of
 
@@ -35,9 +35,11 @@ def campaigns(tmp_path):
     return path
 
 
-def test_the_seeds_query_is_a_task_for_each_campaign(campaigns):
-    tasks = tasks_of(source_of(Query(SEED, on=campaigns, params={"since": "2026-10-01"})).read(100))
-    assert [(task.key, task.region, task.inputs, task.parameters) for task in tasks] == [
+def test_the_seeds_query_is_a_row_for_each_campaign(campaigns):
+    rows = parse_rows(
+        source_of(Query(SEED, on=campaigns, params={"since": "2026-10-01"})).read(100)
+    )
+    assert [(row.key, row.region, row.inputs, row.parameters) for row in rows] == [
         ("san-francisco", "us-west-1", {"data": "s3://us/sf"}, {"lr": 0.1}),
         ("stuttgart", "eu-central-1", {"data": "s3://eu/st"}, {"lr": 0.2}),
     ]

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from raysm.errors import InvalidRequest
-from raysm.features.grid.sources.columns import COLUMNS, Table, plain, tasks_of
+from raysm.features.grid.row import Row
+from raysm.features.grid.sources.columns import COLUMNS, Table, parse_rows, plain
 from raysm.features.grid.sources.databases import Query
 from raysm.features.grid.sources.source import (
     FileSource,
@@ -26,7 +27,6 @@ from raysm.features.grid.sources.source import (
     source_from_description,
     source_of,
 )
-from raysm.features.grid.task import Task
 
 
 @pytest.mark.parametrize(
@@ -260,10 +260,10 @@ def test_a_value_becomes_what_json_has(value, expected):
     assert type(plain(value)) is type(expected)
 
 
-def tasks(*rows, **more):
+def parsed(*rows, **more):
     columns = tuple(dict.fromkeys(name for row in rows for name in row))
     values = [tuple(row.get(name) for name in columns) for row in rows]
-    return tasks_of(Table(columns=columns, rows=values, origin="drives.csv", **more))
+    return parse_rows(Table(columns=columns, rows=values, origin="drives.csv", **more))
 
 
 def test_every_column_that_raysm_knows_says_what_it_says_as_text_too():
@@ -273,8 +273,8 @@ def test_every_column_that_raysm_knows_says_what_it_says_as_text_too():
         "input_gb": "1.5", "checkpoint": "s3://b/c", "env_LEVEL": "2", "env.MODE": "x", "tag_team": "a", "input.val": "s3://v",
     }  # fmt: skip
     assert set(COLUMNS) <= set(texts)
-    (task,) = tasks(texts)
-    assert task == Task(
+    (row,) = parsed(texts)
+    assert row == Row(
         key="a",
         region="eu-west-1",
         instance_types=("ml.p4d.24xlarge", "ml.g5.xlarge"),
@@ -293,10 +293,10 @@ def test_every_column_that_raysm_knows_says_what_it_says_as_text_too():
 
 
 def test_a_manifest_is_a_channel_too_which_the_row_has_once():
-    (task,) = tasks({"key": "a", "manifest_data": "s3://b/m", "input_extra": "s3://b/x"})
-    assert task == Task(key="a", manifests={"data": "s3://b/m"}, inputs={"extra": "s3://b/x"})
+    (row,) = parsed({"key": "a", "manifest_data": "s3://b/m", "input_extra": "s3://b/x"})
+    assert row == Row(key="a", manifests={"data": "s3://b/m"}, inputs={"extra": "s3://b/x"})
     with pytest.raises(InvalidRequest, match="input_data.*manifest_data.*'data'"):
-        tasks({"key": "a", "manifest_data": "s3://b/m", "input_data": "s3://b/x"})
+        parsed({"key": "a", "manifest_data": "s3://b/m", "input_data": "s3://b/x"})
 
 
 @pytest.mark.parametrize(
@@ -319,17 +319,17 @@ def test_a_manifest_is_a_channel_too_which_the_row_has_once():
 def test_a_value_that_cannot_be_is_refused_with_its_row_and_column(column, value):
     shown = re.escape(repr(value)[:20])
     with pytest.raises(InvalidRequest, match=rf"^drives\.csv, line 9, column '{column}': {shown}"):
-        tasks({"key": "first"}, {"key": "second", column: value}, lines=[4, 9])
+        parsed({"key": "first"}, {"key": "second", column: value}, lines=[4, 9])
 
 
 def test_two_rows_of_one_key_are_refused_with_both_places():
     with pytest.raises(InvalidRequest, match="row 3.*row 1.*'a'"):
-        tasks({"key": "a"}, {"key": "b"}, {"key": "a"})
+        parsed({"key": "a"}, {"key": "b"}, {"key": "a"})
 
 
 def test_a_row_without_a_key_where_others_have_one_is_refused():
     with pytest.raises(InvalidRequest, match="row 2.*'key'"):
-        tasks({"key": "a"}, {"lr": 1})
+        parsed({"key": "a"}, {"lr": 1})
 
 
 ROWS = st.lists(
@@ -343,6 +343,6 @@ ROWS = st.lists(
 def test_without_keys_another_order_of_the_rows_is_the_same_grid(rows, order):
     shuffled = list(rows)
     order.shuffle(shuffled)
-    one, other = ({task.key: task.parameters for task in tasks(*each)} for each in (rows, shuffled))
+    one, other = ({row.key: row.parameters for row in parsed(*each)} for each in (rows, shuffled))
     assert one == other
     assert len(one) == len(rows)

@@ -3,12 +3,12 @@
 from html.parser import HTMLParser
 
 from raysm.features.grid.grid_row import GridRow
-from raysm.features.grid.task import TaskState
+from raysm.features.grid.row import RowState
 from raysm.features.grid.views.report import MAX_ROWS_SHOWN, report_page
 from tests.features.grid.views.test_text import view
 
 
-def task(key, state=TaskState.DONE, reason="", **more):
+def grid_row(key, state=RowState.DONE, reason="", **more):
     facts = dict.fromkeys(
         (
             "job",
@@ -47,7 +47,9 @@ class Page(HTMLParser):
 
 
 def test_the_page_has_the_figures_the_regions_the_curve_and_the_rows():
-    page = Page(report_page(view(), [task("sf", TaskState.FAILED, "exit code: 1"), task("st")]))
+    page = Page(
+        report_page(view(), [grid_row("sf", RowState.FAILED, "exit code: 1"), grid_row("st")])
+    )
     assert page.tags.count("svg") == 2
     for text in (
         "grid drives: open",
@@ -72,7 +74,7 @@ def test_it_asks_nobody_for_anything():
 
 def test_of_ten_thousand_rows_the_file_stays_below_a_megabyte_and_says_what_is_left_out():
     rows = (
-        task(f"campaign-{number}", TaskState.FAILED, "AlgorithmError: " + "x" * 300)
+        grid_row(f"campaign-{number}", RowState.FAILED, "AlgorithmError: " + "x" * 300)
         for number in range(10_000)
     )
     text = report_page(view(states={"failed": 10_000}), rows)

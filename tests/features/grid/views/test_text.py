@@ -2,9 +2,9 @@
 
 from raysm.features.grid.market import Place
 from raysm.features.grid.plan import Assigned, GridPlan, PlannedPlace
+from raysm.features.grid.row import Row
 from raysm.features.grid.snapshot import Block, RegionView, Snapshot
 from raysm.features.grid.store import Money
-from raysm.features.grid.task import Task
 from raysm.features.grid.views.text import plan_lines, screen_lines
 
 
@@ -22,7 +22,7 @@ def plan(places, assigned=(), **changes):
 
 
 def impossible(key, **reasons):
-    return Assigned(task=Task(key=key), offer=None, reasons=reasons)
+    return Assigned(row=Row(key=key), offer=None, reasons=reasons)
 
 
 def test_a_line_of_a_place_has_its_price_with_date_and_version():
