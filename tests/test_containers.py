@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -79,6 +80,68 @@ def test_the_gpu_image_builds_on_the_newest_of_aws_s_images():
 def test_the_user_is_an_argument_and_root_where_sagemaker_needs_it():
     _, job = stages("Dockerfile")
     assert job.index("ARG RUN_AS=root") < job.index("USER ${RUN_AS}")
+
+
+EFA_STUBS = {
+    "apt-get": "exit 0",
+    "curl": 'echo "$@" >>"$CALLS"; cat "$ARCHIVE"',
+    "ldconfig": 'if [ "$1" = -p ]; then echo "$LIBRARIES"; fi',
+}
+
+
+@pytest.fixture
+def efa_step(tmp_path):
+    """Return a function that runs the Dockerfile's step for EFA with a stand-in of its installer."""
+    folder = tmp_path / "aws-efa-installer"
+    folder.mkdir()
+    installer = folder / "efa_installer.sh"
+    installer.write_text('#!/bin/sh\necho "$@" >>"$CALLS"\n')
+    installer.chmod(0o755)
+    archive = tmp_path / "installer.tar.gz"
+    with tarfile.open(archive, "w:gz") as file:
+        file.add(folder, folder.name)
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name, body in EFA_STUBS.items():
+        (tools / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tools / name).chmod(0o755)
+    (line,) = [line for line in instructions("Dockerfile") if line.startswith("RUN if [ -n ")]
+    step = line.removeprefix("RUN ").replace("/tmp/efa", str(tmp_path / "efa"))
+    calls = tmp_path / "calls"
+
+    def run(version, libraries):
+        done = subprocess.run(
+            ["sh", "-c", step.replace("/var/lib/apt/lists", str(tmp_path / "lists"))],
+            env={
+                "PATH": f"{tools}:{os.environ['PATH']}",
+                "EFA_INSTALLER": version,
+                "ARCHIVE": str(archive),
+                "CALLS": str(calls),
+                "LIBRARIES": libraries,
+            },
+            capture_output=True,
+            text=True,
+        )
+        return done.returncode, calls.read_text().splitlines() if calls.exists() else []
+
+    return run
+
+
+def test_efa_is_installed_in_the_version_that_is_asked_for(efa_step):
+    code, (fetched, installed) = efa_step("1.51.0", "libnccl-net.so => /opt/amazon/ofi-nccl/lib")
+    assert code == 0
+    assert fetched.endswith("https://efa-installer.amazonaws.com/aws-efa-installer-1.51.0.tar.gz")
+    # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-installer-containers.html
+    assert installed == "-y --skip-kmod --skip-limit-conf --no-verify"
+
+
+def test_efa_is_not_installed_unasked(efa_step):
+    assert efa_step("", "") == (0, [])
+
+
+def test_build_fails_if_efas_installer_leaves_no_plugin_for_nccl(efa_step):
+    code, _ = efa_step("1.51.0", "libfabric.so.1 => /opt/amazon/efa/lib")
+    assert code != 0
 
 
 @pytest.mark.parametrize("name", FILES)

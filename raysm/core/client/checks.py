@@ -60,7 +60,7 @@ def check_ray(requirements: Iterable[str]) -> None:
     ]
     for line in requirements:
         # Only pip can judge other packages, and lines with a URL or an environment marker.
-        requirement = _parse(line) if name_of(line) == "ray" else None
+        requirement = parse_requirement(line) if name_of(line) == "ray" else None
         if requirement is None or requirement.url or requirement.marker:
             continue
         if not any(requirement.specifier.contains(version, prereleases=True) for version in usable):
@@ -71,7 +71,8 @@ def check_ray(requirements: Iterable[str]) -> None:
             )
 
 
-def _parse(line: str) -> "Requirement | None":
+def parse_requirement(line: str) -> "Requirement | None":
+    """Parse a line of a requirements file; None if it is no requirement of PEP 508."""
     # Imported here, because it takes a tenth of the import of the whole client.
     from packaging.requirements import InvalidRequirement, Requirement
 

@@ -14,6 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from raysm.core.protocol.instance_types import gpu_of
 from raysm.core.request import AWS, Cluster, JobRequest, Workload
 from raysm.errors import InvalidRequest, did_you_mean
 
@@ -52,9 +53,11 @@ FAMILY = re.compile(
     r"(?P<letters>[a-z]+)(?P<generation>\d+)(?P<attributes>[a-z]*)(?P<chip>-[a-z0-9]+)?"
 )
 
-BEFORE_CUDA_13 = frozenset({"p2", "p3", "p3dn", "g3", "g3s"})
-"""Kepler, Maxwell and Volta: CUDA 13 needs Turing or later
-(https://docs.nvidia.com/cuda/archive/13.0.0/cuda-toolkit-release-notes/)."""
+FIRST_CAPABILITY_OF_CUDA_13 = (7, 5)
+"""Turing (https://docs.nvidia.com/cuda/archive/13.0.0/cuda-toolkit-release-notes/)."""
+
+CUDA_IN_TAG = re.compile(r"(?:^|-)(?:cu|cuda)(\d{2})\.?(\d)(?=$|[-.])")
+"""``2.13-cu133-amzn2023-sagemaker``, ``2.8.0-cuda12.8-cudnn9-runtime``."""
 
 
 def _family(instance_type: str) -> str:
@@ -130,19 +133,49 @@ def has_ray(uri: str | None, wheels: Iterable[str | Path]) -> bool:
     )
 
 
-def python_of(uri: str) -> str | None:
-    """Return the version of Python of one of AWS's images, ``3.12``; None if unknown."""
-    registry, _, name = uri.partition("/")
-    if registry not in _table()["registries"].values():
-        return None
-    repository, _, tag = name.partition(":")
-    for image in images():
+def is_of_aws(uri: str) -> bool:
+    """Return whether an image is in one of the registries of AWS's images."""
+    return uri.partition("/")[0] in _table()["registries"].values()
+
+
+def _image_at(uri: str) -> AWSImage | None:
+    """Return the row of the table for one of AWS's images; None if there is none."""
+    repository, _, tag = uri.partition("/")[2].partition(":")
+    for image in images() if is_of_aws(uri) else ():
         # A tag may have more parts than the table's: 2.13-cpu-amzn2023-sagemaker-v1.
         if image.repository == repository and (tag == image.tag or tag.startswith(f"{image.tag}-")):
-            return image.python
+            return image
+    return None
+
+
+def python_of(uri: str) -> str | None:
+    """Return the version of Python of one of AWS's images, ``3.12``; None if unknown."""
+    if not is_of_aws(uri):
+        return None
+    if (image := _image_at(uri)) is not None:
+        return image.python
     # The table lacks images whose torch is too old for raysm, but their tags name Python.
-    named = PYTHON_IN_TAG.search(tag)
+    named = PYTHON_IN_TAG.search(_tag(uri))
     return f"{named[1]}.{named[2]}" if named else None
+
+
+def cuda_of(uri: str) -> tuple[int, int] | None:
+    """Return the version of CUDA of one of AWS's images; None if it has none, or is unknown."""
+    image = _image_at(uri)
+    if image is not None and image.cuda is not None:
+        major, minor = image.cuda.split(".")
+        return int(major), int(minor)
+    return cuda_in_tag(uri) if is_of_aws(uri) else None
+
+
+def cuda_in_tag(uri: str) -> tuple[int, int] | None:
+    """Return the version of CUDA that the tag of an image names; None if it names none."""
+    named = CUDA_IN_TAG.search(_tag(uri))
+    return (int(named[1]), int(named[2])) if named else None
+
+
+def _tag(uri: str) -> str:
+    return uri.partition("@")[0].rpartition("/")[2].partition(":")[2]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -222,7 +255,7 @@ def _check_types(types: Iterable[str]) -> None:
                 f"{name} has ARM processors, "
                 "for which AWS publishes no PyTorch image for SageMaker training"
             )
-        elif _family(name) in BEFORE_CUDA_13:
+        elif (gpu := gpu_of(name)) and gpu.capability < FIRST_CAPABILITY_OF_CUDA_13:
             reason = f"the GPUs of {name} are too old for the CUDA 13 of AWS's images"
         else:
             continue

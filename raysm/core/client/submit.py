@@ -27,6 +27,7 @@ from raysm.core.client.checks import check as check_plan
 from raysm.core.client.checks import check_inputs, check_keys, check_ray, check_volume
 from raysm.core.client.costs.cap import Cap
 from raysm.core.client.costs.prices import cap_of, usd_per_hour
+from raysm.core.client.cuda import check_cuda
 from raysm.core.client.images import has_ray, python_of
 from raysm.core.client.job import records
 from raysm.core.client.job.chain import Chain, TransientErrors
@@ -644,6 +645,7 @@ def prepare(
     check_lock_python(request.requirements, target, _python_of(target))
     if isinstance(target, AWS):
         check_keys(request.security, lambda: service.region)
+        check_cuda(request.cluster, target.image or "", request.requirements, wheels)
     if request.security.isolation and isinstance(target, AWS) and not has_ray(target.image, wheels):
         raise InvalidRequest(
             f"the image {target.image} has no Ray, "

@@ -1,11 +1,12 @@
-"""GPUs and local disks of instance types, by EC2's tables.
+"""GPUs, Elastic Fabric Adapters (EFA) and local disks of instance types, by EC2's tables.
 
 They are in https://docs.aws.amazon.com/ec2/latest/instancetypes/. Of a type that is not in these
-tables, the disks are unknown, and its GPUs count as none.
+tables, the disks are unknown, its GPUs count as none, and it counts as one without EFA.
 """
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 TYPE = re.compile(r"ml\.([a-z]+\d+[a-z0-9-]*)\.(.+)")
 ONE = dict.fromkeys(("xlarge", "2xlarge", "4xlarge", "8xlarge", "16xlarge"), 1)
@@ -32,6 +33,75 @@ GPUS: Mapping[str, Mapping[str, int]] = {
 def gpu_count(instance_type: str) -> int:
     form = TYPE.fullmatch(instance_type)
     return 0 if form is None else GPUS.get(form[1], {}).get(form[2], 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    name: str
+    capability: tuple[int, int]
+    """CUDA's compute capability (https://developer.nvidia.com/cuda-gpus)."""
+
+
+_V100 = Gpu("V100", (7, 0))
+_A100 = Gpu("A100", (8, 0))
+_H200 = Gpu("H200", (9, 0))
+_L4 = Gpu("L4", (8, 9))
+_M60 = Gpu("M60", (5, 2))
+
+GPU_MODELS: Mapping[str, Gpu] = {
+    "p2": Gpu("K80", (3, 7)),
+    "p3": _V100,
+    "p3dn": _V100,
+    "p4d": _A100,
+    "p4de": _A100,
+    "p5": Gpu("H100", (9, 0)),
+    "p5e": _H200,
+    "p5en": _H200,
+    "p6-b200": Gpu("B200", (10, 0)),
+    "p6-b300": Gpu("B300", (10, 3)),
+    "p6e-gb200": Gpu("GB200", (10, 0)),
+    "g3": _M60,
+    "g3s": _M60,
+    "g4dn": Gpu("T4", (7, 5)),
+    "g5": Gpu("A10G", (8, 6)),
+    "g6": _L4,
+    "gr6": _L4,
+    "g6e": Gpu("L40S", (8, 9)),
+    "g7": Gpu("RTX PRO 4500", (12, 0)),
+    "g7e": Gpu("RTX PRO 6000", (12, 0)),
+}
+
+
+def gpu_of(instance_type: str) -> Gpu | None:
+    """Return the model of a type's GPUs; None if it has none, or is unknown."""
+    form = TYPE.fullmatch(instance_type)
+    return None if form is None else GPU_MODELS.get(form[1])
+
+
+_LARGE_G = frozenset(("8xlarge", "12xlarge", "16xlarge", "24xlarge", "48xlarge"))
+
+EFA: Mapping[str, frozenset[str]] = {
+    "p3dn": frozenset({"24xlarge"}),
+    "p4d": frozenset({"24xlarge"}),
+    "p4de": frozenset({"24xlarge"}),
+    "p5": frozenset({"4xlarge", "48xlarge"}),
+    "p5e": frozenset({"48xlarge"}),
+    "p5en": frozenset({"48xlarge"}),
+    "p6-b200": frozenset({"48xlarge"}),
+    "p6-b300": frozenset({"48xlarge"}),
+    "g4dn": frozenset({"8xlarge", "12xlarge", "16xlarge"}),
+    "g5": _LARGE_G,
+    "g6": _LARGE_G,
+    "g6e": _LARGE_G,
+    "g7": _LARGE_G - {"16xlarge"},
+    "g7e": _LARGE_G - {"16xlarge"},
+}
+"""Sizes of types with GPUs for which EC2's DescribeInstanceTypes says that they support EFA."""
+
+
+def supports_efa(instance_type: str) -> bool:
+    form = TYPE.fullmatch(instance_type)
+    return form is not None and form[2] in EFA.get(form[1], ())
 
 
 # EC2 names types with disks by a d after the generation (m5d, g4dn, p4de); these have disks without

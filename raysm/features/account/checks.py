@@ -13,10 +13,12 @@ from urllib.parse import urlsplit
 
 from raysm.core import features
 from raysm.core.client.checks import instance_types
-from raysm.core.client.images import has_ray, registry_in
+from raysm.core.client.cuda import find_build, find_mismatch, needed_cuda
+from raysm.core.client.images import cuda_of, has_ray, is_of_aws, registry_in
 from raysm.core.client.service import list_quotas
 from raysm.core.client.storage.s3 import Storage, file_path, split
 from raysm.core.client.targets.aws import AWS_HOSTS
+from raysm.core.protocol.instance_types import gpu_of, supports_efa
 from raysm.core.protocol.service_model import may_be_newer
 from raysm.core.request.file_systems import file_system_at
 from raysm.errors import InvalidRequest, MissingDependency, ServiceError
@@ -105,6 +107,43 @@ def check_types(case: Case) -> Iterator[Finding]:
                 f"{name} is not known to botocore {botocore.__version__}",
                 "check its name, or pip install -U boto3",
             )
+
+
+def check_cuda(case: Case) -> Iterator[Finding]:
+    """Yield whether the CUDA of the image, or of a required torch, is for the GPUs of the types."""
+    intent = case.intent
+    types = dict.fromkeys(name for choice in intent.choices for name in choice)
+    build = find_build(case.image, intent.requirements, map(Path, intent.wheels)) if types else None
+    for name in types:
+        gpu = gpu_of(name)
+        if gpu is None:
+            continue
+        needs = f"{name} has {gpu.name} GPUs, which need {needed_cuda(gpu)}"
+        mismatch = find_mismatch(name, build)
+        if mismatch is not None:
+            is_fatal = mismatch.is_certain and intent.cluster and not intent.cluster.allow_cpu
+            yield bad(mismatch.problem, mismatch.remedy, needed=bool(is_fatal))
+        elif build is None:
+            yield unknown(f"{needs}; which CUDA the job has is not known")
+        else:
+            yield good(f"{needs}, and {build.source} has it")
+
+
+def check_efa(case: Case) -> Iterator[Finding]:
+    """Yield whether the image has NCCL's plugin for the network EFA, without which TCP is used."""
+    types = dict.fromkeys(name for choice in case.intent.choices for name in choice)
+    names = [name for name in types if supports_efa(name)]
+    if not names or case.intent.size == 1:
+        return
+    have = f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} EFA"
+    if is_of_aws(case.image) and cuda_of(case.image) is not None:
+        yield good(f"{have}, and {case.image} has its plugin for NCCL, aws-ofi-nccl")
+        return
+    yield unknown(
+        f"{have}; whether {case.image} has its plugin for NCCL, aws-ofi-nccl, is not known",
+        "build on AWS's PyTorch image (raysm image --gpu prints how), or install EFA: "
+        "--build-arg EFA_INSTALLER=latest of containers/Dockerfile",
+    )
 
 
 def check_quotas(case: Case) -> Iterator[Finding]:
@@ -422,6 +461,8 @@ CHECKS = (
     Check(name="keys", look=check_keys),
     Check(name="image", look=check_image),
     Check(name="instance type", look=check_types, asks=False),
+    Check(name="CUDA", look=check_cuda, asks=False),
+    Check(name="EFA", look=check_efa, asks=False),
     Check(name="quota", look=check_quotas),
     Check(name="subnets", look=check_subnets),
     Check(name="groups", look=check_groups),

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
+from raysm.core.protocol.instance_types import gpu_of
 from raysm.core.request.options import check_counts, optional
 from raysm.core.request.programs import PickledWorkload, Program
 from raysm.core.request.workload import Wrapper
@@ -12,10 +13,8 @@ from raysm.errors import InvalidRequest
 Precision = Literal["fp32", "bf16"]
 """The default precision of ``training.prepare``."""
 
-WITHOUT_BF16: Mapping[str, str] = {"g4dn": "T4", "p3": "V100", "p3dn": "V100"}
-"""Families of GPUs before compute capability 8.0, from which on they have it.
-https://docs.nvidia.com/cuda/cuda-c-programming-guide/#arithmetic-instructions"""
 FIRST_CAPABILITY_WITH_BF16 = (8, 0)
+"""https://docs.nvidia.com/cuda/cuda-c-programming-guide/#arithmetic-instructions"""
 
 RAY_VARIABLES: Mapping[str, str] = {
     # At Ray's default of 15 every daemon would run before the training, and without root it cannot
@@ -149,9 +148,10 @@ class TrainLoop(PickledWorkload):
 
     def check_types(self, instance_types: Sequence[str]) -> None:
         for name in instance_types:
-            family = name.removeprefix("ml.").partition(".")[0]
-            if self.precision == "bf16" and family in WITHOUT_BF16:
+            gpu = gpu_of(name)
+            lacks_bf16 = gpu is not None and gpu.capability < FIRST_CAPABILITY_WITH_BF16
+            if gpu is not None and lacks_bf16 and self.precision == "bf16":
                 raise InvalidRequest(
-                    f"DataParallel: precision='bf16' on {name}, whose {WITHOUT_BF16[family]} GPUs "
+                    f"DataParallel: precision='bf16' on {name}, whose {gpu.name} GPUs "
                     "do not compute in bfloat16; use precision='fp32', or a type from g5 or p4d on"
                 )

@@ -66,6 +66,54 @@ def test_a_type_that_is_newer_than_botocore_is_unknown_and_a_slip_is_bad(account
     assert "ml.m5.large" in types(account, "m5.large").remedy
 
 
+AWS_OWN = "763104351884.dkr.ecr.eu-west-1.amazonaws.com"
+
+
+@pytest.mark.parametrize(
+    ("image", "state", "said"),
+    [
+        (f"{AWS_OWN}/pytorch:2.13-cu133-amzn2023-sagemaker", State.GOOD, "CUDA 12.8 or later"),
+        (f"{AWS_OWN}/pytorch-training:2.3.0-gpu-py311-cu121", State.BAD, "has CUDA 12.1"),
+        (IMAGE, State.UNKNOWN, "is not known"),
+    ],
+)
+def test_cuda_of_the_image_is_compared_with_the_gpus_of_the_type(image, state, said):
+    intent = Intent(cluster=Cluster("ml.p6-b200.48xlarge"))
+    with aws_account.account(image=image) as made:
+        (finding,) = made.findings(intent)["CUDA"]
+    assert (finding.state, finding.needed) == (state, True)
+    assert said in finding.text
+
+
+def test_cuda_that_only_a_tag_names_wrongly_is_no_reason_to_send_nothing():
+    with aws_account.account(image=f"{IMAGE.partition(':')[0]}:cu121") as made:
+        (finding,) = made.findings(Intent(cluster=Cluster("ml.p6-b200.48xlarge")))["CUDA"]
+    assert (finding.state, finding.needed) == (State.BAD, False)
+    assert "CUDA 12.8 or later" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("image", "state"),
+    [
+        (f"{AWS_OWN}/pytorch:2.13-cu133-amzn2023-sagemaker", State.GOOD),
+        (IMAGE, State.UNKNOWN),
+    ],
+)
+def test_types_with_efa_are_told_which_image_has_its_plugin(image, state):
+    with aws_account.account(image=image) as made:
+        (finding,) = made.findings(Intent(cluster=Cluster("ml.p5.48xlarge", count=2)))["EFA"]
+    assert finding.state is state
+    assert image in finding.text
+    assert ("EFA_INSTALLER" in finding.remedy) is (state is State.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    "cluster", [Cluster("ml.p5.48xlarge"), Cluster("ml.g5.xlarge", count=2), Cluster("ml.m5.large")]
+)
+def test_nothing_is_said_of_efa_where_instances_have_none_or_are_alone(account, cluster):
+    assert "EFA" not in account.findings(Intent(cluster=cluster))
+
+
 def quotas(account, cluster, **more):
     return account.findings(Intent(cluster=cluster, **more))["quota"]
 
