@@ -304,6 +304,8 @@ class _Run:
                 self._workers.replace(ready[0])
             self._submit(block, attempt + 1)
             return None
+        finally:
+            self._workers.finish(ready[0])
 
     def _submit(self, block: Any, attempt: int) -> None:
         # Wait here, because nothing else can be done until a process takes blocks.

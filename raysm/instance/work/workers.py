@@ -46,6 +46,9 @@ class Workers(Protocol):
         ``shipped`` is the reference of the function.
         """
 
+    def finish(self, reference: Any) -> None:
+        """Note that the block with this reference has ended, whether it succeeded or failed."""
+
     def replace(self, reference: Any) -> None:
         """Replace the worker that died while it ran the block with this reference."""
 
@@ -72,6 +75,9 @@ class Tasks:
         return self._task.options(name=str(block), **where).remote(
             shipped, block, *inputs_of(block)
         )
+
+    def finish(self, reference: Any) -> None:
+        """Do nothing: Ray knows which of its processes are free."""
 
     def replace(self, reference: Any) -> None:
         """Do nothing: the next task gets another process."""
@@ -146,13 +152,19 @@ class Processes:
         )
 
     def submit(self, shipped: Any, block: Any) -> Any:
-        self._running = {process: _unfinished(blocks) for process, blocks in self._running.items()}
         ready = self._started(host_of(block))
         # The process with the fewest blocks, because blocks differ in length.
         process = min(ready, key=lambda process: len(self._running[process]))
         reference = process.call.options(name=str(block)).remote(shipped, block, *inputs_of(block))
         self._running[process].append(reference)
         return reference
+
+    def finish(self, reference: Any) -> None:
+        # Not when Ray says that a block has ended: if a process dies, its blocks end before
+        # ``replace`` comes, which finds the process by them.
+        for blocks in self._running.values():
+            if reference in blocks:
+                blocks.remove(reference)
 
     def replace(self, reference: Any) -> None:
         for process, blocks in list(self._running.items()):
@@ -171,9 +183,3 @@ class Processes:
         process = self._kind.options(scheduling_strategy="SPREAD").remote()
         self._running[process] = []
         self._starting[process] = process.ready.remote()
-
-
-def _unfinished(blocks: list[Any]) -> list[Any]:
-    return (
-        ray.wait(blocks, num_returns=len(blocks), timeout=0, fetch_local=False)[1] if blocks else []
-    )

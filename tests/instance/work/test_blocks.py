@@ -246,6 +246,36 @@ def test_a_process_that_a_block_ends_is_replaced_also_for_blocks_that_are_bound_
     assert sorted(value for _, value in found) == list(range(8))
 
 
+def end_when_told(folder, block):
+    """Note the process; the block 1 ends it once, when the file ``end`` is there."""
+    (folder / f"process {block.number}").write_text(str(os.getpid()))
+    if block.number == 1 and not (folder / "ended").exists():
+        until(lambda: (folder / "end").exists(), WAIT_S)
+        (folder / "ended").touch()
+        os._exit(1)
+    return block.number
+
+
+def state_of_actor(pid):
+    from ray._private.state import actors
+
+    return next(actor["State"] for actor in actors().values() if actor["Pid"] == pid)
+
+
+def test_a_process_that_ended_gets_no_more_blocks_while_others_end_theirs(ray_here, tmp_path):
+    # Two processes with blocks in turns: one has the odd ones.
+    blocks = [Bound(number) for number in range(24)]
+    found = map_blocks(
+        partial(end_when_told, tmp_path), blocks, lasting=True, in_flight=8, retries=1
+    )
+    values = [next(found)[1]]
+    (tmp_path / "end").touch()
+    until(lambda: (tmp_path / "ended").exists(), WAIT_S)
+    pid = int((tmp_path / "process 1").read_text())
+    until(lambda: state_of_actor(pid) == "DEAD", WAIT_S)
+    assert sorted(values + [value for _, value in found]) == list(range(24))
+
+
 class Occupant:
     def there(self):
         return os.getpid()
