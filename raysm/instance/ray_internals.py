@@ -199,6 +199,9 @@ DRAIN_REASONS = Internal(
     "DrainNodeReason",
     "let Ray Train save its work after SIGTERM",
 )
+ACTORS = Internal("ray._private.state", "actors", "drain no node before its actors have started")
+# The class of the actor that tells the workers of Ray Train which nodes drain.
+PREEMPTION_WATCHER = "PreemptionWatcher"
 
 PYDANTIC = Internal(
     "ray._common.pydantic_compat",

@@ -278,13 +278,13 @@ def test_ray_train_learns_of_a_stop_on_every_rank_and_its_program_goes_on_when_t
         outcome = job.wait(timeout_s=ENDS_S)
         text = log.text()
         assert outcome.status == "Stopped", f"{outcome.failure_reason}\n{text}"
-        assert "Ray's 2 nodes drain" in text
+        # The nodes drain one after the other, so that a rank may learn of the first one alone.
+        assert re.search("Ray's (1 node|2 nodes) drain", text), text
         found = re.search(r"told (\[.*\])", text)
         assert found, text
         told = dict(ast.literal_eval(found[1]))
-        # The nodes drain one after the other, so that a rank may learn of the first one alone.
         assert sorted(told) == [0, 1]
         assert all(ranks and in_time for ranks, in_time in told.values()), told
-        assert "Ray has 2 nodes" in text
-        assert text.count("raysm: loss is nan at step 7 on rank ") == 1
-        assert outcome.exit_codes == {"algo-1": 0, "algo-2": 0}
+        assert "Ray has 2 nodes" in text, text
+        assert text.count("raysm: loss is nan at step 7 on rank ") == 1, text
+        assert outcome.exit_codes == {"algo-1": 0, "algo-2": 0}, text

@@ -7,7 +7,8 @@ when they have saved their work.
 
 Ray starts no new tasks on a node that drains, and ends a node that drains and is idle. So only a
 driver that waits for Ray Train drains the nodes: other programs may need tasks for their
-checkpoint. An actor on each node keeps the node until the driver has ended.
+checkpoint. An actor on each node keeps the node until the driver has ended. Ray Train's own actor,
+which tells the workers, starts with them: if it is still starting, the nodes drain when it runs.
 """
 
 import signal
@@ -23,9 +24,10 @@ from raysm.instance import ray_internals
 from raysm.instance.log import remark
 from raysm.instance.work.after_import import AfterImport
 
-READY_S = 20.0
-"""Seconds for the actors that keep the nodes. A process starts in one or two, and takes longer on a
-busy machine; a node without an actor is not drained."""
+READY_SHARE = 0.5
+"""The share of the grace period that actors have to start. A process starts in one or two seconds,
+and takes longer on a busy machine; a node without an actor that keeps it is not drained."""
+POLL_S = 0.1
 
 Handler = Callable[[int, FrameType | None], object]
 
@@ -122,10 +124,21 @@ class _Drain:
         reason = ray_internals.DRAIN_REASONS.find().Value("DRAIN_NODE_REASON_PREEMPTION")
         text = "SageMaker ends the job's instances"
         count = 0
-        give_up_s = time.monotonic() + READY_S
+        give_up_s = time.monotonic() + READY_SHARE * self._grace_s
+        while _is_watcher_starting() and time.monotonic() < give_up_s:
+            time.sleep(POLL_S)
         while waiting and (left_s := give_up_s - time.monotonic()) > 0:
             kept, _ = ray.wait(list(waiting), timeout=left_s)
             for call in kept:
                 client.drain_node(waiting.pop(call), reason, text, deadline_ms)
                 count += 1
         return count
+
+
+def _is_watcher_starting() -> bool:
+    find_actors = ray_internals.ACTORS.find()
+    return find_actors is not None and any(
+        actor["ActorClassName"] == ray_internals.PREEMPTION_WATCHER
+        for state in ("DEPENDENCIES_UNREADY", "PENDING_CREATION")
+        for actor in find_actors(actor_state_name=state).values()
+    )

@@ -5,6 +5,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -42,3 +44,41 @@ def test_a_release_of_ray_without_it_ends_the_training_as_before_and_says_so(
         draining(lambda: os.kill(os.getpid(), signal.SIGTERM), 60.0)()
     assert "cannot tell Ray Train" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is rays_own
+
+
+WATCHER_STARTS_LATE = """
+import os, signal, time, ray
+from raysm.instance.work.preemption import draining
+
+@ray.remote(num_cpus=0)
+def late():
+    time.sleep(3)
+
+@ray.remote(num_cpus=0)
+class PreemptionWatcher:
+    def __init__(self, waits_for):
+        pass
+
+    def is_there(self):
+        return True
+
+def run():
+    watcher = PreemptionWatcher.remote(late.remote())
+    os.kill(os.getpid(), signal.SIGTERM)
+    return ray.get(watcher.is_there.remote(), timeout=60)
+
+ray.init(num_cpus=2, include_dashboard=False)
+assert draining(run, 100.0)()
+while not ray._private.state.state.get_draining_nodes():
+    time.sleep(0.1)
+print("the watcher runs, and the node drains")
+"""
+
+
+def test_nodes_drain_only_when_the_actor_that_tells_the_ranks_has_started():
+    if ray_internals.PREEMPTION_INFO.find() is None:
+        pytest.skip("this release of Ray has no ray.train.get_preemption_info()")
+    ended = subprocess.run(
+        [sys.executable, "-c", WATCHER_STARTS_LATE], capture_output=True, text=True, timeout=240
+    )
+    assert "the watcher runs, and the node drains" in ended.stdout, ended.stderr
