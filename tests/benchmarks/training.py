@@ -3,7 +3,8 @@
     python3 tests/benchmarks/training.py [--runs 3] [--steps 150]
 
 steps/s are those of a plain DDP script between its 10th step and its last one, as rank 0 sees it.
-Measuring compares the steps of `training.step`, alone in one process, with and without the observer
+`training.step` is compared with a loop in plain DDP in the same two processes, 20 steps of each in
+turn. Measuring compares the steps of `training.step`, alone in one process, with and without the observer
 that measures, in turn.
 """
 
@@ -23,6 +24,7 @@ from raysm.core.protocol.home import VARIABLE
 from tests.support.homes import serving
 
 GOALS = {
+    "steps/s, training.step / DDP": (0.99, "at least"),
     "steps/s, raysm / torchrun": (0.98, "at least"),
     "measuring, % of a step": (1.0, "at most"),
 }
@@ -85,6 +87,54 @@ print("figures", off_s, each_s)
 """
 
 
+BESIDE_DDP = """
+import statistics, sys, time, torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from raysm import training
+torch.set_num_threads(1)
+
+def make():
+    torch.manual_seed(0)
+    model = nn.Sequential(*[nn.Linear(768, 768) for _ in range(8)], nn.Linear(768, 10))
+    return model, torch.optim.SGD(model.parameters(), lr=0.01)
+
+training.prepare(*make(), loss=nn.functional.cross_entropy)
+plain, optimizer = make()
+plain = DistributedDataParallel(plain)
+batch = torch.randn(128, 768), torch.randint(0, 10, (128,))
+
+def by_ddp():
+    loss = nn.functional.cross_entropy(plain(batch[0]), batch[1])
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+def by_raysm():
+    training.step(batch)
+
+def timed(step):
+    dist.barrier()
+    begin = time.perf_counter(), time.process_time()
+    for _ in range(20):
+        step()
+    dist.barrier()
+    return time.perf_counter() - begin[0], time.process_time() - begin[1]
+
+timed(by_ddp), timed(by_raysm)
+ratios, of_cpu = [], []
+for number in range(int(sys.argv[1])):
+    order = (by_ddp, by_raysm) if number % 2 else (by_raysm, by_ddp)
+    seconds = {step: timed(step) for step in order}
+    ratios.append(seconds[by_ddp][0] / seconds[by_raysm][0])
+    of_cpu.append(seconds[by_ddp][1] / seconds[by_raysm][1])
+if training.rank() == 0:
+    print("figures", statistics.median(ratios), min(ratios), max(ratios), statistics.median(of_cpu), flush=True)
+dist.destroy_process_group()
+"""
+
+
 def marks(lines):
     return {
         int(text.split()[1]): float(text.split()[2]) for text in lines if text.startswith("step ")
@@ -139,11 +189,35 @@ def measuring_costs(pairs):
     return 100 * max(0.0, each_s) / step_s
 
 
+def beside_ddp(script, pairs):
+    """Return the steps of training.step that are made while plain DDP makes one."""
+    script.write_text(BESIDE_DDP)
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    out = subprocess.run(
+        [sys.executable, *command, str(script), str(pairs)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    said = next(line for line in out.splitlines() if line.startswith("figures "))
+    ratio, least, most, of_cpu = map(float, said.split()[1:])
+    print(
+        f"training.step beside DDP, {pairs} pairs: {ratio:.3f} ({least:.3f} to {most:.3f}), "
+        f"by seconds of CPU {of_cpu:.3f}"
+    )
+    return ratio
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--beside-ddp", action="store_true", help="compare training.step alone")
     arguments = parser.parse_args()
+    if arguments.beside_ddp:
+        with tempfile.TemporaryDirectory() as folder:
+            beside_ddp(Path(folder) / "script.py", 20)
+        return
     runs = {"torchrun": [], "raysm": []}
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder) / "home") as home:
         os.environ[VARIABLE] = str(home)
@@ -156,10 +230,11 @@ def main():
                 print(
                     f"run {number + 1}, {name}: { ({key: round(v, 2) for key, v in runs[name][-1].items()}) }"
                 )
-    report(runs, measuring_costs(200))
+        ratio = beside_ddp(Path(folder) / "beside.py", 20)
+    report(runs, ratio, measuring_costs(200))
 
 
-def report(runs, measuring_percent):
+def report(runs, ratio, measuring_percent):
     print(f"\nmedians of {len(runs['raysm'])} runs in turn\n{'':28}{'raysm':>10}{'torchrun':>10}")
     for key in runs["raysm"][0]:
         medians = [
@@ -170,6 +245,7 @@ def report(runs, measuring_percent):
         r["steps/s"] / t["steps/s"] for r, t in zip(runs["raysm"], runs["torchrun"], strict=True)
     ]
     found = {
+        "steps/s, training.step / DDP": ratio,
         "steps/s, raysm / torchrun": statistics.median(ratios),
         "measuring, % of a step": measuring_percent,
     }

@@ -16,6 +16,7 @@ from raysm.core.protocol.events import Metric
 from raysm.core.protocol.names import TRIAL
 from raysm.core.protocol.result import Measured
 from raysm.features.training.cluster.loop.session import Observer, Session
+from raysm.features.training.cluster.loop.step_loss import StepLoss
 from raysm.features.training.cluster.usage import Usage
 from raysm.instance import environment
 from raysm.instance.log import emit_event
@@ -124,7 +125,7 @@ class Measuring(Observer):
     def span(self, kind: str) -> "_Span":
         return _Span(self, kind)
 
-    def on_step_end(self, step: int, loss: float) -> None:
+    def on_step_end(self, step: int, loss: StepLoss) -> None:
         self._steps += 1
         now_s = time.perf_counter()
         wall_s = now_s - self._begin_s
@@ -209,9 +210,11 @@ def _per_step(totals: Mapping[str, float]) -> dict[str, float]:
     return {
         "step_s": mean["wall"],
         "data_s": mean.get("data", 0.0),
-        # On a GPU the agreement on the loss waits for what the step has only queued, so only their
-        # sum means something.
-        "forward_backward_s": mean.get("compute", 0.0) + mean.get("communication", 0.0),
+        # On a GPU the step only queues its work, and what reads the loss waits for it, so only
+        # their sum means something.
+        "forward_backward_s": sum(
+            mean.get(kind, 0.0) for kind in ("compute", "communication", "wait")
+        ),
         "checkpoint_s": mean.get("checkpoint", 0.0),
         "between_steps_s": mean["between_steps"],
     }

@@ -19,6 +19,7 @@ from raysm.features.training.cluster.loop.learning_rate import check_scheduler
 from raysm.features.training.cluster.loop.random_state import seed_all
 from raysm.features.training.cluster.loop.sampler import one_pass
 from raysm.features.training.cluster.loop.session import current
+from raysm.features.training.cluster.loop.step_loss import StepLoss
 from raysm.features.training.cluster.measure import measure
 from raysm.features.training.cluster.parallel.blocks import Blocks, check_compiler
 from raysm.features.training.cluster.parallel.deferred import (
@@ -263,14 +264,16 @@ def check_capability(precision: str, capability: tuple[int, int]) -> None:
         )
 
 
-def step(batch: Any) -> float:
+def step(batch: Any) -> StepLoss:
     """Train on this worker's slice of a batch: forward, backward, optimizer, scheduler.
 
     Args:
         batch: (input, …, target); what ``training.batches`` yields.
 
     Returns:
-        The mean loss of the whole batch, the same on every rank in every mode.
+        The mean loss of the whole batch, the same on every rank in every mode: a number that stays
+        on the device until it is read. Reading it, as ``training.report`` and ``print`` do, waits
+        for the device, so read it every few steps on a GPU. ``float(loss)`` is a plain float.
 
     The first step also compares the loss of the batch with the mean of the losses of its halves,
     for which it calls the loss three more times, and prints a sentence if they differ.
@@ -283,7 +286,7 @@ def step(batch: Any) -> float:
     trainer = current().trainer
     if trainer is None:
         raise InvalidRequest("training.step was called before training.prepare")
-    loss: float = trainer.step(batch)
+    loss: StepLoss = trainer.step(batch)
     return loss
 
 

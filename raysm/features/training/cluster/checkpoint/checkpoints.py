@@ -48,6 +48,7 @@ from raysm.features.training.cluster.loop.random_state import (
     seed_of,
 )
 from raysm.features.training.cluster.loop.session import Observer, Session
+from raysm.features.training.cluster.loop.step_loss import StepLoss
 from raysm.features.training.cluster.parallel.trainer import Trainer
 from raysm.instance import environment
 
@@ -305,7 +306,7 @@ class Checkpointing(Observer):
     def on_step_begin(self, step: int) -> None:
         self.on_loop_begin()
 
-    def on_step_end(self, step: int, loss: float) -> None:
+    def on_step_end(self, step: int, loss: StepLoss) -> None:
         if self._session.stop_agreed:
             self._stop(step, loss)
         elif step % self._config.every_steps == 0:
@@ -335,7 +336,7 @@ class Checkpointing(Observer):
         # states.
         self._session.stop_asked = True
 
-    def _stop(self, step: int, loss: float) -> None:
+    def _stop(self, step: int, loss: StepLoss) -> None:
         begun_s = time.monotonic()
         self._save(step, loss)
         self._settle()
@@ -362,8 +363,10 @@ class Checkpointing(Observer):
             text = f"the weights are not finite after step {step} on rank {rank}"
             raise MetricDiverged(f"{text}; {self.on_divergence()}")
 
-    def _save(self, step: int, loss: float) -> None:
+    def _save(self, step: int, loss: StepLoss) -> None:
         session = self._session
+        # A training that ends at a loss that is not finite ends before it is saved.
+        session.look_at_losses()
         self._check_weights(step)
         with session.span("checkpoint"):
             self._settle()
@@ -385,12 +388,12 @@ class Checkpointing(Observer):
             )
             self._saving = manifest, future
 
-    def _manifest(self, step: int, loss: float) -> Manifest:
+    def _manifest(self, step: int, loss: StepLoss) -> Manifest:
         session = self._session
         best = self._config.best
         value = None
         if best is not None:
-            value = loss if best[0] == "loss" else session.reported.get(best[0])
+            value = float(loss) if best[0] == "loss" else session.reported.get(best[0])
         return Manifest(
             step=step,
             epoch=session.position.epoch,

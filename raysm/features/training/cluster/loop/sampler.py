@@ -243,6 +243,8 @@ def _all_batches(loop: _Loop, position: Position, count: int | None) -> Iterator
         has_batches = yield from position.hand_out(loop.one_pass(epoch, offset))
         position.end_pass(loop.order, epoch, is_single=is_single, is_empty=not has_batches)
         offset = 0
+    # The end of a training, perhaps: a loss that is not finite would go unreported.
+    loop.session.look_at_losses()
 
 
 def _check_order(

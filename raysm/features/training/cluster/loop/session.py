@@ -6,8 +6,10 @@ one plain process.
 """
 
 import contextlib
+import itertools
 import math
 import socket
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -21,6 +23,7 @@ from raysm.core.protocol.names import STOP_ON_NAN, TRIAL
 from raysm.errors import InvalidConfig, InvalidRequest, MetricDiverged
 from raysm.features.training.cluster.loop.loader import Loader
 from raysm.features.training.cluster.loop.position import DataOrder, Position
+from raysm.features.training.cluster.loop.step_loss import StepLoss
 from raysm.features.training.request import Precision
 from raysm.instance import environment
 from raysm.instance.work import report
@@ -42,8 +45,11 @@ class Observer:
         It counts from 1, over the whole training, restarts included.
         """
 
-    def on_step_end(self, step: int, loss: float) -> None:
-        """Called after that step; ``loss`` is the global mean, the same on every rank."""
+    def on_step_end(self, step: int, loss: StepLoss) -> None:
+        """Called after that step; ``loss`` is the global mean, the same on every rank.
+
+        Reading it waits for the device.
+        """
 
     def on_divergence(self) -> str:
         """Called before the training ends because a metric is not finite.
@@ -77,8 +83,10 @@ class Session:
     """Some rank received SIGTERM; set on all ranks after the same step."""
     stop_on_nan: str | None = None
     """The training ends once this metric is NaN or infinite; ``loss`` is that of the step."""
+    losses: deque[tuple[int, StepLoss, torch.Tensor]] = field(default_factory=deque)
+    """Of the steps whose losses nothing has looked at: number, mean of all ranks, and own loss."""
     is_diverged: bool = False
-    """The loss of the last step was not finite."""
+    """The last loss that was looked at was not finite."""
     diverged_rank: int | None = None
     """The first rank whose own loss was not finite when the loss became so."""
     rounds: int = 0
@@ -117,27 +125,48 @@ class Session:
     def span(self, name: str) -> AbstractContextManager[Any]:
         return self.timer(name) if self.timer else contextlib.nullcontext()
 
-    def agree(self, loss: torch.Tensor) -> Callable[[], float]:
-        """Begin to sum ``loss`` over all ranks, and learn if one received SIGTERM.
-
-        The returned function waits.
-        """
+    def mean_of(self, own: torch.Tensor) -> StepLoss:
+        """Begin to sum a loss over all ranks, and return the sum, which nothing waits for."""
         # float64, because a sum over a thousand ranks in float32 would depend on the order of
         # arrival.
-        loss_and_stop = torch.stack(
-            [loss.detach().double(), loss.new_tensor(float(self.stop_asked)).double()]
-        )
-        # Two numbers in one message: agreeing on a stop costs no round of its own.
-        work = dist.all_reduce(loss_and_stop, async_op=True) if self.world_size > 1 else None
+        message = own.detach().double()
+        work = dist.all_reduce(message, async_op=True) if self.world_size > 1 else None
+        return StepLoss(message, work, self.span)
 
-        def agreed() -> float:
-            if work is not None:
-                work.wait()
-            total, stops = loss_and_stop.tolist()
-            self.stop_agreed = stops > 0
-            return float(total)
+    def begin_exchange(self) -> Callable[[], None]:
+        """Begin to ask all ranks if one received SIGTERM, and which losses they all have.
 
-        return agreed
+        Call it at the beginning of a step, and the returned function at its end. The answers are
+        then there already: the exchange is one of the hosts alone, and does not wait for devices.
+        """
+        if self.cpu_group is None:
+            return self._end_exchange
+        # A rank counts from its own clock; only the number that all have is the same everywhere.
+        message = torch.tensor([not self.stop_asked, self._arrived()], dtype=torch.int64)
+        work = dist.all_reduce(message, dist.ReduceOp.MIN, group=self.cpu_group, async_op=True)
+
+        def end_exchange() -> None:
+            work.wait()
+            goes_on, arrived = message.tolist()
+            self.stop_agreed = not goes_on
+            self.look_at_losses(arrived)
+
+        return end_exchange
+
+    def _end_exchange(self) -> None:
+        self.stop_agreed = self.stop_asked
+        self.look_at_losses(self._arrived())
+
+    def _arrived(self) -> int:
+        return sum(1 for _ in itertools.takewhile(lambda each: each[1].has_arrived, self.losses))
+
+    def look_at_losses(self, count: int | None = None) -> None:
+        """Report those of the next ``count`` losses that are not finite, by default of all.
+
+        Every rank must call it, with the same count. It waits for losses that have not arrived.
+        """
+        for _ in range(len(self.losses) if count is None else count):
+            self._report_divergence(*self.losses.popleft())
 
     def first_rank(self, is_here: bool) -> int | None:
         """Return the first rank on which ``is_here`` is true, or None.
@@ -149,10 +178,8 @@ class Session:
             dist.all_reduce(first, dist.ReduceOp.MIN, group=self.cpu_group)
         return None if first.item() == self.world_size else int(first.item())
 
-    def report_divergence(self, mean: float, own: torch.Tensor) -> None:
+    def _report_divergence(self, step: int, mean: StepLoss, own: torch.Tensor) -> None:
         """Report the loss of a step that is not finite, with the rank that made it so.
-
-        Every rank must call it.
 
         Only the first of several such steps is reported, and the one after the last.
         """
@@ -162,10 +189,10 @@ class Session:
         self.is_diverged = is_diverged
         if is_diverged:
             self.diverged_rank = self.first_rank(not math.isfinite(own.item()))
-        step = self.position.steps
         rank = self.diverged_rank
         is_trial = report.listener() is not None or TRIAL in environment.inherited()
-        self._write([Metric(name="loss", value=mean, step=step, rank=rank)], is_silent=is_trial)
+        metric = Metric(name="loss", value=float(mean), step=step, rank=rank)
+        self._write([metric], is_silent=is_trial)
 
     def report(self, *, step: int | None = None, **metrics: float) -> None:
         """Report metrics of rank 0."""

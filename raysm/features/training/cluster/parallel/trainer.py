@@ -33,6 +33,7 @@ from raysm.features.training.cluster.loop.batch import inputs_and_target, rows_o
 from raysm.features.training.cluster.loop.learning_rate import needs_metric
 from raysm.features.training.cluster.loop.random_state import capture_state, restore_state
 from raysm.features.training.cluster.loop.session import Session
+from raysm.features.training.cluster.loop.step_loss import StepLoss
 from raysm.features.training.cluster.parallel.optimizers import readable, stateful, trained
 
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
@@ -76,7 +77,7 @@ class Trainer(RankModel):
     has_compared_loss: bool = False
     """The loss of a batch was compared with those of its halves, in a step or an evaluation."""
 
-    def step(self, batch: Any) -> float:
+    def step(self, batch: Any) -> StepLoss:
         """Train on this rank's slice of a batch; return the mean loss of the whole batch."""
         session = self.session
         session.rounds += 1
@@ -86,6 +87,7 @@ class Trainer(RankModel):
         # Before the step, because a checkpoint at its end must include these rows.
         session.position.learn()
         number = session.position.steps + 1
+        end_exchange = session.begin_exchange()
         for observer in session.observers:
             observer.on_step_begin(number)
         with session.span("compute"):
@@ -98,7 +100,7 @@ class Trainer(RankModel):
             with self._naming_single_rows(batch):
                 loss = self.engine.forward_backward(batch, factor)
             own = loss * share
-            agreed = session.agree(own)  # on its way while the optimizer works
+            mean = session.mean_of(own)
             if self.max_norm is not None:
                 clip(self.parts.parameters(), self.max_norm, self.stages, self.copies)
             self.optimizer.step()
@@ -109,11 +111,10 @@ class Trainer(RankModel):
             if self.scheduler is not None and not needs_metric(self.scheduler):
                 self.scheduler.step()
         with session.span("communication"):
-            mean = agreed()
             self._say_if_uneven()
-        session.position.steps = number
-        # Before a checkpoint is saved.
-        session.report_divergence(mean, own)
+            session.losses.append((number, mean, own))
+            session.position.steps = number
+            end_exchange()
         for observer in session.observers:
             observer.on_step_end(number, mean)
         return mean
@@ -220,6 +221,7 @@ class Trainer(RankModel):
         self, batches: Iterable[Any], metrics: Mapping[str, Callable[[Any, Any], Any]]
     ) -> dict[str, float]:
         self.session.rounds += 1
+        self.session.look_at_losses()
         with evaluation(self.model, self.replicas, self.session.device):
             found = means(
                 self.session, self.engine, batches, {"loss": self.loss.metric(), **metrics}
@@ -280,6 +282,7 @@ class Trainer(RankModel):
 
         The others get {}. Every rank must call it.
         """
+        self.session.look_at_losses()
         of_rank = get_model_state_dict(self.parts)
         owners = self._owners(of_rank)
         whole = {name: self._whole(of_rank.get(name), owners[name]) for name in self.names}
