@@ -171,7 +171,7 @@ class Head:
 
     async def _await_farewell(self) -> None:
         # A worker may have asked already, and then has more time.
-        self._farewell_until_s = max(self._farewell_until_s, time.monotonic() + FAREWELL_S)
+        self._extend_farewell(FAREWELL_S)
         while self._control.joined and time.monotonic() < self._farewell_until_s:
             await asyncio.sleep(PROBE_S)
 
@@ -187,6 +187,8 @@ class Head:
                         self._answer_claim(host, keys, size_bytes)
                     case control.FileLeft(name, size_bytes, sha256):
                         self._files_left.append(described_file(name, size_bytes, sha256))
+                        # With a thousand workers the descriptions take longer than one farewell.
+                        self._extend_farewell(FAREWELL_S)
                     case control.CheckpointFound(_, is_there):
                         self._checkpoints[host] = is_there
                     case control.StacksPart() as part:
@@ -271,9 +273,11 @@ class Head:
         if self._described is not None:
             undescribed = [key for key in keys if key not in taken and key not in self._described]
             wait_s += size_bytes / DIGEST_BYTES_PER_S
-        self._control.tell(
-            host, control.encode(life.OutputsTaken(tuple(taken), tuple(undescribed)))
-        )
+        answer = control.encode(life.OutputsTaken(tuple(taken), tuple(undescribed)))
+        self._network.call(self._control.tell, host, answer)
+        self._extend_farewell(wait_s)
+
+    def _extend_farewell(self, wait_s: float) -> None:
         self._farewell_until_s = max(self._farewell_until_s, time.monotonic() + wait_s)
 
     async def _probe_gcs(self) -> None:

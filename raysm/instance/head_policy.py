@@ -13,6 +13,7 @@ every order of events in milliseconds.
     any phase ──another end of the job──> ENDED, which is final: the first cause becomes the reason
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
@@ -31,6 +32,8 @@ a second."""
 AGAIN_S = 0.05
 """Seconds between later checks whether a silent worker has sent a message or is lost."""
 MAX_NAMED = 20
+MAX_JOINED_LINES = 50
+"""Lines of the log about instances that have joined; of more instances, only some have one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,7 +97,7 @@ class HeadPolicy:
     def begin(cls, rules: Rules, now_s: float) -> Step:
         policy = cls(rules=rules, wakes_at_s=now_s + rules.cluster.join_timeout_s)
         ahead = (life.StartDriver(),) if rules.starts_ahead else ()
-        return policy, (policy._announce_joined(rules.head), *ahead)
+        return policy, (*policy._announce_joined(rules.head), *ahead)
 
     @property
     def watches_nodes(self) -> bool:
@@ -166,7 +169,7 @@ class HeadPolicy:
             case life.Joined(host):
                 policy = replace(self, connected=self.connected | {host})
                 invitation = (life.InviteToRay(frozenset({host})),) if self.gcs_answers else ()
-                return policy, (policy._announce_joined(host), *invitation)
+                return policy, (*policy._announce_joined(host), *invitation)
             case life.Mismatch(reason=reason):
                 return self._end(InvalidPayload(reason))
             case life.Lost(host, reason):
@@ -233,10 +236,12 @@ class HeadPolicy:
             )
         return text
 
-    def _announce_joined(self, host: str) -> life.Announce:
-        return life.Announce(
-            "joined", host, count=1 + len(self.connected), total=len(self.rules.hosts)
-        )
+    def _announce_joined(self, host: str) -> tuple[life.Announce, ...]:
+        count, total = 1 + len(self.connected), len(self.rules.hosts)
+        every = math.ceil(total / MAX_JOINED_LINES)
+        if count not in (1, total) and count % every:
+            return ()
+        return (life.Announce("joined", host, count=count, total=total),)
 
     def _is_present(self, host: str) -> bool:
         return host in self.nodes and self._is_connected(host)

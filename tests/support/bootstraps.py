@@ -105,7 +105,8 @@ class Cluster:
 
     ``driver`` is what they run as their driver, or, if ``runner``, the script of its driver. If
     ``fake``, stand-ins take the place of Ray, at a tenth of the time; else ``ray`` may be another
-    command than the bootstrap's own. ``variables`` are more variables of every instance.
+    command than the bootstrap's own. ``variables`` are more variables of every instance. Only
+    ``startable`` hosts have files, by default all; ``tests.support.members`` may be the others.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class Cluster:
         processing=False,
         variables=None,
         ray=None,
+        startable=None,
         **resource_config,
     ):
         self.root = root
@@ -154,7 +156,7 @@ class Cluster:
             None if own.pickled_by is None else b"not called, since the driver is another program"
         )
         pack_payload(dataclasses.replace(job, workload=own), packed, function=pickled)
-        for host in self.hosts:
+        for host in startable or self.hosts:
             write = write_processing if processing else write_training
             paths = write(self.base(host), host, self.hosts, **resource_config)
             shutil.copytree(packed, paths.payload)

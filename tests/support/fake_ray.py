@@ -1,8 +1,8 @@
 """A stand-in for the ``ray`` command: ``fake_ray.py FOLDER ray start ...`` stands in FOLDER under its host's name.
 
-If it is the head's, it listens on the GCS port, and tells who stands there. ``HOST.broken`` in
-FOLDER makes that host's node end at once, ``HOST.deaf`` a head's GCS answer nobody. With ``--wait``
-it reads on stdin whom to join.
+If it is the head's, it listens on the GCS port, and tells who stands there, or in the JSON of a
+file ``NAME.nodes``. ``HOST.broken`` in FOLDER makes that host's node end at once, ``HOST.deaf`` a
+head's GCS answer nobody. With ``--wait`` it reads on stdin whom to join.
 """
 
 import contextlib
@@ -84,6 +84,8 @@ def watch_nodes(folder, caller):
                 node = json.loads(entry.read_text())
                 if Path(f"/proc/{node['pid']}").exists():
                     nodes[entry.stem] = {"id": node["id"], "address": node["address"]}
+        for others in folder.glob("*.nodes"):
+            nodes |= json.loads(others.read_text())
         if nodes != last:
             caller.sendall(json.dumps(nodes).encode() + b"\n")
             last = nodes

@@ -35,10 +35,10 @@ class State:
     kind: ClassVar[str] = "state"
 
     name: str
-    """``joined`` (one more instance), ``formed``, ``control`` and ``dashboard`` (their ports are
-    open), ``running``, ``gathering``, ``lost`` (an instance), ``rejoined``, ``stalled`` (no sign of
-    life), ``recovered`` (a sign of life after that), ``stopping``, ``done``, ``failed``; readers
-    must accept unknown names."""
+    """``joined`` (one more instance; of more than 50 instances, only some have an event),
+    ``formed``, ``control`` and ``dashboard`` (their ports are open), ``running``, ``gathering``,
+    ``lost`` (an instance), ``rejoined``, ``stalled`` (no sign of life), ``recovered`` (a sign of
+    life after that), ``stopping``, ``done``, ``failed``; readers must accept unknown names."""
     host: str = ""
     """The instance of the event."""
     detail: str = ""
