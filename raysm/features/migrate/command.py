@@ -3,7 +3,8 @@
 from raysm.cli.arguments import Arguments
 from raysm.cli.console import Console
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.features.migrate.output import api_differences, command_lines, python_lines
+from raysm.features.migrate.api_call import api_differences
+from raysm.features.migrate.output import command_lines, python_lines
 from raysm.features.migrate.python_file import find_jobs
 from raysm.features.migrate.shell_file import find_commands
 from raysm.features.migrate.translation import Translation, translate
@@ -15,15 +16,16 @@ def run(arguments: Arguments, console: Console) -> int:
     try:
         text = file.read_text(encoding="utf-8")
         if file.suffix == ".py":
-            jobs = [translate(job) for job in find_jobs(text, str(file))]
+            calls = find_jobs(text, str(file))
         else:
-            jobs = find_commands(text)
+            calls = find_commands(text)
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"{file} cannot be read: {error}") from error
     except SyntaxError as error:
         raise InvalidRequest(
             f"{file}, line {error.lineno}: {error.msg}", remedy="give a script of Python 3"
         ) from error
+    jobs = [translate(call) for call in calls]
     if not jobs:
         raise InvalidRequest(
             f"{file} starts no job of the SageMaker SDK or of simple-sagemaker",

@@ -9,7 +9,9 @@ from raysm.cli.arguments import parse
 from raysm.cli.config import read_settings
 from raysm.cli.main import main
 from raysm.core.request.codec import to_json
-from raysm.features.migrate.output import api_differences, command_lines, python_lines
+from raysm.errors import InvalidRequest
+from raysm.features.migrate.api_call import api_differences
+from raysm.features.migrate.output import command_lines, python_lines
 from raysm.features.migrate.python_file import find_jobs
 from raysm.features.migrate.shell_file import find_commands
 from raysm.features.migrate.translation import translate
@@ -36,11 +38,12 @@ estimator.fit({
 }, wait=False)
 """
 PYTORCH_COMMAND = """
-raysm train fit.py --source-dir code --input train=s3://corpus/train --set inputs.train.distribution=ShardedByS3Key
---set inputs.train.mode=FastFile --input test=s3://corpus/test --on aws --role "$ROLE"
+raysm train fit.py --on aws --source-dir code --role "$ROLE"
 --hyperparameter epochs=10 --hyperparameter rate="$RATE" --hyperparameter seed=7 --max-runtime 7200 --spot
---max-wait 10800 --subnet subnet-0a --security-group sg-0b --instances 2 --instance-type ml.g5.xlarge
---tag team='a b' --metric loss='loss=(.*)$' --set hyperparameters_as_args=sdk2
+--max-wait 10800 --metric loss='loss=(.*)$' --tag team='a b' --subnet subnet-0a --security-group sg-0b
+--instances 2 --instance-type ml.g5.xlarge --input train=s3://corpus/train
+--set inputs.train.distribution=ShardedByS3Key --set inputs.train.mode=FastFile --input test=s3://corpus/test
+--set hyperparameters_as_args=sdk2
 """
 TRAINER = """
 from sagemaker.train import ModelTrainer
@@ -58,10 +61,10 @@ trainer = ModelTrainer(
 trainer.train(input_data_config=[InputData(channel_name="rows", data_source="s3://corpus/rows")])
 """
 TRAINER_COMMAND = """
-raysm run fit.py --source-dir src --input rows=s3://corpus/rows --on aws
+raysm run fit.py --on aws
 --image 123456789012.dkr.ecr.eu-west-1.amazonaws.com/own:1 --role arn:aws:iam::123456789012:role/jobs
---name fine-tune --instance-type ml.m5.large --instances 1 --volume-gb 50 --max-runtime 600
---hyperparameter layers='[2, 3]' --hyperparameters-as-args
+--name fine-tune --source-dir src --instance-type ml.m5.large --instances 1 --volume-gb 50 --max-runtime 600
+--hyperparameter layers='[2, 3]' --input rows=s3://corpus/rows --hyperparameters-as-args
 """
 PROCESSOR = """
 from sagemaker.processing import ProcessingInput, ProcessingOutput, ScriptProcessor
@@ -77,9 +80,9 @@ ScriptProcessor(
 )
 """
 PROCESSOR_COMMAND = """
-raysm run clean.py --kind processing --input raw=s3://corpus/raw --on aws
+raysm run clean.py --on aws --kind processing
 --image 123456789012.dkr.ecr.eu-west-1.amazonaws.com/own:1 --role arn:aws:iam::123456789012:role/jobs
---instance-type ml.m5.large --instances 1 --output-uri s3://corpus/clean -- --year 2026
+--instance-type ml.m5.large --instances 1 --input raw=s3://corpus/raw --output-uri s3://corpus/clean -- --year 2026
 """
 SSM = r"""
 cd code && ssm run -p project -t first -e fit.py --it ml.m5.large --ic 2 --max_run_mins 15 -i ./rows ShardedByS3Key \
@@ -89,17 +92,21 @@ ssm shell -p project -t second --dir_files . --cmd_line "make data && ls \$SM_CH
 """
 SSM_COMMANDS = [
     """
-raysm run fit.py --input data=./rows --set inputs.data.distribution=ShardedByS3Key
---input before=job:prepare/data --on aws --role "$ROLE" --project project --name first
---instance-type ml.m5.large --instances 2 --max-runtime 900 --metric loss='loss=(.*)' --tag team=a
---output "$OUT" --hyperparameter rate=0.1 --hyperparameters-as-args -- --epochs 3
+raysm run fit.py --on aws --role "$ROLE" --input data=./rows --set inputs.data.distribution=ShardedByS3Key
+--input before=job:prepare/data --project project --name first --instance-type ml.m5.large --instances 2
+--max-runtime 900 --metric loss='loss=(.*)' --tag team=a --hyperparameter rate=0.1 --output "$OUT"
+--hyperparameters-as-args -- --epochs 3
 """,
-    "raysm run --source-dir . --project project --name second -- bash -c 'make data && ls $SM_CHANNEL_ROWS'",
+    "raysm run --project project --name second --source-dir . -- bash -c 'make data && ls $SM_CHANNEL_ROWS'",
 ]
 
 
 def jobs_of(text):
     return [translate(job) for job in find_jobs(text, "launch.py")]
+
+
+def words_of(job):
+    return shlex.split(" ".join(command_lines(job)))
 
 
 @pytest.mark.parametrize(
@@ -108,12 +115,12 @@ def jobs_of(text):
 )
 def test_a_job_of_the_sdk_becomes_a_command_with_its_options(text, command):
     (job,) = jobs_of(text)
-    assert shlex.split(" ".join(command_lines(job))) == shlex.split(command)
+    assert words_of(job) == shlex.split(command)
 
 
 def test_the_commands_of_ssm_in_a_shell_script_become_commands_of_raysm():
-    commands = [" ".join(command_lines(job)) for job in find_commands(SSM)]
-    assert list(map(shlex.split, commands)) == list(map(shlex.split, SSM_COMMANDS))
+    commands = [words_of(translate(job)) for job in find_commands(SSM)]
+    assert commands == list(map(shlex.split, SSM_COMMANDS))
 
 
 @pytest.mark.parametrize("text", [TRAINER, PROCESSOR])
@@ -121,8 +128,7 @@ def test_the_command_and_the_python_ask_for_the_same_request(text, tmp_path, mon
     (job,) = jobs_of(text)
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".git").mkdir()
-    words = shlex.split(" ".join(command_lines(job)))[1:]
-    settings = read_settings(parse(words))
+    settings = read_settings(parse(words_of(job)[1:]))
     given = {}
 
     class Fake:
@@ -165,7 +171,7 @@ def test_a_step_of_a_pipeline_starts_its_processor():
         "arguments=", "job_arguments="
     )
     (job,) = jobs_of(f"from sagemaker.workflow.steps import ProcessingStep\n{step}")
-    assert shlex.split(" ".join(command_lines(job))) == shlex.split(PROCESSOR_COMMAND)
+    assert words_of(job) == shlex.split(PROCESSOR_COMMAND)
 
 
 def test_a_table_that_a_branch_changes_is_not_constant():
@@ -253,7 +259,35 @@ def test_an_expression_that_would_take_memory_or_fail_is_not_constant(value):
     assert [(name, found.line) for name, found in job.unknown] == [("output_uri", 2)]
 
 
-def test_an_option_of_ssm_without_its_values_is_named():
-    [job] = find_commands("ssm run -p a -t b -e fit.py --iis data --md loss\n")
-    assert [name for name, _ in job.remarks] == ["--iis", "--md"]
-    assert not job.impossible
+def test_a_command_of_ssm_whose_option_lacks_a_value_is_refused_with_its_line():
+    with pytest.raises(InvalidRequest, match="line 2: --iis of ssm lacks a value"):
+        find_commands("set -e\nssm run -p a -t b -e fit.py --iis data --md loss\n")
+
+
+def test_a_command_of_ssm_ends_before_the_next_command_and_has_no_comments():
+    [job] = find_commands("ssm run -e fit.py --no_spot `# for now` --rate 1 > log.txt & wait\n")
+    assert words_of(translate(job)) == shlex.split(
+        "raysm run fit.py --hyperparameter rate=1 --hyperparameters-as-args"
+    )
+
+
+@pytest.mark.parametrize(
+    "value", ['f"{1:>1000000000}"', "ParameterString(name='Uri', default_value='s3://corpus')"]
+)
+def test_a_format_or_a_parameter_of_a_pipeline_is_not_constant(value):
+    names = "from sagemaker.workflow.parameters import ParameterString\n"
+    text = f"{names}from sagemaker.pytorch import PyTorch\nPyTorch('fit.py', output_path={value})\n"
+    (job,) = jobs_of(text)
+    assert [name for name, _ in job.unknown] == ["output_uri"]
+
+
+def test_a_switch_that_is_not_constant_is_set_by_its_option():
+    text = "from sagemaker.pytorch import PyTorch\nPyTorch('fit.py', use_spot_instances=spot())\n"
+    (job,) = jobs_of(text)
+    assert command_lines(job) == ["raysm run fit.py", '--set limits.spot="$SPOT"']
+
+
+def test_hyperparameters_from_elsewhere_are_not_constant():
+    text = "from sagemaker.pytorch import PyTorch\njob = PyTorch('fit.py')\njob.set_hyperparameters(**read())\n"
+    (job,) = jobs_of(text)
+    assert [(name, value.line) for name, value in job.unknown] == [("hyperparameters", 3)]
