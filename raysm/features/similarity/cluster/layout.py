@@ -18,6 +18,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import ray
 
+from raysm.core.protocol.names import natural
 from raysm.features.similarity.cluster.engines.choice import compile_ahead
 from raysm.features.similarity.cluster.modes.mode import Mode
 from raysm.features.similarity.cluster.owners import Collector
@@ -64,6 +65,7 @@ from raysm.features.similarity.cluster.tasks import (
 )
 from raysm.features.similarity.cluster.tiling import (
     TILES_A_SLOT,
+    Footprint,
     RowOrder,
     RowRun,
     Sizing,
@@ -241,11 +243,16 @@ class Layout:
     @property
     def without_gpus(self) -> str:
         """The reason why GPUs do not compare these rows, in one phrase; empty if they do."""
-        return (
-            "the rows of a sharded matrix are compared by CPUs, where they lie"
-            if self.is_sharded
-            else ""
-        )
+        hosts = {
+            host
+            for rows in self.operands
+            if isinstance(rows, ShardedRows)
+            for host in rows.hosts_without_gpus
+        }
+        if not hosts:
+            return ""
+        # Sharded rows are compared where they lie: pairs of two such instances would have no GPU.
+        return f"{', '.join(sorted(hosts, key=natural))} has rows of a sharded matrix and no GPU"
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -268,6 +275,16 @@ class Layout:
     @property
     def slots(self) -> Mapping[str, int]:
         return {host: slots for rows in self.operands for host, slots in rows.slots.items()}
+
+    def tasks_at_once(self, footprint: Footprint) -> Mapping[str, int]:
+        """Return how many tasks each instance with sharded rows runs at a time."""
+        num_gpus = footprint.task.get("num_gpus", 0)
+        return {
+            host: tasks
+            for rows in self.operands
+            if isinstance(rows, ShardedRows)
+            for host, tasks in rows.tasks_at_once(num_gpus).items()
+        }
 
     def compares_elements(self) -> bool:
         """Return whether all rows are sparse, and are compared by the columns that they share."""
@@ -393,7 +410,8 @@ def compare_tile(comparing: Comparing, context: Context, task: TileTask) -> Part
 
 def _dispatch_pairs(layout: Layout, sizing: Sizing, context: Context) -> Dispatch:
     """Dispatch pairs of chunks, each to the instance that has at least one of them."""
-    rows, window = chunk_limits(layout, sizing)
+    slots = layout.tasks_at_once(sizing.footprint)
+    rows, window = chunk_limits(layout, sizing, slots)
     transfers = layout.transfers(*rows)
     # The rows of only one of the two channels are sent.
     moving = {
@@ -404,11 +422,12 @@ def _dispatch_pairs(layout: Layout, sizing: Sizing, context: Context) -> Dispatc
     def queue(collector: Collector) -> PairQueue:
         return PairQueue(
             transfers,
-            layout.slots,
+            slots,
             # Send the rows as the common type of all instances, not as the type of the sender's own
             # files.
             partial(send_chunk, sender.source, context.matrix.dtype),
             window=window,
+            options=sizing.footprint.task,
             recorded=collector.recorded.__contains__,
             add_hint=collector.add_hint,
         )
@@ -459,16 +478,19 @@ class TileQueue(Iterator[Any]):
         return again
 
 
-def chunk_limits(layout: Layout, sizing: Sizing) -> tuple[tuple[int, int], int]:
+def chunk_limits(
+    layout: Layout, sizing: Sizing, slots: Mapping[str, int]
+) -> tuple[tuple[int, int], int]:
     """Return the most rows of a chunk, and the most remote chunks of an instance.
 
+    ``slots`` says how many tasks each instance runs at a time.
     A chunk has as many rows as these limits allow: the most rows of a task; ``TILES_A_SLOT`` pairs
     of chunks for each slot; and room for two chunks for each slot in half of the smallest object
     store.
     """
     query_share = layout.operands[-1].largest_share
     matrix_share = layout.operands[0].largest_share
-    wanted = max(3, 2 * max(layout.slots.values()))
+    wanted = max(3, 2 * max(slots.values()))
     each = [rows.row_bytes for rows in layout.operands]
     # If every instance has all rows of one side, nothing is sent.
     row_bytes = max(each) if min(each) else 0.0
@@ -481,9 +503,9 @@ def chunk_limits(layout: Layout, sizing: Sizing) -> tuple[tuple[int, int], int]:
         if row_bytes:
             most = max(1, int(min(most, room_bytes / wanted / row_bytes, CHUNK_BYTES / row_bytes)))
         if sizing.self_join:
-            fewest = min(MIN_CHUNKS * len(layout.slots), BALANCED_CHUNKS)
+            fewest = min(MIN_CHUNKS * len(slots), BALANCED_CHUNKS)
             most = min(most, math.ceil(layout.matrix.rows / fewest))
-        pairs = sizing.pairs / (TILES_A_SLOT * max(1, sum(layout.slots.values())))
+        pairs = sizing.pairs / (TILES_A_SLOT * max(1, sum(slots.values())))
         query_rows = min(most, query_share, max(least, math.ceil(math.sqrt(pairs))))
         # If the shares of one side are too small for such chunks, the other side gets larger ones.
         matrix_rows = min(most, matrix_share, max(least, math.ceil(pairs / query_rows)))

@@ -32,6 +32,7 @@ fetches the rows of queued tasks: so the network does not wait for slow tasks.
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -233,13 +234,15 @@ class PairQueue(Iterator[Any]):
         send: Callable[[RowChunk], Any],
         *,
         window: int = 2,
+        options: Mapping[str, Any] = MappingProxyType({}),
         recorded: Callable[[BlockPair], bool] = lambda pair: False,
         add_hint: Callable[[BlockPair], Any] = lambda pair: pair,
     ) -> None:
         """Start with all transfers of each instance, in order.
 
         ``send`` puts a chunk's rows into Ray's object store, and returns the reference. ``window``
-        is how many remote chunks an instance has room for at a time. If a pair's part is
+        is how many remote chunks an instance has room for at a time. ``slots`` are tasks that each
+        instance runs at a time, with the ``options`` of ``map_blocks``. If a pair's part is
         ``recorded``, its rows need not be sent. ``add_hint`` returns a pair with its ``hint`` when
         it is handed out.
         """
@@ -251,6 +254,7 @@ class PairQueue(Iterator[Any]):
         }
         self._order = deque(self._hosts)
         self._window = window
+        self._options = options
         self._max_leaving = MAX_LEAVING * window
         self._send = send
         self._recorded = recorded
@@ -265,7 +269,7 @@ class PairQueue(Iterator[Any]):
 
     @property
     def options(self) -> dict[str, Any]:
-        return {"in_flight": self.in_flight}
+        return {**self._options, "in_flight": self.in_flight}
 
     def __next__(self) -> Any:
         for _ in range(len(self._order)):

@@ -432,12 +432,27 @@ class ShardedRows:
                     "which only coordinates; "
                     "let the head compute, or make the channel FullyReplicated"
                 )
+        self.gpus: Mapping[str, int] = {
+            shard.host: nodes[shard.host].gpus for shard in self.index.shards
+        }
         self.store_bytes: float = min(
             nodes[shard.host].object_store_bytes for shard in self.index.shards
         )
         ends = np.cumsum([0, *(shard.rows for shard in self.index.shards)]).tolist()
         self._starts = {
             shard.host: start for shard, start in zip(self.index.shards, ends, strict=False)
+        }
+
+    @property
+    def hosts_without_gpus(self) -> list[str]:
+        """The instances that have rows and no GPU."""
+        return [s.host for s in self.index.shards if s.rows and not self.gpus[s.host]]
+
+    def tasks_at_once(self, num_gpus: int) -> dict[str, int]:
+        """Return how many tasks of one CPU and ``num_gpus`` GPUs each instance runs at a time."""
+        return {
+            host: min(cpus, self.gpus[host] // num_gpus) if num_gpus else cpus
+            for host, cpus in self.slots.items()
         }
 
     @property

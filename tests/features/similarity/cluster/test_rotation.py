@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from raysm.errors import InvalidInput
+from raysm.features.similarity.cluster.engines import choice
+from raysm.features.similarity.cluster.engines.cuda import CudaEngine
 from raysm.features.similarity.cluster.layout import TileQueue
 from raysm.features.similarity.cluster.rotation import (
     MAX_LEAVING,
@@ -23,9 +25,12 @@ from raysm.features.similarity.cluster.tasks import TileTask
 from raysm.features.similarity.cluster.tiling import RowRun
 from raysm.instance.work.blocks import LATER
 from raysm.instance.work.row_blocks import RowBlock, TileBlock
+from tests.support.comparing import wrong_keys, wrong_pairs
 from tests.support.dense_rows import kinds_of_rows
+from tests.support.problems import drawn
 from tests.support.shards import Store, drained, sent_rows, shares
 from tests.support.similarity import saved
+from tests.support.solving import Sharded
 
 KINDS = kinds_of_rows(rows=90)
 
@@ -200,3 +205,28 @@ def test_every_query_is_compared_with_every_row_once_where_one_of_them_is(case):
     )
     # Nothing travels where one of the two lies whole everywhere.
     assert any(sent_rows(transfers).values()) == (case in ("both", "one instance each"))
+
+
+SHARDED = [seed for seed in range(60) if (p := drawn(seed)).sharded and not p.sparse]
+"""Problems whose rows lie on up to three instances, in shares of any size."""
+
+
+@pytest.mark.parametrize("seed", SHARDED)
+def test_gpus_find_in_sharded_rows_what_float64_finds(seed, tmp_path, monkeypatch):
+    # A GPU of so little memory that it takes a chunk in panels; it computes on the CPU.
+    monkeypatch.setattr(
+        choice, "gpu_engine", lambda columns: CudaEngine("cpu", columns, free_bytes=1 << 17)
+    )
+    problem = drawn(seed)
+    layout, expected = Sharded(problem, tmp_path, ["matrix"]), problem.scores()
+    assert wrong_keys(layout.solve("topk", "cuda"), expected, True) == ""
+    found = layout.solve("threshold", "cuda")
+    assert wrong_pairs(found, problem.threshold, expected, True) == ""
+
+
+def test_pairs_are_handed_out_to_as_many_gpus_as_each_instance_has():
+    transfers = order_transfers(shares([3000, 6000]))
+    slots = {"algo-1": 1, "algo-2": 4}
+    queue = PairQueue(transfers, slots, Store(), options={"num_gpus": 1, "lasting": True})
+    # Two pairs for each GPU, and the first pairs of two chunks that come.
+    assert queue.options == {"num_gpus": 1, "lasting": True, "in_flight": 4 + 10}

@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from raysm.errors import InstanceLost, InvalidInput
-from raysm.features.similarity.cluster.layout import ShardedRows
+from raysm.features.similarity.cluster.layout import Layout, ShardedRows
 from raysm.features.similarity.cluster.reading.matrix import Location, Source
 from raysm.features.similarity.cluster.shards import (
     RowRun,
@@ -12,6 +12,7 @@ from raysm.features.similarity.cluster.shards import (
     join_reports,
     report_files,
 )
+from raysm.features.similarity.cluster.tiling import DENSE, GPU
 
 
 def a_file(name, rows, columns=4, dtype="float32", ids=None):
@@ -124,3 +125,12 @@ def test_the_first_bad_row_is_named_with_its_file(channel):
     shape = rows.shape(np.dtype(np.float32), sparse=False)
     with pytest.raises(InvalidInput, match="row 23 .*part-10.npy"):
         list(rows.prepared_parts(shape, "the matrix"))
+
+
+def test_rows_on_an_instance_without_a_gpu_are_left_to_cpus_and_the_instance_is_named(channel):
+    rows = load(channel)
+    assert Layout(rows).without_gpus == "algo-1 has rows of a sharded matrix and no GPU"
+    # As if the instance had more GPUs than CPUs: each task takes one of both.
+    rows.gpus = {"algo-1": 99}
+    assert Layout(rows).without_gpus == ""
+    assert Layout(rows).tasks_at_once(GPU) == rows.slots == Layout(rows).tasks_at_once(DENSE)

@@ -39,13 +39,14 @@ def why_no_cuda(columns: int) -> str:
     """Return why this process's GPU cannot compare rows of that many columns, or ""."""
     try:
         # Make an engine just for the checks that it makes of the device.
-        _cuda(columns)
+        gpu_engine(columns)
     except Unavailable as error:
         return str(error)
     return ""
 
 
-def _cuda(columns: int) -> Engine[Tile]:
+def gpu_engine(columns: int) -> Engine[Tile]:
+    """Return the engine of this process's GPU; raise ``Unavailable`` if none can be used."""
     try:
         # Imported here, because the other engines do not need torch.
         from raysm.features.similarity.cluster.engines.cuda import cuda_engine
@@ -89,7 +90,7 @@ def choose(
         return sparse
     if is_cuda(forced):
         try:
-            return _cuda(sample.rows.shape[1])
+            return gpu_engine(sample.rows.shape[1])
         except Unavailable as error:
             raise InvalidRequest(f"the engine {CUDA!r} cannot be had here: {error}") from error
     word = (forced or "").lower()

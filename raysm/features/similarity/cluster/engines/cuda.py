@@ -32,6 +32,7 @@ with the other engines, index for index.
 
 import functools
 import math
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -307,7 +308,7 @@ Limits: TypeAlias = Callable[[slice, slice], tuple[torch.Tensor, torch.Tensor | 
 limits."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Cut:
     """A tile in panels of one size: the value of ``PreparedTile.make_operand``."""
 
@@ -447,7 +448,9 @@ class CudaEngine:
         # A power of two, so that its halves are even.
         most = 1 << (math.isqrt(free // 64).bit_length() - 1)
         self._panel_rows = max(MIN_PANEL_ROWS, min(MAX_PANEL_ROWS, most))
-        self._panels: OrderedDict[tuple[Cut, int], Panel] = OrderedDict()
+        # Weak references: a tile keeps its rows, and those of another instance occupy the object
+        # store.
+        self._panels: OrderedDict[tuple[weakref.ref[Cut], int], Panel] = OrderedDict()
         """The latest panels: at most ``_room`` bytes, but at least two panels."""
         columns = min(columns, 1 << 16)
         for length in (*LENGTHS, columns):
@@ -463,8 +466,11 @@ class CudaEngine:
 
     def _panel(self, cut: Cut, at: int) -> Panel:
         """Return one panel of a tile; drop the least recently used ones to make room."""
-        panel = self._panels.pop((cut, at), None)
+        key = weakref.ref(cut), at
+        panel = self._panels.pop(key, None)
         if panel is None:
+            for old in [old for old in self._panels if old[0]() is None]:
+                del self._panels[old]
             tile = cut.parts[at]
             most = self._room - panel_bytes(len(tile), tile.rows)
             # Keep the last one, which is the other side of the next product.
@@ -474,7 +480,7 @@ class CudaEngine:
             ):
                 self._panels.popitem(last=False)
             panel = make_panel(tile, cut.frame, self._device)
-        self._panels[cut, at] = panel
+        self._panels[key] = panel
         return panel
 
     def topk(

@@ -1,5 +1,7 @@
 """The engine of GPUs, computed on the CPU: every operation of it is one that both round alike."""
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from raysm.features.similarity.cluster.engines import cuda
 from raysm.features.similarity.cluster.engines.cuda import CudaEngine, make_panel
 from raysm.features.similarity.cluster.engines.plain import PlainEngine
-from raysm.features.similarity.cluster.engines.protocol import Frame
+from raysm.features.similarity.cluster.engines.protocol import Best, Frame
 from raysm.features.similarity.cluster.kernels.build import Unavailable
 from tests.support.dense_rows import (
     assert_exact,
@@ -101,3 +103,14 @@ def test_the_product_says_the_most_that_a_score_can_be_and_hardly_more(noise):
     spread = np.std((unit - frame.centre) @ (unit - frame.centre).T)
     assert 0 <= excess.min()
     assert excess.max() < 0.05 * spread
+
+
+def test_the_rows_of_a_tile_that_is_dropped_are_free_though_panels_of_it_are_left():
+    (tile,) = tiles(KINDS["float32"].copy())
+    rows = weakref.ref(tile.rows if tile.rows.base is None else tile.rows.base)
+    frame, engine = Frame.plain(tile.rows.shape[1]), engine_of(tile.rows.shape[1])
+    prepared = engine.prepare(tile, frame)
+    best = Best.empty(tile.norms, 3)
+    engine.topk(prepared, prepared, best, best, same=True)
+    del tile, prepared
+    assert rows() is None
