@@ -18,7 +18,7 @@ from raysm.core.client.submit import submit
 from raysm.core.protocol import events
 from raysm.core.request import Local
 from raysm.errors import InvalidRequest, JobNotFound, ServiceError
-from raysm.features.grid.store import path_of
+from raysm.features.grid.store.store import path_of
 from raysm.features.script.request import Script
 from tests.support.client_jobs import M5, leave
 from tests.support.commands import NOW_MS, tell

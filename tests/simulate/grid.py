@@ -18,14 +18,15 @@ from raysm.core.protocol.job_api import TRAINING
 from raysm.errors import JobNotFound, ServiceError
 from raysm.features.grid.attempt import Attempt
 from raysm.features.grid.controller import Controller
-from raysm.features.grid.database import LeaseLost
+from raysm.features.grid.corrections import correct
 from raysm.features.grid.limiter import Limiter, Rate
 from raysm.features.grid.market import Offer, Place
 from raysm.features.grid.placement import Placement
 from raysm.features.grid.region import Listed, Page
 from raysm.features.grid.row import RETRYABLE_STATES, Row, RowState
 from raysm.features.grid.rules import Rules
-from raysm.features.grid.store import Store
+from raysm.features.grid.store.database import LeaseLost
+from raysm.features.grid.store.store import Store
 from tests.simulate.schedule import Killed, Process, Schedule
 
 TYPE = "ml.m5.large"
@@ -493,15 +494,15 @@ class Simulation:
         if kind == "add":
             self._add(store, chance.randint(1, 2))
         elif kind == "correct":
-            records = list(store.rows())
+            records = list(store.rows.all())
             # Mostly one that a suspended controller may be about to send.
             waiting = [each for each in records if each.state is RowState.WAITING]
             row = chance.choice(waiting if waiting and chance.random() < 0.7 else records).row
-            store.correct([replace(row, parameters={"lr": chance.random()})])
+            correct(store, [replace(row, parameters={"lr": chance.random()})])
         elif kind == "retry":
             store.requeue(RETRYABLE_STATES, now)
         elif kind == "stop" and chance.random() < 0.3:
-            store.change_grid("stopping", now, fenced=False)
+            store.change_state("stopping", now, fenced=False)
         elif kind == "budget" and self.max_budget_usd is not None:
             budget_usd = chance.uniform(0.5, 8.0)
             self.max_budget_usd = max(self.max_budget_usd, budget_usd)
@@ -512,7 +513,9 @@ class Simulation:
     def _watch_idle(self, store: Store, seconds: float) -> None:
         """Count how long healthy regions have nothing to do while a row could run there."""
         grid = store.grid()
-        is_limited = grid.rules.max_cost is not None or store.open_count() >= grid.rules.parallel
+        is_limited = (
+            grid.rules.max_cost is not None or store.attempts.open_count() >= grid.rules.parallel
+        )
         for name, region in self.regions.items():
             idle = self.idle[name]
             has_jobs = any(job.ended_s > self.schedule.now for job in region.jobs.values())
@@ -529,10 +532,12 @@ class Simulation:
     def _could_run(self, store: Store, region: str) -> bool:
         now = self.schedule.clock()
         ready = {
-            each.row.key for shape in store.shapes() for each in store.waiting(shape, now, 1000)
+            each.row.key
+            for shape in store.rows.shapes()
+            for each in store.rows.waiting(shape, now, 1000)
         }
-        for record in store.rows():
-            attempts = store.attempts(record.row.key)
+        for record in store.rows.all():
+            attempts = store.attempts.of_row(record.row.key)
             bound = {attempt.region for attempt in attempts if attempt.ending == "TIME"}
             if bound and region not in bound:
                 continue
@@ -555,19 +560,21 @@ class Simulation:
         yield from self._broken_in(self._observer, now)
 
     def _broken_in(self, store: Store, now: float) -> Iterator[str]:
-        grid, states = store.grid(), store.states()
+        grid, states = store.grid(), store.rows.states()
         jobs = [job for region in self.regions.values() for job in region.jobs.values()]
-        has_ended = grid.state == "closed" or (grid.state == "paused" and not store.open_count())
+        has_ended = grid.state == "closed" or (
+            grid.state == "paused" and not store.attempts.open_count()
+        )
         if not has_ended:
             yield f"stuck: the grid is {grid.state}, its rows are {states}"
         if grid.state == "closed" and set(states) & {"waiting", "placed"}:
             yield f"lost row: the grid is closed, its rows are {states}"
-        if lost := self.accepted - {record.row.key for record in store.rows()}:
+        if lost := self.accepted - {record.row.key for record in store.rows.all()}:
             yield f"lost row: {sorted(lost)} were accepted and are not in the store"
         yield from self._wrong_results(store)
         yield from _paid_twice(jobs)
         for job in jobs:
-            attempt = store.attempt(job.name)
+            attempt = store.attempts.find(job.name)
             is_open = attempt is not None and attempt.state != "ended"
             if job.ended_s > now and job.asked_s is None and not is_open and has_ended:
                 if job.vanishes_s == float("inf"):
@@ -579,7 +586,7 @@ class Simulation:
             for job in jobs
             if not job.is_unowned and not self._was_never_seen(store, job)
         )
-        booked_usd = store.money(now).spent_usd
+        booked_usd = store.costs.money(now).spent_usd
         if booked_usd < spent_usd - 0.01 and has_ended:
             yield f"uncounted cost: {spent_usd:.2f} USD were billed, the store says {booked_usd:.2f}"
         if self.max_budget_usd is not None and spent_usd > self.max_budget_usd + 0.01:
@@ -592,23 +599,23 @@ class Simulation:
         """Whether a job ran to its end, though the store does not know that it was sent."""
         if job.asked_s is not None or job.vanishes_s < float("inf"):
             return False
-        attempt = store.attempt(job.name)
+        attempt = store.attempts.find(job.name)
         is_counted = attempt is not None and (
             attempt.state != "ended" or attempt.sent_s is not None
         )
-        return not is_counted and store.orphan_row(job.name) is None
+        return not is_counted and store.orphans.find(job.name) is None
 
     def _was_never_seen(self, store: Store, job: Job) -> bool:
         """Whether a job was made late, after its call was refused, and forgotten before it was listed.
 
         Nobody can know of such a job; the page of promises admits its cost.
         """
-        attempt = store.attempt(job.name)
+        attempt = store.attempts.find(job.name)
         return job.vanishes_s < float("inf") and attempt is not None and attempt.sent_s is None
 
     def _wrong_results(self, store: Store) -> Iterator[str]:
-        for record in store.rows(RowState.DONE):
-            done = [each for each in store.attempts(record.row.key) if each.ending == "OK"]
+        for record in store.rows.all(RowState.DONE):
+            done = [each for each in store.attempts.of_row(record.row.key) if each.ending == "OK"]
             if len(done) != 1:
                 yield f"wrong result: {record.row.key} is done {len(done)} times"
                 continue

@@ -8,7 +8,7 @@ from raysm.features.grid.batch_job.grid_secret import Seal
 from raysm.features.grid.batch_job.state import MAX_STATE_BYTES, RemoteState, Unreachable
 from raysm.features.grid.controller import Controller
 from raysm.features.grid.limiter import Limiter
-from raysm.features.grid.store import Store
+from raysm.features.grid.store.store import Store
 from tests.support.grids import FAST
 
 NO_ANSWER = ServiceError(
@@ -137,7 +137,7 @@ class JobAttempt:
         for _ in range(2_000):
             if not self.step():
                 return
-        raise AssertionError(f"the grid did not end: {self.store.states()}")
+        raise AssertionError(f"the grid did not end: {self.store.rows.states()}")
 
     def die(self):
         self.store.database.close()

@@ -64,7 +64,7 @@ def ended(folder, rows=12, *, midway=False, **fields):
     )
     bench.store.note_plan((11.0 * rows, 16.5 * rows))
     if midway:
-        while len(bench.store.ends_after(0)) < rows // 2:
+        while len(bench.store.attempts.ends_after(0)) < rows // 2:
             bench.step()
     else:
         bench.run()

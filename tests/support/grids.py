@@ -7,7 +7,7 @@ from raysm.features.grid.placement import Placement
 from raysm.features.grid.row import Row, RowState
 from raysm.features.grid.rules import Rules
 from raysm.features.grid.stopping import removed_regions_in_use
-from raysm.features.grid.store import Store
+from raysm.features.grid.store.store import Store
 from tests.support.grid_world import Behaviour, Clock, FakeRegion, overlaps
 
 FAST = {
@@ -121,7 +121,7 @@ class Bench:
                 # Whoever comes after it comes when its lease is over.
                 self.clock.now += 31
                 self.open()
-        raise AssertionError(f"the grid did not end within {most_s} s: {self.store.states()}")
+        raise AssertionError(f"the grid did not end within {most_s} s: {self.store.rows.states()}")
 
     def run_until(self, is_so, most_s=86_400):
         """Run until something is so, and not to the end of the grid."""
@@ -131,16 +131,16 @@ class Bench:
             assert self.clock.now - began_s < most_s, self.states()
 
     def states(self):
-        return self.store.states()
+        return self.store.rows.states()
 
     def judge(self, *, ended=True):
         """Check what must hold after everything: no row lost, no two live attempts, cost as the service's books say."""
         assert overlaps(self.regions.values()) == []
-        states = self.store.states()
+        states = self.store.rows.states()
         if ended:
             assert {RowState(state).is_final for state in states} <= {True}, states
         books = sum(region.usd() for region in self.regions.values())
-        assert abs(self.store.money(self.clock.now).spent_usd - books) < 0.005, (
-            self.store.money(0),
+        assert abs(self.store.costs.money(self.clock.now).spent_usd - books) < 0.005, (
+            self.store.costs.money(0),
             books,
         )

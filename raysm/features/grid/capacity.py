@@ -12,7 +12,7 @@ from raysm.features.grid.attempt import Attempt, AttemptState
 from raysm.features.grid.endings import Verdict, parse_quota
 from raysm.features.grid.limiter import Limiter
 from raysm.features.grid.market import Market, Place, Quota, place_of
-from raysm.features.grid.store import Store
+from raysm.features.grid.store.store import Store
 
 PLACE_BACKOFF_S = 60.0
 MAX_PLACE_BACKOFF_S = 3_600.0
@@ -53,7 +53,7 @@ def _next_backoff(
 
 def record_refusal(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
     place = place_of(attempt)
-    execute = store.database.connection.execute
+    execute = store.database.execute
     key = _key(place)
     if verdict.ending.is_capacity:
         # The number of instances that the place holds for this grid. A refused request for more
@@ -77,13 +77,13 @@ def record_refusal(store: Store, attempt: Attempt, verdict: Verdict, now: float)
     execute("INSERT OR REPLACE INTO block VALUES (?, ?, ?, ?, ?, ?, ?)", values)
     if until_s > now:
         text = f"{place} for {(until_s - now) / 60:.0f} min: {verdict.reason}"
-        store.log(now, "", "blocked", text, attempt=attempt.name)
+        store.events.add(now, "", "blocked", text, attempt=attempt.name)
 
 
 def record_start(store: Store, attempt: Attempt) -> None:
     """Record that a place gave instances: end its backoff, and raise the number that it holds."""
     place = place_of(attempt)
-    execute = store.database.connection.execute
+    execute = store.database.execute
     key = _key(place)
     execute(f"DELETE FROM block {WHERE}", key)
     # Skip the count for places that never ran out of capacity: it took half the time of a grid of
@@ -98,9 +98,7 @@ def record_start(store: Store, attempt: Attempt) -> None:
 
 
 def _held(store: Store, place: Place) -> int | None:
-    row = store.database.connection.execute(
-        f"SELECT held FROM room {WHERE}", _key(place)
-    ).fetchone()
+    row = store.database.execute(f"SELECT held FROM room {WHERE}", _key(place)).fetchone()
     return None if row is None else int(row[0])
 
 
@@ -110,7 +108,7 @@ def _running(store: Store, place: Place) -> int:
         f"SELECT coalesce(sum(count), 0) FROM attempt {WHERE} "
         "AND state <> 'ended' AND state = 'running'"
     )
-    return int(store.database.connection.execute(query, _key(place)).fetchone()[0])
+    return int(store.database.execute(query, _key(place)).fetchone()[0])
 
 
 def learn_quota(store: Store, attempt: Attempt, reason: str, now: float) -> None:
@@ -124,7 +122,7 @@ def learn_quota(store: Store, attempt: Attempt, reason: str, now: float) -> None
 
 
 def set_quota(store: Store, place: Place, quota: Quota, now: float) -> None:
-    store.database.connection.execute(
+    store.database.execute(
         "INSERT OR REPLACE INTO quota VALUES (?, ?, ?, ?, ?, ?, ?)",
         (*_key(place), quota.limit, quota.used_by_others, quota.source, now),
     )
@@ -132,7 +130,7 @@ def set_quota(store: Store, place: Place, quota: Quota, now: float) -> None:
 
 def back_off_region(store: Store, region: str, reason: str, now: float) -> None:
     """Send nothing to a region for a while, since it does not answer or denies access."""
-    execute = store.database.connection.execute
+    execute = store.database.execute
     row = execute(
         "SELECT failures, since_s, closed_s AS until_s FROM region WHERE name = ?", (region,)
     ).fetchone()
@@ -145,12 +143,12 @@ def back_off_region(store: Store, region: str, reason: str, now: float) -> None:
         "SET since_s = ?2, closed_s = ?3, failures = ?4, reason = ?5",
         (region, since_s, until_s, failures, reason),
     )
-    store.log(now, "", "closed", f"{region} for {until_s - now:.0f} s: {reason}")
+    store.events.add(now, "", "closed", f"{region} for {until_s - now:.0f} s: {reason}")
 
 
 def record_answer(store: Store, region: str, now: float, *, opens: bool = False) -> None:
     """Record that a region has answered; with ``opens`` it accepted a job and its backoff ends."""
-    store.database.connection.execute(
+    store.database.execute(
         "INSERT INTO region VALUES (?1, NULL, 0, 0, '', ?2) ON CONFLICT (name) "
         "DO UPDATE SET heard_s = ?2, since_s = NULL"
         + (", closed_s = 0, failures = 0, reason = ''" if opens else ""),
@@ -159,7 +157,7 @@ def record_answer(store: Store, region: str, now: float, *, opens: bool = False)
 
 
 def market_in_use(store: Store) -> Counter[Place]:
-    rows = store.database.connection.execute(
+    rows = store.database.execute(
         "SELECT region, instance_type, spot, sum(instances) FROM in_use GROUP BY 1, 2, 3 "
         "HAVING sum(instances) > 0"
     )
@@ -167,7 +165,7 @@ def market_in_use(store: Store) -> Counter[Place]:
 
 
 def read_market(store: Store, limiter: Limiter, regions: list[str], now: float) -> Market:
-    execute = store.database.connection.execute
+    execute = store.database.execute
     # What is closed for longer than any backoff lasts was closed by a clock that was set back
     # since.
     found = execute(
@@ -211,7 +209,7 @@ def read_market(store: Store, limiter: Limiter, regions: list[str], now: float) 
 
 
 def last_refusal(store: Store, place: Place) -> str:
-    row = store.database.connection.execute(
+    row = store.database.execute(
         "SELECT reason FROM region WHERE name = ?1 AND since_s IS NOT NULL UNION ALL "
         "SELECT reason FROM block WHERE region = ?1 AND instance_type = ?2 AND spot = ?3 LIMIT 1",
         _key(place),

@@ -38,7 +38,7 @@ from raysm.features.grid.running import Running, open_running
 from raysm.features.grid.snapshot import snapshot
 from raysm.features.grid.sources.databases import Query
 from raysm.features.grid.sources.source import MAX_ROWS, Source, source_of
-from raysm.features.grid.store import path_of
+from raysm.features.grid.store.store import path_of
 from raysm.features.grid.views.text import plan_lines, screen_lines
 from raysm.features.grid.views.watching import watch
 
@@ -175,15 +175,17 @@ def _run(arguments: Arguments, console: Console) -> int:
 
 def follow(running: Running, console: Console) -> None:
     # For a new grid show all events, for a continued grid only new ones.
-    is_new = 0 < running.added == sum(running.store.states().values())
+    is_new = 0 < running.added == sum(running.store.rows.states().values())
     last = (
-        0 if is_new else max((event.seq for event in running.store.events(limit=10**9)), default=0)
+        0
+        if is_new
+        else max((event.seq for event in running.store.events.after(limit=10**9)), default=0)
     )
 
     def sleep(seconds: float) -> None:
         nonlocal last
         # Print all events: a stop changes all waiting rows in one step, which may be the last.
-        while events := running.store.events(last):
+        while events := running.store.events.after(last):
             for event in events:
                 if event.row_key is not None and event.attempt is None:
                     say(f"{event.row_key}: {event.now} {brief(event.text)}".rstrip(), console)

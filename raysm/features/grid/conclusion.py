@@ -12,8 +12,8 @@ from raysm.features.grid.attempt import Attempt, AttemptState, most_billed_s
 from raysm.features.grid.capacity import back_off_region, learn_quota, record_refusal, record_start
 from raysm.features.grid.endings import Verdict, find_ending, reason_key
 from raysm.features.grid.row import RowState
-from raysm.features.grid.schema import GridRecord, RowRecord
-from raysm.features.grid.store import Store
+from raysm.features.grid.store.rows import RowRecord
+from raysm.features.grid.store.store import GridRecord, Store
 
 LANDING_S = 120.0
 """Seconds after a lost answer in which the Create may still be carried out: twice botocore's read
@@ -35,7 +35,7 @@ def _end(store: Store, attempt: Attempt, verdict: Verdict, now: float, **changes
         "reason": verdict.reason,
         "ended_s": now,
     }
-    return store.move(attempt, now, **changes)
+    return store.attempts.move(attempt, now, **changes)
 
 
 def refuse(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
@@ -48,7 +48,7 @@ def refuse(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None
     # An earlier Create, whose answer was lost, may still be carried out: delay the row until that
     # is over.
     if attempt.is_doubtful:
-        store.delay_row(ended.row_key, now + LANDING_S)
+        store.rows.delay(ended.row_key, now + LANDING_S)
 
 
 def conclude(
@@ -100,7 +100,7 @@ def settle(store: Store, attempt: Attempt) -> None:
         if attempt.spot
         else 0.0
     )
-    store.add_cost(attempt, saved, is_waste=find_ending(attempt.ending).is_waste)
+    store.costs.add(attempt, saved, is_waste=find_ending(attempt.ending).is_waste)
 
 
 def end_orphan(store: Store, name: str, description: Description | None, now: float) -> None:
@@ -108,7 +108,7 @@ def end_orphan(store: Store, name: str, description: Description | None, now: fl
 
     ``description`` is None if the service no longer knows it.
     """
-    row = store.orphan_row(name)
+    row = store.orphans.find(name)
     if row is None or row["ended_s"] is not None:
         return
     if description is not None and not description.status.is_terminal:
@@ -124,8 +124,8 @@ def end_orphan(store: Store, name: str, description: Description | None, now: fl
         usd_per_hour=row["usd_per_hour"],
     )
     billable_s = _billed_s(job, description)
-    store.change_orphan(name, ended_s=now, billable_s=billable_s)
-    store.add_cost(replace(job, billable_s=billable_s), 0.0, is_waste=True)
+    store.orphans.change(name, ended_s=now, billable_s=billable_s)
+    store.costs.add(replace(job, billable_s=billable_s), 0.0, is_waste=True)
 
 
 def interrupted(description: Description) -> dict[str, Any]:
@@ -168,13 +168,13 @@ def _judge_place(store: Store, attempt: Attempt, verdict: Verdict, now: float) -
 
 
 def _move_row(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
-    record = store.row(attempt.row_key)
+    record = store.rows.get(attempt.row_key)
     ending = verdict.ending
     state = ending.row_state
     reason = verdict.reason
     changes: dict[str, Any] = {}
     if ending.binds_region:
-        store.bind(record.row, attempt.region)
+        store.rows.bind(record.row, attempt.region)
     if state is RowState.WAITING:
         state, why = _state_after(store, record, verdict)
         reason = _noted(reason, why)
@@ -186,7 +186,7 @@ def _move_row(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> N
         reason = "; ".join(filter(None, (reason, interruptions_text(attempt))))
     if state is RowState.FAILED and ending.advice:
         reason = _noted(reason, ending.advice.replace("NAME", store.grid().name))
-    store.move_row(record.row.key, RowState.PLACED, state, now, reason=reason, **changes)
+    store.rows.move(record.row.key, RowState.PLACED, state, now, reason=reason, **changes)
 
 
 def _noted(reason: str, note: str) -> str:
@@ -200,7 +200,9 @@ def _state_after(store: Store, record: RowRecord, verdict: Verdict) -> tuple[Row
     if ending.uses_retry and record.retries_left < 1:
         return RowState.FAILED, "its retries are used up"
     if ending.max_count or ending.max_started:
-        counted = (each for each in store.attempts(record.row.key) if each.number > record.forgiven)
+        counted = (
+            each for each in store.attempts.of_row(record.row.key) if each.number > record.forgiven
+        )
         alike = [each for each in counted if each.ending == ending.name]
         started = sum(each.started_s is not None for each in alike)
         if ending.max_count and len(alike) >= ending.max_count:
@@ -221,7 +223,7 @@ def reason_to_pause(store: Store, grid: GridRecord) -> str | None:
     # Only ends that say something about the program: missing capacity is not the user's error.
     telling = [
         end
-        for end in store.first_ends(limit * ENDS_READ_PER_LIMIT)
+        for end in store.attempts.first_ends(limit * ENDS_READ_PER_LIMIT)
         if find_ending(end.ending).is_users_error or end.started_s is not None
     ]
     ends = telling[:limit]

@@ -15,15 +15,15 @@ from raysm.features.grid import sending, stopping
 from raysm.features.grid.attempt import MAX_RUNTIME_S, Attempt, AttemptState, most_billed_s
 from raysm.features.grid.capacity import back_off_region, last_refusal, read_market
 from raysm.features.grid.conclusion import reason_to_pause
-from raysm.features.grid.database import this_process
 from raysm.features.grid.endings import region_of_checkpoints
 from raysm.features.grid.limiter import Limiter
 from raysm.features.grid.market import Decision, Market, Offer
 from raysm.features.grid.placement import Forecast, Placement
 from raysm.features.grid.region import Guard, Region, RegionApi, RegionUnavailable
 from raysm.features.grid.row import Row, RowState
-from raysm.features.grid.schema import GridRecord, RowRecord
-from raysm.features.grid.store import Store
+from raysm.features.grid.store.database import this_process
+from raysm.features.grid.store.rows import RowRecord
+from raysm.features.grid.store.store import GridRecord, Store
 from raysm.features.grid.sweep import GAUGE_S, Gauge, Sweep
 
 SHORTEST_S = 0.25
@@ -73,7 +73,7 @@ class Controller:
         # First, since two controllers would send every row twice.
         if self.store.database.take_lease(self._owner, now):
             with self.store.database.transaction("doubt"):
-                self.store.mark_unanswered_doubtful()
+                self.store.attempts.mark_unanswered_doubtful()
         self._api.begin(now)
         self._look(now)
         self._gauge.step(now)
@@ -92,8 +92,8 @@ class Controller:
     def _look(self, now: float) -> None:
         self._api.for_each_region(self._sweeps, str, lambda region, _: self._look_at(region, now))
         # Learn from the attempts that have ended since the last step; a new controller reads all.
-        for attempt, number in self.store.ends_after(self._learned):
-            row = self.store.row(attempt.row_key).row
+        for attempt, number in self.store.attempts.ends_after(self._learned):
+            row = self.store.rows.get(attempt.row_key).row
             self._placement.learn(row, attempt)
             self._forecast.learn(row, attempt)
             # Remember the event's number, so that each end counts once.
@@ -118,7 +118,7 @@ class Controller:
         why = reason_to_pause(self.store, grid) if grid.state == "open" else None
         if why is None:
             return grid
-        self.store.change_grid("paused", now, why=why)
+        self.store.change_state("paused", now, why=why)
         return self.store.grid()
 
     def _place(self, now: float) -> float | None:
@@ -126,12 +126,16 @@ class Controller:
             self.store, self._placement, self._forecast, self._limiter, self._regions, now
         )
         sending.send(self.store, self._api, placer.intend(), now)
-        if placer.over_budget and not self.store.open_count() and not self.store.is_watching(now):
-            self.store.change_grid("paused", now, why=placer.over_budget)
+        if (
+            placer.over_budget
+            and not self.store.attempts.open_count()
+            and not self.store.orphans.may_exist(now)
+        ):
+            self.store.change_state("paused", now, why=placer.over_budget)
         return placer.ask_at_s
 
     def _end_or_wait(self, grid: GridRecord, moments: list[float], now: float) -> float | None:
-        if not self.store.open_count() and not self.store.is_watching(now):
+        if not self.store.attempts.open_count() and not self.store.orphans.may_exist(now):
             # If the user stopped the grid during this step, the next step stops the waiting rows.
             if self.store.close_if_over(now):
                 return None
@@ -176,7 +180,7 @@ class Placer:
         self._in_use = Counter(self._market.in_use)
         self._taken = 0
         self._regions = regions
-        self._cost = store.money(now).worst_usd
+        self._cost = store.costs.money(now).worst_usd
         # Times when rows that found no place may find one.
         self._ask_at_s: list[float] = []
         self.over_budget = ""
@@ -193,7 +197,7 @@ class Placer:
         """
         rules = self._grid.rules
         limit = rules.brake if self._is_on_trial() else rules.parallel
-        room = min(MAX_SENT, min(limit, rules.parallel) - self._store.open_count())
+        room = min(MAX_SENT, min(limit, rules.parallel) - self._store.attempts.open_count())
         with self._limiter.together():
             chosen = [] if room < 1 else list(self._choose_rows(room))
         if len(chosen) == MAX_SENT:
@@ -205,7 +209,7 @@ class Placer:
             unchanged = (
                 (record, offer)
                 for record, offer in chosen
-                if self._store.row(record.row.key) == record
+                if self._store.rows.get(record.row.key) == record
             )
             return [(record.row, self._store_intent(record, offer)) for record, offer in unchanged]
 
@@ -213,7 +217,7 @@ class Placer:
         """Whether only a few jobs are sent yet, to see whether the program runs at all."""
         if not self._grid.rules.brake or self._grid.goes_on:
             return False
-        return not self._store.has_run(("OK", "TIME"), self._now - TRIAL_S)
+        return not self._store.attempts.has_run(("OK", "TIME"), self._now - TRIAL_S)
 
     def _choose_rows(self, room: int) -> Iterator[tuple[RowRecord, Offer]]:
         closed: set[str] = set()
@@ -238,14 +242,14 @@ class Placer:
     def _merge_by_priority(self, room: int) -> Iterator[tuple[str, RowRecord]]:
         """Yield the first waiting rows of all shapes, in the order in which they are sent."""
         rows = [
-            [(shape, record) for record in self._store.waiting(shape, self._now, room)]
-            for shape in self._store.shapes()
+            [(shape, record) for record in self._store.rows.waiting(shape, self._now, room)]
+            for shape in self._store.rows.shapes()
         ]
         return heapq.merge(*rows, key=lambda item: item[1].row.sending_order)
 
     def _choose_place(self, record: RowRecord) -> Decision:
         row = record.row
-        attempts = self._store.attempts(row.key) if record.attempts else []
+        attempts = self._store.attempts.of_row(row.key) if record.attempts else []
         region = region_of_checkpoints(attempts)
         if region is not None:
             row = replace(row, region=region)
@@ -309,7 +313,7 @@ class Placer:
         number = record.attempts + 1
         # In 1 of 200 grids of 100,000 rows two keys share a hash: the second one takes the next
         # number.
-        while self._store.attempt(grid.job_name(row, number)) is not None:
+        while self._store.attempts.find(grid.job_name(row, number)) is not None:
             number += 1
         attempt = Attempt(
             row_key=row.key,
@@ -326,8 +330,8 @@ class Placer:
             choice=offer.choice,
             price_version=offer.price_version,
         )
-        self._store.insert(attempt)
-        self._store.move_row(
+        self._store.attempts.insert(attempt)
+        self._store.rows.move(
             row.key, RowState.WAITING, RowState.PLACED, self._now, attempts=number, reason=""
         )
         return attempt
@@ -358,6 +362,6 @@ class Placer:
                 "give more types or regions, or wait"
             )
         with self._store.database.transaction(state.value):
-            self._store.move_row(record.row.key, RowState.WAITING, state, self._now, reason=reason)
+            self._store.rows.move(record.row.key, RowState.WAITING, state, self._now, reason=reason)
         # The next waiting row was not read yet.
         self._ask_at_s.append(self._now)

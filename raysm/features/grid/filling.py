@@ -28,7 +28,7 @@ from raysm.features.grid.attempt import Attempt
 from raysm.features.grid.market import Place, place_of
 from raysm.features.grid.region import Prepare, token_of
 from raysm.features.grid.row import Row, Value
-from raysm.features.grid.schema import GridRecord
+from raysm.features.grid.store.store import GridRecord
 
 # -- texts with columns in braces
 

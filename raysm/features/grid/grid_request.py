@@ -34,6 +34,7 @@ from raysm.core.request import Limits
 from raysm.core.request.cluster import LOCAL_TYPE
 from raysm.core.request.codec import from_json
 from raysm.errors import InvalidRequest
+from raysm.features.grid.corrections import correct
 from raysm.features.grid.filling import Template, check_names
 from raysm.features.grid.local_grids import read_target
 from raysm.features.grid.row import Row
@@ -41,7 +42,7 @@ from raysm.features.grid.rules import Rules
 from raysm.features.grid.sources.columns import REGION, parse_rows
 from raysm.features.grid.sources.databases import Query
 from raysm.features.grid.sources.source import MAX_ROWS, Source, source_from_description, source_of
-from raysm.features.grid.store import Store, path_of
+from raysm.features.grid.store.store import Store, path_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,7 +139,7 @@ def join(store: Store, rows: Iterable[Row]) -> int:
     rows = [replace(row, max_runtime_s=row.max_runtime_s or limits.max_runtime_s) for row in rows]
     added = store.add(rows)
     if added < len(rows):
-        differing = store.correct(rows)
+        differing = correct(store, rows)
         for each in differing[:MAX_NAMED]:
             _log.warning("row %s", each)
         if len(differing) > MAX_NAMED:

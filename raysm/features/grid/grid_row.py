@@ -14,7 +14,7 @@ from raysm.core.client.service import Service
 from raysm.errors import InvalidRequest, used_by
 from raysm.features.grid.endings import brief
 from raysm.features.grid.row import RowState, Value
-from raysm.features.grid.store import Store
+from raysm.features.grid.store.store import Store
 
 TROUBLES_FIRST = tuple(
     map(RowState, ("failed", "impossible", "stopped", "placed", "waiting", "done"))
@@ -69,7 +69,7 @@ def check_state(state: str | None) -> None:
 
 
 def rows_of(store: Store, state: str | None = None) -> Iterator[GridRow]:
-    for row in store.row_views(state or ""):
+    for row in store.rows.views(state or ""):
         columns = {
             name: row[name]
             for name in GridRow.__slots__
@@ -85,8 +85,8 @@ def rows_of(store: Store, state: str | None = None) -> Iterator[GridRow]:
 
 def row_result(store: Store, key: str, service: Service, to: Path | None = None) -> Any:
     """Return the result of a done row, as ``Job.result`` of its last job returns it."""
-    record = store.row(key)
-    attempts = store.attempts(key)
+    record = store.rows.get(key)
+    attempts = store.attempts.of_row(key)
     if record.state is not RowState.DONE:
         why = f": {brief(record.reason)}" if record.reason else ""
         raise InvalidRequest(f"the row {key!r} has no result: it is {record.state.value}{why}")

@@ -12,7 +12,7 @@ from raysm.core.protocol.store import put, read_json
 from raysm.core.request import Target
 from raysm.core.request.codec import from_json, to_json
 from raysm.errors import InvalidRequest, ServiceError, did_you_mean
-from raysm.features.grid.store import Store, folder, path_of
+from raysm.features.grid.store.store import Store, folder, path_of
 
 
 @contextlib.contextmanager

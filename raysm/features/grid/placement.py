@@ -27,7 +27,7 @@ from raysm.features.grid.market import (
 )
 from raysm.features.grid.row import UNKNOWN_S, Row
 from raysm.features.grid.rules import Rules
-from raysm.features.grid.store import Store
+from raysm.features.grid.store.store import Store
 
 LATEST = 32
 """Number of latest values in a median: prices and queues change within days."""
@@ -122,12 +122,12 @@ class Forecast:
 
     def outlook(self, store: Store, now: float) -> Outlook:
         """Return the outlook for the last rows; it is empty before, and with one known place."""
-        waiting = store.waiting_count(FORECAST_ROWS + 1) if len(self._seconds) > 1 else 0
-        if not 0 < waiting <= FORECAST_ROWS or store.open_count() > FORECAST_ROWS:
+        waiting = store.rows.waiting_count(FORECAST_ROWS + 1) if len(self._seconds) > 1 else 0
+        if not 0 < waiting <= FORECAST_ROWS or store.attempts.open_count() > FORECAST_ROWS:
             return Outlook()
         takes_s = {place: statistics.median(seconds) for place, seconds in self._seconds.items()}
         free_s: defaultdict[Place, list[float]] = defaultdict(list)
-        for region, instance_type, spot, began_s, expected_s in store.open_work():
+        for region, instance_type, spot, began_s, expected_s in store.attempts.open_work():
             place = Place(region=region, instance_type=instance_type, spot=bool(spot))
             if place in takes_s:
                 ends_s = began_s + takes_s[place] * (expected_s or UNKNOWN_S)

@@ -21,11 +21,11 @@ from raysm.core.client.submit import Prepared
 from raysm.core.protocol.job_api import TRAINING
 from raysm.errors import ServiceError
 from raysm.features.grid.attempt import Attempt, AttemptState
-from raysm.features.grid.database import LeaseLost
 from raysm.features.grid.endings import classify_refusal
 from raysm.features.grid.limiter import Limiter
 from raysm.features.grid.row import Row
-from raysm.features.grid.store import Store
+from raysm.features.grid.store.database import LeaseLost
+from raysm.features.grid.store.store import Store
 
 RATES_PAGE = 500
 """Jobs whose metric one call reads: the most that GetMetricData takes
@@ -268,11 +268,11 @@ class RegionApi:
         Raises:
             LeaseLost: In any case.
         """
-        known = self._store.attempt(attempt.name)
+        known = self._store.attempts.find(attempt.name)
         # An attempt that was sent and has ended had this job: its end and cost are recorded.
         if known is None or (known.state is AttemptState.ENDED and known.sent_s is None):
             with self._store.database.transaction("stray", fenced=False):
-                if self._store.orphan_row(attempt.name) is None:
+                if self._store.orphans.find(attempt.name) is None:
                     self._store.add_orphan(attempt.name, attempt.region, known, self._now)
             with contextlib.suppress(ServiceError):
                 self.regions[attempt.region].stop(attempt.name)

@@ -26,7 +26,6 @@ from raysm.features.grid.batch_job.grid_secret import Seal, share_secret
 from raysm.features.grid.batch_job.state import Folder, RemoteState, Unreachable, recall
 from raysm.features.grid.capacity import set_quota
 from raysm.features.grid.controller import SHORTEST_S, Controller
-from raysm.features.grid.database import naming_file
 from raysm.features.grid.filling import Services, preparing, secret_of
 from raysm.features.grid.grid_request import MAX_NAMED, GridRequest, join
 from raysm.features.grid.limiter import Limiter
@@ -37,7 +36,8 @@ from raysm.features.grid.region import Prepare, Region
 from raysm.features.grid.row import Row
 from raysm.features.grid.sources.databases import UserDatabase, database_of
 from raysm.features.grid.stopping import removed_regions_in_use
-from raysm.features.grid.store import Store, path_of
+from raysm.features.grid.store.database import naming_file
+from raysm.features.grid.store.store import Store, path_of
 from raysm.features.grid.sweep import FREE_S, GAUGE_S
 from raysm.features.grid.write_back import make_table, write_back
 
@@ -267,7 +267,7 @@ def _store_request(grid: ReadyGrid, store: Store, now: float, clock: Clock) -> i
         store.note_plan(grid.plan.usd)
     added = join(store, grid.rows)
     keys = {row.key for row in grid.rows}
-    if gone := [key for key in store.waiting_keys() if key not in keys]:
+    if gone := [key for key in store.rows.waiting_keys() if key not in keys]:
         # Without a key column, a corrected value makes another key, and the old row would run
         # unnoticed.
         _log.warning(
@@ -355,11 +355,11 @@ def stop_grid(store: Store, path: Path, services: Services) -> GridStop:
     if not store.request_stop(grid.clock.now()):
         return GridStop()
     if store.database.has_controller(grid.clock.now()):
-        return GridStop(open=store.open_count(), has_controller=True)
+        return GridStop(open=store.attempts.open_count(), has_controller=True)
     kept = read_target(path)
-    if kept is None and store.open_count():
-        return GridStop(open=store.open_count())
-    before = [attempt.name for attempt in store.open_attempts()]
+    if kept is None and store.attempts.open_count():
+        return GridStop(open=store.attempts.open_count())
+    before = [attempt.name for attempt in store.attempts.open()]
     try:
         grid = store.grid()
 
@@ -387,5 +387,5 @@ def stop_grid(store: Store, path: Path, services: Services) -> GridStop:
             limiter.close()
     finally:
         store.database.release_lease()
-    still = {attempt.name for attempt in store.open_attempts()}
+    still = {attempt.name for attempt in store.attempts.open()}
     return GridStop(stopped=tuple(name for name in before if name not in still), open=len(still))

@@ -14,7 +14,7 @@ from raysm.features.grid.conclusion import refuse
 from raysm.features.grid.endings import Verdict, classify_refusal
 from raysm.features.grid.region import RegionApi
 from raysm.features.grid.row import Row
-from raysm.features.grid.store import Store
+from raysm.features.grid.store.store import Store
 
 SENDS = 20
 """Calls whose answers are stored together: after a crash the next controller repeats at most this
@@ -28,7 +28,7 @@ MAX_REPEAT_CREATE_S = 120.0
 def send_owed(store: Store, api: RegionApi, removed: Collection[str], now: float) -> None:
     """Send the attempts without an answer as token buckets allow, except to removed regions."""
     allowed: list[Attempt] = []
-    for attempt in store.unanswered_attempts():
+    for attempt in store.attempts.unanswered():
         # "<= now + …" is for a clock that was set back.
         if now < attempt.retry_s <= now + MAX_REPEAT_CREATE_S or attempt.region in removed:
             continue
@@ -36,7 +36,7 @@ def send_owed(store: Store, api: RegionApi, removed: Collection[str], now: float
         # out.
         if not attempt.wish and api.limiter.take(attempt.region, "create", now):
             allowed.append(attempt)
-    send(store, api, ((store.row(attempt.row_key).row, attempt) for attempt in allowed), now)
+    send(store, api, ((store.rows.get(attempt.row_key).row, attempt) for attempt in allowed), now)
 
 
 def send(store: Store, api: RegionApi, intents: Iterable[tuple[Row, Attempt]], now: float) -> None:
@@ -108,7 +108,7 @@ def _store_answers(
         with store.database.transaction("sent"):
             record_answer(store, region, now, opens=True)
             for attempt in accepted:
-                store.move(
+                store.attempts.move(
                     attempt, now, state=AttemptState.SENT, sent_s=now, calls=attempt.calls + 1
                 )
     refused = [(attempt, verdict) for attempt, verdict in answers if verdict is not None]
@@ -122,7 +122,7 @@ def _store_answers(
                 store.remove_intents((each for each in held_up if not each.is_doubtful), now)
                 held_up = [each for each in held_up if each.is_doubtful]
             for attempt in held_up:
-                store.move(attempt, now, retry_s=now + _pause_s(*refused[-1]))
+                store.attempts.move(attempt, now, retry_s=now + _pause_s(*refused[-1]))
 
 
 def _pause_s(attempt: Attempt, verdict: Verdict) -> float:
@@ -146,7 +146,7 @@ def _refused(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> No
         "is_doubtful": doubtful,
         "reason": verdict.reason,
     }
-    store.move(
+    store.attempts.move(
         attempt, now, state=AttemptState.MAYBE if doubtful else AttemptState.INTENDED, **changes
     )
     if ending.closes_region:

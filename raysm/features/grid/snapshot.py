@@ -11,7 +11,8 @@ from raysm.core.protocol.instance_types import gpu_count
 from raysm.core.request.cluster import LOCAL_TYPE
 from raysm.features.grid.market import Place
 from raysm.features.grid.row import RowState
-from raysm.features.grid.store import Money, Store
+from raysm.features.grid.store.costs import Money
+from raysm.features.grid.store.store import Store
 
 HOUR_S = 3600.0
 POINTS = 200
@@ -111,8 +112,8 @@ def rate_unit(metric: str) -> str:
 
 def snapshot(store: Store, now: float) -> Snapshot:
     grid = store.grid()
-    states = store.states()
-    execute = store.database.connection.execute
+    states = store.rows.states()
+    execute = store.database.execute
     # Only regions where something was sent.
     names = [row[0] for row in execute("SELECT DISTINCT region FROM attempt ORDER BY region")]
     versions = execute(
@@ -136,7 +137,7 @@ def snapshot(store: Store, now: float) -> Snapshot:
         created_s=grid.created_s,
         states=states,
         regions=tuple(_region(store, name, now) for name in names),
-        money=store.money(now),
+        money=store.costs.money(now),
         budget_usd=grid.rules.max_cost,
         prices=tuple(row[0] for row in versions),
         blocks=_blocks(store, now),
@@ -153,7 +154,7 @@ def snapshot(store: Store, now: float) -> Snapshot:
 
 
 def _region(store: Store, region: str, now: float) -> RegionView:
-    execute = store.database.connection.execute
+    execute = store.database.execute
     still, ended = (
         execute(
             f"SELECT {name}, count(*), sum(interruptions) FROM attempt WHERE region = ? "
@@ -177,7 +178,7 @@ def _region(store: Store, region: str, now: float) -> RegionView:
         instances=sum(instances.values()),
         interruptions=sum(times for *_, times in (*still, *ended)),
         gpus=sum(gpu_count(name) * count for name, count in instances.items()),
-        money=store.money(now, region),
+        money=store.costs.money(now, region),
         rate=_rate(store, now, region),
         closed_until_s=None if closed is None else closed[0],
         reason="" if closed is None else closed[1],
@@ -185,7 +186,7 @@ def _region(store: Store, region: str, now: float) -> RegionView:
 
 
 def _rate(store: Store, now: float, region: str | None = None) -> float | None:
-    row = store.database.connection.execute(
+    row = store.database.execute(
         "SELECT sum(rate.value) FROM rate JOIN attempt ON attempt.name = rate.attempt WHERE "
         "attempt.state = 'running' AND rate.at_s > ?1 AND (?2 IS NULL OR attempt.region = ?2)",
         (now - STALE_S, region),
@@ -194,7 +195,7 @@ def _rate(store: Store, now: float, region: str | None = None) -> float | None:
 
 
 def _blocks(store: Store, now: float) -> tuple[Block, ...]:
-    rows = store.database.connection.execute(
+    rows = store.database.execute(
         "SELECT region, instance_type, spot, until_s, reason FROM block WHERE until_s > ? "
         "ORDER BY until_s LIMIT ?",
         (now, MAX_BLOCKS),
@@ -211,7 +212,7 @@ def _blocks(store: Store, now: float) -> tuple[Block, ...]:
 def _reasons(store: Store) -> tuple[tuple[str, int], ...]:
     ended = [state.value for state in RowState if state.is_final and state is not RowState.DONE]
     marks = ", ".join("?" * len(ended))
-    rows = store.database.connection.execute(
+    rows = store.database.execute(
         # By the first line: the tracebacks below it have paths of their own jobs.
         f"SELECT min(reason), count(*) FROM task WHERE state IN ({marks}) GROUP BY substr(reason, "
         "1, instr(reason || char(10), char(10))) ORDER BY 2 DESC, 1 LIMIT ?",
@@ -222,7 +223,7 @@ def _reasons(store: Store) -> tuple[tuple[str, int], ...]:
 
 def _curve(store: Store, done: int, created_s: float) -> tuple[tuple[float, int], ...]:
     """Return times and the number of rows done by then, thinned out to about ``POINTS``."""
-    rows = store.database.connection.execute(
+    rows = store.database.execute(
         "SELECT at_s, number FROM (SELECT at_s, row_number() OVER (ORDER BY seq) AS number, "
         "count(*) OVER () AS most FROM event WHERE now = 'done' AND task IS NOT NULL) "
         "WHERE number % ? = 0 OR number IN (1, most)",
@@ -232,7 +233,7 @@ def _curve(store: Store, done: int, created_s: float) -> tuple[tuple[float, int]
 
 
 def _pace(store: Store, now: float, *, is_over: bool) -> float | None:
-    execute = store.database.connection.execute
+    execute = store.database.execute
     if is_over:  # its pace does not fall any more
         (last_s,) = execute(
             "SELECT max(at_s) FROM event WHERE now = 'done' AND task IS NOT NULL"

@@ -14,7 +14,7 @@ from raysm.features.grid.conclusion import LANDING_S, refuse
 from raysm.features.grid.endings import ENDINGS, Verdict
 from raysm.features.grid.region import RegionApi, RegionUnavailable
 from raysm.features.grid.row import RowState
-from raysm.features.grid.store import Store
+from raysm.features.grid.store.store import Store
 from raysm.features.grid.sweep import Sweep
 
 REPEAT_STOP_S = 120.0
@@ -24,9 +24,9 @@ save its work."""
 
 def mark_all_to_stop(store: Store, now: float) -> None:
     with store.database.transaction("wishes"):
-        store.mark_all_to_stop()
-        for record in list(store.rows(RowState.WAITING)):
-            store.move_row(
+        store.attempts.mark_all_to_stop()
+        for record in list(store.rows.all(RowState.WAITING)):
+            store.rows.move(
                 record.row.key,
                 RowState.WAITING,
                 RowState.STOPPED,
@@ -43,8 +43,10 @@ def mark_overdue_to_stop(store: Store, sweeps: Iterable[Sweep], now: float) -> N
         text = f"no instances for {patience_s:.0f} s"
         with store.database.transaction("impatient"):
             for attempt in late:
-                store.move(attempt, now, wish="patience")
-                store.log(now, "", "stopping", text, row_key=attempt.row_key, attempt=attempt.name)
+                store.attempts.move(attempt, now, wish="patience")
+                store.events.add(
+                    now, "", "stopping", text, row_key=attempt.row_key, attempt=attempt.name
+                )
 
 
 def ask_to_stop(store: Store, api: RegionApi, now: float) -> float | None:
@@ -70,17 +72,17 @@ def ask_to_stop(store: Store, api: RegionApi, now: float) -> float | None:
             except ServiceError:
                 continue
             with store.database.transaction("stray asked"):
-                store.change_orphan(name, asked_s=now)
+                store.orphans.change(name, asked_s=now)
 
     due = (
         each
-        for each in store.unwanted()
+        for each in store.attempts.to_stop()
         if each.asked_s is None or not 0 <= now - each.asked_s < REPEAT_STOP_S
     )
     api.for_each_region(due, operator.attrgetter("region"), ask_all)
     # Ask again after a while: a Stop may be lost, or arrive before the service knows the job.
     api.for_each_region(
-        store.orphans_to_stop(now - REPEAT_STOP_S), operator.itemgetter(0), ask_orphans
+        store.orphans.to_stop(now - REPEAT_STOP_S), operator.itemgetter(0), ask_orphans
     )
     return min(waits, default=None)
 
@@ -101,7 +103,7 @@ def _ask(store: Store, api: RegionApi, attempt: Attempt, now: float) -> None:
         # The service refuses to stop a job that has ended; the sweep finds its end.
         pass
     with store.database.transaction("asked"):
-        store.move(attempt, now, asked_s=now)
+        store.attempts.move(attempt, now, asked_s=now)
 
 
 def _landed_s(attempt: Attempt) -> float:
@@ -116,7 +118,7 @@ def _end_unsent(store: Store, attempt: Attempt, verdict: Verdict, now: float) ->
 
 def removed_regions_in_use(store: Store, regions: Iterable[str], now: float) -> list[str]:
     chosen = set(regions)
-    return [region for region in store.used_regions(now) if region not in chosen]
+    return [region for region in store.orphans.used_regions(now) if region not in chosen]
 
 
 def take_back(store: Store, api: RegionApi, removed: Collection[str], now: float) -> float | None:
@@ -124,7 +126,7 @@ def take_back(store: Store, api: RegionApi, removed: Collection[str], now: float
     moments: list[float] = []
     # Attempts that are marked to be stopped end when they are stopped.
     for attempt in (
-        each for each in store.unanswered_attempts() if each.region in removed and not each.wish
+        each for each in store.attempts.unanswered() if each.region in removed and not each.wish
     ):
         landed_s = _landed_s(attempt)
         if now <= landed_s:
@@ -147,7 +149,7 @@ def _is_unknown(api: RegionApi, attempt: Attempt, now: float) -> bool:
 
 def unanswered_note(store: Store, region: str, reason: str) -> str:
     """Return why it matters that a removed region does not answer, and what the user can do."""
-    number = store.open_count(region)
+    number = store.attempts.open_count(region)
     jobs = "1 job" if number == 1 else f"{number:,} jobs"
     return (
         f"{reason}; the region was removed from the grid, which stays open until the region says "

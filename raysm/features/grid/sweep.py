@@ -28,7 +28,8 @@ from raysm.features.grid.conclusion import (
 )
 from raysm.features.grid.endings import ENDINGS, Verdict, classify_end
 from raysm.features.grid.region import RATES_PAGE, Listed, Page, RegionApi, RegionUnavailable
-from raysm.features.grid.store import ENDED, Store
+from raysm.features.grid.store.attempts import ENDED
+from raysm.features.grid.store.store import Store
 
 PAUSE_S = 10.0
 """Seconds from the start of a sweep to the start of the next."""
@@ -95,7 +96,7 @@ class Sweep:
         """Return when the sweep has work to do; None until a job is sent."""
         if self._changed or self._in_progress:
             return max(now, self._rests_until_s)
-        return self._due_s if self._store.oldest_s(self.region, now) is not None else None
+        return self._due_s if self._store.orphans.oldest_s(self.region, now) is not None else None
 
     def waiting(self, longer_s: float, now: float) -> list[Attempt]:
         """Return the attempts that have waited for their instances for longer than ``longer_s``.
@@ -103,7 +104,7 @@ class Sweep:
         Only a complete sweep counts: instances may have started while a laptop slept or the region
         did not answer.
         """
-        late = self._store.pending_since(self.region, min(now, self._whole_s) - longer_s)
+        late = self._store.attempts.pending_since(self.region, min(now, self._whole_s) - longer_s)
         return [attempt for attempt in late if attempt.name not in self._changed]
 
     def rest(self, now: float) -> None:
@@ -118,7 +119,7 @@ class Sweep:
         if (
             not self._in_progress
             and self._is_due(now)
-            and self._store.oldest_s(self.region, now) is not None
+            and self._store.orphans.oldest_s(self.region, now) is not None
         ):
             self._begin(now)
         while self._in_progress and self._read_page(now):
@@ -140,21 +141,21 @@ class Sweep:
         self._token = None
         self._due_s = now + self._pause_s
         self._begun_s = now
-        attempts = self._store.seen_and_sent_times(self.region)
+        attempts = self._store.attempts.seen_and_sent_times(self.region)
         self._seen = {name: seen for name, (seen, _) in attempts.items()}
         self._unlisted = {name: sent_s for name, (_, sent_s) in attempts.items()}
-        self._unlisted |= self._store.open_orphans(self.region)
+        self._unlisted |= self._store.orphans.open(self.region)
         # If an orphaned job may exist, List is read on by MARGIN_S, since it may be older than all
         # open jobs. Otherwise reading stops with the last open job, which saves a page for jobs of
         # three minutes.
-        self._is_thorough = not self._swept or self._store.is_doubtful(self.region, now)
+        self._is_thorough = not self._swept or self._store.orphans.may_exist_in(self.region, now)
         self._swept += 1
 
     def _read_page(self, now: float) -> bool:
         """Read one page of List; return False if the token bucket is empty."""
         prefix = self._store.grid().prefix
         token = self._token
-        since = self._store.oldest_s(self.region, now)
+        since = self._store.orphans.oldest_s(self.region, now)
         try:
             page: Page = self._api.call(
                 self.region, "list", now, lambda region: region.page(prefix, token)
@@ -174,7 +175,9 @@ class Sweep:
             ]
             known = [(self._seen.get(each.name), self._changed.get(each.name)) for each in own]
             changed = [each for each, seen in zip(own, known, strict=True) if each.seen not in seen]
-            states = self._store.seen_of([listed.name for listed in changed]) if changed else {}
+            states = (
+                self._store.attempts.seen_of([listed.name for listed in changed]) if changed else {}
+            )
             for listed in changed:
                 self._compare(listed, states.get(listed.name), now)
         for listed in page.jobs:
@@ -202,10 +205,10 @@ class Sweep:
                 self._changed[listed.name] = listed.seen
         else:
             # The job has no open attempt: its Create was carried out late, or its store was lost.
-            row = self._store.orphan_row(listed.name)
+            row = self._store.orphans.find(listed.name)
             if row is None:
                 self._store.add_orphan(
-                    listed.name, self.region, self._store.attempt(listed.name), now
+                    listed.name, self.region, self._store.attempts.find(listed.name), now
                 )
             if (row is None or row["ended_s"] is None) and listed.status.is_terminal:
                 self._changed[listed.name] = listed.seen
@@ -220,7 +223,7 @@ class Sweep:
         if not calls:
             return False
         answers: dict[str, Description | JobNotFound] = {}
-        attempts = self._store.attempts_of(names[:calls])
+        attempts = self._store.attempts.named(names[:calls])
         try:
             for name in names[:calls]:
                 answers[name] = self._describe(name, now)
@@ -281,7 +284,7 @@ class Sweep:
         if not isinstance(answer, JobNotFound):
             end_orphan(self._store, name, answer, now)
             return
-        row = self._store.orphan_row(name)
+        row = self._store.orphans.find(name)
         if row is not None and now - row["seen_s"] >= GONE_S:
             end_orphan(self._store, name, None, now)
 
@@ -300,9 +303,9 @@ def apply(
         changes["sent_s"] = now
     changes |= start_times(description)
     changes |= attempt.settled(description.selected_type) | interrupted(description)
-    moved = store.move(attempt, now, **changes)
+    moved = store.attempts.move(attempt, now, **changes)
     if moved.interruptions > attempt.interruptions:
-        store.explain(moved.row_key, interruptions_text(moved), now)
+        store.rows.explain(moved.row_key, interruptions_text(moved), now)
     if moved.started_s is not None and attempt.started_s is None:
         # Record this at the job's start: at its end, hours later, the place may be in a backoff of
         # a later refusal.
@@ -336,12 +339,12 @@ class Gauge:
                     )
                     values.update(self._api.call(region, "metrics", now, call))
 
-        running = self._store.running_jobs()
+        running = self._store.attempts.running_jobs()
         self._api.for_each_region(running, itemgetter(0), ask_all)
         if running:
             with self._store.database.transaction("rates"):
                 # A program that divides by a time of 0 reports NaN.
-                self._store.keep_rates(
+                self._store.rates.keep_all(
                     {name: each for name, each in values.items() if math.isfinite(each)}, now
                 )
 
@@ -355,4 +358,4 @@ def keep_last_rate(store: Store, name: str, description: Description, now: float
         item for item in metrics if item["MetricName"] == metric and math.isfinite(item["Value"])
     ]
     if final:
-        store.keep_rate(name, float(final[-1]["Value"]), now)
+        store.rates.keep(name, float(final[-1]["Value"]), now)

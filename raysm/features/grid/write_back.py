@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from raysm.features.grid.endings import shortened
-from raysm.features.grid.schema import RowRecord
 from raysm.features.grid.sources.databases import Execute, UserDatabase
-from raysm.features.grid.store import Store
+from raysm.features.grid.store.rows import RowRecord
+from raysm.features.grid.store.store import Store
 
 TABLE = "raysm_tasks"
 
@@ -60,13 +60,13 @@ def write_back(store: Store, database: UserDatabase) -> int:
     """
     grid = store.grid().name
     written = 0
-    while noted := store.unwritten(WRITE_BATCH):
+    while noted := store.rows.unwritten(WRITE_BATCH):
         rows = [_row(grid, store, record) for _, record in noted]
         with database.transaction() as execute:
             for row in rows:
                 _put(execute, row)
         # A row that has changed meanwhile has a new number, and stays marked.
-        store.written([(number, record.row.key) for number, record in noted])
+        store.rows.mark_written([(number, record.row.key) for number, record in noted])
         written += len(noted)
     return written
 
@@ -82,7 +82,7 @@ def _put(execute: Execute, row: Mapping[str, Any]) -> None:
 
 
 def _row(grid: str, store: Store, record: RowRecord) -> dict[str, Any]:
-    attempts = store.attempts(record.row.key)
+    attempts = store.attempts.of_row(record.row.key)
     last = attempts[-1] if attempts else None
     # Failed attempts are paid for too, so that the table adds up to the grid's costs.
     costs = [attempt.usd for attempt in attempts if attempt.sent_s is not None]

@@ -6,7 +6,7 @@ import pytest
 
 from raysm.cli.main import main
 from raysm.features.grid.quotas_command import in_use_here
-from raysm.features.grid.store import path_of
+from raysm.features.grid.store.store import path_of
 from tests.support.embedded_grids import embedded
 from tests.support.grids import Bench
 from tests.support.homes import in_home
@@ -104,7 +104,7 @@ def test_what_grids_of_this_machine_have_open_is_in_use(tmp_path):
         bench = Bench(path_of("g").parent, rows=3)
         assert in_use_here() == {}
         bench.step()
-        assert sum(in_use_here().values()) == bench.store.open_count() > 0
+        assert sum(in_use_here().values()) == bench.store.attempts.open_count() > 0
         bench.store.close()
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from raysm.features.grid.rules import Rules
-from raysm.features.grid.store import Store
+from raysm.features.grid.store.store import Store
 from tests.support.memory_folder import tmp_path
 
 __all__ = ["store", "tmp_path"]

@@ -68,12 +68,12 @@ def test_a_service_error_blocks_from_the_second_in_a_row(store, buckets):
 
 
 def test_a_quota_is_learned_with_what_others_use_of_it(store, buckets):
-    store.insert(attempt(name="ours", row_key="other", count=1))
+    store.attempts.insert(attempt(name="ours", row_key="other", count=1))
     words = (
         "service limit 'ml.m5.large for training job usage' is 4 Instances, with current utilization of 3 Instances "
         "and a request delta of 2 Instances"
     )
-    store.insert(attempt())
+    store.attempts.insert(attempt())
     learn_quota(store, attempt(), words, 5.0)
     assert read_market(store, buckets, [], 5.0).quotas == {
         PLACE: Quota(limit=4, used_by_others=2, source="error")
@@ -95,7 +95,7 @@ def held(store, buckets):
 
 
 def running(store, name, count=1):
-    store.insert(attempt(name=name, row_key=name, count=count, state=AttemptState.RUNNING))
+    store.attempts.insert(attempt(name=name, row_key=name, count=count, state=AttemptState.RUNNING))
 
 
 def test_a_refusal_tells_how_much_a_place_has_for_the_grid_and_a_start_that_it_has_more(
@@ -113,13 +113,13 @@ def test_a_refusal_tells_how_much_a_place_has_for_the_grid_and_a_start_that_it_h
 def test_a_refused_request_for_more_does_not_lower_what_a_place_has(store, buckets):
     running(store, "a", 4)
     record_refusal(store, attempt(), NO_CAPACITY, 0.0)
-    (running_one,) = store.open_attempts()
-    store.move(running_one, 1.0, state=AttemptState.ENDED)
-    store.insert(attempt(name="b", row_key="b", count=3, state=AttemptState.PENDING))
+    (running_one,) = store.attempts.open()
+    store.attempts.move(running_one, 1.0, state=AttemptState.ENDED)
+    store.attempts.insert(attempt(name="b", row_key="b", count=3, state=AttemptState.PENDING))
     record_refusal(store, attempt(), NO_CAPACITY, 1.0)
     assert held(store, buckets) == 4
     # It had four, and now refuses one of two.
-    store.move(store.attempt("b"), 2.0, state=AttemptState.ENDED)
+    store.attempts.move(store.attempts.find("b"), 2.0, state=AttemptState.ENDED)
     record_refusal(store, attempt(), NO_CAPACITY, 2.0)
     assert held(store, buckets) == 0
 

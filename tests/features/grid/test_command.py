@@ -16,7 +16,7 @@ from raysm.features.grid.batch_job.controller_job import ControllerJob
 from raysm.features.grid.command import controller_of, follow, request_of
 from raysm.features.grid.row import Row, RowState
 from raysm.features.grid.rules import Rules
-from raysm.features.grid.store import Store, path_of
+from raysm.features.grid.store.store import Store, path_of
 from tests.support.homes import in_home
 
 ARRAY_PLACES = ["--instance-type", "ml.g5.xlarge"]
@@ -106,7 +106,7 @@ class HandRunning:
     def run(self, sleep):
         with self.store.database.transaction("test", fenced=False):
             reason = "exit code: 1\nTraceback (most recent call last)\nexit code: 1"
-            self.store.move_row("b[0]", RowState.WAITING, RowState.FAILED, 2.0, reason=reason)
+            self.store.rows.move("b[0]", RowState.WAITING, RowState.FAILED, 2.0, reason=reason)
         sleep(0.0)
 
 
@@ -116,7 +116,7 @@ def store(tmp_path):
     store.make("g", rules=Rules(), now=0)
     store.add([Row(key="a"), Row(key="b[0]", position=1)])
     with store.database.transaction("test", fenced=False):
-        store.move_row("a", RowState.WAITING, RowState.DONE, 1.0)
+        store.rows.move("a", RowState.WAITING, RowState.DONE, 1.0)
     yield store
     store.database.close()
 
@@ -145,8 +145,8 @@ def grid(tmp_path):
             ]
         )
         with store.database.transaction("test", fenced=False):
-            store.move_row("a", RowState.WAITING, RowState.DONE, 1.0)
-            store.move_row("b", RowState.WAITING, RowState.FAILED, 1.0, reason="exit code: 1")
+            store.rows.move("a", RowState.WAITING, RowState.DONE, 1.0)
+            store.rows.move("b", RowState.WAITING, RowState.FAILED, 1.0, reason="exit code: 1")
         yield store
         store.database.close()
 
@@ -214,7 +214,7 @@ def test_what_is_done_is_said_as_json_too(grid, tmp_path, argv, values, capsys):
 
 
 def test_a_grid_that_is_over_is_watched_once(grid, capsys):
-    grid.change_grid("closed", 2.0, fenced=False)
+    grid.change_state("closed", 2.0, fenced=False)
     assert main(["grid", "watch", "drives"]) == 0
     assert capsys.readouterr().out.count("grid drives: closed") == 1
     assert main(["grid", "watch", "drives", "--json"]) == 0

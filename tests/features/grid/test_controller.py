@@ -16,7 +16,7 @@ from raysm.features.grid.market import Offer, Place, Quota
 from raysm.features.grid.placement import Forecast, Placement
 from raysm.features.grid.row import Row
 from raysm.features.grid.rules import Rules
-from raysm.features.grid.store import Store
+from raysm.features.grid.store.store import Store
 from tests.support.budgets import USER, budget_used
 from tests.support.grid_world import LOST, Behaviour
 from tests.support.grids import FAST, TYPE, Bench, Killed
@@ -106,7 +106,7 @@ def test_two_rows_whose_keys_have_one_hash_run_as_two_jobs(tmp_path):
     bench.run()
     bench.judge()
     assert bench.states() == {"done": 2}
-    assert len({attempt.name for attempt in bench.store.attempts()}) == 2
+    assert len({attempt.name for attempt in bench.store.attempts.all()}) == 2
 
 
 def test_a_failed_row_is_tried_again_as_often_as_the_rules_say(tmp_path):
@@ -119,8 +119,8 @@ def test_a_failed_row_is_tried_again_as_often_as_the_rules_say(tmp_path):
     bench.run()
     bench.judge()
     assert bench.states() == {"done": 1, "failed": 1}
-    assert [attempt.ending for attempt in bench.store.attempts("row-1")] == ["USER"] * 3
-    reason = bench.store.row("row-1").reason
+    assert [attempt.ending for attempt in bench.store.attempts.of_row("row-1")] == ["USER"] * 3
+    reason = bench.store.rows.get("row-1").reason
     assert reason.startswith(USER)
     assert "its retries are used up" in reason
     assert "raysm grid retry" in reason
@@ -133,7 +133,7 @@ def test_a_job_that_waits_too_long_for_its_instances_is_taken_elsewhere(tmp_path
     bench.judge()
     assert bench.states() == {"done": 2}
     assert took_s < 600 + 840 + 200
-    assert {attempt.ending for attempt in bench.store.attempts()} == {"CAPACITY", "OK"}
+    assert {attempt.ending for attempt in bench.store.attempts.all()} == {"CAPACITY", "OK"}
 
 
 def test_a_job_whose_create_was_not_answered_is_taken_elsewhere_too_if_it_waits_too_long(tmp_path):
@@ -161,9 +161,9 @@ def test_jobs_that_began_while_nobody_looked_are_not_stopped_as_those_that_wait(
     bench.regions["us-east-1"].behaviour.silent = ((bench.clock.now, bench.clock.now + silent_s),)
     if is_new:
         bench.open()
-    while {attempt.state for attempt in bench.store.open_attempts()} != {AttemptState.RUNNING}:
+    while {attempt.state for attempt in bench.store.attempts.open()} != {AttemptState.RUNNING}:
         bench.step()
-    assert [attempt.wish for attempt in bench.store.attempts()] == [""] * 12
+    assert [attempt.wish for attempt in bench.store.attempts.all()] == [""] * 12
 
 
 def test_a_quota_that_a_refusal_names_is_learned_and_never_exceeded_again(tmp_path):
@@ -173,7 +173,7 @@ def test_a_quota_that_a_refusal_names_is_learned_and_never_exceeded_again(tmp_pa
     bench.run()
     bench.judge()
     assert bench.states() == {"done": 20}
-    refused = [attempt for attempt in bench.store.attempts() if attempt.ending == "QUOTA"]
+    refused = [attempt for attempt in bench.store.attempts.all() if attempt.ending == "QUOTA"]
     # All of the first step were sent before the first refusal came back; of later ones none.
     assert {attempt.intended_s for attempt in refused} == {
         min(attempt.intended_s for attempt in refused)
@@ -218,7 +218,9 @@ def test_first_jobs_that_lose_their_instances_do_not_pause_the_grid(tmp_path):
         run_s=30, fails={"share:1": "InsufficientInstanceCapacity: the instances were taken back"}
     )
     bench = Bench(tmp_path, rows=3, regions={"us-east-1": region}, rules=Rules(brake=3))
-    bench.run_until(lambda: sum(each.ending == "CAPACITY" for each in bench.store.attempts()) > 3)
+    bench.run_until(
+        lambda: sum(each.ending == "CAPACITY" for each in bench.store.attempts.all()) > 3
+    )
     assert bench.store.grid().state == "open"
 
 
@@ -233,7 +235,7 @@ def test_a_stopped_grid_stops_all_jobs_at_the_buckets_rate_and_starts_none(tmp_p
     for _ in range(3):
         bench.step()
     created = sum(region.calls["create"] for region in bench.regions.values())
-    bench.store.change_grid("stopping", bench.clock.now, fenced=False)
+    bench.store.change_state("stopping", bench.clock.now, fenced=False)
     took_s = bench.run()
     bench.judge()
     assert sum(region.calls["create"] for region in bench.regions.values()) == created
@@ -245,7 +247,7 @@ def test_what_runs_out_of_time_goes_on_in_the_region_of_its_checkpoints(tmp_path
     bench = Bench(tmp_path, rows=1)
     store = bench.store
     bench.step()
-    (attempt,) = store.open_attempts()
+    (attempt,) = store.attempts.open()
     with store.database.transaction("end"):
         conclude(
             store,
@@ -264,7 +266,7 @@ def test_what_runs_out_of_time_goes_on_in_the_region_of_its_checkpoints(tmp_path
     store.database.fence = 0
     bench.clock.now += 31
     bench.step()
-    assert store.attempts()[-1].region == "us-east-1"
+    assert store.attempts.all()[-1].region == "us-east-1"
 
 
 @pytest.mark.parametrize(
@@ -285,7 +287,7 @@ def test_a_row_has_as_many_instances_as_it_asks_for_and_the_budget_counts_them(t
     bench.store.change_rules(dataclasses.replace(bench.rules, max_cost=9.0))
     bench.store.go_on(bench.clock.now)
     bench.run()
-    assert [attempt.count for attempt in bench.store.attempts()] == [4]
+    assert [attempt.count for attempt in bench.store.attempts.all()] == [4]
 
 
 def test_a_budget_that_is_used_up_pauses_the_grid_and_says_so(tmp_path):
@@ -364,7 +366,7 @@ def test_a_job_in_a_region_that_was_taken_out_is_followed_to_its_end_and_the_gri
     bench.judge()
     assert bench.states() == {"done": 1}
     assert bench.store.grid().state == "closed"
-    assert [attempt.region for attempt in bench.store.attempts()] == [LEFT]
+    assert [attempt.region for attempt in bench.store.attempts.all()] == [LEFT]
 
 
 def test_what_was_intended_there_and_never_sent_goes_elsewhere_once_nothing_can_land_any_more(
@@ -372,7 +374,7 @@ def test_what_was_intended_there_and_never_sent_goes_elsewhere_once_nothing_can_
 ):
     bench = bench_of(tmp_path, Behaviour(refusal=LOST))
     bench.step()
-    assert bench.store.open_attempts()[0].state is AttemptState.MAYBE
+    assert bench.store.attempts.open()[0].state is AttemptState.MAYBE
     began_s = bench.clock.now
     bench.leave(LEFT)
     bench.regions[LEFT].behaviour.refusal = None
@@ -380,7 +382,7 @@ def test_what_was_intended_there_and_never_sent_goes_elsewhere_once_nothing_can_
     bench.judge()
     assert bench.states() == {"done": 1}
     assert bench.regions[LEFT].lives == {}
-    first, second = bench.store.attempts("row-0")
+    first, second = bench.store.attempts.of_row("row-0")
     assert (first.ending, second.region) == ("LEFT", KEPT)
     assert second.intended_s - began_s > 119
 
@@ -422,7 +424,7 @@ def test_a_region_that_was_taken_out_and_does_not_answer_is_asked_for_one_job_in
     with pytest.raises(Killed):
         bench.step()
     bench.kill = lambda point: None
-    assert [attempt.region for attempt in bench.store.attempts()].count(LEFT) > 1
+    assert [attempt.region for attempt in bench.store.attempts.all()].count(LEFT) > 1
     bench.leave(LEFT)
     bench.clock.now += 600
     bench.regions[LEFT].behaviour.silent = ((0, bench.clock.now + 60),)
@@ -438,10 +440,10 @@ def test_an_attempt_that_was_never_sent_ends_once_nothing_can_land_any_more(tmp_
     bench = Bench(tmp_path, rows=1, regions={"us-east-1": Behaviour(refusal=LOST)})
     bench.step()
     began_s = bench.clock.now
-    bench.store.change_grid("stopping", began_s, fenced=False)
-    while bench.store.open_attempts():
+    bench.store.change_state("stopping", began_s, fenced=False)
+    while bench.store.attempts.open():
         bench.step()
     assert bench.clock.now - began_s > 119
-    assert bench.store.attempts()[0].ending == "STOPPED"
+    assert bench.store.attempts.all()[0].ending == "STOPPED"
     bench.run()
     assert bench.states() == {"stopped": 1}

@@ -26,7 +26,7 @@ from raysm.features.grid.placement import Placement
 from raysm.features.grid.row import RETRYABLE_STATES, Row, RowState
 from raysm.features.grid.rules import Rules
 from raysm.features.grid.running import Running
-from raysm.features.grid.store import Store
+from raysm.features.grid.store.store import Store
 from tests.support.budgets import USER
 from tests.support.grid_world import Behaviour
 from tests.support.grids import TYPE, Bench
@@ -64,13 +64,13 @@ def test_rows_that_may_go_nowhere_else_are_given_up_together_with_the_words_of_t
     took_s = bench.run()
     assert bench.states() == {"failed": 40}
     assert HOUR_S < took_s < 3 * HOUR_S
-    assert {record.reason for record in bench.store.rows("failed")} == {
+    assert {record.reason for record in bench.store.rows.all("failed")} == {
         "given up: for 1 h no place took a job (ml.m5.large in full: CapacityError: Unable to provision requested ML "
         "compute capacity. Please retry.); give more types or regions, or wait"
     }
     # One an hour at most asks whether there is any: each is a call of a rate that all grids of the
     # account share.
-    assert len(bench.store.attempts()) < 60
+    assert len(bench.store.attempts.all()) < 60
 
 
 def test_a_row_whose_instances_are_taken_away_each_time_is_not_paid_for_without_end(tmp_path):
@@ -79,10 +79,10 @@ def test_a_row_whose_instances_are_taken_away_each_time_is_not_paid_for_without_
     bench = Bench(tmp_path, regions={"fickle": Behaviour(fails=taken)}, rows=rows_in("fickle", 2))
     bench.run()
     assert bench.states() == {"done": 1, "failed": 1}
-    assert len(bench.store.attempts("row-0")) == ENDINGS["CAPACITY"].max_started == 8
+    assert len(bench.store.attempts.of_row("row-0")) == ENDINGS["CAPACITY"].max_started == 8
     assert (
         "8 jobs ended like this after their instances had started"
-        in bench.store.row("row-0").reason
+        in bench.store.rows.get("row-0").reason
     )
 
 
@@ -95,7 +95,7 @@ def test_of_a_row_that_was_asked_for_again_the_jobs_before_do_not_count(tmp_path
     assert bench.store.requeue(["failed"], bench.clock.now) == 1
     bench.run()
     assert bench.states() == {"failed": 1}
-    assert len(bench.store.attempts("row-0")) == 16
+    assert len(bench.store.attempts.of_row("row-0")) == 16
     fickle.fails.clear()
     bench.store.requeue(["failed"], bench.clock.now)
     bench.run()
@@ -113,17 +113,17 @@ def test_credentials_that_are_refused_for_long_end_a_grid(tmp_path):
     took_s = bench.run()
     assert bench.states() == {"failed": 8}
     assert took_s < 3 * HOUR_S
-    assert "not authorized" in bench.store.row("row-7").reason
+    assert "not authorized" in bench.store.rows.get("row-7").reason
 
 
 def test_a_laptop_that_slept_for_days_gives_nothing_up_for_it(tmp_path):
     bench = Bench(
         tmp_path, regions={"full": Behaviour(capacity=0)}, rows=rows_in("full", 4), rules=PATIENT
     )
-    while len(bench.store.attempts()) < 6:
+    while len(bench.store.attempts.all()) < 6:
         bench.step()
     bench.clock.now += 3 * DAY_S
-    while len(bench.store.attempts()) < 9:
+    while len(bench.store.attempts.all()) < 9:
         bench.step()
     assert "failed" not in bench.states()
 
@@ -211,7 +211,7 @@ def test_no_row_waits_where_nothing_will_ever_change(tmp_path, seed):
         if not bench.step():
             break
         if wishes.get(step) == "stopping":
-            bench.store.change_grid("stopping", bench.clock.now, fenced=False)
+            bench.store.change_state("stopping", bench.clock.now, fenced=False)
         elif wishes.get(step) == "again":
             bench.store.requeue(["failed", "stopped"], bench.clock.now)
     bench.run(most_s=4 * DAY_S)
@@ -225,7 +225,9 @@ def test_no_row_waits_where_nothing_will_ever_change(tmp_path, seed):
         and grid.why
     )
     assert all(
-        record.reason for state in ("failed", "impossible") for record in bench.store.rows(state)
+        record.reason
+        for state in ("failed", "impossible")
+        for record in bench.store.rows.all(state)
     )
     bench.judge(ended=grid.state == "closed")
     if rules.max_cost is not None:
@@ -416,18 +418,20 @@ def attempt(**changes):
 )
 def test_what_is_not_known_is_counted_as_unknown(store, unknown):
     settle(store, attempt(**unknown))
-    assert (store.money(0).spent_usd, store.money(0).unpriced) == (0, 1)
+    assert (store.costs.money(0).spent_usd, store.costs.money(0).unpriced) == (0, 1)
 
 
 def test_a_refused_one_that_may_still_land_is_at_stake_until_it_cannot(store):
-    store.insert(attempt(state=AttemptState.ENDED, max_runtime_s=3_600, watch_s=900.0))
-    assert store.money(899).at_stake_usd == pytest.approx(72.0 + STOP_GRACE_S * 2 * 36.0 / 3600)
-    assert store.money(901).at_stake_usd == 0
+    store.attempts.insert(attempt(state=AttemptState.ENDED, max_runtime_s=3_600, watch_s=900.0))
+    assert store.costs.money(899).at_stake_usd == pytest.approx(
+        72.0 + STOP_GRACE_S * 2 * 36.0 / 3600
+    )
+    assert store.costs.money(901).at_stake_usd == 0
 
 
 def test_work_that_an_interruption_took_away_is_counted_beside_and_no_waste(store):
     settle(store, attempt(billable_s=100.0, training_s=400.0, interruptions=1, interrupted_s=100.0))
-    counted = store.money(0)
+    counted = store.costs.money(0)
     assert (counted.spent_usd, counted.wasted_usd, counted.again_usd) == (
         pytest.approx(2.0),
         0,
@@ -435,7 +439,7 @@ def test_work_that_an_interruption_took_away_is_counted_beside_and_no_waste(stor
     )
     # What brought nothing at all is waste as a whole, once.
     settle(store, attempt(billable_s=100.0, training_s=400.0, interrupted_s=100.0, ending="USER"))
-    assert (store.money(0).wasted_usd, store.money(0).again_usd) == (
+    assert (store.costs.money(0).wasted_usd, store.costs.money(0).again_usd) == (
         pytest.approx(2.0),
         pytest.approx(0.5),
     )
@@ -449,7 +453,7 @@ def bench(tmp_path):
 
 
 def end(bench, name, now=None, reason="why"):
-    (attempt,) = bench.store.open_attempts()
+    (attempt,) = bench.store.attempts.open()
     with bench.store.database.transaction("end"):
         refuse(
             bench.store,
@@ -457,7 +461,7 @@ def end(bench, name, now=None, reason="why"):
             Verdict(ending=ENDINGS[name], reason=reason),
             now or bench.clock.now,
         )
-    return bench.store.row("row-0")
+    return bench.store.rows.get("row-0")
 
 
 def test_a_wish_to_stop_is_not_answered_by_another_try(bench):
@@ -477,8 +481,8 @@ def test_an_error_that_the_program_would_raise_again_runs_one_job(tmp_path, reas
     region = Behaviour(start_s=60, run_s=30, fails={"row-0": reason})
     bench = Bench(tmp_path, 1, regions={"us-east-1": region}, rules=Rules(retries=2, brake=0))
     bench.run()
-    assert bench.store.row("row-0").state is RowState.FAILED
-    assert len(bench.store.attempts("row-0")) == jobs
+    assert bench.store.rows.get("row-0").state is RowState.FAILED
+    assert len(bench.store.attempts.of_row("row-0")) == jobs
 
 
 @pytest.mark.parametrize("retries", [0, 2])
@@ -490,11 +494,11 @@ def test_who_mends_the_program_and_tries_again_is_not_stopped_by_the_failures_be
         tmp_path, rows=6, regions={"us-east-1": region}, rules=Rules(brake=3, retries=retries)
     )
     bench.run()
-    assert (bench.store.grid().state, len(bench.store.attempts())) == ("paused", 3)
+    assert (bench.store.grid().state, len(bench.store.attempts.all())) == ("paused", 3)
     bench.store.requeue(RETRYABLE_STATES, bench.clock.now)
     # Not mended after all: the first jobs say so once more.
     bench.run()
-    assert (bench.store.grid().state, len(bench.store.attempts())) == ("paused", 6)
+    assert (bench.store.grid().state, len(bench.store.attempts.all())) == ("paused", 6)
     region.fails.clear()
     bench.store.requeue(RETRYABLE_STATES, bench.clock.now)
     bench.run()
@@ -509,7 +513,7 @@ def test_a_wish_to_stop_that_comes_as_the_grid_is_paused_is_not_lost(tmp_path, r
         # As raysm grid stop does, in a process of its own.
         if point == "before grid paused":
             user = Store(tmp_path / "g.db")
-            user.change_grid("stopping", 0.0, fenced=False)
+            user.change_state("stopping", 0.0, fenced=False)
             user.close()
 
     region = Behaviour(start_s=60, run_s=30, fails={f"row-{number}": USER for number in range(6)})
@@ -554,7 +558,7 @@ def test_a_job_that_completes_although_the_user_stops_the_grid_is_done(tmp_path)
     for region in bench.regions.values():
         # It completes before the Stop takes effect.
         region.stop = lambda name: None
-    bench.store.change_grid("stopping", bench.clock.now, fenced=False)
+    bench.store.change_state("stopping", bench.clock.now, fenced=False)
     bench.run()
     assert bench.states() == {"done": 1, "stopped": 1}
 
@@ -562,7 +566,7 @@ def test_a_job_that_completes_although_the_user_stops_the_grid_is_done(tmp_path)
 def test_a_row_whose_checkpoints_are_in_a_removed_region_says_so(tmp_path):
     bench = Bench(tmp_path, rows=1)
     bench.step()
-    (attempt,) = bench.store.open_attempts()
+    (attempt,) = bench.store.attempts.open()
     with bench.store.database.transaction("end"):
         refuse(
             bench.store,
@@ -573,7 +577,7 @@ def test_a_row_whose_checkpoints_are_in_a_removed_region_says_so(tmp_path):
     bench.leave(attempt.region)
     bench.run()
     assert bench.states() == {"impossible": 1}
-    assert f"its checkpoints are in {attempt.region}" in bench.store.row("row-0").reason
+    assert f"its checkpoints are in {attempt.region}" in bench.store.rows.get("row-0").reason
 
 
 def test_a_paused_grid_is_watched_until_no_orphaned_job_can_appear(tmp_path):

@@ -11,7 +11,6 @@ from raysm.core.client.costs.prices import PriceTable, RegionPrices
 from raysm.core.request import AWS
 from raysm.errors import ServiceError
 from raysm.features.grid.capacity import set_quota
-from raysm.features.grid.database import LeaseLost
 from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.market import Offer, Place, Quota
@@ -20,6 +19,7 @@ from raysm.features.grid.plan import plan_grid
 from raysm.features.grid.row import Row
 from raysm.features.grid.rules import Rules
 from raysm.features.grid.sources.source import source_of
+from raysm.features.grid.store.database import LeaseLost
 from raysm.features.script.request import Script
 from tests.support.grid_world import CAPACITY_ERROR, Behaviour
 from tests.support.grids import TYPE, Bench, Killed
@@ -169,7 +169,7 @@ def run(folder, **options):
 def test_a_region_that_is_down_for_an_hour_ends_no_attempt(tmp_path):
     silent = ((BEGIN + 100, BEGIN + 3_700),)
     bench = run(tmp_path, regions={"us-east-1": Behaviour(silent=silent, run_s=1_000)}, rows=5)
-    assert [attempt.ending for attempt in bench.store.attempts()] == ["OK"] * 5
+    assert [attempt.ending for attempt in bench.store.attempts.all()] == ["OK"] * 5
     assert len(bench.regions["us-east-1"].lives) == 5
 
 
@@ -185,7 +185,7 @@ def test_a_create_that_lands_after_its_refusal_is_stopped_and_counted_as_waste(t
     (landed,) = bench.regions["us-east-1"].lives.values()
     assert landed.asked_s is not None
     assert bench.states() == {"done": 1}
-    assert any(event.now == "stray" for event in bench.store.events())
+    assert any(event.now == "stray" for event in bench.store.events.after())
 
 
 def test_a_job_that_ends_before_its_create_is_answered_is_counted(tmp_path):
@@ -196,7 +196,7 @@ def test_a_job_that_ends_before_its_create_is_answered_is_counted(tmp_path):
     bench.clock.now += 200
     bench.run()
     bench.judge()
-    assert bench.store.money(bench.clock.now).spent_usd > 0
+    assert bench.store.costs.money(bench.clock.now).spent_usd > 0
 
 
 def test_a_row_gets_no_second_job_while_an_orphaned_one_is_stopping(tmp_path):
@@ -211,7 +211,7 @@ def test_a_row_gets_no_second_job_while_an_orphaned_one_is_stopping(tmp_path):
         True
     ]
     bench.judge()
-    assert bench.store.money(bench.clock.now).wasted_usd == pytest.approx(
+    assert bench.store.costs.money(bench.clock.now).wasted_usd == pytest.approx(
         bench.regions["us-east-1"].usd()
     )
 
@@ -249,7 +249,8 @@ def test_credentials_that_expire_close_their_region_and_no_row_fails(tmp_path):
     assert bench.states() == {"done": 4}
     assert len(bench.regions["eu-west-1"].lives) == 4
     assert any(
-        event.now == "closed" and "ExpiredToken" in event.text for event in bench.store.events()
+        event.now == "closed" and "ExpiredToken" in event.text
+        for event in bench.store.events.after()
     )
 
 
@@ -298,7 +299,7 @@ def test_stopped_in_the_midst_of_all_that_nothing_is_sent_any_more(tmp_path, see
     # By another process, which nothing kills.
     chance = bench.kill
     bench.kill = lambda point: None
-    bench.store.change_grid("stopping", stopped_s, fenced=False)
+    bench.store.change_state("stopping", stopped_s, fenced=False)
     bench.kill = chance
     bench.run()
     bench.judge()
@@ -345,7 +346,7 @@ def at_home(count, input_bytes=10**9):
 
 def away(bench):
     """Return how many jobs ran in another region than that of their row's data."""
-    homes = {record.row.key: record.row.region for record in bench.store.rows()}
+    homes = {record.row.key: record.row.region for record in bench.store.rows.all()}
     return sum(
         homes[life.row_key] != name
         for name, region in bench.regions.items()
@@ -398,7 +399,7 @@ def test_the_next_place_is_chosen_within_a_second_of_the_error_that_was_seen(tmp
     # By when its end was seen, which is up to a pause between two looks after it was.
     refused_s = {}
     waits_s = []
-    for event in bench.store.events(limit=10_000):
+    for event in bench.store.events.after(limit=10_000):
         if event.attempt:
             continue
         if (event.was, event.now) == ("placed", "waiting"):
@@ -407,7 +408,7 @@ def test_the_next_place_is_chosen_within_a_second_of_the_error_that_was_seen(tmp
             waits_s.append(event.at_s - refused_s.pop(event.row_key))
     assert len(waits_s) > 10
     assert max(waits_s) <= 1
-    assert {"CAPACITY", "QUOTA"} <= {attempt.ending for attempt in bench.store.attempts()}
+    assert {"CAPACITY", "QUOTA"} <= {attempt.ending for attempt in bench.store.attempts.all()}
 
 
 @pytest.mark.long

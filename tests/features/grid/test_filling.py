@@ -14,7 +14,7 @@ from raysm.features.grid.filling import Template, check_names, fill, preparing, 
 from raysm.features.grid.market import Place
 from raysm.features.grid.row import Row
 from raysm.features.grid.rules import Rules
-from raysm.features.grid.store import Store
+from raysm.features.grid.store.store import Store
 from raysm.features.script.request import Script
 from tests.support.sagemaker import REGION, aws
 

@@ -12,7 +12,7 @@ from raysm.features.grid.grid_request import GridRequest, extend, read_grid_file
 from raysm.features.grid.row import RETRYABLE_STATES, RowState
 from raysm.features.grid.rules import Rules
 from raysm.features.grid.sources.source import source_of
-from raysm.features.grid.store import Store
+from raysm.features.grid.store.store import Store
 from raysm.features.script.request import Script
 
 DRIVES = """
@@ -116,23 +116,23 @@ def joined(tmp_path):
     store = made(tmp_path, source_of([{"key": "a", "lr": 1}]))
     extend(store, source_of([{"key": key, "lr": 0.1} for key in "abcd"]))
     with store.database.transaction("test", fenced=False):
-        store.move_row("b", RowState.WAITING, RowState.FAILED, 1.0, reason="ValueError: no")
-        store.move_row("c", RowState.WAITING, RowState.DONE, 1.0)
-        store.move_row("d", RowState.WAITING, RowState.PLACED, 1.0)
+        store.rows.move("b", RowState.WAITING, RowState.FAILED, 1.0, reason="ValueError: no")
+        store.rows.move("c", RowState.WAITING, RowState.DONE, 1.0)
+        store.rows.move("d", RowState.WAITING, RowState.PLACED, 1.0)
     yield store
     store.close()
 
 
 def values(store):
-    return {record.row.key: record.row.parameters["lr"] for record in store.rows()}
+    return {record.row.key: record.row.parameters["lr"] for record in store.rows.all()}
 
 
 def test_rows_that_are_not_done_take_the_corrected_values_of_the_source(joined):
     assert extend(joined, source_of([{"key": key, "lr": 0.2} for key in "abcd"])) == 0
     assert values(joined) == {"a": 0.2, "b": 0.2, "c": 0.1, "d": 0.1}
     joined.requeue(RETRYABLE_STATES, 2.0)
-    assert joined.row("b").state == "waiting"
-    assert joined.row("b").row.parameters == {"lr": 0.2}
+    assert joined.rows.get("b").state == "waiting"
+    assert joined.rows.get("b").row.parameters == {"lr": 0.2}
 
 
 def test_each_row_that_differs_is_named_with_its_values(joined, caplog):
@@ -151,16 +151,16 @@ def test_a_done_row_says_that_it_differs_until_the_source_agrees_again(joined):
     extend(joined, source_of([{"key": "c", "lr": 0.3}]))
     extend(joined, source_of([{"key": "c", "lr": 0.4}]))
     assert (
-        joined.row("c").reason
+        joined.rows.get("c").reason
         == "differs from the source: lr is 0.1 in the grid and 0.4 in the source"
     )
     extend(joined, source_of([{"key": "c", "lr": 0.1}]))
-    assert joined.row("c").reason == ""
+    assert joined.rows.get("c").reason == ""
 
 
 def test_another_time_limit_changes_nothing_of_a_done_row(joined):
     extend(joined, source_of([{"key": "c", "lr": 0.1, "max_runtime_s": 60}]))
-    assert joined.row("c").reason == ""
+    assert joined.rows.get("c").reason == ""
 
 
 def test_a_row_with_an_open_job_keeps_its_values_and_says_so(joined, caplog):
@@ -173,7 +173,8 @@ def test_the_attempts_with_the_old_values_do_not_count_against_the_corrected_row
         "UPDATE task SET attempts = 3, retries_left = 0 WHERE key = 'a'"
     )
     extend(joined, source_of([{"key": "a", "lr": 0.2}]))
-    assert (joined.row("a").retries_left, joined.row("a").forgiven) == (Rules().retries, 3)
+    record = joined.rows.get("a")
+    assert (record.retries_left, record.forgiven) == (Rules().retries, 3)
 
 
 def test_values_of_columns_named_like_secrets_are_not_printed(joined, caplog):
@@ -189,13 +190,13 @@ def test_a_column_that_was_dropped_since_or_a_misspelled_instance_type_is_said_b
         extend(store, source_of([{"key": "b", "rl": 2}]))
     with pytest.raises(InvalidRequest, match=r"'ml\.g5\.xlrage'"):
         extend(store, source_of([{"key": "b", "lr": 2, "instance_type": "ml.g5.xlrage"}]))
-    assert store.states() == {}
+    assert store.rows.states() == {}
     store.close()
 
 
 def test_a_grid_that_is_being_stopped_takes_no_rows(tmp_path):
     store = made(tmp_path, source_of([{"key": "a", "lr": 1}]))
-    store.change_grid("stopping", 1.0, fenced=False)
+    store.change_state("stopping", 1.0, fenced=False)
     with pytest.raises(InvalidRequest, match="being stopped"):
         extend(store, source_of([{"key": "b", "lr": 2}]))
     store.close()

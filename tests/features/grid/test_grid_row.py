@@ -16,7 +16,7 @@ from raysm.errors import InvalidRequest
 from raysm.features.grid.grid_row import row_result
 from raysm.features.grid.row import Row, RowState
 from raysm.features.grid.rules import Rules
-from raysm.features.grid.store import Store
+from raysm.features.grid.store.store import Store
 from raysm.testing import Answer, FakeSageMaker
 from tests.support.homes import in_home
 
@@ -27,7 +27,7 @@ def test_a_row_that_is_not_done_has_no_result_and_the_error_says_why(tmp_path):
     store.make("g", rules=Rules(), now=0.0)
     store.add([Row(key=key, position=place) for place, key in enumerate("bc")])
     with store.database.transaction("test", fenced=False):
-        store.move_row("b", RowState.WAITING, RowState.FAILED, 1.0, reason="it is broken")
+        store.rows.move("b", RowState.WAITING, RowState.FAILED, 1.0, reason="it is broken")
     for key, message in (("b", "'b'.*it is broken"), ("c", "'c'.*waiting"), ("d", "no row 'd'")):
         with pytest.raises(InvalidRequest, match=message):
             row_result(store, key, service)

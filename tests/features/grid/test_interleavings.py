@@ -10,11 +10,12 @@ import pytest
 
 from raysm.errors import ServiceError
 from raysm.features.grid.conclusion import conclude
-from raysm.features.grid.database import LeaseLost
+from raysm.features.grid.corrections import correct
 from raysm.features.grid.endings import ENDINGS, Verdict
 from raysm.features.grid.row import Row
 from raysm.features.grid.rules import Rules
-from raysm.features.grid.store import Store
+from raysm.features.grid.store.database import LeaseLost
+from raysm.features.grid.store.store import Store
 from tests.support.grid_world import CAPACITY_ERROR, Behaviour
 from tests.support.grids import Bench, Killed
 
@@ -55,11 +56,11 @@ def test_a_row_that_is_corrected_while_it_is_placed_runs_as_it_was_corrected(tmp
             create(row, attempt)
 
         region.create = note
-    recorded = bench.store.row("a").row
-    at(bench, "before intents", lambda: other().correct([replace(recorded, parameters={"lr": 2})]))
+    recorded = bench.store.rows.get("a").row
+    at(bench, "before intents", lambda: correct(other(), [replace(recorded, parameters={"lr": 2})]))
     bench.run()
     assert sent == [{"lr": 2}]
-    assert bench.store.row("a").row.parameters == {"lr": 2}
+    assert bench.store.rows.get("a").row.parameters == {"lr": 2}
     assert bench.states() == {"done": 1}
 
 
@@ -133,7 +134,7 @@ def test_a_job_that_is_made_after_its_lease_was_lost_is_stopped(tmp_path):
     assert bench.states() == {"done": 1}
     (life,) = bench.regions["us-east-1"].lives.values()
     assert life.asked_s is not None
-    assert bench.store.money(bench.clock.now).at_stake_usd > 0
+    assert bench.store.costs.money(bench.clock.now).at_stake_usd > 0
     first.database.close()
 
 
@@ -153,7 +154,7 @@ def test_a_job_that_another_controller_counts_is_not_stopped(tmp_path):
     bench.run()
     bench.judge()
     assert bench.states() == {"done": 1}
-    assert len(bench.store.attempts()) == 1
+    assert len(bench.store.attempts.all()) == 1
 
 
 def test_a_job_that_another_controller_has_counted_to_its_end_is_not_watched_for_ever(tmp_path):
@@ -188,7 +189,7 @@ def test_a_refused_intent_of_a_controller_that_vanished_is_watched(tmp_path):
     bench.clock.now += 31
     bench.open()
     bench.step()
-    (refused,) = [each for each in bench.store.attempts() if each.ending == "QUOTA"]
+    (refused,) = [each for each in bench.store.attempts.all() if each.ending == "QUOTA"]
     assert refused.watch_s > bench.clock.now
 
 
@@ -233,11 +234,11 @@ def test_a_row_that_must_wait_for_its_checkpoints_blocks_no_other_row(tmp_path):
     bench = Bench(tmp_path, rows=10, rules=Rules(brake=0, parallel=1))
     store = bench.store
     bench.step()
-    (attempt,) = store.open_attempts()
+    (attempt,) = store.attempts.open()
     bench.regions[attempt.region].behaviour.fails = {"share:1": CAPACITY_ERROR}
     end_by_time(bench, attempt)
     began_s = bench.clock.now
-    bench.run_until(lambda: store.states().get("done", 0) == 9)
+    bench.run_until(lambda: store.rows.states().get("done", 0) == 9)
     # Each takes a quarter of an hour; the slot is now and then taken by a try of the first row.
     assert bench.clock.now - began_s < 9 * 1800
 
@@ -245,11 +246,11 @@ def test_a_row_that_must_wait_for_its_checkpoints_blocks_no_other_row(tmp_path):
 def test_a_row_stays_with_its_checkpoints_after_its_region_ran_out_of_capacity(tmp_path):
     bench = Bench(tmp_path, rows=1, regions={"us-east-1": Behaviour(), "eu-west-1": Behaviour()})
     bench.step()
-    (attempt,) = bench.store.open_attempts()
+    (attempt,) = bench.store.attempts.open()
     end_by_time(bench, attempt)
     bench.regions[attempt.region].behaviour.fails = {"share:1": CAPACITY_ERROR}
-    bench.run_until(lambda: len(bench.store.attempts()) > 2)
+    bench.run_until(lambda: len(bench.store.attempts.all()) > 2)
     bench.regions[attempt.region].behaviour.fails = {}
     bench.run()
-    assert {each.region for each in bench.store.attempts()} == {attempt.region}
+    assert {each.region for each in bench.store.attempts.all()} == {attempt.region}
     assert bench.states() == {"done": 1}

@@ -13,7 +13,7 @@ from raysm.features.grid.local_grids import (
     read_target,
 )
 from raysm.features.grid.rules import Rules
-from raysm.features.grid.store import Store, folder, path_of
+from raysm.features.grid.store.store import Store, folder, path_of
 from tests.support.homes import in_home
 
 

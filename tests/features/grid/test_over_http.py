@@ -60,17 +60,19 @@ def test_four_regions_at_the_rates_of_aws_each_row_once_and_the_cost_to_the_cent
     # A day: on a slow machine 18 s, which are an hour of the fast clock, may pass before a job has
     # its instances.
     running = grid.run(grid.request(rows_in(REGIONS, 24), retries=1, patience_s=86_400))
-    states = {record.row.key: (record.state, record.row.region) for record in running.store.rows()}
+    states = {
+        record.row.key: (record.state, record.row.region) for record in running.store.rows.all()
+    }
     for key, (state, region) in states.items():
         assert state == ("failed" if region == "us-west-2" else "done"), key
-    attempts = running.store.attempts()
+    attempts = running.store.attempts.all()
     assert {attempt.ending for attempt in attempts} == {"OK", "ERROR"}
     # No second job of any: the simulated failure is a ValueError, which the same program would
     # raise again.
     assert len(attempts) == 18 + 6
     assert all(attempt.region == states[attempt.row_key][1] for attempt in attempts)
     prefix = running.store.grid().prefix
-    assert running.store.money(grid.clock.now()).spent_usd == pytest.approx(
+    assert running.store.costs.money(grid.clock.now()).spent_usd == pytest.approx(
         books(grid, prefix), abs=0.005
     )
     running.close()
@@ -79,12 +81,12 @@ def test_four_regions_at_the_rates_of_aws_each_row_once_and_the_cost_to_the_cent
 def test_a_quota_that_the_region_tells_is_kept_and_its_prices_are_those_of_the_plan(home):
     grid = EmbeddedGrid(home, ("eu-west-1",))
     running = grid.run(grid.request([{"key": "large", "count": 5}, {"key": "small", "count": 2}]))
-    assert {record.row.key: record.state for record in running.store.rows()} == {
+    assert {record.row.key: record.state for record in running.store.rows.all()} == {
         "large": "impossible",
         "small": "done",
     }
-    assert "the quota is 4" in running.store.row("large").reason
-    assert [attempt.usd_per_hour for attempt in running.store.attempts()] == [1.6]
+    assert "the quota is 4" in running.store.rows.get("large").reason
+    assert [attempt.usd_per_hour for attempt in running.store.attempts.all()] == [1.6]
     running.close()
 
 
@@ -109,8 +111,8 @@ def test_the_service_itself_takes_another_type_within_one_job_and_what_was_taken
             home, REGIONS[:1], types=("ml.g5.xlarge", "ml.g6.xlarge", "ml.p4d.24xlarge")
         )
         running = grid.run(grid.request(rows_in(REGIONS[:1], 4), any_type=True, max_cost=100.0))
-        attempts = running.store.attempts()
-        assert running.store.states() == {"done": 4}
+        attempts = running.store.attempts.all()
+        assert running.store.rows.states() == {"done": 4}
         # Not one was lost to a type that there was not enough of.
         assert [attempt.ending for attempt in attempts] == ["OK"] * 4
         prices = {"ml.g5.xlarge": 1.5, "ml.g6.xlarge": 1.8}
@@ -121,7 +123,7 @@ def test_the_service_itself_takes_another_type_within_one_job_and_what_was_taken
         # The quota of the third forbids it.
         assert [each["InstanceType"] for each in sent["InstancePreferences"]] == list(prices)
         books = sum(prices[each.instance_type] * each.billable_s / 3600 for each in attempts)
-        spent = running.store.money(grid.clock.now())
+        spent = running.store.costs.money(grid.clock.now())
         assert (spent.spent_usd, spent.at_stake_usd) == (pytest.approx(books, abs=0.005), 0)
         in_use = running.store.database.connection.execute(
             "SELECT sum(instances) FROM in_use"
@@ -162,7 +164,7 @@ def raysm(*argv):
 def test_another_process_sees_stops_and_takes_up_what_a_killed_one_left(patient_home):
     grid = EmbeddedGrid(patient_home, REGIONS[:2])
     running = grid.open(grid.request(rows_in(REGIONS[:2], 6), limits=Limits(max_runtime_s=86_400)))
-    while not running.store.open_count():
+    while not running.store.attempts.open_count():
         running.clock.sleep(running.step(running.clock.now()) or 0.0)
     # As a killed process leaves it: its lease runs out by itself, on the service's fast clock.
     running.store.database.close()
@@ -171,8 +173,8 @@ def test_another_process_sees_stops_and_takes_up_what_a_killed_one_left(patient_
     code, text = raysm("grid", "stop", "grid")
     assert (code, "stopped" in text) == (0, True), text
     after = grid.run(grid.request(rows_in(REGIONS[:2], 6), limits=Limits(max_runtime_s=86_400)))
-    assert set(after.store.states()) == {"stopped"}
-    names = [attempt.name for attempt in after.store.attempts()]
+    assert set(after.store.rows.states()) == {"stopped"}
+    names = [attempt.name for attempt in after.store.attempts.all()]
     assert len(names) == len(set(names)) <= 6
     prefix = after.store.grid().prefix
     after.close()
@@ -196,9 +198,9 @@ def test_instances_that_really_run_in_two_regions_fail_alone_and_are_done_once(t
         code, text = raysm(*command)
         assert code == 1, text
         with opened("real") as store:
-            assert store.states() == {"done": 3, "failed": 1}
-            assert "the data of this row are broken" in store.row("bad").reason
-            sent = {attempt.row_key: attempt for attempt in store.attempts()}
+            assert store.rows.states() == {"done": 3, "failed": 1}
+            assert "the data of this row are broken" in store.rows.get("bad").reason
+            sent = {attempt.row_key: attempt for attempt in store.attempts.all()}
         grid = EmbeddedGrid(home, REGIONS[:2], kind="process", types=(LOCAL_TYPE,))
         for key, attempt in sent.items():
             text = io.StringIO()
@@ -209,7 +211,7 @@ def test_instances_that_really_run_in_two_regions_fail_alone_and_are_done_once(t
         code, text = raysm(*command)
         assert code == 1, text
         with opened("real") as store:
-            assert [attempt.name for attempt in store.attempts()] == [
+            assert [attempt.name for attempt in store.attempts.all()] == [
                 each.name for each in sent.values()
             ]
         script.write_text(SCRIPT.replace('key == "bad"', "False"))
@@ -218,5 +220,6 @@ def test_instances_that_really_run_in_two_regions_fail_alone_and_are_done_once(t
         code, text = raysm(*command)
         assert code == 0, text
         with opened("real") as store:
-            assert store.states() == {"done": 4}
-            assert [len(store.attempts(key)) for key in ("a", "b", "bad", "c")] == [1, 1, 2, 1]
+            assert store.rows.states() == {"done": 4}
+            numbers = [len(store.attempts.of_row(key)) for key in ("a", "b", "bad", "c")]
+            assert numbers == [1, 1, 2, 1]

@@ -314,12 +314,12 @@ def last_rows(store):
     with store.database.transaction("placed", fenced=False):
         for key, region, sent_s in (("a", EAST, NOW - 600), ("b", WEST, NOW - 9000)):
             place = {"region": region, "instance_type": G5, "count": 1}
-            store.insert(
+            store.attempts.insert(
                 Attempt(
                     row_key=key, number=1, name=key, state=AttemptState.SENT, sent_s=sent_s, **place
                 )
             )
-            store.move_row(key, RowState.WAITING, RowState.PLACED, NOW)
+            store.rows.move(key, RowState.WAITING, RowState.PLACED, NOW)
     return store
 
 
@@ -345,7 +345,7 @@ def test_when_the_open_jobs_of_a_grid_end_is_forecast_from_those_that_are_done(l
         last_rows, NOW
     ).free_s.keys() == {place(EAST)}
     with last_rows.database.transaction("placed", fenced=False):
-        last_rows.move_row("c", RowState.WAITING, RowState.PLACED, NOW)
+        last_rows.rows.move("c", RowState.WAITING, RowState.PLACED, NOW)
     assert forecast_of(one, ended(region=WEST, ended_s=7200.0)).outlook(last_rows, NOW) == Outlook()
 
 
@@ -469,4 +469,4 @@ def test_a_grid_that_has_to_learn_what_there_is_takes_little_longer(tmp_path, se
     assert 1.0 <= took_s / clairvoyant_s(regions, count) <= (1.6 if seed == 10 else 1.2)
     # Of the jobs that are sent few are refused: each is a call of a rate that all grids of the
     # account share.
-    assert len(bench.store.attempts()) <= 8 * count
+    assert len(bench.store.attempts.all()) <= 8 * count

@@ -12,7 +12,6 @@ from raysm.core.protocol.home import Clock
 from raysm.core.request import Limits
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.features.grid.controller import SHORTEST_S
-from raysm.features.grid.database import this_process
 from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.market import Place, Quota
@@ -22,7 +21,8 @@ from raysm.features.grid.running import Running, open_running, stop_grid
 from raysm.features.grid.snapshot import snapshot
 from raysm.features.grid.sources.databases import Query
 from raysm.features.grid.sources.source import source_of
-from raysm.features.grid.store import Store, path_of
+from raysm.features.grid.store.database import this_process
+from raysm.features.grid.store.store import Store, path_of
 from raysm.features.script.request import Script
 from tests.support.homes import in_home
 from tests.support.sagemaker import REGION, aws
@@ -50,7 +50,7 @@ def test_without_a_controller_the_open_jobs_are_stopped_and_named(left):
     done = stop_grid(store, path_of("drives"), lambda target: bench.remote.service)
     assert sorted(done.stopped) == sorted(bench.sent) == sorted(bench.remote.sagemaker.stopped)
     assert (done.open, done.has_controller) == (0, False)
-    assert store.states() == {"stopped": 2}
+    assert store.rows.states() == {"stopped": 2}
     assert store.grid().state == "closed"
 
 
@@ -138,9 +138,9 @@ def bench(remote, home, tmp_path):
 def test_each_row_becomes_a_job_and_the_grid_is_over_when_all_are_done(bench):
     running = bench.open(bench.request(ROWS))
     bench.run(running)
-    assert running.store.states() == {"done": 2}
+    assert running.store.rows.states() == {"done": 2}
     assert len(bench.sent) == 2
-    (first, *_) = running.store.attempts("a")
+    (first, *_) = running.store.attempts.of_row("a")
     assert (first.usd, first.price_version, first.max_runtime_s) == (pytest.approx(1.0), "v1", 3600)
     running.close()
 
@@ -156,7 +156,7 @@ def objects(bench, part):
 def test_what_rows_share_is_uploaded_once_and_a_row_adds_two_small_objects(bench):
     rows = [{"key": f"k{number}", "lr": number / 7} for number in range(12)]
     running = bench.open(bench.request(rows))
-    while running.store.open_count() < len(rows):
+    while running.store.attempts.open_count() < len(rows):
         bench.now += max(running.step(bench.now), 1.0)
     shared = objects(bench, "/shared/")
     own = objects(bench, "/payloads/")
@@ -182,7 +182,7 @@ def test_a_paused_grid_sends_its_other_rows_when_the_user_goes_on(bench):
     second.close()
     third = bench.open(request, goes_on=True)
     bench.run(third)
-    assert third.store.states() == {"done": 1, "failed": 1}
+    assert third.store.rows.states() == {"done": 1, "failed": 1}
     third.close()
 
 
@@ -234,7 +234,9 @@ def test_a_waiting_row_without_a_key_that_was_corrected_is_named(bench, caplog):
     assert caplog.messages == []
     running = bench.open(bench.request([{"lr": 0.1}, {"lr": 0.3}]))
     (old,) = (
-        record.row.key for record in running.store.rows() if record.row.parameters == {"lr": 0.2}
+        record.row.key
+        for record in running.store.rows.all()
+        if record.row.parameters == {"lr": 0.2}
     )
     assert (
         f"1 waiting row of the grid is not in the source any more, and will run: {old};"
@@ -315,7 +317,7 @@ def test_a_grid_whose_jobs_run_goes_on_while_its_database_does_not_answer(bench,
     running, path = written_back
     take_away(path)
     assert running.step(bench.now) is not None
-    assert running.store.states() == {"placed": 1}
+    assert running.store.rows.states() == {"placed": 1}
 
 
 def test_the_last_states_are_written_back_when_the_database_answers_again(bench, away):
@@ -341,4 +343,4 @@ def test_a_grid_whose_last_states_cannot_be_written_back_ends_with_an_error(benc
     running, _ = away
     with pytest.raises(ServiceError, match="raysm_tasks"):
         bench.run(running)
-    assert running.store.states() == {"done": 1}
+    assert running.store.rows.states() == {"done": 1}

@@ -102,18 +102,18 @@ def test_the_same_name_is_sent_again_the_later_the_oftener(tmp_path):
     pauses = []
     while one.clock.now < 1_800_000_000 + 600:
         one.step()
-        (attempt,) = one.store.open_attempts()
+        (attempt,) = one.store.attempts.open()
         pauses.append(attempt.calls)
-    assert {each.name for each in one.store.attempts()} == {attempt.name}
+    assert {each.name for each in one.store.attempts.all()} == {attempt.name}
     assert 5 < pauses[-1] < 15
 
 
 def test_a_refusal_that_follows_a_lost_answer_is_watched(tmp_path):
     one = refusing_bench(tmp_path, LOST)
     one.regions["us-east-1"].behaviour.refusal = ServiceError("no", code="ValidationException")
-    while one.store.open_attempts():
+    while one.store.attempts.open():
         one.step()
-    (attempt,) = one.store.attempts()
+    (attempt,) = one.store.attempts.all()
     assert attempt.watch_s == attempt.ended_s + 900
 
 
@@ -121,10 +121,10 @@ def test_a_refusal_that_follows_a_throttled_call_after_a_lost_answer_is_watched(
     one = refusing_bench(tmp_path, LOST)
     behaviour = one.regions["us-east-1"].behaviour
     behaviour.refusal = THROTTLED
-    one.run_until(lambda: "Rate exceeded" in one.store.attempts()[0].reason)
+    one.run_until(lambda: "Rate exceeded" in one.store.attempts.all()[0].reason)
     behaviour.refusal = ServiceError("no", code="ValidationException")
-    one.run_until(lambda: not one.store.open_attempts())
-    (attempt,) = one.store.attempts()
+    one.run_until(lambda: not one.store.attempts.open())
+    (attempt,) = one.store.attempts.all()
     assert attempt.watch_s == attempt.ended_s + 900
 
 
@@ -147,7 +147,9 @@ def test_of_many_calls_a_crash_has_no_more_made_again_than_are_kept_together(tmp
     one.kill = ends_at_the_second_part
     with pytest.raises(Killed):
         one.step()
-    assert Counter(attempt.state for attempt in one.store.attempts())[AttemptState.SENT] == SENDS
+    assert (
+        Counter(attempt.state for attempt in one.store.attempts.all())[AttemptState.SENT] == SENDS
+    )
     one.kill = lambda point: None
     one.run()
     one.judge()
@@ -165,7 +167,7 @@ def test_once_an_answer_is_lost_the_others_of_a_step_are_not_waited_for(tmp_path
     one.clock.now += 60
     one.step()
     assert one.regions["us-east-1"].calls["create"] == 1
-    (attempt,) = one.store.attempts()
+    (attempt,) = one.store.attempts.all()
     assert attempt.state is AttemptState.MAYBE
     # The rows of the others wait again, and another region could take them.
     assert one.states() == {"placed": 1, "waiting": 3 * SENDS - 1}
@@ -192,7 +194,7 @@ def test_a_stop_that_has_no_effect_is_repeated(tmp_path):
     one = Bench(tmp_path, rows=1, regions={"us-east-1": Behaviour(run_s=50_000)})
     one.step()
     losing_stop(one.regions["us-east-1"])
-    one.store.change_grid("stopping", one.clock.now, fenced=False)
+    one.store.change_state("stopping", one.clock.now, fenced=False)
     one.run(most_s=600)
     assert one.states() == {"stopped": 1}
 
@@ -200,10 +202,10 @@ def test_a_stop_that_has_no_effect_is_repeated(tmp_path):
 def test_a_region_that_does_not_answer_is_asked_for_one_stop_in_each_sweep(tmp_path):
     region = {"us-east-1": Behaviour(run_s=100_000)}
     one = Bench(tmp_path, rows=20, regions=region, rules=Rules(brake=0, parallel=20))
-    one.run_until(lambda: len(one.store.open_attempts()) == 20)
+    one.run_until(lambda: len(one.store.attempts.open()) == 20)
     began_s = one.clock.now
     one.regions["us-east-1"].behaviour.silent = ((began_s, began_s + 600),)
-    one.store.change_grid("stopping", began_s, fenced=False)
+    one.store.change_state("stopping", began_s, fenced=False)
     one.points.clear()
     one.run_until(lambda: one.clock.now > began_s + 500)
     assert 10 <= one.points.count("before stop") <= 60
@@ -239,7 +241,7 @@ def test_a_region_that_is_silent_when_an_orphaned_job_is_stopped_again_ends_no_g
 def test_a_row_that_is_stopped_before_its_create_is_answered_is_not_sent_again(tmp_path):
     one = refusing_bench(tmp_path, LOST)
     region = one.regions["us-east-1"]
-    one.store.change_grid("stopping", one.clock.now, fenced=False)
+    one.store.change_state("stopping", one.clock.now, fenced=False)
     region.behaviour.refusal = None
     one.run()
     assert one.states() == {"stopped": 1}
@@ -259,7 +261,7 @@ def test_a_row_that_is_stopped_and_retried_is_not_sent_while_its_last_create_may
     made = region.calls["create"]
     one.run_until(lambda: region.calls["create"] > made)
     region.behaviour.late = 0
-    one.store.change_grid("stopping", one.clock.now, fenced=False)
+    one.store.change_state("stopping", one.clock.now, fenced=False)
     while one.states() != {"stopped": 1}:
         one.step()
     one.store.requeue(["stopped"], one.clock.now)
@@ -281,7 +283,7 @@ def test_intents_of_a_killed_controller_are_sent_no_faster_than_its_bucket_allow
     one.kill = ends_before_create
     with pytest.raises(Killed):
         one.step()
-    assert len(one.store.unanswered_attempts()) == 20
+    assert len(one.store.attempts.unanswered()) == 20
     one.kill = lambda point: None
     # Another controller, before the bucket is full again.
     one.controller = None

@@ -12,14 +12,14 @@ import pytest
 from raysm.core.request.codec import to_json
 from raysm.core.request.job import NAME_PATTERN
 from raysm.errors import InvalidRequest, ServiceError
-from raysm.features.grid import schema
 from raysm.features.grid.attempt import Attempt
 from raysm.features.grid.capacity import read_market
-from raysm.features.grid.database import GridDatabase, LeaseLost, StoreFailed, naming_file
 from raysm.features.grid.row import Row, RowState
 from raysm.features.grid.rules import Rules
-from raysm.features.grid.schema import grid_record
-from raysm.features.grid.store import Store, path_of
+from raysm.features.grid.store import schema
+from raysm.features.grid.store.database import GridDatabase, LeaseLost, StoreFailed, naming_file
+from raysm.features.grid.store.schema import grid_record
+from raysm.features.grid.store.store import Store, path_of
 from tests.support.budgets import USER
 from tests.support.grid_world import Behaviour
 from tests.support.grids import Bench
@@ -107,12 +107,12 @@ def test_no_query_of_a_step_reads_a_whole_table(bench):
     now = bench.clock.now
     # Called by steps of grids that have a brake, a rate, or are stopped.
     (
-        store.running_jobs(),
-        store.first_ends(3),
-        store.pending_since("us-east-1", now),
-        store.unwritten(),
+        store.attempts.running_jobs(),
+        store.attempts.first_ends(3),
+        store.attempts.pending_since("us-east-1", now),
+        store.rows.unwritten(),
     )
-    list(store.rows(RowState.WAITING))
+    list(store.rows.all(RowState.WAITING))
     read_market(bench.store, bench.limiter, list(bench.regions), bench.clock.now)
     connection.set_trace_callback(None)
     assert any("attempt" in statement for statement in statements)
@@ -235,7 +235,7 @@ def test_file_of_the_version_before_is_read_with_its_attempts(tmp_path, database
     connection.execute("PRAGMA user_version = 13")
     database.close()
     store = Store(tmp_path / "g.db")
-    assert store.attempts() == []
+    assert store.attempts.all() == []
     assert store.database.connection.execute("PRAGMA user_version").fetchone()[0] == 14
     store.close()
 
@@ -259,7 +259,7 @@ def test_a_lease_survives_a_clock_that_jumps(database):
 
 
 def test_the_lease_of_a_process_that_has_ended_is_not_waited_for(tmp_path, database):
-    code = "from raysm.features.grid.database import StoreFailed, naming_file, this_process; print(this_process())"
+    code = "from raysm.features.grid.store.database import this_process; print(this_process())"
     gone = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.strip()

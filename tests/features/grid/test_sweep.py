@@ -32,7 +32,7 @@ def bench_of(tmp_path, rules=RULES, **behaviour):
 
 
 def until_running(bench, number=8):
-    while len(bench.store.running_jobs()) < number:
+    while len(bench.store.attempts.running_jobs()) < number:
         bench.step()
     # The next look at the metrics is a minute after the last.
     for _ in range(8):
@@ -82,7 +82,7 @@ def test_what_a_job_did_that_was_never_looked_at_while_it_ran_is_the_highest_rat
     view = snapshot(bench.store, bench.clock.now)
     assert view.highest_rate == max(rate for _, rate in view.rates) == 1250.0
     with bench.store.database.transaction("rates", fenced=False):
-        bench.store.keep_rates({"a": 1000.0, "b": 900.0}, bench.clock.now)
+        bench.store.rates.keep_all({"a": 1000.0, "b": 900.0}, bench.clock.now)
     assert snapshot(bench.store, bench.clock.now).highest_rate == 1900.0
 
 
@@ -98,7 +98,7 @@ def test_what_is_no_number_is_no_rate_and_holds_up_no_end(tmp_path):
     )
     with bench.store.database.transaction("ended", fenced=False):
         keep_last_rate(bench.store, ended.name, ended, bench.clock.now)
-        bench.store.keep_rates({"c": 5.0}, bench.clock.now)
+        bench.store.rates.keep_all({"c": 5.0}, bench.clock.now)
     assert snapshot(bench.store, bench.clock.now).highest_rate == 5.0
 
 
@@ -130,7 +130,7 @@ def test_a_job_of_a_lost_store_that_ran_is_counted_as_one_without_a_price(tmp_pa
     life.started_s = life.created_s
     bench.run()
     assert life.runs
-    assert bench.store.money(bench.clock.now).unpriced == 1
+    assert bench.store.costs.money(bench.clock.now).unpriced == 1
 
 
 def test_a_job_of_another_grid_is_none_of_ours(tmp_path):
@@ -143,7 +143,7 @@ def test_a_job_of_another_grid_is_none_of_ours(tmp_path):
     bench.regions["us-east-1"].create(Row(key="k"), other)
     bench.run()
     assert bench.regions["us-east-1"].lives[name].asked_s is None
-    assert "stray" not in {event.now for event in bench.store.events()}
+    assert "stray" not in {event.now for event in bench.store.events.after()}
 
 
 def test_the_grid_is_not_over_before_its_orphaned_jobs_are(tmp_path):
@@ -181,10 +181,10 @@ def test_a_job_that_the_service_knows_no_more_is_taken_for_gone_only_after_a_whi
     region.lives.clear()
     region._order.clear()
     sent_s = bench.clock.now
-    while bench.store.attempts()[0].state is not AttemptState.ENDED:
+    while bench.store.attempts.all()[0].state is not AttemptState.ENDED:
         bench.step()
     assert bench.clock.now - sent_s >= 899
-    assert "no longer knows the job" in bench.store.attempts()[0].reason
+    assert "no longer knows the job" in bench.store.attempts.all()[0].reason
 
 
 def test_a_job_that_the_service_no_longer_knows_is_counted_although_the_user_stops_the_grid(
@@ -197,11 +197,11 @@ def test_a_job_that_the_service_no_longer_knows_is_counted_although_the_user_sto
     region._order.clear()
     # Late enough for the first Stop to find that no Create can still be carried out.
     bench.clock.now += 200
-    bench.store.change_grid("stopping", bench.clock.now, fenced=False)
+    bench.store.change_state("stopping", bench.clock.now, fenced=False)
     bench.run()
     assert bench.states() == {"stopped": 1}
     # As if it ran to its limit of two hours, and then took two minutes to stop.
-    assert bench.store.money(bench.clock.now).spent_usd == pytest.approx(7320 / 3600)
+    assert bench.store.costs.money(bench.clock.now).spent_usd == pytest.approx(7320 / 3600)
 
 
 def test_a_region_that_does_not_answer_is_asked_again_only_after_a_pause(tmp_path):
@@ -225,7 +225,7 @@ def test_an_orphaned_job_that_the_service_knows_no_more_is_taken_for_gone_only_a
     region = bench.regions["us-east-1"]
     life = stray(bench, "row-0", "us-east-1")
     region.stop = lambda name: None
-    bench.run_until(lambda: bench.store.open_orphans("us-east-1"))
+    bench.run_until(lambda: bench.store.orphans.open("us-east-1"))
     del region.lives[life.name]
     region._order.remove(life.name)
     began_s = bench.clock.now
@@ -246,5 +246,5 @@ def test_wait_for_instances_is_the_services_though_the_controller_was_suspended_
 
     region.create = suspend_and_create
     bench.run()
-    [attempt] = bench.store.attempts()
+    [attempt] = bench.store.attempts.all()
     assert attempt.waited_s == 100

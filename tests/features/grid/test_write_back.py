@@ -11,7 +11,7 @@ from raysm.features.grid.attempt import Attempt, AttemptState
 from raysm.features.grid.row import RETRYABLE_STATES, Row, RowState
 from raysm.features.grid.rules import Rules
 from raysm.features.grid.sources.databases import database_of
-from raysm.features.grid.store import Store
+from raysm.features.grid.store.store import Store
 from raysm.features.grid.write_back import COLUMNS, TABLE, make_table, write_back
 
 
@@ -49,7 +49,7 @@ def add(store, number):
 def move(store, keys, was, state, **changes):
     with store.database.transaction("test", fenced=False):
         for key in keys:
-            store.move_row(key, was, state, 1.0, **changes)
+            store.rows.move(key, was, state, 1.0, **changes)
 
 
 def attempt(key, number=1, **changes):
@@ -64,7 +64,7 @@ def attempt(key, number=1, **changes):
 def insert(store, *attempts):
     with store.database.transaction("test", fenced=False):
         for each in attempts:
-            store.insert(each)
+            store.attempts.insert(each)
 
 
 def test_a_row_that_is_tried_again_is_written_back_as_waiting(store, database):
@@ -118,7 +118,7 @@ def test_what_has_been_written_before_is_written_again_where_only_changes_are_co
 ):
     add(store, 3)
     move(store, ["k0000", "k0001"], RowState.WAITING, RowState.PLACED)
-    noted = store.unwritten()
+    noted = store.rows.unwritten()
     database_of_mysql = CountsChanges(database)
     write_back(store, database_of_mysql)
     before = rows(database)
@@ -165,7 +165,7 @@ def test_of_a_thousand_rows_none_is_missing_and_none_is_there_twice_though_the_d
             move(store, keys[begin : begin + 100], was, state)
             with contextlib.suppress(ServiceError):
                 write_back(store, flaky)
-    while store.unwritten():
+    while store.rows.unwritten():
         with contextlib.suppress(ServiceError):
             write_back(store, flaky)
     written = rows(database)

@@ -34,8 +34,7 @@ from raysm.features.grid.plan import own_region, reaching
 from raysm.features.grid.region import RATES_PAGE, read_rates
 from raysm.features.grid.row import Row, RowState
 from raysm.features.grid.running import identity_of
-from raysm.features.grid.schema import GridRecord, prefix_of
-from raysm.features.grid.store import path_of
+from raysm.features.grid.store.store import GridRecord, path_of, prefix_of
 
 RUN_CHARACTERS = 6
 

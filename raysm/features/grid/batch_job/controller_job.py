@@ -14,14 +14,14 @@ from raysm.errors import InvalidRequest, ServiceError
 from raysm.features.grid.batch_job.grid_secret import Seal, share_secret
 from raysm.features.grid.batch_job.handover import NOT_ALL_DONE, REFUSED, bundle_of, name_of
 from raysm.features.grid.batch_job.state import RemoteState, folder_of, recall
-from raysm.features.grid.database import this_process
 from raysm.features.grid.filling import Services
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.local_grids import GridTarget, SentController, keep_target, read_target
 from raysm.features.grid.plan import PlannedGrid
 from raysm.features.grid.running import open_running, written_to
 from raysm.features.grid.sources.databases import database_of, kept_name, variable_of
-from raysm.features.grid.store import path_of
+from raysm.features.grid.store.database import this_process
+from raysm.features.grid.store.store import path_of
 
 MAX_ATTEMPTS = 10
 """Limit of AWS Batch:
@@ -286,7 +286,7 @@ def send(
     running = open_running(grid, services, goes_on=goes_on)
     with contextlib.closing(running):
         database = running.store.database
-        if running.store.is_over():
+        if running.store.rows.are_final():
             return None
         prefix = running.store.grid().prefix
         now = running.clock.now()

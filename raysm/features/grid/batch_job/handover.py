@@ -233,7 +233,7 @@ def take_up(uri: str, service: Service, folder: Path, services: Services = Servi
         )
     with contextlib.closing(copy.database):
         rules = copy.grid().rules
-        rows = [record.row for record in copy.rows()]
+        rows = [record.row for record in copy.rows.all()]
     # The store has the quotas.
     facts = GridFacts(
         prices=PriceTable.of(handover.prices), quotas={}, own_region=handover.own_region
@@ -246,4 +246,6 @@ def take_up(uri: str, service: Service, folder: Path, services: Services = Servi
 def exit_code(running: Running) -> int:
     if running.store.grid().state == "paused":
         return NOT_ALL_DONE
-    return 0 if set(running.store.states()) <= {RowState.DONE, RowState.STOPPED} else NOT_ALL_DONE
+    return (
+        0 if set(running.store.rows.states()) <= {RowState.DONE, RowState.STOPPED} else NOT_ALL_DONE
+    )

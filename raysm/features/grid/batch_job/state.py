@@ -37,12 +37,12 @@ from raysm.core.client.storage.s3 import (
 )
 from raysm.errors import InvalidPayload, InvalidRequest, RaysmError, ServiceError
 from raysm.features.grid.batch_job.grid_secret import Parameter, Seal
-from raysm.features.grid.database import MEMORY, LeaseLost, describe_owner, this_process
 from raysm.features.grid.filling import secret_of
 from raysm.features.grid.local_grids import keep_target, read_target
 from raysm.features.grid.row import RETRYABLE_STATES
-from raysm.features.grid.schema import VERSION
-from raysm.features.grid.store import Store
+from raysm.features.grid.store.database import MEMORY, LeaseLost, describe_owner, this_process
+from raysm.features.grid.store.schema import VERSION
+from raysm.features.grid.store.store import Store
 
 STATE = "state"
 COMMANDS = "commands/"
@@ -253,7 +253,7 @@ class RemoteState:
 
     def _push(self, *, is_held: bool = True) -> None:
         database = self._store.database
-        owed = {attempt.name for attempt in self._store.unanswered_attempts()}
+        owed = {attempt.name for attempt in self._store.attempts.unanswered()}
         version = database.version
         if version != self._copied:
             # SQLite reads all pages in one transaction, so the copy is consistent while other
@@ -372,7 +372,7 @@ def recall(
     else:
         # An earlier call ended before the handover, or after it took the grid back: this file is
         # current.
-        store.database.connection.execute("UPDATE lease SET until_s = 0, fence = fence + 1")
+        store.database.execute("UPDATE lease SET until_s = 0, fence = fence + 1")
     for name in run_commands(folder, store, seal, store.grid().clock.now()):
         folder.remove(name)
     if (kept := read_target(path)) is not None:
@@ -397,9 +397,9 @@ def run_commands(folder: Folder, store: Store, seal: Seal, now: float) -> list[s
         if not _is_sealed(folder, seal, name):
             _log.warning("the command %s/%s is not the user's, and was not run", folder.place, name)
         # Someone who may write to the bucket can put a command of the user back.
-        elif not store.has_logged(done):
+        elif not store.events.has(done):
             _run_command(name, store, now)
-            store.log(now, "", "", done)
+            store.events.add(now, "", "", done)
     return names
 
 

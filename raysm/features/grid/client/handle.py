@@ -21,7 +21,6 @@ from raysm.core.request import Target
 from raysm.core.request.cluster import LOCAL_TYPE
 from raysm.errors import InvalidRequest
 from raysm.features.grid.batch_job.state import Folder, leave_command, read_copy, recall, seal_of
-from raysm.features.grid.database import naming_file
 from raysm.features.grid.filling import Services
 from raysm.features.grid.grid_request import extend
 from raysm.features.grid.grid_row import (
@@ -39,7 +38,8 @@ from raysm.features.grid.row import RETRYABLE_STATES, RowState
 from raysm.features.grid.running import GridStop, stop_grid
 from raysm.features.grid.snapshot import snapshot
 from raysm.features.grid.sources.source import MAX_ROWS, source_of
-from raysm.features.grid.store import Store, path_of
+from raysm.features.grid.store.database import naming_file
+from raysm.features.grid.store.store import Store, path_of
 from raysm.features.grid.views.report import report_page
 from raysm.features.grid.views.text import ShownSnapshot, shown_snapshot
 from raysm.features.grid.views.watching import NO_NOTEBOOK, GridWatch
@@ -294,7 +294,7 @@ class GridHandle:
                 leave_command(
                     folder, seal_of(path_of(self.name), folder), "stop", store.grid().clock.now()
                 )
-                return GridStop(open=store.open_count(), has_controller=True)
+                return GridStop(open=store.attempts.open_count(), has_controller=True)
             return stop_grid(
                 store,
                 path_of(self.name),
@@ -312,7 +312,7 @@ class GridHandle:
                 leave_command(
                     folder, seal_of(path_of(self.name), folder), "retry", store.grid().clock.now()
                 )
-                states = store.states()
+                states = store.rows.states()
                 return sum(states.get(state, 0) for state in RETRYABLE_STATES)
             return store.requeue(RETRYABLE_STATES, store.grid().clock.now())
 

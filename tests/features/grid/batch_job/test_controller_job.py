@@ -19,13 +19,13 @@ from raysm.features.grid.batch_job.controller_job import (
     send,
 )
 from raysm.features.grid.client.handle import GridHandle
-from raysm.features.grid.database import LeaseLost
 from raysm.features.grid.local_grids import opened, read_target
 from raysm.features.grid.rules import Rules
 from raysm.features.grid.running import open_running
 from raysm.features.grid.sources.databases import Query
 from raysm.features.grid.sources.source import source_of
-from raysm.features.grid.store import path_of
+from raysm.features.grid.store.database import LeaseLost
+from raysm.features.grid.store.store import path_of
 from tests.support.handed_over_grids import JOB, ROLE, ROWS, TYPE
 from tests.support.sagemaker import REGION
 
@@ -192,7 +192,7 @@ def test_a_grid_that_is_over_takes_no_job(laptop, tmp_path):
     # The state has come back, and the Batch job finds it no more.
     assert read_target(path_of("drives")).away is None
     with opened("drives") as store:
-        assert store.states() == {"done": 2}
+        assert store.rows.states() == {"done": 2}
     with pytest.raises(InvalidRequest, match="'drives' was taken back"):
         laptop.take_up(tmp_path / "late")
 

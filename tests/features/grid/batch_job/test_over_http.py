@@ -96,7 +96,7 @@ def test_a_controller_that_is_killed_is_started_again_and_each_row_runs_once(gri
     assert view.state == "closed"
     assert view.states == {"done": len(rows)}
     with handle._opened() as store:
-        attempts = store.attempts()
+        attempts = store.attempts.all()
         prefix = store.grid().prefix
     jobs = [job["TrainingJobName"] for jobs in grid.jobs(prefix).values() for job in jobs]
     assert sorted(jobs) == sorted(attempt.name for attempt in attempts)

@@ -21,9 +21,9 @@ from raysm.features.grid.batch_job.state import (
     recall,
     run_commands,
 )
-from raysm.features.grid.database import GridDatabase, LeaseLost
 from raysm.features.grid.filling import secret_path
 from raysm.features.grid.row import Row
+from raysm.features.grid.store.database import GridDatabase, LeaseLost
 from tests.support.away_grids import NO_ANSWER, SECRET, FakeFolder, FakeParameter, JobAttempt
 from tests.support.grid_world import Behaviour, Clock, overlaps
 from tests.support.grids import Bench, Killed
@@ -64,9 +64,9 @@ class World:
     def judge(self, store, states):
         """No row lost, no two live jobs of one, and the cost as the service's own books say."""
         assert overlaps(self.bench.regions.values()) == []
-        assert store.states() == states
+        assert store.rows.states() == states
         books = sum(region.usd() for region in self.bench.regions.values())
-        assert store.money(self.bench.clock.now).spent_usd == pytest.approx(books, abs=0.005)
+        assert store.costs.money(self.bench.clock.now).spent_usd == pytest.approx(books, abs=0.005)
 
     def close(self):
         for store in (self.home, *(attempt.store for attempt in self.attempts)):
@@ -118,7 +118,7 @@ def test_an_intent_is_in_s3_before_create_is_called(world, lost):
 
         def watched(row, attempt, create=create):
             store = read_copy(world.folder, world.folder.seal)
-            seen.append(store.attempt(attempt.name) is not None)
+            seen.append(store.attempts.find(attempt.name) is not None)
             store.database.close()
             create(row, attempt)
 
@@ -143,7 +143,7 @@ def test_the_users_machine_takes_the_grid_back_and_later_attempts_find_nothing(w
     assert read_copy(world.folder, world.folder.seal) is None
     assert world.folder.parameter.read() is None
     assert not world.attempt().state.take(pytest.fail)
-    assert world.home.open_count() == sent
+    assert world.home.attempts.open_count() == sent
     # A command that no attempt read counts here.
     assert world.home.grid().state == "stopping"
     assert world.folder.names("commands/") == []
@@ -277,7 +277,7 @@ def test_an_attempt_that_was_frozen_at_a_point_finds_its_lease_lost_and_sends_no
             lost += 1
         else:
             # It was frozen when only the end of the grid was left to record.
-            assert first.store.is_over(), points[number]
+            assert first.store.rows.are_final(), points[number]
         for name, region in world.bench.regions.items():
             for operation in ("create", "stop"):
                 assert region.calls[operation] == calls[name][operation], (
@@ -360,7 +360,7 @@ def test_jobs_are_stopped_although_each_look_at_them_takes_longer_than_the_lease
         region.page = page
     leave_command(world.folder, world.folder.seal, "stop", 1.0)
     attempt.run()
-    assert set(attempt.store.states()) == {"stopped"}
+    assert set(attempt.store.rows.states()) == {"stopped"}
 
 
 def test_writes_whose_answers_are_lost_change_nothing(world):
@@ -428,7 +428,7 @@ def test_commands_are_run_once_in_the_order_in_which_they_were_left(world):
     assert attempt.store.grid().state == "open"
     leave_command(world.folder, world.folder.seal, "stop", 9.0)
     attempt.run()
-    assert attempt.store.states() == {"stopped": 4}
+    assert attempt.store.rows.states() == {"stopped": 4}
     assert world.folder.names("commands/") == []
     # A closed grid is not stopped: nothing would close it again.
     leave_command(world.folder, world.folder.seal, "stop", 10.0)
@@ -458,7 +458,7 @@ def test_a_command_that_someone_puts_back_is_not_run_again(world):
     attempt.state.renew(2.0)
     assert attempt.store.grid().state == "stopping"
     attempt.store.requeue(["stopped"], 3.0)
-    attempt.store.change_grid("open", 3.0, fenced=False)
+    attempt.store.change_state("open", 3.0, fenced=False)
     # Nor under another name: its seal is for this one.
     for put_back in (name, name.replace("stop", "retry")):
         world.folder.put(put_back, content)
@@ -488,7 +488,7 @@ def test_a_command_outlives_an_attempt_that_ends_before_it_has_written_what_the_
     second = world.attempt().open()
     second.run()
     assert second.store.grid().state == "closed"
-    assert second.store.states() == {"stopped": 4}
+    assert second.store.rows.states() == {"stopped": 4}
 
 
 def unavailable(name, content, version):
@@ -503,12 +503,12 @@ def test_jobs_whose_create_may_be_on_its_way_are_doubtful_after_a_takeover(world
     first = world.attempt(end)
     with pytest.raises(Killed):
         first.open().step()
-    owed = {attempt.name for attempt in first.store.unanswered_attempts()}
+    owed = {attempt.name for attempt in first.store.attempts.unanswered()}
     first.die()
     second = world.attempt().open()
     second.step()
     assert (
-        {attempt.name for attempt in second.store.attempts() if attempt.is_doubtful}
+        {attempt.name for attempt in second.store.attempts.all() if attempt.is_doubtful}
         == owed
         != set()
     )
@@ -624,7 +624,7 @@ def test_an_earlier_state_that_someone_puts_back_makes_no_second_job_of_a_row(wo
     second = world.attempt().open()
     second.run()
     # Those that the earlier state does not know are found by their names, or stopped as orphaned.
-    assert set(second.store.states()) == {"done", "stopped"}
+    assert set(second.store.rows.states()) == {"done", "stopped"}
     assert sorted(life.row_key for life in world.lives) == list("abcd")
 
 

@@ -9,7 +9,7 @@ from raysm.features.grid.client.grid import Grid
 from raysm.features.grid.client.handle import attach_grid, experiments_of
 from raysm.features.grid.row import Row, RowState
 from raysm.features.grid.rules import Rules
-from raysm.features.grid.store import Store, path_of
+from raysm.features.grid.store.store import Store, path_of
 from raysm.testing import FakeSageMaker
 from tests.support.campaigns import ended
 from tests.support.homes import in_home
@@ -192,8 +192,10 @@ def store(tmp_path):
         store.make("drives", rules=Rules(), now=0.0)
         store.add([Row(key=key, position=place) for place, key in enumerate("abc")])
         with store.database.transaction("test", fenced=False):
-            store.move_row("a", RowState.WAITING, RowState.DONE, 1.0)
-            store.move_row("b", RowState.WAITING, RowState.FAILED, 1.0, reason="exit code: 1 & <b>")
+            store.rows.move("a", RowState.WAITING, RowState.DONE, 1.0)
+            store.rows.move(
+                "b", RowState.WAITING, RowState.FAILED, 1.0, reason="exit code: 1 & <b>"
+            )
         yield store
         store.database.close()
 
@@ -214,7 +216,7 @@ def test_its_rows_and_its_state_are_what_the_store_has(store):
 def test_what_is_wished_is_found_by_whoever_runs_it(store):
     grid = attach_grid("drives")
     assert grid.retry() == 1
-    assert store.states() == {"done": 1, "waiting": 2}
+    assert store.rows.states() == {"done": 1, "waiting": 2}
     assert grid.extend([{"key": "c"}, {"key": "d"}]) == 1
     assert grid.stop().open == 0
     assert store.grid().state == "closed"

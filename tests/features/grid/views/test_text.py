@@ -4,7 +4,7 @@ from raysm.features.grid.market import Place
 from raysm.features.grid.plan import Assigned, GridPlan, PlannedPlace
 from raysm.features.grid.row import Row
 from raysm.features.grid.snapshot import Block, RegionView, Snapshot
-from raysm.features.grid.store import Money
+from raysm.features.grid.store.costs import Money
 from raysm.features.grid.views.text import plan_lines, screen_lines
 
 

@@ -10,11 +10,12 @@ import math
 import os
 import socket
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.features.grid.schema import MIGRATIONS, SCHEMA, TRIGGERS, VERSION
+from raysm.features.grid.store.schema import MIGRATIONS, SCHEMA, TRIGGERS, VERSION
 from raysm.features.grid.turns import Turns
 
 MEMORY = ":memory:"
@@ -98,6 +99,7 @@ class GridDatabase:
                 path, isolation_level=None, timeout=60, check_same_thread=False
             )
         self.connection.row_factory = sqlite3.Row
+        self.execute = self.connection.execute
         try:
             with naming_file(path):
                 self.connection.execute("PRAGMA journal_mode = WAL")
@@ -127,6 +129,31 @@ class GridDatabase:
 
     def close(self) -> None:
         self.connection.close()
+
+    def value(self, query: str, *values: Any) -> Any:
+        """Return the first column of the first row."""
+        return self.execute(query, values).fetchone()[0]
+
+    def exists(self, query: str, *values: Any) -> bool:
+        return self.execute(query, values).fetchone() is not None
+
+    def change_state(
+        self, table: str, key: str, value: str, was: str, changes: Mapping[str, Any]
+    ) -> None:
+        """Change the record of a table whose column ``key`` has a value, if its state is ``was``.
+
+        Raises:
+            LeaseLost: It has another state.
+        """
+        assignments = ", ".join(f"{name} = ?" for name in changes)
+        done = self.execute(
+            f"UPDATE {table} SET {assignments} WHERE {key} = ? AND state = ?",
+            (*changes.values(), value, was),
+        )
+        # The old state is part of the condition, so that the second of two concurrent changes
+        # fails.
+        if done.rowcount != 1:
+            raise LeaseLost(f"{value} is no longer {was}: another process has changed the grid")
 
     @contextlib.contextmanager
     def _immediate(self) -> Iterator[None]:
