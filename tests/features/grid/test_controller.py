@@ -61,7 +61,7 @@ def test_the_intent_is_in_the_store_before_create_is_called(tmp_path):
     def looking(row, attempt):
         # Through a connection of its own: what is not committed is not seen.
         other = Store(tmp_path / "g.db")
-        seen.append((other.attempt(attempt.name).state, attempt.name))
+        seen.append((other.attempts.find(attempt.name).state, attempt.name))
         other.close()
         create(row, attempt)
 

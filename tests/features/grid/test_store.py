@@ -1,7 +1,6 @@
 """The store keeps rows and what became of them, whatever happens between two calls; fields are checked."""
 
 import dataclasses
-import json
 import math
 import re
 import subprocess
@@ -9,7 +8,7 @@ import sys
 
 import pytest
 
-from raysm.core.request.codec import to_json
+from raysm.core.protocol.home import Clock
 from raysm.core.request.job import NAME_PATTERN
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.features.grid.attempt import Attempt
@@ -18,8 +17,7 @@ from raysm.features.grid.row import Row, RowState
 from raysm.features.grid.rules import Rules
 from raysm.features.grid.store import schema
 from raysm.features.grid.store.database import GridDatabase, LeaseLost, StoreFailed, naming_file
-from raysm.features.grid.store.schema import grid_record
-from raysm.features.grid.store.store import Store, path_of
+from raysm.features.grid.store.store import GridRecord, Store, path_of
 from tests.support.budgets import USER
 from tests.support.grid_world import Behaviour
 from tests.support.grids import Bench
@@ -32,23 +30,21 @@ ROW = Row(
     spot=True,
     expected_s=60.0,
 )
-CLOCK = {"clock_speed": 60.0, "clock_begun_s": 1e9}
 
 
 @pytest.fixture
 def record():
-    row = {
-        "name": "g",
-        "run": "abcdef",
-        "state": "open",
-        "why": "",
-        "template": "{}",
-        "source": "{}",
-    }
-    return grid_record(
-        row
-        | {"rules": json.dumps(to_json(Rules(retries=4))), "created_s": 1.0, "goes_on": 1}
-        | CLOCK
+    return GridRecord(
+        name="g",
+        run="abcdef",
+        state="open",
+        why="",
+        rules=Rules(),
+        template="{}",
+        source="{}",
+        created_s=1.0,
+        goes_on=True,
+        clock=Clock(speed=1.0, begun_s=0.0),
     )
 
 
