@@ -1,4 +1,4 @@
-"""What the similarity's benchmark compares with: peers whose BLAS library uses the processor."""
+"""The similarity's benchmark: peers whose BLAS library uses the processor, and where the time goes."""
 
 import json
 import os
@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.blas import KERNELS, Library, coretype, cpu_flags, why_unfair, with_fastest
+from tests.benchmarks.processor_limit import kind_of
+from tests.benchmarks.where_time_goes import FOLDER
 
 ROOT = Path(__file__).parents[1]
 AVX512, AVX2 = KERNELS["SkylakeX"], KERNELS["Haswell"]
@@ -76,3 +78,33 @@ def test_the_kernels_of_numpys_library_are_named_and_measured():
     assert chosen is None or {kernel for name, kernel, _ in libraries if name == "openblas"} <= {
         chosen
     }
+
+
+COUNTED = """
+import json
+import numpy
+from tests.benchmarks import where_time_goes
+watch = where_time_goes.watch()
+from raysm.features.similarity.cluster.engines.choice import choose
+from tests.support.dense_rows import best_of, centred, tiles
+rows = numpy.random.default_rng(0).standard_normal((3000, 64), dtype=numpy.float32)
+frame = centred(rows)
+engine = choose(tiles(rows)[0], frame, None)
+best_of(engine, frame, rows, 10, [0, 1500, 3000])
+print(json.dumps([engine.name, sum(watch.seconds.values()), watch.read()]))
+"""
+
+
+def test_the_parts_of_a_profile_are_disjoint_and_sum_to_the_time_of_the_calls(tmp_path):
+    variables = os.environ | {FOLDER: str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTED], cwd=ROOT, env=variables, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    name, whole_s, parts = json.loads(done.stdout)
+    if kind_of(name) is None:
+        pytest.skip(f"the engine {name} has no counters")
+    assert parts.pop("products made") >= 3000 * 2999 / 2 * 64
+    assert all(parts[part] > 0 for part in ("packing", "products", "filter", "scores"))
+    assert min(parts.values()) > -0.01 * whole_s
+    assert sum(parts.values()) == pytest.approx(whole_s, rel=0.01)

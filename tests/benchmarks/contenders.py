@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from tests.benchmarks import where_time_goes
 from tests.benchmarks.blas import loaded_libraries, with_fastest
 
 ROOT = Path(__file__).parents[2]
@@ -183,7 +184,10 @@ DENSE = ("faiss", "sklearn", "numpy", "ray")
 """Peers whose time goes into float32 products of a BLAS library."""
 
 
-def connect(folder):
+PROFILED = "raysm profiled"
+
+
+def connect(folder, **more):
     """Start a Ray of two CPUs, which has this checkout at hand."""
     os.environ.update(
         HOME=str(folder), PYTHONPATH=str(ROOT), RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0"
@@ -200,6 +204,7 @@ def connect(folder):
         labels={LABEL_HOST: "algo-1"},
         log_to_driver=False,
         _temp_dir=str(folder / "r"),
+        **more,
     )
     return ray
 
@@ -224,9 +229,13 @@ def _half(path, k, start, stop):
     return numpy_rows(unit, k, start, min(stop, len(unit)))
 
 
-def raysm_run(folder, engine):
+def raysm_run(folder, engine, *, profiled=False):
     """The whole workload on a formed cluster: the computing time of its tasks, and the times of its phases beside."""
-    connect(folder)
+    if profiled:
+        os.environ[where_time_goes.FOLDER] = str(folder)
+        connect(folder, runtime_env={"worker_process_setup_hook": where_time_goes.HOOK})
+    else:
+        connect(folder)
     import pyarrow.parquet as pq
 
     from raysm.features.similarity.cluster.reading.matrix import Location, Source
@@ -241,6 +250,7 @@ def raysm_run(folder, engine):
             "threshold": {"threshold": job.threshold},
             "full": {"full": True},
         }
+        spent = where_time_goes.total(folder)
         begin = time.perf_counter()
         try:
             manifest = run(
@@ -263,6 +273,9 @@ def raysm_run(folder, engine):
                 "beside": {"phases": phases, "whole_s": whole_s, "share": computing_s / whole_s},
                 "engines": manifest.engines,
             }
+            if profiled:
+                now = where_time_goes.total(folder)
+                found["spent"] = {part: now[part] - spent[part] for part in now}
             if job.kind == "topk":
                 column = pq.read_table(work / "result" / "neighbors.parquet")[
                     "neighbors"
@@ -305,7 +318,9 @@ def _prepare(name, job, folder):
     if name == "gathering":
         return gathering_run
     if name.startswith("raysm"):
-        return raysm_run(folder, "float32" if "float32" in name else None)
+        return raysm_run(
+            folder, "float32" if "float32" in name else None, profiled=name == PROFILED
+        )
     if name == "ray":
         return plain_ray(folder)
     function = PEERS[job.kind, name]

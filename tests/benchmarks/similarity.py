@@ -2,6 +2,7 @@
 
     pip install 'raysm[bench]'
     python3 tests/benchmarks/similarity.py 50k-768 50k-128 --runs 3 --against faiss
+    python3 tests/benchmarks/similarity.py 50k-768 --profile
     python3 tests/benchmarks/similarity.py --list
 
 For raysm the seconds are the computing time of the tasks (of the full matrix and of gathering:
@@ -11,7 +12,8 @@ held beside mapped files, over what they held before. ``disk`` writes as many by
 has, as any program would. OpenBLAS's kernels are the fastest that the processor's flags allow, and
 are printed. A peer whose library reaches less than 40 % of this machine's float32 products is
 refused.
-Agreement: of some rows, how many have float64's neighbors, index for index.
+Agreement: of some rows, how many have float64's neighbors, index for index. With ``--profile``, a
+table shows where the time of the tasks goes, in a run with counters beside one without.
 """
 
 import argparse
@@ -27,8 +29,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
 
+from tests.benchmarks import where_time_goes
 from tests.benchmarks.blas import why_unfair
-from tests.benchmarks.contenders import THREADS, Contender, Job, loaded
+from tests.benchmarks.contenders import PROFILED, THREADS, Contender, Job, loaded
 from tests.benchmarks.processor_limit import kind_of, products_per_s
 
 REAL = Path(__file__).parents[3] / "shared" / "data" / "packages-minilm.npy"
@@ -271,6 +274,8 @@ def measured(name, case, arguments, folder, machine_gflops):
         for peer in (*case.goals, *case.beside)
         if not against or peer in against or peer.endswith(" *")
     ]
+    if arguments.profile:
+        return profiled(name, case, job, arguments.runs, matrix.shape)
     contenders = [Contender(one, job) for one in dict.fromkeys([case.ours, *peers])]
     try:
         if not are_fair(name, contenders, machine_gflops):
@@ -282,6 +287,26 @@ def measured(name, case, arguments, folder, machine_gflops):
         for contender in contenders:
             contender.end()
     return report(name, case, contenders, matrix.shape, agreement(matrix, job, contenders))
+
+
+def profiled(name, case, job, runs, shape):
+    """Print where the time of the tasks goes; return whether the parts are the whole within 5 %."""
+    contenders = [Contender("raysm", job), Contender(PROFILED, job)]
+    try:
+        for _ in range(runs):
+            for contender in contenders:
+                contender.go()
+    finally:
+        for contender in contenders:
+            contender.end()
+    plain, counted = (
+        sorted(one.runs, key=lambda run: run["seconds"])[runs // 2] for one in contenders
+    )
+    print(f"\n{name}: {case.kind} of {shape[0]} x {shape[1]}, the median of {runs} runs")
+    tell_phases("raysm", [counted])
+    kinds = [kind_of(engine) for engine in counted["engines"]]
+    rate = products_per_s(*kinds[0], THREADS) / THREADS if kinds and kinds[0] else None
+    return where_time_goes.tell(counted["spent"], rate, counted["seconds"], plain["seconds"])
 
 
 def are_fair(name, contenders, machine_gflops):
@@ -396,6 +421,9 @@ def main():
     )
     parser.add_argument("--list", action="store_true", help="name the cases and their goals")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument(
+        "--profile", action="store_true", help="show where the time of the tasks goes, and no peer"
+    )
     parser.add_argument("--against", nargs="+", help="these contenders only, beside ours")
     parser.add_argument(
         "--sample", type=int, default=40, help="rows that are compared with float64"

@@ -104,6 +104,8 @@ static inline void begin_panel(ahead *a, const int32_t *lines, const int32_t *pa
     a->error = vf_set1(largest(column.error)), a->length = vf_set1(largest(column.length));
     a->shift = vf_set1(largest(column.shift));
     for (int v = 0; v < VECTORS; v++) a->scale[v] = vf_load(column.scale + v * LANES);
+    ENTER(PRODUCTS);
+    COUNT_PRODUCTS(groups);
     multiply_beside(lines, panel, groups, a->sums[0], NULL);
 }
 
@@ -143,12 +145,17 @@ static inline uint64_t compare(ahead *a, const int32_t *lines, row_part row, col
     vf column_least[VECTORS];
     const int32_t *sums = a->sums[a->now];
     coarse c = {sums, row.scale, a->scale, column_least, least, perhaps};
+    ENTER(FILTER);
     coarse_limits(a, row, column, least, column_least);
     a->now = !a->now;
-    if (lines)
+    /* The coarse test runs beside the products, and counts as a part of them. */
+    ENTER(PRODUCTS);
+    if (lines) {
+        COUNT_PRODUCTS(a->groups);
         multiply_beside(lines, a->panel, a->groups, a->sums[a->now], &c);
-    else
+    } else
         compare_coarsely(&c, 0, ROWS);
+    ENTER(FILTER);
     uint32_t rows = _mm512_test_epi16_mask(vi_load(perhaps), vi_load(perhaps));
     if (!rows) return 0;
     uint64_t some = 0;

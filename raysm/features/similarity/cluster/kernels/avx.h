@@ -40,7 +40,10 @@ static inline uint64_t compare(ahead *a, const int32_t *next, row_part row, colu
     const int32_t *lines = a->lines, *panel = a->panel;
     int64_t groups = a->groups;
     a->lines = next;
+    ENTER(PRODUCTS);
+    COUNT_PRODUCTS(groups);
     SUM_UP
+    ENTER(FILTER);
     uint64_t some = 0;
 #define REACH(r, v) bits |= reaching(PRODUCT(sum_##r##_##v, v), row, r, column, v);
 #define REACH_ROW(r)             \

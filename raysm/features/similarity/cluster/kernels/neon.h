@@ -47,7 +47,10 @@ static inline uint64_t compare(ahead *a, const int32_t *next, row_part row, colu
     const int32_t *lines = a->lines, *panel = a->panel;
     int64_t groups = a->groups;
     a->lines = next;
+    ENTER(PRODUCTS);
+    COUNT_PRODUCTS(groups);
     SUM_UP
+    ENTER(FILTER);
     /* Mostly no pair reaches. Turning a mask into bits takes several times as long as computing it, so first test all
      * masks together. */
 #define MASK(r, v) vcgeq_f32(upper(PRODUCT(sum_##r##_##v, v), row, r, column, v), needed(row, r, column, v))

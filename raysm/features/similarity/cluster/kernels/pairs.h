@@ -75,9 +75,12 @@ static int pairs_of_panel(pair_search *f, found_pairs *p, int64_t i0, int64_t i1
             int at = __builtin_ctzll(some);
             for (uint64_t bits = reached[at]; bits; bits &= bits - 1) {
                 int64_t c = j + __builtin_ctzll(bits);
+                ENTER(LOOKS);
                 if (!may_reach(f, i + at, c)) continue;
                 f->scored++;
+                ENTER(SCORES);
                 float found = score(l, i + at, r, c);
+                ENTER(CANDIDATES);
                 if (found >= f->threshold && keep(p, i + at, c, found)) return 1;
             }
         }
@@ -100,6 +103,7 @@ static void limit_pairs(numbers *rows, const form *f, int64_t n, float threshold
 EXPORT int64_t pairs(const side *l, const side *r, float threshold, int64_t places, int same, found_pairs *p) {
     memset(p, 0, sizeof *p);
     if (of_two_types(l, r)) return TWO_TYPES;
+    ENTER(REST);
     pair_search f = {.l = l, .r = r, .threshold = threshold, .same = same};
     f.clusters = (clusters){l, r, &f.local_rows, &f.local_columns, places > 0, calloc(places + 1, sizeof(uint64_t))};
     int failed = !f.clusters.alike || begin_form(&f.rows, &f.columns, l, r, 1, 0);
@@ -118,5 +122,6 @@ EXPORT int64_t pairs(const side *l, const side *r, float threshold, int64_t plac
     free(f.local_rows.memory);
     free(f.local_columns.memory);
     free(f.clusters.alike);
+    ENTER(OUTSIDE);
     return failed ? -1 : f.scored;
 }

@@ -203,6 +203,7 @@ static inline void unit_row(const side *s, int64_t i, double *x) {
 EXPORT int prepare(side *s, int64_t places, const double *signs, double most, double growth) {
     int64_t d = s->d;
     recipe how = {most, growth};
+    ENTER(PACKING);
     double *x = calloc(2 * padded(d), sizeof *x), *y = x + padded(d);
     double *centre = mixed_centres(s->overall.centres, 1, d, signs);
     double *centres = mixed_centres(s->local.centres, places, d, signs);
@@ -217,6 +218,7 @@ EXPORT int prepare(side *s, int64_t places, const double *signs, double most, do
     free(x);
     free(centre);
     free(centres);
+    ENTER(OUTSIDE);
     return failed;
 }
 

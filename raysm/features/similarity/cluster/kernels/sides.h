@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "profile.h"
+
 #define EXPORT __attribute__((visibility("default")))
 
 typedef double v8 __attribute__((vector_size(64), aligned(8), may_alias));

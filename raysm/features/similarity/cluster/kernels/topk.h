@@ -142,6 +142,7 @@ static inline void fetch_waiting(const searched *p, const side *others, int64_t 
 
 /* Score the waiting candidates of row i that may still enter, and drop them all. */
 static void score_waiting(search *f, searched *p, const side *others, int64_t i) {
+    ENTER(SCORES);
     const candidate *waiting = p->waiting + i * p->room;
     for (int64_t at = 0; at < p->states[i].count; at++) {
         if (first_key(waiting + at, others) > p->states[i].bound) continue;
@@ -149,6 +150,7 @@ static void score_waiting(search *f, searched *p, const side *others, int64_t i)
         f->scored++;
         offer(p->b, i, key_of(score(p->s, i, others, waiting[at].index), others->start + waiting[at].index));
     }
+    ENTER(CANDIDATES);
     begin_row(p, i, p->states[i].floor);
 }
 
@@ -192,10 +194,12 @@ static inline int defer(search *f, searched *p, const side *others, int64_t i, i
 /* Process the hits. A row's later hits have columns from next_column on, and a column's have rows from next_row on. */
 static void take_hits(search *f, int64_t next_row, int64_t next_column) {
     const side *l = f->rows->s, *r = f->columns->s;
+    ENTER(LOOKS);
     for (int64_t at = 0; at < f->count; at++) {
         hit *h = f->hits + at;
         look_at(l, h->i, r, h->j, f->clusters.there, &h->low, &h->high);
     }
+    ENTER(CANDIDATES);
     for (int64_t at = 0; at < f->count; at++) {
         hit *h = f->hits + at;
         /* If a tile is compared with itself, a row's limit changes on both sides. */
@@ -209,11 +213,13 @@ static void take_hits(search *f, int64_t next_row, int64_t next_column) {
         }
     }
     f->count = 0;
+    ENTER(FILTER);
 }
 
 static void search_panel(search *f, int64_t i0, int64_t i1, int64_t j) {
     const side *l = f->rows->s, *r = f->columns->s;
     int64_t next_column = r->start + j + COLUMNS, i = i0, end = last_row(i1, j, f->diagonal);
+    ENTER(LIMITS);
     for (int64_t c = j; c < j + COLUMNS && c < r->n; c++) limit_column(f, c, l->start + i0);
     column_part column = columns_of(&f->columns->overall, j);
     const int32_t *lines = l->overall.cheap;
@@ -246,6 +252,7 @@ static void search_panel(search *f, int64_t i0, int64_t i1, int64_t j) {
  * number of scored pairs, or -1 without memory. */
 EXPORT int64_t topk(const side *l, const side *r, best *bl, best *br, int64_t places, int same, int diagonal) {
     if (of_two_types(l, r)) return TWO_TYPES;
+    ENTER(REST);
     searched rows = {0}, columns = {0};
     search f;
     f.rows = &rows, f.columns = diagonal ? &rows : &columns, f.same = same, f.diagonal = diagonal;
@@ -256,19 +263,23 @@ EXPORT int64_t topk(const side *l, const side *r, best *bl, best *br, int64_t pl
     failed = failed || begin_search(&rows, l, bl) || (!diagonal && begin_search(&columns, r, br));
     int64_t step = chunk_rows(l);
     begin_products();
+    ENTER(SEEDS);
     if (!failed) seed(&rows, f.columns, same, f.clusters.there);
     if (!failed && !diagonal) seed(&columns, &rows, same, f.clusters.there);
     for (int64_t i0 = 0; i0 < l->n && !failed; i0 += step) {
         int64_t i1 = i0 + step < l->n ? i0 + step : l->n;
         int64_t first = diagonal ? i0 / COLUMNS * COLUMNS : 0;
+        ENTER(LIMITS);
         for (int64_t i = i0; i < i1; i++) limit_row(&f, i, r->start + first);
         for (int64_t j = first; j < r->n; j += COLUMNS) search_panel(&f, i0, i1, j);
     }
     end_products();
     if (!failed) score_all_waiting(&f, &rows, r);
     if (!failed && br && !diagonal) score_all_waiting(&f, &columns, l);
+    ENTER(REST);
     end_search(&rows);
     end_search(&columns);
     free(f.clusters.alike);
+    ENTER(OUTSIDE);
     return failed ? -1 : f.scored;
 }
