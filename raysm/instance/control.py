@@ -458,7 +458,16 @@ class CheckpointFound:
 
 
 TO_WORKER = (life.Invited, life.JobEnded, life.OutputsTaken, StacksWanted, CheckpointWanted)
-TO_HEAD = (life.RayLost, life.Lost, OutputsClaimed, FileLeft, StacksPart, CheckpointFound)
+TO_HEAD = (
+    life.RayLost,
+    life.Lost,
+    life.Checking,
+    life.Checked,
+    OutputsClaimed,
+    FileLeft,
+    StacksPart,
+    CheckpointFound,
+)
 
 
 def encode(value: Any) -> Message:

@@ -1,37 +1,28 @@
-"""Let torch use the GPUs of an instance, and fail the job if it cannot.
+"""Let torch use the GPUs of an instance, and fail the job if it cannot, or if one is broken.
 
 A GPU job must not compute on CPUs silently.
 """
 
-import importlib.util
+import contextlib
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from raysm.errors import InvalidConfig
+from raysm.errors import ClusterError, InvalidConfig
 
 if TYPE_CHECKING:
     from raysm.instance.children import Children
 
-LOOK = """
-import json, torch
-try:
-    torch.cuda.init()
-    problem = ""
-except Exception as error:
-    problem = str(error)
-print(json.dumps([torch.cuda.device_count(), torch.__version__, torch.version.cuda, problem]))
-"""
 LOOK_S = 300.0
-"""Seconds for torch's import. An instance whose torch takes longer is not judged."""
+"""Seconds for torch's import and the first computation of each GPU. An instance whose torch takes
+longer to import is not judged."""
 COMPAT = Path("usr/local/cuda/compat")
 DRIVER = Path("proc/driver/nvidia/version")
 
@@ -68,37 +59,164 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part)
 
 
-async def check_torch_sees_gpus(
-    host: str, gpus: int, environ: Mapping[str, str], children: "Children"
+async def check_gpus(
+    host: str,
+    gpus: int,
+    environ: Mapping[str, str],
+    children: "Children",
+    warn: Callable[[str], None],
 ) -> None:
-    """Check that torch sees GPUs in another process with user code's environment.
+    """Check that torch sees the GPUs and that each computes, in another process.
+
+    Args:
+        host: The name of this instance.
+        gpus: The number of its GPUs.
+        environ: The environment of user code.
+        children: Of the bootstrap.
+        warn: Is called with a sentence about each GPU whose memory has faults.
 
     Raises:
-        InvalidConfig: It sees none.
+        InvalidConfig: The image's torch cannot use the GPUs.
+        ClusterError: A GPU does not compute.
     """
-    if gpus == 0 or shutil.which("nvidia-smi") is None or importlib.util.find_spec("torch") is None:
-        return
     with tempfile.TemporaryFile() as answer:
         # Not by asyncio, whose own wait for the process would race with the reaper of all children.
-        command = [sys.executable, "-P", "-c", LOOK]
+        command = [sys.executable, "-P", "-m", "raysm.instance.gpu_look"]
         process = children.start(command, environ, stdout=answer, stderr=subprocess.DEVNULL)
         try:
-            await process.wait(LOOK_S)
+            status = await process.wait(LOOK_S)
         finally:
             process.signal(signal.SIGKILL)
         answer.seek(0)
-        content = answer.read()
-    try:
-        seen, version, cuda, problem = json.loads(content)
-    except ValueError:  # user code that needs torch will report a torch that cannot be imported
+        lines = answer.read().splitlines()
+    facts: list[dict[str, Any]] = []
+    for line in lines:
+        # User code that needs torch will report a torch that cannot be imported.
+        with contextlib.suppress(ValueError):
+            facts.append(json.loads(line))
+    for each in facts:
+        for sentence in memory_faults(host, each):
+            warn(sentence)
+    check_torch(host, gpus, facts, driver_version() or "unknown")
+    check_products(host, facts, status)
+
+
+def memory_faults(host: str, facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each fault of a GPU's memory that ``nvidia-smi`` knows.
+
+    https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/row-remapping.html
+    """
+    then = "if the job fails or diverges, run it again, on other instances"
+    for gpu, pending, failure in _rows(facts, "remapped"):
+        if _is_yes(pending):
+            yield (
+                f"{host}: a faulty row of the memory of the GPU {gpu} is replaced only when the "
+                f"GPU is reset (remapped_rows.pending); {then}"
+            )
+        if _is_yes(failure):
+            yield (
+                f"{host}: a faulty row of the memory of the GPU {gpu} could not be replaced "
+                f"(remapped_rows.failure); {then}"
+            )
+    for gpu, pending, errors in _rows(facts, "memory"):
+        if _is_yes(pending):
+            yield (
+                f"{host}: a faulty page of the memory of the GPU {gpu} is retired only when the "
+                f"GPU is reset (retired_pages.pending); {then}"
+            )
+        if errors.isdigit() and int(errors):
+            yield (
+                f"{host}: the GPU {gpu} has had {errors} uncorrectable errors of its memory "
+                f"(ecc.errors.uncorrected.volatile.total); {then}"
+            )
+
+
+def _rows(facts: Mapping[str, Any], name: str) -> list[list[str]]:
+    return [row for row in facts.get(name, ()) if len(row) == 3]
+
+
+def _is_yes(cell: str) -> bool:
+    # Releases of nvidia-smi differ; of GPUs without the feature the cell is "[N/A]".
+    return cell.casefold() in ("yes", "1", "true")
+
+
+OR_CPUS = "or compute on CPUs with --allow-cpu (in Python Cluster(allow_cpu=True))"
+
+
+def check_torch(host: str, gpus: int, facts: Sequence[Mapping[str, Any]], driver: str) -> None:
+    """Raise ``InvalidConfig`` if torch sees no GPU, or is too new or too old for them."""
+    torch = next((each for each in facts if "torch" in each), None)
+    if torch is None:
         return
-    if seen == 0:
-        built = f"for CUDA {cuda}" if cuda else "without CUDA"
-        driver = driver_version() or "unknown"
+    version = torch["torch"]
+    cuda = torch["cuda"]
+    knows = torch["driver_cuda"]
+    built = f"for CUDA {cuda}" if cuda else "without CUDA"
+    of_driver = f" for CUDA {'.'.join(map(str, knows))}" if knows else ""
+    problem = f" ({torch['problem']})" if torch["problem"] else ""
+    # Drivers run programs for later minor versions of their CUDA too.
+    is_driver_too_old = bool(cuda and knows) and _numbers(cuda)[0] > knows[0]
+    if torch["count"] == 0 or (torch["problem"] and is_driver_too_old):
         raise InvalidConfig(
-            f"{host} has {gpus} GPU{'s' * (gpus != 1)}, but torch {version} sees none: "
+            f"{host} has {gpus} GPU{'s' * (gpus != 1)}, but torch {version} can use none: "
             f"this image's torch is built {built}, "
-            f"and NVIDIA's driver is {driver}{f' ({problem})' if problem else ''}",
-            remedy="choose an image whose CUDA this driver supports, "
-            "or compute on CPUs with --allow-cpu (in Python Cluster(allow_cpu=True))",
+            f"and NVIDIA's driver is {driver}{of_driver}{problem}",
+            remedy=f"choose an image whose CUDA this driver supports, {OR_CPUS}",
         )
+    if torch["problem"]:
+        raise ClusterError(f"{host}: CUDA does not start on its GPUs: {torch['problem']}")
+    for each in facts:
+        if "begins" not in each or has_code(torch["architectures"], each["capability"]):
+            continue
+        capability = ".".join(map(str, each["capability"]))
+        raise InvalidConfig(
+            f"{host}: torch {version}, built {built}, has no code for GPU {each['begins']}, "
+            f"{each['name']} of compute capability {capability}; it has "
+            f"{', '.join(torch['architectures'])}",
+            remedy=f"choose an image whose torch has it, {OR_CPUS}",
+        )
+
+
+def has_code(architectures: Sequence[str], capability: Sequence[int]) -> bool:
+    """Return whether a GPU can run code for one of ``architectures``, ``sm_90`` or ``compute_90``.
+
+    Machine code (sm) runs on later minor versions, PTX (compute) on all later versions; with an a
+    behind it on no later one, with an f on those of the same major version
+    (https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/#gpu-feature-list).
+    """
+    major, minor = capability
+    for architecture in architectures:
+        found = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", architecture)
+        if found is None:
+            return True  # a new kind of name
+        own = (int(found[2]), int(found[3]))
+        if own == (major, minor):
+            return True
+        if found[4] == "a" or own > (major, minor):
+            continue
+        if own[0] == major or (found[1] == "compute" and not found[4]):
+            return True
+    return not architectures
+
+
+def check_products(host: str, facts: Sequence[Mapping[str, Any]], status: int | None) -> None:
+    """Raise ``ClusterError`` if a GPU has failed its first matrix product.
+
+    Args:
+        host: The name of this instance.
+        facts: The lines of the process that multiplied.
+        status: Its exit status; None if it did not end in time.
+    """
+    ends = {each["ended"]: each["problem"] for each in facts if "ended" in each}
+    for each in facts:
+        if "begins" not in each:
+            continue
+        number = each["begins"]
+        ending = f"did not end within {LOOK_S:g} s" if status is None else f"ended with {status}"
+        problem = ends.get(number, f"the process that used it {ending}")
+        if problem:
+            raise ClusterError(
+                f"{host}: GPU {number}, {each['name']}, fails its first matrix product: {problem}",
+                remedy="run the job again, on other instances; if it happens again, leave out "
+                "this type or region",
+            )

@@ -110,6 +110,13 @@ class Head:
     def fail(self, error: Exception) -> None:
         self._inbox.put(life.Failed(error))
 
+    def hold(self) -> None:
+        """Do not begin the work before ``release``."""
+        self._inbox.put(life.Checking(self._instance.name))
+
+    def release(self) -> None:
+        self._inbox.put(life.Checked(self._instance.name))
+
     async def run(self) -> ExitStatus:
         """Run the job; return the exit status of this instance, and so of the job.
 

@@ -78,6 +78,8 @@ class HeadPolicy:
     wakes_at_s: float | None = None
     connected: frozenset[str] = frozenset()
     nodes: Mapping[str, life.Node] = field(default_factory=dict)
+    checking: frozenset[str] = frozenset()
+    """Instances that check their GPUs."""
     lost: frozenset[str] = frozenset()
     """Lost workers; none of them returns, because the control channel accepts each worker only
     once."""
@@ -107,7 +109,7 @@ class HeadPolicy:
 
     @property
     def present(self) -> tuple[str, ...]:
-        """The instances whose bootstrap is connected and whose Ray node is registered, by rank."""
+        """The connected instances whose GPUs are checked and whose Ray node is registered."""
         return tuple(host for host in self.rules.hosts if self._is_present(host))
 
     def take(self, event: life.Event, now_s: float) -> Step:
@@ -169,7 +171,15 @@ class HeadPolicy:
             case life.Joined(host):
                 policy = replace(self, connected=self.connected | {host})
                 invitation = (life.InviteToRay(frozenset({host})),) if self.gcs_answers else ()
+<<<<<<< HEAD
                 return policy, (*policy._announce_joined(host), *invitation)
+=======
+                return policy, (policy._announce_joined(host), *invitation)
+            case life.Checking(host):
+                return replace(self, checking=self.checking | {host}), ()
+            case life.Checked(host):
+                return replace(self, checking=self.checking - {host}), ()
+>>>>>>> 2f16251f (Begin a workload when the GPUs of all instances have multiplied rightly, and name broken ones and faults of their memory by instance)
             case life.Mismatch(reason=reason):
                 return self._end(InvalidPayload(reason))
             case life.Lost(host, reason):
@@ -221,8 +231,10 @@ class HeadPolicy:
         return policy, (formed, life.BeginWork(self.nodes[self.rules.head].address))
 
     def _describe_shortage(self, missing: Iterable[str]) -> str:
-        without_ray = [host for host in missing if self._is_connected(host)]
-        absent = [host for host in missing if host not in without_ray]
+        connected = [host for host in missing if self._is_connected(host)]
+        absent = [host for host in missing if host not in connected]
+        checking = [host for host in connected if host in self.checking]
+        without_ray = [host for host in connected if host not in checking]
         timeout_s = self.rules.cluster.join_timeout_s
         text = (
             f"{len(self.present)} of {len(self.rules.hosts)} instances joined "
@@ -234,6 +246,8 @@ class HeadPolicy:
             text += (
                 f"; connected, but without a registered Ray node: {listed(without_ray, MAX_NAMED)}"
             )
+        if checking:
+            text += f"; connected, but still checking GPUs: {listed(checking, MAX_NAMED)}"
         return text
 
     def _announce_joined(self, host: str) -> tuple[life.Announce, ...]:
@@ -244,7 +258,7 @@ class HeadPolicy:
         return (life.Announce("joined", host, count=count, total=total),)
 
     def _is_present(self, host: str) -> bool:
-        return host in self.nodes and self._is_connected(host)
+        return host in self.nodes and self._is_connected(host) and host not in self.checking
 
     def _is_connected(self, host: str) -> bool:
         return host == self.rules.head or host in self.connected

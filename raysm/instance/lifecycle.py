@@ -94,6 +94,18 @@ class RayLost(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Checking(Event):
+    """An instance has begun to check its GPUs; until ``Checked`` it does not count as present."""
+
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checked(Event):
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
 class GcsAnswers(Event):
     """The GCS of the head's Ray accepts connections."""
 

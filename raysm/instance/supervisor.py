@@ -6,13 +6,14 @@ Every error becomes one clear reason in the failure file, without a traceback.
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import time
 from collections.abc import Mapping
 
 from raysm.core.protocol import names
 from raysm.core.protocol.events import Metric, State
-from raysm.errors import InvalidConfig
+from raysm.errors import ClusterError, InvalidConfig
 from raysm.instance.children import Children, Commands
 from raysm.instance.environment import inherited
 from raysm.instance.exit_status import (
@@ -21,7 +22,7 @@ from raysm.instance.exit_status import (
     report_startup_failure,
     reserve_room,
 )
-from raysm.instance.gpus import check_torch_sees_gpus
+from raysm.instance.gpus import check_gpus
 from raysm.instance.head import Head
 from raysm.instance.instance import Instance, prepare
 from raysm.instance.log import emit_event, remark
@@ -67,10 +68,12 @@ async def supervise(instance: Instance) -> ExitStatus:
         loop.add_signal_handler(number, role.stop)
     reserve_room(instance.environment.paths.failure)
     memory = PeakMemory()
-    beside = [
-        asyncio.create_task(memory.run()),
-        asyncio.create_task(_check_gpus(instance, role, children)),
-    ]
+    beside = [asyncio.create_task(memory.run())]
+    has_gpus = instance.capacity.gpus > 0 and shutil.which("nvidia-smi") is not None
+    if has_gpus and not instance.cluster.allow_cpu:
+        # The workload begins when the GPUs of all instances are checked.
+        role.hold()
+        beside.append(asyncio.create_task(_check_gpus(instance, role, children)))
     try:
         status = await role.run()
     except Exception as error:  # every error becomes a failure reason
@@ -107,16 +110,19 @@ async def supervise(instance: Instance) -> ExitStatus:
 
 
 async def _check_gpus(instance: Instance, role: Head | Worker, children: Children) -> None:
-    if instance.cluster.allow_cpu:
-        return
     try:
-        await check_torch_sees_gpus(
-            instance.name, instance.capacity.gpus, instance.ray_environment(), children
+        await check_gpus(
+            instance.name,
+            instance.capacity.gpus,
+            instance.ray_environment(),
+            children,
+            lambda sentence: remark(f"warning: {sentence}"),
         )
-    except InvalidConfig as error:
+        _say_transport(instance)
+    except (ClusterError, InvalidConfig) as error:
         role.fail(error)
-        return
-    _say_transport(instance)
+    finally:
+        role.release()
 
 
 def _say_transport(instance: Instance) -> None:

@@ -62,12 +62,22 @@ class Worker:
         self._network = LoopThread("control")
         self._control: WorkerControl | None = None
         self._ray: RayNode | None = None
+        self._holds = False
 
     def stop(self) -> None:
         self._inbox.put(life.StopRequested())
 
     def fail(self, error: Exception) -> None:
         self._inbox.put(life.Failed(error))
+
+    def hold(self) -> None:
+        """Have the head not begin the work before ``release``."""
+        self._holds = True
+
+    def release(self) -> None:
+        self._holds = False
+        if self._control is not None:
+            self._network.call(self._control.tell, control.encode(life.Checked("")))
 
     async def run(self) -> ExitStatus:
         self._spawn(self._join)
@@ -207,6 +217,9 @@ class Worker:
                 )
                 await asyncio.sleep(backoff(attempt))
                 attempt += 1
+        if self._holds:
+            # Ray's node joins later, so that the head cannot miss this.
+            self._network.call(self._control.tell, control.encode(life.Checking("")))
         self._inbox.put(life.Connected(self._control.addresses[1]))
         await self._network.carry_out(self._control.run(bound_to_this_loop(self._on_report)))
 

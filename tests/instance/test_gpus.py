@@ -1,60 +1,53 @@
-"""GPUs that torch cannot use end the job; an image's newer CUDA library takes the place of the host's."""
+"""GPUs that torch cannot use, or that do not compute, end the job before its workload begins.
+
+An image's newer CUDA library takes the place of the host's.
+"""
 
 import os
 
 import pytest
 
-from raysm.errors import InvalidConfig
+from raysm.errors import ClusterError, InvalidConfig
 from raysm.instance.children import Children
 from raysm.instance.entrypoint import without_missing_preload
-from raysm.instance.gpus import check_torch_sees_gpus, compat_variables
+from raysm.instance.gpu_look import is_product_right
+from raysm.instance.gpus import check_gpus, check_products, check_torch, compat_variables, has_code
+from tests.support.bootstraps import Cluster, request
+from tests.support.gpus import put_gpus
 from tests.support.own_process import run_apart
-
-pytest.importorskip("torch")
-
-FAKE_TORCH = """
-class cuda:
-    init = staticmethod(lambda: {init})
-    device_count = staticmethod(lambda: {count})
-__version__ = "2.9.1+cu130"
-class version:
-    cuda = "13.0"
-"""
 
 
 @pytest.fixture
-def image(tmp_path, monkeypatch):
-    """Return the environment of an instance with nvidia-smi and a scripted torch."""
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    (tools / "nvidia-smi").write_text("#!/bin/sh\necho 'GPU 0: Tesla T4 (UUID: GPU-1)'\n")
-    (tools / "nvidia-smi").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+def instance(tmp_path, monkeypatch):
+    """Return a function that makes an instance's scripted nvidia-smi and torch, and its environment."""
 
-    def environment(count, init="None"):
-        (tmp_path / "torch.py").write_text(FAKE_TORCH.format(count=count, init=init))
-        return os.environ | {"PYTHONPATH": str(tmp_path)}
+    def make(**scripted):
+        variables = put_gpus(tmp_path, **scripted)
+        monkeypatch.setenv("PATH", variables["PATH"])
+        return os.environ | variables
 
-    return environment
+    return make
 
 
 def check(environ, gpus=1):
+    """Return the warnings."""
+    warnings = []
+
     async def look():
         children = Children()
         try:
-            await check_torch_sees_gpus("algo-1", gpus, environ, children)
+            await check_gpus("algo-1", gpus, environ, children, warnings.append)
         finally:
             children.close()
         # The only reaper has no doubt about the child: it was no orphan.
         assert children.reaped == 0
+        return warnings
 
-    run_apart(look)
+    return run_apart(look)
 
 
-def test_gpus_that_torch_does_not_see_end_the_job_with_driver_cuda_and_remedy(image):
-    old = image(
-        0, init="(_ for _ in ()).throw(RuntimeError('The NVIDIA driver is too old (found 12020)'))"
-    )
+def test_gpus_that_torch_does_not_see_end_the_job_with_driver_cuda_and_remedy(instance):
+    old = instance(count=0, problem="The NVIDIA driver is too old (found 12020)")
     with pytest.raises(
         InvalidConfig, match=r"algo-1 .* 1 GPU.* 2\.9\.1\+cu130 .* CUDA 13\.0"
     ) as raised:
@@ -63,9 +56,163 @@ def test_gpus_that_torch_does_not_see_end_the_job_with_driver_cuda_and_remedy(im
     assert "--allow-cpu" in raised.value.remedy
 
 
-def test_gpus_that_torch_sees_and_instances_without_gpus_pass(image):
-    check(image(1))
-    check(image(0), gpus=0)
+def test_gpus_that_compute_pass_without_a_word(instance):
+    assert check(instance(count=2), gpus=2) == []
+
+
+def test_image_without_torch_passes(instance):
+    assert check(instance(count=None)) == []
+
+
+def test_driver_for_an_older_cuda_is_named_with_both_versions():
+    torch = {
+        "torch": "2.13.0+cu133",
+        "cuda": "13.3",
+        "driver_cuda": [12, 2],
+        # NVML counts the GPUs that this torch cannot open.
+        "count": 8,
+        "problem": "CUDA driver version is insufficient",
+        "architectures": [],
+    }
+    with pytest.raises(InvalidConfig, match=r"algo-2 has 8 GPUs.*CUDA 13\.3.*535\.1.*CUDA 12\.2"):
+        check_torch("algo-2", 8, [torch], "535.1")
+
+
+def test_cuda_that_does_not_start_under_a_new_driver_is_the_instances_fault(instance):
+    broken = instance(count=1, problem="uncorrectable ECC error encountered")
+    with pytest.raises(ClusterError, match=r"algo-1.*uncorrectable ECC error"):
+        check(broken)
+
+
+def test_torch_without_code_for_the_gpus_is_named_with_their_capability(instance):
+    volta = instance(count=1, name="Tesla V100", capability=(7, 0))
+    with pytest.raises(
+        InvalidConfig,
+        match=r"algo-1: torch 2\.9\.1.*GPU 0, Tesla V100 .* 7\.0; it has sm_75, sm_80",
+    ):
+        check(volta)
+
+
+@pytest.mark.parametrize(
+    ("architectures", "capability", "expected"),
+    [
+        (["sm_80", "sm_90"], (9, 0), True),
+        (["sm_80"], (8, 9), True),
+        (["sm_86"], (8, 0), False),
+        (["sm_90"], (10, 0), False),
+        (["sm_90", "compute_90"], (10, 0), True),
+        (["compute_120"], (9, 0), False),
+        (["sm_90a"], (9, 0), True),
+        (["sm_100a", "compute_100a"], (10, 3), False),
+        (["sm_100f"], (10, 3), True),
+        (["compute_100f"], (12, 0), False),
+        (["sm_75", "sm_80"], (7, 0), False),
+        # Builds that do not say.
+        ([], (9, 0), True),
+        (["gfx90a"], (9, 0), True),
+    ],
+)
+def test_code_runs_on_later_minor_versions_and_ptx_on_all_later_ones(
+    architectures, capability, expected
+):
+    assert has_code(architectures, capability) is expected
+
+
+def test_gpu_that_fails_its_first_product_is_named(instance):
+    broken = instance(count=4, fails={2: "CUDA error: an illegal memory access was encountered"})
+    with pytest.raises(ClusterError, match=r"algo-1: GPU 2, .*T4.*illegal memory access") as raised:
+        check(broken, gpus=4)
+    assert "other instances" in raised.value.remedy
+
+
+def test_gpu_that_computes_a_wrong_product_is_named(instance):
+    with pytest.raises(ClusterError, match=r"algo-1: GPU 1, .*wrong matrix product"):
+        check(instance(count=2, wrong=(1,)), gpus=2)
+
+
+def test_gpu_that_ends_the_process_is_named(instance):
+    with pytest.raises(ClusterError, match=r"algo-1: GPU 0, .*ended with -7"):
+        check(instance(count=2, kills=(0,)), gpus=2)
+
+
+def test_gpu_that_never_answers_is_named():
+    facts = [{"begins": 0, "name": "H100", "capability": [9, 0]}]
+    with pytest.raises(ClusterError, match=r"algo-3: GPU 0, H100.*did not end within 300 s"):
+        check_products("algo-3", facts, None)
+
+
+def test_products_are_compared_with_those_of_the_cpu():
+    torch = pytest.importorskip("torch")
+    assert is_product_right(torch, "cpu")
+
+
+BUS = "00000000:3B:00.0"
+
+
+@pytest.mark.parametrize(
+    ("scripted", "said"),
+    [
+        ({"remapped": f"{BUS}, 1, 0"}, "remapped_rows.pending"),
+        ({"remapped": f"{BUS}, Yes, No"}, "remapped_rows.pending"),
+        ({"remapped": f"{BUS}, 0, 1"}, "remapped_rows.failure"),
+        ({"memory": f"{BUS}, Yes, 0"}, "retired_pages.pending"),
+        ({"memory": f"{BUS}, [N/A], 3"}, "3 uncorrectable errors"),
+    ],
+)
+def test_faults_of_a_gpus_memory_are_named_by_instance_and_gpu(instance, scripted, said):
+    (warning,) = check(instance(count=1, **scripted))
+    assert warning.startswith("algo-1: ")
+    assert BUS in warning
+    assert said in warning
+    assert "on other instances" in warning
+
+
+def test_gpus_without_faults_or_without_the_counters_give_no_warning(instance):
+    fine = f"{BUS}, 0, 0\n00000000:5E:00.0, No, No"
+    assert check(instance(count=1, remapped=fine, memory=f"{BUS}, No, 0")) == []
+    unknown = f"{BUS}, [N/A], [N/A]"
+    assert check(instance(count=1, remapped=unknown, memory=unknown)) == []
+
+
+def test_memory_is_looked_at_without_torch_too(instance):
+    assert len(check(instance(count=None, remapped=f"{BUS}, 1, 0"))) == 1
+
+
+DRIVER = "print('user code runs', flush=True)"
+
+
+def test_broken_gpu_of_a_worker_ends_the_job_before_user_code_and_names_the_instance(tmp_path):
+    variables = put_gpus(tmp_path, count=2, fails={1: "no luck"}, host="algo-2")
+    with Cluster(tmp_path, request(2), driver=DRIVER, variables=variables) as cluster:
+        assert cluster.start().wait() == {"algo-1": 1, "algo-2": 1}
+        expected = "algo-2: GPU 1, Tesla T4, fails its first matrix product: no luck"
+        assert expected in cluster.failure("algo-1")
+        assert expected in cluster.failure("algo-2")
+        assert "user code runs" not in cluster.log("algo-1")
+
+
+def test_broken_gpu_of_the_head_ends_the_job_before_user_code(tmp_path):
+    variables = put_gpus(tmp_path, count=1, wrong=(0,))
+    with Cluster(tmp_path, request(1), driver=DRIVER, variables=variables) as cluster:
+        assert cluster.start().wait() == {"algo-1": 1}
+        assert "algo-1: GPU 0" in cluster.failure("algo-1")
+        assert "user code runs" not in cluster.log("algo-1")
+
+
+def test_faults_of_memory_are_in_the_log_before_user_code_runs(tmp_path):
+    variables = put_gpus(tmp_path, count=1, remapped=f"{BUS}, 1, 0")
+    with Cluster(tmp_path, request(2), driver=DRIVER, variables=variables) as cluster:
+        assert cluster.start().wait() == {"algo-1": 0, "algo-2": 0}
+        log = cluster.log("algo-1")
+        warning = f"warning: algo-1: a faulty row of the memory of the GPU {BUS} is replaced only"
+        assert 0 <= log.find(warning) < log.find("user code runs")
+        assert "warning: algo-2: a faulty row" in cluster.log("algo-2")
+
+
+def test_broken_gpus_are_left_alone_where_cpus_are_to_compute(tmp_path):
+    variables = put_gpus(tmp_path, count=1, wrong=(0,))
+    with Cluster(tmp_path, request(1, allow_cpu=True), driver=DRIVER, variables=variables) as job:
+        assert job.start().wait() == {"algo-1": 0}
 
 
 @pytest.mark.parametrize(

@@ -215,6 +215,27 @@ def test_a_missing_instance_is_named_at_the_deadline():
     assert str(life.cause) == "2 of 3 instances joined within 10 s; missing: algo-3"
 
 
+def test_work_begins_when_the_gpus_of_all_instances_are_checked():
+    life = Life(2)
+    life.tell(lifecycle.Checking("algo-1"), lifecycle.Joined("algo-2"))
+    life.tell(lifecycle.Checking("algo-2"), lifecycle.GcsAnswers(), nodes("algo-1", "algo-2"))
+    assert not life.begins
+    life.tell(lifecycle.Checked("algo-1"))
+    assert not life.begins
+    life.tell(lifecycle.Checked("algo-2"))
+    assert life.begins
+
+
+def test_instance_that_still_checks_its_gpus_at_the_deadline_is_named():
+    life = Life(2, join_timeout_s=10)
+    life.tell(lifecycle.GcsAnswers(), lifecycle.Joined("algo-2"), lifecycle.Checking("algo-2"))
+    life.tell(nodes("algo-1", "algo-2"))
+    life.tell(lifecycle.Tick(), after_s=10)
+    assert str(life.cause) == (
+        "1 of 2 instances joined within 10 s; connected, but still checking GPUs: algo-2"
+    )
+
+
 def test_a_job_runs_with_fewer_instances_only_if_min_instances_says_so():
     life = Life(3, join_timeout_s=10, min_instances=2)
     life.tell(lifecycle.GcsAnswers(), lifecycle.Joined("algo-2"), nodes("algo-1", "algo-2"))
