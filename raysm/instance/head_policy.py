@@ -171,15 +171,11 @@ class HeadPolicy:
             case life.Joined(host):
                 policy = replace(self, connected=self.connected | {host})
                 invitation = (life.InviteToRay(frozenset({host})),) if self.gcs_answers else ()
-<<<<<<< HEAD
                 return policy, (*policy._announce_joined(host), *invitation)
-=======
-                return policy, (policy._announce_joined(host), *invitation)
             case life.Checking(host):
                 return replace(self, checking=self.checking | {host}), ()
             case life.Checked(host):
                 return replace(self, checking=self.checking - {host}), ()
->>>>>>> 2f16251f (Begin a workload when the GPUs of all instances have multiplied rightly, and name broken ones and faults of their memory by instance)
             case life.Mismatch(reason=reason):
                 return self._end(InvalidPayload(reason))
             case life.Lost(host, reason):
