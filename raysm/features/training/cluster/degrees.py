@@ -179,6 +179,16 @@ class Parallel:
     """``memory``: activations are computed again in the backward pass; ``speed``: they are kept."""
     offload: bool = False
     """Keep activations in the memory of the CPU until the backward pass."""
+    offload_weights: bool = False
+    """Keep the shards of parameters, gradients and optimizer state in the memory of the CPU, where
+    the optimizer computes (FSDP2's ``CPUOffloadPolicy``). It needs ``shard``."""
+    keep_gradients: bool = False
+    """With ``prepare(accumulate=…)``, shards add up whole gradients and reduce them once: fewer
+    messages, and the memory of all gradients on each worker. False reduces those of each piece. It
+    needs ``shard``."""
+    unused_parameters: bool = False
+    """The loss of some rows does not depend on all parameters, as in a mixture of experts. Each
+    step then takes a look at which were used. Each worker must still call every block."""
     workers_per_instance: int | None = None
     """Workers that each instance must run; None is any. Only checked: the job's workload starts
     them."""
@@ -204,6 +214,16 @@ class Parallel:
                 raise InvalidRequest(
                     f"Parallel: {name} is {getattr(self, name)!r}; it must be one of {options}"
                 )
+        for name in ("offload_weights", "keep_gradients"):
+            if getattr(self, name) and self.shard == 1:
+                raise InvalidRequest(
+                    f"Parallel: {name} is about shards: set shard above 1, or leave it out"
+                )
+        if self.unused_parameters and self.pipeline > 1:
+            raise InvalidRequest(
+                f"Parallel: unused_parameters does not go with pipeline={self.pipeline}, whose "
+                "replicas need no option for them, and whose shards do not support them"
+            )
         if self.pipeline == 1:
             for name in ("microbatches", "stages_per_worker"):
                 if getattr(self, name) is not None:

@@ -13,10 +13,12 @@ from typing import Any, Protocol, TypeAlias
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 from torch.nn.modules.batchnorm import _NormBase
 
 from raysm.errors import InvalidRequest
 from raysm.features.training.cluster.engines.mean_loss import MeanLoss, zero_of
+from raysm.features.training.cluster.engines.unused import UnusedParameters
 from raysm.features.training.cluster.loop.batch import inputs_and_target, on_device, pieces, rows_of
 
 Metric: TypeAlias = Callable[[Any, Any], Any]
@@ -101,6 +103,10 @@ class FullModel:
     inner: nn.Module | None = None
     """The model without the wrapper that replicates it, for evaluation; None means ``model``."""
     accumulate: int = 1
+    keeps_gradients: bool = False
+    """Shards reduce the sum of the gradients of all pieces once, and keep them whole until then."""
+    unused: UnusedParameters | None = None
+    """If ranks with shards use different parameters."""
 
     def forward_backward(self, batch: Any, factor: float) -> torch.Tensor:
         batch = on_device(batch, self.device)
@@ -113,9 +119,11 @@ class FullModel:
         if unused:
             raise InvalidRequest(
                 f"the loss does not depend on {', '.join(unused)}, whose gradients DDP waits for: "
-                "freeze them by requires_grad_(False) before prepare, or train by "
-                "Parallel(shard=…), which does not wait"
+                "freeze them by requires_grad_(False) before prepare, or, if other rows use them, "
+                "train by Parallel(unused_parameters=True)"
             )
+        if self.unused is not None:
+            self.unused.remove_gradients()
         # All ranks of a tensor group have the same loss; the sum over all ranks must have it once.
         return loss if self.counts else torch.zeros_like(loss)
 
@@ -148,14 +156,24 @@ class FullModel:
         for number, (piece, share_of_rows) in enumerate(pieces(batch, self.accumulate)):
             share = self._share(piece, share_of_rows, batch)
             with contextlib.ExitStack() as stack:
-                # DDP averages the sum once. FSDP reduces the gradients of every piece: keeping
-                # whole gradients would take the memory that this saves.
-                if number < last:
-                    stack.enter_context(getattr(self.model, "no_sync", contextlib.nullcontext)())
+                self._reduce_now(number == last, stack)
                 if share_of_rows == 0:
                     stack.enter_context(normed_by_averages(self.model))
                 loss = loss + self._add(piece, factor * share) * share
         return loss
+
+    def _reduce_now(self, is_last: bool, stack: contextlib.ExitStack) -> None:
+        """Let the next backward pass reduce the gradients of all pieces, if it is the last one."""
+        if not isinstance(self.model, FSDPModule):
+            # DDP averages the sum once.
+            if not is_last:
+                stack.enter_context(getattr(self.model, "no_sync", contextlib.nullcontext)())
+        elif self.keeps_gradients:
+            self.model.set_requires_gradient_sync(is_last)
+        else:
+            # Each piece adds to this rank's shard: whole gradients would take the memory that
+            # shards save. Replicas of the shard add theirs once.
+            self.model.set_requires_all_reduce(is_last)
 
     def _share(self, piece: Any, share_of_rows: float, batch: Any) -> float:
         """Return how much of the mean over the batch a piece makes."""

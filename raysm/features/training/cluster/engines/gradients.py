@@ -116,15 +116,22 @@ def clip(
         if where is not None:
             mesh, dimensions = where
             for dimension in dimensions:
-                dist.all_reduce(square_here, group=mesh.get_group(dimension))
+                square_here = _add_over(square_here, mesh.get_group(dimension))
         square += square_here
     if stages is not None:
-        dist.all_reduce(square, group=stages)
+        square = _add_over(square, stages)
     norm = square.sqrt()
     if parts:
         # Not "if norm > max_norm": on a GPU the step would wait for the answer.
         torch._foreach_mul_(parts, (max_norm / (norm + SMALL)).clamp(max=1.0))
     return norm
+
+
+def _add_over(number: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+    # Gradients that are offloaded to the CPU are not where NCCL sends from.
+    message = number.to(_device(group))
+    dist.all_reduce(message, group=group)
+    return message.to(number.device)
 
 
 def _describe_split(
@@ -148,10 +155,7 @@ def _describe_split(
     return ((grad.device_mesh, cut) if cut else None), grad.to_local()
 
 
-def _device(stages: "dist.ProcessGroup | None") -> torch.device:
-    """Return the device on which a rank without gradients takes part in the others' sum.
-
-    Such a rank has a frozen stage.
-    """
-    on_gpu = stages is not None and dist.get_backend(stages) == "nccl"
+def _device(group: "dist.ProcessGroup | None") -> torch.device:
+    """Return the device from which a group sends."""
+    on_gpu = group is not None and dist.get_backend(group) == "nccl"
     return torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")

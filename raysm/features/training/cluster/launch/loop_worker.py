@@ -151,7 +151,11 @@ class _Worker:
 
     def _call(self, loop: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         self._session = session.begin(
-            device=get_device(), replicate=prepare_model, precision=self._spec.precision
+            device=get_device(),
+            replicate=lambda model, options: prepare_model(
+                model, parallel_strategy_kwargs=dict(options)
+            ),
+            precision=self._spec.precision,
         )
         self._session.stop_asked = self._stop_asked
         self._endings = Endings(self._session, say)

@@ -71,7 +71,8 @@ class Session:
     hosts: tuple[str, ...]
     """The instance of each rank, by name."""
     device: torch.device
-    replicate: Callable[[torch.nn.Module], torch.nn.Module] | None = None
+    replicate: Callable[[torch.nn.Module, Mapping[str, Any]], torch.nn.Module] | None = None
+    """Wrap a model by DDP with these options of its; None is torch's own class."""
     precision: Precision = "fp32"
     in_job: bool = False
     trainer: Any = None
@@ -230,7 +231,7 @@ _session: Session | None = None
 def begin(
     *,
     device: torch.device | None = None,
-    replicate: Callable[[torch.nn.Module], torch.nn.Module] | None = None,
+    replicate: Callable[[torch.nn.Module, Mapping[str, Any]], torch.nn.Module] | None = None,
     precision: Precision = "fp32",
 ) -> Session:
     """Make this process's session.

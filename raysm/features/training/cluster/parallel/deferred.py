@@ -47,19 +47,22 @@ class Weights:
     folder: Path | None
     """With the parameters as safetensors files; None lets rank 0 send all."""
 
-    def place(self, module: nn.Module) -> nn.Module:
-        """Give a module memory on this rank's device; parameters have no values yet."""
-        device = self.session.device
+    def place(self, module: nn.Module, parameters_on: torch.device) -> nn.Module:
+        """Give a module memory, buffers on this rank's device; parameters have no values yet."""
+
+        def placed(tensor: torch.Tensor) -> torch.Tensor:
+            is_parameter = isinstance(tensor, nn.Parameter)
+            device = parameters_on if is_parameter else self.session.device
+            if tensor.is_meta:
+                return torch.empty_like(tensor, device=device)
+            return tensor.to(device)
+
         future = torch.__future__
         before = future.get_swap_module_params_on_conversion()
         # Swapped, because a parameter that two modules share must stay one.
         future.set_swap_module_params_on_conversion(True)
         try:
-            module._apply(  # type: ignore[no-untyped-call]
-                lambda tensor: (
-                    torch.empty_like(tensor, device=device) if tensor.is_meta else tensor.to(device)
-                )
-            )
+            module._apply(placed)  # type: ignore[no-untyped-call]
         finally:
             future.set_swap_module_params_on_conversion(before)
         return module

@@ -17,7 +17,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.autograd.graph import save_on_cpu
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
@@ -32,6 +38,7 @@ from raysm.features.training.cluster.engines.pipeline import (
     Stage,
     stage_numbers,
 )
+from raysm.features.training.cluster.engines.unused import UnusedParameters
 from raysm.features.training.cluster.loop.session import Session
 from raysm.features.training.cluster.parallel.blocks import Blocks, block_names, compile_blocks
 from raysm.features.training.cluster.parallel.deferred import Weights
@@ -96,6 +103,9 @@ class Parallelizer:
         )
         if stages is None:
             wrapped = self._wrap(model, blocks, plan, mesh)
+            unused = None
+            if self.parallel.unused_parameters and isinstance(wrapped, FSDPModule):
+                unused = UnusedParameters(wrapped, self.session.cpu_group)
             engine = FullModel(
                 model=wrapped,
                 loss=self.loss,
@@ -104,6 +114,8 @@ class Parallelizer:
                 # The ranks of a tensor group have the same rows, whose loss counts once.
                 counts=self.layout.coordinates(self.session.rank).tensor == 0,
                 accumulate=self.accumulate,
+                keeps_gradients=self.parallel.keep_gradients,
+                unused=unused,
             )
             cut = RankModel(
                 model=wrapped, parts=model, engine=engine, replicas=self._replicas(mesh)
@@ -179,14 +191,18 @@ class Parallelizer:
         session = self.session
         model.to(session.device)
         wrapped = model
+        finds_unused = self.parallel.unused_parameters
+        options: dict[str, Any] = {"find_unused_parameters": True} if finds_unused else {}
         if session.replicate is not None:
-            wrapped = session.replicate(model)
+            wrapped = session.replicate(model, options)
         # DDP refuses a model that has nothing to train.
         elif dist.is_initialized() and any(
             parameter.requires_grad for parameter in model.parameters()
         ):
             wrapped = DistributedDataParallel(
-                model, device_ids=[session.device] if session.device.type == "cuda" else None
+                model,
+                device_ids=[session.device] if session.device.type == "cuda" else None,
+                **options,
             )
         trained = {
             name: parameter
@@ -198,7 +214,7 @@ class Parallelizer:
             loss=self.loss,
             device=session.device,
             precision=self.precision,
-            averaged={} if wrapped is model else trained,
+            averaged={} if wrapped is model or finds_unused else trained,
             inner=model,
             accumulate=self.accumulate,
         )
@@ -257,15 +273,33 @@ class Parallelizer:
         return self._place(module)
 
     def _place(self, module: nn.Module) -> nn.Module:
+        device = self.session.device
+        is_offloaded = self.parallel.offload_weights and isinstance(module, FSDPModule)
         if self.weights is not None:
-            return self.weights.place(module)
-        return module.to(self.session.device)
+            return self.weights.place(module, torch.device("cpu") if is_offloaded else device)
+        if not is_offloaded:
+            return module.to(device)
+        for inner in module.modules():
+            for name, buffer in inner.named_buffers(recurse=False):
+                inner._buffers[name] = buffer.to(device)
+        return module
 
     def _shard(
         self, outer: nn.Module, inner: nn.Module, blocks: Sequence[str], mesh: DeviceMesh
     ) -> None:
         # A stage's parameters are gathered once for all its micro-batches.
         again = self.layout.pipeline == 1
+        offloads = self.parallel.offload_weights
+        offload = (
+            CPUOffloadPolicy(pin_memory=self.session.device.type == "cuda")
+            if offloads
+            else OffloadPolicy()
+        )
+        options: dict[str, Any] = {
+            "mesh": mesh,
+            "reshard_after_forward": again,
+            "offload_policy": offload,
+        }
         modules = dict(inner.named_modules())
         for name in blocks:
             # Tied parameters must be in one FSDP unit: blocks that share some belong to the unit of
@@ -276,8 +310,8 @@ class Parallelizer:
                 and not _shares(modules[name], inner)
             ):
                 policy = self._policy(modules[name])
-                fully_shard(modules[name], mesh=mesh, mp_policy=policy, reshard_after_forward=again)
-        fully_shard(outer, mesh=mesh, mp_policy=self._policy(outer), reshard_after_forward=again)
+                fully_shard(modules[name], mp_policy=policy, **options)
+        fully_shard(outer, mp_policy=self._policy(outer), **options)
 
     def _policy(self, module: nn.Module) -> MixedPrecisionPolicy:
         """Return the types in which parameters are sent.

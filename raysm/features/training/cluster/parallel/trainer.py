@@ -304,7 +304,9 @@ class Trainer(RankModel):
         The others get None. Every rank must call it.
         """
         if isinstance(tensor, DTensor):
-            tensor = tensor.full_tensor()
+            # NCCL does not send what is offloaded to the CPU from there.
+            on_device: Any = tensor.to(self.session.device)
+            tensor = on_device.full_tensor()
         rank = self.session.rank
         group = self.session.cpu_group
         if rank == owner:

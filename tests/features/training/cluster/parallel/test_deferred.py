@@ -1,6 +1,7 @@
 """Models that are made without weights train as those that each worker makes whole: the same losses and weights."""
 
 import functools
+import shutil
 
 import pytest
 import torch
@@ -28,7 +29,7 @@ CUTS = [
 DRAWN = Drawn(blocks=("gated", "mlp"), rows=20, rule="adamw")
 
 
-def train_deferred(drawn, parallel, weights=None):
+def train_deferred(drawn, parallel, weights=None, **options):
     """Train like ``train``, by functions of the model and of the optimizer."""
     rank = training.rank()
 
@@ -47,6 +48,7 @@ def train_deferred(drawn, parallel, weights=None):
         loss=F.cross_entropy,
         max_norm=drawn.max_norm,
         weights=weights,
+        **options,
     )
     order = {"batch_size": drawn.batch_size, "epochs": drawn.epochs, "seed": drawn.seed}
     losses = [training.step(batch) for batch in training.batches(drawn.dataset(), **order)]
@@ -66,6 +68,33 @@ def check_equal(expected, found):
 @pytest.mark.parametrize("parallel", CUTS, ids=str)
 def test_functions_of_the_model_and_the_optimizer_train_as_these_themselves(ranks, parallel):
     check_equal(ranks.run(4, train, DRAWN, parallel), ranks.run(4, train_deferred, DRAWN, parallel))
+
+
+HOW = {
+    "bf16": (Parallel(shard=2), {"precision": "bf16"}),
+    "computed again": (Parallel(shard=2, optimize="memory"), {}),
+    "activations offloaded": (Parallel(shard=2, offload=True), {}),
+    "in pieces": (Parallel(shard=2), {"accumulate": 2}),
+    "in pieces, gradients kept": (Parallel(shard=2, keep_gradients=True), {"accumulate": 2}),
+    "weights offloaded": (Parallel(shard=2, offload_weights=True), {}),
+}
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_functions_train_as_the_model_itself_however_it_is_computed(ranks, how):
+    parallel, options = HOW[how]
+    whole = ranks.run(2, functools.partial(train, **options), DRAWN, parallel)
+    check_equal(whole, ranks.run(2, functools.partial(train_deferred, **options), DRAWN, parallel))
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("g++") is None, reason="this machine has no C++ compiler")
+def test_functions_train_as_the_model_itself_if_blocks_are_compiled(ranks):
+    whole, deferred = (
+        ranks.run(2, functools.partial(training_of, compile=True), DRAWN, Parallel(shard=2))
+        for training_of in (train, train_deferred)
+    )
+    check_equal(whole, deferred)
 
 
 @pytest.mark.soak
