@@ -76,15 +76,16 @@ class Schedule:
 
     def point(self, name: str) -> None:
         """Suspend or kill the running process here, if the seed says so."""
-        if getcurrent() not in self._by_greenlet or not self.process.is_disturbed:
+        process = self._by_greenlet.get(getcurrent())
+        if process is None or not process.is_disturbed:
             return
         draw = self.chance.random()
         if draw < self.kill_share:
-            self.note(f"{self.process.name} is killed {name}")
+            self.note(f"{process.name} is killed {name}")
             raise Killed(name)
         if draw < self.kill_share + self.suspend_share:
             pause_s = self.chance.choice(self.pauses_s) * self.chance.uniform(0.5, 1.5)
-            self.note(f"{self.process.name} is suspended for {pause_s:.0f} s {name}")
+            self.note(f"{process.name} is suspended for {pause_s:.0f} s {name}")
             self.on_suspend()
             self.sleep(pause_s)
 

@@ -81,7 +81,8 @@ class Controller:
         if grid.state == "stopping":
             stopping.mark_all_to_stop(self.store, now)
         else:
-            stopping.mark_overdue_to_stop(self.store, self._sweeps.values(), now)
+            patience_s = grid.rules.patience_s
+            stopping.mark_overdue_to_stop(self.store, self._sweeps.values(), patience_s, now)
         # Intents of earlier steps come first: their slots and dollars are already taken.
         sending.send_owed(self.store, self._api, self.removed, now)
         moments = [stopping.take_back(self.store, self._api, self.removed, now)]
@@ -172,15 +173,9 @@ class Placer:
         self._limiter = limiter
         self._now = now
         self._grid = store.grid()
-        current = read_market(store, limiter, regions, now)
-        needs_price = self._grid.rules.max_cost is not None
-        self._market = replace(
-            current, needs_price=needs_price, outlook=forecast.outlook(store, now)
-        )
-        self._in_use = Counter(self._market.in_use)
+        self._forecast = forecast
         self._taken = 0
         self._regions = regions
-        self._cost = store.costs.money(now).worst_usd
         # Times when rows that found no place may find one.
         self._ask_at_s: list[float] = []
         self.over_budget = ""
@@ -198,8 +193,10 @@ class Placer:
         rules = self._grid.rules
         limit = rules.brake if self._is_on_trial() else rules.parallel
         room = min(MAX_SENT, min(limit, rules.parallel) - self._store.attempts.open_count())
+        # Read also without room: a bucket that is read notices that the clock was set back.
+        calls = sum(self._limiter.calls(region, "create", self._now) for region in self._regions)
         with self._limiter.together():
-            chosen = [] if room < 1 else list(self._choose_rows(room))
+            chosen = [] if room < 1 else list(self._choose_rows(room, calls))
         if len(chosen) == MAX_SENT:
             self._ask_at_s.append(self._now)
         if not chosen:
@@ -213,17 +210,30 @@ class Placer:
             )
             return [(record.row, self._store_intent(record, offer)) for record, offer in unchanged]
 
+    def _read_market(self) -> None:
+        """Read what the choice of places depends on; most steps have no row to place."""
+        needs_price = self._grid.rules.max_cost is not None
+        self._market = replace(
+            read_market(self._store, self._limiter, self._regions, self._now),
+            needs_price=needs_price,
+            outlook=self._forecast.outlook(self._store, self._now),
+        )
+        self._in_use = Counter(self._market.in_use)
+        self._cost = self._store.costs.money(self._now).worst_usd
+
     def _is_on_trial(self) -> bool:
         """Whether only a few jobs are sent yet, to see whether the program runs at all."""
         if not self._grid.rules.brake or self._grid.goes_on:
             return False
         return not self._store.attempts.has_run(("OK", "TIME"), self._now - TRIAL_S)
 
-    def _choose_rows(self, room: int) -> Iterator[tuple[RowRecord, Offer]]:
+    def _choose_rows(self, room: int, calls: int) -> Iterator[tuple[RowRecord, Offer]]:
         closed: set[str] = set()
         # One row more than there are calls: it finds out when the next call may be made.
-        calls = sum(self._limiter.calls(region, "create", self._now) for region in self._regions)
-        for shape, record in self._merge_by_priority(min(room, calls + 1)):
+        rows = list(self._merge_by_priority(min(room, calls + 1)))
+        if rows:
+            self._read_market()
+        for shape, record in rows:
             if shape in closed or self.over_budget:
                 continue
             choice = self._choose_place(record)

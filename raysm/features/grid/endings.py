@@ -5,6 +5,7 @@ them on AWS. Words that match no pattern are UNKNOWN, a class with its own conse
 words do not stop a grid.
 """
 
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -228,12 +229,17 @@ class Verdict:
     reason: str
 
 
+@functools.cache
+def _refusals() -> tuple[tuple[re.Pattern[str], re.Pattern[str], str], ...]:
+    return tuple((re.compile(code), re.compile(words), name) for code, words, name in REFUSALS)
+
+
 def classify_refusal(error: ServiceError | InvalidRequest) -> Verdict:
     text = str(error)
     if isinstance(error, InvalidRequest):
         return Verdict(ending=ENDINGS["INVALID"], reason=text)
-    for code, words, name in REFUSALS:
-        if re.search(code, error.code) and re.search(words, text):
+    for code, words, name in _refusals():
+        if code.search(error.code) and words.search(text):
             return Verdict(ending=ENDINGS[name], reason=text)
     # By the exception's class, which covers many codes.
     if isinstance(error, CredentialsExpired):

@@ -7,6 +7,7 @@ other users of the account, and does not slow them down.
 """
 
 import contextlib
+import functools
 import math
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
@@ -87,11 +88,14 @@ class Bucket:
             cap.per_s,
             self._grown(now) if self.is_measured else self.rate + passed / 60 * GROWTH * cap.per_s,
         )
-        return replace(
-            self,
+        # Not replace, which takes twice as long: a step reads buckets ten times.
+        return Bucket(
             rate=rate,
             tokens=min(self._room(rate, cap), self.tokens + passed * rate),
             at_s=now,
+            is_measured=self.is_measured,
+            answered=self.answered,
+            refused_s=self.refused_s,
         )
 
     def _room(self, rate: float, cap: Rate) -> float:
@@ -211,22 +215,21 @@ class Limiter:
     ) -> Iterator[tuple[Bucket, Callable[[Bucket], None]]]:
         """Yield a bucket and a function that stores the changed bucket, in a transaction."""
         name = self._name(region, operation)
-
-        def keep(bucket: Bucket) -> None:
-            values = (
-                bucket.rate,
-                bucket.tokens,
-                bucket.at_s,
-                bucket.is_measured,
-                bucket.answered,
-                bucket.refused_s,
-            )
-            self._database.execute(
-                "INSERT OR REPLACE INTO call_rate VALUES (?, ?, ?, ?, ?, ?, ?)", (name, *values)
-            )
-
         with contextlib.nullcontext() if self._database.in_transaction else self.together():
-            yield self._at(region, operation, now), keep
+            yield self._at(region, operation, now), functools.partial(self._keep, name)
+
+    def _keep(self, name: str, bucket: Bucket) -> None:
+        values = (
+            bucket.rate,
+            bucket.tokens,
+            bucket.at_s,
+            bucket.is_measured,
+            bucket.answered,
+            bucket.refused_s,
+        )
+        self._database.execute(
+            "INSERT OR REPLACE INTO call_rate VALUES (?, ?, ?, ?, ?, ?, ?)", (name, *values)
+        )
 
     def _at(self, region: str, operation: str, now: float) -> Bucket:
         cap = self._rates[operation]

@@ -224,14 +224,12 @@ class RegionApi:
 
         Items of regions that are not the grid's are skipped.
         """
-        by_region: defaultdict[str, list[T]] = defaultdict(list)
+        by_region: dict[str, list[T]] = {}
         for item in items:
-            by_region[region_of(item)].append(item)
-        works = [
-            functools.partial(work, region, own)
-            for region, own in by_region.items()
-            if region in self.regions
-        ]
+            region = region_of(item)
+            if region in self.regions:
+                by_region.setdefault(region, []).append(item)
+        works = [functools.partial(work, region, own) for region, own in by_region.items()]
         if self.limiter.moment is None:
             # A simulated clock stands still during calls: threads gain nothing, and runs must be
             # repeatable.

@@ -35,9 +35,10 @@ def mark_all_to_stop(store: Store, now: float) -> None:
             )
 
 
-def mark_overdue_to_stop(store: Store, sweeps: Iterable[Sweep], now: float) -> None:
+def mark_overdue_to_stop(
+    store: Store, sweeps: Iterable[Sweep], patience_s: float, now: float
+) -> None:
     """Mark jobs to be stopped that wait too long for instances: other places may have some."""
-    patience_s = store.grid().rules.patience_s
     late = [attempt for sweep in sweeps for attempt in sweep.waiting(patience_s, now)]
     if late:
         text = f"no instances for {patience_s:.0f} s"
@@ -123,6 +124,8 @@ def removed_regions_in_use(store: Store, regions: Iterable[str], now: float) -> 
 
 def take_back(store: Store, api: RegionApi, removed: Collection[str], now: float) -> float | None:
     """Release rows whose jobs were intended in a removed region and do not exist there."""
+    if not removed:
+        return None
     moments: list[float] = []
     # Attempts that are marked to be stopped end when they are stopped.
     for attempt in (

@@ -87,6 +87,10 @@ class Sweep:
         # Jobs to describe with their new ``Listed.seen``, in the order in which they changed.
         self._changed: dict[str, str] = {}
 
+    @functools.cached_property
+    def _prefix(self) -> str:
+        return self._store.grid().prefix
+
     @property
     def describes(self) -> bool:
         """Whether only calls of Describe are left in this sweep."""
@@ -153,7 +157,7 @@ class Sweep:
 
     def _read_page(self, now: float) -> bool:
         """Read one page of List; return False if the token bucket is empty."""
-        prefix = self._store.grid().prefix
+        prefix = self._prefix
         token = self._token
         since = self._store.orphans.oldest_s(self.region, now)
         try:

@@ -85,18 +85,26 @@ class GridDatabase:
     def __init__(
         self, path: Path | str, *, between: Callable[[str], None] = lambda point: None
     ) -> None:
-        """Open the file, and create its tables if there are none."""
+        """Open the file, and create its tables if there are none.
+
+        A text is an SQLite URI or ``MEMORY``: several connections share a database in memory by
+        ``file:/NAME?vfs=memdb``.
+        """
         self.path = path
         self.fence = 0
         self.between = between
         self.turns = Turns()
         self._effects = 0
-        if path != MEMORY:
-            _refuse_network(Path(path))
+        if isinstance(path, Path):
+            _refuse_network(path)
         # Different threads use the connection, one at a time.
         with naming_file(path):
             self.connection = sqlite3.connect(
-                path, isolation_level=None, timeout=60, check_same_thread=False
+                path,
+                isolation_level=None,
+                timeout=60,
+                check_same_thread=False,
+                uri=isinstance(path, str),
             )
         self.connection.row_factory = sqlite3.Row
         self.execute = self.connection.execute
@@ -226,8 +234,7 @@ class GridDatabase:
             # Compare the fence, not the time: a clock that jumps must not cost the holder its
             # lease.
             mine = row is not None and row["fence"] == self.fence
-            free = row is None or row["until_s"] <= now or is_gone(row["owner"])
-            if not mine and (self.fence or not free):
+            if not mine and (self.fence or not self._is_free(row, now)):
                 other = describe_owner(row["owner"]) if row else "another process"
                 raise LeaseLost(f"the grid is run by {other}; try again when it has ended")
             if mine:
@@ -239,6 +246,10 @@ class GridDatabase:
             )
         self.fence = fence
         return row is not None and not mine
+
+    @staticmethod
+    def _is_free(row: sqlite3.Row | None, now: float) -> bool:
+        return row is None or row["until_s"] <= now or is_gone(row["owner"])
 
     def has_lease(self) -> bool:
         row = self.lease()

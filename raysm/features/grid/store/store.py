@@ -7,6 +7,7 @@ open their own.
 import dataclasses
 import functools
 import json
+import operator
 import re
 import secrets
 from collections.abc import Callable, Iterable
@@ -128,7 +129,7 @@ class Store:
             raise InvalidRequest(
                 f"{self.database.path} has no grid yet; raysm grid run creates one"
             )
-        return _record(values)
+        return _record(_values_of(values))
 
     def change_rules(self, rules: Rules, *, template: str | None = None) -> None:
         with self.database.transaction("rules", fenced=False):
@@ -266,19 +267,19 @@ class Store:
         )
 
 
-def _record(values: Any) -> GridRecord:
-    fields = {
-        field.name: values[field.name]
-        for field in dataclasses.fields(GridRecord)
-        if field.name != "clock"
-    }
-    fields["rules"] = _rules(values["rules"])
-    fields["goes_on"] = bool(values["goes_on"])
-    clock = Clock(speed=values["clock_speed"], begun_s=values["clock_begun_s"])
-    return GridRecord(**fields, clock=clock)
+_COLUMNS = (
+    *(field.name for field in dataclasses.fields(GridRecord) if field.name != "clock"),
+    "clock_speed",
+    "clock_begun_s",
+)
+_values_of = operator.itemgetter(*_COLUMNS)
 
 
 # Cached, since every step reads the grid several times.
 @functools.lru_cache(maxsize=16)
-def _rules(text: str) -> Rules:
-    return from_json(Rules, json.loads(text), "rules")
+def _record(values: tuple[Any, ...]) -> GridRecord:
+    fields = dict(zip(_COLUMNS, values, strict=True))
+    fields["clock"] = Clock(speed=fields.pop("clock_speed"), begun_s=fields.pop("clock_begun_s"))
+    fields["rules"] = from_json(Rules, json.loads(fields["rules"]), "rules")
+    fields["goes_on"] = bool(fields["goes_on"])
+    return GridRecord(**fields)
