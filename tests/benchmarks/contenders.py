@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,6 +132,84 @@ def _gathered(job):
     return job.path.with_name("gathered").joinpath("neighbors.parquet").stat().st_size
 
 
+def usearch_topk(matrix, job):
+    from usearch.index import search
+
+    unit = normalised(matrix)
+    found = np.empty((len(unit), job.k + 1), dtype=np.int64)
+    # In blocks, because it holds all scores of a call.
+    for at in range(0, len(unit), BLOCK_ROWS):
+        some = unit[at : at + BLOCK_ROWS]
+        matches = search(unit, some, job.k + 1, exact=True, threads=THREADS)
+        found[at : at + len(some)] = matches.keys
+    return without_self(found, job.k)
+
+
+def _best_of_products(rows, k, product):
+    """Return the neighbors of all rows, by ``product(start, stop)``: their scores with all rows, a tensor."""
+    import torch
+
+    torch.set_num_threads(THREADS)
+    found = np.empty((rows, k + 1), dtype=np.int64)
+    for start in range(0, rows, BLOCK_ROWS):
+        stop = min(start + BLOCK_ROWS, rows)
+        found[start:stop] = torch.topk(product(start, stop), k + 1, dim=1).indices.numpy()
+    return without_self(found, k)
+
+
+def _as_int8(unit):
+    """Return the rows as int8, and the scale of each."""
+    scales = np.maximum(np.abs(unit).max(axis=1), 1e-30) / 127
+    return np.rint(unit / scales[:, None]).astype(np.int8), scales.astype(np.float32)
+
+
+def torch_bfloat16_topk(matrix, job):
+    import torch
+
+    unit = torch.from_numpy(normalised(matrix)).to(torch.bfloat16)
+    turned = unit.T.contiguous()
+    return _best_of_products(len(unit), job.k, lambda start, stop: unit[start:stop] @ turned)
+
+
+def torch_int8_topk(matrix, job):
+    import torch
+
+    small, scales = (torch.from_numpy(part) for part in _as_int8(normalised(matrix)))
+    turned = small.T.contiguous()
+    # The scale of a row changes no order among its own scores.
+    return _best_of_products(
+        len(small),
+        job.k,
+        lambda start, stop: torch._int_mm(small[start:stop], turned) * scales,
+    )
+
+
+def numkong_int8_topk(matrix, job):
+    import numkong
+    import torch
+
+    small, scales = _as_int8(normalised(matrix))
+    packed, scale = numkong.dots_pack(small), torch.from_numpy(scales)
+    products = np.empty((BLOCK_ROWS, len(small)), dtype=np.int32)
+
+    def product(start, stop):
+        out = products[: stop - start]
+        some = small[start:stop]
+        step = -(-len(some) // THREADS)
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(
+                pool.map(
+                    lambda at: numkong.dots_packed(
+                        some[at : at + step], packed, out=numkong.from_dlpack(out[at : at + step])
+                    ),
+                    range(0, len(some), step),
+                )
+            )
+        return torch.from_numpy(out) * scale
+
+    return _best_of_products(len(small), job.k, product)
+
+
 def _unit_csr(matrix):
     import scipy.sparse
 
@@ -172,6 +251,10 @@ def scipy_topk(matrix, job):
 PEERS = {
     ("topk", "faiss"): faiss_topk,
     ("topk", "sklearn"): sklearn_topk,
+    ("topk", "usearch"): usearch_topk,
+    ("topk", "torch-bfloat16"): torch_bfloat16_topk,
+    ("topk", "torch-int8"): torch_int8_topk,
+    ("topk", "numkong-int8"): numkong_int8_topk,
     ("topk", "sparse_dot_topn"): sparse_dot_topn_topk,
     ("topk", "scipy"): scipy_topk,
     ("threshold", "numpy"): numpy_threshold,

@@ -146,6 +146,9 @@ def kept(folder, matrix):
     return folder / "matrix.npy"
 
 
+OTHERS = ("torch-int8", "torch-bfloat16", "numkong-int8")
+"""Peers whose products have fewer bits, so that some neighbors are not those of float64."""
+
 LARGE = {"faiss": 1.5}
 FORCED = "raysm float32"
 
@@ -155,10 +158,13 @@ CASES = {
         goals={"faiss": 3.2, "sklearn": 8, "ray": 5},
         memory={"faiss": 1.2},
         share=0.5,
+        beside=OTHERS,
     ),
-    "50k-128": Case(make=gaussian(50_000, 128), goals={"faiss": 2.2}, beside=("sklearn",)),
-    "20k-768": Case(make=gaussian(20_000, 768), goals={"faiss": 2.2}, beside=("sklearn",)),
-    "20k-128": Case(make=gaussian(20_000, 128), goals={"faiss": 1.3}, beside=("sklearn",)),
+    "50k-128": Case(make=gaussian(50_000, 128), goals={"faiss": 2.2}, beside=("sklearn", *OTHERS)),
+    "20k-768": Case(make=gaussian(20_000, 768), goals={"faiss": 2.2}, beside=("sklearn", *OTHERS)),
+    "20k-128": Case(
+        make=gaussian(20_000, 128), goals={"faiss": 1.3}, beside=("sklearn", "usearch", *OTHERS)
+    ),
     "clustered": Case(make=clustered(50_000, 768), goals={"faiss": 2.6}),
     "300k-128": Case(make=gaussian(300_000, 128), share=0.5),
     "real": Case(make=real, goals={"faiss": 12}, share=0.5),
