@@ -236,7 +236,7 @@ class Solver:
         try:
             in_turn(self.tasks(), self.problem.at_once, lambda task: mode.add_hint(task, ask), take)
             keys = [
-                owner._keys(block.start, block.stop)
+                owner.read(block.start, block.stop)
                 for owner, block in zip(owners, ranges, strict=True)
             ]
             return np.concatenate(keys)

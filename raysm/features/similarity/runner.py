@@ -52,7 +52,7 @@ from raysm.features.similarity.cluster.engines.plain import PlainEngine
 from raysm.features.similarity.cluster.layout import Layout, compare, load
 from raysm.features.similarity.cluster.modes import choose_mode
 from raysm.features.similarity.cluster.modes.mode import Mode
-from raysm.features.similarity.cluster.owners import Collector
+from raysm.features.similarity.cluster.owners import Collector, count_ranges
 from raysm.features.similarity.cluster.reading import files
 from raysm.features.similarity.cluster.reading.columns import Selection
 from raysm.features.similarity.cluster.reading.matrix import MatrixInfo, Source, describe
@@ -269,8 +269,9 @@ def _compute(
             dispatch.tasks,
             dispatch.row_order,
             record,
-            sizing.parts,
+            count_ranges(mode, run.queries.rows, run.workload.parts),
             in_strips=dispatch.in_strips,
+            one_file=sizing.parts == 1,
         )
     ) as collector:
         if collector.note:

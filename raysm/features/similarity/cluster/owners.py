@@ -3,7 +3,8 @@
 If there is one range, the head is its owner: parts come to it and are merged there. If there are
 several, each belongs to a Ray actor on an instance. Tasks then send each piece to its owner
 directly, through Ray's object store, and the ``Collector`` on the head learns only which tiles are
-done.
+done. Each owner writes a file, or the head reads the merged rows of all owners and writes one file
+(``HEAD_BYTES``).
 
 **A lost owner.** If its process or instance is lost, Ray starts the owner again, if need be on
 another instance, with only what it recorded among the checkpoints. Callers wait meanwhile. When all
@@ -19,6 +20,8 @@ it merges a piece.
 """
 
 import threading
+import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -50,7 +53,12 @@ from raysm.features.similarity.cluster.tasks import (
     decode_part,
     encode_part,
 )
-from raysm.features.similarity.cluster.tiling import RowOrder, RowRun, find_runs
+from raysm.features.similarity.cluster.tiling import (
+    RowOrder,
+    RowRun,
+    find_runs,
+    split_rows,
+)
 from raysm.instance.work.gather import check_room
 from raysm.instance.work.nodes import cluster_nodes, inputs_of
 from raysm.instance.work.record import BlockRecord, occupied_bytes
@@ -66,6 +74,8 @@ class OwnerOrder:
     mode: Mode
     on_instance: int = 1
     """Number of ranges that this instance owns: they share its disks."""
+    writes: bool = True
+    """False if the head reads the merged rows and writes them."""
     source: Source
     """The matrix, which also knows this instance's scratch folder."""
     folders: Callable[[], Folders]
@@ -80,6 +90,7 @@ class Owner:
         self._merger: RangeMerger | None = None
         self._record: BlockRecord[Part] | None = None
         self._held: set[str] = set()
+        self._token = ""
 
     def hold(self, names: Sequence[str]) -> list[bool]:
         """Merge the pieces of these tiles that an earlier owner recorded.
@@ -130,6 +141,18 @@ class Owner:
             merger = self._open_merger()
             return merger.write(ids, on_rows) if self._held.issuperset(names) else None
 
+    def claim(self, names: Sequence[str]) -> str | None:
+        """Return a token for ``read``; None if the piece of one of these tiles is not here."""
+        with self._lock:
+            self._open_merger()
+            return self._token if self._held.issuperset(names) else None
+
+    def read(self, token: str, start: int, stop: int) -> NDArray[Any] | None:
+        """Return merged rows; None if what was merged was lost since the token was given."""
+        with self._lock:
+            merger = self._open_merger()
+            return merger.read(start, stop) if token == self._token else None
+
     def end(self) -> None:
         # Other owners of this instance record in the same folder; they have written their ranges
         # too.
@@ -172,7 +195,9 @@ class Owner:
         )
         merger = order.mode.merger(order.owned, folders.result, location.scratch, record)
         is_kept = folders.is_durable or merger.keeps_pieces
-        needs = [(folders.result, merger.result_bytes), (location.scratch, merger.scratch_bytes)]
+        needs = [(location.scratch, merger.scratch_bytes)]
+        if order.writes:
+            needs.append((folders.result, merger.result_bytes))
         try:
             # Check the room for all ranges of this instance: each alone might fit, but not all of
             # them together.
@@ -190,6 +215,7 @@ class Owner:
             raise
         self._record = record if is_kept else None
         self._merger = merger
+        self._token = uuid.uuid4().hex
         return merger
 
 
@@ -210,6 +236,16 @@ CALLS = 16
 """Calls that an owner handles at a time: one merges, the others return bounds or wait with their
 pieces."""
 
+HEAD_BYTES = 256 << 20
+"""Most bytes of merged rows for which the tasks' parts come to the head, if one file is asked for.
+The parts are several times as many: 6 times with three instances, 40,000 rows and k = 10."""
+
+READ_BYTES = 16 << 20
+"""About this many bytes of merged rows come to the head at a time."""
+
+AHEAD = 2
+"""Reads that are on their way to the head while it writes the rows of an earlier one."""
+
 DONE = Part(arrays={}, peaks={}, seconds=0.0)
 
 
@@ -226,17 +262,20 @@ class Collector:
         count: int = 1,
         *,
         in_strips: bool = False,
+        one_file: bool = False,
     ) -> None:
         """Start the owners of ``count`` ranges; with a single range, the head owns it.
 
-        The owners' records depend on the same values as ``record``. ``in_strips``: each task has
-        all columns, and the tasks' rows follow each other.
+        With ``one_file`` the head writes what the owners have merged. The owners' records depend on
+        the same values as ``record``. ``in_strips``: each task has all columns, and the tasks' rows
+        follow each other.
         """
         self._mode = mode
         self._run = run
         self._ranges = mode.ranges(run.queries.rows, count, self_join=run.self_join)
         self.is_local = len(self._ranges) == 1
-        orders = _orders(mode, run, self._ranges, row_order, record, in_strips)
+        self._one_file = one_file and not self.is_local
+        orders = _orders(mode, run, self._ranges, row_order, record, in_strips, self._one_file)
         self._owners: list[Any] = (
             [Owner(order) for order in orders] if self.is_local else _start_owners(orders)
         )
@@ -244,9 +283,10 @@ class Collector:
         self.note = ""
         if not self.is_local:
             self.comparing = Handover(mode=mode, ranges=self._ranges, owners=self._owners)
-            self.note = (
-                f"each of {len(self._ranges)} ranges of rows is merged and written by its "
-                "instance, into its own file"
+            self.note = f"each of {len(self._ranges)} ranges of rows is merged " + (
+                "by an instance, and the head writes one file"
+                if one_file
+                else "and written by its instance, into its own file"
             )
         self._touched: dict[tuple[int, int], set[int]] = {}
         self._done: dict[str, TileTask] = {}
@@ -300,6 +340,8 @@ class Collector:
         names = self._names(tasks)
         if self.is_local:
             written = [self._owners[0].write(names[0], ids, throttle.add)]
+        elif self._one_file:
+            written = [self._write_one_file(names, ids, throttle)]
         else:
             # Put once: Ray then copies the ids from instance to instance, whereas the head would
             # send an argument to each.
@@ -311,10 +353,25 @@ class Collector:
                 if written[-1] is not None:
                     throttle.add(rows.rows)
         files = [file for file in written if file is not None]
-        if len(files) < len(self._ranges):
+        if len(files) < len(written):
             self._look_for(tasks)
             return None
         return (*files, *self._mode.write_extra_files(self._run.folders.result, ids))
+
+    def _write_one_file(
+        self, names: Sequence[Sequence[str]], ids: Ids | None, throttle: ProgressThrottle
+    ) -> ResultFile | None:
+        tokens = self._ask("claim", [(some,) for some in names])
+        if None in tokens:
+            return None
+        merged = _MergedRows(self._owners, tokens, self._ranges, self._mode.merged_row_bytes)
+        rows = self._run.queries.rows
+        try:
+            return self._mode.write_merged(
+                self._run.folders.result, rows, merged.read, ids, throttle.add
+            )
+        except _MergedRowsLost:
+            return None
 
     def remove_records(self) -> None:
         self._ask("end", [()] * len(self._owners))
@@ -378,6 +435,49 @@ class Collector:
         return self._touched[key]
 
 
+class _MergedRowsLost(Exception):
+    """An owner was started again, and lacks pieces that it had."""
+
+
+class _MergedRows:
+    """The merged rows of all owners, which are read once, from the first to the last."""
+
+    def __init__(
+        self, owners: Sequence[Any], tokens: Sequence[str], ranges: Ranges, row_bytes: int
+    ) -> None:
+        size = max(1, READ_BYTES // row_bytes)
+        self._waiting = deque(
+            (block, partial(owner.read.remote, token, block.start, block.stop))
+            for owner, token, rows in zip(owners, tokens, ranges, strict=True)
+            for block in split_rows(rows, size)
+        )
+        self._coming: deque[tuple[RowBlock, Any]] = deque()
+        self._block = RowBlock(0, 0)
+        self._rows: NDArray[Any] | None = None
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        found = []
+        while start < stop:
+            if start >= self._block.stop:
+                self._advance()
+            assert self._rows is not None
+            end = min(stop, self._block.stop)
+            found.append(self._rows[start - self._block.start : end - self._block.start])
+            start = end
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    def _advance(self) -> None:
+        # Free the rows before the next ones are asked for.
+        self._rows = None
+        while self._waiting and len(self._coming) <= AHEAD:
+            block, ask = self._waiting.popleft()
+            self._coming.append((block, ask()))
+        self._block, call = self._coming.popleft()
+        (self._rows,) = _wait_for([call])
+        if self._rows is None:
+            raise _MergedRowsLost
+
+
 @dataclass(frozen=True, slots=True)
 class _OwnersRecord:
     collector: Collector
@@ -399,13 +499,14 @@ def _orders(
     row_order: RowOrder,
     record: BlockRecord[Any],
     in_strips: bool,
+    one_file: bool,
 ) -> list[OwnerOrder]:
     zero = run.context.queries.norms == 0
     runs = row_order.between(0, run.queries.rows)
     numbers = [np.flatnonzero(zero[one.offset : one.offset + one.rows]) + one.start for one in runs]
     zero_rows = np.concatenate(numbers)
     several = len(ranges) > 1
-    hosts = len(_owning_nodes()) if several else 1
+    hosts = len(owning_nodes()) if several else 1
     return [
         OwnerOrder(
             owned=OwnedRange(
@@ -414,9 +515,10 @@ def _orders(
                 self_join=run.self_join,
                 zero_rows=zero_rows,
                 in_strips=in_strips,
-                part=f"part-{at:05d}-of-{len(ranges):05d}" if several else "",
+                part=f"part-{at:05d}-of-{len(ranges):05d}" if several and not one_file else "",
             ),
             mode=mode,
+            writes=not one_file,
             on_instance=len(range(at % hosts, len(ranges), hosts)),
             source=run.context.matrix.source,
             # As the only owner, the head writes to the run's own folders, not to those of its
@@ -428,7 +530,17 @@ def _orders(
     ]
 
 
-def _owning_nodes() -> list[Any]:
+def count_ranges(mode: Mode, rows: int, parts: int | None) -> int:
+    """Return how many ranges of rows to merge: a file for each, or all in one file of the head.
+
+    The head merges alone up to ``HEAD_BYTES``: owners take a second to start.
+    """
+    if (parts or 1) > 1 or rows * mode.merged_row_bytes <= HEAD_BYTES:
+        return parts or 1
+    return len(owning_nodes())
+
+
+def owning_nodes() -> list[Any]:
     # A head that only coordinates owns nothing: it has a small disk and no rows.
     return [node for node in cluster_nodes() if node.cpus]
 
@@ -438,7 +550,7 @@ def _start_owners(orders: Sequence[OwnerOrder]) -> list[Any]:
     actor = ray.remote(
         num_cpus=0, max_restarts=MAX_RESTARTS, max_task_retries=-1, max_concurrency=CALLS
     )(Owner)
-    nodes = _owning_nodes()
+    nodes = owning_nodes()
     return [
         actor.options(
             # Soft: if this instance is lost, another one owns the range.

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from raysm.errors import NoRoom
+from raysm.features.similarity.cluster.arithmetic.keys import decode
 from raysm.features.similarity.cluster.modes.mode import RangeMerger, Ranges
 from raysm.features.similarity.cluster.modes.threshold import Threshold
 from raysm.features.similarity.cluster.modes.topk import TopK
@@ -107,6 +108,22 @@ def test_an_owner_that_is_started_again_holds_what_the_one_before_it_recorded(tm
         assert_written(second, tmp_path, names)
         second.end()
     assert not any((tmp_path / "records").rglob("*"))
+
+
+def test_merged_rows_are_read_by_a_token_that_an_owner_that_starts_again_does_not_know(
+    tmp_path, pieces
+):
+    names = list(pieces)
+    with closing(owner_of(tmp_path, is_durable=False)) as first:
+        assert first.claim(names) is None
+        for name in names:
+            first.take(name, pieces[name])
+        token = first.claim(names)
+        found = decode(first.read(token, 10, 90))
+        for some, expected in zip(found[::-1], neighbors(ROWS, K), strict=True):
+            assert np.array_equal(some, expected[10:90])
+    with closing(owner_of(tmp_path, is_durable=False)) as second:
+        assert second.read(token, 10, 90) is None
 
 
 def test_an_owner_without_lasting_records_starts_with_nothing(tmp_path, pieces):

@@ -11,6 +11,8 @@ import pytest
 from raysm.core.protocol.events import Progress
 from raysm.core.protocol.result import Manifest
 from raysm.errors import BlockFailed
+from raysm.features.similarity.cluster import owners as owners_module
+from raysm.features.similarity.cluster.modes import topk
 from raysm.features.similarity.cluster.modes.mode import RangeMerger
 from raysm.features.similarity.cluster.modes.topk import TopK
 from raysm.features.similarity.cluster.owners import MAX_RESTARTS, Collector
@@ -19,6 +21,8 @@ from raysm.features.similarity.cluster.tasks import TileTask
 from raysm.features.similarity.cluster.tiling import RowOrder
 from raysm.features.similarity.request import Similarity
 from raysm.features.similarity.runner import run
+from raysm.instance.work import report
+from raysm.instance.work.nodes import cluster_nodes
 from raysm.instance.work.row_blocks import RowBlock, TileBlock
 from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import neighbors, pairs, score_rows, scores_between
@@ -49,15 +53,15 @@ def go(folder, ranges, emit_event=lambda event: None, *, queries=None, is_durabl
     )
 
 
-def at_rows(rows, act):
-    """Return what takes events, and acts once when so many rows are done."""
+def at_rows(rows, act, phase="similarity"):
+    """Return what takes events, and acts once when so many rows are done in a phase."""
     acted = []
 
     def emit_event(event):
         if (
             not acted
             and isinstance(event, Progress)
-            and event.phase == "similarity"
+            and event.phase == phase
             and event.done >= rows
         ):
             acted.append(True)
@@ -176,6 +180,49 @@ def test_an_owner_of_pairs_that_is_killed_finds_what_it_had(ray_here, tmp_path):
     assert found == pairs(ROWS, 0.5)
     # Pieces are recorded to be merged, also where nothing lasts, and are gone when they are.
     assert not (tmp_path / "records").exists()
+
+
+@pytest.fixture
+def two_owners(monkeypatch):
+    """Results of any size are merged by two owners, and read by the head in small pieces."""
+    monkeypatch.setattr(owners_module, "HEAD_BYTES", 0)
+    monkeypatch.setattr(owners_module, "READ_BYTES", 50 * 7 * 8)
+    monkeypatch.setattr(owners_module, "owning_nodes", lambda: 2 * cluster_nodes())
+
+
+@pytest.mark.parametrize("loss", ["none", "while tiles are computed", "while the head writes"])
+def test_one_file_of_what_owners_merged_is_that_which_the_head_merges(
+    ray_here, tmp_path, monkeypatch, two_owners, loss
+):
+    # Row groups of 100 rows, each of which is reported.
+    monkeypatch.setattr(topk, "GROUP_BYTES", 100 * (12 * 7 + 8))
+    monkeypatch.setattr(report, "INTERVAL_S", 0)
+    came = []
+    take = Collector.take
+
+    def counting(collector, task, part):
+        came.append(sum(array.nbytes for array in part.arrays.values()))
+        return take(collector, task, part)
+
+    monkeypatch.setattr(Collector, "take", counting)
+    phase = {"while tiles are computed": "similarity", "while the head writes": "gather"}.get(loss)
+    emit_event = at_rows(100, end_an_owner, phase)
+    manifest = go(tmp_path, None, emit_event, is_durable=False, top_k=7, block_rows=120)
+    # The tasks' parts went to the owners.
+    assert set(came) == {0}
+    assert len(came) == 15 if loss == "none" else len(came) > 15
+    assert manifest.notes == (
+        "each of 2 ranges of rows is merged by an instance, and the head writes one file",
+    )
+    monkeypatch.setattr(owners_module, "HEAD_BYTES", 1 << 20)
+    alone = go(tmp_path / "alone", None, top_k=7)
+    assert [file.name for file in manifest.files] == ["neighbors.parquet"]
+    assert (manifest.files, manifest.notes[1:]) == (alone.files, alone.notes)
+    assert sorted(file.name for file in (tmp_path / "result").iterdir()) == [
+        "manifest.json",
+        "neighbors.parquet",
+    ]
+    assert not owners()
 
 
 def all_scores(folder, manifest):

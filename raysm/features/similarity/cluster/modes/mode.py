@@ -31,6 +31,9 @@ Piece: TypeAlias = Mapping[str, NDArray[Any]]
 """An owner's share of a tile's result: arrays by name, which refer to rows by their numbers in the
 matrix."""
 
+ReadRows: TypeAlias = Callable[[int, int], NDArray[Any]]
+"""Given two row numbers, returns the merged rows from the first to before the second."""
+
 AskBounds: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.float32]]
 """Given rising row numbers[n], returns lower_bounds[n] of their scores that the owners know."""
 
@@ -128,6 +131,10 @@ class RangeMerger(ABC):
     def take(self, name: str, piece: Piece) -> None:
         """Merge the piece of a tile; each name comes only once."""
 
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Return some of its rows as they are merged by now."""
+        raise NotImplementedError(f"{type(self).__name__} has no merged rows")
+
     @abstractmethod
     def write(self, ids: Ids | None, on_rows: Callable[[int], None]) -> ResultFile:
         """Write its file, calling ``on_rows`` with further rows written.
@@ -151,6 +158,11 @@ class Mode(ABC):
     for_later: ClassVar[bool] = False
     """True if recorded pieces leave the page cache at once, because together they are as large as
     the result."""
+
+    @property
+    def merged_row_bytes(self) -> int:
+        """Bytes of a merged row, if pieces take several times as many; 0 if merging saves none."""
+        return 0
 
     @classmethod
     @abstractmethod
@@ -221,6 +233,17 @@ class Mode(ABC):
 
         ``record`` has its pieces if it ``keeps_pieces``.
         """
+
+    def write_merged(
+        self,
+        folder: Path,
+        rows: int,
+        read: ReadRows,
+        ids: Ids | None,
+        on_rows: Callable[[int], None],
+    ) -> ResultFile:
+        """Write, on the head, the one file of all rows, which owners have merged."""
+        raise NotImplementedError(f"{type(self).__name__} does not merge rows")
 
     def write_extra_files(self, folder: Path, ids: Ids | None) -> tuple[ResultFile, ...]:
         """Write, on the head, the files of the result beside those of the ranges.

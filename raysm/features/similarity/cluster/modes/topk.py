@@ -44,6 +44,7 @@ from raysm.features.similarity.cluster.modes.mode import (
     Piece,
     RangeMerger,
     Ranges,
+    ReadRows,
     required_schema,
     searched_columns,
     served_numbers,
@@ -59,6 +60,7 @@ from raysm.features.similarity.cluster.tasks import (
 )
 from raysm.features.similarity.cluster.tiling import PART_BYTES, PartLimits, RowRun, find_runs
 from raysm.features.similarity.request import Similarity
+from raysm.instance.work.gather import check_room
 from raysm.instance.work.parquet import write_parquet
 from raysm.instance.work.record import BlockRecord
 from raysm.instance.work.row_blocks import RowBlock, TileBlock
@@ -94,6 +96,10 @@ class TopK(Mode):
     name: ClassVar[str] = "topk"
 
     k: int
+
+    @property
+    def merged_row_bytes(self) -> int:
+        return 8 * self.k
 
     @classmethod
     def from_workload(cls, workload: Similarity) -> Self | None:
@@ -189,6 +195,24 @@ class TopK(Mode):
     ) -> RangeMerger:
         return _Merger(self.k, owned, folder, scratch)
 
+    def write_merged(
+        self,
+        folder: Path,
+        rows: int,
+        read: ReadRows,
+        ids: Ids | None,
+        on_rows: Callable[[int], None],
+    ) -> ResultFile:
+        check_room([(folder, _result_bytes(rows, self.k))])
+        path = folder / f"{NEIGHBORS}.parquet"
+        return write_neighbors(path, RowBlock(0, rows), read, self.k, on_rows, ids)
+
+
+def _result_bytes(rows: int, k: int) -> int:
+    # Each neighbor has a number, a score and one bit for the beginnings of lists; each row has a
+    # number. Ids do not count, because their sizes are known only later.
+    return rows * (12 * k + k // 8 + 9)
+
 
 def _replace_places(
     keys: NDArray[np.uint64],
@@ -249,9 +273,7 @@ class _Merger(RangeMerger):
         self._k = k
         self._folder = folder
         rows = owned.rows.rows
-        # Each neighbor has a number, a score and one bit for the beginnings of lists; each row has
-        # a number. Ids do not count, because their sizes are known only later.
-        self.result_bytes = rows * (12 * k + k // 8 + 9)
+        self.result_bytes = _result_bytes(rows, k)
         self.scratch_bytes = self.recorded_bytes = rows * k * 8
         self._accumulator = TopKAccumulator(scratch, rows, k)
 
@@ -277,13 +299,13 @@ class _Merger(RangeMerger):
 
     def write(self, ids: Ids | None, on_rows: Callable[[int], None]) -> ResultFile:
         path = self._owned.path(self._folder, NEIGHBORS, ".parquet")
-        file = write_neighbors(path, self._owned.rows, self._keys, self._k, on_rows, ids)
+        file = write_neighbors(path, self._owned.rows, self.read, self._k, on_rows, ids)
         return self._owned.describe(file, NEIGHBORS)
 
     def close(self) -> None:
         self._accumulator.close()
 
-    def _keys(self, start: int, stop: int) -> NDArray[np.uint64]:
+    def read(self, start: int, stop: int) -> NDArray[np.uint64]:
         # The accumulator counts from the first row of the range.
         keys = self._accumulator.read(start - self._owned.rows.start, stop - self._owned.rows.start)
         low, high = np.searchsorted(self._owned.zero_rows, [start, stop])
