@@ -78,7 +78,7 @@ class Attempt:
     """True if the answer to a Create was lost, so that its job may still appear."""
     watch_s: float = 0.0
     """Time until which a refused attempt's job may appear and counts in the budget."""
-    wish: str = ""
+    stop_reason: str = ""
     """Why it should be stopped: ``user`` or ``patience``; empty if it should not."""
     asked_s: float | None = None
     """When the service was last asked to stop it."""

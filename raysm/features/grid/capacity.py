@@ -1,6 +1,7 @@
 """The known state of places and regions, from which a ``Market`` is made.
 
-It holds backoffs after refusals, held instances and quotas.
+It holds backoffs after refusals, held instances and quotas. ``retry_policy`` says how long a
+backoff lasts.
 
 Functions that write expect to run inside the caller's transaction.
 """
@@ -12,43 +13,20 @@ from raysm.features.grid.attempt import Attempt, AttemptState
 from raysm.features.grid.endings import Verdict, parse_quota
 from raysm.features.grid.limiter import Limiter
 from raysm.features.grid.market import Market, Place, Quota, place_of
+from raysm.features.grid.retry_policy import (
+    MAX_PLACE_BACKOFF_S,
+    MAX_REGION_BACKOFF_S,
+    Backoff,
+    place_backoff,
+    region_backoff,
+)
 from raysm.features.grid.store.store import Store
-
-PLACE_BACKOFF_S = 60.0
-MAX_PLACE_BACKOFF_S = 3_600.0
-"""Backoff of a place: 1, 2, 4 … 60 minutes. Users measured waits of 28 to 58 minutes for GPUs."""
-
-REGION_BACKOFF_S = 15.0
-MAX_REGION_BACKOFF_S = 600.0
 
 OTHERS_S = 600.0
 """Seconds for which the use of a quota by other jobs, as a refusal states it, is believed: only
 another Create would show that it has ended."""
 
 WHERE = "WHERE region = ? AND instance_type = ? AND spot = ?"
-
-
-def _next_backoff(
-    row: sqlite3.Row | None, now: float, first_s: float, max_s: float, threshold: int = 1
-) -> tuple[int, float, float] | None:
-    """Count one more failure; return failures in a row, when they began and the end of the backoff.
-
-    The backoff starts with failure number ``threshold`` and doubles with each further one. Failures
-    while it lasts do not count, since jobs that were sent together fail together; the result is
-    then None.
-    """
-    # A backoff that ends later than any can is one of a clock that was set back since.
-    if row is not None and now < row["until_s"] <= now + max_s:
-        return None
-    failures = 1
-    since_s = now
-    # If nothing was sent for longer than the longest backoff, a series of failures begins anew.
-    if row is not None and now - row["until_s"] <= max_s:
-        failures = row["failures"] + 1
-        since_s = now if row["since_s"] is None else row["since_s"]
-    if failures < threshold:
-        return failures, since_s, now
-    return failures, since_s, now + min(max_s, first_s * 2 ** min(failures - threshold, 6))
 
 
 def record_refusal(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
@@ -61,22 +39,19 @@ def record_refusal(store: Store, attempt: Attempt, verdict: Verdict, now: float)
         held = _held(store, place) or 0
         running = _running(store, place)
         was_probe = market_in_use(store)[place] + attempt.count > held
-        row = (*key, max(held, running) if was_probe else running)
-        execute("INSERT OR REPLACE INTO room VALUES (?, ?, ?, ?)", row)
+        held = max(held, running) if was_probe else running
+        execute("INSERT OR REPLACE INTO room VALUES (?, ?, ?, ?)", (*key, held))
     else:
         # If the service fails, even a job that would replace an ended one fails.
         execute(f"DELETE FROM room {WHERE}", key)
-    row = execute(f"SELECT failures, since_s, until_s FROM block {WHERE}", key).fetchone()
-    backoff = _next_backoff(
-        row, now, PLACE_BACKOFF_S, MAX_PLACE_BACKOFF_S, verdict.ending.backoff_after
-    )
+    found = execute(f"SELECT failures, since_s, until_s FROM block {WHERE}", key).fetchone()
+    backoff = place_backoff(_backoff(found), verdict.ending, now)
     if backoff is None:
         return
-    failures, since_s, until_s = backoff
-    values = (*key, since_s, until_s, failures, verdict.reason)
+    values = (*key, backoff.since_s, backoff.until_s, backoff.failures, verdict.reason)
     execute("INSERT OR REPLACE INTO block VALUES (?, ?, ?, ?, ?, ?, ?)", values)
-    if until_s > now:
-        text = f"{place} for {(until_s - now) / 60:.0f} min: {verdict.reason}"
+    if backoff.until_s > now:
+        text = f"{place} for {(backoff.until_s - now) / 60:.0f} min: {verdict.reason}"
         store.events.add(now, "", "blocked", text, attempt=attempt.name)
 
 
@@ -131,19 +106,18 @@ def set_quota(store: Store, place: Place, quota: Quota, now: float) -> None:
 def back_off_region(store: Store, region: str, reason: str, now: float) -> None:
     """Send nothing to a region for a while, since it does not answer or denies access."""
     execute = store.database.execute
-    row = execute(
+    found = execute(
         "SELECT failures, since_s, closed_s AS until_s FROM region WHERE name = ?", (region,)
     ).fetchone()
-    backoff = _next_backoff(row, now, REGION_BACKOFF_S, MAX_REGION_BACKOFF_S)
+    backoff = region_backoff(_backoff(found), now)
     if backoff is None:
         return
-    failures, since_s, until_s = backoff
     execute(
         "INSERT INTO region VALUES (?1, ?2, ?3, ?4, ?5, NULL) ON CONFLICT (name) DO UPDATE "
         "SET since_s = ?2, closed_s = ?3, failures = ?4, reason = ?5",
-        (region, since_s, until_s, failures, reason),
+        (region, backoff.since_s, backoff.until_s, backoff.failures, reason),
     )
-    store.events.add(now, "", "closed", f"{region} for {until_s - now:.0f} s: {reason}")
+    store.events.add(now, "", "closed", f"{region} for {backoff.until_s - now:.0f} s: {reason}")
 
 
 def record_answer(store: Store, region: str, now: float, *, opens: bool = False) -> None:
@@ -215,6 +189,10 @@ def last_refusal(store: Store, place: Place) -> str:
         _key(place),
     ).fetchone()
     return str(row[0]) if row else ""
+
+
+def _backoff(found: sqlite3.Row | None) -> Backoff | None:
+    return None if found is None else Backoff(**dict(found))
 
 
 def _key(place: Place) -> tuple[str, str, bool]:

@@ -14,12 +14,18 @@ from raysm.core.request.durations import duration
 from raysm.features.grid import sending, stopping
 from raysm.features.grid.attempt import MAX_RUNTIME_S, Attempt, AttemptState, most_billed_s
 from raysm.features.grid.capacity import back_off_region, last_refusal, read_market
-from raysm.features.grid.conclusion import reason_to_pause
 from raysm.features.grid.endings import region_of_checkpoints
 from raysm.features.grid.limiter import Limiter
 from raysm.features.grid.market import Decision, Market, Offer
 from raysm.features.grid.placement import Forecast, Placement
 from raysm.features.grid.region import Guard, Region, RegionApi, RegionUnavailable
+from raysm.features.grid.retry_policy import (
+    ENDS_READ_PER_LIMIT,
+    hopeless_reason,
+    impossible_reason,
+    is_hopeless,
+    reason_to_pause,
+)
 from raysm.features.grid.row import Row, RowState
 from raysm.features.grid.store.database import this_process
 from raysm.features.grid.store.rows import RowRecord
@@ -116,7 +122,11 @@ class Controller:
     def _grid_or_pause(self, now: float) -> GridRecord:
         """Return the grid; pause it if its first jobs have all failed for the same reason."""
         grid = self.store.grid()
-        why = reason_to_pause(self.store, grid) if grid.state == "open" else None
+        brake = grid.rules.brake
+        if grid.state != "open" or grid.goes_on or not brake:
+            return grid
+        first_ends = self.store.attempts.first_ends(brake * ENDS_READ_PER_LIMIT)
+        why = reason_to_pause(grid.name, brake, first_ends)
         if why is None:
             return grid
         self.store.change_state("paused", now, why=why)
@@ -347,30 +357,16 @@ class Placer:
         return attempt
 
     def _is_hopeless(self, choice: Decision) -> bool:
-        """Whether no place has taken a job for ``Rules.give_up_s``."""
-        # Not the row's own wait, which is long if other rows come first.
-        return (
-            bool(choice.stuck)
-            and self._now - max(choice.stuck.values()) > self._grid.rules.give_up_s
-        )
+        return is_hopeless(choice.stuck.values(), self._grid.rules.give_up_s, self._now)
 
     def _give_up(self, record: RowRecord, choice: Decision) -> None:
-        state = RowState.IMPOSSIBLE
-        reasons = choice.reasons
         if choice.stuck:
-            # Reasons are counted by their text, so they leave out how long each backoff lasts.
             state = RowState.FAILED
-            reasons = {str(place): last_refusal(self._store, place) for place in choice.stuck}
-        reason = (
-            "; ".join(f"{place}: {why}" for place, why in reasons.items())
-            or "the grid has no places"
-        )
-        if choice.stuck:
-            hours = self._grid.rules.give_up_s / 3600
-            reason = (
-                f"given up: for {hours:g} h no place took a job ({reason}); "
-                "give more types or regions, or wait"
-            )
+            refusals = {str(place): last_refusal(self._store, place) for place in choice.stuck}
+            reason = hopeless_reason(refusals, self._grid.rules.give_up_s)
+        else:
+            state = RowState.IMPOSSIBLE
+            reason = impossible_reason(choice.reasons)
         with self._store.database.transaction(state.value):
             self._store.rows.move(record.row.key, RowState.WAITING, state, self._now, reason=reason)
         # The next waiting row was not read yet.

@@ -247,7 +247,7 @@ def classify_refusal(error: ServiceError | InvalidRequest) -> Verdict:
     return Verdict(ending=ENDINGS["MAYBE" if error.is_transient else "UNKNOWN"], reason=text)
 
 
-def classify_end(description: Description, wish: str = "") -> Verdict | None:
+def classify_end(description: Description, stop_reason: str = "") -> Verdict | None:
     """Return the class of a job's end; None if the job has not ended."""
     if not description.status.is_terminal:
         return None
@@ -259,24 +259,26 @@ def classify_end(description: Description, wish: str = "") -> Verdict | None:
         reason = str(description.answer.get("FailureReason") or description.reason)
         name = next((name for words, name in FAILURES if re.search(words, reason)), "UNKNOWN")
     else:
-        name = _name_of_stop(description, wish)
+        name = _name_of_stop(description, stop_reason)
     reason = description.reason or budget_used(description).partition("\n")[0]
     return Verdict(ending=ENDINGS[name], reason=reason or description.message)
 
 
-def _name_of_stop(description: Description, wish: str) -> str:
+def _name_of_stop(description: Description, stop_reason: str) -> str:
     if description.used_budget_usd is not None:
         return "BUDGET"
     if description.secondary is SecondaryStatus.MAX_RUNTIME_EXCEEDED:
         return "TIME"
     # By the documentation of AWS Batch, jobs without capacity end as Stopped; users have seen
     # Failed. Accept both.
-    if description.secondary is SecondaryStatus.MAX_WAIT_EXCEEDED or wish == "patience":
+    if description.secondary is SecondaryStatus.MAX_WAIT_EXCEEDED or stop_reason == "patience":
         return "CAPACITY"
     phases = [SecondaryStatus(status) for status, _, _ in description.transitions]
     ended_by_itself = not any(phase is SecondaryStatus.STOPPING for phase in phases)
     worked = [phase for phase in phases if phase not in (*NEVER_RAN, SecondaryStatus.STOPPED)]
-    return "CAPACITY" if phases and ended_by_itself and not worked and not wish else "STOPPED"
+    if phases and ended_by_itself and not worked and not stop_reason:
+        return "CAPACITY"
+    return "STOPPED"
 
 
 def parse_quota(reason: str) -> tuple[int, int] | None:

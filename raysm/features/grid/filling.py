@@ -1,7 +1,7 @@
-"""Make the job of a row: fill the shared request with the row's columns, and package it.
+"""Make the job of a row: fill the grid's template with the row's columns, and package it.
 
-Texts of the shared request may have columns in braces, ``{lr}`` or ``{lr:.3g}``. Columns that no
-text uses are hyperparameters. A row's own options win over the shared request. ``{state}`` and
+Texts of the template may have columns in braces, ``{lr}`` or ``{lr:.3g}``. Columns that no text
+uses are hyperparameters. A row's own options win over those of the template. ``{state}`` and
 ``{channel_NAME}`` stay, for the job to fill, unless columns have these names.
 """
 
@@ -185,7 +185,7 @@ class Filled:
 
 @dataclass(frozen=True, kw_only=True)
 class Template:
-    """The request that the rows of a grid share."""
+    """The request of all rows, with columns in braces."""
 
     workload: Workload
     target: Target
@@ -248,15 +248,15 @@ class Template:
             "account": account() if "account" in self.names else None,
         }
         options = dict(fill(dict(self.options), values, where))
-        shared = options.get("cluster") or Cluster()
-        if any(not isinstance(each, str) for each in shared.alternatives):
+        cluster = options.get("cluster") or Cluster()
+        if any(not isinstance(each, str) for each in cluster.alternatives):
             raise InvalidRequest(
                 "a grid's alternatives are names of types: each row has one count for all types, "
                 "and no training plan"
             )
         # No alternatives here: the attempt names the types from which the service chooses.
         options["cluster"] = replace(
-            shared,
+            cluster,
             instance_type=place.instance_type,
             count=count,
             alternatives=(),
@@ -303,14 +303,14 @@ class Template:
         options = {name: value for name, value in options.items() if value not in (None, {}, ())}
         return Filled(workload=workload, target=target, options=options, package=self.package)
 
-    def _hyperparameters(self, shared: Mapping[str, str], row: Row, where: str) -> dict[str, str]:
+    def _hyperparameters(self, common: Mapping[str, str], row: Row, where: str) -> dict[str, str]:
         unused = {name: value for name, value in row.parameters.items() if name not in self.names}
         of_row = {
             name: hyperparameter_text(name, value)
             for name, value in unused.items()
             if value is not None
         }
-        merged = {**shared, **of_row}
+        merged = {**common, **of_row}
         if len(merged) > MAX_HYPERPARAMETERS:
             raise InvalidRequest(
                 f"{where}: {len(merged)} hyperparameters (unused columns count), "
@@ -348,13 +348,13 @@ def _fill_workload(workload: Workload, values: Mapping[str, Value], where: str) 
     return changed
 
 
-def _inputs(shared: Mapping[str, Any], row: Row) -> dict[str, Any]:
-    inputs = dict(shared)
+def _inputs(common: Mapping[str, Any], row: Row) -> dict[str, Any]:
+    inputs = dict(common)
     for channel, uri in row.addresses.items():
-        common = inputs.get(channel)
-        # The shared request says how a channel is distributed among instances; the row says where
-        # its data are.
-        of_row: Input | str = replace(common, uri=uri) if isinstance(common, Input) else uri
+        given = inputs.get(channel)
+        # The template says how a channel is distributed among instances; the row says where its
+        # data are.
+        of_row: Input | str = replace(given, uri=uri) if isinstance(given, Input) else uri
         if channel in row.manifests:
             of_row = replace(of_row if isinstance(of_row, Input) else Input(of_row), manifest=True)
         inputs[channel] = of_row
@@ -389,7 +389,7 @@ def preparing(template: Template, grid: GridRecord, secret: str, services: Servi
         # The same limit as the budget counts.
         options["limits"] = replace(options["limits"], max_runtime_s=attempt.max_runtime_s)
         options["metrics"] = with_rate(options.get("metrics") or (), grid.rules.rate)
-        # All attempts of a row share a folder, so that each continues from the last checkpoint. The
+        # All attempts of a row have one folder: each continues from the last checkpoint. The
         # key itself counts too, because two keys may have one hash.
         values = hashlib.sha256(f"{row.digest}/{row.key}".encode()).hexdigest()[:8]
         folder = f"{service.places.root}/grids/{grid.prefix}{row.key_hash}-{values}"

@@ -16,11 +16,6 @@ from raysm.features.grid.endings import brief
 from raysm.features.grid.row import RowState, Value
 from raysm.features.grid.store.store import Store
 
-TROUBLES_FIRST = tuple(
-    map(RowState, ("failed", "impossible", "stopped", "placed", "waiting", "done"))
-)
-"""States by urgency: rows that need the user come first."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GridRow:

@@ -18,7 +18,7 @@ FLOOR = 0.1
 """Lowest rate of a bucket in calls a second, so that a grid never stands still."""
 
 GROWTH = 0.1
-"""Share of the cap by which an unmeasured rate grows in a minute without throttling."""
+"""Part of the cap by which an unmeasured rate grows in a minute without throttling."""
 
 ACCELERATION = 0.003
 """A measured rate grows by ``exp(ACCELERATION * minutes²)`` since the last throttled call: a third
@@ -29,7 +29,7 @@ STEEPEST = 50.0
 """Largest exponent: a clock may be set forward by a year."""
 
 LEAST_CUT = 0.03
-"""Smallest share by which a throttled call slows a measured rate down."""
+"""Smallest part by which a throttled call slows a measured rate down."""
 
 ENOUGH = 5
 """Answers between two throttled calls that suffice to measure a rate."""

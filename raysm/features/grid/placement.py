@@ -36,10 +36,10 @@ WAIT_S = 240.0
 """Assumed seconds from Create to the start of the instances: users report 3 to 4 minutes."""
 
 SPOT_FACTOR = 0.5
-"""Assumed share of its time for which spot capacity is billed."""
+"""Assumed part of its time for which spot capacity is billed."""
 
 SPOT_RANGE = (0.1, 1.0)
-"""Billed share of spot capacity at best and at worst: AWS names savings of "up to 90 %", and
+"""The same at best and at worst: AWS names savings of "up to 90 %", and
 publishes no prices.
 https://docs.aws.amazon.com/sagemaker/latest/dg/model-managed-spot-training.html"""
 
@@ -194,7 +194,7 @@ WAITING_USD_PER_HOUR = 1.0
 """Price of an hour of waiting: a row does not wait until tomorrow to save a dollar."""
 
 OPTIMISM = 0.9
-"""Assumed cost of an untried type, as a share of the best type's: below 1, so that it is tried."""
+"""Assumed cost of an untried type, as a part of the best type's: below 1, so that it is tried."""
 
 PRICED_S = 3600.0
 """Seconds for which a place with a price that refuses is preferred to a place without a price.

@@ -359,7 +359,7 @@ def _planned_place(
 ) -> PlannedPlace:
     price = table.price(place.instance_type, place.region)
     ends = [each.end_s for each in rows]
-    # The range comes from the billed share of spot capacity, and from the choice of types.
+    # The range comes from the billed part of spot capacity, and from the choice of types.
     low, high = placement.estimates.billed_range(place)
     costs = [_costs(each, placement) for each in rows]
     ranges = [cost for cost in costs if cost is not None]

@@ -43,11 +43,17 @@ class RowState(StrEnum):
     @property
     def is_final(self) -> bool:
         """Whether nothing more happens to the row by itself."""
-        return self not in (RowState.WAITING, RowState.PLACED)
+        return self not in OPEN_STATES
 
+
+OPEN_STATES = (RowState.PLACED, RowState.WAITING)
+"""States of rows that are not over."""
 
 RETRYABLE_STATES = (RowState.FAILED, RowState.IMPOSSIBLE, RowState.STOPPED)
-"""States that ``retry`` queues again."""
+"""States of rows that ended without a result, which ``retry`` queues again."""
+
+STATES_BY_URGENCY = (*RETRYABLE_STATES, *OPEN_STATES, RowState.DONE)
+"""All states; rows that need the user come first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,7 +22,7 @@ from raysm.core.request.codec import to_json
 from raysm.core.request.workload import plain
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.features.grid.attempt import Attempt
-from raysm.features.grid.batch_job.grid_secret import Seal, share_secret
+from raysm.features.grid.batch_job.grid_secret import Seal, agree_on_secret
 from raysm.features.grid.batch_job.state import Folder, RemoteState, Unreachable, recall
 from raysm.features.grid.capacity import set_quota
 from raysm.features.grid.controller import SHORTEST_S, Controller
@@ -199,7 +199,7 @@ def open_running(
 
 def _take_state(request: GridRequest, store: Store, folder: Folder) -> RemoteState:
     """Take the state of a grid from the folder in S3, in the Batch job that runs it."""
-    secret = share_secret(Path(store.database.path), folder.parameter)
+    secret = agree_on_secret(Path(store.database.path), folder.parameter)
     state = RemoteState(folder, store, Seal(secret, folder.place))
     if not state.take(time.sleep):
         raise InvalidRequest(

@@ -9,20 +9,17 @@ from collections.abc import Collection, Iterable, Sequence
 
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.features.grid.attempt import Attempt, AttemptState
+from raysm.features.grid.attempt_end import end_refused
 from raysm.features.grid.capacity import back_off_region, record_answer
-from raysm.features.grid.conclusion import refuse
 from raysm.features.grid.endings import Verdict, classify_refusal
 from raysm.features.grid.region import RegionApi
+from raysm.features.grid.retry_policy import MAX_REPEAT_CREATE_S, create_backoff_s
 from raysm.features.grid.row import Row
 from raysm.features.grid.store.store import Store
 
 SENDS = 20
 """Calls whose answers are stored together: after a crash the next controller repeats at most this
 many."""
-
-REPEAT_CREATE_S = 5.0
-MAX_REPEAT_CREATE_S = 120.0
-"""Backoff of a Create whose answer was lost: 5, 10, 20 … s."""
 
 
 def send_owed(store: Store, api: RegionApi, removed: Collection[str], now: float) -> None:
@@ -34,7 +31,7 @@ def send_owed(store: Store, api: RegionApi, removed: Collection[str], now: float
             continue
         # Do not send an attempt that is marked to be stopped: an earlier call may still be carried
         # out.
-        if not attempt.wish and api.limiter.take(attempt.region, "create", now):
+        if not attempt.stop_reason and api.limiter.take(attempt.region, "create", now):
             allowed.append(attempt)
     send(store, api, ((store.rows.get(attempt.row_key).row, attempt) for attempt in allowed), now)
 
@@ -121,25 +118,19 @@ def _store_answers(
                 # sent stays, because its job may appear.
                 store.remove_intents((each for each in held_up if not each.is_doubtful), now)
                 held_up = [each for each in held_up if each.is_doubtful]
+            last, verdict = refused[-1]
+            retry_s = now + create_backoff_s(last, verdict.ending)
             for attempt in held_up:
-                store.attempts.move(attempt, now, retry_s=now + _pause_s(*refused[-1]))
-
-
-def _pause_s(attempt: Attempt, verdict: Verdict) -> float:
-    return (
-        min(MAX_REPEAT_CREATE_S, REPEAT_CREATE_S * 2 ** min(attempt.calls, 5))
-        if verdict.ending.is_doubtful
-        else 0.0
-    )
+                store.attempts.move(attempt, now, retry_s=retry_s)
 
 
 def _refused(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
     ending = verdict.ending
     if ending.is_end:
-        refuse(store, attempt, verdict, now)
+        end_refused(store, attempt, verdict, now)
         return
     doubtful = attempt.is_doubtful or ending.is_doubtful
-    retry_s = now + _pause_s(attempt, verdict)
+    retry_s = now + create_backoff_s(attempt, ending)
     changes = {
         "calls": attempt.calls + 1,
         "retry_s": retry_s,

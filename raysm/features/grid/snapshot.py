@@ -10,7 +10,7 @@ from typing import Any
 from raysm.core.protocol.instance_types import gpu_count
 from raysm.core.request.cluster import LOCAL_TYPE
 from raysm.features.grid.market import Place
-from raysm.features.grid.row import RowState
+from raysm.features.grid.row import RETRYABLE_STATES, RowState
 from raysm.features.grid.store.costs import Money
 from raysm.features.grid.store.store import Store
 
@@ -210,13 +210,12 @@ def _blocks(store: Store, now: float) -> tuple[Block, ...]:
 
 
 def _reasons(store: Store) -> tuple[tuple[str, int], ...]:
-    ended = [state.value for state in RowState if state.is_final and state is not RowState.DONE]
-    marks = ", ".join("?" * len(ended))
+    marks = ", ".join("?" * len(RETRYABLE_STATES))
     rows = store.database.execute(
         # By the first line: the tracebacks below it have paths of their own jobs.
         f"SELECT min(reason), count(*) FROM task WHERE state IN ({marks}) GROUP BY substr(reason, "
         "1, instr(reason || char(10), char(10))) ORDER BY 2 DESC, 1 LIMIT ?",
-        (*ended, MAX_REASONS),
+        (*RETRYABLE_STATES, MAX_REASONS),
     )
     return tuple((row[0], row[1]) for row in rows)
 

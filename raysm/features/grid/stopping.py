@@ -10,16 +10,13 @@ from collections.abc import Collection, Iterable
 
 from raysm.errors import JobNotFound, ServiceError
 from raysm.features.grid.attempt import Attempt
-from raysm.features.grid.conclusion import LANDING_S, refuse
+from raysm.features.grid.attempt_end import end_refused
 from raysm.features.grid.endings import ENDINGS, Verdict
 from raysm.features.grid.region import RegionApi, RegionUnavailable
+from raysm.features.grid.retry_policy import LANDING_S, REPEAT_STOP_S
 from raysm.features.grid.row import RowState
 from raysm.features.grid.store.store import Store
 from raysm.features.grid.sweep import Sweep
-
-REPEAT_STOP_S = 120.0
-"""Seconds after which a job that still runs is asked to stop again; SageMaker gives it as long to
-save its work."""
 
 
 def mark_all_to_stop(store: Store, now: float) -> None:
@@ -44,7 +41,7 @@ def mark_overdue_to_stop(
         text = f"no instances for {patience_s:.0f} s"
         with store.database.transaction("impatient"):
             for attempt in late:
-                store.attempts.move(attempt, now, wish="patience")
+                store.attempts.move(attempt, now, stop_reason="patience")
                 store.events.add(
                     now, "", "stopping", text, row_key=attempt.row_key, attempt=attempt.name
                 )
@@ -114,7 +111,7 @@ def _landed_s(attempt: Attempt) -> float:
 
 def _end_unsent(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
     with store.database.transaction("never sent"):
-        refuse(store, attempt, verdict, now)
+        end_refused(store, attempt, verdict, now)
 
 
 def removed_regions_in_use(store: Store, regions: Iterable[str], now: float) -> list[str]:
@@ -127,10 +124,10 @@ def take_back(store: Store, api: RegionApi, removed: Collection[str], now: float
     if not removed:
         return None
     moments: list[float] = []
-    # Attempts that are marked to be stopped end when they are stopped.
-    for attempt in (
-        each for each in store.attempts.unanswered() if each.region in removed and not each.wish
-    ):
+    for attempt in store.attempts.unanswered():
+        # Attempts that are marked to be stopped end when they are stopped.
+        if attempt.region not in removed or attempt.stop_reason:
+            continue
         landed_s = _landed_s(attempt)
         if now <= landed_s:
             moments.append(landed_s)

@@ -18,24 +18,22 @@ from typing import Any
 from raysm.core.client.job.description import NEVER_RAN, Description
 from raysm.errors import JobNotFound
 from raysm.features.grid.attempt import Attempt, AttemptState
-from raysm.features.grid.capacity import record_answer, record_start
-from raysm.features.grid.conclusion import (
-    conclude,
+from raysm.features.grid.attempt_end import (
+    end_finished,
     end_orphan,
     interrupted,
     interruptions_text,
     start_times,
 )
+from raysm.features.grid.capacity import record_answer, record_start
 from raysm.features.grid.endings import ENDINGS, Verdict, classify_end
 from raysm.features.grid.region import RATES_PAGE, Listed, Page, RegionApi, RegionUnavailable
+from raysm.features.grid.retry_policy import GONE_S
 from raysm.features.grid.store.attempts import ENDED
 from raysm.features.grid.store.store import Store
 
 PAUSE_S = 10.0
 """Seconds from the start of a sweep to the start of the next."""
-
-GONE_S = 900.0
-"""Seconds after Create after which a job that the service does not know counts as gone."""
 
 MARGIN_S = 300.0
 """Assumed largest difference between the service's clock and ours: List is read this much further
@@ -272,7 +270,7 @@ class Sweep:
                         "the service no longer knows the job, which is counted as if it ran to its "
                         f"limit: {answer}"
                     )
-                    conclude(
+                    end_finished(
                         self._store,
                         attempt,
                         Verdict(ending=ENDINGS["UNKNOWN"], reason=reason),
@@ -297,9 +295,9 @@ def apply(
     store: Store, attempt: Attempt, description: Description, noticed: str, now: float
 ) -> None:
     """Update an open attempt with what Describe says, within a transaction."""
-    verdict = classify_end(description, attempt.wish)
+    verdict = classify_end(description, attempt.stop_reason)
     if verdict is not None:
-        conclude(store, attempt, verdict, description, now)
+        end_finished(store, attempt, verdict, description, now)
         return
     state = AttemptState.PENDING if description.secondary in NEVER_RAN else AttemptState.RUNNING
     changes: dict[str, Any] = {"state": state, "seen": noticed}

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from raysm.features.grid.attempt import AttemptState
+from raysm.features.grid.attempt_end import end_finished
 from raysm.features.grid.capacity import set_quota
-from raysm.features.grid.conclusion import conclude
 from raysm.features.grid.controller import Controller, Placer
 from raysm.features.grid.endings import ENDINGS, Verdict
 from raysm.features.grid.limiter import Rate
@@ -163,7 +163,7 @@ def test_jobs_that_began_while_nobody_looked_are_not_stopped_as_those_that_wait(
         bench.open()
     while {attempt.state for attempt in bench.store.attempts.open()} != {AttemptState.RUNNING}:
         bench.step()
-    assert [attempt.wish for attempt in bench.store.attempts.all()] == [""] * 12
+    assert [attempt.stop_reason for attempt in bench.store.attempts.all()] == [""] * 12
 
 
 def test_a_quota_that_a_refusal_names_is_learned_and_never_exceeded_again(tmp_path):
@@ -249,7 +249,7 @@ def test_what_runs_out_of_time_goes_on_in_the_region_of_its_checkpoints(tmp_path
     bench.step()
     (attempt,) = store.attempts.open()
     with store.database.transaction("end"):
-        conclude(
+        end_finished(
             store,
             attempt,
             Verdict(ending=ENDINGS["TIME"], reason="MaxRuntimeExceeded"),

@@ -11,7 +11,7 @@ from raysm.core.protocol.home import Clock
 from raysm.core.protocol.job_api import TRAINING
 from raysm.errors import CredentialsExpired, ServiceError
 from raysm.features.grid.attempt import Attempt, AttemptState
-from raysm.features.grid.conclusion import refuse, settle
+from raysm.features.grid.attempt_end import add_cost, end_refused
 from raysm.features.grid.endings import (
     ENDINGS,
     Verdict,
@@ -417,7 +417,7 @@ def attempt(**changes):
     "unknown", [{"usd_per_hour": None, "billable_s": 5.0}, {"billable_s": None}]
 )
 def test_what_is_not_known_is_counted_as_unknown(store, unknown):
-    settle(store, attempt(**unknown))
+    add_cost(store, attempt(**unknown))
     assert (store.costs.money(0).spent_usd, store.costs.money(0).unpriced) == (0, 1)
 
 
@@ -430,7 +430,9 @@ def test_a_refused_one_that_may_still_land_is_at_stake_until_it_cannot(store):
 
 
 def test_work_that_an_interruption_took_away_is_counted_beside_and_no_waste(store):
-    settle(store, attempt(billable_s=100.0, training_s=400.0, interruptions=1, interrupted_s=100.0))
+    add_cost(
+        store, attempt(billable_s=100.0, training_s=400.0, interruptions=1, interrupted_s=100.0)
+    )
     counted = store.costs.money(0)
     assert (counted.spent_usd, counted.wasted_usd, counted.again_usd) == (
         pytest.approx(2.0),
@@ -438,7 +440,7 @@ def test_work_that_an_interruption_took_away_is_counted_beside_and_no_waste(stor
         pytest.approx(0.5),
     )
     # What brought nothing at all is waste as a whole, once.
-    settle(store, attempt(billable_s=100.0, training_s=400.0, interrupted_s=100.0, ending="USER"))
+    add_cost(store, attempt(billable_s=100.0, training_s=400.0, interrupted_s=100.0, ending="USER"))
     assert (store.costs.money(0).wasted_usd, store.costs.money(0).again_usd) == (
         pytest.approx(2.0),
         pytest.approx(0.5),
@@ -455,7 +457,7 @@ def bench(tmp_path):
 def end(bench, name, now=None, reason="why"):
     (attempt,) = bench.store.attempts.open()
     with bench.store.database.transaction("end"):
-        refuse(
+        end_refused(
             bench.store,
             attempt,
             Verdict(ending=ENDINGS[name], reason=reason),
@@ -568,7 +570,7 @@ def test_a_row_whose_checkpoints_are_in_a_removed_region_says_so(tmp_path):
     bench.step()
     (attempt,) = bench.store.attempts.open()
     with bench.store.database.transaction("end"):
-        refuse(
+        end_refused(
             bench.store,
             attempt,
             Verdict(ending=ENDINGS["TIME"], reason="MaxRuntimeExceeded"),

@@ -174,7 +174,7 @@ def test_the_attempts_with_the_old_values_do_not_count_against_the_corrected_row
     )
     extend(joined, source_of([{"key": "a", "lr": 0.2}]))
     record = joined.rows.get("a")
-    assert (record.retries_left, record.forgiven) == (Rules().retries, 3)
+    assert (record.retries_left, record.retries_reset_at) == (Rules().retries, 3)
 
 
 def test_values_of_columns_named_like_secrets_are_not_printed(joined, caplog):

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from raysm.errors import ServiceError
-from raysm.features.grid.conclusion import conclude
+from raysm.features.grid.attempt_end import end_finished
 from raysm.features.grid.corrections import correct
 from raysm.features.grid.endings import ENDINGS, Verdict
 from raysm.features.grid.row import Row
@@ -97,7 +97,7 @@ def end_by_time(bench, attempt):
     bench.regions[attempt.region].lives[attempt.name].ended_s = bench.clock.now
     verdict = Verdict(ending=ENDINGS["TIME"], reason="MaxRuntimeExceeded")
     with bench.store.database.transaction("end"):
-        conclude(bench.store, attempt, verdict, None, bench.clock.now)
+        end_finished(bench.store, attempt, verdict, None, bench.clock.now)
 
 
 def sleeping_before_create(bench, meanwhile):

@@ -91,7 +91,7 @@ class Service:
 
 
 def used(limiter, rate, hours, began=0.0, burst=1.0, look_s=0.25):
-    """Return the share of what a service allows that is used by who looks whether he may call, and what is refused."""
+    """Return the part of what a service allows that is used by who looks whether he may call, and what is refused."""
     service = Service(rate, burst, began)
     now = began
     end = began + hours * 3600
@@ -110,11 +110,11 @@ def test_of_what_the_service_allows_nine_tenths_are_used_and_few_calls_are_refus
     limiter, rate, burst
 ):
     # From the first call on, with all that has to be learned; and then for long.
-    share, refused = used(limiter, rate, hours=1 / 3, burst=burst)
-    assert share >= 0.9
+    part, refused = used(limiter, rate, hours=1 / 3, burst=burst)
+    assert part >= 0.9
     assert refused <= 0.06
-    share, refused = used(limiter, rate, hours=2, began=1200.0, burst=burst)
-    assert share >= 0.95
+    part, refused = used(limiter, rate, hours=2, began=1200.0, burst=burst)
+    assert part >= 0.95
     assert refused <= 0.03
 
 
@@ -126,8 +126,8 @@ def test_a_rate_that_the_service_raises_is_found_again(limiter):
 
 def test_a_rate_that_others_take_their_part_of_is_left_to_them_at_once(limiter):
     used(limiter, 0.8, hours=1)
-    share, refused = used(limiter, 0.2, hours=1, began=3600.0)
-    assert share >= 0.9
+    part, refused = used(limiter, 0.2, hours=1, began=3600.0)
+    assert part >= 0.9
     assert refused <= 0.05
 
 

@@ -26,7 +26,7 @@ from raysm.core.protocol.names import ROW_TAG
 from raysm.core.request import Limits
 from raysm.errors import InvalidRequest, JobNotFound
 from raysm.features.grid.attempt import Attempt
-from raysm.features.grid.batch_job.grid_secret import Parameter, share_secret
+from raysm.features.grid.batch_job.grid_secret import Parameter, agree_on_secret
 from raysm.features.grid.filling import Services, is_tag_of, preparing
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.grid_row import GridRow
@@ -141,7 +141,7 @@ class RowJobs:
         """
         path = path_of(self._request.name)
         private_folder(path.parent.parent, path.parent.name)
-        return share_secret(path, Parameter.of(service, grid.prefix.rstrip("-")))
+        return agree_on_secret(path, Parameter.of(service, grid.prefix.rstrip("-")))
 
 
 def slice_of(rows: list[Row], index: int, per_child: int) -> Iterator[Row]:

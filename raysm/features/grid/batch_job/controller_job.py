@@ -11,7 +11,7 @@ from raysm.core.client.service import Service
 from raysm.core.protocol.names import CONTROLLER_DEFINITION
 from raysm.core.request import Input
 from raysm.errors import InvalidRequest, ServiceError
-from raysm.features.grid.batch_job.grid_secret import Seal, share_secret
+from raysm.features.grid.batch_job.grid_secret import Seal, agree_on_secret
 from raysm.features.grid.batch_job.handover import NOT_ALL_DONE, REFUSED, bundle_of, name_of
 from raysm.features.grid.batch_job.state import RemoteState, folder_of, recall
 from raysm.features.grid.filling import Services
@@ -227,8 +227,8 @@ def check_inputs(grid: PlannedGrid) -> None:
 
 
 def _inputs(grid: PlannedGrid) -> Iterator[tuple[str, str]]:
-    shared = grid.request.template.options.get("inputs") or {}
-    for channel, item in shared.items():
+    common = grid.request.template.options.get("inputs") or {}
+    for channel, item in common.items():
         yield f"the input {channel!r}", item.uri if isinstance(item, Input) else str(item)
     for row in grid.rows:
         for channel, uri in row.addresses.items():
@@ -292,7 +292,7 @@ def send(
         now = running.clock.now()
         database.take_lease(this_process(), now)
         folder = folder_of(prefix, service, request.template.output_kms_key)
-        seal = Seal(share_secret(path, folder.parameter), folder.place)
+        seal = Seal(agree_on_secret(path, folder.parameter), folder.place)
         folder.put(name_of(bundle), bundle)
         # First the note, so that whatever ends this process, the next command takes the grid back.
         # Then a lease that only taking it back ends, so that no process of this machine runs the

@@ -65,8 +65,8 @@ class Parameter:
                 raise
 
 
-def share_secret(store: Path, parameter: Parameter) -> str:
-    """Give a grid the same secret on all machines; return it.
+def agree_on_secret(store: Path, parameter: Parameter) -> str:
+    """Return the secret of a grid, the same on all machines; create it if there is none.
 
     With another secret, a repeated Create would make another job, and a state would look changed.
     """

@@ -25,7 +25,6 @@ from raysm.features.grid.filling import Services
 from raysm.features.grid.grid_request import extend
 from raysm.features.grid.grid_row import (
     KEY,
-    TROUBLES_FIRST,
     GridRow,
     check_state,
     row_result,
@@ -34,7 +33,7 @@ from raysm.features.grid.grid_row import (
     write_tables,
 )
 from raysm.features.grid.local_grids import grid_names, opened, read_target
-from raysm.features.grid.row import RETRYABLE_STATES, RowState
+from raysm.features.grid.row import RETRYABLE_STATES, STATES_BY_URGENCY, RowState
 from raysm.features.grid.running import GridStop, stop_grid
 from raysm.features.grid.snapshot import snapshot
 from raysm.features.grid.sources.source import MAX_ROWS, source_of
@@ -352,7 +351,7 @@ class GridHandle:
         path = Path(path if path is not None else f"{self.name}.html")
         with self._opened() as store:
             # Rows that need the user come first, since the page shows only the first rows.
-            rows = chain.from_iterable(rows_of(store, state) for state in TROUBLES_FIRST)
+            rows = chain.from_iterable(rows_of(store, state) for state in STATES_BY_URGENCY)
             put(path, report_page(snapshot(store, store.grid().clock.now()), rows))
         return path
 

@@ -11,6 +11,9 @@ ENDED = "ended"
 """Value of ``Attempt.seen`` in ``seen_of`` for a job that has ended."""
 
 
+UNANSWERED = "state IN ('intended', 'maybe')"
+
+
 class Attempts:
     def __init__(self, database: GridDatabase, events: EventLog) -> None:
         self._database = database
@@ -31,7 +34,8 @@ class Attempts:
     def move(self, attempt: Attempt, now: float, **changes: Any) -> Attempt:
         """Change an attempt within a transaction; return the changed one."""
         changed = dataclasses.replace(attempt, **changes)
-        self._database.change_state("attempt", "name", attempt.name, attempt.state, changes)
+        columns = {_COLUMNS[name]: value for name, value in changes.items()}
+        self._database.change_state("attempt", "name", attempt.name, attempt.state, columns)
         if changed.state is not attempt.state:
             text = f"{changed.ending}: {changed.reason}" if changed.ending else ""
             self._events.add(
@@ -46,9 +50,7 @@ class Attempts:
 
     def mark_unanswered_doubtful(self) -> None:
         """Record that an earlier controller's calls may still be carried out, also after Ctrl-C."""
-        self._database.execute(
-            "UPDATE attempt SET is_doubtful = 1 WHERE state IN ('intended', 'maybe')"
-        )
+        self._database.execute(f"UPDATE attempt SET is_doubtful = 1 WHERE {UNANSWERED}")
 
     def mark_all_to_stop(self) -> None:
         self._database.execute(
@@ -89,7 +91,7 @@ class Attempts:
         return self._where("WHERE state <> 'ended' ORDER BY intended_s, name")
 
     def unanswered(self) -> list[Attempt]:
-        return self._where("WHERE state IN ('intended', 'maybe') ORDER BY intended_s, name")
+        return self._where(f"WHERE {UNANSWERED} ORDER BY intended_s, name")
 
     def to_stop(self) -> list[Attempt]:
         return self._where("WHERE state <> 'ended' AND wish <> '' ORDER BY intended_s, name")
@@ -170,9 +172,11 @@ class Attempts:
         )
 
 
+_RENAMED = {"row_key": "task", "stop_reason": "wish"}
+"""Columns that have another name than their field, since files of earlier versions have them."""
+
 _COLUMNS = {
-    field.name: "task" if field.name == "row_key" else field.name
-    for field in dataclasses.fields(Attempt)
+    field.name: _RENAMED.get(field.name, field.name) for field in dataclasses.fields(Attempt)
 }
 """The column of each field of an attempt."""
 

@@ -6,6 +6,7 @@ although no attempt of it is open is orphaned: it is recorded here, stopped, and
 
 from typing import Any
 
+from raysm.features.grid.store.attempts import UNANSWERED
 from raysm.features.grid.store.database import GridDatabase
 from raysm.features.grid.store.events import EventLog
 
@@ -28,7 +29,7 @@ class Orphans:
     def may_exist_in(self, region: str, now: float) -> bool:
         """Whether a region may have a job that the controller does not count as sent."""
         return self._database.exists(
-            "SELECT 1 FROM attempt WHERE state IN ('intended', 'maybe') AND region = ?1 "
+            f"SELECT 1 FROM attempt WHERE {UNANSWERED} AND region = ?1 "
             "UNION ALL SELECT 1 FROM attempt WHERE watch_s > 0 AND watch_s > ?2 AND region = ?1 "
             "UNION ALL SELECT 1 FROM stray WHERE ended_s IS NULL AND region = ?1 LIMIT 1",
             region,

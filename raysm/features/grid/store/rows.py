@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from raysm.errors import InvalidRequest
-from raysm.features.grid.row import Row, RowState
+from raysm.features.grid.row import OPEN_STATES, Row, RowState
 from raysm.features.grid.store.database import GridDatabase
 from raysm.features.grid.store.events import EventLog
+
+OPEN = f"state IN ({', '.join(map(repr, map(str, OPEN_STATES)))})"
 
 # While an orphaned job of a row runs, the row gets no second job.
 NO_ORPHAN = "NOT EXISTS (SELECT 1 FROM stray WHERE stray.ended_s IS NULL AND stray.task = task.key)"
@@ -46,7 +48,7 @@ class RowRecord:
     retries_left: int
     attempts: int
     reason: str
-    forgiven: int = 0
+    retries_reset_at: int = 0
     """Number of its last attempt when the user last queued it again; attempts up to this one no
     longer count."""
 
@@ -132,9 +134,7 @@ class Rows:
         )
 
     def are_final(self) -> bool:
-        return not self._database.exists(
-            "SELECT 1 FROM task WHERE state IN ('waiting', 'placed') LIMIT 1"
-        )
+        return not self._database.exists(f"SELECT 1 FROM task WHERE {OPEN} LIMIT 1")
 
     # -- waiting rows
 
@@ -223,10 +223,11 @@ def _shape(row: Row) -> str:
 
 
 def _record(values: Any) -> RowRecord:
-    names = ("retries_left", "attempts", "reason", "forgiven")
+    names = ("retries_left", "attempts", "reason")
     return RowRecord(
         row=_row(values["content"]),
         state=RowState(values["state"]),
+        retries_reset_at=values["forgiven"],
         **{name: values[name] for name in names},
     )
 

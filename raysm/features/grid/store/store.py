@@ -26,7 +26,7 @@ from raysm.features.grid.store.costs import Costs, Rates
 from raysm.features.grid.store.database import GridDatabase
 from raysm.features.grid.store.events import EventLog
 from raysm.features.grid.store.orphans import Orphans
-from raysm.features.grid.store.rows import Rows
+from raysm.features.grid.store.rows import OPEN, Rows
 
 # The name becomes a file's name, part of jobs' names, and a word of the commands in messages.
 NAME = re.compile(r"[^\W_][\w. -]{0,99}")
@@ -219,9 +219,7 @@ class Store:
             self._execute(f"UPDATE task SET {changes} WHERE {ended}", (retries, *chosen))
             # Also for rows that wait or run, since the user may have corrected the program of all
             # rows.
-            self._execute(
-                "UPDATE task SET forgiven = attempts WHERE state IN ('waiting', 'placed')"
-            )
+            self._execute(f"UPDATE task SET forgiven = attempts WHERE {OPEN}")
             # Places that have refused for a day would make the same rows fail again at once.
             self._execute("DELETE FROM block")
             self._execute("UPDATE region SET closed_s = 0, failures = 0, since_s = NULL")

@@ -14,6 +14,7 @@ from raysm.core.request.cluster import LOCAL_TYPE
 from raysm.core.request.durations import brief_duration
 from raysm.features.grid.endings import brief
 from raysm.features.grid.plan import GridPlan, PlannedPlace
+from raysm.features.grid.row import RowState
 from raysm.features.grid.snapshot import RegionView, Snapshot
 
 # -- plans
@@ -111,12 +112,12 @@ def _aligned(
 
 BAR = 40
 SHADES = {
-    "done": "█",
-    "placed": "▒",
-    "failed": "x",
-    "stopped": "-",
-    "impossible": "x",
-    "waiting": "·",
+    RowState.DONE: "█",
+    RowState.PLACED: "▒",
+    RowState.FAILED: "x",
+    RowState.STOPPED: "-",
+    RowState.IMPOSSIBLE: "x",
+    RowState.WAITING: "·",
 }
 LEVELS = " ▁▂▃▄▅▆▇█"
 

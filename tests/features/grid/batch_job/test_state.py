@@ -8,7 +8,7 @@ import pytest
 
 from raysm.core.client.storage.s3 import Outdated, TooLarge
 from raysm.errors import InvalidPayload, InvalidRequest
-from raysm.features.grid.batch_job.grid_secret import Seal, share_secret
+from raysm.features.grid.batch_job.grid_secret import Seal, agree_on_secret
 from raysm.features.grid.batch_job.state import (
     REMOTE_LEASE_S,
     RENEW_S,
@@ -539,10 +539,10 @@ def test_the_secret_that_was_first_is_everybodys(tmp_path, parameter):
     stores = [tmp_path / "here.db", tmp_path / "there.db"]
     for store in stores:
         secret_path(store).write_text(f"drawn for {store}")
-        assert share_secret(store, parameter) == f"drawn for {stores[0]}"
+        assert agree_on_secret(store, parameter) == f"drawn for {stores[0]}"
     assert secret_path(stores[1]).read_text() == f"drawn for {stores[0]}"
     assert stat.S_IMODE(secret_path(stores[1]).stat().st_mode) == 0o600
-    assert share_secret(tmp_path / "fresh.db", parameter) == f"drawn for {stores[0]}"
+    assert agree_on_secret(tmp_path / "fresh.db", parameter) == f"drawn for {stores[0]}"
     assert parameter.write("another") == f"drawn for {stores[0]}"
     parameter.remove()
     parameter.remove()

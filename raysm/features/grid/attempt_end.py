@@ -1,7 +1,7 @@
-"""Record the end of an attempt: its cost, a backoff of its place, and its row's next state.
+"""The end of an attempt: record its cost, a backoff of its place, and its row's next state.
 
 An end is one transaction, so that a killed controller has recorded all of it or nothing. Functions
-run inside the caller's transaction.
+run inside the caller's transaction. ``retry_policy`` says whether the row is tried again.
 """
 
 from dataclasses import replace
@@ -10,22 +10,10 @@ from typing import Any
 from raysm.core.client.job.description import Description
 from raysm.features.grid.attempt import Attempt, AttemptState, most_billed_s
 from raysm.features.grid.capacity import back_off_region, learn_quota, record_refusal, record_start
-from raysm.features.grid.endings import Verdict, find_ending, reason_key
+from raysm.features.grid.endings import Verdict, find_ending
+from raysm.features.grid.retry_policy import LANDING_S, WATCH_S, row_state_after
 from raysm.features.grid.row import RowState
-from raysm.features.grid.store.rows import RowRecord
-from raysm.features.grid.store.store import GridRecord, Store
-
-LANDING_S = 120.0
-"""Seconds after a lost answer in which the Create may still be carried out: twice botocore's read
-timeout."""
-
-WATCH_S = 900.0
-"""Seconds in which a refused attempt's job may still appear, if the answer to an earlier Create was
-lost."""
-
-ENDS_READ_PER_LIMIT = 10
-"""Factor by which the brake reads more ends than it needs, since some say nothing about the
-program."""
+from raysm.features.grid.store.store import Store
 
 
 def _end(store: Store, attempt: Attempt, verdict: Verdict, now: float, **changes: Any) -> Attempt:
@@ -38,7 +26,8 @@ def _end(store: Store, attempt: Attempt, verdict: Verdict, now: float, **changes
     return store.attempts.move(attempt, now, **changes)
 
 
-def refuse(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
+def end_refused(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
+    """End an attempt that the service refused."""
     ended = _end(
         store, attempt, verdict, now, watch_s=now + WATCH_S if attempt.is_doubtful else 0.0
     )
@@ -51,7 +40,7 @@ def refuse(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None
         store.rows.delay(ended.row_key, now + LANDING_S)
 
 
-def conclude(
+def end_finished(
     store: Store, attempt: Attempt, verdict: Verdict, description: Description | None, now: float
 ) -> None:
     """End an attempt whose job has ended.
@@ -72,7 +61,7 @@ def conclude(
         **(interrupted(description) if description else {}),
         **attempt.settled(description.selected_type if description else None),
     )
-    settle(store, ended)
+    add_cost(store, ended)
     if started:
         record_start(store, ended)
     _judge_place(store, ended, verdict, now)
@@ -90,7 +79,7 @@ def start_times(description: Description) -> dict[str, float]:
     return times
 
 
-def settle(store: Store, attempt: Attempt) -> None:
+def add_cost(store: Store, attempt: Attempt) -> None:
     # A job that the service never took costs nothing.
     if attempt.sent_s is None:
         return
@@ -170,17 +159,20 @@ def _judge_place(store: Store, attempt: Attempt, verdict: Verdict, now: float) -
 def _move_row(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
     record = store.rows.get(attempt.row_key)
     ending = verdict.ending
-    state = ending.row_state
     reason = verdict.reason
     changes: dict[str, Any] = {}
     if ending.binds_region:
         store.rows.bind(record.row, attempt.region)
-    if state is RowState.WAITING:
-        state, why = _state_after(store, record, verdict)
-        reason = _noted(reason, why)
+    counted: list[Attempt] = []
+    if ending.max_count or ending.max_started:
+        attempts = store.attempts.of_row(record.row.key)
+        counted = [each for each in attempts if each.number > record.retries_reset_at]
+    state, why = row_state_after(ending, record.retries_left, counted)
+    reason = _noted(reason, why)
+    if ending.row_state is RowState.WAITING:
         changes["retries_left"] = record.retries_left - ending.uses_retry
     # The user stopped the grid while the job ended in another way.
-    if attempt.wish == "user" and state is RowState.WAITING:
+    if attempt.stop_reason == "user" and state is RowState.WAITING:
         state = RowState.STOPPED
     if state is RowState.DONE and attempt.interruptions:
         reason = "; ".join(filter(None, (reason, interruptions_text(attempt))))
@@ -192,47 +184,3 @@ def _move_row(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> N
 def _noted(reason: str, note: str) -> str:
     first, newline, rest = reason.partition("\n")
     return "; ".join(filter(None, (first, note))) + newline + rest
-
-
-def _state_after(store: Store, record: RowRecord, verdict: Verdict) -> tuple[RowState, str]:
-    """Return WAITING if the row is tried again, else FAILED and why."""
-    ending = verdict.ending
-    if ending.uses_retry and record.retries_left < 1:
-        return RowState.FAILED, "its retries are used up"
-    if ending.max_count or ending.max_started:
-        counted = (
-            each for each in store.attempts.of_row(record.row.key) if each.number > record.forgiven
-        )
-        alike = [each for each in counted if each.ending == ending.name]
-        started = sum(each.started_s is not None for each in alike)
-        if ending.max_count and len(alike) >= ending.max_count:
-            return RowState.FAILED, f"{len(alike)} attempts ended like this"
-        if ending.max_started and started >= ending.max_started:
-            return (
-                RowState.FAILED,
-                f"{started} jobs ended like this after their instances had started",
-            )
-    return RowState.WAITING, ""
-
-
-def reason_to_pause(store: Store, grid: GridRecord) -> str | None:
-    """Return why the grid pauses if its first jobs all failed for the same reason; else None."""
-    limit = grid.rules.brake
-    if not limit or grid.goes_on:
-        return None
-    # Only ends that say something about the program: missing capacity is not the user's error.
-    telling = [
-        end
-        for end in store.attempts.first_ends(limit * ENDS_READ_PER_LIMIT)
-        if find_ending(end.ending).is_users_error or end.started_s is not None
-    ]
-    ends = telling[:limit]
-    if len(ends) < limit or not all(find_ending(end.ending).is_users_error for end in ends):
-        return None
-    if len({reason_key(end.reason) for end in ends}) > 1:
-        return None
-    first_line = ends[0].reason.partition("\n")[0]
-    return (
-        f"the first {limit} jobs failed for one reason: {first_line}; "
-        f"correct it and raysm grid retry {grid.name}, or continue with raysm grid run --go-on"
-    )
