@@ -61,6 +61,8 @@ class Channel:
     owned: bool = False
     """The source belongs to the job, which may move it, and each instance gets its own copy.
     Otherwise it is the user's and no instance may change it."""
+    is_mounted: bool = False
+    """The source is a folder of a file system, which is mounted read-only and never copied."""
     target: PurePosixPath | None = None
     content_type: str | None = None
     record_wrapper: str = "None"

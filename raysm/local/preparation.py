@@ -68,6 +68,7 @@ class Entry:
     owned: bool = False
     movable: bool = False
     """The source belongs to the job and may be moved."""
+    is_mounted: bool = False
 
 
 def local_path(channel: str, uri: str) -> Path:
@@ -109,7 +110,7 @@ def resolve_channels(spec: JobSpec) -> dict[str, list[Entry]]:
         source = _check_source(channel.name, channel.source)
         place = spec.place_of(channel)
         hosts = spec.hosts_of(channel)
-        owned = channel.owned or is_small(source)
+        owned = channel.owned or not channel.is_mounted and is_small(source)
         if channel.distribution == "ShardedByS3Key":
             for index, (key, path) in enumerate(_objects(source)):
                 entries[hosts[index % len(hosts)]].append(
@@ -118,7 +119,9 @@ def resolve_channels(spec: JobSpec) -> dict[str, list[Entry]]:
             continue
         name = place if source.is_dir() else place / source.name
         for host in hosts:
-            entries[host].append(Entry(name, source.resolve(), owned, channel.owned))
+            entries[host].append(
+                Entry(name, source.resolve(), owned, channel.owned, channel.is_mounted)
+            )
     return entries
 
 
@@ -249,7 +252,7 @@ class Preparation:
     def _instance_spec(self, host: str, share: Share, log_fd: int) -> InstanceSpec:
         base = self.base(host)
         links = [
-            Link(source=entry.source, target=base / entry.name)
+            Link(source=entry.source, target=base / entry.name, is_mounted=entry.is_mounted)
             for entry in self.entries[host]
             if not entry.owned
         ]

@@ -385,6 +385,22 @@ def test_a_namespace_instance_sees_its_own_processes_alone_and_its_links_are_rea
     assert int(count) < 6
 
 
+@pytest.mark.namespace
+def test_a_file_system_is_read_only_in_an_instance_of_kind_process(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "x").write_text("given")
+    with opened("process", tmp_path / "job") as job:
+        folder = job.base() / "input" / "data" / "all"
+        link = Link(source=data, target=folder, is_mounted=True)
+        (instance,) = job.start(sh(f"cd {folder}; cat x; echo y >x; echo y >new"), links=(link,))
+        instance.wait(SOON_S)
+        log = job.log()
+    assert log.startswith("given")
+    assert log.count("Read-only file system") == 2
+    assert [path.name for path in data.iterdir()] == ["x"]
+
+
 def test_process_instances_are_told_distinct_free_ports_and_a_short_folder_for_ray(tmp_path):
     with opened("process", tmp_path / "job") as job:
         code = (

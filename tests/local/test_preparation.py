@@ -59,6 +59,11 @@ def of_size(path, size):
     return path
 
 
+def test_a_folder_of_a_file_system_is_not_copied_however_small(tmp_path):
+    entries = resolved(folder_of(tmp_path / "images", 1), is_mounted=True)
+    assert [(entry.owned, entry.is_mounted) for entry in entries["algo-1"]] == [(False, True)]
+
+
 @pytest.mark.parametrize(("size", "copied"), [(SMALL_BYTES, True), (SMALL_BYTES + 1, False)])
 def test_a_replicated_folder_is_the_channel_on_every_host_which_has_its_own_if_it_is_small(
     tmp_path, size, copied

@@ -37,6 +37,8 @@ class Link:
     """Absolute, with symbolic links resolved."""
     target: Path
     """Absolute, below the instance's base folder; must not exist yet."""
+    is_mounted: bool = False
+    """A folder of a file system: also new files in it are refused, where this machine can."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

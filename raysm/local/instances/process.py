@@ -175,8 +175,13 @@ class ProcessSite(Site):
             # Without parents: the job's home may have been deleted meanwhile, and must not come
             # back.
             folder.mkdir(exist_ok=True)
+        mounts: list[Mount] = []
         for link in spec.links:
-            give(link, within=spec.base, but=spec.private.parent)
+            if link.is_mounted and self.protects:
+                make_mount_point(link.source, link.target, within=spec.base)
+                mounts.append(("bind_readonly", str(link.source), str(link.target), ""))
+            else:
+                give(link, within=spec.base, but=spec.private.parent)
         keeper = Keeper(spec.host, spec.log_fd)
         self._keepers.append(keeper)
         keeper.call("at_end", commands=[], orphaned=[["rm", "-rf", str(self._scratch)]])
@@ -205,10 +210,10 @@ class ProcessSite(Site):
             commands = make_virtual_environment(environment)
             variables["VIRTUAL_ENV"] = str(environment)
             variables["PATH"] = os.pathsep.join([str(commands), variables.get("PATH", os.defpath)])
-        mounts: list[Mount] = []
         if own_ml:
             staging = spec.private / "opt"
-            mounts = own_opt(OPT, staging, [("bind", str(spec.base), str(staging / "ml"), "")])
+            # After the mounts in the base, which it takes along.
+            mounts += own_opt(OPT, staging, [("bind", str(spec.base), str(staging / "ml"), "")])
         protected = [str(path) for path in spec.originals] if self.protects else []
         instance.start(
             command=spec.command,

@@ -193,6 +193,7 @@ def _channel(channel: Mapping[str, Any], source: Path, owned: bool) -> Channel:
         name=channel["ChannelName"],
         source=source,
         owned=owned,
+        is_mounted="FileSystemDataSource" in channel["DataSource"],
         distribution=s3_source.get("S3DataDistributionType") or "FullyReplicated",
         content_type=channel.get("ContentType"),
         record_wrapper=channel.get("RecordWrapperType") or "None",
