@@ -337,8 +337,9 @@ def _install_locked(
             _install_by_uv(uv, source, lines, site, folder, environ)
             return "uv"
         except PipFailed as error:
-            # uv does not read all settings of pip.
-            remark(f"uv could not install them, pip is tried: {error}")
+            # uv does not read all settings of pip. Without an index, the failure says nothing.
+            if "--no-index" not in source.options:
+                remark(f"uv could not install them, pip is tried: {error}")
             shutil.rmtree(site, ignore_errors=True)
     source.pip.install(lines, site, source.options)
     return "pip"
@@ -417,11 +418,12 @@ def _from_source(
     isolated = payload.request.security.isolation
     wheels_error = ""
     # Without an index first: with one, pip asks it even for packages that were sent along. The
-    # attempt takes a second, so it is skipped if it cannot succeed. A requirement with an address
-    # is downloaded in any attempt.
+    # attempt takes seconds, so it is skipped if it cannot succeed: the image lacks what is locked.
+    # A requirement with an address is downloaded in any attempt.
     lines = [*packages.requirements, *packages.locked]
     has_address = any("://" in line and "file://" not in line for line in lines)
-    if isolated or not has_address and (payload.wheels is not None or not packages.needs):
+    is_lacking = bool(packages.needs or packages.locked)
+    if isolated or not has_address and (payload.wheels is not None or not is_lacking):
         offline = _Source(Pip(folder, environ), (*wheels, "--no-index"))
         try:
             return attempt(offline)

@@ -346,7 +346,7 @@ def test_a_uv_that_fails_is_replaced_by_pip_with_its_reason(tmp_path, capfd):
         _, folder = install(packed, find_missing_packages(packed), tmp_path / "site", environment)
     assert (folder / "far.py").exists()
     log = capfd.readouterr().err
-    assert "uv could not install them, pip is tried: no such index" in log
+    assert log.count("uv could not install them, pip is tried: no such index") == 1
     assert "by pip in" in log
 
 
