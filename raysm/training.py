@@ -12,6 +12,7 @@ from raysm.features.training.cluster.degrees import Parallel
 from raysm.features.training.cluster.loop.learning_rate import scale
 from raysm.features.training.cluster.loop.sampler import batches, epochs
 from raysm.features.training.cluster.loop.session import current
+from raysm.features.training.cluster.loop.stream import share
 from raysm.features.training.cluster.model_file import save_model
 from raysm.features.training.cluster.prepare import evaluate, prepare, step
 
@@ -27,6 +28,7 @@ __all__ = [
     "report",
     "save_model",
     "scale",
+    "share",
     "step",
     "world_size",
 ]

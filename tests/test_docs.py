@@ -314,9 +314,35 @@ def trained(tmp_path_factory):
     runs = (
         "import os, page; from raysm.features.training.cluster.loop import session;"
         f"os.chdir({str(folder)!r}); page.train_loop({{'lr': 0.1}}); session.end(); print('VALIDATES', flush=True);"
-        "os.mkdir('other'); os.chdir('other'); page.train_and_validate({'lr': 0.1})"
+        "os.mkdir('other'); os.chdir('other'); page.train_and_validate({'lr': 0.1}); session.end();"
+        "print('VALIDATES', flush=True); os.mkdir('tars'); page.write_tars('tars');"
+        "page.train_on_tars({'lr': 0.1, 'folder': 'tars'})"
     )
+    code += WRITES_TARS
     return run(folder, code, runs).split("VALIDATES")
+
+
+WRITES_TARS = """
+def write_tars(folder):
+    generator = torch.Generator().manual_seed(0)
+    for number in range(3):
+        with tarfile.open(f"{folder}/{number}.tar", "w") as tar:
+            for _ in range(200):
+                row = torch.randn(64, generator=generator)
+                file = io.BytesIO()
+                torch.save((row, row[:10].argmax()), file)
+                member = tarfile.TarInfo("row")
+                member.size = file.tell()
+                file.seek(0)
+                tar.addfile(member, file)
+"""
+"""Appended to the page: makes what its stream reads."""
+
+
+def test_the_loop_on_a_stream_runs_in_one_plain_process_as_it_stands(trained):
+    losses = [float(loss) for loss in re.findall(r"loss[ =]+([0-9.e-]+)", trained[2])]
+    assert len(losses) == 2 * 10  # batches of 64 from 600 rows
+    assert losses[-1] < losses[0]
 
 
 def test_the_training_loop_runs_in_one_plain_process_as_it_stands(trained):

@@ -41,6 +41,7 @@ from raysm.features.training.cluster.checkpoint.manifest import (
     step_of,
 )
 from raysm.features.training.cluster.checkpoint.shards import CheckpointTransfer
+from raysm.features.training.cluster.loop.position import WHOLE
 from raysm.features.training.cluster.loop.random_state import (
     capture_state,
     restore_state,
@@ -49,11 +50,15 @@ from raysm.features.training.cluster.loop.random_state import (
 )
 from raysm.features.training.cluster.loop.session import Observer, Session
 from raysm.features.training.cluster.loop.step_loss import StepLoss
+from raysm.features.training.cluster.loop.stream import bytes_of, position_of
 from raysm.features.training.cluster.parallel.trainer import Trainer
 from raysm.instance import environment
 
 RANDOM = "random"
 """Entry of a checkpoint: the states of all ranks' random generators, by rank."""
+
+STREAM = "stream"
+"""Entry of a checkpoint: the positions in a stream of all data ranks, by data rank."""
 
 OPTIMIZER = "optimizer."
 
@@ -230,8 +235,11 @@ class Checkpointing(Observer):
         is_same_layout = manifest.layout == layout
         if is_same_layout:
             state[RANDOM] = []
+        if STREAM in keys:
+            state[STREAM] = []
         moved += self._exchange.fetch(folder, self._plan_files(state, folder), has, manifest.files)
         shards.load(state, folder, group=self._group)
+        streams = state.pop(STREAM, [])
         trainer.load(state)
         position = session.position
         order = manifest.order
@@ -239,6 +247,9 @@ class Checkpointing(Observer):
         position.epoch = manifest.epoch
         position.offset = manifest.offset
         position.order = order
+        # For other shares, the epoch begins again.
+        rank = 0 if order is not None and order.shares == WHOLE else session.data_rank
+        position.stream = position_of(streams[rank]) if rank < len(streams) else None
         position.batch_before = order.batch_size if order else None
         session.reported |= manifest.reported
         if is_same_layout:
@@ -250,11 +261,10 @@ class Checkpointing(Observer):
             self._random = lambda: seed_all(seed)
         if moved:
             session.say(f"{moved / 1e6:.1f} MB of the checkpoint came from other instances")
-        where = (
-            f" (epoch {manifest.epoch}, {manifest.offset} of {order.samples} samples)"
-            if order
-            else ""
-        )
+        where = ""
+        if order:
+            of = "a stream's" if order.samples is None else str(order.samples)
+            where = f" (epoch {manifest.epoch}, {manifest.offset} of {of} samples)"
         afresh = (
             "a job submitted without resume starts"
             if session.in_job
@@ -286,7 +296,7 @@ class Checkpointing(Observer):
             problem = str(error)
         answers = self._exchange.gather((problem, entries))
         problems = [text for text, _ in answers if text]
-        unread = saved_keys - {RANDOM}.union(*(names for _, names in answers))
+        unread = saved_keys - {RANDOM, STREAM}.union(*(names for _, names in answers))
         if not problems and unread:
             # Entries that this model does not read are those of a larger one, which would be lost
             # silently.
@@ -382,6 +392,12 @@ class Checkpointing(Observer):
             random = self._exchange.to_first(capture_state())
             if random is not None:
                 state[RANDOM] = random
+            stream = session.position.stream
+            if stream is not None:
+                kept = self._exchange.to_first((session.data_rank, bytes_of(stream)))
+                if kept is not None:
+                    by_rank = dict(kept)
+                    state[STREAM] = [by_rank[rank] for rank in sorted(by_rank)]
             # Written in the background, because a large model takes longer than many steps.
             future = shards.save(
                 state, folder, group=self._group, staging=self._staging, complete=complete

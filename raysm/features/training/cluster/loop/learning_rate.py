@@ -168,11 +168,14 @@ class Rate(Observer):
         order = self._session.position.order
         batch = rate.batch or (order.batch_size if order else None)
         # Rounded up: the last, smaller batch of an epoch is a step, too.
-        steps = rate.steps_per_epoch or (-(-order.samples // order.batch_size) if order else None)
+        steps = rate.steps_per_epoch
+        if not steps and order and order.samples is not None:
+            steps = -(-order.samples // order.batch_size)
         if batch is None or (steps is None and rate.warmup_epochs):
             raise InvalidRequest(
-                "training.scale: the batches are the script's own, so it cannot know the global "
-                "batch; give batch=… and steps_per_epoch=…, or read by training.batches"
+                "training.scale: the data are a stream, or the batches the script's own, so it "
+                "cannot know the global batch or the length of an epoch; give batch=… and "
+                "steps_per_epoch=…, or read by training.batches"
             )
         return batch / rate.base_batch, round(rate.warmup_epochs * (steps or 0))
 

@@ -30,14 +30,16 @@ def epoch_rows(order: DataOrder, epoch: int) -> Rows:
     # The data set's own order, for a validation or a time series.
     if not order.shuffle:
         return torch.arange
+    assert order.samples is not None
+    count = order.samples
     seed = seed_of(order.seed, epoch)
     if not order.keyed:
         generator = torch.Generator().manual_seed(seed)
         # The order is that of int64, which would take twice the memory.
-        permuted = torch.randperm(order.samples, generator=generator, dtype=torch.int32)
+        permuted = torch.randperm(count, generator=generator, dtype=torch.int32)
         return lambda begin, end: permuted[begin:end]
     keys = [seed_of(seed, number) for number in range(ROUNDS)]
-    return lambda begin, end: _walk(torch.arange(begin, end), order.samples, keys)
+    return lambda begin, end: _walk(torch.arange(begin, end), count, keys)
 
 
 def _walk(positions: torch.Tensor, count: int, keys: list[int]) -> torch.Tensor:

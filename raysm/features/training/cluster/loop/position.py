@@ -16,16 +16,42 @@ FIELDS = ("samples", "shuffle", "seed", "keyed")
 may differ."""
 
 
+WHOLE = "1"
+"""The number of shares of a stream that each process reads whole."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerPosition:
+    """How far a process has read its stream in an epoch."""
+
+    rows: int = 0
+    is_over: bool = False
+    state: bytes | None = None
+    """The stream's own state and that of the random numbers, if the stream has one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StreamPosition:
+    """How far the processes of one data rank have read: what its steps have learned from."""
+
+    workers: tuple[WorkerPosition, ...]
+    next_worker: int = 0
+    """The one that reads the next batch."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataOrder:
     """The values that determine the order of the samples, together with the epoch."""
 
-    samples: int
+    samples: int | None
+    """None for a stream."""
     batch_size: int
     shuffle: bool
     seed: int
     keyed: bool = False
     """The order is a keyed permutation, see ``permutation``."""
+    shares: str = ""
+    """The shares of a stream: ``WHOLE``, or data ranks × their processes that read (``4 × 2``)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +69,10 @@ class BatchSlice:
     # of workers.
     share: float
     slice_rows: int
+    stream: StreamPosition | None = None
+    """How far this rank's stream is after the batch; ``rows`` of a stream are unknown."""
+    digest: str | None = None
+    """Of the first rows of a stream."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -53,6 +83,8 @@ class Position:
     epoch: int = 0
     offset: int = 0
     """Samples of this epoch that all workers together have learned from."""
+    stream: StreamPosition | None = None
+    """How far this rank's stream is, if steps learn from one."""
     order: DataOrder | None = None
     """The order of the data that steps learned from; None before the first, or if the batches are
     the user's own."""
@@ -121,6 +153,7 @@ class Position:
             self.order = part.order
         self.epoch = part.epoch
         self.offset = part.end
+        self.stream = part.stream
 
     def end_pass(self, order: DataOrder, epoch: int, *, is_single: bool, is_empty: bool) -> None:
         # A pass is empty if the training was interrupted after the last step of the epoch.
@@ -162,7 +195,9 @@ class Position:
                 f"with {changed}={was}, now it is {now}: continue with the same, or start again "
                 "with another folder for the checkpoints"
             )
-        if part.begin != self.offset:
+        # A stream in other shares begins its epoch again.
+        restarts = part.begin == 0 and self.order.shares != part.order.shares
+        if part.begin != self.offset and not restarts:
             raise InvalidRequest(
                 f"training.step: the batch begins with sample {part.begin} of epoch {part.epoch}, "
                 f"but the training is at sample {self.offset} of epoch {self.epoch}: another loop "

@@ -13,15 +13,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch.utils.data import Dataset, default_collate
+from torch.utils.data import Dataset, IterableDataset, default_collate
 
 from raysm.errors import InvalidRequest
 from raysm.features.training.cluster.loop import session as sessions
 from raysm.features.training.cluster.loop.batch import Reader, on_device
 from raysm.features.training.cluster.loop.loader import Loader
 from raysm.features.training.cluster.loop.permutation import MAX_PERMUTED, Rows, epoch_rows
-from raysm.features.training.cluster.loop.position import BatchSlice, DataOrder, Position
+from raysm.features.training.cluster.loop.position import (
+    WHOLE,
+    BatchSlice,
+    DataOrder,
+    Position,
+)
 from raysm.features.training.cluster.loop.session import Session
+from raysm.features.training.cluster.loop.stream import StreamReader, part_of
+from raysm.features.training.cluster.loop.stream_loop import StreamLoop
 
 END = object()
 
@@ -41,16 +48,14 @@ def slices(
     The slices of one batch differ by one row at most, so that any batch size goes with any number
     of workers.
     """
+    assert order.samples is not None
     for begin in range(offset, order.samples, order.batch_size):
         rows = epoch_rows(begin, min(begin + order.batch_size, order.samples))
         count = len(rows)
         if drop_last and count < order.batch_size:
             return
-        # The first ranks have more rows, so rank 0 always has rows of its own: checkpoints keep its
-        # running averages of batch norms, and DDP gives them to all.
-        each, more = divmod(count, data_ranks)
-        first = data_rank * each + min(data_rank, more)
-        share = rows[first : first + each + (data_rank < more)]
+        first, stop = part_of(count, (data_rank, data_ranks))
+        share = rows[first:stop]
         # Every rank must take part in every step: one without a row of its own computes one that
         # does not count.
         computed = share if len(share) else rows[:1]
@@ -104,8 +109,9 @@ def batches(
     *,
     batch_size: int,
     epochs: int | None = None,
-    shuffle: bool = True,
+    shuffle: bool | None = None,
     seed: int = 0,
+    sharded: bool = False,
     loader_workers: int = 0,
     persistent_workers: bool = False,
     drop_last: bool = False,
@@ -116,23 +122,28 @@ def batches(
     Begin at the position of the checkpoint.
 
     Args:
-        dataset: Has ``len()`` and ``[row]``, and is the same on every instance.
+        dataset: Has ``len()`` and ``[row]``, and is the same on every instance; or is a stream, an
+            ``IterableDataset``, whose rows come in its own order.
         batch_size: Rows of one step over all workers. It stays the same if the number of workers
             changes, and the learning rate must suit it.
         epochs: Passes over the data in the whole training, including those before an interruption;
             None is one pass, inside of ``training.epochs`` and for data that are not trained on.
-        shuffle: Give each epoch an order of its own.
+        shuffle: Give each epoch an order of its own; None does so unless the data set is a stream.
         seed: Seed of the orders, and of the random numbers that samples draw.
+        sharded: Each process that reads has a share of the stream of its own, by
+            ``training.share()``. Otherwise each worker reads the whole stream, and keeps its slice
+            of each batch.
         loader_workers: Processes of each worker that read ahead; 0 reads in the worker itself.
         persistent_workers: Keep these processes from one pass over a data set to the next, in a
             later call too. They have the data set as it was in the first.
-        drop_last: Leave out the last batch of an epoch if it is smaller than the others.
+        drop_last: Leave out the last batch of an epoch if it is smaller than the others; of a
+            sharded stream, each batch that is smaller.
         collate: Makes a batch of samples.
 
     Raises:
-        InvalidRequest: A number is out of range, the data set has no length, or two loops count the
-            epochs. ``step`` raises it if the checkpoint was made in the middle of an epoch of other
-            data or another order.
+        InvalidRequest: A number is out of range, the data set is neither of the two, or two loops
+            count the epochs. ``step`` raises it if the checkpoint was made in the middle of an
+            epoch of other data or another order.
     """
     session = sessions.current()
     if session.trainer is not None:
@@ -143,13 +154,28 @@ def batches(
             "one pass"
         )
     # Before the generator begins, so that an error points to the user's line.
-    order = _check_order(dataset, batch_size, shuffle, seed, loader_workers, drop_last)
+    is_stream = isinstance(dataset, IterableDataset)
+    if is_stream:
+        order = _check_stream(session, batch_size, shuffle, seed, sharded, loader_workers)
+    elif sharded:
+        raise InvalidRequest(
+            f"batches: sharded=True is for streams, and the data set is a {type(dataset).__name__} "
+            "with len() and [row]: leave it out"
+        )
+    else:
+        shuffle = shuffle is not False
+        order = _check_order(dataset, batch_size, shuffle, seed, loader_workers, drop_last)
     if persistent_workers and loader_workers == 0:
         raise InvalidRequest(
             "batches: persistent_workers=True needs processes to keep: give loader_workers, too"
         )
     loader = _loader(session, dataset, order, collate, loader_workers, persistent_workers)
-    loop = _Loop(session, loader, order, drop_last)
+    loop: _Loop | StreamLoop
+    if is_stream:
+        readers = max(1, loader_workers)
+        loop = StreamLoop(session, loader, order, drop_last, readers, sharded)
+    else:
+        loop = _Loop(session, loader, order, drop_last)
     return _all_batches(loop, session.position, epochs)
 
 
@@ -188,8 +214,9 @@ def _loader(
         and all(map(operator.is_, kept.identity, identity))
     ):
         return kept
+    reader = StreamReader if order.samples is None else Reader
     loader = Loader(
-        Reader(dataset, order.seed, collate),
+        reader(dataset, order.seed, collate),
         identity=identity,
         workers=workers,
         pin_memory=session.device.type == "cuda",
@@ -233,12 +260,19 @@ class _Loop:
             yield sampled.popleft(), batch
 
 
-def _all_batches(loop: _Loop, position: Position, count: int | None) -> Iterator[Any]:
+def _all_batches(loop: _Loop | StreamLoop, position: Position, count: int | None) -> Iterator[Any]:
     is_single = count is None
     if position.may_train(loop.order):
         for observer in loop.session.observers:
             observer.on_loop_begin()
     first, offset = position.begin(loop.order, is_single=is_single)
+    if offset and position.order is not None and position.order.shares != loop.order.shares:
+        loop.session.say(
+            f"the stream was read in {position.order.shares} shares (data ranks × processes that "
+            f"read) until the checkpoint, now in {loop.order.shares}: epoch {first} begins again, "
+            f"and the {offset} rows that it has learned from come once more"
+        )
+        offset = 0
     for epoch in range(first, first + 1 if count is None else count):
         has_batches = yield from position.hand_out(loop.one_pass(epoch, offset))
         position.end_pass(loop.order, epoch, is_single=is_single, is_empty=not has_batches)
@@ -250,16 +284,14 @@ def _all_batches(loop: _Loop, position: Position, count: int | None) -> Iterator
 def _check_order(
     dataset: Any, batch_size: int, shuffle: bool, seed: int, loader_workers: int, drop_last: bool
 ) -> DataOrder:
-    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+    is_stream = isinstance(dataset, IterableDataset)
+    if is_stream or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise InvalidRequest(
-            f"batches: the data set, a {type(dataset).__name__}, has no len() or no [row], which "
-            "slices and resuming need; read a stream by a loader of your own"
+            f"batches: the data set, a {type(dataset).__name__}, has no len() or no [row]; a "
+            "stream must be a torch.utils.data.IterableDataset, and training.evaluate takes none"
         )
     samples = len(dataset)
-    if batch_size < 1:
-        raise InvalidRequest(f"batches: batch_size={batch_size} must be at least 1")
-    if loader_workers < 0:
-        raise InvalidRequest(f"batches: loader_workers={loader_workers} must be at least 0")
+    _check_numbers(batch_size, loader_workers)
     if samples == 0 or (drop_last and samples < batch_size):
         raise InvalidRequest(
             f"batches: {samples} samples make no batch of {batch_size}: check the channel, or "
@@ -269,3 +301,38 @@ def _check_order(
     return DataOrder(
         samples=samples, batch_size=batch_size, shuffle=shuffle, seed=seed, keyed=keyed
     )
+
+
+def _check_stream(
+    session: Session,
+    batch_size: int,
+    shuffle: bool | None,
+    seed: int,
+    sharded: bool,
+    loader_workers: int,
+) -> DataOrder:
+    if shuffle:
+        raise InvalidRequest(
+            "batches: shuffle=True, but a stream has its own order: leave it out, and shuffle in "
+            "the stream, whose set_epoch() gets the number of the epoch"
+        )
+    _check_numbers(batch_size, loader_workers)
+    if sharded and batch_size < session.data_ranks:
+        raise InvalidRequest(
+            f"batches: batch_size={batch_size} must be at least {session.data_ranks}, since each "
+            "data rank reads rows of its own for each batch"
+        )
+    if not sharded and loader_workers > 1:
+        raise InvalidRequest(
+            f"batches: loader_workers={loader_workers}, but each process would read the whole "
+            "stream: give 1, or share it out by training.share() and pass sharded=True"
+        )
+    shares = f"{session.data_ranks} × {max(1, loader_workers)}" if sharded else WHOLE
+    return DataOrder(samples=None, batch_size=batch_size, shuffle=False, seed=seed, shares=shares)
+
+
+def _check_numbers(batch_size: int, loader_workers: int) -> None:
+    if batch_size < 1:
+        raise InvalidRequest(f"batches: batch_size={batch_size} must be at least 1")
+    if loader_workers < 0:
+        raise InvalidRequest(f"batches: loader_workers={loader_workers} must be at least 0")

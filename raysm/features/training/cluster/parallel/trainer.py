@@ -31,6 +31,7 @@ from raysm.features.training.cluster.engines.gradients import clip
 from raysm.features.training.cluster.engines.mean_loss import MeanLoss
 from raysm.features.training.cluster.loop.batch import inputs_and_target, rows_of
 from raysm.features.training.cluster.loop.learning_rate import needs_metric
+from raysm.features.training.cluster.loop.position import WHOLE
 from raysm.features.training.cluster.loop.random_state import capture_state, restore_state
 from raysm.features.training.cluster.loop.session import Session
 from raysm.features.training.cluster.loop.step_loss import StepLoss
@@ -171,8 +172,10 @@ class Trainer(RankModel):
         current = self.session.position.current
         if group is None:
             return
-        fields = ("samples", "batch_size", "shuffle", "seed")
-        own = current and {name: getattr(current.order, name) for name in fields}
+        fields = ("samples", "batch_size", "shuffle", "seed", "shares")
+        own = current and {name: getattr(current.order, name) for name in fields} | {
+            "digest": current.digest
+        }
         orders: list[Any] = [None] * self.session.world_size
         dist.all_gather_object(orders, own, group=group)
         known = [(rank, order) for rank, order in enumerate(orders) if order is not None]
@@ -185,6 +188,26 @@ class Trainer(RankModel):
                     f"{order[name]} on rank {rank}; give every rank the same data set and options: "
                     "it takes its slice of each batch"
                 )
+        self._compare_streams([(rank, order) for rank, order in known if order["digest"]])
+
+    def _compare_streams(self, orders: list[tuple[int, dict[str, Any]]]) -> None:
+        """Refuse streams that should be the same and are not: rows would be lost."""
+        if len(orders) < 2 or self.layout.data_ranks == 1:
+            return
+        first_rank, first = orders[0]
+        other = next((rank for rank, order in orders if order["digest"] != first["digest"]), None)
+        is_whole = first["shares"] == WHOLE
+        if is_whole and other is not None:
+            raise InvalidRequest(
+                f"training.batches: the stream of rank {first_rank} begins with other rows than "
+                f"that of rank {other}: if each has its share, pass sharded=True; else give all "
+                "ranks the same rows in the same order"
+            )
+        if not is_whole and other is None:
+            self.session.say(
+                "warning: the streams of all ranks begin with the same rows: with sharded=True "
+                "each must take its own share, by training.share()"
+            )
 
     def _say_if_uneven(self) -> None:
         if self.has_compared_loss:
