@@ -30,7 +30,7 @@ def main(folder: str) -> int:
     # ends pip.
     signal.signal(signal.SIGTERM, exit_by_signal)
     # The time is taken before packages are installed, which may take minutes.
-    environ: Mapping[str, str] = {names.BEGAN: str(time.time()), **inherited()}
+    environ: Mapping[str, str] = {names.BEGAN: str(time.monotonic()), **inherited()}
     try:
         environ = settle_scratch(environ)
         environ = without_missing_preload({**environ, **compat_variables(environ)})

@@ -177,6 +177,8 @@ class Environment:
     ray_temp_dir: Path
     failure_record: Path | None
     began_s: float | None = None
+    """When this instance's first program started, by the monotonic clock, which all of its
+    processes share."""
 
     @property
     def current(self) -> Host:

@@ -40,7 +40,10 @@ def main(environ: Mapping[str, str] | None = None, commands: Commands | None = N
     signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # the entry point has blocked it
     # Usually the entrypoint has set BEGAN, but an image may start with this program.
-    variables = {names.BEGAN: str(time.time()), **(inherited() if environ is None else environ)}
+    variables = {
+        names.BEGAN: str(time.monotonic()),
+        **(inherited() if environ is None else environ),
+    }
     instance = begin(variables, commands)
     if isinstance(instance, ExitStatus):
         return instance.exit_code

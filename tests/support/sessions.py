@@ -212,7 +212,8 @@ class Served:
         (self.folder / "work").mkdir(parents=True, exist_ok=True)
         job = "digits-1", ("algo-1", "algo-2"), self.folder / "work"
         blobs = self.remote.blobs = Blobs(self.folder / "values")
-        lifetime = Lifetime(self.rules, time.monotonic() - self.idle_since_s, self.uptime_s)
+        idle_from_s = time.monotonic() - self.idle_since_s
+        lifetime = Lifetime(self.rules, idle_from_s, idle_from_s - self.uptime_s)
         # Short, since the sockets of Jupyter's kernels lie below it.
         private = tempfile.mkdtemp(prefix="rj")
         jupyters = Jupyters(self.folder / "work", Path(private), self.jupyter)

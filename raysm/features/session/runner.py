@@ -41,6 +41,7 @@ from raysm.features.session.protocol import (
     Versions,
 )
 from raysm.features.session.request import SessionWorkload
+from raysm.instance.environment import Environment
 from raysm.instance.log import emit_event
 from raysm.instance.work.runner import Runner, leave, leave_on_sigterm
 
@@ -147,7 +148,7 @@ class _Serving:
             self._cells,
             executors,
             remote,
-            self._lifetime(),
+            lifetime_of(self._runner.workload, environment),
             (ray_jobs, jupyters.fetch_activity),
             emit_event,
             self._blobs,
@@ -166,16 +167,14 @@ class _Serving:
             processes.close()
             receiver.close()
 
-    def _lifetime(self) -> Lifetime:
-        workload = self._runner.workload
-        rules = Rules(
-            idle_s=workload.idle_timeout_s,
-            idle_detached_s=workload.idle_timeout_detached_s,
-            usd_per_hour=workload.usd_per_hour,
-            budget_usd=workload.max_cost,
-            limit_s=workload.max_cost_s,
-        )
-        # The service writes this file when it makes the container: from then on the instance is
-        # paid for.
-        configured_s = self._runner.environment.paths.resource_config.stat().st_mtime
-        return Lifetime(rules, time.monotonic(), max(0.0, time.time() - configured_s))
+
+def lifetime_of(workload: SessionWorkload, environment: Environment) -> Lifetime:
+    """Return the lifetime of a session that starts now."""
+    rules = Rules(
+        idle_s=workload.idle_timeout_s,
+        idle_detached_s=workload.idle_timeout_detached_s,
+        usd_per_hour=workload.usd_per_hour,
+        budget_usd=workload.max_cost,
+        limit_s=workload.max_cost_s,
+    )
+    return Lifetime(rules, time.monotonic(), environment.began_s)

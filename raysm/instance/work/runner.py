@@ -186,8 +186,7 @@ workload."""
 
 def note_beginning(environment: Environment) -> None:
     if environment.began_s is not None:
-        # At least 0, because the clock may have been set in between.
-        beginning["start_s"] = round(max(0.0, time.time() - environment.began_s), 3)
+        beginning["start_s"] = round(time.monotonic() - environment.began_s, 3)
 
 
 def write_manifest(

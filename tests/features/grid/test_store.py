@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+import sqlite3
 import subprocess
 import sys
 
@@ -196,6 +197,14 @@ def test_a_damaged_file_is_named_with_what_to_do(tmp_path, database):
         GridDatabase(path).connection.execute(
             "SELECT count(*) FROM outbox WHERE seq = 1"
         ).fetchall()
+
+
+def test_an_error_of_the_disk_is_not_called_damage(tmp_path):
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_READ
+    with pytest.raises(StoreFailed, match="the disk that holds .*does not mean"):
+        with naming_file(tmp_path / "g.db"):
+            raise error
 
 
 def test_a_file_that_cannot_be_opened_is_named_with_what_to_do(tmp_path):

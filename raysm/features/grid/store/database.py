@@ -48,7 +48,7 @@ class LeaseLost(RaysmError):
 class StoreFailed(RaysmError):
     """The file of a grid cannot be read or written.
 
-    The disk is full, the file is damaged, or access is denied.
+    The disk is full or reports an error, the file is damaged, or access is denied.
     """
 
 
@@ -64,7 +64,13 @@ def naming_file(path: Path | str) -> Iterator[None]:
                 f"the disk that holds {path} is full; free some space and run the same command "
                 "again: the grid continues where it stopped, and its open jobs keep running"
             ) from error
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR):
+        if code == sqlite3.SQLITE_IOERR:
+            raise StoreFailed(
+                f"the disk that holds {path} reports an error ({error}), which does not mean that "
+                "the file is damaged; check the disk and run the same command again: the grid's "
+                "jobs keep running"
+            ) from error
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             raise StoreFailed(
                 f"{path} is damaged ({error}): restore it from a backup, or move it away and run "
                 "the grid under another --name; raysm jobs lists its jobs, which keep running"

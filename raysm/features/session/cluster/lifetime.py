@@ -57,10 +57,13 @@ class End:
 
 
 class Lifetime:
-    def __init__(self, rules: Rules, now_s: float, uptime_s: float = 0.0) -> None:
+    def __init__(self, rules: Rules, now_s: float, began_s: float | None = None) -> None:
+        """Count the idle time from ``now_s``, and the cost from ``began_s``, by default ``now_s``.
+
+        The instances are billed while the cluster forms, before the driver starts.
+        """
         self.rules = rules
-        # The instances are billed while the cluster forms, before the driver starts.
-        self._started_s = now_s - uptime_s
+        self._started_s = now_s if began_s is None else began_s
         self._active_s = now_s
         self._heard_s: dict[str, float] = {}
         self._kept_until_s = now_s

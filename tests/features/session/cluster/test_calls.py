@@ -2,12 +2,14 @@
 
 import asyncio
 import itertools
+import os
 import pickle
 import time
 
 import pytest
 from aiohttp import web
 
+from raysm.core.protocol import names
 from raysm.core.protocol.events import Metric, Progress, line, parse
 from raysm.core.protocol.parcels import SMALL_BYTES
 from raysm.errors import InvalidRequest, SessionEnded
@@ -33,6 +35,9 @@ from raysm.features.session.protocol import (
     CallRequest,
     Outcome,
 )
+from raysm.features.session.request import SessionWorkload
+from raysm.features.session.runner import lifetime_of
+from raysm.instance.environment import read
 
 WAIT_S = 300.0
 told = []
@@ -407,7 +412,7 @@ def test_the_end_of_an_idle_session(steps, now_s, at_s, why):
 
 def test_the_budget_counts_from_the_start_of_the_head_and_ends_busy_sessions_too():
     lifetime = Lifetime(
-        Rules(idle_s=1e6, idle_detached_s=1e6, usd_per_hour=3600.0, budget_usd=100.0), 1000.0, 30.0
+        Rules(idle_s=1e6, idle_detached_s=1e6, usd_per_hour=3600.0, budget_usd=100.0), 1000.0, 970.0
     )
     assert lifetime.usd(1000.0) == pytest.approx(30.0)
     end = lifetime.find_end(1000.0, is_busy=True)
@@ -419,6 +424,16 @@ def test_the_budget_counts_from_the_start_of_the_head_and_ends_busy_sessions_too
     )
     assert lifetime.find_end(0.0, is_busy=False).why.startswith("idle")
     assert Lifetime(RULES, 0.0).usd(3600.0) is None
+
+
+def test_uptime_of_a_session_does_not_depend_on_the_clock_that_is_set(instance):
+    began_s = time.monotonic() - 30
+    # As if the clock had been set forward by an hour since the container was made.
+    os.utime(instance.resource_config, (time.time() - 3600,) * 2)
+    environment = read({names.BASE_DIR: str(instance.base), names.BEGAN: str(began_s)})
+    lifetime = lifetime_of(SessionWorkload(usd_per_hour=3600.0), environment)
+    assert lifetime.uptime_s(began_s + 40) == pytest.approx(40)
+    assert lifetime.usd(began_s + 40) == pytest.approx(40)
 
 
 @pytest.mark.parametrize(("limit_s", "ends_s"), [(80.0, 40.0), (7080.0, 6960.0), (1e6, 7200.0)])

@@ -13,7 +13,7 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -158,10 +158,12 @@ class Checkpointing(Observer):
         lacking_of = dict.fromkeys(folders - {manifest.name for manifest in candidates}, {MANIFEST})
         while candidates:
             newest = candidates[-1]
-            has = self._exchange.by_host(self._intact(newest))
+            intact, unreadable = self._look_at_files(newest)
+            has = self._exchange.by_host(intact)
             lacking = newest.files.keys() - set().union(*has.values())
             if not lacking:
                 break
+            self._raise_if_unreadable(newest, lacking, unreadable)
             lacking_of[newest.name] = lacking
             candidates.pop()
         self._report_unusable(lacking_of, candidates[-1].step if candidates else 0)
@@ -208,16 +210,40 @@ class Checkpointing(Observer):
         # two saves.
         return sorted(by_name.values(), key=lambda manifest: (manifest.step, manifest.time_s))
 
-    def _intact(self, manifest: Manifest) -> set[str]:
+    def _look_at_files(self, manifest: Manifest) -> tuple[set[str], dict[str, OSError]]:
+        """Return the intact files, and those that cannot be read, of this rank's share of files."""
         rank_on_host, ranks = self._exchange.place
         # The ranks of an instance, which all read the same disk, share the digests of a large
         # checkpoint.
         names = sorted(manifest.files)[rank_on_host::ranks]
-        return {
-            name
-            for name in names
-            if is_intact(self._folder / manifest.name / name, manifest.files[name])
-        }
+        intact = set[str]()
+        unreadable: dict[str, OSError] = {}
+        for name in names:
+            try:
+                if is_intact(self._folder / manifest.name / name, manifest.files[name]):
+                    intact.add(name)
+            except OSError as error:
+                unreadable[name] = error
+        return intact, unreadable
+
+    def _raise_if_unreadable(
+        self, manifest: Manifest, lacking: Collection[str], unreadable: Mapping[str, OSError]
+    ) -> None:
+        """Raise on every rank if a file of which no copy was found may be intact.
+
+        Otherwise the checkpoint would be removed as damaged.
+        """
+        problems = {name: (error.errno, error.strerror) for name, error in unreadable.items()}
+        for of_rank in self._exchange.gather(problems):
+            for name, (number, text) in of_rank.items():
+                if name in lacking:
+                    path = self._folder.absolute() / manifest.name / name
+                    raise OSError(
+                        number,
+                        f"the checkpoint of step {manifest.step} was kept, but a file of it cannot "
+                        f"be read ({text}), and no other instance has a copy",
+                        str(path),
+                    )
 
     def _load(self, manifest: Manifest, has: Mapping[str, set[str]]) -> None:
         session = self._session

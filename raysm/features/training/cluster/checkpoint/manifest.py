@@ -132,10 +132,15 @@ def read_manifests(checkpoints: Path) -> dict[str, Manifest]:
 
 
 def is_intact(path: Path, record: FileRecord) -> bool:
+    """Return whether a file is there and has the recorded content.
+
+    Raises:
+        OSError: The file cannot be read, which says nothing about its content.
+    """
     try:
         # The size first: most torn files are too short, and a digest reads them whole.
         return path.stat().st_size == record.bytes and sha256_of(path) == record.sha256
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
 
 

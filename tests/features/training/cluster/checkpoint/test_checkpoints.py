@@ -247,6 +247,25 @@ def test_a_checkpoint_of_which_a_file_was_altered_is_named_and_the_one_before_is
     assert not newest.exists()
 
 
+def test_checkpoint_of_which_a_file_cannot_be_read_is_kept_and_the_error_is_raised(tmp_path):
+    every_2 = Checkpoints(every_steps=2, folder=tmp_path)
+    with prepared(every_2) as session:
+        train(session, 5)
+    _, newest = sorted(tmp_path.glob("step-*"))
+    file = newest / "__0_0.distcp"
+    content = file.read_bytes()
+    file.unlink()
+    # A loop of links, since root may read any file and a disk does not fail at will.
+    file.symlink_to(file)
+    with pytest.raises(OSError, match="step 4 was kept") as raised, prepared(every_2):
+        pass
+    assert (raised.value.errno, raised.value.filename) == (errno.ELOOP, str(file))
+    file.unlink()
+    file.write_bytes(content)
+    with prepared(every_2) as session:
+        assert session.position.steps == 4
+
+
 def test_gone_on_with_it_is_the_training_that_went_through(tmp_path, capsys):
     with prepared(None) as session:
         expected = train(session, 8)
