@@ -22,10 +22,7 @@ def index() -> str:
     site = _site()
     parts = [f"# {site['site_name']}", f"> {site['site_description']}."]
     for title, pages in _sections(site["nav"]):
-        lines = [
-            f"- [{_title(page)}]({Path(page).with_suffix('.html')}): {_summary(page)}"
-            for page in pages
-        ]
+        lines = [f"- [{_title(page)}]({_address(page)}): {_summary(page)}" for page in pages]
         parts.append("\n".join([f"## {title}", "", *lines]))
     return "\n\n".join(parts) + "\n"
 
@@ -53,6 +50,11 @@ def _pages(below: str | list | dict) -> Iterator[str]:
         return
     for each in below.values() if isinstance(below, dict) else below:
         yield from _pages(each)
+
+
+def _address(page: str) -> str:
+    # The site makes an index of a README.
+    return re.sub(r"README$", "index", page.removesuffix(".md")) + ".html"
 
 
 def _text(page: str) -> str:

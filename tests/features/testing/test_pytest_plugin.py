@@ -45,12 +45,9 @@ def test_it_fails(raysm_job, raysm_local):
 def run(tmp_path_factory):
     """What pytest prints of the page's test and of ``MORE``, and their folder."""
     folder = tmp_path_factory.mktemp("users-tests")
-    (block,) = (
-        block
-        for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-        if "raysm_job" in block
-    )
-    (folder / "test_jobs.py").write_text(block + MORE)
+    programs = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL))
+    (folder / "hello.py").write_text(programs["hello.py"])
+    (folder / "test_jobs.py").write_text(programs["test_hello.py"] + MORE)
     command = [sys.executable, "-m", "pytest", "-p", PLUGIN, "-p", "no:cacheprovider"]
     # An installed raysm is found by its entry point too.
     variables = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -61,7 +58,7 @@ def run(tmp_path_factory):
             f"--basetemp={folder / 'temporary'}",
             folder / "test_jobs.py",
         ],
-        cwd=ROOT,
+        cwd=folder,
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
