@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from raysm.features.grid.batch_job.controller_job import ControllerJob
     from raysm.features.grid.client.grid import Grid
     from raysm.features.grid.client.handle import GridHandle, attach_grid
-    from raysm.features.grid.grid_row import GridRow
+    from raysm.features.grid.row_view import GridRow
     from raysm.features.grid.rules import Rules
     from raysm.features.grid.shards import shards
     from raysm.features.grid.sources.databases import Query

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from itertools import chain
 
-from raysm.features.grid.grid_row import rows_of
 from raysm.features.grid.market import Offer, Place
 from raysm.features.grid.placement import Placement
 from raysm.features.grid.row import STATES_BY_URGENCY, Row
+from raysm.features.grid.row_view import row_views
 from raysm.features.grid.rules import Rules
 from raysm.features.grid.snapshot import snapshot
 from raysm.features.grid.views.report import report_page
@@ -77,5 +77,5 @@ def _with(behaviour, typo):
 
 def page_of(bench):
     """Return the grid's report."""
-    rows = chain.from_iterable(rows_of(bench.store, state) for state in STATES_BY_URGENCY)
+    rows = chain.from_iterable(row_views(bench.store, state) for state in STATES_BY_URGENCY)
     return report_page(snapshot(bench.store, bench.clock.now), rows)

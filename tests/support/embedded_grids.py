@@ -8,12 +8,12 @@ from raysm.core.client.service import Service
 from raysm.core.protocol.home import VARIABLE, scenario_file
 from raysm.core.protocol.job_api import TRAINING
 from raysm.core.request import Limits, Local
-from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.plan import make_plan
 from raysm.features.grid.rules import Rules
 from raysm.features.grid.running import open_running
 from raysm.features.grid.sources.source import source_of
+from raysm.features.grid.template import Template
 from raysm.features.script.request import Script
 from tests.support.homes import serving
 

@@ -9,11 +9,11 @@ from raysm.core.request import Limits
 from raysm.errors import ServiceError
 from raysm.features.grid.batch_job.controller_job import ControllerJob, send
 from raysm.features.grid.batch_job.handover import take_up
-from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.plan import GridFacts, PlannedGrid, plan_grid
 from raysm.features.grid.rules import Rules
 from raysm.features.grid.sources.source import source_of
+from raysm.features.grid.template import Template
 from raysm.features.script.request import Script
 from tests.support.homes import in_home
 from tests.support.sagemaker import ACCOUNT, REGION, aws, fake_aws

@@ -27,18 +27,19 @@ from raysm.features.grid.batch_job.controller_job import ControllerJob, send
 from raysm.features.grid.batch_job.handover import exit_code, take_up
 from raysm.features.grid.client.handle import GridHandle, attach_grid
 from raysm.features.grid.endings import brief
-from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridFile, GridRequest, read_grid_file
-from raysm.features.grid.grid_row import KEY, GridRow, check_state
 from raysm.features.grid.local_grids import SentController, grid_names, only_grid
 from raysm.features.grid.plan import PlannedGrid, make_plan
 from raysm.features.grid.row import RowState
+from raysm.features.grid.row_results import KEY
+from raysm.features.grid.row_view import GridRow, check_state
 from raysm.features.grid.rules import Rules
 from raysm.features.grid.running import Running, open_running
 from raysm.features.grid.snapshot import snapshot
 from raysm.features.grid.sources.databases import Query
 from raysm.features.grid.sources.source import MAX_ROWS, Source, source_of
 from raysm.features.grid.store.store import path_of
+from raysm.features.grid.template import Template
 from raysm.features.grid.views.text import plan_lines, screen_lines
 from raysm.features.grid.views.watching import watch
 

@@ -18,7 +18,9 @@ from raysm.features.grid.endings import region_of_checkpoints
 from raysm.features.grid.limiter import Limiter
 from raysm.features.grid.market import Decision, Market, Offer
 from raysm.features.grid.placement import Forecast, Placement
+from raysm.features.grid.rates import GAUGE_S, Gauge
 from raysm.features.grid.region import Guard, Region, RegionApi, RegionUnavailable
+from raysm.features.grid.region_poll import RegionPoll
 from raysm.features.grid.retry_policy import (
     ENDS_READ_PER_LIMIT,
     hopeless_reason,
@@ -30,7 +32,6 @@ from raysm.features.grid.row import Row, RowState
 from raysm.features.grid.store.database import this_process
 from raysm.features.grid.store.rows import RowRecord
 from raysm.features.grid.store.store import GridRecord, Store
-from raysm.features.grid.sweep import GAUGE_S, Gauge, Sweep
 
 SHORTEST_S = 0.25
 """Shortest pause between two steps. With 0.05, a region with 20 calls a second needed a step per
@@ -70,7 +71,7 @@ class Controller:
         self._regions = list(regions)
         every = {**regions, **removed}
         self._api = RegionApi(every, limiter, store, guard)
-        self._sweeps = {name: Sweep(name, store, self._api) for name in every}
+        self._polls = {name: RegionPoll(name, store, self._api) for name in every}
         self._gauge = Gauge(store, self._api, pause_s=gauge_s)
         self._forecast = Forecast()
         self._learned = 0
@@ -88,7 +89,7 @@ class Controller:
             stopping.mark_all_to_stop(self.store, now)
         else:
             patience_s = grid.rules.patience_s
-            stopping.mark_overdue_to_stop(self.store, self._sweeps.values(), patience_s, now)
+            stopping.mark_overdue_to_stop(self.store, self._polls.values(), patience_s, now)
         # Intents of earlier steps come first: their slots and dollars are already taken.
         sending.send_owed(self.store, self._api, self.removed, now)
         moments = [stopping.take_back(self.store, self._api, self.removed, now)]
@@ -97,7 +98,7 @@ class Controller:
         return self._end_or_wait(grid, [moment for moment in moments if moment is not None], now)
 
     def _look(self, now: float) -> None:
-        self._api.for_each_region(self._sweeps, str, lambda region, _: self._look_at(region, now))
+        self._api.for_each_region(self._polls, str, lambda region, _: self._look_at(region, now))
         # Learn from the attempts that have ended since the last step; a new controller reads all.
         for attempt, number in self.store.attempts.ends_after(self._learned):
             row = self.store.rows.get(attempt.row_key).row
@@ -107,11 +108,11 @@ class Controller:
             self._learned = number
 
     def _look_at(self, region: str, now: float) -> None:
-        sweep = self._sweeps[region]
+        poll = self._polls[region]
         try:
-            sweep.step(now)
+            poll.step(now)
         except RegionUnavailable as error:
-            sweep.rest(now)
+            poll.rest(now)
             # The region's attempts keep their slots, and nothing new is sent there.
             with self.store.database.transaction("silent"):
                 why = error.reason
@@ -151,10 +152,10 @@ class Controller:
             if self.store.close_if_over(now):
                 return None
         moments = [now + LONGEST_S, *moments]
-        for name, sweep in self._sweeps.items():
-            due_s = sweep.due_s(now)
+        for name, poll in self._polls.items():
+            due_s = poll.due_s(now)
             if due_s is not None:
-                operation = "describe" if sweep.describes else "list"
+                operation = "describe" if poll.describes else "list"
                 moments.append(max(due_s, now + self._limiter.wait_s(name, operation, now)))
         # Not 0, which would be a busy loop.
         return max(SHORTEST_S, min(moments) - now)

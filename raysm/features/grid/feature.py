@@ -6,7 +6,7 @@ FEATURE = Feature(
     names=within(
         "raysm.features.grid",
         batch_job__controller_job=["ControllerJob"],
-        grid_row=["GridRow"],
+        row_view=["GridRow"],
         sources__databases=["Query"],
         shards=["shards"],
         rules=["Rules"],

@@ -35,7 +35,6 @@ from raysm.core.request.cluster import LOCAL_TYPE
 from raysm.core.request.codec import from_json
 from raysm.errors import InvalidRequest
 from raysm.features.grid.corrections import correct
-from raysm.features.grid.filling import Template, check_names
 from raysm.features.grid.local_grids import read_target
 from raysm.features.grid.row import Row
 from raysm.features.grid.rules import Rules
@@ -43,6 +42,7 @@ from raysm.features.grid.sources.columns import REGION, parse_rows
 from raysm.features.grid.sources.databases import Query
 from raysm.features.grid.sources.source import MAX_ROWS, Source, source_from_description, source_of
 from raysm.features.grid.store.store import Store, path_of
+from raysm.features.grid.template import Template, check_names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

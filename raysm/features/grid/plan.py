@@ -25,7 +25,6 @@ from raysm.core.request.cluster import LOCAL_TYPE
 from raysm.core.request.durations import duration
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.features.grid.attempt import most_billed_s
-from raysm.features.grid.filling import Services
 from raysm.features.grid.grid_request import GridRequest, check_types
 from raysm.features.grid.market import Market, Offer, Place, Quota
 from raysm.features.grid.placement import (
@@ -37,6 +36,7 @@ from raysm.features.grid.placement import (
     why_unfit,
 )
 from raysm.features.grid.row import Row
+from raysm.features.grid.template import Services
 
 SHORTER_S = (6 * 3600, 3600, 1800, 600, 300, 60)
 """Time limits that a plan suggests, where the budget allows too few jobs at a time."""

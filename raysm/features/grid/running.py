@@ -26,19 +26,19 @@ from raysm.features.grid.batch_job.grid_secret import Seal, agree_on_secret
 from raysm.features.grid.batch_job.state import Folder, RemoteState, Unreachable, recall
 from raysm.features.grid.capacity import set_quota
 from raysm.features.grid.controller import SHORTEST_S, Controller
-from raysm.features.grid.filling import Services, preparing, secret_of
 from raysm.features.grid.grid_request import MAX_NAMED, GridRequest, join
 from raysm.features.grid.limiter import Limiter
 from raysm.features.grid.local_grids import GridTarget, keep_target, read_target
 from raysm.features.grid.placement import offers_of, placement_of
 from raysm.features.grid.plan import PlannedGrid, ReadyGrid, regions_and_types
+from raysm.features.grid.rates import FREE_S, GAUGE_S
 from raysm.features.grid.region import Prepare, Region
 from raysm.features.grid.row import Row
 from raysm.features.grid.sources.databases import UserDatabase, database_of
 from raysm.features.grid.stopping import removed_regions_in_use
 from raysm.features.grid.store.database import naming_file
 from raysm.features.grid.store.store import Store, path_of
-from raysm.features.grid.sweep import FREE_S, GAUGE_S
+from raysm.features.grid.template import Services, preparing, secret_of
 from raysm.features.grid.write_back import make_table, write_back
 
 WRITE_BACK_S = 10.0

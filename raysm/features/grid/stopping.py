@@ -13,10 +13,10 @@ from raysm.features.grid.attempt import Attempt
 from raysm.features.grid.attempt_end import end_refused
 from raysm.features.grid.endings import ENDINGS, Verdict
 from raysm.features.grid.region import RegionApi, RegionUnavailable
+from raysm.features.grid.region_poll import RegionPoll
 from raysm.features.grid.retry_policy import LANDING_S, REPEAT_STOP_S
 from raysm.features.grid.row import RowState
 from raysm.features.grid.store.store import Store
-from raysm.features.grid.sweep import Sweep
 
 
 def mark_all_to_stop(store: Store, now: float) -> None:
@@ -33,10 +33,10 @@ def mark_all_to_stop(store: Store, now: float) -> None:
 
 
 def mark_overdue_to_stop(
-    store: Store, sweeps: Iterable[Sweep], patience_s: float, now: float
+    store: Store, polls: Iterable[RegionPoll], patience_s: float, now: float
 ) -> None:
     """Mark jobs to be stopped that wait too long for instances: other places may have some."""
-    late = [attempt for sweep in sweeps for attempt in sweep.waiting(patience_s, now)]
+    late = [attempt for poll in polls for attempt in poll.waiting(patience_s, now)]
     if late:
         text = f"no instances for {patience_s:.0f} s"
         with store.database.transaction("impatient"):
@@ -56,7 +56,7 @@ def ask_to_stop(store: Store, api: RegionApi, now: float) -> float | None:
             try:
                 _ask(store, api, attempt, now)
             except RegionUnavailable as error:
-                # A region that does not answer is asked again in the next sweep.
+                # A region that does not answer is asked again in the next poll.
                 if not error.reason:
                     waits.append(now + api.limiter.wait_s(region, "stop", now))
                 return
@@ -98,7 +98,7 @@ def _ask(store: Store, api: RegionApi, attempt: Attempt, now: float) -> None:
             )
         return
     except ServiceError:
-        # The service refuses to stop a job that has ended; the sweep finds its end.
+        # The service refuses to stop a job that has ended; the poll finds its end.
         pass
     with store.database.transaction("asked"):
         store.attempts.move(attempt, now, asked_s=now)
@@ -138,7 +138,7 @@ def take_back(store: Store, api: RegionApi, removed: Collection[str], now: float
 
 
 def _is_unknown(api: RegionApi, attempt: Attempt, now: float) -> bool:
-    """Whether a region says that it has no such job; the sweep finds existing jobs."""
+    """Whether a region says that it has no such job; the poll finds existing jobs."""
     with contextlib.suppress(RegionUnavailable, ServiceError):
         try:
             api.call(attempt.region, "describe", now, lambda region: region.describe(attempt.name))

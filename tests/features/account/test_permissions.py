@@ -13,9 +13,9 @@ from raysm.core.request import Cluster, Input, Security
 from raysm.features.account.case import Intent, State
 from raysm.features.account.permissions import ROLE, USER, find_names, policy, trust
 from raysm.features.grid.attempt import Attempt
-from raysm.features.grid.filling import Template, preparing
 from raysm.features.grid.row import Row
 from raysm.features.grid.rules import Rules
+from raysm.features.grid.template import Template, preparing
 from tests.reference.tables import placeholders
 from tests.support import aws_account
 from tests.support.aws_account import BUCKET

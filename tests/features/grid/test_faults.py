@@ -11,7 +11,6 @@ from raysm.core.client.costs.prices import PriceTable, RegionPrices
 from raysm.core.request import AWS
 from raysm.errors import ServiceError
 from raysm.features.grid.capacity import set_quota
-from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.market import Offer, Place, Quota
 from raysm.features.grid.placement import Placement, offers_of
@@ -20,6 +19,7 @@ from raysm.features.grid.row import Row
 from raysm.features.grid.rules import Rules
 from raysm.features.grid.sources.source import source_of
 from raysm.features.grid.store.database import LeaseLost
+from raysm.features.grid.template import Template
 from raysm.features.script.request import Script
 from tests.support.grid_world import CAPACITY_ERROR, Behaviour
 from tests.support.grids import TYPE, Bench, Killed

@@ -7,12 +7,12 @@ import pytest
 from raysm.core.client.settings import Settings
 from raysm.core.request import Local
 from raysm.errors import InvalidRequest
-from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest, extend, read_grid_file
 from raysm.features.grid.row import RETRYABLE_STATES, RowState
 from raysm.features.grid.rules import Rules
 from raysm.features.grid.sources.source import source_of
 from raysm.features.grid.store.store import Store
+from raysm.features.grid.template import Template
 from raysm.features.script.request import Script
 
 DRIVES = """

@@ -14,7 +14,6 @@ from raysm.core.client.service import Service
 from raysm.core.protocol.home import scenario_file
 from raysm.core.request import AWS, Cluster, Limits, Local
 from raysm.errors import InvalidRequest, ServiceError
-from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.market import Market, Offer, Place, Quota
 from raysm.features.grid.placement import WAIT_S, Placement
@@ -22,6 +21,7 @@ from raysm.features.grid.plan import ask_quotas, assign, make_plan, plan_grid, q
 from raysm.features.grid.row import Row
 from raysm.features.grid.rules import Rules
 from raysm.features.grid.sources.source import source_of
+from raysm.features.grid.template import Template
 from raysm.features.script.request import Script
 from raysm.local.scenario import Market as LocalMarket
 from raysm.local.scenario import Scenario

@@ -12,7 +12,6 @@ from raysm.core.protocol.home import Clock
 from raysm.core.request import Limits
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.features.grid.controller import SHORTEST_S
-from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.market import Place, Quota
 from raysm.features.grid.plan import GridFacts, PlannedGrid, ReadyGrid, plan_grid
@@ -23,6 +22,7 @@ from raysm.features.grid.sources.databases import Query
 from raysm.features.grid.sources.source import source_of
 from raysm.features.grid.store.database import this_process
 from raysm.features.grid.store.store import Store, path_of
+from raysm.features.grid.template import Template
 from raysm.features.script.request import Script
 from tests.support.homes import in_home
 from tests.support.sagemaker import REGION, aws

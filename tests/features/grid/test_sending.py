@@ -199,7 +199,7 @@ def test_a_stop_that_has_no_effect_is_repeated(tmp_path):
     assert one.states() == {"stopped": 1}
 
 
-def test_a_region_that_does_not_answer_is_asked_for_one_stop_in_each_sweep(tmp_path):
+def test_a_region_that_does_not_answer_is_asked_for_one_stop_in_each_poll(tmp_path):
     region = {"us-east-1": Behaviour(run_s=100_000)}
     one = Bench(tmp_path, rows=20, regions=region, rules=Rules(brake=0, parallel=20))
     one.run_until(lambda: len(one.store.attempts.open()) == 20)

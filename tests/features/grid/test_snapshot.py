@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.features.grid.grid_row import rows_of
+from raysm.features.grid.row_view import row_views
 from raysm.features.grid.rules import Rules
 from raysm.features.grid.snapshot import snapshot
 from tests.support.grid_world import Behaviour
@@ -70,7 +70,7 @@ def test_interruptions_of_spot_capacity_are_counted_by_region_and_by_row_with_wh
     while not view(bench).interruptions:
         bench.step()
     # Told while the job still runs.
-    assert [each.reason for each in rows_of(bench.store)] == [
+    assert [each.reason for each in row_views(bench.store)] == [
         "spot capacity was interrupted once, after 200 s of work: the job started again",
         "",
     ]
@@ -82,7 +82,7 @@ def test_interruptions_of_spot_capacity_are_counted_by_region_and_by_row_with_wh
         view(bench).as_dict()["interruptions"],
     ) == (2, 2, 2)
     assert view(bench).money.again_usd == pytest.approx(2 * 6.0 * 200 / 3600)
-    for row in rows_of(bench.store):
+    for row in row_views(bench.store):
         assert (row.interruptions, "interrupted once, after 200 s of work" in row.reason) == (
             1,
             True,

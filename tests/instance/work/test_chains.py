@@ -15,7 +15,7 @@ from raysm.core.protocol.result import VALUE, Manifest
 from raysm.core.request import Cluster, Input, JobRequest
 from raysm.features.batch.cluster.formats import check_inputs, make_reader
 from raysm.features.batch.cluster.pieces import survey
-from raysm.features.grid.grid_row import write_tables
+from raysm.features.grid.row_results import write_tables
 from raysm.features.similarity.cluster.modes.full import write_ids
 from raysm.features.similarity.cluster.reading import files
 from raysm.features.similarity.cluster.reading.columns import Selection

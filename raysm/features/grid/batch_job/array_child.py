@@ -27,14 +27,14 @@ from raysm.core.request import Limits
 from raysm.errors import InvalidRequest, JobNotFound
 from raysm.features.grid.attempt import Attempt
 from raysm.features.grid.batch_job.grid_secret import Parameter, agree_on_secret
-from raysm.features.grid.filling import Services, is_tag_of, preparing
 from raysm.features.grid.grid_request import GridRequest
-from raysm.features.grid.grid_row import GridRow
 from raysm.features.grid.plan import own_region, reaching
 from raysm.features.grid.region import RATES_PAGE, read_rates
 from raysm.features.grid.row import Row, RowState
+from raysm.features.grid.row_view import GridRow
 from raysm.features.grid.running import identity_of
 from raysm.features.grid.store.store import GridRecord, path_of, prefix_of
+from raysm.features.grid.template import Services, is_tag_of, preparing
 
 RUN_CHARACTERS = 6
 

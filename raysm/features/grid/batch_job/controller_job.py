@@ -14,7 +14,6 @@ from raysm.errors import InvalidRequest, ServiceError
 from raysm.features.grid.batch_job.grid_secret import Seal, agree_on_secret
 from raysm.features.grid.batch_job.handover import NOT_ALL_DONE, REFUSED, bundle_of, name_of
 from raysm.features.grid.batch_job.state import RemoteState, folder_of, recall
-from raysm.features.grid.filling import Services
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.local_grids import GridTarget, SentController, keep_target, read_target
 from raysm.features.grid.plan import PlannedGrid
@@ -22,6 +21,7 @@ from raysm.features.grid.running import open_running, written_to
 from raysm.features.grid.sources.databases import database_of, kept_name, variable_of
 from raysm.features.grid.store.database import this_process
 from raysm.features.grid.store.store import path_of
+from raysm.features.grid.template import Services
 
 MAX_ATTEMPTS = 10
 """Limit of AWS Batch:

@@ -14,7 +14,7 @@ from pathlib import Path
 from raysm.core.client.service import Service
 from raysm.core.protocol.store import put
 from raysm.errors import InvalidPayload, ServiceError
-from raysm.features.grid.filling import SECRET_BYTES, secret_path
+from raysm.features.grid.template import SECRET_BYTES, secret_path
 
 NAMES = "/raysm/grids/"
 """Where the parameters are; the user's policy allows them by this prefix."""

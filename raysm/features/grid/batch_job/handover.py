@@ -30,13 +30,13 @@ from raysm.core.request.workload import built_in_kind
 from raysm.errors import InvalidPayload, InvalidRequest
 from raysm.features.grid.batch_job.grid_secret import Seal
 from raysm.features.grid.batch_job.state import STATE, Folder, read_copy
-from raysm.features.grid.filling import Services, Template
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.plan import GridFacts, PlannedGrid, ReadyGrid, regions_and_types
 from raysm.features.grid.row import RowState
 from raysm.features.grid.rules import Rules
 from raysm.features.grid.running import Running, identity_of, open_running
 from raysm.features.grid.sources.source import source_from_description, source_of
+from raysm.features.grid.template import Services, Template
 
 FORMAT = 1
 

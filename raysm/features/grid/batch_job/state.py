@@ -37,12 +37,12 @@ from raysm.core.client.storage.s3 import (
 )
 from raysm.errors import InvalidPayload, InvalidRequest, RaysmError, ServiceError
 from raysm.features.grid.batch_job.grid_secret import Parameter, Seal
-from raysm.features.grid.filling import secret_of
 from raysm.features.grid.local_grids import keep_target, read_target
 from raysm.features.grid.row import RETRYABLE_STATES
 from raysm.features.grid.store.database import MEMORY, LeaseLost, describe_owner, this_process
 from raysm.features.grid.store.schema import VERSION
 from raysm.features.grid.store.store import Store
+from raysm.features.grid.template import secret_of
 
 STATE = "state"
 COMMANDS = "commands/"

@@ -17,13 +17,13 @@ from raysm.core.request.programs import script_at
 from raysm.core.request.workload import require_workload
 from raysm.features.grid.batch_job.controller_job import ControllerJob, send
 from raysm.features.grid.client.handle import GridHandle
-from raysm.features.grid.filling import Template
 from raysm.features.grid.grid_request import GridRequest
 from raysm.features.grid.plan import make_plan
 from raysm.features.grid.rules import Rules
 from raysm.features.grid.running import open_running
 from raysm.features.grid.snapshot import snapshot
 from raysm.features.grid.sources.source import MAX_ROWS, source_of
+from raysm.features.grid.template import Template
 from raysm.features.grid.views.text import ShownPlan, ShownSnapshot, shown_plan, shown_snapshot
 
 DRAWN_S = 0.5

@@ -21,24 +21,17 @@ from raysm.core.request import Target
 from raysm.core.request.cluster import LOCAL_TYPE
 from raysm.errors import InvalidRequest
 from raysm.features.grid.batch_job.state import Folder, leave_command, read_copy, recall, seal_of
-from raysm.features.grid.filling import Services
 from raysm.features.grid.grid_request import extend
-from raysm.features.grid.grid_row import (
-    KEY,
-    GridRow,
-    check_state,
-    row_result,
-    row_tables,
-    rows_of,
-    write_tables,
-)
 from raysm.features.grid.local_grids import grid_names, opened, read_target
 from raysm.features.grid.row import RETRYABLE_STATES, STATES_BY_URGENCY, RowState
+from raysm.features.grid.row_results import KEY, row_result, row_tables, write_tables
+from raysm.features.grid.row_view import GridRow, check_state, row_views
 from raysm.features.grid.running import GridStop, stop_grid
 from raysm.features.grid.snapshot import snapshot
 from raysm.features.grid.sources.source import MAX_ROWS, source_of
 from raysm.features.grid.store.database import naming_file
 from raysm.features.grid.store.store import Store, path_of
+from raysm.features.grid.template import Services
 from raysm.features.grid.views.report import report_page
 from raysm.features.grid.views.text import ShownSnapshot, shown_snapshot
 from raysm.features.grid.views.watching import NO_NOTEBOOK, GridWatch
@@ -66,7 +59,7 @@ def experiments_of(store: Store) -> list[Experiment]:
     workload = json.loads(grid.template).get("workload", {}).get("kind")
     rows = [
         _experiment(row, grid.name, workload, grid.rules.rate)
-        for row in rows_of(store)
+        for row in row_views(store)
         if row.sent_s is not None
     ]
     return sorted(rows, key=lambda row: -row.created_s)
@@ -194,7 +187,7 @@ class GridHandle:
         """
         check_state(state)
         with self._opened() as store:
-            return list(rows_of(store, state))
+            return list(row_views(store, state))
 
     def result(
         self, key: str, *, on: Target | Service | None = None, to: str | Path | None = None
@@ -351,7 +344,7 @@ class GridHandle:
         path = Path(path if path is not None else f"{self.name}.html")
         with self._opened() as store:
             # Rows that need the user come first, since the page shows only the first rows.
-            rows = chain.from_iterable(rows_of(store, state) for state in STATES_BY_URGENCY)
+            rows = chain.from_iterable(row_views(store, state) for state in STATES_BY_URGENCY)
             put(path, report_page(snapshot(store, store.grid().clock.now()), rows))
         return path
 

@@ -8,8 +8,8 @@ from itertools import islice
 from raysm.core.client.costs.bill import dollars
 from raysm.core.request.durations import brief_duration
 from raysm.features.grid.endings import brief, shortened
-from raysm.features.grid.grid_row import GridRow
 from raysm.features.grid.row import RowState
+from raysm.features.grid.row_view import GridRow
 from raysm.features.grid.snapshot import Snapshot
 from raysm.features.grid.views.text import curves, interruptions_note, unpriced_note, usd_range
 

@@ -21,9 +21,9 @@ from raysm.features.grid.batch_job.state import (
     recall,
     run_commands,
 )
-from raysm.features.grid.filling import secret_path
 from raysm.features.grid.row import Row
 from raysm.features.grid.store.database import GridDatabase, LeaseLost
+from raysm.features.grid.template import secret_path
 from tests.support.away_grids import NO_ANSWER, SECRET, FakeFolder, FakeParameter, JobAttempt
 from tests.support.grid_world import Behaviour, Clock, overlaps
 from tests.support.grids import Bench, Killed

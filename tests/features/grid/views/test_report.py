@@ -2,8 +2,8 @@
 
 from html.parser import HTMLParser
 
-from raysm.features.grid.grid_row import GridRow
 from raysm.features.grid.row import RowState
+from raysm.features.grid.row_view import GridRow
 from raysm.features.grid.views.report import MAX_ROWS_SHOWN, report_page
 from tests.features.grid.views.test_text import view
 

@@ -1,18 +1,13 @@
-"""Look at a grid's jobs in a region.
+"""Look at a grid's jobs in a region, again and again.
 
-List gives them page by page, Describe is called for jobs that have changed, and then their rates
-are read.
-
-List shows which jobs exist, but may lack a new job for a while; only Describe shows a job's
-details. If a sweep is killed, the next one reads everything again.
+A poll reads List page by page, and calls Describe for jobs that have changed. List shows which jobs
+exist, but may lack a new job for a while; only Describe shows a job's details. If a poll is killed,
+the next one reads everything again.
 """
 
-import contextlib
 import functools
 import itertools
-import math
-from collections.abc import Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Mapping
 from typing import Any
 
 from raysm.core.client.job.description import NEVER_RAN, Description
@@ -27,13 +22,14 @@ from raysm.features.grid.attempt_end import (
 )
 from raysm.features.grid.capacity import record_answer, record_start
 from raysm.features.grid.endings import ENDINGS, Verdict, classify_end
-from raysm.features.grid.region import RATES_PAGE, Listed, Page, RegionApi, RegionUnavailable
+from raysm.features.grid.rates import keep_last_rate
+from raysm.features.grid.region import Listed, Page, RegionApi, RegionUnavailable
 from raysm.features.grid.retry_policy import GONE_S
 from raysm.features.grid.store.attempts import ENDED
 from raysm.features.grid.store.store import Store
 
 PAUSE_S = 10.0
-"""Seconds from the start of a sweep to the start of the next."""
+"""Seconds from the start of a poll to the start of the next."""
 
 MARGIN_S = 300.0
 """Assumed largest difference between the service's clock and ours: List is read this much further
@@ -41,7 +37,7 @@ back. Not more, since each page costs a call; a job that a larger difference hid
 its name."""
 
 PATIENCE = 6
-"""Pauses after which a sweep starts even if the last one's changes are not described yet, since an
+"""Pauses after which a poll starts even if the last one's changes are not described yet, since an
 orphaned job costs money until it is found."""
 
 LOOKS = 20
@@ -51,15 +47,9 @@ more jobs delay the lease on a slow network."""
 UNLISTED_S = 60.0
 """Seconds after which a sent job that is missing in List is described by its name."""
 
-GAUGE_S = 60.0
-"""Seconds between two readings of the jobs' rates, each of which is billed."""
 
-FREE_S = 5.0
-"""The same where readings cost nothing: jobs of the embedded SageMaker may be this short."""
-
-
-class Sweep:
-    """The sweeps of one region; a step may do a part of one."""
+class RegionPoll:
+    """The polls of one region; a step may do a part of one."""
 
     def __init__(
         self, region: str, store: Store, api: RegionApi, *, pause_s: float = PAUSE_S
@@ -72,15 +62,15 @@ class Sweep:
         self._token: str | None = None
         self._in_progress = False
         self._rests_until_s = float("-inf")
-        # For the region's open jobs: ``Attempt.seen``, and ``sent_s`` of those that this sweep has
+        # For the region's open jobs: ``Attempt.seen``, and ``sent_s`` of those that this poll has
         # not found yet.
         self._seen: dict[str, str] = {}
         self._unlisted: dict[str, float] = {}
-        # List shows ended jobs in every sweep; looking each one up again took half of a step.
+        # List shows ended jobs in every poll; looking each one up again took half of a step.
         self._ended: set[str] = set()
         self._is_thorough = True
-        self._swept = 0
-        # Start of this sweep, and of the last one that read List to its end.
+        self._polls_begun = 0
+        # Start of this poll, and of the last one that read List to its end.
         self._begun_s = self._whole_s = float("-inf")
         # Jobs to describe with their new ``Listed.seen``, in the order in which they changed.
         self._changed: dict[str, str] = {}
@@ -91,11 +81,11 @@ class Sweep:
 
     @property
     def describes(self) -> bool:
-        """Whether only calls of Describe are left in this sweep."""
+        """Whether only calls of Describe are left in this poll."""
         return bool(self._changed) and not self._in_progress
 
     def due_s(self, now: float) -> float | None:
-        """Return when the sweep has work to do; None until a job is sent."""
+        """Return when the poll has work to do; None until a job is sent."""
         if self._changed or self._in_progress:
             return max(now, self._rests_until_s)
         return self._due_s if self._store.orphans.oldest_s(self.region, now) is not None else None
@@ -103,14 +93,14 @@ class Sweep:
     def waiting(self, longer_s: float, now: float) -> list[Attempt]:
         """Return the attempts that have waited for their instances for longer than ``longer_s``.
 
-        Only a complete sweep counts: instances may have started while a laptop slept or the region
+        Only a complete poll counts: instances may have started while a laptop slept or the region
         did not answer.
         """
         late = self._store.attempts.pending_since(self.region, min(now, self._whole_s) - longer_s)
         return [attempt for attempt in late if attempt.name not in self._changed]
 
     def rest(self, now: float) -> None:
-        """Pause for a region that does not answer; then the sweep starts again."""
+        """Pause for a region that does not answer; then the poll starts again."""
         self._in_progress = False
         self._due_s = now + self._pause_s
         self._rests_until_s = now + self._pause_s
@@ -133,7 +123,7 @@ class Sweep:
         # The second condition is for a clock that was set back.
         if not (now >= self._due_s or self._due_s > now + self._pause_s):
             return False
-        # No sweep while many jobs wait for Describe: with 100,000 rows, a third of the time went
+        # No poll while many jobs wait for Describe: with 100,000 rows, a third of the time went
         # into such pages.
         wait_s = self._api.limiter.wait_s(self.region, "describe", now, len(self._changed))
         return wait_s <= self._pause_s or now >= self._due_s + (PATIENCE - 1) * self._pause_s
@@ -150,8 +140,9 @@ class Sweep:
         # If an orphaned job may exist, List is read on by MARGIN_S, since it may be older than all
         # open jobs. Otherwise reading stops with the last open job, which saves a page for jobs of
         # three minutes.
-        self._is_thorough = not self._swept or self._store.orphans.may_exist_in(self.region, now)
-        self._swept += 1
+        is_first = self._polls_begun == 0
+        self._is_thorough = is_first or self._store.orphans.may_exist_in(self.region, now)
+        self._polls_begun += 1
 
     def _read_page(self, now: float) -> bool:
         """Read one page of List; return False if the token bucket is empty."""
@@ -261,7 +252,7 @@ class Sweep:
                     if attempt is None or attempt.sent_s is None:
                         self._end_orphan(name, answer, now)
                 elif not isinstance(answer, JobNotFound):
-                    apply(self._store, attempt, answer, self._changed[name], now)
+                    record_description(self._store, attempt, answer, self._changed[name], now)
                     if answer.status.is_terminal:
                         keep_last_rate(self._store, name, answer, now)
                 # List and Describe may lag behind Create.
@@ -278,7 +269,7 @@ class Sweep:
                         now,
                     )
         for name in answers:
-            # The value from the start of the sweep is outdated.
+            # The value from the start of the poll is outdated.
             self._seen.pop(name, None)
             del self._changed[name]
 
@@ -291,7 +282,7 @@ class Sweep:
             end_orphan(self._store, name, None, now)
 
 
-def apply(
+def record_description(
     store: Store, attempt: Attempt, description: Description, noticed: str, now: float
 ) -> None:
     """Update an open attempt with what Describe says, within a transaction."""
@@ -312,52 +303,3 @@ def apply(
         # Record this at the job's start: at its end, hours later, the place may be in a backoff of
         # a later refusal.
         record_start(store, moved)
-
-
-class Gauge:
-    """Reads the rates of all running jobs from CloudWatch, 500 jobs per call, and adds them up."""
-
-    def __init__(self, store: Store, api: RegionApi, *, pause_s: float = GAUGE_S) -> None:
-        self._store = store
-        self._api = api
-        self._pause_s = pause_s
-        self._due_s = float("-inf")
-
-    def step(self, now: float) -> None:
-        metric = self._store.grid().rules.rate
-        # The second condition is for a clock that was set back.
-        if metric is None or now < self._due_s <= now + self._pause_s:
-            return
-        self._due_s = now + self._pause_s
-        values: dict[str, float] = {}
-
-        def ask_all(region: str, jobs: list[tuple[str, str]]) -> None:
-            # Rates are only displayed, so a region that does not answer is skipped.
-            with contextlib.suppress(RegionUnavailable):
-                for begin in range(0, len(jobs), RATES_PAGE):
-                    names = [name for _, name in jobs[begin : begin + RATES_PAGE]]
-                    call = functools.partial(
-                        lambda names, region: region.rates(names, metric), names
-                    )
-                    values.update(self._api.call(region, "metrics", now, call))
-
-        running = self._store.attempts.running_jobs()
-        self._api.for_each_region(running, itemgetter(0), ask_all)
-        if running:
-            with self._store.database.transaction("rates"):
-                # A program that divides by a time of 0 reports NaN.
-                self._store.rates.keep_all(
-                    {name: each for name, each in values.items() if math.isfinite(each)}, now
-                )
-
-
-def keep_last_rate(store: Store, name: str, description: Description, now: float) -> None:
-    """Store the last rate of a job that has ended, from Describe's answer, within a transaction."""
-    metrics: Sequence[Mapping[str, Any]] = description.answer.get("FinalMetricDataList", ())
-    # Most jobs have no metrics: do not read the grid for them.
-    metric = store.grid().rules.rate if metrics else None
-    final = [
-        item for item in metrics if item["MetricName"] == metric and math.isfinite(item["Value"])
-    ]
-    if final:
-        store.rates.keep(name, float(final[-1]["Value"]), now)

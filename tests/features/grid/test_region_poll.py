@@ -7,11 +7,12 @@ import pytest
 from raysm.core.client.job.description import Description, Status
 from raysm.core.protocol.job_api import TRAINING
 from raysm.features.grid.attempt import Attempt, AttemptState
-from raysm.features.grid.grid_row import rows_of
+from raysm.features.grid.rates import keep_last_rate
+from raysm.features.grid.region_poll import PAUSE_S
 from raysm.features.grid.row import Row
+from raysm.features.grid.row_view import row_views
 from raysm.features.grid.rules import Rules
 from raysm.features.grid.snapshot import snapshot
-from raysm.features.grid.sweep import PAUSE_S, keep_last_rate
 from tests.support.grid_world import Behaviour, changed, overlaps
 from tests.support.grids import TYPE, Bench
 
@@ -51,7 +52,7 @@ def test_the_rates_of_all_jobs_that_run_are_added_up_by_region_and_in_all(tmp_pa
     assert view.rate == sum(rate for rate, _ in by_region.values())
     assert view.rate_unit == "images/s"
     assert view.rates[-1][1] == view.rate
-    assert {row.rate for row in rows_of(bench.store)} == {750.0, 250.0}
+    assert {row.rate for row in row_views(bench.store)} == {750.0, 250.0}
 
 
 def test_a_region_that_does_not_answer_has_no_rate_and_ends_no_grid(tmp_path):

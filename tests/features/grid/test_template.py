@@ -10,11 +10,18 @@ import pytest
 from raysm.core.request import AWS, Alternative, Cluster, Input, MetricDefinition
 from raysm.errors import InvalidRequest
 from raysm.features.grid.attempt import Attempt
-from raysm.features.grid.filling import Template, check_names, fill, preparing, secret_of, with_rate
 from raysm.features.grid.market import Place
 from raysm.features.grid.row import Row
 from raysm.features.grid.rules import Rules
 from raysm.features.grid.store.store import Store
+from raysm.features.grid.template import (
+    Template,
+    check_names,
+    fill,
+    preparing,
+    secret_of,
+    with_rate,
+)
 from raysm.features.script.request import Script
 from tests.support.sagemaker import REGION, aws
 

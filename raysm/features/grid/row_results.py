@@ -1,10 +1,8 @@
-"""The rows of a grid: their listing, results and tables."""
+"""The results of a grid's rows: of one row, and the tables of all rows as one."""
 
 import itertools
-import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,69 +11,9 @@ from raysm.core.client.results.result import Result
 from raysm.core.client.service import Service
 from raysm.errors import InvalidRequest, used_by
 from raysm.features.grid.endings import brief
-from raysm.features.grid.row import RowState, Value
+from raysm.features.grid.row import RowState
+from raysm.features.grid.row_view import row_views
 from raysm.features.grid.store.store import Store
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GridRow:
-    """One row of a grid.
-
-    Unknown values are None. Region, instance type, count and spot are those of its last job.
-    """
-
-    key: str
-    """The user's name of the row."""
-    state: RowState
-    """``waiting``, ``placed``, ``done``, ``failed``, ``stopped`` or ``impossible``."""
-    reason: str
-    """Why it failed, waits or is impossible; else empty."""
-    attempts: int
-    """Number of its jobs."""
-    job: str | None
-    """Name of its last job."""
-    region: str | None
-    instance_type: str | None
-    count: int | None
-    spot: bool | None
-    sent_s: float | None
-    """When the service accepted the last job, in seconds since the epoch."""
-    started_s: float | None
-    """When its instances began to work."""
-    ended_s: float | None
-    """When it ended."""
-    usd: float | None
-    """The cost of all its jobs; None before any has ended, and if the cost of one is unknown."""
-    interruptions: int = 0
-    """How often spot capacity was taken back from its jobs."""
-    rate: float | None
-    """The last rate that its job reported (``Rules.rate``)."""
-    parameters: Mapping[str, Value]
-    """The user's own columns."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {**asdict(self), "state": self.state.value}
-
-
-def check_state(state: str | None) -> None:
-    if state is not None and state not in list(RowState):
-        raise InvalidRequest(f"a row's state is one of {', '.join(RowState)}, got {state!r}")
-
-
-def rows_of(store: Store, state: str | None = None) -> Iterator[GridRow]:
-    for row in store.rows.views(state or ""):
-        columns = {
-            name: row[name]
-            for name in GridRow.__slots__
-            if name not in ("state", "spot", "parameters")
-        }
-        yield GridRow(
-            **columns,
-            state=RowState(row["state"]),
-            spot=None if row["spot"] is None else bool(row["spot"]),
-            parameters=json.loads(row["content"]).get("parameters", {}),
-        )
 
 
 def row_result(store: Store, key: str, service: Service, to: Path | None = None) -> Any:
@@ -158,7 +96,7 @@ def write_tables(tables: Iterator[Any], path: Path) -> int:
 
 
 def _done_keys(store: Store, partial: bool) -> list[str]:
-    rows = list(rows_of(store))
+    rows = list(row_views(store))
     missing = [row for row in rows if row.state is not RowState.DONE]
     if missing and not partial:
         shown = ", ".join(f"{row.key} ({row.state.value})" for row in missing[:MAX_NAMED])

@@ -13,8 +13,8 @@ from raysm.core.protocol.result import MANIFEST, Manifest, ResultFile
 from raysm.core.request import Local
 from raysm.core.request.codec import to_json
 from raysm.errors import InvalidRequest
-from raysm.features.grid.grid_row import row_result
 from raysm.features.grid.row import Row, RowState
+from raysm.features.grid.row_results import row_result
 from raysm.features.grid.rules import Rules
 from raysm.features.grid.store.store import Store
 from raysm.testing import Answer, FakeSageMaker
