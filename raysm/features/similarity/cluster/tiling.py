@@ -218,6 +218,8 @@ class Footprint:
     max_rows: Callable[[MatrixInfo], int]
     min_rows: int
     """Fewest rows of a block: for smaller ones the fixed cost of a task would matter."""
+    tile_products: float = 0.0
+    """Least products of two elements in a tile, for the same reason, if each slot has a tile."""
     open_ended_rows: int | None = None
     """Most rows of a tile whose result may have any size; None: ``max_rows`` is the only limit."""
     joins: bool = False
@@ -230,6 +232,9 @@ DENSE = Footprint(
     # The engines of the CPU keep up to 8 bytes of each element beside the rows.
     max_rows=lambda matrix: max(1, OPERAND_BYTES // (matrix.columns * (8 + matrix.dtype.itemsize))),
     min_rows=512,
+    # 10 to 60 ms of a core. Sending a tile to a task and merging its part takes some 5 ms of the
+    # head, and a larger tile has fewer candidates for each of its rows.
+    tile_products=2.5e9,
     joins=True,
 )
 """A core that compares dense rows."""
@@ -313,7 +318,9 @@ class Sizing:
         if self.block_rows:
             return (min(self.block_rows, self.operand_rows),)
         most = self.max_block_rows
-        least = self.footprint.min_rows
+        enough = math.isqrt(int(self.footprint.tile_products / self.matrix.columns))
+        for_all_slots = self.matrix.rows // math.ceil(math.sqrt(2 * self.slots))
+        least = max(self.footprint.min_rows, min(enough, for_all_slots))
         tiles = TILES_A_SLOT * self.slots
         if self.self_join:
             blocks = choose_block_count(self.slots, self.matrix.rows, least, most)

@@ -59,6 +59,13 @@ def record(tmp_path):
     return BlockRecord(tmp_path, {}, encode=encode_part, decode=decode_part)
 
 
+@pytest.mark.parametrize(("slots", "blocks"), [(1, 4), (2, 4), (16, 6), (60, 11)])
+def test_tiles_take_milliseconds_at_least_but_each_slot_has_one(slots, blocks, record):
+    rows, _ = sizing_of(20_000, slots=slots, columns=128).tile_rows(record)
+    assert math.ceil(20_000 / rows) == blocks
+    assert blocks * (blocks + 1) / 2 >= slots
+
+
 @pytest.mark.parametrize("mode", [TopK(1), TopK(1000), Threshold(np.float32(0.5)), Full("float32")])
 @pytest.mark.parametrize("columns", [1, 128, 768, 100_000])
 def test_operands_and_parts_have_their_bytes_at_most(mode, columns):
