@@ -1,5 +1,6 @@
-"""What a run on a GPU has found: figures with their goals, and answers beside those of float64."""
+"""What an entry of the run list has found: figures with their ranges, and answers that were compared."""
 
+import math
 from dataclasses import asdict, dataclass, field
 
 __all__ = ["Figure", "Findings"]
@@ -11,19 +12,29 @@ class Figure:
     value: float
     unit: str = ""
     least: float | None = None
-    """What it is to reach; None asks for nothing."""
+    """The least and the most that it may be; None asks for nothing."""
+    most: float | None = None
+
+    @property
+    def has_goal(self):
+        return self.least is not None or self.most is not None
 
     @property
     def is_missed(self):
-        # Written so that NaN is missed, too.
-        return self.least is not None and not self.value >= self.least
+        # NaN is missed, too.
+        return self.has_goal and not (
+            (-math.inf if self.least is None else self.least)
+            <= self.value
+            <= (math.inf if self.most is None else self.most)
+        )
 
     def line(self):
-        goal = (
-            ""
-            if self.least is None
-            else f"  goal {self.least:g}" + ("  MISSED" if self.is_missed else "")
-        )
+        bounds = [
+            f"{word} {bound:g}"
+            for word, bound in (("at least", self.least), ("at most", self.most))
+            if bound is not None
+        ]
+        goal = f"  {', '.join(bounds)}" + ("  MISSED" if self.is_missed else "") if bounds else ""
         return f"{self.name:<58}{self.value:>12.4g} {self.unit:<10}{goal}"
 
 
@@ -33,7 +44,7 @@ class Findings:
     torch: str
     figures: list[Figure] = field(default_factory=list)
     compared: int = 0
-    """Answers that were compared with float64's."""
+    """Answers that were compared with what they have to be."""
     wrong: list[str] = field(default_factory=list)
     """Which of them differ, and what failed altogether."""
     left_out: list[str] = field(default_factory=list)
@@ -45,15 +56,34 @@ class Findings:
         if wrong:
             self.wrong.append(f"{name}: {wrong}")
 
-    def table(self):
-        lines = [f"{self.device}, torch {self.torch}", *(figure.line() for figure in self.figures)]
-        lines.append(f"{self.compared} answers compared with float64's, {len(self.wrong)} wrong")
-        return [*lines, *self.wrong, *(f"left out: {reason}" for reason in self.left_out)]
+    def add(self, name, value, unit="", *, least=None, most=None):
+        self.figures.append(Figure(name=name, value=value, unit=unit, least=least, most=most))
+
+    @property
+    def seen(self):
+        """The figures that have goals, and the answers, in few words."""
+        words = [
+            f"{figure.value:.3g} {figure.unit}".strip()
+            for figure in self.figures
+            if figure.has_goal
+        ]
+        if self.compared:
+            words.append(f"{len(self.wrong)} of {self.compared} wrong")
+        return ", ".join(words)
+
+    @property
+    def verdict(self):
+        if self.wrong:
+            return "WRONG"
+        return "MISSED" if any(figure.is_missed for figure in self.figures) else "ok"
+
+    def lines(self):
+        found = [figure.line() for figure in self.figures]
+        return [*found, *self.wrong, *(f"left out: {reason}" for reason in self.left_out)]
 
     def as_json(self):
         return asdict(self)
 
-    @property
-    def exit_code(self):
-        """1 where an answer is wrong or a goal was missed."""
-        return 1 if self.wrong or any(figure.is_missed for figure in self.figures) else 0
+    @staticmethod
+    def of_json(content):
+        return Findings(**content | {"figures": [Figure(**each) for each in content["figures"]]})

@@ -1,0 +1,150 @@
+"""Entries whose ranks are processes of this machine, each with a GPU of its own."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+RANKS_S = 600
+TAIL = 3000
+
+
+def launch(options, ranks, part, *arguments, folder=None):
+    """Run a part of ``tests.gpu.ranks`` in so many processes; return what rank 0 has found."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = folder or temporary
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        command += [f"--nproc-per-node={ranks}", "-m", "tests.gpu.ranks", part, str(folder)]
+        variables = {"OMP_NUM_THREADS": "1"}
+        if options.device == "cpu":
+            variables["CUDA_VISIBLE_DEVICES"] = ""
+        done = subprocess.run(
+            [*command, *map(str, arguments)],
+            cwd=ROOT,
+            env=os.environ | variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=RANKS_S,
+        )
+        if done.returncode:
+            raise RuntimeError(f"{part} of {ranks} ranks failed:\n{done.stdout[-TAIL:]}")
+        return json.loads((Path(folder) / "found.json").read_text())
+
+
+LOSS_ERROR = 1e-5
+"""By which two layouts may differ: docs/explanation/promises.md."""
+
+
+def distance(left, right):
+    return max(abs(a - b) for a, b in zip(left, right, strict=True))
+
+
+def curves(ranks, mode, options, findings):
+    """Compare the losses of ``ranks`` with those of one process."""
+    alone = launch(options, 1, "curve", "DDP")
+    shared = launch(options, ranks, "curve", mode)
+    findings.add(
+        f"{mode} on {ranks}: losses differ by",
+        distance(alone["losses"], shared["losses"]),
+        most=LOSS_ERROR,
+    )
+    findings.add(f"{mode} on {ranks}: steps", shared["steps_per_s"], "/s")
+
+
+BF16_ERROR = 0.05
+"""Bfloat16 keeps 8 bits: a rounding is up to 0.4 %, and six steps add some."""
+
+
+def bf16(options, findings):
+    exact = launch(options, 1, "curve", "DDP")["losses"]
+    short = launch(options, 1, "curve", "DDP", "bf16")["losses"]
+    findings.add("bf16: losses differ from fp32 by", distance(exact, short), most=BF16_ERROR)
+
+
+COMPILED_ERROR = 1e-4
+"""The compiler may sum in another order."""
+
+
+def compiled(options, findings):
+    plain = launch(options, 1, "curve", "DDP")
+    faster = launch(options, 1, "curve", "DDP", "fp32", "yes")
+    error = distance(plain["losses"], faster["losses"])
+    findings.add("compiled: losses differ by", error, most=COMPILED_ERROR)
+    findings.add("compiled: steps/s, times the plain", faster["steps_per_s"] / plain["steps_per_s"])
+
+
+def checkpoints(options, findings):
+    """Save on two ranks and go on with one, and the other way round."""
+    for before, after in ((2, 1), (1, 2)):
+        with tempfile.TemporaryDirectory() as folder:
+            went_on = launch(options, before, "save", "FSDP2", folder=folder)["losses"]
+            resumed = launch(options, after, "resume", "FSDP2", folder=folder)["losses"]
+        findings.add(
+            f"saved by {before}, resumed by {after}: losses differ by",
+            distance(went_on, resumed),
+            most=LOSS_ERROR,
+        )
+
+
+MODEL_MIB = {"cuda": 8192, "cpu": 256}
+
+
+def deferred(options, findings):
+    with tempfile.TemporaryDirectory() as folder:
+        found = launch(options, 2, "deferred", MODEL_MIB[options.device], folder=folder)
+    # Of a CPU, ranks have the process group's buffers among their memory.
+    blocks = (found["peak"] - found["share"]) / found["block"]
+    findings.add(
+        "peak of a rank above its share, in blocks",
+        blocks,
+        most=2.0 if options.device == "cuda" else None,
+    )
+
+
+NVLINK = {"A100": 300e9, "H100": 450e9, "H200": 450e9, "B200": 900e9}
+"""Bytes a second in one direction, from NVIDIA's data sheets, which give the sum of both."""
+PCIE = 16e9
+"""PCIe 4.0 with 8 lanes in one direction, which the GPUs of g5 and g6 have at least."""
+REACHED = 0.6
+"""The share of it that a large all-reduce reaches at least."""
+
+
+def bandwidth(ranks, options, findings):
+    found = launch(options, ranks, "bandwidth", 1024 if options.device == "cuda" else 4)
+    limit = next((rate for name, rate in NVLINK.items() if name in findings.device), PCIE)
+    least = REACHED * limit / 1e9 if options.device == "cuda" else None
+    findings.add("all-reduce, bus bandwidth", found["all_reduce"] / 1e9, "GB/s", least=least)
+    findings.add("slowest pair", found["pair"] / 1e9, "GB/s", least=least)
+
+
+ROW_REMAPS = ["nvidia-smi", "--query-remapped-rows=gpu_uuid,remapped_rows.pending"]
+
+
+def health(options, findings):
+    """Let each GPU multiply, and ask the driver for pages that wait for a reset."""
+    import torch
+
+    devices = ["cpu"]
+    if options.device == "cuda":
+        devices = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    torch.manual_seed(0)
+    left, right = torch.randn(2, 512, 512, dtype=torch.float64)
+    expected = left @ right
+    for device in devices:
+        for name, error in (("float64", 1e-9), ("float32", 1e-3), ("bfloat16", 2.0)):
+            kind = getattr(torch, name)
+            found = (left.to(device, kind) @ right.to(device, kind)).cpu().double()
+            worst = float((found - expected).abs().max())
+            findings.compare(f"{device}, {name}", "" if worst < error else f"off by {worst:g}")
+    if options.device == "cuda":
+        done = subprocess.run(
+            [*ROW_REMAPS, "--format=csv,noheader"], capture_output=True, text=True, check=True
+        )
+        for line in done.stdout.splitlines():
+            gpu, _, pending = line.partition(", ")
+            is_good = pending.strip() in ("0", "No", "[N/A]")
+            findings.compare(f"pending row remaps of {gpu}", "" if is_good else pending)
