@@ -102,8 +102,8 @@ ENTRIES = (
     Entry(
         name="GPU health",
         gpus=1,
-        expected="right products, no pending row remaps",
-        source="docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt",
+        expected="right products, no faults of the memory",
+        source="raysm/instance/gpus.py",
         run=call("processes:health"),
         packages=("torch",),
     ),

@@ -7,6 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from raysm.instance import gpu_look, gpus
+
 ROOT = Path(__file__).parents[2]
 RANKS_S = 600
 TAIL = 3000
@@ -121,30 +123,20 @@ def bandwidth(ranks, options, findings):
     findings.add("slowest pair", found["pair"] / 1e9, "GB/s", least=least)
 
 
-ROW_REMAPS = ["nvidia-smi", "--query-remapped-rows=gpu_uuid,remapped_rows.pending"]
-
-
 def health(options, findings):
-    """Let each GPU multiply, and ask the driver for pages that wait for a reset."""
+    """Let raysm's own check look at each GPU, as it does before a workload begins."""
     import torch
 
-    devices = ["cpu"]
-    if options.device == "cuda":
-        devices = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-    torch.manual_seed(0)
-    left, right = torch.randn(2, 512, 512, dtype=torch.float64)
-    expected = left @ right
-    for device in devices:
-        for name, error in (("float64", 1e-9), ("float32", 1e-3), ("bfloat16", 2.0)):
-            kind = getattr(torch, name)
-            found = (left.to(device, kind) @ right.to(device, kind)).cpu().double()
-            worst = float((found - expected).abs().max())
-            findings.compare(f"{device}, {name}", "" if worst < error else f"off by {worst:g}")
-    if options.device == "cuda":
-        done = subprocess.run(
-            [*ROW_REMAPS, "--format=csv,noheader"], capture_output=True, text=True, check=True
-        )
-        for line in done.stdout.splitlines():
-            gpu, _, pending = line.partition(", ")
-            is_good = pending.strip() in ("0", "No", "[N/A]")
-            findings.compare(f"pending row remaps of {gpu}", "" if is_good else pending)
+    if options.device == "cpu":
+        is_right = gpu_look.is_product_right(torch, "cpu")
+        findings.compare("the CPU", "" if is_right else "a wrong matrix product")
+        return
+    command = [sys.executable, "-m", "raysm.instance.gpu_look"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=RANKS_S)
+    facts = [json.loads(line) for line in done.stdout.splitlines()]
+    ends = {each["ended"]: each["problem"] for each in facts if "ended" in each}
+    for number in range(torch.cuda.device_count()):
+        findings.compare(f"GPU {number}", ends.get(number, f"no answer: {done.stderr[-TAIL:]}"))
+    for each in facts:
+        for sentence in gpus.memory_faults("here", each):
+            findings.compare("memory", sentence)
