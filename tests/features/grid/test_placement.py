@@ -8,7 +8,14 @@ import pytest
 from raysm.core.request.cluster import MAX_TYPES
 from raysm.features.grid.attempt import Attempt, AttemptState
 from raysm.features.grid.market import NO_PRICE, Market, Offer, Outlook, Place, Quota
-from raysm.features.grid.placement import Estimates, Forecast, Placement, transfer_usd, usd_per_gb
+from raysm.features.grid.placement import (
+    FORECAST_ROWS,
+    Estimates,
+    Forecast,
+    Placement,
+    transfer_usd,
+    usd_per_gb,
+)
 from raysm.features.grid.row import Row, RowState
 from raysm.features.grid.rules import Rules
 from tests.support.grid_world import Behaviour
@@ -347,6 +354,14 @@ def test_when_the_open_jobs_of_a_grid_end_is_forecast_from_those_that_are_done(l
     with last_rows.database.transaction("placed", fenced=False):
         last_rows.rows.move("c", RowState.WAITING, RowState.PLACED, NOW)
     assert forecast_of(one, ended(region=WEST, ended_s=7200.0)).outlook(last_rows, NOW) == Outlook()
+
+
+def test_no_end_is_forecast_while_many_rows_wait(last_rows):
+    known = forecast_of(ended(sent_s=100.0, ended_s=3700.0), ended(region=WEST, ended_s=7200.0))
+    last_rows.add(Row(key=f"more-{number}") for number in range(FORECAST_ROWS - 1))
+    assert known.outlook(last_rows, NOW).waiting == FORECAST_ROWS
+    last_rows.add([Row(key="one-more")])
+    assert known.outlook(last_rows, NOW) == Outlook()
 
 
 def test_spot_is_billed_for_the_share_that_was_seen_and_on_demand_for_all():
