@@ -17,7 +17,13 @@ from raysm.features.grid.capacity import read_market
 from raysm.features.grid.row import Row, RowState
 from raysm.features.grid.rules import Rules
 from raysm.features.grid.store import schema
-from raysm.features.grid.store.database import GridDatabase, LeaseLost, StoreFailed, naming_file
+from raysm.features.grid.store.database import (
+    LEASE_S,
+    GridDatabase,
+    LeaseLost,
+    StoreFailed,
+    naming_file,
+)
 from raysm.features.grid.store.store import GridRecord, Store, path_of
 from tests.support.budgets import USER
 from tests.support.grid_world import Behaviour
@@ -253,7 +259,39 @@ def test_the_lease_is_one_controllers_until_it_is_over(tmp_path, database):
     other.take_lease("second", 31)
     with pytest.raises(LeaseLost, match="second"), database.transaction("late"):
         pass
+    other.release_lease()
+    # The first does not go on even now: what it remembers is out of date.
+    with pytest.raises(LeaseLost):
+        database.take_lease("first", 40)
     other.close()
+
+
+def test_two_controllers_do_not_take_a_lease_at_the_same_moment(tmp_path, database):
+    other = GridDatabase(tmp_path / "g.db")
+    other.connection.execute("PRAGMA busy_timeout = 0")
+    waits = []
+
+    def take_meanwhile(statement):
+        # After the first has seen that the lease is free, and before it has written its own.
+        if statement.startswith("INSERT OR REPLACE INTO lease") and not waits:
+            waits.append(False)
+            try:
+                other.take_lease("second", 0)
+            except sqlite3.OperationalError as error:
+                waits[0] = error.sqlite_errorcode == sqlite3.SQLITE_BUSY
+
+    database.connection.set_trace_callback(take_meanwhile)
+    database.take_lease("first", 0)
+    database.connection.set_trace_callback(None)
+    assert waits == [True]
+    other.close()
+
+
+def test_a_grid_has_a_controller_until_its_lease_is_over(database):
+    assert not database.has_controller(0)
+    database.take_lease("me", 0)
+    assert database.has_controller(LEASE_S - 1)
+    assert not database.has_controller(LEASE_S)
 
 
 def test_a_lease_survives_a_clock_that_jumps(database):
