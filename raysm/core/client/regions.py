@@ -3,11 +3,12 @@
 The next region gets a job only when the job before it has ended, so that two of them never run.
 """
 
+import functools
 import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from raysm.core.client.images import registry_in
 from raysm.core.client.job.chain import TransientErrors
@@ -144,38 +145,35 @@ class InRegions(Generic[S]):
         Raises:
             ServiceError: The last region refused it too, or another error than a lack of capacity.
         """
-        *others, last = self.prepared
         refusals: list[str] = []
-        for each in others:
-            self.current = each
+        for each in self.prepared:
             region = each.service.region
+            is_last = each is self.prepared[-1]
+            self.current = each
             self.is_leaving = False
             self.waits_for = f"waiting: {each.request.name} has no instances in {region} yet"
+            if is_last:
+                self.waits_for = ""
+            reason: str | None
             try:
                 job = each.send()
             except ServiceError as error:
                 if not _is_refusal(error):
                     raise
-                reason: str | None = error.problem
+                reason = error.problem
+                if is_last:
+                    told = "; ".join([*refusals, f"{region}: {reason}"])
+                    raise ServiceError(
+                        f"no region takes the job: {told}", code=error.code, remedy=error.remedy
+                    ) from error
             else:
-                reason = self._await_instances(job)
+                reason = None if is_last else self._await_instances(job)
                 if reason is None:
                     return job
             self.is_leaving = True
             refusals.append(f"{region}: {reason}")
             _log.warning("no instances in %s: %s; the next region is tried", region, reason)
-        self.current = last
-        self.is_leaving = False
-        self.waits_for = ""
-        try:
-            return last.send()
-        except ServiceError as error:
-            if not _is_refusal(error):
-                raise
-            told = "; ".join([*refusals, f"{last.service.region}: {error.problem}"])
-            raise ServiceError(
-                f"no region takes the job: {told}", code=error.code, remedy=error.remedy
-            ) from error
+        raise AssertionError("the last region takes or refuses the job")
 
     def _await_instances(self, job: "Job") -> str | None:
         """Wait until the job has instances or has ended; return why it has to go elsewhere."""
@@ -261,37 +259,32 @@ def _elsewhere(prepared: Sendable) -> Iterator[tuple[str, str, str]]:
         plan_arn = REGIONAL.match(preference.training_plan or "")
         if plan_arn is not None and plan_arn[1] != service.region:
             yield "the training plan", plan_arn[1], "drop it"
-    region_of = _regions_of(service)
+    foreign_region = _foreign_regions(service)
     for channel, source in prepared.request.inputs.items():
-        region = region_of(source.uri)
+        region = foreign_region(source.uri)
         if region is not None:
             yield f"the input {channel!r}, {source.uri},", region, "copy the data to a bucket there"
+    outputs = {**request["OutputDataConfig"], **request.get("CheckpointConfig", {})}
     for name in ("S3OutputPath", "S3Uri"):
-        uri = {**request["OutputDataConfig"], **request.get("CheckpointConfig", {})}.get(name, "")
-        region = region_of(uri)
+        region = foreign_region(outputs.get(name, ""))
         if region is not None:
-            yield f"{uri}, for results or checkpoints,", region, "drop bucket and the URI"
+            yield f"{outputs[name]}, for results or checkpoints,", region, "drop bucket and the URI"
 
 
-def _regions_of(service: "Service") -> Callable[[str], str | None]:
+def _foreign_regions(service: "Service") -> Callable[[str], str | None]:
     """Return a function that returns the region of a URI, or None if it is the service's."""
-    known: dict[str, Any] = {}
 
-    def region_of(uri: str) -> str | None:
-        if not uri.startswith("s3://"):
-            return None
-        bucket = split(uri)[0]
+    @functools.cache
+    def region_of(bucket: str) -> str | None:
         # The default bucket has its region in its name, and may not exist yet.
         if bucket == service.bucket.name and not service.bucket.is_named:
             return None
-        if bucket not in known:
-            try:
-                known[bucket] = Storage(service).bucket_region(bucket)
-            except ServiceError as error:
-                if error.code not in ("403", "AccessDenied"):
-                    raise
-                known[bucket] = None  # the job's role may read what this user may not
-        region: str | None = known[bucket]
+        try:
+            region = Storage(service).bucket_region(bucket)
+        except ServiceError as error:
+            if error.code not in ("403", "AccessDenied"):
+                raise
+            return None  # the job's role may read what this user may not
         return None if region == service.region else region
 
-    return region_of
+    return lambda uri: region_of(split(uri)[0]) if uri.startswith("s3://") else None
