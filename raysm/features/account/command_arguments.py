@@ -39,6 +39,12 @@ raysm doctor --on aws --role arn:aws:iam::123456789012:role/jobs \
         "after the checks, send one small job and print what its instances have",
         dest="runs_job",
     )
+    add(
+        command,
+        "--network",
+        "with --run: measure the network between the instances instead",
+        dest="measures_network",
+    )
     add(command, "--yes", "with --run: do not ask before a job that costs money")
     add_reading(command)
 

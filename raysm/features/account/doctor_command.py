@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
@@ -31,7 +32,7 @@ from raysm.core.request.cluster import LOCAL_TYPE
 from raysm.core.request.programs import script_at
 from raysm.core.request.targets import INSTANCE_KINDS
 from raysm.errors import InvalidRequest
-from raysm.features.account import probe
+from raysm.features.account import network_probe, probe
 from raysm.features.account.case import Case, Finding, State, bad, good, make_intent
 from raysm.features.account.checks import examine
 from raysm.features.account.permissions import ROLE, UNKNOWN_REPOSITORY, USER, find_names, policy
@@ -102,6 +103,8 @@ known."""
 RUN_INSTANCE_TYPE = "ml.m5.large"
 RUN_MAX_S = 900
 RUN_MAX_USD = 1.0
+MAX_PAIRS = 20
+"""Pairs in the table of ``--network``; all are in the result."""
 
 
 def run(
@@ -123,11 +126,15 @@ def run(
         return GOOD
     if arguments.runs_job and arguments.json:
         raise InvalidRequest("--run prints lines; drop --json")
+    if arguments.measures_network and not arguments.runs_job:
+        raise InvalidRequest("--network measures in a job; add --run")
     options = settings.options()
     if arguments.runs_job and "cluster" not in options:
         options["cluster"] = Cluster(
             RUN_INSTANCE_TYPE if settings.on.names_own_types else LOCAL_TYPE, count=2
         )
+    if arguments.measures_network:
+        check_for_network(options["cluster"], is_here=not settings.on.names_own_types)
     if arguments.runs_job:
         options["limits"] = replace(
             options.get("limits") or Limits(), max_runtime_s=RUN_MAX_S, max_restarts=0
@@ -149,11 +156,29 @@ def run(
         return status(findings)
     if status(findings) == BAD:
         raise InvalidRequest("no job was sent; fix what is marked BAD above first")
-    _run_job(connect(settings.target()), options, console, agreed=arguments.yes)
+    _run_job(
+        connect(settings.target()),
+        options,
+        console,
+        agreed=arguments.yes,
+        network=arguments.measures_network,
+    )
     return GOOD
 
 
-def _run_job(service: Service, options: dict[str, Any], console: Console, *, agreed: bool) -> None:
+def check_for_network(cluster: Cluster, *, is_here: bool) -> None:
+    """Refuse to measure the network of one instance, or without torch."""
+    if cluster.size < 2:
+        raise InvalidRequest("one instance has no network to measure", remedy="--instances 2")
+    if is_here and importlib.util.find_spec("torch") is None:
+        raise InvalidRequest(
+            "--network needs torch", remedy="python3 -m pip install 'raysm[train]'"
+        )
+
+
+def _run_job(
+    service: Service, options: dict[str, Any], console: Console, *, agreed: bool, network: bool
+) -> None:
     times = Times(started_s=now_s())
     # A file of zero bytes, which AWS may leave out, and one that makes the channel.
     folder = private_folder(service.home, "doctor")
@@ -163,7 +188,9 @@ def _run_job(service: Service, options: dict[str, Any], console: Console, *, agr
     own = ("if_done", "regions", "region_wait_s")
     options = {name: value for name, value in options.items() if name not in own}
     ready = prepare(
-        script_at(probe.__file__), on=service, **options | {"name": "doctor", "inputs": inputs}
+        script_at(network_probe.__file__ if network else probe.__file__),
+        on=service,
+        **options | {"name": "doctor", "inputs": inputs},
     )
     if service.target.is_billed:
         console.print(
@@ -172,7 +199,8 @@ def _run_job(service: Service, options: dict[str, Any], console: Console, *, agr
         cluster = ready.request.cluster
         price = usd_per_hour(cluster, service, None)
         usd = (price or 0.0) * (RUN_MAX_S + cluster.keep_alive_s) / 3600
-        if usd > RUN_MAX_USD:
+        # The instances whose network matters most cost more.
+        if usd > RUN_MAX_USD and not network:
             raise InvalidRequest(
                 f"a trial may cost at most {dollars(RUN_MAX_USD)}, and this one could cost "
                 f"{dollars(usd)}",
@@ -192,6 +220,32 @@ def _run_job(service: Service, options: dict[str, Any], console: Console, *, agr
     print_result(
         console, result, workload=ready.request.workload.kind, times=times, bill=job.cost()
     )
+    if network:
+        print_network(console, json.loads((result.path / network_probe.RESULT).read_text()))
+
+
+def print_network(console: Console, found: Mapping[str, Any]) -> None:
+    """Print the bandwidths that ``network_probe.measure`` returned, the slowest pairs first."""
+    usual = network_probe.usual_bandwidth([pair["bytes_per_s"] for pair in found["pairs"]])
+    table = Table(box=None, pad_edge=False)
+    table.add_column("instances")
+    table.add_column("GB/s", justify="right")
+    table.add_column("of the usual", justify="right")
+    for pair in found["pairs"][:MAX_PAIRS]:
+        share = f"{pair['bytes_per_s'] / usual:.0%}"
+        table.add_row(" ".join(pair["instances"]), f"{pair['bytes_per_s'] / 1e9:.3g}", share)
+    if len(found["pairs"]) > MAX_PAIRS:
+        table.add_row(f"{len(found['pairs']) - MAX_PAIRS} faster pairs")
+    console.print(table)
+    by = f"{found['gpus']} GPUs of each" if found["gpus"] else "one process of each"
+    console.print(
+        Text(
+            f"all-reduce of all instances ({found['backend']}, {by}): "
+            f"{found['all_reduce_bytes_per_s'] / 1e9:.3g} GB/s"
+        ),
+        soft_wrap=True,
+    )
+    console.print(Text(network_probe.verdict(found["pairs"])), soft_wrap=True)
 
 
 def status(findings: list[Finding]) -> int:
