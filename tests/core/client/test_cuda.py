@@ -10,6 +10,7 @@ from raysm.core.client.submit import prepare
 from raysm.core.request import Cluster, InstanceGroup
 from raysm.errors import InvalidRequest
 from raysm.features.script.request import Script
+from tests.support.pages import outputs
 from tests.support.sagemaker import ACCOUNT, aws
 
 AWS_OWN = "763104351884.dkr.ecr.eu-west-1.amazonaws.com"
@@ -105,6 +106,12 @@ def test_torch_that_travels_as_a_wheel_counts():
     wheel = "torch-2.6.0+cu124-cp312-cp312-linux_x86_64.whl"
     with pytest.raises(InvalidRequest, match=r"CUDA 12\.4"):
         check("ml.p6-b200.48xlarge", CUDA_13_3, wheels=[wheel])
+
+
+def test_page_shows_the_refusal():
+    with pytest.raises(InvalidRequest) as refusal:
+        check("ml.p6-b200.48xlarge", CUDA_13_3, "torch==2.7.1+cu118")
+    assert outputs("guides/account-image.md") == [f"raysm: {refusal.value}"]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from raysm.features.account.doctor_command import GOOD, print_network, run
 from raysm.features.account.network_probe import rounds, usual_bandwidth, verdict
 from raysm.local.instances.network import RANGES
 from tests.support import namespaces
+from tests.support.pages import outputs
 
 
 def pairs_of(count, **gb_per_s):
@@ -89,6 +90,21 @@ def test_table_has_the_slowest_pairs_of_many_instances():
     assert re.fullmatch(r"algo-1 algo-9 +0\.1 +5%", lines[1].strip())
     assert "46 faster pairs" in out.getvalue()
     assert "all-reduce of all instances (nccl, 8 GPUs of each): 1.5 GB/s" in lines
+
+
+def test_page_shows_what_is_printed():
+    rates = {("algo-2", "algo-3"): 0.0238e9, ("algo-1", "algo-2"): 1.62e9}
+    rates[("algo-1", "algo-3")] = 1.91e9
+    found = {
+        "backend": "gloo",
+        "gpus": 0,
+        "all_reduce_bytes_per_s": 0.162e9,
+        "pairs": [{"instances": list(pair), "bytes_per_s": each} for pair, each in rates.items()],
+    }
+    out = io.StringIO()
+    print_network(Console(file=out, width=120), found)
+    printed = [line.rstrip() for line in out.getvalue().splitlines()]
+    assert outputs("guides/training-speed.md")[1].splitlines() == printed
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,7 @@ def test_measuring_can_be_switched_off(job, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("shares", "usage", "options", "says"),
     [
-        ({"data": 0.41}, {}, {}, *outputs("guides/training-speed.md")),
+        ({"data": 0.41}, {}, {}, outputs("guides/training-speed.md")[0]),
         (
             {"data": 0.09, "checkpoint": 0.08},
             {},
