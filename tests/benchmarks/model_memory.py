@@ -2,6 +2,7 @@
 
 Four ranks on this machine make a model, in three ways: each rank makes it whole, only rank 0 makes it whole, and each
 rank reads its share of safetensors files. Memory is that above what a rank has after its imports.
+``--computed`` prints what a rank of many would need for a model of 70 billion parameters.
 """
 
 import argparse
@@ -65,10 +66,16 @@ def peak_mib():
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mib", type=int, default=2048, help="size of the model")
+    parser.add_argument("--computed", action="store_true", help="compute it for 70 billion")
     parser.add_argument("--rank-of", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.rank_of:
         train(given.rank_of[0], given.mib, given.rank_of[1])
+        return
+    if given.computed:
+        from tests.benchmarks.computed_memory import report
+
+        report()
         return
     print(
         f"a model of {given.mib} MiB over {RANKS} ranks: "

@@ -98,9 +98,7 @@ class Parallelizer:
             check_ties(find_ties(stages), self.layout, plan)
         if self.weights is None:
             self._send_whole(model)
-        mesh = init_device_mesh(
-            self.session.device.type, self.layout.shape, mesh_dim_names=self.layout.dimensions
-        )
+        mesh = self.make_mesh()
         if stages is None:
             wrapped = self._wrap(model, blocks, plan, mesh)
             unused = None
@@ -125,6 +123,11 @@ class Parallelizer:
         if self.weights is not None:
             self.weights.fill(cut.parts)
         return cut
+
+    def make_mesh(self) -> DeviceMesh:
+        return init_device_mesh(
+            self.session.device.type, self.layout.shape, mesh_dim_names=self.layout.dimensions
+        )
 
     def _send_whole(self, model: nn.Module) -> None:
         """Send rank 0's weights before anything is cut: later no rank has the whole weights."""
