@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from raysm.features.grid.sources.databases import Query
     from raysm.features.script.client import Function, remote
     from raysm.features.script.request import Script
-    from raysm.features.session.client.calls import as_completed, gather, progress
     from raysm.features.session.client.handle import Session
+    from raysm.features.session.client.many_calls import as_completed, gather, progress
     from raysm.features.similarity.request import Similarity
     from raysm.features.similarity.result import SimilarityResult
     from raysm.features.sweep.client import Sweep, SweepResult

@@ -3,7 +3,7 @@
 import types
 
 from raysm.errors import SessionEnded
-from raysm.features.session.client.calls import CellResult
+from raysm.features.session.client.cell_result import CellResult
 from raysm.features.session.client.handle import Session
 from raysm.features.session.protocol import Outcome
 

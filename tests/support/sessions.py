@@ -24,7 +24,7 @@ from raysm.features.session.cluster.blobs import Blobs
 from raysm.features.session.cluster.files import Transfers
 from raysm.features.session.cluster.host import SessionHost
 from raysm.features.session.cluster.jupyter import COMMAND, Jupyters
-from raysm.features.session.cluster.lifetime import Activity, Lifetime, Rules
+from raysm.features.session.cluster.lifetime import Activity, Lifetime, LifetimeRules
 from raysm.features.session.cluster.outcomes import capture_outcome, interrupted_outcome
 from raysm.features.session.cluster.server import SessionServer
 from raysm.features.session.protocol import (
@@ -200,7 +200,7 @@ class Served:
         jupyter=COMMAND,
         seen=NO_JOBS,
     ):
-        self.folder, self.rules = folder, rules or Rules(idle_s=1800, idle_detached_s=300)
+        self.folder, self.rules = folder, rules or LifetimeRules(idle_s=1800, idle_detached_s=300)
         self.remote, self.jobs, self.events = ThreadedCalls(), Jobs(seen), []
         self.cells, self.jupyter = cells or NoCells(), jupyter
         self.uptime_s, self.idle_since_s = uptime_s, idle_since_s

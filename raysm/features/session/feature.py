@@ -6,7 +6,7 @@ FEATURE = Feature(
     kinds={"session": "raysm.features.session.request:SessionWorkload"},
     names=within(
         "raysm.features.session",
-        client__calls=["as_completed", "gather", "progress"],
+        client__many_calls=["as_completed", "gather", "progress"],
         client__handle=["Session"],
     ),
     views={"current_session": "raysm.features.session.client.current:current_session"},

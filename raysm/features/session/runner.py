@@ -24,7 +24,7 @@ from raysm.features.session.cluster.cells import Cells
 from raysm.features.session.cluster.files import Transfers
 from raysm.features.session.cluster.host import SessionHost
 from raysm.features.session.cluster.jupyter import Jupyters
-from raysm.features.session.cluster.lifetime import Lifetime, Rules, fetch_ray_activity
+from raysm.features.session.cluster.lifetime import Lifetime, LifetimeRules, fetch_ray_activity
 from raysm.features.session.cluster.namespace import show_figures_inline
 from raysm.features.session.cluster.output import Output, OutputReceiver, route_output
 from raysm.features.session.cluster.processes import CallProcesses
@@ -170,7 +170,7 @@ class _Serving:
 
 def lifetime_of(workload: SessionWorkload, environment: Environment) -> Lifetime:
     """Return the lifetime of a session that starts now."""
-    rules = Rules(
+    rules = LifetimeRules(
         idle_s=workload.idle_timeout_s,
         idle_detached_s=workload.idle_timeout_detached_s,
         usd_per_hour=workload.usd_per_hour,

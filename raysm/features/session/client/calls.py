@@ -1,4 +1,4 @@
-"""Calls of a session as futures: their values, exceptions and output, one or many at once."""
+"""A call of a session as a future: its value, its exception and its output."""
 
 import asyncio
 import concurrent.futures
@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TextIO, TypeVar
 
@@ -20,107 +20,34 @@ from raysm.core.protocol.loop_thread import LoopThread
 from raysm.core.protocol.modules import needs_module
 from raysm.core.protocol.parcels import Piece, load
 from raysm.core.request.codec import from_json
-from raysm.errors import CallCancelled, CallFailed, InvalidRequest, NotDone, RaysmError
+from raysm.errors import CallCancelled, CallFailed, NotDone, RaysmError
+from raysm.features.session.client.cell_result import (
+    collect_result,
+    show_display,
+)
 from raysm.features.session.client.wire import NoSuchCall, Wire
 from raysm.features.session.protocol import DISPLAY, DONE, WAITING, CallRequest, CallStatus, Outcome
 
 _log = logging.getLogger("raysm")
 
+T = TypeVar("T")
 
-class Shown:
-    """The displayed value of a cell's last line: text by ``repr``, rich output in a notebook.
+# Long poll: below the minute after which proxies cut a silent request, and below the wire's READ_S.
+WAIT_S = 20.0
+"""How long the server may hold an answer back until the call is done."""
 
-    Attributes:
-        data: The representations by MIME type; pictures in base64.
-        metadata: IPython's metadata by MIME type.
-    """
+LATE_S = 0.5
+"""How long to wait for output that is still on the WebSocket when the outcome has arrived."""
 
-    def __init__(self, data: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
-        self.data = dict(data)
-        self.metadata = dict(metadata)
+# The request is sent on the same connection and arrives within milliseconds.
+RESEND_S = 0.02
+"""Pause between attempts to interrupt a call whose request has not arrived yet."""
 
-    def __repr__(self) -> str:
-        return str(self.data.get("text/plain", ""))
+KEPT_CHARACTERS = 32 << 20
+"""How much of a cell's output is kept for its result: the last characters."""
 
-    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        return self.data, self.metadata
-
-
-@dataclass(frozen=True, slots=True)
-class CellResult:
-    """The output of a cell. A notebook displays it as its ``result``."""
-
-    outputs: list[dict[str, Any]]
-    """All output in order, in nbformat's types ``stream``, ``display_data`` and
-    ``execute_result``."""
-    result: Shown | None
-    """The displayed value of the last line; None if it has none."""
-
-    @property
-    def text(self) -> str:
-        """All output as plain text."""
-        return "".join(
-            each["text"]
-            if each["output_type"] == "stream"
-            else f"{each['data'].get('text/plain', '')}\n"
-            for each in self.outputs
-        )
-
-    def __repr__(self) -> str:
-        return "" if self.result is None else repr(self.result)
-
-    def _ipython_display_(self) -> None:
-        if self.result is not None:
-            show_display({"data": self.result.data, "metadata": self.result.metadata}, sys.stdout)
-
-
-def collect_result(pieces: Iterable[tuple[str, str]], outcome: Outcome) -> CellResult:
-    outputs: list[dict[str, Any]] = []
-    is_to_clear = False
-    for stream, text in pieces:
-        bundle = json.loads(text) if stream == DISPLAY else {}
-        if bundle.get("clear"):  # when the next output comes
-            is_to_clear = True
-            continue
-        if is_to_clear or "clear" in bundle:
-            outputs = []
-            is_to_clear = False
-        if "clear" in bundle:
-            continue
-        if bundle.get("update"):
-            id = bundle.get("transient", {}).get("display_id")
-            for each in outputs:
-                if each.get("transient", {}).get("display_id") == id:
-                    each.update(data=bundle["data"], metadata=bundle["metadata"])
-        elif bundle:
-            shown = {name: bundle[name] for name in ("data", "metadata", "transient")}
-            outputs.append({"output_type": "display_data", **shown})
-        elif outputs and outputs[-1].get("name") == stream:
-            outputs[-1]["text"] += text
-        else:
-            outputs.append({"output_type": "stream", "name": stream, "text": text})
-    for each in outputs:
-        each.pop("transient", None)
-    if not outcome.shown:
-        return CellResult(outputs, None)
-    shown = {"data": dict(outcome.shown), "metadata": dict(outcome.metadata)}
-    outputs.append({"output_type": "execute_result", "execution_count": None, **shown})
-    return CellResult(outputs, Shown(outcome.shown, outcome.metadata))
-
-
-def show_display(bundle: Mapping[str, Any], out: TextIO) -> None:
-    """Show rich output in the notebook, or write its text to ``out`` outside of a notebook."""
-    # A notebook has imported IPython already; anywhere else the import is not needed.
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    if shell is not None and "clear" in bundle:
-        shell.display_pub.clear_output(wait=bundle["clear"])
-    elif shell is not None:
-        how = {"transient": bundle.get("transient") or {}, "update": bundle.get("update", False)}
-        shell.display_pub.publish(bundle["data"], bundle["metadata"], **how)
-    elif "clear" not in bundle and not bundle.get("update"):
-        out.write(f"{bundle['data'].get('text/plain', '')}\n")
-        out.flush()
+INTERRUPTED_S = 10.0
+CTRL_C_POLL_S = 1.0
 
 
 def load_value(outcome: Outcome, name: str, loads: Callable[..., Any] = pickle.loads) -> Any:
@@ -166,26 +93,6 @@ def load_error(
     if error.traceback:
         raised.add_note(note)
     return raised
-
-
-T = TypeVar("T")
-
-# Long poll: below the minute after which proxies cut a silent request, and below the wire's READ_S.
-WAIT_S = 20.0
-"""How long the server may hold an answer back until the call is done."""
-
-LATE_S = 0.5
-"""How long to wait for output that is still on the WebSocket when the outcome has arrived."""
-
-# The request is sent on the same connection and arrives within milliseconds.
-RESEND_S = 0.02
-"""Pause between attempts to interrupt a call whose request has not arrived yet."""
-
-KEPT_CHARACTERS = 32 << 20
-"""How much of a cell's output is kept for its result: the last characters."""
-
-INTERRUPTED_S = 10.0
-CTRL_C_POLL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,184 +388,3 @@ class Call(Generic[T]):
         else:
             state = "done"
         return f"<call {self.name} of the session {self._context.session}: {state}>"
-
-
-BAR_CHARACTERS = 30
-REDRAW_S = 0.2
-
-
-def as_completed(calls: Iterable[Call[T]], timeout: float | None = None) -> Iterator[Call[T]]:
-    """Yield calls as they end, whether they succeed or fail.
-
-    Args:
-        calls: Calls of any sessions.
-        timeout: Seconds for all of them; None waits without limit.
-
-    Raises:
-        InvalidRequest: An element is not a call.
-        NotDone: A TimeoutError: some calls are still running after ``timeout`` seconds.
-    """
-    waited = _collect_calls("as_completed", calls)
-    deadline(timeout)
-    until_s = None if timeout is None else time.monotonic() + timeout
-    ended: queue.SimpleQueue[Call[T]] = queue.SimpleQueue()
-    for call in waited:
-        call.on_end(ended.put)
-    for number in range(len(waited)):
-        try:
-            yield ended.get(
-                timeout=None if until_s is None else max(0.0, until_s - time.monotonic())
-            )
-        except queue.Empty:
-            left = len(waited) - number
-            raise NotDone(
-                f"{left} of {len(waited)} calls have not ended within {timeout:g} s; "
-                "they keep running"
-            ) from None
-
-
-def gather(calls: Any, *, return_exceptions: bool = False) -> Any:
-    """Wait for all calls and return their values.
-
-    Args:
-        calls: A call, or a list or dictionary of calls, also nested. The result has the same form.
-        return_exceptions: Return exceptions as values; otherwise the first one is raised.
-
-    Raises:
-        InvalidRequest: An element is not a call.
-        Exception: The exception of a call, with the remote traceback as a note.
-    """
-    calls = calls if isinstance(calls, Call | Mapping) else list(calls)
-    waited = _collect_calls("gather", calls)
-    if not return_exceptions:
-        # In the order of their ends, so that a failure does not wait for slower calls.
-        for call in as_completed(waited):
-            call.result()
-    values = {
-        call: call.result() if (error := call.exception()) is None else error for call in waited
-    }
-
-    def fill(each: Any) -> Any:
-        if isinstance(each, Call):
-            return values[each]
-        if isinstance(each, Mapping):
-            return {name: fill(item) for name, item in each.items()}
-        return [fill(item) for item in each]
-
-    return fill(calls)
-
-
-class MapResults(Iterator[T]):
-    """The results of a map, one by one, which ``progress`` can fetch ahead.
-
-    Attributes:
-        total: Number of items; None if an iterable of the items does not know its length.
-    """
-
-    def __init__(self, results: Generator[T, None, None], total: int | None) -> None:
-        self.total = total
-        self._results = results
-        self._fetched: deque[T] = deque()
-        self._error: BaseException | None = None
-
-    def __next__(self) -> T:
-        if self._fetched:
-            return self._fetched.popleft()
-        if self._error is not None:
-            error = self._error
-            self._error = None
-            raise error
-        return next(self._results)
-
-    def fetch(self) -> Iterator[bool]:
-        """Fetch all results, which stay for ``next``; yield for each whether its item succeeded.
-
-        An exception that ends the map is raised when ``next`` comes to it.
-        """
-        try:
-            for result in self._results:
-                self._fetched.append(result)
-                yield not isinstance(result, BaseException)
-        except Exception as error:
-            self._error = error
-            yield False
-
-    def close(self) -> None:
-        """End the map, and interrupt the items that run."""
-        self._fetched.clear()
-        self._results.close()
-
-
-def progress(calls: "Iterable[Call[Any]] | MapResults[Any]", out: TextIO | None = None) -> None:
-    """Draw a progress bar until all calls have ended; Ctrl-C stops the bar, not the calls.
-
-    Args:
-        calls: Calls of any sessions; or what ``session.map`` returned, which is then fetched to its
-            end into memory, and yields its results afterwards.
-        out: Where to draw; None is stderr.
-
-    Raises:
-        InvalidRequest: An element is not a call.
-    """
-    bar = _Bar(out or sys.stderr)
-    if isinstance(calls, MapResults):
-        done = failed = 0
-        bar.draw(done, calls.total)
-        for has_succeeded in calls.fetch():
-            done += 1
-            failed += not has_succeeded
-            bar.draw_sometimes(done, calls.total, failed)
-        bar.draw(done, calls.total, failed)
-        bar.end()
-        return
-    waited = _collect_calls("progress", calls)
-    news = threading.Event()
-    for call in waited:
-        call.on_end(lambda _: news.set())
-    while True:
-        news.clear()
-        over = [call for call in waited if call.is_over()]
-        bar.draw(len(over), len(waited), sum(call.exception() is not None for call in over))
-        if len(over) == len(waited):
-            bar.end()
-            return
-        news.wait()
-        # Limits the redraws if calls take only milliseconds.
-        time.sleep(REDRAW_S)
-
-
-class _Bar:
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
-        self._started_s = time.monotonic()
-        self._drawn_s = self._started_s
-
-    def draw(self, done: int, total: int | None, failed: int = 0) -> None:
-        self._drawn_s = time.monotonic()
-        bar = count = ""
-        if total is not None:
-            filled = BAR_CHARACTERS * done // max(1, total)
-            bar = "█" * filled + "·" * (BAR_CHARACTERS - filled) + " "
-            count = f"/{total}"
-        failures = f", {failed} failed" if failed else ""
-        self._out.write(f"\r{bar}{done}{count}{failures}, {self._drawn_s - self._started_s:.0f} s")
-        self._out.flush()
-
-    def draw_sometimes(self, done: int, total: int | None, failed: int) -> None:
-        if time.monotonic() - self._drawn_s >= REDRAW_S:
-            self.draw(done, total, failed)
-
-    def end(self) -> None:
-        self._out.write("\n")
-        self._out.flush()
-
-
-def _collect_calls(name: str, calls: Any) -> list[Call[Any]]:
-    if isinstance(calls, Call):
-        return [calls]
-    if isinstance(calls, str) or not isinstance(calls, Iterable):
-        raise InvalidRequest(
-            f"{name}: expected calls, as session.submit(…) returns them, got {calls!r}"
-        )
-    each_of = calls.values() if isinstance(calls, Mapping) else calls
-    return list(dict.fromkeys(call for each in each_of for call in _collect_calls(name, each)))

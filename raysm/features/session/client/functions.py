@@ -17,9 +17,10 @@ from raysm.core.client.source.function import (
 )
 from raysm.core.protocol.parcels import Scattered, size_of
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.features.session.client.calls import Call, MapResults, load_error, load_value
+from raysm.features.session.client.calls import Call, load_error, load_value
 from raysm.features.session.client.checks import check_integer, check_number
 from raysm.features.session.client.connection import SessionConnection
+from raysm.features.session.client.many_calls import MapResults
 from raysm.features.session.protocol import BATCH, CALL, FUNCTION, SCATTER, CallRequest, Outcome
 
 BATCH_S = 0.2

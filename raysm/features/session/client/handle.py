@@ -22,7 +22,8 @@ from raysm.core.protocol.parcels import Scattered
 from raysm.core.request import Target
 from raysm.core.request.options import check_names
 from raysm.errors import InvalidRequest, NotDone, RaysmError, SessionEnded
-from raysm.features.session.client.calls import Call, CellResult, MapResults, gather
+from raysm.features.session.client.calls import Call
+from raysm.features.session.client.cell_result import CellResult
 from raysm.features.session.client.checks import (
     check_above_0,
     check_instance,
@@ -32,6 +33,7 @@ from raysm.features.session.client.checks import (
 from raysm.features.session.client.connection import SessionConnection, parse_state
 from raysm.features.session.client.current import make_current
 from raysm.features.session.client.functions import Functions, MapOptions
+from raysm.features.session.client.many_calls import MapResults, gather
 from raysm.features.session.client.namespaces import Namespaces
 from raysm.features.session.client.start import (
     SessionLimits,

@@ -6,7 +6,8 @@ from typing import Any
 
 from raysm.core.client.source.function import parcel_of_call
 from raysm.errors import InvalidRequest
-from raysm.features.session.client.calls import Call, CellResult
+from raysm.features.session.client.calls import Call
+from raysm.features.session.client.cell_result import CellResult
 from raysm.features.session.client.checks import check_instance, check_string
 from raysm.features.session.client.connection import SessionConnection
 from raysm.features.session.protocol import CELL, DONE, PULL, PUSH, CallRequest

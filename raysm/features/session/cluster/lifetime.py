@@ -28,7 +28,7 @@ AHEAD_S = 120.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rules:
+class LifetimeRules:
     """The limits that the user requested.
 
     They are idle times with and without a client, and the cost of all instances.
@@ -57,28 +57,28 @@ class End:
 
 
 class Lifetime:
-    def __init__(self, rules: Rules, now_s: float, began_s: float | None = None) -> None:
+    def __init__(self, rules: LifetimeRules, now_s: float, began_s: float | None = None) -> None:
         """Count the idle time from ``now_s``, and the cost from ``began_s``, by default ``now_s``.
 
         The instances are billed while the cluster forms, before the driver starts.
         """
         self.rules = rules
         self._started_s = now_s if began_s is None else began_s
-        self._active_s = now_s
-        self._heard_s: dict[str, float] = {}
+        self._last_activity_s = now_s
+        self._last_heartbeat_s: dict[str, float] = {}
         self._kept_until_s = now_s
 
     def note_activity(self, at_s: float) -> None:
-        self._active_s = max(self._active_s, at_s)
+        self._last_activity_s = max(self._last_activity_s, at_s)
 
     def note_heartbeat(self, client: str, now_s: float) -> None:
         # The first client after a time without any restarts the idle time.
         if not self.count_clients(now_s):
             self.note_activity(now_s)
-        self._heard_s[client] = now_s
+        self._last_heartbeat_s[client] = now_s
 
     def note_departure(self, client: str, now_s: float) -> None:
-        if self._heard_s.pop(client, None) is not None:
+        if self._last_heartbeat_s.pop(client, None) is not None:
             self.note_activity(now_s)
 
     def keep(self, until_s: float) -> None:
@@ -87,7 +87,7 @@ class Lifetime:
     def count_clients(self, now_s: float) -> int:
         # Silent clients stay in the table, because the detached idle time starts at the last
         # heartbeat.
-        return sum(now_s - heard_s <= ATTACHED_S for heard_s in self._heard_s.values())
+        return sum(now_s - last_s <= ATTACHED_S for last_s in self._last_heartbeat_s.values())
 
     def uptime_s(self, now_s: float) -> float:
         return now_s - self._started_s
@@ -105,13 +105,13 @@ class Lifetime:
 
     def _find_idle_end(self, now_s: float) -> End:
         if self.count_clients(now_s):
-            start_s = self._active_s
+            start_s = self._last_activity_s
             time_s = self.rules.idle_s
             who = "a client attached"
         else:
             # The idle time starts at the last heartbeat, not ATTACHED_S later.
-            heard_s = max(self._heard_s.values(), default=self._active_s)
-            start_s = max(self._active_s, heard_s)
+            last_s = max(self._last_heartbeat_s.values(), default=self._last_activity_s)
+            start_s = max(self._last_activity_s, last_s)
             time_s = self.rules.idle_detached_s
             who = "no client attached"
         at_s = max(start_s + time_s, self._kept_until_s)

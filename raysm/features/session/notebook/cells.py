@@ -9,7 +9,8 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, TextIO
 
 from raysm.errors import CallFailed, InvalidRequest, RaysmError
-from raysm.features.session.client.calls import Call, Shown, show_display
+from raysm.features.session.client.calls import Call
+from raysm.features.session.client.cell_result import Shown, show_display
 from raysm.features.session.client.handle import Session
 
 HEAD = "head"

@@ -19,11 +19,10 @@ from raysm.features.session.client.calls import (
     KEPT_CHARACTERS,
     Call,
     CallContext,
-    collect_result,
     load_error,
     load_value,
-    show_display,
 )
+from raysm.features.session.client.cell_result import collect_result, show_display
 from raysm.features.session.client.wire import NoSuchCall
 from raysm.features.session.protocol import (
     CALL,

@@ -20,7 +20,7 @@ from raysm.features.session.cluster.lifetime import (
     ATTACHED_S,
     Activity,
     Lifetime,
-    Rules,
+    LifetimeRules,
     fetch_ray_activity,
     summarize_jobs,
 )
@@ -338,7 +338,7 @@ def test_a_call_that_fails_while_the_session_ends_keeps_its_failure(tmp_path, wa
     with_calls(tmp_path, script)
 
 
-RULES = Rules(idle_s=1800, idle_detached_s=300)
+RULES = LifetimeRules(idle_s=1800, idle_detached_s=300)
 ATTACHED, DETACHED = (
     "idle for 30 min with a client attached",
     "idle for 5 min with no client attached",
@@ -412,7 +412,9 @@ def test_the_end_of_an_idle_session(steps, now_s, at_s, why):
 
 def test_the_budget_counts_from_the_start_of_the_head_and_ends_busy_sessions_too():
     lifetime = Lifetime(
-        Rules(idle_s=1e6, idle_detached_s=1e6, usd_per_hour=3600.0, budget_usd=100.0), 1000.0, 970.0
+        LifetimeRules(idle_s=1e6, idle_detached_s=1e6, usd_per_hour=3600.0, budget_usd=100.0),
+        1000.0,
+        970.0,
     )
     assert lifetime.usd(1000.0) == pytest.approx(30.0)
     end = lifetime.find_end(1000.0, is_busy=True)
@@ -420,7 +422,7 @@ def test_the_budget_counts_from_the_start_of_the_head_and_ends_busy_sessions_too
     assert lifetime.uptime_s(1070.0) == 100.0
     # The end that comes first counts.
     lifetime = Lifetime(
-        Rules(idle_s=60, idle_detached_s=60, usd_per_hour=1.0, budget_usd=100.0), 0.0
+        LifetimeRules(idle_s=60, idle_detached_s=60, usd_per_hour=1.0, budget_usd=100.0), 0.0
     )
     assert lifetime.find_end(0.0, is_busy=False).why.startswith("idle")
     assert Lifetime(RULES, 0.0).usd(3600.0) is None
@@ -438,7 +440,7 @@ def test_uptime_of_a_session_does_not_depend_on_the_clock_that_is_set(instance):
 
 @pytest.mark.parametrize(("limit_s", "ends_s"), [(80.0, 40.0), (7080.0, 6960.0), (1e6, 7200.0)])
 def test_it_ends_itself_before_the_service_stops_its_job_without_a_reason(limit_s, ends_s):
-    rules = Rules(
+    rules = LifetimeRules(
         idle_s=1e9, idle_detached_s=1e9, usd_per_hour=1.0, budget_usd=2.0, limit_s=limit_s
     )
     end = Lifetime(rules, 0.0).find_end(0.0, is_busy=True)
@@ -449,17 +451,19 @@ def test_it_ends_itself_before_the_service_stops_its_job_without_a_reason(limit_
 def test_clients_are_warned_five_minutes_before_the_end_but_at_most_a_quarter_of_the_time(
     time_s, before_s
 ):
-    idle = Lifetime(Rules(idle_s=time_s, idle_detached_s=time_s), 1000.0).find_end(
+    idle = Lifetime(LifetimeRules(idle_s=time_s, idle_detached_s=time_s), 1000.0).find_end(
         1000.0, is_busy=False
     )
     assert (idle.at_s, idle.warn_at_s) == (1000 + time_s, 1000 + time_s - before_s)
-    rules = Rules(idle_s=1e6, idle_detached_s=1e6, usd_per_hour=3600.0, budget_usd=float(time_s))
+    rules = LifetimeRules(
+        idle_s=1e6, idle_detached_s=1e6, usd_per_hour=3600.0, budget_usd=float(time_s)
+    )
     spent = Lifetime(rules, 1000.0).find_end(1000.0, is_busy=True)
     assert (spent.at_s, spent.warn_at_s) == (1000 + time_s, 1000 + time_s - before_s)
 
 
 def test_a_session_with_a_price_and_no_budget_ends_when_it_is_idle():
-    lifetime = Lifetime(Rules(idle_s=1800, idle_detached_s=300, usd_per_hour=36.0), 0.0)
+    lifetime = Lifetime(LifetimeRules(idle_s=1800, idle_detached_s=300, usd_per_hour=36.0), 0.0)
     assert lifetime.find_end(0.0, is_busy=False).why == DETACHED
     assert lifetime.find_end(0.0, is_busy=True) is None
 

@@ -26,7 +26,7 @@ from raysm.errors import InvalidRequest, RaysmError
 from raysm.features.session.cluster import host as module
 from raysm.features.session.cluster.clients import MAX_MESSAGE_BYTES
 from raysm.features.session.cluster.jupyter import COMMAND, Jupyters, settings, summarize_kernels
-from raysm.features.session.cluster.lifetime import Activity, Rules
+from raysm.features.session.cluster.lifetime import Activity, LifetimeRules
 from raysm.features.session.cluster.server import MAX_HANDSHAKES
 from raysm.features.session.protocol import (
     CALL,
@@ -375,7 +375,7 @@ def told_host(server):
 
 
 def test_its_state_is_json_and_files_lie_where_calls_run(tmp_path):
-    rules = Rules(idle_s=1800, idle_detached_s=300, usd_per_hour=36.0, budget_usd=100.0)
+    rules = LifetimeRules(idle_s=1800, idle_detached_s=300, usd_per_hour=36.0, budget_usd=100.0)
     with served(tmp_path, rules=rules, uptime_s=100.0) as server:
         state = server.host.state()
         assert server.host.path("a/b.csv") == tmp_path / "work" / "a" / "b.csv"
@@ -402,7 +402,7 @@ def warnings_of(server):
 
 
 def test_the_warning_of_a_spent_budget_names_no_way_to_put_it_off(tmp_path):
-    rules = Rules(idle_s=9e6, idle_detached_s=9e6, usd_per_hour=3600.0, budget_usd=400.0)
+    rules = LifetimeRules(idle_s=9e6, idle_detached_s=9e6, usd_per_hour=3600.0, budget_usd=400.0)
     with served(tmp_path, rules=rules, uptime_s=320.0) as server:
         (warning,) = warnings_of(server)
         assert "its budget of 400 USD is spent" in warning
@@ -411,7 +411,9 @@ def test_the_warning_of_a_spent_budget_names_no_way_to_put_it_off(tmp_path):
 
 def test_an_idle_session_warns_once_for_each_end(tmp_path):
     # It warns 100 s before its end, so it begins with a warning.
-    with served(tmp_path, rules=Rules(idle_s=600, idle_detached_s=400), idle_since_s=320) as server:
+    with served(
+        tmp_path, rules=LifetimeRules(idle_s=600, idle_detached_s=400), idle_since_s=320
+    ) as server:
         (warning,) = warnings_of(server)
         assert "keep(minutes=…) puts that off" in warning
         server.host.loop.call_soon_threadsafe(server.host.lifetime.keep, time.monotonic() + 90)
@@ -419,7 +421,7 @@ def test_an_idle_session_warns_once_for_each_end(tmp_path):
 
 
 def test_an_idle_session_says_why_it_ends(tmp_path):
-    with served(tmp_path, rules=Rules(idle_s=600, idle_detached_s=1)) as server:
+    with served(tmp_path, rules=LifetimeRules(idle_s=600, idle_detached_s=1)) as server:
         until(server.is_over.is_set)
     assert server.why == "idle for 1 s with no client attached"
     assert told_host(server)[-1] == (CLOSING, server.why)
@@ -428,7 +430,7 @@ def test_an_idle_session_says_why_it_ends(tmp_path):
 
 def test_a_job_of_rays_puts_off_the_end_as_a_call_does(tmp_path):
     with served(
-        tmp_path, rules=Rules(idle_s=600, idle_detached_s=0.5), seen=Activity(1, 0.0)
+        tmp_path, rules=LifetimeRules(idle_s=600, idle_detached_s=0.5), seen=Activity(1, 0.0)
     ) as server:
         until(lambda: server.jobs.looks >= 2)
         assert server.host.state().busy == 1
@@ -439,7 +441,7 @@ def test_a_job_of_rays_puts_off_the_end_as_a_call_does(tmp_path):
 
 
 def test_a_budget_that_is_spent_ends_it(tmp_path):
-    rules = Rules(idle_s=600, idle_detached_s=600, usd_per_hour=3600.0, budget_usd=100.0)
+    rules = LifetimeRules(idle_s=600, idle_detached_s=600, usd_per_hour=3600.0, budget_usd=100.0)
     with served(tmp_path, rules=rules, uptime_s=99.8) as server:
         until(server.is_over.is_set)
     assert server.why == "its budget of 100 USD is spent"
